@@ -1,0 +1,118 @@
+"""The records that every part of the pack passes around: what was asked, what was sampled, how it ended.
+
+Token in, token out: ``Turn.prompt_ids + Turn.response_ids`` is exactly the sequence the policy saw and sampled, so
+the trainer never tokenises text again. A trajectory is a tuple of such turns, in order, the last one of kind FINAL
+when the trajectory is complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class TurnKind(StrEnum):
+    MEMORY = "memory"
+    """Reads one chunk; the reply becomes the new memory."""
+    FINAL = "final"
+    """Answers from the memory alone."""
+
+
+class StopReason(StrEnum):
+    STOP = "stop"
+    """An end-of-sequence or stop token was sampled."""
+    LENGTH = "length"
+    """The token budget ran out."""
+    ABORT = "abort"
+    """The host ended the request; the tokens are partial."""
+
+
+class Outcome(StrEnum):
+    COMPLETED = "completed"
+    TRUNCATED = "truncated"
+    """The final answer hit its token budget."""
+    ABORTED = "aborted"
+    FAILED = "failed"
+    """Bad input or a failed request: carries a Failure, gets no gradient."""
+
+
+class FailureKind(StrEnum):
+    """Why a trajectory failed; each is a metric of its own."""
+
+    NO_CONTEXT = "no_context"
+    NO_QUESTION = "no_question"
+    LONG_QUESTION = "long_question"
+    LONG_PROMPT = "long_prompt"
+    MISSING_DOCUMENT = "missing_document"
+    CONNECTION = "connection"
+    TIMEOUT = "timeout"
+    REJECTED = "rejected"
+    """The server answered 4xx."""
+    SERVER_ERROR = "server_error"
+    """The server still answered 5xx or 429 after all retries."""
+    BAD_RESPONSE = "bad_response"
+    """The answer's shape is wrong, or log-probs do not match the sampled ids one to one."""
+    INTERNAL = "internal"
+
+
+class TurnFailed(Exception):
+    """Ends one trajectory, never the run; the rollout boundary turns it into a FAILED outcome."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """One prompt to sample from."""
+
+    kind: TurnKind
+    prompt_ids: list[int]
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What the engine sampled for one request. ``log_probs[i]`` belongs to ``token_ids[i]``, EOS included."""
+
+    token_ids: list[int]
+    log_probs: list[float]
+    stop: StopReason
+    weight_version: str = ""
+    cached_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        assert len(self.token_ids) == len(self.log_probs), (len(self.token_ids), len(self.log_probs))
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request with its generation."""
+
+    kind: TurnKind
+    prompt_ids: list[int]
+    response_ids: list[int]
+    log_probs: list[float]
+    stop: StopReason
+    weight_version: str = ""
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: FailureKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One reading of one document by one agent."""
+
+    turns: tuple[Turn, ...]
+    outcome: Outcome
+    answer: str = ""
+    """The decoded final reply, thinking removed; empty unless the final turn was sampled."""
+    failure: Failure | None = None
+    counts: dict[str, float] = field(default_factory=dict)
+    """Per-trajectory metrics, e.g. turns, memory_tokens, truncated_memories, empty_updates, dropped_tokens."""

@@ -1,0 +1,239 @@
+"""The one configuration object of the pack.
+
+Every knob an outsider can set is one environment variable and one field here, under the same name in lower case
+(``MEM_CHUNK_TOKENS`` -> ``config.mem_chunk_tokens``). A config is built once, validated once, frozen, and never read
+from the environment at import.
+
+It travels to remote workers inside the host's ``--custom-config-path`` YAML under the single key ``mem_agent``::
+
+    mem_agent: {MEM_CHUNK_TOKENS: 2048, MEM_LAYOUT: section_first}
+
+Hosts copy that key to ``args.mem_agent``; ``Config.from_args`` reads it there and falls back to the environment.
+
+Run ``python -m mem_agent.config`` to print every variable with its default and meaning.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class ConfigError(ValueError):
+    """A bad setting: the message names the variable, its value and what is allowed."""
+
+
+def _knob(default: Any, doc: str, *, at_least: float | None = None, at_most: float | None = None, choices=None) -> Any:
+    return field(
+        default=default, metadata={"doc": doc, "at_least": at_least, "at_most": at_most, "choices": choices}
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings; see each field's text, or ``python -m mem_agent.config``."""
+
+    # --- where things are -------------------------------------------------------------------------------------------
+    host: str = _knob("auto", "who trains: auto picks the framework around this pack, else the embedded host",
+                      choices=("auto", "local", "slime", "vime"))
+    agent: str = _knob("memagent", "memory workflow, one of the files in agents/")
+    hf_ckpt: str = _knob("", "Hugging Face folder or id of the policy's starting weights and tokenizer")
+    torch_dist: str = _knob("", "torch_dist checkpoint of the starting weights; empty: read HF_CKPT")
+    train_data: str = _knob("", "training JSONL written by prepare_data.py")
+    save_path: str = _knob("runs/train", "folder for checkpoints, logs and rollouts")
+    data_root: str = _knob("", "folder with eval_<length>.json files")
+
+    # --- how much ---------------------------------------------------------------------------------------------------
+    num_rollout: int = _knob(100, "training rollouts (each is ROLLOUT_BATCH_SIZE documents)", at_least=0)
+    rollout_batch_size: int = _knob(8, "documents per rollout", at_least=1)
+    n_samples_per_prompt: int = _knob(8, "trajectories per document (the GRPO group)", at_least=1)
+    global_batch_size: int = _knob(0, "trajectories per optimizer step; 0: all of a rollout", at_least=0)
+    over_sampling_batch_size: int = _knob(0, "documents kept in flight; 0: ROLLOUT_BATCH_SIZE", at_least=0)
+    dynamic_filter: str = _knob("none", "drop groups whose rewards are all equal", choices=("none", "nonzero_std"))
+    save_interval: int = _knob(10, "rollouts between checkpoints; the last one is always saved", at_least=1)
+    keep_checkpoints: int = _knob(3, "newest checkpoints kept; 0 keeps all", at_least=0)
+    seed: int = _knob(1, "seed of data order, sampling and initialisation", at_least=0)
+
+    # --- the agent --------------------------------------------------------------------------------------------------
+    mem_chunk_tokens: int = _knob(2048, "document tokens per memory turn", at_least=1)
+    mem_max_memory: int = _knob(1024, "tokens of a memory, and of a memory turn's reply", at_least=1)
+    mem_max_final: int = _knob(256, "tokens of the final answer turn", at_least=1)
+    mem_max_chunks: int = _knob(512, "chunks read per document; longer ones are cut in the centre", at_least=1)
+    mem_max_question: int = _knob(1024, "tokens of a question; longer ones fail", at_least=1)
+    mem_layout: str = _knob("section_first", "order of section and memory in a memory turn's prompt",
+                            choices=("section_first", "memory_first"))
+    mem_prompts: str = _knob("", "YAML file with own templates (keys memory, final, empty_memory)")
+    mem_thinking: bool = _knob(False, "let the model think in its turns (chat templates with enable_thinking)")
+    mem_doc_store: str = _knob("", "document store folder; empty: <training data>.docs")
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+    mem_request_timeout: float = _knob(600.0, "seconds for one generation request", at_least=0.01)
+    mem_max_retries: int = _knob(5, "retries of a request on connection errors, 5xx and 429", at_least=0)
+    mem_retry_backoff: float = _knob(0.5, "seconds before the first retry; doubles each time", at_least=0)
+    mem_concurrency: int = _knob(256, "requests in flight from one process", at_least=1)
+    mem_max_prompt_tokens: int = _knob(0, "prompt + reply must fit this; 0: the host's engine limit", at_least=0)
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+    adv_std: bool = _knob(False, "divide a group's advantages by their standard deviation")
+    train_turns: str = _knob("all", "turns that become training rows", choices=("all", "memory", "final"))
+    temperature: float = _knob(1.0, "sampling temperature of training rollouts", at_least=1e-3)
+    lr: float = _knob(1e-6, "learning rate", at_least=0)
+    lr_warmup_steps: int = _knob(0, "optimizer steps of linear warm-up", at_least=0)
+    weight_decay: float = _knob(0.01, "AdamW weight decay", at_least=0)
+    adam_beta1: float = _knob(0.9, "AdamW beta1", at_least=0, at_most=1)
+    adam_beta2: float = _knob(0.98, "AdamW beta2", at_least=0, at_most=1)
+    clip_grad: float = _knob(1.0, "gradient norm clip", at_least=0)
+    eps_clip: float = _knob(0.2, "lower PPO clip", at_least=0, at_most=1)
+    eps_clip_high: float = _knob(0.28, "upper PPO clip", at_least=0)
+    kl_coef: float = _knob(0.001, "weight of the low_var_kl loss; 0 loads no reference model", at_least=0)
+    loss_agg: str = _knob("trajectory", "token mean per trajectory then over trajectories, or over all tokens",
+                          choices=("trajectory", "token"))
+
+    # --- the embedded host ------------------------------------------------------------------------------------------
+    train_procs: int = _knob(1, "trainer processes (data parallel x tensor parallel)", at_least=1)
+    tp: int = _knob(1, "tensor parallel size; divides TRAIN_PROCS", at_least=1)
+    max_tokens_per_gpu: int = _knob(4096, "tokens per packed micro-batch of a trainer process", at_least=1)
+    num_engines: int = _knob(1, "inference servers behind the router", at_least=1)
+    engine_max_len: int = _knob(2048, "engine context length in tokens", at_least=16)
+    engine_max_seqs: int = _knob(64, "sequences an engine decodes at once", at_least=1)
+    engine_kv_bytes: int = _knob(256 * 2**20, "KV cache bytes of an engine", at_least=1)
+    engine_block_size: int = _knob(32, "KV cache block in tokens; prefixes are shared in whole blocks", at_least=1)
+    engine_dtype: str = _knob("auto", "engine number format; auto: float32 on CPU, bfloat16 on GPU",
+                              choices=("auto", "float32", "bfloat16", "float16"))
+    engine_restarts: int = _knob(3, "times a dead inference server is replaced in one run", at_least=0)
+    engine_start_timeout: float = _knob(600.0, "seconds an inference server may take to start", at_least=1)
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            _check(f.name, getattr(self, f.name), f.metadata)
+        if self.train_procs % self.tp:
+            raise ConfigError(f"TP={self.tp} does not divide TRAIN_PROCS={self.train_procs}")
+        if self.trajectories_per_rollout % self.step_trajectories:
+            raise ConfigError(
+                f"GLOBAL_BATCH_SIZE={self.global_batch_size} counts trajectories and must divide "
+                f"ROLLOUT_BATCH_SIZE x N_SAMPLES_PER_PROMPT = {self.trajectories_per_rollout}"
+            )
+        if 0 < self.over_sampling_batch_size < self.rollout_batch_size:
+            raise ConfigError(
+                f"OVER_SAMPLING_BATCH_SIZE={self.over_sampling_batch_size} is smaller than "
+                f"ROLLOUT_BATCH_SIZE={self.rollout_batch_size}; allowed: 0 or at least that"
+            )
+
+    @property
+    def trajectories_per_rollout(self) -> int:
+        return self.rollout_batch_size * self.n_samples_per_prompt
+
+    @property
+    def step_trajectories(self) -> int:
+        """Trajectories in one optimizer step."""
+        return self.global_batch_size or self.trajectories_per_rollout
+
+    @property
+    def groups_in_flight(self) -> int:
+        return self.over_sampling_batch_size or self.rollout_batch_size
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
+        """Build from environment variables (``os.environ`` unless given); unset or empty ones keep their default."""
+        env = os.environ if env is None else env
+        return cls.from_mapping({name: env[name] for name in variable_names() if env.get(name, "") != ""})
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Config:
+        """Build from ``{VARIABLE: value}``; values may be strings or already typed; unknown names are errors."""
+        by_name = {f.name.upper(): f for f in fields(cls)}
+        unknown = sorted(set(values) - set(by_name))
+        if unknown:
+            raise ConfigError(f"unknown setting {unknown[0]}; run `python -m mem_agent.config` for the list")
+        return cls(**{by_name[k].name: _parse(k, v, type(by_name[k].default)) for k, v in values.items()})
+
+    @classmethod
+    def from_args(cls, args: Any) -> Config:
+        """The config a hook works with: ``args.mem_agent`` if the host carries it, else the environment.
+
+        ``getattr`` with a default is the hosts' contract here: their tests call hooks with an attribute-less ``args``.
+        """
+        carried = getattr(args, "mem_agent", None)
+        if isinstance(carried, Config):
+            return carried
+        if carried is None:
+            return _cached(tuple((n, os.environ[n]) for n in variable_names() if os.environ.get(n, "") != ""))
+        return _cached(tuple(sorted(carried.items())))
+
+    def to_yaml(self) -> str:
+        """The text for the host's ``--custom-config-path`` file."""
+        return yaml.safe_dump({"mem_agent": self.to_mapping()}, sort_keys=False)
+
+    def to_mapping(self) -> dict[str, Any]:
+        return {f.name.upper(): getattr(self, f.name) for f in fields(self)}
+
+
+def load_yaml(path: str | Path) -> Config:
+    """Read a file written by ``Config.to_yaml``."""
+    content = yaml.safe_load(Path(path).read_text())
+    if not isinstance(content, dict) or not isinstance(content.get("mem_agent"), dict):
+        raise ConfigError(f"{path}: expected a mapping with the key mem_agent")
+    return Config.from_mapping(content["mem_agent"])
+
+
+def variable_names() -> tuple[str, ...]:
+    return tuple(f.name.upper() for f in fields(Config))
+
+
+@lru_cache(maxsize=64)
+def _cached(items: tuple[tuple[str, Any], ...]) -> Config:
+    return Config.from_mapping(dict(items))
+
+
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
+
+
+def _parse(name: str, value: Any, kind: type) -> Any:
+    if kind is bool:
+        text = str(value).strip().lower()
+        if text in _TRUE | _FALSE:
+            return text in _TRUE
+        raise ConfigError(f"{name}={value!r}: allowed: 1 or 0")
+    if kind is str:
+        return str(value)
+    try:
+        return kind(str(value).strip())
+    except ValueError:
+        raise ConfigError(f"{name}={value!r}: allowed: {_words(kind)}") from None
+
+
+def _check(field_name: str, value: Any, meta: Mapping[str, Any]) -> None:
+    low, high, choices = meta["at_least"], meta["at_most"], meta["choices"]
+    bad = (
+        (choices is not None and value not in choices)
+        or (low is not None and not value >= low)
+        or (high is not None and not value <= high)
+    )
+    if bad:
+        if choices is not None:
+            allowed = ", ".join(choices)
+        else:
+            bounds = [f"at least {low}" * (low is not None), f"at most {high}" * (high is not None)]
+            allowed = _words(type(value)) + " " + " and ".join(b for b in bounds if b)
+        raise ConfigError(f"{field_name.upper()}={value!r}: allowed: {allowed}")
+
+
+def _words(kind: type) -> str:
+    return {int: "a whole number", float: "a number"}[kind]
+
+
+def _main() -> None:
+    for f in fields(Config):
+        choices = f.metadata["choices"]
+        suffix = f" [{' | '.join(choices)}]" if choices else ""
+        print(f"{f.name.upper():26} {f.default!r:18} {f.metadata['doc']}{suffix}")
+
+
+if __name__ == "__main__":
+    _main()
