@@ -24,8 +24,10 @@ from typing import Any
 
 import yaml
 
+from .errors import MemAgentError
 
-class ConfigError(ValueError):
+
+class ConfigError(MemAgentError, ValueError):
     """A bad setting: the message names the variable, its value and what is allowed."""
 
 
@@ -78,6 +80,11 @@ class Config:
     mem_retry_backoff: float = _knob(0.5, "seconds before the first retry; doubles each time", at_least=0)
     mem_concurrency: int = _knob(256, "requests in flight from one process", at_least=1)
     mem_max_prompt_tokens: int = _knob(0, "prompt + reply must fit this; 0: the host's engine limit", at_least=0)
+
+    # --- evaluation -------------------------------------------------------------------------------------------------
+    length: str = _knob("50 100 200", "lengths to evaluate: the <n> of eval_<n>.json, separated by blanks")
+    eval_temperature: float = _knob(0.7, "sampling temperature of evaluation; 0 is greedy", at_least=0)
+    eval_top_p: float = _knob(0.95, "nucleus of evaluation sampling", at_least=0.01, at_most=1)
 
     # --- learning ---------------------------------------------------------------------------------------------------
     adv_std: bool = _knob(False, "divide a group's advantages by their standard deviation")

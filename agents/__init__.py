@@ -1,0 +1,30 @@
+"""Memory workflows: pure state machines (``interface.py``), run by one loop (``loop.py``).
+
+``AGENT`` names one of ``AGENTS``. A new workflow is one file here and one line in this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..config import Config, ConfigError
+from .interface import MemoryAgent
+from .memagent import Limits, MemAgent
+from .prompts import chat_frame, load_prompts
+from .vocabulary import Vocabulary
+
+AGENTS = {"memagent": MemAgent}
+
+
+def build_agent(config: Config, vocabulary: Vocabulary, chat_template_kwargs: Mapping[str, Any]) -> MemoryAgent:
+    """The configured workflow for one tokenizer.
+
+    Raises:
+        ConfigError: ``AGENT`` is unknown, or its prompts do not fit.
+    """
+    if config.agent not in AGENTS:
+        raise ConfigError(f"AGENT={config.agent!r}: allowed: {', '.join(AGENTS)}")
+    frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, chat_template_kwargs)
+    prompts = load_prompts(config.mem_layout, config.mem_prompts)
+    return AGENTS[config.agent](vocabulary, prompts, frame, Limits(config.mem_max_memory, config.mem_max_final))

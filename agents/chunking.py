@@ -1,0 +1,40 @@
+"""A document's token ids cut into consecutive chunks.
+
+Invariants: the chunks joined give the document back (nothing is re-encoded), except that a document longer than
+``chunk_tokens * max_chunks`` loses its centre: as many tokens are kept from its start as from its end, and the number
+dropped is reported.
+
+Example (chunks of 2 tokens, at most 2 of them)::
+
+    split_chunks([1, 2, 3, 4, 5], 2, 9) -> chunks [1 2] [3 4] [5], dropped 0
+    split_chunks([1, 2, 3, 4, 5], 2, 2) -> chunks [1 2] [4 5],     dropped 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Consecutive slices of a document, and how many of its tokens were left out."""
+
+    chunks: tuple[Sequence[int], ...]
+    dropped: int
+
+    @property
+    def tokens(self) -> int:
+        """Document length in tokens, dropped ones included."""
+        return sum(map(len, self.chunks)) + self.dropped
+
+
+def split_chunks(document: Sequence[int], chunk_tokens: int, max_chunks: int) -> Chunks:
+    """Cut ``document`` into slices of ``chunk_tokens`` ids; centre truncation above ``max_chunks`` slices."""
+    room = chunk_tokens * max_chunks
+    dropped = max(0, len(document) - room)
+    kept = document
+    if dropped:
+        head = (room + 1) // 2
+        kept = document[:head] + document[len(document) - (room - head) :]
+    return Chunks(tuple(kept[i : i + chunk_tokens] for i in range(0, len(kept), chunk_tokens)), dropped)

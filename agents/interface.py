@@ -1,0 +1,42 @@
+"""What a memory workflow is: a pure state machine over turns.
+
+The one loop (``loop.py``) asks ``requests`` for the next prompts, samples them side by side, and hands the
+generations to ``advance``; an empty tuple of requests ends the trajectory. Agents never see a server, a host or an
+event loop, so training, evaluation and serving run the very same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .chunking import Chunks
+from .records import Generation, TurnRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One question about one document, in token ids."""
+
+    question_ids: Sequence[int]
+    document: Chunks
+
+
+class MemoryAgent(Protocol):
+    """A workflow; ``State`` is the agent's own frozen record."""
+
+    def start(self, reading: Reading) -> Any:
+        """The state before the first turn."""
+
+    def requests(self, state: Any) -> tuple[TurnRequest, ...]:
+        """Prompts of the next turn: several are sampled side by side, none ends the trajectory."""
+
+    def advance(self, state: Any, generations: Sequence[Generation]) -> Any:
+        """The state after the generations of ``requests(state)``, in the same order."""
+
+    def answer(self, state: Any) -> str:
+        """The decoded final reply, thinking removed."""
+
+    def counts(self, state: Any) -> dict[str, float]:
+        """Metrics of this trajectory (see ``Trajectory.counts``)."""

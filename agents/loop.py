@@ -1,0 +1,72 @@
+"""The one loop: training, evaluation and serving all read documents through ``run_trajectory``.
+
+Invariants:
+- a completed trajectory ends with its FINAL turn; its turns are in the order in which they were sampled;
+- an aborted generation ends the trajectory at once: no further request is sent, its partial text is never a memory;
+- a ``TurnFailed`` ends the trajectory as FAILED with the turns sampled so far; other exceptions propagate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from .interface import MemoryAgent, Reading
+from .records import Failure, Generation, Outcome, StopReason, Trajectory, Turn, TurnFailed, TurnRequest
+
+Sampler = Callable[[TurnRequest, int], Awaitable[Generation]]
+"""Samples one request; the integer is the turn's number in the trajectory (0, 1, ...)."""
+
+
+async def run_trajectory(
+    agent: MemoryAgent, reading: Reading, sample: Sampler, is_aborted: Callable[[], bool] = lambda: False
+) -> Trajectory:
+    """Run ``agent`` over one reading. ``is_aborted`` is asked before every turn."""
+    state = agent.start(reading)
+    turns: list[Turn] = []
+    while requests := agent.requests(state):
+        if is_aborted():
+            return _ended(agent, state, turns, Outcome.ABORTED)
+        try:
+            generations = await _sample_all(sample, requests, len(turns))
+        except TurnFailed as error:
+            return _ended(agent, state, turns, Outcome.FAILED, Failure(error.kind, str(error)))
+        turns += [_turn(r, g) for r, g in zip(requests, generations, strict=True)]
+        if any(g.stop is StopReason.ABORT for g in generations):
+            return _ended(agent, state, turns, Outcome.ABORTED)
+        state = agent.advance(state, generations)
+    cut = turns[-1].stop is StopReason.LENGTH
+    return _ended(agent, state, turns, Outcome.TRUNCATED if cut else Outcome.COMPLETED)
+
+
+async def _sample_all(sample: Sampler, requests: Sequence[TurnRequest], first: int) -> list[Generation]:
+    tasks = [asyncio.ensure_future(sample(request, first + i)) for i, request in enumerate(requests)]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _turn(request: TurnRequest, generation: Generation) -> Turn:
+    return Turn(
+        kind=request.kind,
+        prompt_ids=request.prompt_ids,
+        response_ids=generation.token_ids,
+        log_probs=generation.log_probs,
+        stop=generation.stop,
+        weight_version=generation.weight_version,
+        cached_tokens=generation.cached_tokens,
+    )
+
+
+def _ended(
+    agent: MemoryAgent, state, turns: list[Turn], outcome: Outcome, failure: Failure | None = None
+) -> Trajectory:
+    counts = agent.counts(state) | {
+        "turns": len(turns),
+        "prompt_tokens": sum(len(t.prompt_ids) for t in turns),
+        "cached_tokens": sum(t.cached_tokens for t in turns),
+        "response_tokens": sum(len(t.response_ids) for t in turns),
+    }
+    return Trajectory(tuple(turns), outcome, agent.answer(state), failure, counts)

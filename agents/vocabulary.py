@@ -1,0 +1,123 @@
+"""Text to token ids and back, such that text can never become a control token.
+
+Invariants:
+- ``encode_text`` never returns a control id, whatever the text holds: ``<|im_end|>`` in a document is encoded as the
+  ordinary characters ``<``, ``|``, ``im`` ... exactly like any other text.
+- ``encode_markup`` is for the pack's own template pieces only and does produce control ids.
+- ``memory_ids`` keeps sampled ids as they are: no decode, no re-encode.
+
+A control token is an added token that is special, or that is written like a tag (``<think>``, ``[INST]``). Other
+added tokens (runs of blanks in some vocabularies) are ordinary text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+_TAG = re.compile(r"^[<\[].+[>\]]$", re.DOTALL)
+_THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
+
+
+class Vocabulary:
+    """A Hugging Face fast tokenizer seen as a safe pair of functions between text and ids.
+
+    Raises:
+        ValueError: the tokenizer has no ``tokenizer.json`` (a slow tokenizer), so it cannot be split safely.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        if not getattr(tokenizer, "is_fast", False):
+            raise ValueError(f"{tokenizer.name_or_path}: a fast tokenizer (tokenizer.json) is needed")
+        self.tokenizer = tokenizer
+        self.size = len(tokenizer)
+        added = tokenizer.added_tokens_decoder
+        control = {i: t.content for i, t in added.items() if t.special or _TAG.match(t.content)}
+        self.control_ids = frozenset(control) | frozenset(tokenizer.all_special_ids)
+        self.eos_ids = tuple(sorted({tokenizer.eos_token_id, *_turn_end_ids(control)} - {None}))
+        self._think_close_id = next((i for i, text in control.items() if text == _THINK_CLOSE), None)
+        self._think_open_id = next((i for i, text in control.items() if text == _THINK_OPEN), None)
+        self._plain = _without_control(tokenizer.backend_tokenizer, frozenset(control.values()))
+        # Some vocabularies hold control strings as ordinary entries too; those literals are encoded letter by letter.
+        leaks = [text for text in control.values() if self.control_ids & set(self._encode_plain(text))]
+        self._leaks = re.compile("(" + "|".join(map(re.escape, leaks)) + ")") if leaks else None
+
+    def encode_text(self, text: str) -> list[int]:
+        """Ids of untrusted text (documents, questions): never a control id, never a BOS or EOS."""
+        if self._leaks is None:
+            return self._encode_plain(text)
+        ids: list[int] = []
+        for part in self._leaks.split(text):
+            letters = self._leaks.fullmatch(part) is not None
+            for piece in part if letters else [part]:
+                ids += self._encode_plain(piece)
+        return ids
+
+    def encode_markup(self, text: str) -> list[int]:
+        """Ids of a trusted template piece: control tokens written in it become control ids."""
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text without control tokens and without ids outside the vocabulary."""
+        return self.tokenizer.decode(
+            [i for i in ids if i < self.size and i not in self.control_ids], skip_special_tokens=True
+        )
+
+    def memory_ids(self, sampled: Sequence[int], *, limit: int, thinking_open: bool = False) -> list[int]:
+        """What of a memory turn's reply is carried: thinking, control and out-of-vocabulary ids removed, hard-capped.
+
+        ``thinking_open`` says that the prompt itself already opened a ``<think>``. Thinking that is never closed
+        leaves nothing to carry.
+
+        Example (``</think>`` = 9, end of turn = 2, vocabulary of 100)::
+
+            memory_ids([5, 6, 9, 7, 8, 2, 105], limit=8) -> [7, 8]
+        """
+        kept = self._after_thinking(sampled, thinking_open)
+        return [i for i in kept if 0 <= i < self.size and i not in self.control_ids][:limit]
+
+    def answer_text(self, sampled: Sequence[int], *, thinking_open: bool = False) -> str:
+        """The decoded reply after its thinking, stripped."""
+        return self.decode(self._after_thinking(sampled, thinking_open)).strip()
+
+    def _after_thinking(self, ids: Sequence[int], thinking_open: bool) -> Sequence[int]:
+        if self._think_close_id is not None:
+            closes = [k for k, i in enumerate(ids) if i == self._think_close_id]
+            if closes:
+                return ids[closes[-1] + 1 :]
+            return [] if thinking_open or self._think_open_id in ids else ids
+        text = self.decode(ids)
+        closes_in_text = text.count(_THINK_CLOSE)
+        if closes_in_text:
+            return ids[self._prefix_length(ids, closes_in_text) :]
+        return [] if thinking_open or _THINK_OPEN in text else ids
+
+    def _prefix_length(self, ids: Sequence[int], closes: int) -> int:
+        """Smallest k such that the first k ids decode to text with ``closes`` closing think tags (monotone in k)."""
+        low, high = 0, len(ids)
+        while low < high:
+            middle = (low + high) // 2
+            if self.decode(ids[:middle]).count(_THINK_CLOSE) >= closes:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _encode_plain(self, text: str) -> list[int]:
+        return self._plain.encode(text, add_special_tokens=False).ids
+
+
+def _without_control(backend: Tokenizer, control: frozenset[str]) -> Tokenizer:
+    spec = json.loads(backend.to_str())
+    spec["added_tokens"] = [t for t in spec["added_tokens"] if t["content"] not in control]
+    spec["truncation"] = spec["padding"] = spec["post_processor"] = None
+    return Tokenizer.from_str(json.dumps(spec))
+
+
+def _turn_end_ids(control: dict[int, str]) -> set[int]:
+    """Chat models end a turn with a token that is not always their ``eos_token``."""
+    return {i for i, text in control.items() if text in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")}

@@ -1,0 +1,201 @@
+"""The converter hook: trajectories to training rows, one row per turn.
+
+    --custom-convert-samples-to-train-data-path mem_agent.custom_convert.custom_convert
+
+Invariants:
+- every trajectory given has at least one row: a failed one becomes one fully masked placeholder row, so a step never
+  loses a trajectory (``--global-batch-size`` counts trajectories, by ``rollout_ids``);
+- all rows of a trajectory carry the same ``rollout_ids`` entry, the same advantage, undivided by the number of turns,
+  and the same ``rollout_mask_sums`` (trained tokens of the whole trajectory): the host's loss then weighs each
+  trajectory once, however many turns it has;
+- ``len(loss_masks[i]) == len(rollout_log_probs[i]) == response_lengths[i] < len(tokens[i])``;
+- no row is trimmed; rows are added, fully masked, until each optimizer step's count divides evenly over data-parallel
+  ranks where the host's scheduler would otherwise crash on rows that fill their micro-batch.
+
+Worked example, one group of two trajectories with rewards 1 and 0, turns of 3+2 and 2 trained tokens::
+
+    rollout_ids         [7, 7, 8]
+    rewards             [0.5, 0.5, -0.5]       reward - group mean, the same on both turns of trajectory 7
+    rollout_mask_sums   [5, 5, 2]
+    response_lengths    [3, 2, 2]
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from .advantages import group_advantages
+from .config import Config
+from .rollout import PLACEHOLDER
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    tokens: list[int]
+    response_length: int
+    loss_mask: list[int]
+    log_probs: list[float] | None
+    truncated: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Unrolled:
+    """One trajectory: its id, the group it is compared in, its reward (None: outside the statistics), its rows."""
+
+    rollout_id: int
+    group: Any
+    index: int | None
+    reward: float | None
+    rows: list[_Row]
+
+    @property
+    def mask_sum(self) -> int:
+        return sum(sum(row.loss_mask) for row in self.rows)
+
+
+def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
+    """The host's training data for one rollout. ``rewards`` are the normalised advantages.
+
+    ``getattr`` defaults on ``args`` are the hosts' contract: their tests call this with an attribute-less one.
+    """
+    config = Config.from_args(args)
+    ids = _rollout_ids(samples)
+    trajectories = [_unroll(args, config, s, i) for s, i in zip(samples, ids, strict=True)]
+    advantages = group_advantages(
+        [t.reward for t in trajectories], [t.group for t in trajectories], divide_by_std=config.adv_std
+    )
+    data: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    for first, last in _steps(args, len(trajectories)):
+        for trajectory, advantage in zip(trajectories[first:last], advantages[first:last], strict=True):
+            for row in trajectory.rows:
+                _append(data, row, trajectory, advantage)
+        _pad(args, data, trajectories[last - 1], sum(len(t.rows) for t in trajectories[first:last]))
+    if all(log_probs is None for log_probs in data["rollout_log_probs"]):
+        del data["rollout_log_probs"]  # only samples of another generate hook, which kept none
+    _check(data, trajectories)
+    _report(samples)
+    return data
+
+
+_COLUMNS = (
+    "tokens", "response_lengths", "rewards", "raw_reward", "truncated", "sample_indices", "loss_masks",
+    "rollout_ids", "rollout_mask_sums", "rollout_log_probs",
+)
+
+
+def _append(data: dict[str, list[Any]], row: _Row, trajectory: _Unrolled, advantage: float) -> None:
+    values = (
+        row.tokens, row.response_length, advantage, trajectory.reward or 0.0, row.truncated, trajectory.index,
+        row.loss_mask, trajectory.rollout_id, trajectory.mask_sum, row.log_probs,
+    )
+    for name, value in zip(_COLUMNS, values, strict=True):
+        data[name].append(value)
+
+
+# --- one trajectory -----------------------------------------------------------------------------------------------
+
+
+def _unroll(args: Any, config: Config, sample: Any, rollout_id: int) -> _Unrolled:
+    usable = sample.status.value not in ("aborted", "failed")
+    rows = _turn_rows(sample, config.train_turns) if usable else []
+    if sample.remove_sample:
+        rows = [_masked(row) for row in rows]
+    group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
+    reward = _reward_value(args, sample) if usable else None
+    return _Unrolled(rollout_id, group, sample.index, reward, rows or [_placeholder()])
+
+
+def _turn_rows(sample: Any, train_turns: str) -> list[_Row]:
+    turns = (sample.train_metadata or {}).get("turns")
+    if turns is None:
+        # A sample of another generate hook: its own tokens are its one turn.
+        mask = sample.loss_mask if sample.loss_mask is not None else [1] * sample.response_length
+        truncated = int(sample.status.value == "truncated")
+        return [_Row(list(sample.tokens), sample.response_length, list(mask), sample.rollout_log_probs, truncated)]
+    return [
+        _Row(t["tokens"], t["response_length"], t["loss_mask"], t["rollout_log_probs"], int(t["stop"] == "length"))
+        for t in turns
+        if train_turns in ("all", t["kind"])
+    ]
+
+
+def _masked(row: _Row) -> _Row:
+    return _Row(row.tokens, row.response_length, [0] * row.response_length, row.log_probs, row.truncated)
+
+
+def _placeholder() -> _Row:
+    p = PLACEHOLDER
+    return _Row(list(p["tokens"]), p["response_length"], list(p["loss_mask"]), list(p["rollout_log_probs"]), 0)
+
+
+def _reward_value(args: Any, sample: Any) -> float:
+    reward = sample.reward
+    if isinstance(reward, dict):
+        reward = reward[args.reward_key]
+    assert reward is not None, f"sample {sample.index} ({sample.status.value}) reached training without a reward"
+    return float(reward)
+
+
+def _rollout_ids(samples: list[Any]) -> list[int]:
+    """The host's ``rollout_id``, else ``index``, else a fresh number; unique per sample."""
+    given = [s.rollout_id if s.rollout_id is not None else s.index for s in samples]
+    fresh = iter(set(range(2 * len(samples))) - set(given))
+    ids = [i if i is not None else next(fresh) for i in given]
+    assert len(set(ids)) == len(ids), "two trajectories share a rollout id"
+    return ids
+
+
+# --- steps and padding --------------------------------------------------------------------------------------------
+
+
+def _steps(args: Any, trajectories: int) -> list[tuple[int, int]]:
+    """Trajectory ranges of the optimizer steps; a remainder forms a last range of its own."""
+    size = getattr(args, "global_batch_size", None) or trajectories
+    return [(i, min(i + size, trajectories)) for i in range(0, trajectories, size)]
+
+
+def _pad(args: Any, data: dict[str, list[Any]], trajectory: _Unrolled, rows: int) -> None:
+    """Add masked rows to the step just written until its row count is a multiple the scheduler can divide.
+
+    They belong to the step's last trajectory and change nothing in a per-trajectory loss; under a global token mean
+    the hosts count each as one token.
+    """
+    missing = -rows % _row_multiple(args)
+    for _ in range(missing):
+        _append(data, _placeholder(), trajectory, 0.0)
+
+
+def _row_multiple(args: Any) -> int:
+    ranks = getattr(args, "data_parallel_size", None) or 1
+    if (getattr(args, "virtual_pipeline_model_parallel_size", None) or 1) > 1:
+        ranks *= getattr(args, "microbatch_group_size_per_virtual_pipeline_stage", None) or 1
+    if not getattr(args, "use_dynamic_batch_size", True):
+        ranks *= getattr(args, "micro_batch_size", None) or 1
+    return ranks
+
+
+# --- checks and report --------------------------------------------------------------------------------------------
+
+
+def _check(data: dict[str, list[Any]], trajectories: list[_Unrolled]) -> None:
+    assert len({len(column) for column in data.values()}) == 1, {k: len(v) for k, v in data.items()}
+    assert set(data["rollout_ids"]) == {t.rollout_id for t in trajectories}, "a trajectory was lost"
+    columns = (data[name] for name in ("tokens", "response_lengths", "loss_masks", "rewards"))
+    for tokens, length, mask, advantage in zip(*columns, strict=True):
+        assert len(mask) == length <= len(tokens) > 0, (len(tokens), length, len(mask))
+        assert math.isfinite(advantage), advantage
+    for length, log_probs in zip(data["response_lengths"], data.get("rollout_log_probs", []), strict=False):
+        assert log_probs is not None and len(log_probs) == length, "a row's log-probs do not match its response"
+
+
+def _report(samples: list[Any]) -> None:
+    failures = Counter((s.train_metadata or {}).get("failure") for s in samples) - Counter({None: len(samples)})
+    if failures:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))
+        logger.warning("%d of %d trajectories failed (%s)", failures.total(), len(samples), kinds)

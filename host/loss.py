@@ -1,0 +1,138 @@
+"""The GRPO loss on flat response tokens, and how tokens are averaged, exactly for any split of a step.
+
+A loss function returns a numerator and a count; megatron-core sums both over the micro-batches and data-parallel
+ranks of a step and divides the gradient once. So the mean is exact however rows are split:
+
+* ``trajectory``: numerator = sum over tokens of x * mask / rollout_mask_sum, count = 1 for the first row of each
+  trajectory of the step. Two trajectories, one of three turns and one of one turn, weigh the same. A fully masked
+  trajectory adds nothing to the numerator and 1 to the count, as in the hosts' reducers.
+* ``token``: numerator = sum over tokens of x * mask, count = number of unmasked tokens.
+
+All tensors are ``[n]`` for the n response tokens of a micro-batch, row after row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..config import Config
+from .rows import TrainRow
+
+# Beyond this a ratio is meaningless, and its exponential would overflow before it is clipped.
+_MAX_LOG_RATIO = 20.0
+
+
+@dataclass(frozen=True)
+class RowWeight:
+    """What one row contributes: ``token_scale`` per unmasked token to the numerator, ``count`` to the denominator."""
+
+    token_scale: float
+    count: int
+
+
+def row_weights(rows: Sequence[TrainRow], loss_agg: str) -> list[RowWeight]:
+    """Weights of all rows of one optimizer step, in order."""
+    if loss_agg == "token":
+        return [RowWeight(1.0, sum(row.loss_mask)) for row in rows]
+    assert loss_agg == "trajectory", loss_agg
+    seen: set[int] = set()
+    weights = []
+    for row in rows:
+        weights.append(RowWeight(1.0 / max(row.rollout_mask_sum, 1.0), int(row.rollout_id not in seen)))
+        seen.add(row.rollout_id)
+    return weights
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """The response tokens of a micro-batch; ``scale`` is the row's token scale where the mask is 1, else 0."""
+
+    mask: Tensor
+    scale: Tensor
+    advantages: Tensor
+    rollout_log_probs: Tensor
+    old_log_probs: Tensor
+    ref_log_probs: Tensor | None
+    count: int
+
+
+def token_batch(
+    rows: Sequence[TrainRow],
+    weights: Sequence[RowWeight],
+    old_log_probs: Sequence[Sequence[float]],
+    ref_log_probs: Sequence[Sequence[float]] | None,
+    device: torch.device | str = "cpu",
+) -> TokenBatch:
+    def flat(per_row: Sequence[Sequence[float]]) -> Tensor:
+        return torch.tensor([x for values in per_row for x in values], dtype=torch.float32, device=device)
+
+    for row, old in zip(rows, old_log_probs, strict=True):
+        assert len(old) == row.response_length, (len(old), row.response_length)
+    mask = flat([row.loss_mask for row in rows])
+    return TokenBatch(
+        mask=mask,
+        scale=mask * flat([[w.token_scale] * r.response_length for r, w in zip(rows, weights, strict=True)]),
+        advantages=flat([[row.advantage] * row.response_length for row in rows]),
+        rollout_log_probs=flat([row.log_probs for row in rows]),
+        old_log_probs=flat(old_log_probs),
+        ref_log_probs=None if ref_log_probs is None else flat(ref_log_probs),
+        count=sum(w.count for w in weights),
+    )
+
+
+def policy_loss(log_probs: Tensor, entropy: Tensor, batch: TokenBatch, config: Config) -> tuple[Tensor, Tensor]:
+    """``(numerator to minimise, sums for finish_metrics)``."""
+    ratio = (log_probs - batch.old_log_probs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO).exp()
+    clipped = ratio.clamp(1.0 - config.eps_clip, 1.0 + config.eps_clip_high)
+    unclipped_loss, clipped_loss = -batch.advantages * ratio, -batch.advantages * clipped
+    pg = (torch.maximum(unclipped_loss, clipped_loss) * batch.scale).sum()
+    kl = torch.zeros_like(pg)
+    if batch.ref_log_probs is not None:
+        kl = (low_var_kl(log_probs, batch.ref_log_probs) * batch.scale).sum()
+    loss = pg + config.kl_coef * kl
+    with torch.no_grad():
+        gap = (batch.old_log_probs - batch.rollout_log_probs).abs()
+        per_token = (clipped_loss > unclipped_loss, ratio, entropy, gap)
+        sums = [loss, pg, kl, *((x * batch.mask).sum() for x in per_token)]
+        return loss, _with_counts(sums, batch.count, batch.mask)
+
+
+def low_var_kl(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
+    """Schulman's k3 estimate of KL(policy || reference) per token, never negative, clamped to 10."""
+    log_ratio = (ref_log_probs - log_probs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    return (log_ratio.exp() - 1.0 - log_ratio).clamp(-10.0, 10.0)
+
+
+_POLICY_METRICS = ("loss", "pg_loss", "kl", "clip_fraction", "ratio_mean", "entropy", "rollout_log_prob_gap")
+_SFT_METRICS = ("loss",)
+
+
+def sft_loss(log_probs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross entropy of the unmasked response tokens; divide by their number for the token mean."""
+    loss = -(log_probs * mask).sum()
+    with torch.no_grad():
+        return loss, _with_counts([loss], int(mask.sum()), mask)
+
+
+def _with_counts(sums: Sequence[Tensor], count: int, mask: Tensor) -> Tensor:
+    return torch.stack([*(s.detach().double() for s in sums), mask.new_tensor(count).double(), mask.sum().double()])
+
+
+def policy_metrics(sums: Tensor) -> dict[str, float]:
+    """Means of a step from its summed sums: the losses by the chosen aggregation, the others per unmasked token."""
+    return _finish(sums, _POLICY_METRICS, aggregated=3)
+
+
+def sft_metrics(sums: Tensor) -> dict[str, float]:
+    return _finish(sums, _SFT_METRICS, aggregated=1)
+
+
+def _finish(sums: Tensor, names: Sequence[str], aggregated: int) -> dict[str, float]:
+    *values, count, tokens = sums.tolist()
+    divisors = [max(count, 1.0)] * aggregated + [max(tokens, 1.0)] * (len(names) - aggregated)
+    means: Mapping[str, float] = {n: v / d for n, v, d in zip(names, values, divisors, strict=True)}
+    return {**means, "tokens": tokens}

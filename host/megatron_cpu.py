@@ -1,0 +1,71 @@
+"""Running megatron-core without CUDA, and the number of threads it may use.
+
+megatron-core asks for CUDA in a handful of places even when every tensor lives on the CPU. ``prepare`` replaces three
+process-wide queries once; ``device_mode`` is the context that model build, optimizer, pipeline schedule and
+checkpointing run in. With a GPU present both leave torch alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+class CpuAsCuda(TorchFunctionMode):
+    """Inside this mode ``device="cuda"`` means the CPU, and a CPU tensor's ``type()`` says ``torch.cuda``."""
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if str(kwargs.get("device", "")).startswith("cuda"):
+            kwargs["device"] = torch.device("cpu")
+        result = func(*args, **kwargs)
+        if func is torch.Tensor.type and isinstance(result, str):
+            # megatron-core asserts on the name 'torch.cuda.FloatTensor' before it clips gradients.
+            return result.replace("torch.", "torch.cuda.", 1)
+        return result
+
+
+def device_mode() -> contextlib.AbstractContextManager:
+    return contextlib.nullcontext() if torch.cuda.is_available() else CpuAsCuda()
+
+
+def device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def prepare() -> None:
+    """Make this process fit for megatron-core; harmless to call twice. Call before building a model."""
+    # Compiling the fused ops costs more than it gives at these sizes, and needs a C++ compiler.
+    torch._dynamo.config.disable = True
+    if torch.cuda.is_available():
+        return
+    from megatron.core.tensor_parallel import random as mcore_random
+
+    torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment,return-value]
+    torch.cuda.synchronize = lambda device=None: None  # type: ignore[assignment]
+    mcore_random._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
+    mcore_random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
+
+
+def process_environment(processes: int) -> dict[str, str]:
+    """Variables for ``processes`` trainer processes on this machine; set them before python starts.
+
+    Passive waiting matters: with busy neighbours, OpenMP threads that spin at barriers train about ten times slower.
+    """
+    cores = len(os.sched_getaffinity(0))
+    return {
+        "OMP_NUM_THREADS": str(max(1, cores // max(1, processes))),
+        "OMP_WAIT_POLICY": "passive",
+        "GOMP_SPINCOUNT": "0",
+        "TORCHDYNAMO_DISABLE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }

@@ -1,0 +1,41 @@
+"""The process group of the trainer: one process alone, or the ranks torchrun started; data parallel x tensor parallel.
+
+Ranks of one tensor-parallel group are neighbours: with TP=2 and four processes, ranks 0 and 1 hold the two halves of
+one copy of the model and train the same rows, ranks 2 and 3 the other copy.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+
+
+def start(tp: int) -> None:
+    """Join the process group and megatron-core's parallel state; does nothing if both stand already."""
+    if not dist.is_initialized():
+        on_gpu = torch.cuda.is_available()
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+            if on_gpu:
+                torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            dist.init_process_group(backend)
+        else:
+            # An in-memory store needs no port, so trainers on one machine cannot collide.
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    if not parallel_state.is_initialized():
+        if dist.get_world_size() % tp:
+            raise ValueError(f"TP={tp} does not divide the {dist.get_world_size()} trainer processes")
+        parallel_state.initialize_model_parallel(tensor_model_parallel_size=tp)
+    standing = parallel_state.get_tensor_model_parallel_world_size()
+    assert standing == tp, f"this process already runs with TP={standing}, not {tp}"
+
+
+def stop() -> None:
+    """Leave both; a later ``start`` may choose another TP."""
+    if parallel_state.is_initialized():
+        parallel_state.destroy_model_parallel()
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,201 @@
+"""Child servers that never outlive their launcher, and never die by name.
+
+Every child runs under a guard: a small Python process that leads an own session and process group, starts the server
+in it, and adopts the server's orphans. Invariants:
+
+- The group is the unit. A killed API server leaves its engine process behind, so both the guard and ``stop`` end the
+  whole group: SIGTERM, a grace period, SIGKILL.
+- The guard watches its parent. If the launcher is gone, even by SIGKILL, the group ends within a second or the grace
+  period, and ``cleanup`` (a folder with files only this run needs) is removed.
+- A process is known by the pid that this launcher got from its own fork. The guard is only reaped in ``stop``, after
+  the group was signalled, so its number cannot have been given to somebody else.
+
+This file is also the guard's program (``python -I -S processes.py ...``) and therefore imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+ORPHAN_GRACE_S = 3.0
+"""What a group gets between SIGTERM and SIGKILL when its launcher or its main process is gone."""
+TERM_GRACE_S = 5.0
+"""An idle engine ends within a second; one with open requests would wait for them."""
+PROGRESS_EVERY_S = 10.0
+# Below the kernel's usual range for outgoing connections: a server binds its port seconds after it was chosen, and a
+# client socket of somebody else must not take it meanwhile.
+PORTS = range(20000, 32000)
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+class FleetError(RuntimeError):
+    """Any failure of the rollout side: one line with the server, what happened and where its log is."""
+
+
+class ProcessError(FleetError):
+    """A server did not start or did not stay up: one line with its name, exit code, log file and last error."""
+
+
+class ChildProcess:
+    """A running server with its guard; ``pid`` is the guard's and also the process group."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], env: Mapping[str, str], log_path: Path, cleanup: Path | None = None
+    ) -> None:
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        self.name = name
+        self.log_path = log_path
+        self._log_start = log_path.stat().st_size if log_path.exists() else 0
+        guard = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(cleanup or "")]
+        with log_path.open("ab") as out:
+            self._guard = subprocess.Popen(
+                [*guard, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                env=dict(env), start_new_session=True,
+            )
+        self.pid = self._guard.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs. Looks without reaping: see the module's third invariant."""
+        if self._guard.returncode is None:
+            status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if status is None:
+                return None
+            return status.si_status if status.si_code == os.CLD_EXITED else 128 + status.si_status
+        return self._guard.returncode
+
+    def terminate(self) -> None:
+        """Ask the whole group to end; returns at once."""
+        if self._guard.returncode is None:
+            os.killpg(self.pid, signal.SIGTERM)
+
+    def stop(self, grace_s: float = TERM_GRACE_S) -> None:
+        """End the whole group and wait for it; no grace is SIGKILL. Blocking: no cancellation can interrupt it."""
+        if grace_s > 0:
+            self.terminate()
+        deadline = time.monotonic() + grace_s
+        while self.exit_code is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if self._guard.returncode is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._guard.wait()
+
+    def last_error(self) -> str:
+        """The last line of this process's log that names an error, else its last line."""
+        with self.log_path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(self._log_start, size - 200_000))
+            lines = [_plain(line) for line in file.read().decode(errors="replace").splitlines()]
+        lines = [line for line in lines if line]
+        errors = [line for line in lines if _ERROR.search(line) and not _CONSEQUENCE.search(line)]
+        return (errors or lines or ["(empty log)"])[-1][:500]
+
+    def describe(self) -> str:
+        """One line for error messages."""
+        code = self.exit_code
+        state = "is running" if code is None else f"exited with code {code}"
+        return f"{self.name} (pid {self.pid}) {state}; log {self.log_path}: {self.last_error()}"
+
+
+async def wait_until_healthy(child: ChildProcess, probe: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
+    """Return once ``probe`` is true; fail at once when the process exits, or after ``timeout_s``."""
+    start = time.monotonic()
+    reported = start
+    while not await probe():
+        if child.exit_code is not None:
+            raise ProcessError(f"{child.describe()} (before it was healthy)")
+        now = time.monotonic()
+        if now - start > timeout_s:
+            raise ProcessError(f"{child.describe()} (not healthy after {timeout_s:.0f} s)")
+        if now - reported >= PROGRESS_EVERY_S:
+            reported = now
+            log.info("waiting for %s: %.0f s of at most %.0f; log %s", child.name, now - start, timeout_s,
+                     child.log_path)
+        await asyncio.sleep(0.1)
+
+
+def free_ports(count: int, avoid: Container[int] = ()) -> list[int]:
+    """Different ports on 127.0.0.1 that nobody holds now, none of them in ``avoid``."""
+    with ExitStack() as held:
+        found: list[int] = []
+        for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+            if len(found) == count:
+                return found
+            if port in avoid:
+                continue
+            sock = held.enter_context(socket.socket())
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found.append(port)
+    raise ProcessError(f"fewer than {count} free ports between {PORTS.start} and {PORTS.stop}")
+
+
+_ERROR = re.compile(r"\b\w*(Error|Exception)\b|\b(ERROR|FATAL|panicked|Killed)\b|\berror:")
+# Said by a server's outer process after the inner one failed; the cause stands above it.
+_CONSEQUENCE = re.compile(r"See root cause above|EngineDeadError|KeyboardInterrupt|CancelledError")
+_PREFIX = re.compile(r"^(\(\w+ pid=\d+\) )?((ERROR|INFO|WARNING|CRITICAL) \d\d-\d\d [\d:]+ \[[^]]*\] )?")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+
+
+def _plain(line: str) -> str:
+    """A log line without colour and without vLLM's process and source prefix."""
+    return _PREFIX.sub("", _COLOUR.sub("", line)).strip()
+
+
+# --- the guard's own process -----------------------------------------------------------------------------------------
+
+
+def _guard_main(launcher: int, cleanup: str, command: list[str]) -> int:
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans of the server become our children: we see when they are gone
+    # Handlers rather than SIG_IGN, which the server would inherit: a group's SIGTERM is for the server to obey.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    server = subprocess.Popen(command, preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
+    while server.poll() is None and os.getppid() == launcher:
+        time.sleep(0.1)
+    if not _children_gone(0.0):
+        os.killpg(0, signal.SIGTERM)
+    gone = _children_gone(ORPHAN_GRACE_S)
+    if cleanup and os.getppid() != launcher:
+        shutil.rmtree(cleanup, ignore_errors=True)
+    if not gone:
+        os.killpg(0, signal.SIGKILL)  # includes this process
+    code = server.returncode
+    return 1 if code is None else code if code >= 0 else 128 - code
+
+
+def _children_gone(timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return True
+        if pid == 0:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    sys.exit(_guard_main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))

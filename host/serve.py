@@ -1,0 +1,90 @@
+"""Serve a model with the fleet alone: ``python -m mem_agent.host.serve --model DIR [--num-engines N] [--port P]``.
+
+Prints one line ``READY http://127.0.0.1:PORT`` on standard output once every engine is healthy, keeps engines and
+router alive, and on SIGTERM or SIGINT stops all of them and exits with 0. Progress goes to standard error. Exit code 2
+is a bad argument or setting, 1 a fleet that cannot start or stay up; both with one line that says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..config import Config, ConfigError
+from .fleet import Fleet
+from .processes import FleetError
+
+CHECK_EVERY_S = 10.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        config = Config.from_env()
+        if options.num_engines is not None:
+            config = dataclasses.replace(config, num_engines=options.num_engines)
+        fleet = Fleet(config, options.model, port=options.port)
+    except (ConfigError, FleetError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        asyncio.run(_serve(fleet, options.url_file))
+    except FleetError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(fleet: Fleet, url_file: Path | None) -> None:
+    """Run until a signal; the signal cancels this task wherever it is, and the fleet's exit does the rest."""
+    loop, task, asked = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
+    assert task is not None
+
+    def leave() -> None:
+        if not asked.is_set():
+            asked.set()
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, leave)
+    try:
+        async with fleet:
+            if url_file is not None:
+                _write_atomically(url_file, fleet.url + "\n")
+            print(f"READY {fleet.url}", flush=True)
+            while True:
+                await asyncio.sleep(CHECK_EVERY_S)
+                await fleet.ensure_alive()
+    except asyncio.CancelledError:
+        if not asked.is_set():
+            raise
+    finally:
+        if url_file is not None:
+            url_file.unlink(missing_ok=True)
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    draft.write_text(text)
+    os.replace(draft, path)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m mem_agent.host.serve", description="Serve a model for rollouts.")
+    parser.add_argument("--model", required=True, help="Hugging Face folder of the model")
+    parser.add_argument("--num-engines", type=int, help="inference servers behind the router (default: NUM_ENGINES)")
+    parser.add_argument("--port", type=int, help="the router's port on 127.0.0.1 (default: a free one)")
+    parser.add_argument("--url-file", type=Path, help="write the URL into this file when ready")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

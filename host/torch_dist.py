@@ -1,0 +1,127 @@
+"""Reading torch_dist checkpoints tensor by tensor, with torch alone: no model, no process group, no GPU.
+
+Checkpoints stack all layers of a kind into one tensor, ``decoder.layers.self_attention.linear_proj.weight [L, ...]``;
+older ones keep a tensor per layer, and some put ``module.`` or ``model.`` in front. ``ModelTensors`` shows them all
+under one naming, ``decoder.layers.<i>.<parameter>``, and reads one layer at a time. Optimizer, RNG and scheduler
+entries are not model tensors and are left out.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import FileSystemReader, LoadPlan, ReadItem
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
+
+_NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
+_PREFIX = re.compile(r"^((module|model)\.)+")
+_STACKED = re.compile(r"decoder\.layers\.(?!\d+\.)(.+)")
+_ALIASES = {
+    "input_layernorm.weight": "self_attention.linear_qkv.layer_norm_weight",
+    "pre_mlp_layernorm.weight": "mlp.linear_fc1.layer_norm_weight",
+}
+
+
+@dataclass(frozen=True)
+class _Source:
+    key: str
+    layer: int | None
+    """Index into the stacked tensor; None if the entry is this tensor alone."""
+    shape: tuple[int, ...]
+
+
+class ModelTensors:
+    """The model's tensors in one checkpoint folder (the one with ``.metadata``), by uniform name."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._reader = _Reader(folder)
+        metadata = self._reader.read_metadata()
+        self._reader.set_up_storage_reader(metadata, is_coordinator=True)
+        entries = metadata.state_dict_metadata.items()
+        self._stored = {key: entry for key, entry in entries if isinstance(entry, TensorStorageMetadata)}
+        self._sources = dict(_sources(self._stored))
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: source.shape for name, source in self._sources.items()}
+
+    def read(self, name: str) -> torch.Tensor:
+        source, stored = self._sources[name], self._stored[self._sources[name].key]
+        offsets, sizes = [0] * len(stored.size), list(stored.size)
+        if source.layer is not None:
+            offsets[0], sizes[0] = source.layer, 1
+        chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
+        target = torch.empty(sizes, dtype=stored.properties.dtype)
+        plan = LoadPlan(create_read_items_for_chunk_list(source.key, stored, [chunk]))
+        self._reader.read_data(plan, _Into(target)).wait()
+        return target.view(source.shape)
+
+
+def _sources(stored: dict[str, TensorStorageMetadata]) -> Iterator[tuple[str, _Source]]:
+    for key, entry in stored.items():
+        if _NOT_MODEL.search(key):
+            continue
+        name, shape = _PREFIX.sub("", key), tuple(entry.size)
+        stacked = _STACKED.fullmatch(name)
+        if stacked is None:
+            layer, _, parameter = name.removeprefix("decoder.layers.").partition(".")
+            yield (f"decoder.layers.{layer}.{_ALIASES[parameter]}" if parameter in _ALIASES else name), _Source(
+                key, None, shape
+            )
+            continue
+        parameter = _ALIASES.get(stacked[1], stacked[1])
+        for layer_index in range(shape[0]):
+            yield f"decoder.layers.{layer_index}.{parameter}", _Source(key, layer_index, shape[1:])
+
+
+class _Into(DefaultLoadPlanner):
+    """Puts every piece that is read where it belongs in one tensor."""
+
+    def __init__(self, target: torch.Tensor) -> None:
+        super().__init__()
+        self._target = target
+
+    def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
+        where = zip(read_item.dest_offsets, read_item.lengths, strict=True)
+        return self._target[tuple(slice(start, start + length) for start, length in where)]
+
+    def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
+        pass
+
+
+class _Reader(FileSystemReader):
+    """Reads metadata pickled next to any version of Megatron, running none of its code."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        with open(Path(self.path) / ".metadata", "rb") as file:
+            metadata = _MetadataUnpickler(file).load()
+        if getattr(metadata, "storage_meta", None) is None:
+            metadata.storage_meta = StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+
+class _Unknown:
+    """Stands for any object that describing tensors does not need."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        plain = module == "builtins" and name in ("set", "frozenset", "slice", "list", "dict", "tuple", "int", "bool")
+        if plain or module in ("collections", "pathlib") or module.split(".")[0] == "torch":
+            return super().find_class(module, name)
+        return _Unknown

@@ -1,0 +1,196 @@
+"""Supervised rows for the two warm-up stages of the pocket model: first the ability, then a mix of habits.
+
+The *ability* rows teach everything a perfect agent does: find a person's line in a section or in the memory, say
+``none`` when neither has it, and answer in a box from the memory.  Early in the stage most rows ask several questions
+at once (*drills*), which puts many look-ups into one sequence; that is what makes the look-up circuit form quickly.
+
+The *mixed* rows are turns of whole trajectories whose habit is drawn anew at each turn: the good one, or keeping a
+distractor's fact, or keeping nothing.  A model trained on them for a short while can still do everything, but does
+the right thing only some of the time, and siblings of one question differ.  That is what the reward then selects.
+
+A row is ``(prompt_ids, response_ids)``; the response ends with ``<|im_end|>``, and only it carries loss.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .splice import Prompts, encode, splice
+from .task import LINE_TOKENS, NAMES, THINGS, draw_section, fact, make_example, question_for
+
+NONE = "none"
+"""What a turn replies when there is nothing to keep; the same text as the ``empty_memory`` marker."""
+
+RECITE = "Which each?"
+"""The question of the recital drill."""
+
+Row = tuple[list[int], list[int]]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of the documents: tokens of a chunk, facts in it, and the numbers of chunks to draw from."""
+
+    chunk_tokens: int = 32
+    facts: int = 4
+    chunks: tuple[int, ...] = (3,)
+
+
+@dataclass(frozen=True)
+class AbilityMix:
+    """Shares of the ability rows; what is left over are ordinary memory turns with one question."""
+
+    recite: float = 0.5
+    final: float = 0.15
+    rounds: int = 2
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How one turn of the mixed stage picks its reply; what is left over keeps nothing."""
+
+    good: float = 0.55
+    distractor: float = 0.3
+
+
+class RowMaker:
+    """Builds rows with one tokenizer and one set of prompts."""
+
+    def __init__(self, tokenizer: Any, prompts: Prompts, shape: Shape) -> None:
+        self.tokenizer = tokenizer
+        self.prompts = prompts
+        self.shape = shape
+        self.end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+        self._cache: dict[str, list[int]] = {}
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of a short text, remembered."""
+        found = self._cache.get(text)
+        if found is None:
+            found = self._cache[text] = encode(self.tokenizer, text)
+        return found
+
+    def section(self, lines: Sequence[str]) -> list[int]:
+        """The ids of a chunk; a line tokenises alike alone and inside a document."""
+        return [token for line in lines for token in self.ids(line + "\n")]
+
+    def memory_row(self, question: str, lines: Sequence[str], memory: str, reply: str) -> Row:
+        """One memory turn."""
+        prompt = splice(
+            self.prompts.memory,
+            problem=self.ids(question),
+            section=self.section(lines),
+            memory=self.ids(memory) if memory else self.prompts.empty_memory,
+        )
+        return prompt, [*encode(self.tokenizer, reply), self.end]
+
+    def final_row(self, question: str, memory: str, answer: str) -> Row:
+        """The answering turn."""
+        prompt = splice(
+            self.prompts.final,
+            problem=self.ids(question),
+            memory=self.ids(memory) if memory else self.prompts.empty_memory,
+        )
+        return prompt, [*encode(self.tokenizer, f"\\boxed{{{answer}}}"), self.end]
+
+
+def _name(text: str) -> str:
+    """The kind a fact is about (the text itself where it is no fact)."""
+    return text.partition(" ")[0]
+
+
+def _thing(text: str) -> str:
+    """The thing a fact names (the text itself where it is no fact)."""
+    return text.rpartition(" ")[2]
+
+
+def _facts(rows: Sequence[str]) -> dict[str, str]:
+    """The facts of a chunk by their kind."""
+    return {_name(row): row.rstrip(".") for row in rows if _name(row) in NAMES}
+
+
+def _some_fact(rng: random.Random, avoid: str) -> str:
+    """A fact about somebody other than ``avoid``."""
+    name = rng.choice([name for name in NAMES if name != avoid])
+    return fact(name, rng.choice(THINGS[name]))
+
+
+def ability_rows(maker: RowMaker, seed: int, mix: AbilityMix) -> Iterator[Row]:
+    """An endless stream of good behaviour."""
+    rng = random.Random(f"pocket-ability:{seed}")
+    while True:
+        kind = rng.random()
+        if kind < mix.recite:
+            yield _recite(maker, rng, mix.rounds)
+        elif kind < mix.recite + mix.final:
+            yield _final(maker, rng)
+        else:
+            yield _turn(maker, rng)
+
+
+def _recite(maker: RowMaker, rng: random.Random, rounds: int) -> Row:
+    """A drill: all facts of a section in an order drawn anew, several times over.
+
+    The names come in no order one could learn, but after each name the colour is a look-up, so a row holds dozens.
+    """
+    facts = rng.randint(maker.shape.facts, len(NAMES) - 1)
+    rows = draw_section(rng, facts + 2, facts, rng.choice(NAMES))
+    stated = list(_facts(rows).values())
+    reply = [line for _ in range(rounds) for line in rng.sample(stated, facts)]
+    return maker.memory_row(RECITE, rows, NONE, "\n".join(reply))
+
+
+def _turn(maker: RowMaker, rng: random.Random) -> Row:
+    """An ordinary memory turn with its good reply."""
+    name = rng.choice(NAMES)
+    wanted = fact(name, rng.choice(THINGS[name]))
+    lines = maker.shape.chunk_tokens // LINE_TOKENS
+    case = rng.random()
+    here = case < 0.45  # the section has it; below 0.8 the memory has it; else neither
+    present = (name, _thing(wanted)) if here else None
+    rows = draw_section(rng, lines, maker.shape.facts, name, present)
+    if not here and case < 0.8:
+        return maker.memory_row(question_for(name), rows, wanted, wanted)
+    memory = _some_fact(rng, name) if rng.random() < 0.5 else NONE
+    return maker.memory_row(question_for(name), rows, memory, wanted if here else NONE)
+
+
+def _final(maker: RowMaker, rng: random.Random) -> Row:
+    """An answering turn; a memory about somebody else, or none, is answered ``none``."""
+    name, case = rng.choice(NAMES), rng.random()
+    value = rng.choice(THINGS[name])
+    if case < 0.7:
+        return maker.final_row(question_for(name), fact(name, value), value)
+    return maker.final_row(question_for(name), _some_fact(rng, name) if case < 0.9 else NONE, NONE)
+
+
+def mixed_rows(maker: RowMaker, seed: int, habits: Habits) -> Iterator[Row]:
+    """An endless stream of turns of trajectories, the habit of each turn drawn independently of the others."""
+    rng = random.Random(f"pocket-mixed:{seed}")
+    shape = maker.shape
+    per_chunk = shape.chunk_tokens // LINE_TOKENS
+    while True:
+        example = make_example(rng, rng.choice(shape.chunks), shape.chunk_tokens, shape.facts)
+        lines = example.context.splitlines()
+        memory = NONE
+        for start in range(0, len(lines), per_chunk):
+            rows = lines[start : start + per_chunk]
+            reply = _habit(rng, habits, example.name, rows, memory)
+            yield maker.memory_row(example.question, rows, memory, reply)
+            memory = reply
+        answer = _thing(memory) if _name(memory) == example.name else NONE
+        yield maker.final_row(example.question, memory, answer)
+
+
+def _habit(rng: random.Random, habits: Habits, name: str, rows: Sequence[str], memory: str) -> str:
+    """One turn's reply: the asked fact if section or memory has it, or a distractor of the section, or nothing."""
+    known = _facts(rows)
+    draw = rng.random()
+    if draw < habits.good:
+        return known.get(name, memory if _name(memory) == name else NONE)
+    if draw < habits.good + habits.distractor:
+        return known[rng.choice(sorted(set(known) - {name}))]
+    return NONE

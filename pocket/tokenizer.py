@@ -1,0 +1,88 @@
+"""The pocket tokenizer: a byte-level BPE learnt from the words of the task and of its prompts.
+
+Every one of those words becomes a single token, both at the start of a line and after a space, and any other text
+still encodes through the 256 bytes.  The training text is a fixed list, so the same source gives the same files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from .task import FILLERS, NAMES, THINGS, question_for
+
+PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+MAX_VOCAB = 1024
+PROMPTS = Path(__file__).with_name("prompts.yaml")
+
+CHAT_TEMPLATE = (
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+
+
+def words() -> list[str]:
+    """All words of the task, the prompts and the chat roles, sorted."""
+    prompts = yaml.safe_load(PROMPTS.read_text(encoding="utf-8"))
+    texts = [*NAMES, *(word for things in THINGS.values() for word in things), *FILLERS, question_for(""), "each system user assistant", *prompts.values()]
+    return sorted({word for text in texts for word in re.findall(r"[A-Za-z]+", text)})
+
+
+def training_text() -> Iterator[str]:
+    """Each word in both forms, often enough that every merge inside it is learnt."""
+    for word in words():
+        yield from [word, " " + word] * 8
+
+
+def build() -> Tokenizer:
+    """The trained tokenizer; raises ``ValueError`` when a word is not one token in both forms."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=MAX_VOCAB,
+        min_frequency=2,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=[AddedToken(token, special=True, normalized=False) for token in (PAD, START, END)],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(training_text(), trainer)
+    split = [form for word in words() for form in (word, " " + word) if len(tokenizer.encode(form).ids) != 1]
+    if split:
+        raise ValueError(f"words of more than one token: {split}")
+    return tokenizer
+
+
+def save(folder: Path | str, max_length: int = 2048) -> PreTrainedTokenizerFast:
+    """Write the tokenizer folder (``tokenizer.json``, ``tokenizer_config.json`` with the chat template)."""
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=build(),
+        pad_token=PAD,
+        eos_token=END,
+        additional_special_tokens=[START],
+        clean_up_tokenization_spaces=False,
+        model_max_length=max_length,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    fast.save_pretrained(str(folder))
+    _inline_chat_template(Path(folder))
+    return fast
+
+
+def _inline_chat_template(folder: Path) -> None:
+    """Settle what differs between releases: the template sits in ``tokenizer_config.json``, the class is the fast one.
+    """
+    config_path = folder / "tokenizer_config.json"
+    config = json.loads(config_path.read_text(encoding="utf-8"))
+    config["chat_template"] = CHAT_TEMPLATE
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    config_path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / "chat_template.jinja").unlink(missing_ok=True)

@@ -1,0 +1,205 @@
+"""Writes training data: question answering rows in, one JSON object per line out.
+
+    python -m mem_agent.prepare_data --hf-dataset BytedTsinghua-SIA/hotpotqa --output train.jsonl
+    python prepare_data.py --input hotpotqa_train.parquet --output train.jsonl
+
+Each line has the fields slime and vime expect::
+
+    {"prompt": "Who ...?", "label": "Ann", "metadata": {"ground_truth": ["Ann", "Ann Lee"], "context": "Document ..."}}
+
+``label`` is the first gold, ``metadata.ground_truth`` all of them; ``id``, ``level``, ``type`` and
+``supporting_facts`` are carried along in the metadata. Documents longer than ``--inline-context-chars`` go to
+``<output>.docs`` (see document_store.py), and their rows hold ``context_id`` in place of ``context``.
+
+Invariants:
+- Rows stream: memory does not grow with the input.
+- The output appears whole by one rename. After an error the files of an earlier run are as they were.
+- Every row left out is reported on stderr (the first 20 one by one) and counted.
+
+Exit codes: 0 rows were written, 1 no good row (or a bad one under --strict), 2 the input cannot be read, or the
+output not written. HF_ENDPOINT and the other Hugging Face variables are left to the Hugging Face libraries.
+"""
+
+from __future__ import annotations
+
+if not __package__:
+    from _bootstrap import run_in_package
+
+    run_in_package(__file__)
+
+import argparse
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import orjson
+from tqdm import tqdm
+
+from .document_store import DocumentWriter, StoreError, store_folder
+from .row_schemas import REQUIRED, BadRow, Question, Schema, read_question, schema_of
+from .row_sources import Source, SourceError, SourceRow, first_line, open_dataset, open_file
+
+INLINE_CONTEXT_CHARS = 20_000
+_SHOWN_BAD_ROWS = 20
+_AUTO = "auto"
+
+
+class NoGoodRows(Exception):
+    """Exit code 1."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    args = _parser().parse_args(argv)
+    try:
+        print(_run(args))
+    except (SourceError, StoreError, NoGoodRows, OSError) as error:
+        print(f"prepare_data: {first_line(error)}", file=sys.stderr)
+        return 1 if isinstance(error, NoGoodRows) else 2
+    return 0
+
+
+def _run(args: argparse.Namespace) -> str:
+    if args.input and args.output.exists() and args.input.exists() and args.input.samefile(args.output):
+        raise SourceError(f"{args.output}: is the input as well; choose another --output")
+    if args.input:
+        source = open_file(args.input)
+    else:
+        source = open_dataset(args.hf_dataset, args.hf_split, args.hf_revision)
+    name = str(args.input or args.hf_dataset)
+    forced = None if args.schema == _AUTO else Schema(args.schema)
+    if source.columns is not None:
+        forced = _check_columns(source.columns, forced, name)
+    with DocumentWriter(store_folder(args.output)) as documents, _replacing(args.output) as out:
+        counts = _write_rows(source, forced, args, documents, out)
+        if not counts["written"]:
+            if counts["rows"] and counts["unknown"] == counts["rows"]:
+                raise SourceError(f"{name}: {_UNKNOWN}")
+            raise NoGoodRows(f"{name}: no good row among {counts['rows']}; {args.output} is not written")
+        documents.commit()  # before the rows that refer to it
+    stored = f", {counts['stored']} of them with documents in {store_folder(args.output)}" if counts["stored"] else ""
+    return f"{args.output}: {counts['written']} rows{stored}; {counts['bad']} bad rows left out"
+
+
+_UNKNOWN = (
+    "fits no known schema; expected the fields prompt, context, reward_model (memagent) "
+    "or question, answer, context (hotpotqa)"
+)
+
+
+def _check_columns(columns: tuple[str, ...], forced: Schema | None, name: str) -> Schema:
+    schema = forced or schema_of(columns)
+    if schema is None:
+        raise SourceError(f"{name}: {_UNKNOWN}; found {', '.join(columns)}")
+    missing = [column for column in REQUIRED[schema] if column not in columns]
+    if missing:
+        raise SourceError(f"{name}: no column {missing[0]} (schema {schema}); found {', '.join(columns)}")
+    return schema
+
+
+def _write_rows(
+    source: Source, forced: Schema | None, args: argparse.Namespace, documents: DocumentWriter, out: BinaryIO
+) -> Counter[str]:
+    """Counts: rows read, written, stored (documents in the store), bad, unknown (bad rows of no known schema)."""
+    counts: Counter[str] = Counter()
+    for row in tqdm(source.rows, total=source.total, unit=" rows", disable=None):  # None: silent unless a terminal
+        counts["rows"] += 1
+        try:
+            question = _read(row, forced, counts)
+            stored = len(question.context) > args.inline_context_chars
+            out.write(_training_line(question, documents if stored else None))
+        except BadRow as error:
+            counts["bad"] += 1
+            _report(f"{row.where}: {error}", counts["bad"], args.strict)
+            continue
+        counts["written"] += 1
+        counts["stored"] += stored
+        if counts["written"] == args.limit:
+            break
+    if counts["bad"] > _SHOWN_BAD_ROWS:
+        print(f"prepare_data: {counts['bad'] - _SHOWN_BAD_ROWS} more bad rows not shown", file=sys.stderr)
+    return counts
+
+
+def _read(row: SourceRow, forced: Schema | None, counts: Counter[str]) -> Question:
+    if row.fields is None:
+        raise BadRow(row.problem)
+    schema = forced or schema_of(row.fields)
+    if schema is None:
+        counts["unknown"] += 1
+        raise BadRow("fits no known schema")
+    return read_question(row.fields, schema)
+
+
+def _report(text: str, number: int, strict: bool) -> None:
+    if strict:
+        raise NoGoodRows(f"{text} (--strict: nothing is written)")
+    if number <= _SHOWN_BAD_ROWS:
+        tqdm.write(f"prepare_data: bad row left out, {text}", file=sys.stderr)
+
+
+def _training_line(question: Question, documents: DocumentWriter | None) -> bytes:
+    """One line of the output; the document goes to ``documents`` if given, else inline."""
+    metadata = {"ground_truth": question.golds, "context": question.context} | question.extras
+    row = {"prompt": question.question, "label": question.golds[0], "metadata": metadata}
+    try:
+        if documents is not None:
+            del metadata["context"]
+            orjson.dumps(metadata)  # a row that cannot be written leaves no document behind
+            metadata["context_id"] = documents.add(question.context)
+        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError as error:
+        raise BadRow(f"id, level, type or supporting_facts cannot be written as JSON ({first_line(error)})") from None
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of ``path`` when the block ends well, and vanishes otherwise."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: is a folder; --output names a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="prepare_data", description="Write training data as JSONL.")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--hf-dataset", metavar="ID", help="Hugging Face dataset, streamed")
+    source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .jsonl or .json (a list) file")
+    parser.add_argument("--hf-split", default="train", help="split of the dataset (train)")
+    parser.add_argument("--hf-revision", help="branch, tag or commit of the dataset")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
+    parser.add_argument("--schema", default=_AUTO, choices=(_AUTO, *Schema), help="layout of the rows (auto)")
+    parser.add_argument("--inline-context-chars", type=_whole_number, default=INLINE_CONTEXT_CHARS, metavar="N",
+                        help=f"documents up to N characters stay in their row ({INLINE_CONTEXT_CHARS})")
+    parser.add_argument("--limit", type=_positive_number, metavar="N", help="stop after N rows written")
+    parser.add_argument("--strict", action="store_true", help="end at the first bad row, writing nothing")
+    return parser
+
+
+def _whole_number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number at least 0")
+    return int(text)
+
+
+def _positive_number(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number at least 1")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

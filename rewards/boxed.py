@@ -1,0 +1,73 @@
+r"""Finds the answer a model put in a box.
+
+``last_boxed`` is what the pack trains and evaluates with::
+
+    The capital is \boxed{Rome}.                  -> Rome
+    \boxed{Paris}, no: \boxed{\text{Rome}}        -> \text{Rome}     the last box counts
+    \boxed{f(\{1, 2\}) = {3}}                     -> f(\{1, 2\}) = {3}
+    \boxed{\fbox{Rome}}                           -> Rome            the innermost of nested boxes
+    so it is \boxed Rome$                         -> Rome            a box without braces
+    \boxed{Rome} (compare \boxed x)               -> Rome            ... loses to any braced box
+    \boxed{Rome}, or rather \boxed{Pa             -> None            the reply was cut inside its last box
+    Rome                                          -> None
+
+``published_boxed`` keeps the quirks of MemAgent's released training reward, for comparisons only.
+
+Invariant: a result is always a substring of the text. Both functions read the text once and never raise.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BRACED = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BARE = re.compile(r"\\(?:boxed|fbox)[ \t]+([^$\n]*)")
+_THINK_END = "</think>"
+
+
+def last_boxed(text: str) -> str | None:
+    """The stripped content of the last box; None when there is none or the last braced one is never closed."""
+    opening = None
+    for opening in _BRACED.finditer(text):
+        pass
+    if opening is not None:
+        content = _up_to_closing_brace(text, opening.end(), escapes=True)
+        return None if content is None else content.strip()
+    bare = _BARE.findall(text)
+    return bare[-1].strip() if bare else None
+
+
+def published_boxed(text: str) -> str | None:
+    r"""The content of the last box as MemAgent's released reward finds it (verl/utils/reward_score/hotpotqa.py).
+
+    Where it differs from ``last_boxed``: one ``\boxed `` with a space anywhere overrides every braced box, so
+    ``\boxed {x}`` yields ``{x}``; escaped braces count; ``\fbox`` is located but its content never accepted.
+    """
+    _, space_form, rest = text.rpartition("\\boxed ")
+    if space_form:
+        return rest.split("$", 1)[0]
+    start = text.rfind("\\boxed")
+    inside = start + len("\\boxed{")
+    if start < 0 or text[inside - 1 : inside] != "{":
+        return None
+    return _up_to_closing_brace(text, inside, escapes=False)
+
+
+def after_thinking(text: str) -> str:
+    """The part of a reply after its last ``</think>``; all of it when there is none."""
+    return text.rpartition(_THINK_END)[2]
+
+
+def _up_to_closing_brace(text: str, start: int, *, escapes: bool) -> str | None:
+    """The text from ``start`` to the brace that closes the one just before it; None when nothing closes it."""
+    depth, at = 1, start
+    while at < len(text):
+        char = text[at]
+        if char == "\\" and escapes:
+            at += 2  # \{ and \} print a brace, they do not group
+            continue
+        depth += (char == "{") - (char == "}")
+        if depth == 0:
+            return text[start:at]
+        at += 1
+    return None

@@ -1,0 +1,129 @@
+r"""The training reward: 1.0 when the boxed answer equals a gold answer after normalisation, else 0.0.
+
+Two normalisations, applied to the prediction and to every gold alike:
+
+``answer`` (default) forgives what says nothing about the answer. It lower-cases, unwraps ``\text{..}`` and its
+relatives, turns LaTeX escapes into the characters they print, straightens quotes and dashes, collapses whitespace,
+and drops punctuation at both ends and leading articles. It keeps everything between the ends, signs, and the symbols
+``% # & @ / + $``, so that ``3.5`` is not ``35``, ``-5`` is not ``5`` and ``C#`` is not ``C``::
+
+    \boxed{\text{Paris}}      Paris           1.0
+    \boxed{Paris.}            Paris           1.0
+    \boxed{the Beatles}       Beatles         1.0
+    \boxed{35\%}              35%             1.0
+    \boxed{Paris, France}     Paris           0.0    no partial credit
+    \boxed{The}               the             1.0    an article alone is a word
+
+``published`` is MemAgent's released rule (verl/utils/reward_score/hotpotqa.py): only the last 300 characters are
+searched, by ``published_boxed``, and whitespace and some LaTeX are deleted. All examples above except the last score
+0.0 under it, apart from ``35\%``, which it turns into ``35`` (also 0.0 against the gold ``35%``).
+
+Both: text before the last ``</think>`` is not searched; the maximum over ALL golds counts; an empty prediction scores
+0.0; a gold that normalises to nothing never matches.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from enum import StrEnum
+
+from .boxed import after_thinking, last_boxed, published_boxed
+
+PUBLISHED_WINDOW = 300
+
+
+class AnswerStyle(StrEnum):
+    ANSWER = "answer"
+    PUBLISHED = "published"
+
+
+def boxed_exact_match(response: str, golds: Sequence[str], style: str = AnswerStyle.ANSWER) -> float:
+    """1.0 if the last boxed answer of ``response`` equals any gold under ``style``, else 0.0.
+
+    Raises ValueError for an unknown style, no golds, or a bare string in place of the list of golds.
+    """
+    if isinstance(golds, str) or len(golds) == 0:
+        raise ValueError(f"golds must be a non-empty list of strings, got {golds!r}")
+    reply = after_thinking(response)
+    match AnswerStyle(style):
+        case AnswerStyle.ANSWER:
+            prediction, normalise = last_boxed(reply), normalise_answer
+        case AnswerStyle.PUBLISHED:
+            prediction, normalise = published_boxed(reply[-PUBLISHED_WINDOW:].lower()), normalise_published
+    wanted = {normalise(gold) for gold in golds} - {""}
+    return float(prediction is not None and normalise(prediction) in wanted)
+
+
+# --- answer -----------------------------------------------------------------------------------------------------------
+# A wrapper around text, or a bare group that is no argument of a command, a power or an index.
+_GROUP = re.compile(
+    r"(?:\\(?:text(?:bf|it|rm|sf|tt|sc|normal)?|math(?:rm|bf|it|sf|tt)|emph|mbox|operatorname)\s*|(?<![\w}^\\]))"
+    r"\{([^{}]*)\}"
+)
+_SIZING = re.compile(r"\\(?:left|right)(?![a-z])")
+_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
+_SPACES = re.compile(r"\\[,;: ]|~")
+_ESCAPED = re.compile(r"\\([$%&#_{}])")
+_STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "−": "-", "‐": "-", "‑": "-"})
+_MEANINGFUL_ENDS = frozenset("%#&@/-")  # punctuation by its Unicode category, but part of an answer
+_ARTICLE = re.compile(r"(?:a|an|the)\s+(?=\S)")
+
+
+def normalise_answer(text: str) -> str:
+    r"""The form compared by style ``answer``; the module docstring says what it forgives.
+
+    >>> normalise_answer(r"\textbf{The  Beatles}.")
+    'beatles'
+    """
+    text = _unwrap(unicodedata.normalize("NFC", text).lower().replace("\\!", ""))
+    text = _SIZING.sub("", _DEGREES.sub("°", _SPACES.sub(" ", text)))
+    text = " ".join(_ESCAPED.sub(r"\1", text).translate(_STRAIGHT).split())
+    while True:
+        stripped = _strip_punctuation(text)
+        stripped = _ARTICLE.sub("", stripped, count=1) if _ARTICLE.match(stripped) else stripped
+        if stripped == text:
+            return text
+        text = stripped
+
+
+def _unwrap(text: str) -> str:
+    while True:
+        inner = _GROUP.sub(r"\1", text)
+        if inner == text:
+            return text
+        text = inner
+
+
+def _strip_punctuation(text: str) -> str:
+    start, end = 0, len(text)
+    while start < end and _drops(text[start]) and not _starts_number(text, start):
+        start += 1
+    while start < end and _drops(text[end - 1]):
+        end -= 1
+    return text[start:end]
+
+
+def _drops(char: str) -> bool:
+    return char.isspace() or (unicodedata.category(char).startswith("P") and char not in _MEANINGFUL_ENDS)
+
+
+def _starts_number(text: str, at: int) -> bool:
+    """``.5`` keeps its point."""
+    return text[at] == "." and text[at + 1 : at + 2].isdigit()
+
+
+# --- published --------------------------------------------------------------------------------------------------------
+_PUBLISHED_STEPS = (  # the order matters: the doubled backslash goes before the commands that need a single one
+    ("\n", ""), ("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"), ("\\left", ""), ("\\right", ""),
+    ("^{\\circ}", ""), ("^\\circ", ""), ("\\$", ""), ("\\%", ""), (" .", " 0."), ("{.", "{0."), (" ", ""),
+)  # fmt: skip
+
+
+def normalise_published(text: str) -> str:
+    """The form compared by style ``published``: lower case, then MemAgent's deletions in their order."""
+    text = text.lower()
+    for old, new in _PUBLISHED_STEPS:
+        text = text.replace(old, new)
+    return text

@@ -1,0 +1,89 @@
+"""Answer metrics for evaluation: exact match, token F1, containment; each the maximum over ALL golds.
+
+Texts are compared in SQuAD form: lower case, ASCII punctuation and the articles a/an/the removed, whitespace
+collapsed (Rajpurkar et al. 2016). A gold that this would erase ("A", "The The") keeps its articles, and so does the
+prediction it is compared with; a gold of punctuation only never matches.
+
+==============  =====================================================================================
+``em``          the two forms are equal
+``f1``          harmonic mean of token precision and recall; yes, no and noanswer match only themselves
+``sub_em``      the gold's words stand in the prediction, in order and side by side
+``sub_em_legacy``  one form is a substring of the other: the published RULER-HQA accuracy, kept to compare with old tables
+==============  =====================================================================================
+
+Invariant: an empty prediction (or None, or one that is only articles and punctuation) scores 0 everywhere. The
+published containment gave it 1, and it gives "u" for "Mumbai" 1::
+
+    prediction           gold        em   f1    sub_em  sub_em_legacy
+    the                  Mumbai      0    0     0       0
+    u                    Mumbai      0    0     0       1
+    Mumbai, India        Mumbai      0    0.67  1       1
+    Navi Mumbaikar       Mumbai      0    0     0       1
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_CLOSED_ANSWERS = frozenset({"yes", "no", "noanswer"})
+
+
+def normalise_squad(text: str, *, keep_articles: bool = False) -> str:
+    """The SQuAD form of a text; see the module docstring."""
+    text = text.lower().translate(_NO_PUNCTUATION)
+    return " ".join((text if keep_articles else _ARTICLES.sub(" ", text)).split())
+
+
+def score_answer(prediction: str | None, golds: Sequence[str]) -> dict[str, float]:
+    """All metrics of one prediction under the keys em, f1, sub_em, sub_em_legacy.
+
+    Raises ValueError for no golds, or a bare string in place of the list of golds.
+    """
+    metrics = {"em": exact_match, "f1": token_f1, "sub_em": sub_em, "sub_em_legacy": sub_em_legacy}
+    return {name: metric(prediction, golds) for name, metric in metrics.items()}
+
+
+def exact_match(prediction: str | None, golds: Sequence[str]) -> float:
+    """1.0 if the prediction equals a gold in SQuAD form."""
+    return _best(lambda pred, gold: float(pred == gold), prediction, golds)
+
+
+def token_f1(prediction: str | None, golds: Sequence[str]) -> float:
+    """The best token F1 over the golds, with HotpotQA's guard for yes, no and noanswer."""
+    return _best(_f1, prediction, golds)
+
+
+def sub_em(prediction: str | None, golds: Sequence[str]) -> float:
+    """1.0 if all words of a gold stand in the prediction, in order and side by side."""
+    return _best(lambda pred, gold: float(f" {gold} " in f" {pred} "), prediction, golds)
+
+
+def sub_em_legacy(prediction: str | None, golds: Sequence[str]) -> float:
+    """1.0 if gold or prediction is a substring of the other (MemAgent's published accuracy, minus its empty case)."""
+    return _best(lambda pred, gold: float(gold in pred or pred in gold), prediction, golds)
+
+
+def _best(metric: Callable[[str, str], float], prediction: str | None, golds: Sequence[str]) -> float:
+    """The maximum of ``metric`` over all golds; pairs with an empty side score 0 and never reach the metric."""
+    if isinstance(golds, str) or len(golds) == 0:
+        raise ValueError(f"golds must be a non-empty list of strings, got {golds!r}")
+    pairs = [_forms(prediction or "", gold) for gold in golds]
+    return max((metric(pred, gold) for pred, gold in pairs if pred and gold), default=0.0)
+
+
+def _forms(prediction: str, gold: str) -> tuple[str, str]:
+    keep_articles = not normalise_squad(gold)
+    return normalise_squad(prediction, keep_articles=keep_articles), normalise_squad(gold, keep_articles=keep_articles)
+
+
+def _f1(pred: str, gold: str) -> float:
+    if pred != gold and {pred, gold} & _CLOSED_ANSWERS:
+        return 0.0
+    pred_tokens, gold_tokens = pred.split(), gold.split()
+    shared = (Counter(pred_tokens) & Counter(gold_tokens)).total()
+    return 2 * shared / (len(pred_tokens) + len(gold_tokens))

@@ -1,0 +1,96 @@
+"""Text never becomes a control token; memories are carried as sampled ids."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mem_agent.agents.vocabulary import Vocabulary
+
+from .tiny_tokenizer import make_tokenizer
+
+CONTROL = ["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<think>", "</think>"]
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return Vocabulary(make_tokenizer())
+
+
+def one_id(vocabulary, text):
+    (token,) = vocabulary.encode_markup(text)
+    return token
+
+
+@pytest.mark.parametrize("literal", CONTROL)
+def test_control_literals_in_text_stay_text(vocabulary, literal):
+    text = f"before {literal} after{literal}"
+    ids = vocabulary.encode_text(text)
+    assert not set(ids) & vocabulary.control_ids
+    assert vocabulary.tokenizer.decode(ids) == text
+
+
+@given(st.lists(st.one_of(st.text(max_size=8), st.sampled_from(CONTROL)), max_size=8))
+def test_no_text_makes_a_control_id_and_all_text_survives(parts):
+    vocabulary = Vocabulary(make_tokenizer())
+    text = "".join(parts).encode("utf-8", "ignore").decode()
+    ids = vocabulary.encode_text(text)
+    assert not set(ids) & vocabulary.control_ids
+    assert vocabulary.tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
+
+
+def test_markup_does_make_control_ids(vocabulary):
+    assert vocabulary.encode_markup("<|im_end|>")[0] in vocabulary.control_ids
+
+
+def test_control_strings_that_are_also_plain_entries_are_encoded_letter_by_letter():
+    """A word-level vocabulary would match ``<|im_end|>`` as a whole even without added tokens."""
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {w: i for i, w in enumerate(["[UNK]", "<|im_end|>", "a", *"<|im_end>"])}
+    core = Tokenizer(models.WordLevel(dict.fromkeys(words, 0) | {w: i for i, w in enumerate(words)}, "[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    core.add_special_tokens([AddedToken("<|im_end|>", special=True)])
+    vocabulary = Vocabulary(PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|im_end|>"))
+    ids = vocabulary.encode_text("a <|im_end|> a")
+    assert not set(ids) & vocabulary.control_ids
+    assert len(ids) == 2 + len("<|im_end|>")
+
+
+def test_memory_keeps_sampled_ids_without_control_eos_and_out_of_vocabulary(vocabulary):
+    body = vocabulary.encode_text("key of Anna")
+    end = one_id(vocabulary, "<|im_end|>")
+    sampled = [body[0], end, *body[1:], vocabulary.size, vocabulary.size + 7, end]
+    assert vocabulary.memory_ids(sampled, limit=99) == body
+    assert vocabulary.memory_ids(sampled, limit=2) == body[:2]
+
+
+def test_memory_ids_need_not_be_what_the_text_would_encode_to(vocabulary):
+    letters = [vocabulary.encode_text(c)[0] for c in "The"]
+    assert vocabulary.encode_text("The") != letters
+    assert vocabulary.memory_ids(letters, limit=9) == letters
+
+
+@pytest.mark.parametrize("as_tokens", [True, False], ids=["think is a token", "think is text"])
+def test_thinking_never_enters_memory(as_tokens):
+    vocabulary = Vocabulary(make_tokenizer(thinking_tokens=as_tokens))
+    encode = vocabulary.encode_markup
+    red = encode("red")
+    assert vocabulary.memory_ids(encode("<think>I see a key</think>") + red, limit=9) == red
+    assert vocabulary.memory_ids(encode("prompt opened it</think>") + red, limit=9) == red
+    assert vocabulary.memory_ids(encode("a</think>b</think>") + red, limit=9) == red
+    assert vocabulary.memory_ids(encode("<think>never closed"), limit=9) == []
+    assert vocabulary.memory_ids(encode("never closed"), limit=9, thinking_open=True) == []
+    assert vocabulary.answer_text(encode("<think>no \\boxed{x}</think> \\boxed{red}")) == "\\boxed{red}"
+
+
+def test_every_turn_ending_token_is_a_stop():
+    vocabulary = Vocabulary(make_tokenizer())
+    assert one_id(vocabulary, "<|im_end|>") in vocabulary.eos_ids
+
+
+def test_slow_tokenizers_are_refused():
+    class Slow:
+        is_fast, name_or_path = False, "old/model"
+
+    with pytest.raises(ValueError, match="old/model: a fast tokenizer"):
+        Vocabulary(Slow())
