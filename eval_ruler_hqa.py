@@ -17,6 +17,11 @@ Invariants:
 
 from __future__ import annotations
 
+if not __package__:
+    from _bootstrap import run_in_package
+
+    run_in_package(__file__)
+
 import argparse
 import asyncio
 import hashlib
@@ -149,10 +154,16 @@ async def _answer(question: Question, args: SimpleNamespace, config: Config) -> 
     }
 
 
-def run(data_root: Path, lengths: Sequence[str], model: Path, url: str, config: Config, output: Path) -> None:
-    """Evaluate what is missing in ``output``."""
+def claim(data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path) -> dict[str, list]:
+    """Check the data and make ``output`` this run's; returns the questions by length."""
     by_length = {length: load_questions(data_root, length) for length in lengths}
     _claim(output, _provenance(data_root, lengths, model, config), lengths)
+    return by_length
+
+
+def run(data_root: Path, lengths: Sequence[str], model: Path, url: str, config: Config, output: Path) -> None:
+    """Evaluate what is missing in ``output``."""
+    by_length = claim(data_root, lengths, model, config, output)
     done = {length: {r["_id"] for r in read_rows(output, length) if not r["failure"]} for length in lengths}
     missing = [q for length, questions in by_length.items() for q in questions if q.id not in done[length]]
     router = urlsplit(url)
@@ -268,19 +279,24 @@ def main() -> int:
     parser.add_argument("--model", help="HF folder or id whose tokenizer the server uses")
     parser.add_argument("--url", help="router or server, http://HOST:PORT")
     parser.add_argument("--output", type=Path, help="folder of the results")
+    parser.add_argument("--check", action="store_true", help="only check settings, data and output folder")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         if options.table:
             print(table(options.table))
             return 0
-        for name in ("model", "url", "output"):
+        for name in ("model", "output") if options.check else ("model", "url", "output"):
             if getattr(options, name) is None:
                 parser.error(f"--{name} is needed")
         config = Config.from_env()
         data_root = options.data_root or Path(config.data_root or ".")
         lengths = (options.length or config.length).split()
-        run(data_root, lengths, local_folder(options.model, "MODEL_PATH"), options.url, config, options.output)
+        model = local_folder(options.model, "MODEL_PATH")
+        if options.check:
+            claim(data_root, lengths, model, config, options.output)
+            return 0
+        run(data_root, lengths, model, options.url, config, options.output)
         print(table([options.output]))
         failed = failures(options.output, lengths)
     except KeyboardInterrupt:

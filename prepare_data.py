@@ -39,9 +39,9 @@ from typing import BinaryIO
 import orjson
 from tqdm import tqdm
 
-from .document_store import DocumentWriter, StoreError, store_folder
-from .row_schemas import REQUIRED, BadRow, Question, Schema, read_question, schema_of
-from .row_sources import Source, SourceError, SourceRow, first_line, open_dataset, open_file
+from .data.document_store import DocumentWriter, StoreError, store_folder
+from .data.row_schemas import COLUMNS, REQUIRED, BadRow, Question, Schema, read_question, schema_of
+from .data.row_sources import Source, SourceError, SourceRow, first_line, open_dataset, open_file
 
 INLINE_CONTEXT_CHARS = 20_000
 _SHOWN_BAD_ROWS = 20
@@ -67,9 +67,9 @@ def _run(args: argparse.Namespace) -> str:
     if args.input and args.output.exists() and args.input.exists() and args.input.samefile(args.output):
         raise SourceError(f"{args.output}: is the input as well; choose another --output")
     if args.input:
-        source = open_file(args.input)
+        source = open_file(args.input, COLUMNS)
     else:
-        source = open_dataset(args.hf_dataset, args.hf_split, args.hf_revision)
+        source = open_dataset(args.hf_dataset, args.hf_split, args.hf_revision, COLUMNS)
     name = str(args.input or args.hf_dataset)
     forced = None if args.schema == _AUTO else Schema(args.schema)
     if source.columns is not None:

@@ -36,7 +36,7 @@ from .agents.loop import run_trajectory
 from .agents.records import Failure, FailureKind, Generation, Outcome, Trajectory, TurnFailed, TurnRequest
 from .agents.vocabulary import Vocabulary
 from .config import Config, ConfigError
-from .document_store import DocumentStore, MissingDocument, store_folder
+from .data.document_store import DocumentStore, MissingDocument, store_folder
 from .rewards.exact_match import boxed_exact_match
 from .rollout_client import client_for, endpoint_from_args
 
@@ -235,7 +235,7 @@ generate.abort_mode = "request"  # type: ignore[attr-defined]
 
 # --- trajectory to Sample -----------------------------------------------------------------------------------------
 
-PLACEHOLDER = {"tokens": [0, 0], "response_length": 1, "loss_mask": [0], "rollout_log_probs": [0.0]}
+PLACEHOLDER: dict[str, Any] = {"tokens": [0, 0], "response_length": 1, "loss_mask": [0], "rollout_log_probs": [0.0]}
 """A row that trains nothing and is legal for every host: one prompt token, one masked response token."""
 
 

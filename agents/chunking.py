@@ -36,5 +36,5 @@ def split_chunks(document: Sequence[int], chunk_tokens: int, max_chunks: int) ->
     kept = document
     if dropped:
         head = (room + 1) // 2
-        kept = document[:head] + document[len(document) - (room - head) :]
+        kept = [*document[:head], *document[len(document) - (room - head) :]]
     return Chunks(tuple(kept[i : i + chunk_tokens] for i in range(0, len(kept), chunk_tokens)), dropped)

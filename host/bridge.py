@@ -30,11 +30,12 @@ from megatron.core.tensor_parallel import RowParallelLinear
 from megatron.core.transformer.spec_utils import ModuleSpec
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
+from ..errors import MemAgentError
 from .attention import SDPACoreAttention
 from .megatron_cpu import device, device_mode
 
 
-class UnsupportedModel(ValueError):
+class UnsupportedModel(MemAgentError):
     """This model cannot be expressed exactly: the message names the folder, what it asks for and what is supported."""
 
 

@@ -34,8 +34,10 @@ from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTenso
 from megatron.core.dist_checkpointing.strategies import filesystem_async
 from megatron.core.models.gpt.gpt_model import GPTModel
 from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from ..errors import MemAgentError
 from . import megatron_cpu
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 TRACKER = "latest_checkpointed_iteration.txt"
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(MemAgentError):
     """A checkpoint could not be written or read: the message names the path, the cause and the remedy."""
 
 
@@ -104,7 +106,8 @@ def save(save_path: str | Path, iteration: int, trainer: Trainer, host_state: di
                 preprocess_common_before_consistancy_check=lambda common: {"iteration": common["iteration"]},
             )
         _on_first_rank(lambda: _publish(temporary, final))
-    except Exception as error:  # mcore wraps a full disk in several types of its own
+    # Writing fails in many types, and torch's CheckpointException is not an Exception.
+    except (Exception, CheckpointException) as error:
         if dist.get_rank() == 0:
             shutil.rmtree(temporary, ignore_errors=True)
         good = latest(save_path)
@@ -151,12 +154,13 @@ def _on_first_rank(action: Callable[[], None]) -> None:
 
 def _cause(error: BaseException) -> str:
     """One line for the deepest error, which is the one that says what happened."""
-    nested = getattr(error, "failures", None)  # torch's CheckpointException: {rank: (error, traceback)}
-    if nested:
-        return _cause(next(iter(nested.values()))[0])
+    if isinstance(error, CheckpointException) and error.failures:
+        return _cause(next(iter(error.failures.values()))[0])
     if error.__cause__ is not None:
         return _cause(error.__cause__)
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    # torch's file writer hides the operating system's error behind its own.
+    return "a file was cut short (disk full, quota or size limit)" if "unexpected pos" in line else line
 
 
 # --- loading ---------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from ..errors import MemAgentError
 from .bridge import UnsupportedModel, build_bridge, expected_tensors, to_hf
 from .checkpoint import CheckpointError, resolve
 from .torch_dist import ModelTensors
@@ -41,7 +42,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
-class ConvertError(RuntimeError):
+class ConvertError(MemAgentError):
     """The checkpoint does not fit the model, or the output cannot be written."""
 
 

@@ -28,6 +28,7 @@ from ..config import Config
 from .processes import FleetError
 
 Device = Literal["cpu", "cuda"]
+PauseMode = Literal["abort", "wait", "keep"]
 
 SERVED_NAME = "policy"
 """What requests may put into their ``model`` field."""
@@ -55,7 +56,8 @@ def engine_command(config: Config, model: Path, port: int, device: Device, index
         "--seed", str(config.seed + index),
         "--logprobs-mode", "processed_logprobs",
         "--generation-config", "vllm",
-        "--enable-prefix-caching", "--enable-scale-out", "--disable-uvicorn-access-log",
+        "--enable-prefix-caching", "--enable-prompt-tokens-details", "--enable-scale-out",
+        "--disable-uvicorn-access-log",
     ]
     if device == "cpu":
         command += ["--kv-cache-memory-bytes", str(config.engine_kv_bytes), "--enforce-eager",
@@ -97,7 +99,25 @@ class EngineClient:
         except (aiohttp.ClientError, TimeoutError):
             return False
 
-    async def pause(self, mode: Literal["abort", "wait", "keep"] = "abort", timeout_s: float = 600.0) -> None:
+    async def load(self, folder: Path, version: str, mode: PauseMode, drain_timeout_s: float) -> None:
+        """From whatever it serves to ``folder``'s weights as ``version``, with nothing cached from before.
+
+        An ``EngineError`` anywhere leaves it paused, which is the state in which this can be called again.
+        """
+        await self.pause(mode, CONTROL_TIMEOUT_S + (drain_timeout_s if mode == "wait" else 0.0))
+        await self.reload_weights(folder)
+        await self.name_weights(version)
+        await self.reset_prefix_cache()
+        await self.resume()
+
+    async def name_weights(self, version: str) -> None:
+        """Set the version and see that the server reports it."""
+        await self.update_weight_version(version)
+        if (found := await self.weight_info()) != version:
+            raise FleetError(f"engine {self.url} reports weight version {found!r} instead of {version!r}; "
+                             "it is not a server of this fleet or does not support weight updates")
+
+    async def pause(self, mode: PauseMode = "abort", timeout_s: float = CONTROL_TIMEOUT_S) -> None:
         """Stop scheduling. abort: requests in flight return what they have; wait: they finish; keep: they freeze."""
         await self._call("POST", f"/pause?mode={mode}", timeout_s=timeout_s)
 

@@ -9,8 +9,8 @@
 
 Invariants:
 
-- The router only knows engines that confirmed the fleet's current version.
-- Weights change on a paused engine, and it only resumes after reload, version, empty prefix cache and confirmation. An
+- Between syncs the router only knows engines that confirmed the fleet's current version.
+- Weights change on a paused engine, and it only resumes after reload, confirmed version and empty prefix cache. An
   engine that cannot get there is replaced, never resumed.
 - A replaced engine has a new port and the current weights before the router hears of it.
 - ``stop`` ends every process that this fleet started, and no other; it is not interrupted by cancellation.
@@ -36,7 +36,7 @@ from ..config import Config
 from . import engine as engines
 from . import router as routers
 from .engine import Device, EngineClient, EngineError
-from .processes import TERM_GRACE_S, ChildProcess, FleetError, free_ports, wait_until_healthy
+from .processes import TERM_GRACE_S, ChildProcess, FleetError, free_ports, port_answers, wait_until_healthy
 from .router import RouterClient
 from .sync_folder import SyncFolder, checkpoint_names
 
@@ -52,6 +52,7 @@ class _Engine:
     index: int
     process: ChildProcess
     client: EngineClient
+    settled: bool = False  # serving, not somewhere inside a weight update
 
 
 class Fleet:
@@ -67,6 +68,8 @@ class Fleet:
         version: str = "0",
         device: Device | None = None,
     ) -> None:
+        if port is not None and port_answers(port):  # its answers would be taken for our router's
+            raise FleetError(f"port {port} on 127.0.0.1 is in use; choose another one or none")
         self.config = config
         self.model = Path(model).resolve()
         self.logs = Path(run_folder or config.save_path).resolve() / "logs"
@@ -74,7 +77,7 @@ class Fleet:
         self.port = port or free_ports(1)[0]
         self._ports = {self.port}
         self.version = version
-        """The weight version that every engine behind the router has confirmed."""
+        """The weight version that every engine has confirmed, or is about to while a sync runs."""
         self.restarts = 0
         self.device: Device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._names = checkpoint_names(self.model)
@@ -96,7 +99,6 @@ class Fleet:
 
     @property
     def engine_pids(self) -> list[int]:
-        """The process group of each engine."""
         return [e.process.pid for e in self._engines]
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -116,7 +118,8 @@ class Fleet:
         """Engines in parallel with the router; returns once all serve version ``self.version``."""
         assert self._session is None, "a fleet starts once"
         began = time.monotonic()
-        self._session = aiohttp.ClientSession()
+        # A new connection per control call: a kept one may have been closed by the server since the last sync.
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         self._folder = SyncFolder.create(self.model, fallback=self.logs.parent)
         _, *self._engines = await _together(
             self._start_router(), *(self._start_engine(i) for i in range(self.config.num_engines))
@@ -157,11 +160,9 @@ class Fleet:
         async with self._busy:
             await asyncio.to_thread(self._folder.write, tensors)
             self.version = version
-            before = self.restarts
             await _together(*(self._update_or_replace(e, mode) for e in self._engines))
-            if self.restarts != before:
-                await self._check_router()
-                await self._admit()
+            await self._check_router()
+            await self._admit()
         return time.monotonic() - began
 
     async def _update_or_replace(self, engine: _Engine, mode: Literal["abort", "wait"]) -> None:
@@ -170,35 +171,22 @@ class Fleet:
                 return await self._update(engine, mode)
             except EngineError as error:
                 log.warning("weight sync %s, attempt %d: %s", self.version, attempt, error)
-                failure = error
-                if engine.process.exit_code is not None:
-                    break
-        await self._replace(engine, str(failure))
+                cause = str(error)
+        await self._replace(engine, cause)
 
     async def _load_current(self, engine: _Engine) -> None:
-        """Bring a fresh engine, which holds the weights of ``model``, to the fleet's weights and version."""
+        """Bring an engine that just started to the fleet's weights and version."""
         assert self._folder is not None
         if self._folder.written:
             return await self._update(engine, "abort")
-        await engine.client.update_weight_version(self.version)
-        await self._confirm(engine)
+        await engine.client.name_weights(self.version)
+        engine.settled = True
 
     async def _update(self, engine: _Engine, mode: Literal["abort", "wait"]) -> None:
-        """An error anywhere leaves the engine paused, which is the state a retry starts from."""
         assert self._folder is not None
-        client = engine.client
-        await client.pause(mode, self.config.mem_request_timeout)
-        await client.reload_weights(self._folder.path)
-        await client.update_weight_version(self.version)
-        await client.reset_prefix_cache()
-        await self._confirm(engine)
-        await client.resume()
-
-    async def _confirm(self, engine: _Engine) -> None:
-        found = await engine.client.weight_info()
-        if found != self.version:
-            raise FleetError(f"{engine.process.name} at {engine.client.url} reports weight version {found!r} instead "
-                             f"of {self.version!r}; log {engine.process.log_path}")
+        engine.settled = False
+        await engine.client.load(self._folder.path, self.version, mode, self.config.mem_request_timeout)
+        engine.settled = True
 
     # --- staying alive ----------------------------------------------------------------------------------------------
 
@@ -209,20 +197,19 @@ class Fleet:
         async with self._busy:
             await self._check_router()
             await _together(*(self._check_engine(e) for e in self._engines))
-            if self.restarts != before:
-                await self._admit()
+            await self._admit()
         return self.restarts - before
 
     async def _check_engine(self, engine: _Engine) -> None:
-        if await self._serves_current(engine) or await self._serves_current(engine):
-            return
-        await self._replace(engine, "it does not answer /health and /weight_info with the current version")
+        if not (await self._serves_current(engine) or await self._serves_current(engine)):
+            await self._replace(engine, "it does not answer /health and /weight_info with the current version")
 
     async def _serves_current(self, engine: _Engine) -> bool:
-        if engine.process.exit_code is not None or not await engine.client.healthy(HUNG_TIMEOUT_S):
+        if engine.process.exit_code is not None or not engine.settled:
             return False
         try:
-            return await engine.client.weight_info(HUNG_TIMEOUT_S) == self.version
+            healthy = await engine.client.healthy(HUNG_TIMEOUT_S)
+            return healthy and await engine.client.weight_info(HUNG_TIMEOUT_S) == self.version
         except EngineError:
             return False
 
@@ -233,7 +220,7 @@ class Fleet:
             await self._router_client.remove_worker(engine.client.url)
         self._end(engine.process, REPLACE_GRACE_S)
         fresh = await self._start_engine(engine.index)
-        engine.process, engine.client = fresh.process, fresh.client
+        engine.process, engine.client, engine.settled = fresh.process, fresh.client, False
         await self._load_current(engine)
 
     async def _check_router(self) -> None:
@@ -267,13 +254,16 @@ class Fleet:
         return RouterClient(self.url, self._session)
 
     async def _start_engine(self, index: int) -> _Engine:
-        """A healthy engine with the weights of ``model``."""
         assert self._session is not None
         port = self._new_port()
         command = engines.engine_command(self.config, self.model, port, self.device, index)
         process = self._launch(f"engine-{index}", command, engines.engine_environment(os.environ, self.device, index))
         client = EngineClient(f"http://{self.host}:{port}", self._session)
-        await wait_until_healthy(process, client.healthy, self.config.engine_start_timeout)
+        try:
+            await wait_until_healthy(process, client.healthy, self.config.engine_start_timeout)
+        except BaseException:
+            self._end(process, 0.0)
+            raise
         return _Engine(index, process, client)
 
     async def _start_router(self) -> None:
@@ -289,7 +279,8 @@ class Fleet:
 
     def _end(self, process: ChildProcess, grace_s: float) -> None:
         process.stop(grace_s)
-        self._processes.remove(process)
+        if process in self._processes:
+            self._processes.remove(process)
 
     def _new_port(self) -> int:
         """Never one that this fleet used before: the router must not mistake a new server for an old one."""

@@ -98,14 +98,16 @@ class ChildProcess:
             self._guard.wait()
 
     def last_error(self) -> str:
-        """The last line of this process's log that names an error, else its last line."""
+        """The last exception in this process's log, else its last line of level ERROR, else its last line."""
         with self.log_path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(self._log_start, size - 200_000))
-            lines = [_plain(line) for line in file.read().decode(errors="replace").splitlines()]
-        lines = [line for line in lines if line]
-        errors = [line for line in lines if _ERROR.search(line) and not _CONSEQUENCE.search(line)]
-        return (errors or lines or ["(empty log)"])[-1][:500]
+            lines = [_COLOUR.sub("", line) for line in file.read().decode(errors="replace").splitlines()]
+        lines = [line for line in lines if _PREFIX.sub("", line).strip() and not _CONSEQUENCE.search(line)]
+        exceptions = [line for line in lines if _EXCEPTION.match(_PREFIX.sub("", line).strip())]
+        errors = [line for line in lines if _LEVEL.search(line)]
+        last = (exceptions or errors or lines or ["(empty log)"])[-1]
+        return _PREFIX.sub("", last).strip()[:500]
 
     def describe(self) -> str:
         """One line for error messages."""
@@ -149,16 +151,19 @@ def free_ports(count: int, avoid: Container[int] = ()) -> list[int]:
     raise ProcessError(f"fewer than {count} free ports between {PORTS.start} and {PORTS.stop}")
 
 
-_ERROR = re.compile(r"\b\w*(Error|Exception)\b|\b(ERROR|FATAL|panicked|Killed)\b|\berror:")
+def port_answers(port: int) -> bool:
+    """Whether some server already listens on this port of 127.0.0.1."""
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+_EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Exit)\b|thread '.*' panicked")
+_LEVEL = re.compile(r"\b(ERROR|CRITICAL|FATAL)\b|\berror:")
 # Said by a server's outer process after the inner one failed; the cause stands above it.
 _CONSEQUENCE = re.compile(r"See root cause above|EngineDeadError|KeyboardInterrupt|CancelledError")
-_PREFIX = re.compile(r"^(\(\w+ pid=\d+\) )?((ERROR|INFO|WARNING|CRITICAL) \d\d-\d\d [\d:]+ \[[^]]*\] )?")
+# vLLM's process name and source location.
+_PREFIX = re.compile(r"^(\(\w+ pid=\d+\) )?((ERROR|INFO|WARNING|CRITICAL) \d\d-\d\d [\d:]+ \[[^]]*\] ?)?")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-
-
-def _plain(line: str) -> str:
-    """A log line without colour and without vLLM's process and source prefix."""
-    return _PREFIX.sub("", _COLOUR.sub("", line)).strip()
 
 
 # --- the guard's own process -----------------------------------------------------------------------------------------

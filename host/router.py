@@ -9,6 +9,7 @@ chooses, the siblings of a group) find their prefix cache.
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Mapping
@@ -69,22 +70,24 @@ class RouterClient:
 
     async def add_worker(self, worker_url: str) -> None:
         """Admit an engine; returns once the router has seen it healthy."""
-        await self._call("add_worker", worker_url)
+        await self._call("POST", "/add_worker", worker_url)
 
     async def remove_worker(self, worker_url: str) -> None:
         """Send nothing more to an engine; an unknown one is no error."""
-        await self._call("remove_worker", worker_url)
+        await self._call("POST", "/remove_worker", worker_url)
 
     async def workers(self) -> list[str]:
-        async with self.session.get(f"{self.url}/list_workers", timeout=aiohttp.ClientTimeout(10)) as reply:
-            return (await reply.json())["urls"]
+        return json.loads(await self._call("GET", "/list_workers"))["urls"]
 
-    async def _call(self, action: str, worker_url: str) -> None:
-        where = f"router {self.url}: {action} {worker_url}"
+    async def _call(self, method: str, path: str, worker_url: str | None = None) -> str:
+        where = f"router {self.url}: {method} {path} {worker_url or ''}".rstrip()
         timeout = aiohttp.ClientTimeout(ADMIT_TIMEOUT_S + 10)
+        params = {} if worker_url is None else {"url": worker_url}
         try:
-            async with self.session.post(f"{self.url}/{action}", params={"url": worker_url}, timeout=timeout) as reply:
+            async with self.session.request(method, self.url + path, params=params, timeout=timeout) as reply:
+                text = await reply.text()
                 if reply.status != 200:
-                    raise RouterError(f"{where} answered {reply.status}: {(await reply.text())[:300]}")
+                    raise RouterError(f"{where} answered {reply.status}: {' '.join(text.split())[:300]}")
+                return text
         except (aiohttp.ClientError, TimeoutError) as error:
             raise RouterError(f"{where} failed: {type(error).__name__} {error}") from error

@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import MemAgentError
 
-class TrainDataError(ValueError):
+
+class TrainDataError(MemAgentError):
     """The converter's dict cannot be trained on: the message names the key and the row."""
 
 

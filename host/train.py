@@ -1,9 +1,8 @@
 """The embedded host's training loop.
 
-    python -m mem_agent.host.train                                  one process
-    torchrun --nproc-per-node 2 -m mem_agent.host.train             TRAIN_PROCS=2, data or tensor parallel
+    python -m mem_agent.host.train
 
-Settings come from the environment (see ``config.py``). One turn of the loop, for rollout r:
+Settings come from the environment (see ``config.py``); with TRAIN_PROCS=2 this process starts a second rank. One turn of the loop, for rollout r:
 
     1. engines serve weights of version r; documents are read through the hooks (rank 0)
     2. the converter hook makes training rows; they go to the journal, then to every rank
@@ -27,6 +26,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +44,8 @@ from .data_source import DataSource
 from .group_rollout import Hooks, RolloutError, collect_batch
 from .hf_model import local_folder
 from .journal import Journal, Rollout, fingerprint
+from .processes import FleetError
+from .ranks import other_ranks
 from .run_log import RunLog, progress_line
 from .sample import Sample
 
@@ -281,23 +283,31 @@ def checked(config: Config) -> Config:
             f"ENGINE_MAX_LEN={config.engine_max_len} cannot hold MEM_CHUNK_TOKENS={config.mem_chunk_tokens} and twice "
             f"MEM_MAX_MEMORY={config.mem_max_memory} (old memory and reply); with a full question it takes {longest}"
         )
+    DataSource(config.train_data, config.seed, config.n_samples_per_prompt)
     return replace(config, hf_ckpt=str(local_folder(config.hf_ckpt)))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Train a memory agent with the embedded host.")
     parser.add_argument("--config", type=Path, help="YAML written by Config.to_yaml; default: the environment")
+    parser.add_argument("--check", action="store_true", help="only check settings and training file")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    for name in ("httpx", "mbridge", "transformers", "megatron"):
+    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
+    logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    for name in ("mbridge", "transformers", "megatron"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    # What megatron-core says of missing GPU packages is no news on this host.
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"megatron|mbridge")
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        train(checked(load_yaml(options.config) if options.config else Config.from_env()))
+        config = checked(load_yaml(options.config) if options.config else Config.from_env())
+        if not options.check:
+            with other_ranks(config):
+                train(config)
     except KeyboardInterrupt:
         print("interrupted; the same command continues from the newest checkpoint", file=sys.stderr)
         return 130
-    except MemAgentError as error:
+    except (MemAgentError, FleetError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

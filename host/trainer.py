@@ -188,6 +188,8 @@ class Trainer:
         self.optimizer.zero_grad()
         for group in self.optimizer.param_groups:
             group["lr"] = lr
+            # megatron-core leaves it to the schedule to spare norms and biases from weight decay.
+            group["weight_decay"] = self.config.weight_decay * group["wd_mult"]
         with megatron_cpu.device_mode():
             sums_per_batch = get_forward_backward_func()(
                 forward_step_func=forward_step,

@@ -2,6 +2,7 @@
 
 Every one of those words becomes a single token, both at the start of a line and after a space, and any other text
 still encodes through the 256 bytes.  The training text is a fixed list, so the same source gives the same files.
+A change of a word in ``task.py`` or ``prompts.yaml`` changes the ids, and weights trained before it no longer fit.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from .task import FILLERS, NAMES, THINGS, question_for
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 MAX_VOCAB = 1024
+OTHER_WORDS = ("each", "system", "user", "assistant")
+"""The word of the recital drill and the chat roles."""
 PROMPTS = Path(__file__).with_name("prompts.yaml")
 
 CHAT_TEMPLATE = (
@@ -32,7 +35,8 @@ CHAT_TEMPLATE = (
 def words() -> list[str]:
     """All words of the task, the prompts and the chat roles, sorted."""
     prompts = yaml.safe_load(PROMPTS.read_text(encoding="utf-8"))
-    texts = [*NAMES, *(word for things in THINGS.values() for word in things), *FILLERS, question_for(""), "each system user assistant", *prompts.values()]
+    things = [thing for row in THINGS.values() for thing in row]
+    texts = [*NAMES, *things, *FILLERS, question_for(""), *OTHER_WORDS, *prompts.values()]
     return sorted({word for text in texts for word in re.findall(r"[A-Za-z]+", text)})
 
 

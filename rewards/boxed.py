@@ -21,20 +21,19 @@ from __future__ import annotations
 import re
 
 _BRACED = re.compile(r"\\(?:boxed|fbox)\s*\{")
-_BARE = re.compile(r"\\(?:boxed|fbox)[ \t]+([^$\n]*)")
+_BARE = re.compile(r"\\(?:boxed|fbox)[ \t]+")
+_BARE_END = re.compile(r"[$\n]")
 _THINK_END = "</think>"
 
 
 def last_boxed(text: str) -> str | None:
     """The stripped content of the last box; None when there is none or the last braced one is never closed."""
-    opening = None
-    for opening in _BRACED.finditer(text):
-        pass
-    if opening is not None:
-        content = _up_to_closing_brace(text, opening.end(), escapes=True)
+    starts = [opening.end() for opening in _BRACED.finditer(text)]
+    if starts:
+        content = _up_to_closing_brace(text, starts[-1], escapes=True)
         return None if content is None else content.strip()
-    bare = _BARE.findall(text)
-    return bare[-1].strip() if bare else None
+    starts = [opening.end() for opening in _BARE.finditer(text)]
+    return _BARE_END.split(text[starts[-1] :], maxsplit=1)[0].strip() if starts else None
 
 
 def published_boxed(text: str) -> str | None:

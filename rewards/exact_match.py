@@ -56,7 +56,7 @@ def boxed_exact_match(response: str, golds: Sequence[str], style: str = AnswerSt
     return float(prediction is not None and normalise(prediction) in wanted)
 
 
-# --- answer -----------------------------------------------------------------------------------------------------------
+# --- answer ----------------------------------------------------------------------------------------------------------
 # A wrapper around text, or a bare group that is no argument of a command, a power or an index.
 _GROUP = re.compile(
     r"(?:\\(?:text(?:bf|it|rm|sf|tt|sc|normal)?|math(?:rm|bf|it|sf|tt)|emph|mbox|operatorname)\s*|(?<![\w}^\\]))"
@@ -114,7 +114,7 @@ def _starts_number(text: str, at: int) -> bool:
     return text[at] == "." and text[at + 1 : at + 2].isdigit()
 
 
-# --- published --------------------------------------------------------------------------------------------------------
+# --- published -------------------------------------------------------------------------------------------------------
 _PUBLISHED_STEPS = (  # the order matters: the doubled backslash goes before the commands that need a single one
     ("\n", ""), ("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"), ("\\left", ""), ("\\right", ""),
     ("^{\\circ}", ""), ("^\\circ", ""), ("\\$", ""), ("\\%", ""), (" .", " 0."), ("{.", "{0."), (" ", ""),

@@ -4,12 +4,12 @@ Texts are compared in SQuAD form: lower case, ASCII punctuation and the articles
 collapsed (Rajpurkar et al. 2016). A gold that this would erase ("A", "The The") keeps its articles, and so does the
 prediction it is compared with; a gold of punctuation only never matches.
 
-==============  =====================================================================================
-``em``          the two forms are equal
-``f1``          harmonic mean of token precision and recall; yes, no and noanswer match only themselves
-``sub_em``      the gold's words stand in the prediction, in order and side by side
-``sub_em_legacy``  one form is a substring of the other: the published RULER-HQA accuracy, kept to compare with old tables
-==============  =====================================================================================
+=================  ==========================================================================================
+``em``             the two forms are equal
+``f1``             harmonic mean of token precision and recall; yes, no and noanswer match only themselves
+``sub_em``         the gold's words stand in the prediction, in order and side by side
+``sub_em_legacy``  one form is a substring of the other: the published RULER-HQA accuracy, for old tables only
+=================  ==========================================================================================
 
 Invariant: an empty prediction (or None, or one that is only articles and punctuation) scores 0 everywhere. The
 published containment gave it 1, and it gives "u" for "Mumbai" 1::

@@ -1,8 +1,9 @@
 """A stand-in for an inference server, run as a process of its own: ``python stub_engine.py PORT JOURNAL [OPTION...]``.
 
-It answers the control calls of ``mem_agent.host.engine`` and appends each to the JOURNAL file as ``PORT CALL``. Options:
-``dies`` prints a traceback and exits; ``never-healthy``; ``wrong-version`` reports another version than it was given;
-``bad-reload=N`` fails the first N reloads; ``child`` starts a grandchild that ignores SIGTERM, like a stuck engine core.
+It answers the control calls of ``mem_agent.host.engine`` and appends each to the JOURNAL file as ``PORT CALL``.
+Options: ``dies`` prints a traceback and exits; ``never-healthy``; ``wrong-version`` reports another version than it
+was given; ``bad-reload=N`` fails the first N reloads; ``child`` starts a grandchild that ignores SIGTERM, like a stuck
+engine core.
 """
 
 from __future__ import annotations

@@ -2,20 +2,22 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from megatron.core.packed_seq_params import PackedSeqParams
+from mem_agent.host import megatron_cpu, parallel
+from mem_agent.host.bridge import UnsupportedModel, build_bridge, build_model, expected_tensors
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from mem_agent.host import megatron_cpu, parallel
-from mem_agent.host.bridge import UnsupportedModel, build_bridge, build_model, expected_tensors
-
 from .tiny_model import make_tiny_model
 
+torch.set_num_threads(1)
+
 VOCAB = 515
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "qwen3": {},
     "qwen2": {},
     "llama": {},

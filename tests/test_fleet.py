@@ -1,10 +1,11 @@
-"""The fleet against stub engines behind the real router: order of control calls, failures, replacement, nothing left."""
+"""The fleet against stub engines behind the real router: order of calls, failures, replacement, nothing left."""
 
 import asyncio
 import dataclasses
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -13,14 +14,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-
 from mem_agent.config import Config
 from mem_agent.host import engine, fleet, router, serve
 from mem_agent.host.fleet import Fleet
 from mem_agent.host.processes import FleetError
 from mem_agent.host.sync_folder import SyncFolder
 from mem_agent.tests.test_processes import group_members, wait_for
+from safetensors.torch import load_file, save_file
 
 STUB = Path(__file__).with_name("stub_engine.py")
 SYNC = ["pause", "reload_weights", "update_weight_version", "reset_prefix_cache", "resume"]
@@ -219,6 +219,14 @@ async def test_cancellation_while_starting_leaves_nothing(stubs, model):
     assert [group_members(g) for g in started] == [[], []]
 
 
+@pytest.mark.asyncio
+async def test_a_sync_that_was_cut_short_is_repaired_by_ensure_alive(stubs, model):
+    async with make_fleet(model) as running:
+        running._engines[0].settled = False  # as after a cancelled sync: it may be paused with a broken model
+        assert await running.ensure_alive() == 1
+        assert (await generate(running))["version"] == "0"
+
+
 def test_serve_announces_its_url_and_stops_cleanly_on_sigterm(stubs, model, tmp_path):
     config = dataclasses.asdict(Config(engine_start_timeout=60.0, save_path=str(tmp_path / "run")))
     code = (
@@ -256,6 +264,12 @@ def test_serve_refuses_a_bad_model_folder_with_one_line(tmp_path, capsys):
     assert message.count("\n") == 1 and "no config.json" in message
 
 
+def test_serve_refuses_a_port_on_which_somebody_answers(model, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert serve.main(["--model", str(model), "--port", str(taken.getsockname()[1])]) == 2
+    assert "is in use" in capsys.readouterr().err
+
+
 def test_tied_and_strided_tensors_can_be_stored(tmp_path):
     folder = SyncFolder(tmp_path)
     embedding = torch.arange(12.0).reshape(3, 4)
@@ -273,9 +287,10 @@ def test_engine_command_line_golden():
     assert command[0] == sys.executable
     assert " ".join(command[1:]) == (
         "-P -m vllm.entrypoints.openai.api_server --model /models/m --served-model-name policy "
-        "--host 127.0.0.1 --port 20001 --dtype float32 --max-model-len 1024 --max-num-seqs 16 --block-size 32 --seed 4 "
-        "--logprobs-mode processed_logprobs --generation-config vllm --enable-prefix-caching --enable-scale-out "
-        "--disable-uvicorn-access-log --kv-cache-memory-bytes 67108864 --enforce-eager "
+        "--host 127.0.0.1 --port 20001 --dtype float32 --max-model-len 1024 --max-num-seqs 16 --block-size 32 "
+        "--seed 4 --logprobs-mode processed_logprobs --generation-config vllm --enable-prefix-caching "
+        "--enable-prompt-tokens-details "
+        "--enable-scale-out --disable-uvicorn-access-log --kv-cache-memory-bytes 67108864 --enforce-eager "
         "--distributed-executor-backend uni"
     )
     on_gpu = engine.engine_command(config, Path("/models/m"), 20001, "cuda", 0)

@@ -11,12 +11,11 @@ import aiohttp
 import pytest
 import pytest_asyncio
 import torch
-from safetensors.torch import load_file
-
 from mem_agent.config import Config
 from mem_agent.host.fleet import Fleet
 from mem_agent.tests.test_processes import group_members, status_line, wait_for
 from mem_agent.tests.tiny_model import make_tiny_model
+from safetensors.torch import load_file
 
 pytestmark = [pytest.mark.servers, pytest.mark.asyncio(loop_scope="module")]
 

@@ -5,9 +5,16 @@ import random
 
 import pytest
 import torch
-
 from mem_agent.config import Config
-from mem_agent.host.loss import low_var_kl, policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics, token_batch
+from mem_agent.host.loss import (
+    low_var_kl,
+    policy_loss,
+    policy_metrics,
+    row_weights,
+    sft_loss,
+    sft_metrics,
+    token_batch,
+)
 from mem_agent.host.packing import micro_batches, split_rows
 from mem_agent.host.rows import TrainRow
 
@@ -53,6 +60,11 @@ def golden(rows, new, old, ref, config) -> float:
     return sum(sum(v) / max(len(v), 1) for v in per_trajectory.values()) / len(per_trajectory)
 
 
+def gradient(tensor: torch.Tensor) -> torch.Tensor:
+    assert tensor.grad is not None
+    return tensor.grad
+
+
 def loss_and_gradient(rows, new, old, ref, config, ranks=1, max_tokens=10**6):
     """The step as ranks and micro-batches compute it: sums of numerators over the sum of counts."""
     weights = row_weights(rows, config.loss_agg)
@@ -72,7 +84,7 @@ def loss_and_gradient(rows, new, old, ref, config, ranks=1, max_tokens=10**6):
             all_sums.append(sums)
     loss = torch.stack(numerators).sum() / sum(counts)
     loss.backward()
-    return loss.item(), torch.cat([x.grad for x in inputs]), policy_metrics(torch.stack(all_sums).sum(0))
+    return loss.item(), torch.cat([gradient(x) for x in inputs]), policy_metrics(torch.stack(all_sums).sum(0))
 
 
 @pytest.mark.parametrize("config", [TRAJECTORY, TOKEN], ids=["trajectory", "token"])
@@ -91,10 +103,10 @@ def test_the_loss_is_its_definition(config, seed):
 def test_ranks_and_micro_batches_do_not_change_loss_or_gradient(config, ranks, max_tokens):
     rows = a_step()
     new, old, ref = noise(rows, 1), noise(rows, 2), noise(rows, 3)
-    loss, gradient, metrics = loss_and_gradient(rows, new, old, ref, config)
+    loss, whole, metrics = loss_and_gradient(rows, new, old, ref, config)
     split_loss, split_gradient, split_metrics = loss_and_gradient(rows, new, old, ref, config, ranks, max_tokens)
     assert split_loss == pytest.approx(loss, abs=1e-6)
-    torch.testing.assert_close(split_gradient, gradient, atol=1e-7, rtol=0)
+    torch.testing.assert_close(split_gradient, whole, atol=1e-7, rtol=0)
     assert split_metrics == pytest.approx(metrics, abs=1e-6)
 
 
@@ -103,8 +115,9 @@ def test_the_order_of_rows_does_not_change_the_loss(config):
     rows = a_step()
     order = random.Random(1).sample(range(len(rows)), len(rows))
     columns = rows, noise(rows, 1), noise(rows, 2), noise(rows, 3)
-    shuffled = ([column[i] for i in order] for column in columns)
-    assert loss_and_gradient(*shuffled, config)[0] == pytest.approx(loss_and_gradient(*columns, config)[0], abs=1e-6)
+    rows_, new, old, ref = ([column[i] for i in order] for column in columns)
+    shuffled, _, _ = loss_and_gradient(rows_, new, old, ref, config)
+    assert shuffled == pytest.approx(loss_and_gradient(*columns, config)[0], abs=1e-6)
 
 
 @pytest.mark.parametrize("turns", [(1,), (6,), (2, 3, 1), (1,) * 6])
@@ -113,19 +126,19 @@ def test_a_trajectory_weighs_one_however_many_turns_it_has(turns):
     rows = [TrainRow([1] * (n + 1), n, [1] * n, [0.0] * n, 1.0, 0, total) for n in turns]
     rows.append(TrainRow([1, 1], 1, [1], [0.0], 0.0, 1, 1))
     same = [[0.0] * row.response_length for row in rows]
-    _, gradient, _ = loss_and_gradient(rows, same, same, same, TRAJECTORY)
-    assert gradient[:total].sum().item() == pytest.approx(-1.0 / 2)  # advantage 1, two trajectories
-    assert gradient[:total].tolist() == pytest.approx([-1.0 / 2 / total] * total)
+    _, slope, _ = loss_and_gradient(rows, same, same, same, TRAJECTORY)
+    assert slope[:total].sum().item() == pytest.approx(-1.0 / 2)  # advantage 1, two trajectories
+    assert slope[:total].tolist() == pytest.approx([-1.0 / 2 / total] * total)
 
 
 def test_a_fully_masked_trajectory_has_no_gradient_but_counts():
     live = TrainRow([1, 1], 1, [1], [0.0], 1.0, 0, 1)
     failed = TrainRow([1, 1], 1, [0], [0.0], 9.0, 1, 0)
     zeros = [[0.0], [0.0]]
-    loss, gradient, _ = loss_and_gradient([live, failed], zeros, zeros, zeros, TRAJECTORY)
-    assert (loss, gradient.tolist()) == (-0.5, [-0.5, 0.0])
-    loss, gradient, _ = loss_and_gradient([live, failed], zeros, zeros, zeros, TOKEN)
-    assert (loss, gradient.tolist()) == (-1.0, [-1.0, 0.0])
+    loss, slope, _ = loss_and_gradient([live, failed], zeros, zeros, zeros, TRAJECTORY)
+    assert (loss, slope.tolist()) == (-0.5, [-0.5, 0.0])
+    loss, slope, _ = loss_and_gradient([live, failed], zeros, zeros, zeros, TOKEN)
+    assert (loss, slope.tolist()) == (-1.0, [-1.0, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -151,13 +164,13 @@ def test_kl_is_never_negative_and_stays_finite_with_its_gradient():
     kl = low_var_kl(log_probs, torch.tensor([0.0, 0.0, -500.0, 0.0]))
     assert kl.tolist() == pytest.approx([0.0, math.e - 2, 10.0, 10.0])
     kl.sum().backward()
-    assert torch.isfinite(log_probs.grad).all()
+    assert torch.isfinite(gradient(log_probs)).all()
 
 
 def test_an_unbounded_ratio_does_not_overflow():
     row = TrainRow([1, 1], 1, [1], [0.0], -1.0, 0, 1)
-    loss, gradient, _ = loss_and_gradient([row], [[0.0]], [[-1e4]], [[0.0]], TRAJECTORY)
-    assert math.isfinite(loss) and torch.isfinite(gradient).all()
+    loss, slope, _ = loss_and_gradient([row], [[0.0]], [[-1e4]], [[0.0]], TRAJECTORY)
+    assert math.isfinite(loss) and torch.isfinite(slope).all()
 
 
 def test_the_supervised_loss_is_the_mean_over_unmasked_tokens():

@@ -3,7 +3,6 @@
 import random
 
 import pytest
-
 from mem_agent.host.packing import micro_batches, split_rows
 
 CASES = [

@@ -136,7 +136,9 @@ def test_the_last_error_skips_consequences_prefixes_and_earlier_runs(tmp_path):
     first = start(tmp_path, "print('OSError: from an earlier run')")
     first.stop()
     second = start(tmp_path, r"""
+print("this can cause errors like `OSError: [Errno 24] Too many open files`")
 print("(EngineCore pid=12) ERROR 11-21 10:00:00 [core.py:9] ValueError: cache needs 2 GiB")
+print("(EngineCore pid=12) ERROR 11-21 10:00:00 [core.py:10] giving up")
 print("RuntimeError: Engine core initialization failed. See root cause above.")
 print("bye")""")
     wait_for(lambda: second.exit_code is not None)

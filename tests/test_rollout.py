@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from mem_agent import rollout
 from mem_agent.config import ConfigError
-from mem_agent.document_store import DocumentWriter
+from mem_agent.data.document_store import DocumentWriter
 from mem_agent.host.sample import Sample
 from mem_agent.rollout_client import close_clients
 

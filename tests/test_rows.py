@@ -1,7 +1,6 @@
 """What the trainer accepts from a converter hook, and how rows become optimizer steps."""
 
 import pytest
-
 from mem_agent.host.rows import TrainDataError, TrainRow, optimizer_steps, rows_from_train_data
 
 

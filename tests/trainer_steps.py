@@ -11,8 +11,12 @@ import random
 import sys
 from pathlib import Path
 
+import torch
 from mem_agent.config import Config
 from mem_agent.host.rows import TrainRow
+
+# Idle OpenMP threads spin: with other processes on the cores, two of them are many times slower than one.
+torch.set_num_threads(1)
 
 
 def make_rows(trajectories: int = 4, vocab: int = 512, seed: int = 0) -> list[TrainRow]:
@@ -44,11 +48,9 @@ def train(trainer, rows: list[TrainRow], steps: int) -> list[dict[str, float]]:
 
 
 def main(model: str, out: str, tp: int) -> None:
-    import torch
-    from safetensors.torch import save_file
-
     from mem_agent.host import checkpoint
     from mem_agent.host.trainer import Trainer
+    from safetensors.torch import save_file
 
     trainer = Trainer(make_config(model, tp=tp, train_procs=2))
     rows = make_rows(vocab=trainer.bridge.vocab_size)

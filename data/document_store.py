@@ -34,15 +34,17 @@ from typing import Any, NoReturn
 
 import orjson
 
+from ..errors import MemAgentError
+
 DATA_NAME, INDEX_NAME = "documents.bin", "index.jsonl"
 _SLICE = re.compile(r"@\[[^\]]*\]$")  # hosts accept train.jsonl@[0:100] as training data
 
 
-class MissingDocument(LookupError):
+class MissingDocument(MemAgentError, LookupError):
     """The store or the document is absent or damaged; the message says which, where, and what to do."""
 
 
-class StoreError(RuntimeError):
+class StoreError(MemAgentError):
     """A store cannot be written: another writer is at work, or the files there do not fit together."""
 
 
@@ -231,7 +233,7 @@ class DocumentWriter:
             self._entries = _load_index(index) if index.exists() else {}
             self._end = self._committed_end = max((e.offset + e.bytes for e in self._entries.values()), default=0)
             if os.fstat(file.fileno()).st_size < self._committed_end:
-                raise StoreError(f"{self.path}: {DATA_NAME} is shorter than its index says; delete the folder and retry")
+                raise StoreError(f"{self.path}: {DATA_NAME} is shorter than indexed; delete the folder and retry")
             file.truncate(self._committed_end)
         except (ValueError, TypeError) as error:
             file.close()

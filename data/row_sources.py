@@ -5,19 +5,22 @@ of the source unreadable is a SourceError with one line of text.
 
 Invariant: memory holds a few rows, never a file. A parquet file needs more, since a reader must unpack a whole data
 page and the writer chose its size: pyarrow and pandas put 1024 long texts into one page, and reading takes about
-three such pages (0.5 GB at 130 KB a text, 1 GB at 300 KB, 2.5 GB at 1 MB) however large file and row groups are.
+three such pages (0.5 GB at 130 KB a text, 1 GB at 300 KB, 2.3 GB at 1 MB) however large file and row groups are.
+Files of longer texts are best written with ``write_batch_size=16``: 0.2 GB at 1 MB.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import orjson
+
+from ..errors import MemAgentError
 
 BATCH_ROWS = 16
 BUFFER_BYTES = 1 << 20
@@ -26,7 +29,7 @@ _SUFFIXES = (".parquet", ".jsonl", ".json")
 _SPACE = re.compile(r"\s*")
 
 
-class SourceError(Exception):
+class SourceError(MemAgentError):
     """A source that cannot be read, or not further; one line."""
 
 
@@ -48,13 +51,16 @@ class Source:
     """Columns of every row, where the format fixes them."""
 
 
-def open_file(path: Path) -> Source:
-    """The rows of a .parquet, .jsonl or .json file (a list, or one object per line). Raises SourceError."""
+def open_file(path: Path, wanted: Collection[str] | None = None) -> Source:
+    """The rows of a .parquet, .jsonl or .json file (a list, or one object per line). Raises SourceError.
+
+    ``wanted``: the columns worth reading, where the format lets others be skipped.
+    """
     if not path.is_file():
         raise SourceError(f"{path}: no such file")
     match path.suffix:
         case ".parquet":
-            return _open_parquet(path)
+            return _open_parquet(path, wanted)
         case ".jsonl" | ".json":
             return Source(_guard(path, _list_rows if _first_character(path) == "[" else _line_rows))
         case suffix:
@@ -87,28 +93,33 @@ def _row(where: str, value: Any) -> SourceRow:
     return SourceRow(where, None, f"expected an object, found {type(value).__name__}")
 
 
-# --- parquet ----------------------------------------------------------------------------------------------------------
-def _open_parquet(path: Path) -> Source:
+# --- parquet ---------------------------------------------------------------------------------------------------------
+def _open_parquet(path: Path, wanted: Collection[str] | None) -> Source:
     import pyarrow.parquet as pq  # here: the other sources work without it
 
     try:
-        # Buffered streams read column chunks piecewise; without them a row group is read whole before its first row.
-        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
+        with pq.ParquetFile(path) as parquet:
+            total, columns = parquet.metadata.num_rows, tuple(parquet.schema_arrow.names)
     except (OSError, ValueError) as error:
         raise SourceError(f"{path}: not a readable parquet file ({first_line(error)})") from None
-
-    def rows(path: Path) -> Iterator[SourceRow]:
-        number = 0
-        with file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
-                for fields in batch.to_pylist():
-                    number += 1
-                    yield SourceRow(f"row {number}", fields)
-
-    return Source(_guard(path, rows), file.metadata.num_rows, tuple(file.schema_arrow.names))
+    return Source(_guard(path, lambda path: _numbered(_parquet_rows(path, wanted))), total, columns)
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------
+def _parquet_rows(file: Path | BinaryIO, wanted: Collection[str] | None) -> Iterator[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    # Buffered streams read column chunks piecewise; without them a row group is read whole before its first row.
+    with pq.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER_BYTES) as parquet:
+        columns = [name for name in parquet.schema_arrow.names if wanted is None or name in wanted]
+        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=columns, use_threads=False):
+            yield from batch.to_pylist()
+
+
+def _numbered(rows: Iterable[dict[str, Any]]) -> Iterator[SourceRow]:
+    return (SourceRow(f"row {number}", fields) for number, fields in enumerate(rows, start=1))
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
 def _line_rows(path: Path) -> Iterator[SourceRow]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
@@ -195,25 +206,34 @@ def _may_be_cut(error: json.JSONDecodeError, length: int) -> bool:
     return error.msg.startswith("Unterminated string") or error.pos >= length - 16
 
 
-# --- Hugging Face -----------------------------------------------------------------------------------------------------
-def open_dataset(name: str, split: str, revision: str | None = None) -> Source:
+# --- Hugging Face ----------------------------------------------------------------------------------------------------
+def open_dataset(
+    name: str, split: str, revision: str | None = None, wanted: Collection[str] | None = None
+) -> Source:
     """The rows of one split of a Hugging Face dataset, streamed. Raises SourceError.
 
     Repositories that mix formats, such as parquet for training beside JSON for evaluation, cannot be loaded as a
     whole; of those, the files with the split's name as a word of their own name are read.
     """
+    from datasets.packaged_modules.parquet.parquet import ParquetConfig  # slow to import; local files do without
+
     try:
         builder = _dataset_builder(name, split, revision)
-        if hasattr(builder.config, "fragment_scan_options"):
-            _limit_parquet_memory(builder.config)
-        rows = builder.as_streaming_dataset(split=split)
+        if isinstance(builder.config, ParquetConfig):
+            files = {str(key): list(paths) for key, paths in (builder.config.data_files or {}).items()}
+            if split not in files:
+                raise SourceError(f"it has {', '.join(files) or 'no data'}")
+            # Not through as_streaming_dataset: it took four times the memory on files with large row groups.
+            rows = _dataset_rows(name, _remote_parquet_rows(files[split], wanted))
+            return Source(rows, columns=_remote_columns(files[split][0]))
+        dataset = builder.as_streaming_dataset(split=split)
     except Exception as error:  # the hub client raises its own, HTTP, file and value errors alike
         raise SourceError(f"{name}: split {split!r} cannot be loaded ({first_line(error)})") from None
-    return Source(_dataset_rows(name, rows), columns=tuple(rows.column_names) if rows.column_names else None)
+    return Source(_dataset_rows(name, dataset))
 
 
 def _dataset_builder(name: str, split: str, revision: str | None) -> Any:
-    from datasets import load_dataset_builder  # slow to import, and local files do without
+    from datasets import load_dataset_builder
 
     try:
         return load_dataset_builder(name, revision=revision)
@@ -230,19 +250,27 @@ def _dataset_builder(name: str, split: str, revision: str | None) -> Any:
     raise SourceError(f"no file is named after the split {split!r}")
 
 
-def _limit_parquet_memory(config: Any) -> None:
-    import pyarrow.dataset
+def _remote_columns(file: str) -> tuple[str, ...]:
+    import fsspec
+    import pyarrow.parquet as pq
 
-    config.batch_size = BATCH_ROWS  # the default is a whole row group
-    config.fragment_scan_options = pyarrow.dataset.ParquetFragmentScanOptions(
-        use_buffered_stream=True, buffer_size=BUFFER_BYTES, pre_buffer=False
-    )
+    with fsspec.open(file, "rb") as opened:
+        return tuple(pq.read_schema(opened).names)
 
 
-def _dataset_rows(name: str, rows: Any) -> Iterator[SourceRow]:
-    number = 0
+def _remote_parquet_rows(files: list[str], wanted: Collection[str] | None) -> Iterator[dict[str, Any]]:
+    import fsspec
+
+    for file in files:
+        with fsspec.open(file, "rb") as opened:
+            yield from _parquet_rows(opened, wanted)
+
+
+def _dataset_rows(name: str, rows: Iterable[dict[str, Any]]) -> Iterator[SourceRow]:
+    read = 0
     try:
-        for number, fields in enumerate(rows, start=1):
-            yield SourceRow(f"row {number}", fields)
+        for row in _numbered(rows):
+            yield row
+            read += 1
     except Exception as error:  # network, decoding and casting errors of any library underneath
-        raise SourceError(f"{name}: reading stopped behind row {number} ({first_line(error)})") from None
+        raise SourceError(f"{name}: reading stopped behind row {read} ({first_line(error)})") from None

@@ -29,8 +29,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ..errors import MemAgentError
 
-class BadRow(ValueError):
+
+class BadRow(MemAgentError, ValueError):
     """A row without a usable question, document or gold answer; the message says which field and why."""
 
 
@@ -44,6 +46,8 @@ REQUIRED = {
     Schema.HOTPOTQA: ("question", "answer", "context"),
 }
 _KEPT = ("id", "level", "type", "supporting_facts")
+COLUMNS = frozenset({"prompt", "extra_info", "_id", *_KEPT}.union(*REQUIRED.values()))
+"""Every field that is looked at; a reader may leave out all others."""
 
 
 @dataclass(frozen=True, slots=True)

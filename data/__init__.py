@@ -1,0 +1,1 @@
+"""Reading questions and documents: row schemas, file formats, and the store of long documents."""

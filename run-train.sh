@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Train a memory agent: evaluate, train, convert the last checkpoint, evaluate again, print before against after.
+#
+#   bash run-train.sh                                        pocket profile, a laptop without a GPU
+#   HF_CKPT=... TRAIN_DATA=... DATA_ROOT=... bash run-train.sh
+#
+# Every setting is an environment variable; `python -m mem_agent.config` lists them. EVAL=0 leaves evaluation out,
+# DRY_RUN=1 prints what would run.
+source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
+
+# Which host trains: the framework around the pack if there is one, else the embedded host.
+host="${HOST:-auto}"
+[ "$host" != auto ] || host="$(cd / && PYTHONPATH="${PYTHONPATH:-}" python3 - <<'PY'
+import importlib.util
+print(next((name for name in ("slime", "vime") if importlib.util.find_spec(name)), "local"))
+PY
+)"
+case "$host" in
+    local) ;;
+    slime | vime) die "HOST=$host: this script does not launch $host yet; give its train.py the hook flags of README.md, or set HOST=local" ;;
+    *) die "HOST='$host': allowed: auto, local, slime, vime" ;;
+esac
+export HOST=local
+
+if [ -z "${HF_CKPT:-}" ] && [ -z "${TRAIN_DATA:-}" ]; then
+    if has_gpu; then die "set HF_CKPT and TRAIN_DATA (or RECIPE=recipes/pocket.env for the small demonstration)"; fi
+    RECIPE="${RECIPE:-$PACK_DIR/recipes/pocket.env}"
+fi
+[ -n "${RECIPE:-}" ] && load_recipe "$RECIPE"
+export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
+
+setup_python
+python=("$VENV/bin/python")
+if [ -n "${POCKET_DATA:-}" ]; then
+    run "${python[@]}" -m mem_agent.pocket.prepare --output "$POCKET_DATA" --seed "${SEED:-1}"
+fi
+run "${python[@]}" -m mem_agent.host.train --check
+
+evaluate() { # NAME MODEL
+    if [ "${EVAL:-1}" = 1 ] && [ -n "${DATA_ROOT:-}" ]; then
+        run env MODEL_PATH="$2" SAVE_FILE="$1" RESULTS="$SAVE_PATH/eval" CONVERT=0 bash "$PACK_DIR/run-eval.sh"
+    else
+        say "no evaluation of $1 (DATA_ROOT is not set, or EVAL=0)"
+    fi
+}
+
+evaluate before "$HF_CKPT"
+say "training in $SAVE_PATH"
+run "${python[@]}" -m mem_agent.host.train
+
+last="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt" 2>/dev/null || echo 0)")"
+if [ -e "$SAVE_PATH/hf/$last/config.json" ]; then
+    say "$SAVE_PATH/hf/$last is there already"
+else
+    run env SINGLE_ITER="$last" bash "$PACK_DIR/convert-to-hf.sh"
+fi
+evaluate "after-$last" "$SAVE_PATH/hf/$last"
+if [ -d "$SAVE_PATH/eval/before" ] && [ -d "$SAVE_PATH/eval/after-$last" ]; then
+    run "${python[@]}" -m mem_agent.eval_ruler_hqa --table "$SAVE_PATH/eval/before" "$SAVE_PATH/eval/after-$last"
+fi

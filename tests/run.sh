@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Every check of the pack, from nothing: environment, linters, type checks, all tests. Arguments go to pytest.
+# shellcheck source=_common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../_common.sh"
+setup_python dev
+cd "$PACK_DIR"
+bin="$VENV/bin"
+"$bin/ruff" check .
+# mypy knows a package by its folder's name, whatever this checkout is called.
+link="$(mktemp -d)"
+trap 'rm -r "$link"' EXIT
+ln -s "$PACK_DIR" "$link/mem_agent"
+(cd "$link" && "$bin/mypy" --config-file mem_agent/pyproject.toml mem_agent)
+"$bin/shellcheck" --shell=bash --external-sources --source-path="$PACK_DIR" ./*.sh tests/run.sh .ci/run
+"$bin/python" -m pytest tests "$@"
