@@ -17,14 +17,20 @@ from .vocabulary import Vocabulary
 AGENTS = {"memagent": MemAgent}
 
 
+def check_agent(config: Config) -> None:
+    """Raise ConfigError, before any tokenizer is loaded, if ``AGENT`` is unknown or its prompts cannot work."""
+    if config.agent not in AGENTS:
+        raise ConfigError(f"AGENT={config.agent!r}: allowed: {', '.join(AGENTS)}")
+    load_prompts(config.mem_layout, config.mem_prompts)
+
+
 def build_agent(config: Config, vocabulary: Vocabulary, chat_template_kwargs: Mapping[str, Any]) -> MemoryAgent:
     """The configured workflow for one tokenizer.
 
     Raises:
-        ConfigError: ``AGENT`` is unknown, or its prompts do not fit.
+        ConfigError: ``AGENT`` is unknown, or its prompts do not fit the model's chat template.
     """
-    if config.agent not in AGENTS:
-        raise ConfigError(f"AGENT={config.agent!r}: allowed: {', '.join(AGENTS)}")
+    check_agent(config)
     frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, chat_template_kwargs)
     prompts = load_prompts(config.mem_layout, config.mem_prompts)
     return AGENTS[config.agent](vocabulary, prompts, frame, Limits(config.mem_max_memory, config.mem_max_final))

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.dict_utils import nested_values
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
@@ -39,6 +40,8 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from ..errors import MemAgentError
 from . import megatron_cpu
+from .bridge import LocalBridge, expected_tensors
+from .torch_dist import PADDED, ModelTensors, mismatches, stored_name
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -172,7 +175,10 @@ def load(path: str | Path, trainer: Trainer) -> dict[str, Any]:
     common = dist_checkpointing.load_common_state_dict(str(folder))
     if "host_state" not in common:
         raise CheckpointError(f"{folder}: holds weights only; set TORCH_DIST to start from them instead of resuming")
-    loaded = _load(_sharded_state(trainer, with_optimizer="optimizer" in common, loading=True), folder, trainer.model)
+    state = _sharded_state(trainer, with_optimizer="optimizer" in common, loading=True)
+    _check_shapes(state, folder, trainer.bridge.vocab_size)
+    with megatron_cpu.device_mode():
+        loaded = dist_checkpointing.load(state, str(folder))
     trainer.model.load_state_dict(loaded["model"])
     if "optimizer" in common:
         trainer.optimizer.load_state_dict(loaded["optimizer"])
@@ -181,20 +187,7 @@ def load(path: str | Path, trainer: Trainer) -> dict[str, Any]:
     return common["host_state"]
 
 
-def load_weights(path: str | Path, model: GPTModel) -> None:
-    """Load the weights alone, from a checkpoint of this pack, slime or vime."""
-    folder = resolve(path)
-    loaded = _load({"model": _sharded_model(model)}, folder, model)
-    model.load_state_dict(loaded["model"])
-
-
-def _load(state: dict[str, Any], folder: Path, model: GPTModel) -> dict[str, Any]:
-    _check_shapes(state, folder, model)
-    with megatron_cpu.device_mode():
-        return dist_checkpointing.load(state, str(folder))
-
-
-def _check_shapes(state: dict[str, Any], folder: Path, model: GPTModel) -> None:
+def _check_shapes(state: dict[str, Any], folder: Path, vocab_size: int) -> None:
     entries = FileSystemReader(folder).read_metadata().state_dict_metadata
     stored = {key: entry for key, entry in entries.items() if isinstance(entry, TensorStorageMetadata)}
     for tensor in _sharded_tensors(state):
@@ -202,8 +195,8 @@ def _check_shapes(state: dict[str, Any], folder: Path, model: GPTModel) -> None:
         if tensor.key not in stored:
             raise CheckpointError(f"{folder}: no tensor {tensor.key}, which this model has with shape {wanted}")
         found = tuple(stored[tensor.key].size)
-        padded_alike = tensor.allow_shape_mismatch and found[1:] == wanted[1:]
-        if found != wanted and not padded_alike:
+        padded_otherwise = tensor.allow_shape_mismatch and found[0] >= vocab_size and found[1:] == wanted[1:]
+        if found != wanted and not padded_otherwise:
             raise CheckpointError(
                 f"{folder}: {tensor.key} has shape {found}, this model needs {wanted}; "
                 "HF_CKPT must be the folder of the model that was trained"
@@ -214,6 +207,24 @@ def _sharded_tensors(state: dict[str, Any]) -> Iterator[ShardedTensor]:
     for value in nested_values(state):
         built = nested_values(value.build()) if isinstance(value, ShardedTensorFactory) else [value]
         yield from (tensor for tensor in built if isinstance(tensor, ShardedTensor))
+
+
+@torch.no_grad()
+def load_weights(path: str | Path, bridge: LocalBridge, model: GPTModel) -> None:
+    """The weights alone, from a checkpoint of this pack, slime or vime; of those, nothing but tensors is read."""
+    folder = resolve(path)
+    tensors, expected = ModelTensors(folder), expected_tensors(bridge)
+    problems = mismatches(tensors.shapes, expected)
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise CheckpointError(f"{folder} does not fit the model of HF_CKPT: {problems[0]}{more}")
+    for local_name, param in model.named_parameters():
+        name = stored_name(local_name)
+        whole = tensors.read(name)[: expected[name][0]]
+        if name in PADDED:
+            whole = F.pad(whole, (0, 0, 0, bridge.padded_vocab_size - bridge.vocab_size))
+        shards = bridge._weight_split_across_tp(name, whole, param, bridge.mpu.tp_size)
+        param.copy_(shards[bridge.mpu.tp_rank])
 
 
 # --- contents --------------------------------------------------------------------------------------------------------

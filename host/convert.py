@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from ..errors import MemAgentError
 from .bridge import UnsupportedModel, build_bridge, expected_tensors, to_hf
 from .checkpoint import CheckpointError, resolve
-from .torch_dist import ModelTensors
+from .torch_dist import ModelTensors, mismatches
 
 _COPIED = (
     "config.json",
@@ -62,7 +62,10 @@ def convert(
     bridge, folder = build_bridge(hf_dir), resolve(source)
     tensors = ModelTensors(folder)
     expected = expected_tensors(bridge)
-    _check(folder, tensors.shapes, expected)
+    problems = mismatches(tensors.shapes, expected)
+    if problems:
+        headline = f"{folder}: {len(problems)} tensors do not fit the model given by --hf"
+        raise ConvertError("\n".join([headline, *problems]))
     target = _DTYPES[dtype] if dtype else bridge.hf_config.dtype or torch.float32
     assert isinstance(target, torch.dtype), target
 
@@ -85,20 +88,6 @@ def convert(
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
     return folder
-
-
-def _check(folder: Path, found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]]) -> None:
-    problems = [f"missing: {name} {list(shape)}" for name, shape in expected.items() if name not in found]
-    problems += [f"extra: {name} {list(shape)}" for name, shape in found.items() if name not in expected]
-    for name, shape in expected.items():
-        stored = found.get(name, shape)
-        padded = name in ("embedding.word_embeddings.weight", "output_layer.weight") and stored[0] > shape[0]
-        if stored != shape and not (padded and stored[1:] == shape[1:]):
-            problems.append(f"mis-shaped: {name} is {list(stored)}, the model has {list(shape)}")
-    if problems:
-        raise ConvertError(
-            "\n".join([f"{folder}: {len(problems)} tensors do not fit the model given by --hf", *problems])
-        )
 
 
 def _plan_shards(expected: dict[str, tuple[int, ...]], itemsize: int, shard_size: int) -> list[list[str]]:

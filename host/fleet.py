@@ -135,7 +135,7 @@ class Fleet:
         for process in self._processes:
             process.terminate()
         deadline = time.monotonic() + TERM_GRACE_S
-        for process in tuple(self._processes):
+        for process in self._processes:
             self._end(process, deadline - time.monotonic())
         self._engines, self._router = [], None
         if self._folder is not None:
@@ -166,7 +166,7 @@ class Fleet:
         return time.monotonic() - began
 
     async def _update_or_replace(self, engine: _Engine, mode: Literal["abort", "wait"]) -> None:
-        for attempt in (1, 2):
+        for attempt in (1, 2):  # no more: what a failed reload leaves behind in vLLM cannot be told from outside
             try:
                 return await self._update(engine, mode)
             except EngineError as error:
@@ -279,8 +279,7 @@ class Fleet:
 
     def _end(self, process: ChildProcess, grace_s: float) -> None:
         process.stop(grace_s)
-        if process in self._processes:
-            self._processes.remove(process)
+        self._processes = [p for p in self._processes if p is not process]
 
     def _new_port(self) -> int:
         """Never one that this fleet used before: the router must not mistake a new server for an old one."""

@@ -24,10 +24,31 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")
 _STACKED = re.compile(r"decoder\.layers\.(?!\d+\.)(.+)")
-_ALIASES = {
-    "input_layernorm.weight": "self_attention.linear_qkv.layer_norm_weight",
-    "pre_mlp_layernorm.weight": "mlp.linear_fc1.layer_norm_weight",
+PADDED = ("embedding.word_embeddings.weight", "output_layer.weight")
+_FUSED = {
+    ".input_layernorm.weight": ".self_attention.linear_qkv.layer_norm_weight",
+    ".pre_mlp_layernorm.weight": ".mlp.linear_fc1.layer_norm_weight",
 }
+
+
+def stored_name(name: str) -> str:
+    """The uniform name of a parameter, also where the layer spec keeps the norms as modules of their own."""
+    for own, fused in _FUSED.items():
+        if name.endswith(own):
+            return name.removesuffix(own) + fused
+    return name
+
+
+def mismatches(found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]]) -> list[str]:
+    """One line for every tensor that is missing, extra or of the wrong shape; a padded vocabulary is right."""
+    problems = [f"missing: {name} {list(shape)}" for name, shape in expected.items() if name not in found]
+    problems += [f"extra: {name} {list(shape)}" for name, shape in found.items() if name not in expected]
+    for name, shape in expected.items():
+        stored = found.get(name, shape)
+        padded = name in PADDED and stored[0] > shape[0] and stored[1:] == shape[1:]
+        if stored != shape and not padded:
+            problems.append(f"mis-shaped: {name} is {list(stored)}, the model has {list(shape)}")
+    return problems
 
 
 @dataclass(frozen=True)
@@ -72,14 +93,10 @@ def _sources(stored: dict[str, TensorStorageMetadata]) -> Iterator[tuple[str, _S
         name, shape = _PREFIX.sub("", key), tuple(entry.size)
         stacked = _STACKED.fullmatch(name)
         if stacked is None:
-            layer, _, parameter = name.removeprefix("decoder.layers.").partition(".")
-            yield (f"decoder.layers.{layer}.{_ALIASES[parameter]}" if parameter in _ALIASES else name), _Source(
-                key, None, shape
-            )
+            yield stored_name(name), _Source(key, None, shape)
             continue
-        parameter = _ALIASES.get(stacked[1], stacked[1])
-        for layer_index in range(shape[0]):
-            yield f"decoder.layers.{layer_index}.{parameter}", _Source(key, layer_index, shape[1:])
+        for layer in range(shape[0]):
+            yield stored_name(f"decoder.layers.{layer}.{stacked[1]}"), _Source(key, layer, shape[1:])
 
 
 class _Into(DefaultLoadPlanner):

@@ -2,7 +2,8 @@
 
     python -m mem_agent.host.train
 
-Settings come from the environment (see ``config.py``); with TRAIN_PROCS=2 this process starts a second rank. One turn of the loop, for rollout r:
+Settings come from the environment (see ``config.py``); with TRAIN_PROCS=2 this process starts a second rank. One turn
+of the loop, for rollout r:
 
     1. engines serve weights of version r; documents are read through the hooks (rank 0)
     2. the converter hook makes training rows; they go to the journal, then to every rank
@@ -26,7 +27,6 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from .. import rollout as hooks
+from ..agents import check_agent
 from ..config import Config, ConfigError, load_yaml
 from ..custom_convert import custom_convert
 from ..errors import MemAgentError
@@ -46,7 +47,7 @@ from .hf_model import local_folder
 from .journal import Journal, Rollout, fingerprint
 from .processes import FleetError
 from .ranks import other_ranks
-from .run_log import RunLog, progress_line
+from .run_log import RunLog, progress_line, start_logging
 from .sample import Sample
 
 logger = logging.getLogger("mem_agent")
@@ -274,6 +275,7 @@ def checked(config: Config) -> Config:
     """The config with a local model folder, or the reason why it cannot be trained, before anything is started."""
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
+    check_agent(config)
     copies = config.train_procs // config.tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
@@ -292,12 +294,7 @@ def main() -> int:
     parser.add_argument("--config", type=Path, help="YAML written by Config.to_yaml; default: the environment")
     parser.add_argument("--check", action="store_true", help="only check settings and training file")
     options = parser.parse_args()
-    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    for name in ("mbridge", "transformers", "megatron"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    # What megatron-core says of missing GPU packages is no news on this host.
-    warnings.filterwarnings("ignore", category=UserWarning, module=r"megatron|mbridge")
+    start_logging()
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         config = checked(load_yaml(options.config) if options.config else Config.from_env())

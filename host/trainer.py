@@ -64,7 +64,7 @@ class Trainer:
     def _starting_model(self) -> GPTModel:
         model = build_model(self.bridge)
         if self.config.torch_dist:
-            load_weights(self.config.torch_dist, model)
+            load_weights(self.config.torch_dist, self.bridge, model)
         else:
             with torch.no_grad():
                 self.bridge.load_weights([model], self.config.hf_ckpt)

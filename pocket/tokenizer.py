@@ -77,16 +77,18 @@ def save(folder: Path | str, max_length: int = 2048) -> PreTrainedTokenizerFast:
     )
     fast.chat_template = CHAT_TEMPLATE
     fast.save_pretrained(str(folder))
-    _inline_chat_template(Path(folder))
+    _settle_config(Path(folder))
     return fast
 
 
-def _inline_chat_template(folder: Path) -> None:
-    """Settle what differs between releases: the template sits in ``tokenizer_config.json``, the class is the fast one.
-    """
+def _settle_config(folder: Path) -> None:
+    """Make the configuration read alike for older and newer transformers; the chat template goes inside it."""
     config_path = folder / "tokenizer_config.json"
     config = json.loads(config_path.read_text(encoding="utf-8"))
     config["chat_template"] = CHAT_TEMPLATE
     config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    config["additional_special_tokens"] = [START]
+    for newer in ("extra_special_tokens", "backend"):
+        config.pop(newer, None)
     config_path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     (folder / "chat_template.jinja").unlink(missing_ok=True)

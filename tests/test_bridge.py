@@ -9,6 +9,7 @@ import torch
 from megatron.core.packed_seq_params import PackedSeqParams
 from mem_agent.host import megatron_cpu, parallel
 from mem_agent.host.bridge import UnsupportedModel, build_bridge, build_model, expected_tensors
+from mem_agent.host.torch_dist import stored_name
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -115,12 +116,7 @@ def test_weights_come_back_bit_equal_under_exactly_their_names(hf_dir):
 def test_expected_tensors_are_those_a_checkpoint_of_the_model_holds(hf_dir):
     bridge, model = megatron_model(hf_dir)
     local = {name: tuple(p.shape) for name, p in model.named_parameters()}
-    renamed = {
-        name.replace("input_layernorm.weight", "self_attention.linear_qkv.layer_norm_weight")
-        .replace("pre_mlp_layernorm.weight", "mlp.linear_fc1.layer_norm_weight"): shape
-        for name, shape in local.items()
-    }
-    assert expected_tensors(bridge) == renamed
+    assert expected_tensors(bridge) == {stored_name(name): shape for name, shape in local.items()}
 
 
 LLAMA3_ROPE = VARIANTS["llama-llama3-rope"]["rope_parameters"]

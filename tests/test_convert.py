@@ -195,13 +195,12 @@ def test_the_names_looked_for_are_those_in_a_checkpoint(plain):
     assert {n: tuple(t.shape) for n, t in tensors.items()} == expected_tensors(build_bridge(model))
 
 
-def test_the_command_line_reports_in_one_line(plain, tmp_path):
+def test_the_command_line_reports_in_one_line(plain, tmp_path, capsys):
     model, tensors = plain
     source = write_checkpoint(tmp_path / "iter_0000001", tensors)
     command = [sys.executable, "-W", "ignore", "-m", "mem_agent.host.convert", "--hf", str(model)]
     arguments = ["--input", str(source), "--output", str(tmp_path / "out"), "--shard-size", "1MB"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"{source} -> {tmp_path / 'out'}\n")
-    again = subprocess.run([*command, *arguments], capture_output=True, text=True)
-    assert again.returncode == 1
-    assert again.stderr.splitlines()[-1] == f"{tmp_path / 'out'}: exists already; give --force to replace it"
+    assert main(["--hf", str(model), *arguments]) == 1
+    assert capsys.readouterr().err == f"{tmp_path / 'out'}: exists already; give --force to replace it\n"

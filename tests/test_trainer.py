@@ -132,10 +132,14 @@ def test_exported_weights_are_copies_and_start_bit_equal(model):
 @pytest.mark.servers
 @pytest.mark.parametrize("tp", [1, 2])
 def test_two_processes_do_what_one_does(model, tmp_path, tp):
-    run_ranks(model, tmp_path, tp)
-    result = json.loads((tmp_path / "result.json").read_text())
-    trainer = Trainer(make_config(model))
     rows = make_rows(vocab=ODD_VOCAB)
+    other = Trainer(make_config(model))
+    train(other, rows, 2)
+    checkpoint.save(tmp_path / "other", 0, other, {})
+    run_ranks(model, tmp_path, tp, tmp_path / "other")
+    result = json.loads((tmp_path / "result.json").read_text())
+
+    trainer = Trainer(make_config(model))
     assert result["one_row"][0] == pytest.approx(trainer.log_probs(rows[:1])[0], abs=1e-5)
     for found, expected in zip(result["steps"], train(trainer, rows, 3), strict=True):
         del found["micro_batches"], expected["micro_batches"]
@@ -146,6 +150,12 @@ def test_two_processes_do_what_one_does(model, tmp_path, tp):
     for name, tensor in trainer.export_hf().items():
         torch.testing.assert_close(exported[name], tensor, atol=1e-4, rtol=0)
 
+    log_probs, steps = result["taken_over"]
+    assert log_probs[0] == pytest.approx(other.log_probs(rows)[0], abs=1e-5)
+    expected = train(other, rows, 1)[0]
+    assert steps[0]["loss"] == pytest.approx(expected["loss"], abs=1e-5)
+    assert steps[0]["grad_norm"] == pytest.approx(expected["grad_norm"], abs=1e-5)
+
     resumed = Trainer(make_config(model))
     assert checkpoint.load(tmp_path, resumed) == {"rollout": 2}
     assert all(torch.equal(exported[name], tensor) for name, tensor in resumed.export_hf().items())
@@ -155,8 +165,9 @@ def test_two_processes_do_what_one_does(model, tmp_path, tp):
     assert resumed.sft_step(rows[:1], lr=0.0)["loss"] == pytest.approx(result["alone"]["loss"], abs=1e-4)
 
 
-def run_ranks(model: Path, out: Path, tp: int) -> None:
+def run_ranks(model: Path, out: Path, tp: int, other: Path) -> None:
     program = Path(__file__).with_name("trainer_steps.py")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = os.environ | megatron_cpu.process_environment(processes=2)
-    subprocess.run([*command, str(program), str(model), str(out), str(tp)], env=environment, check=True, timeout=300)
+    arguments = [str(program), str(model), str(out), str(tp), str(other)]
+    subprocess.run([*command, *arguments], env=environment, check=True, timeout=300)

@@ -1,7 +1,7 @@
 """Rows to train on, and a program that trains on them, alone or as one of torchrun's ranks.
 
-Run as ``python tests/trainer_steps.py MODEL OUT TP``: three steps, then a checkpoint in OUT, a fourth step, and
-``OUT/result.json`` with what rank 0 saw.
+Run as ``python tests/trainer_steps.py MODEL OUT TP OTHER``: three steps, then a checkpoint in OUT, a fourth step; then
+a step from the checkpoint in OTHER, which one process wrote; and ``OUT/result.json`` with what rank 0 saw.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def train(trainer, rows: list[TrainRow], steps: int) -> list[dict[str, float]]:
     return [trainer.train_step(rows, old, reference) for _ in range(steps)]
 
 
-def main(model: str, out: str, tp: int) -> None:
+def main(model: str, out: str, tp: int, other: str) -> None:
     from mem_agent.host import checkpoint
     from mem_agent.host.trainer import Trainer
     from safetensors.torch import save_file
@@ -61,13 +61,18 @@ def main(model: str, out: str, tp: int) -> None:
     exported = trainer.export_hf()
     resumed = train(trainer, rows, 1)
     alone = trainer.sft_step(rows[:1], lr=0.0)
+    checkpoint.load(other, trainer)
+    loaded, started = trainer.export_hf(), Trainer(make_config(model, tp=tp, train_procs=2, torch_dist=other))
+    assert all(torch.equal(tensor, loaded[name]) for name, tensor in started.export_hf().items())
+    taken_over = trainer.log_probs(rows), train(trainer, rows, 1)
     if torch.distributed.get_rank() == 0:
         save_file(exported, Path(out) / "exported.safetensors")
         result = {"steps": steps, "log_probs": log_probs, "one_row": one_row, "resumed": resumed, "alone": alone}
+        result["taken_over"] = taken_over
         (Path(out) / "result.json").write_text(json.dumps(result))
     else:
         assert exported == {}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])

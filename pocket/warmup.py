@@ -1,0 +1,116 @@
+"""Make the pocket profile's starting weights with the pack's own trainer.
+
+    python -m mem_agent.pocket.warmup --output pocket/start
+
+Two supervised stages (rows: ``habits.py``): first the ability, until the model does everything right; then a short
+mix of good and bad memory habits, after which it still can, but often does not. The shipped ``start/`` folder is this
+command's output, with float16 weights; the figures it reached are in ``README.md`` of this folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import save_file
+
+from ..config import Config
+from ..host.rows import TrainRow
+from ..host.run_log import start_logging
+from . import tokenizer as pocket_tokenizer
+from .habits import AbilityMix, Habits, Row, RowMaker, Shape, ability_rows, make_row_maker, mixed_rows
+from .model import PocketModel, save_initial
+
+if TYPE_CHECKING:
+    from ..host.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A supervised stage: ``steps`` optimizer steps of ``rows`` rows, linear warm-up, then cosine to ``floor``."""
+
+    steps: int
+    rows: int
+    lr: float
+    warmup: int
+    floor: float
+
+    def lr_at(self, step: int) -> float:
+        """Learning rate of step 0, 1, ..."""
+        done = (step + 1 - self.warmup) / max(1, self.steps - self.warmup)
+        cosine = self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * max(0.0, done)))
+        return self.lr * min((step + 1) / self.warmup, cosine)
+
+
+ABILITY = Stage(steps=1000, rows=24, lr=1.5e-3, warmup=60, floor=0.05)
+MIXED = Stage(steps=100, rows=32, lr=5e-4, warmup=10, floor=0.1)
+MIX = AbilityMix(recite=0.2, final=0.3)
+HABITS = Habits(good=0.55, distractor=0.28)
+
+
+def train_stage(trainer: Trainer, stage: Stage, rows: Iterator[Row], name: str) -> None:
+    """Run one stage; logs the loss every 50 steps."""
+    began, tokens, losses = time.monotonic(), 0, []
+    for step in range(stage.steps):
+        batch = [_train_row(number, *next(rows)) for number in range(stage.rows)]
+        losses.append(trainer.sft_step(batch, stage.lr_at(step))["loss"])
+        tokens += sum(len(row.tokens) for row in batch)
+        if (step + 1) % 50 == 0:
+            mean = sum(losses[-50:]) / 50
+            seconds = time.monotonic() - began
+            logger.info("%s step %d, %.2fM tokens, %.0f s, loss %.3f", name, step + 1, tokens / 1e6, seconds, mean)
+
+
+def _train_row(number: int, prompt: list[int], response: list[int]) -> TrainRow:
+    size = len(response)
+    return TrainRow([*prompt, *response], size, [1] * size, [0.0] * size, 0.0, number, float(size))
+
+
+def make_start(output: Path, shape: PocketModel, seed: int) -> None:
+    """Both stages from random weights; writes ``output`` and, beside it, the ability model ``<output>-ability``."""
+    from ..host.trainer import Trainer
+
+    maker = make_row_maker(Shape())
+    with tempfile.TemporaryDirectory() as scratch:
+        initial, ability = Path(scratch) / "initial", output.with_name(output.name + "-ability")
+        save_initial(initial, shape, seed)
+        pocket_tokenizer.save(initial)
+        _stage_model(Trainer, initial, ability, ABILITY, ability_rows(maker, seed, MIX), "ability")
+        _stage_model(Trainer, ability, output, MIXED, mixed_rows(maker, seed, HABITS), "habits")
+
+
+def _stage_model(make_trainer, source: Path, target: Path, stage: Stage, rows: Iterator[Row], name: str) -> None:
+    config = Config(
+        hf_ckpt=str(source), kl_coef=0.0, weight_decay=0.05, adam_beta2=0.95, max_tokens_per_gpu=2048, clip_grad=1.0
+    )
+    trainer = make_trainer(config)
+    train_stage(trainer, stage, rows, name)
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    tensors = {key: tensor.to(torch.float16) for key, tensor in trainer.export_hf().items()}
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Make the pocket profile's starting weights.")
+    parser.add_argument("--output", required=True, type=Path)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    start_logging()
+    make_start(options.output, PocketModel(), options.seed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
