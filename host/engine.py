@@ -56,10 +56,14 @@ def engine_command(config: Config, model: Path, port: int, device: Device, index
         "--seed", str(config.seed + index),
         "--logprobs-mode", "processed_logprobs",
         "--generation-config", "vllm",
+        "--worker-extension-cls", "mem_agent.host.engine_extension.PolicyReload",
         "--enable-prefix-caching", "--enable-prompt-tokens-details", "--enable-scale-out",
         "--disable-uvicorn-access-log",
     ]
     if device == "cpu":
+        # With chunked prefill, a seeded request whose prompt is only partly computed rewinds its random generator,
+        # which CPU generators cannot do: the whole engine dies ("CPU Generator does not use offset", vLLM 0.32).
+        command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(max(4096, config.engine_max_len))]
         command += ["--kv-cache-memory-bytes", str(config.engine_kv_bytes), "--enforce-eager",
                     "--distributed-executor-backend", "uni"]
     else:
@@ -126,7 +130,7 @@ class EngineClient:
 
     async def reload_weights(self, folder: Path, timeout_s: float = 600.0) -> None:
         """Load ``folder``'s safetensors in place. After a failure the weights are broken: keep it paused."""
-        body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+        body = {"method": "reload_policy", "kwargs": {"weights_path": str(folder)}}
         await self._call("POST", "/collective_rpc", body, timeout_s)
 
     async def update_weight_version(self, version: str) -> None:

@@ -7,10 +7,14 @@ one copy of the model and train the same rows, ranks 2 and 3 the other copy.
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
+
+# Trainers wait in a collective while rank 0 samples a rollout, which may take hours; a dead rank is noticed anyway.
+PATIENCE = timedelta(days=1)
 
 
 def start(tp: int) -> None:
@@ -21,14 +25,15 @@ def start(tp: int) -> None:
         if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
             if on_gpu:
                 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-            dist.init_process_group(backend)
+            dist.init_process_group(backend, timeout=PATIENCE)
         else:
             # An in-memory store needs no port, so trainers on one machine cannot collide.
-            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=PATIENCE)
     if not parallel_state.is_initialized():
         if dist.get_world_size() % tp:
             raise ValueError(f"TP={tp} does not divide the {dist.get_world_size()} trainer processes")
-        parallel_state.initialize_model_parallel(tensor_model_parallel_size=tp)
+        minutes = int(PATIENCE.total_seconds() // 60)
+        parallel_state.initialize_model_parallel(tensor_model_parallel_size=tp, distributed_timeout_minutes=minutes)
     standing = parallel_state.get_tensor_model_parallel_world_size()
     assert standing == tp, f"this process already runs with TP={standing}, not {tp}"
 

@@ -36,7 +36,7 @@ def make_app(port: int, journal: Path, options: list[str]) -> web.Application:
             call = body["method"]
         with journal.open("a") as file:
             file.write(f"{port} {call}\n")
-        if call == "reload_weights" and state["failures"]:
+        if call == "reload_policy" and state["failures"]:
             state["failures"] -= 1
             return web.json_response({"error": "torn file"}, status=500)
         if call == "update_weight_version":

@@ -4,6 +4,8 @@ import errno
 import json
 import random
 import resource
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,9 @@ import torch
 from megatron.core import dist_checkpointing
 from mem_agent.host import checkpoint
 from mem_agent.host.checkpoint import CheckpointError
+from mem_agent.host.torch_dist import ModelTensors
 from mem_agent.host.trainer import Trainer
+from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 
 from .tiny_model import make_tiny_model
 from .trainer_steps import make_config, make_rows, train
@@ -94,6 +98,28 @@ def test_training_starts_from_the_weights_of_a_checkpoint(model, trained):
     assert started.reference_log_probs(rows) == started.log_probs(rows) == trainer.log_probs(rows)
 
 
+def test_weights_alone_load_from_a_host_with_other_naming_padding_and_number_format(trained, tmp_path):
+    trainer, save_path = trained
+    tensors = ModelTensors(save_path / "iter_0000007")
+    named = {f"module.{name}": tensors.read(name).bfloat16() for name in tensors.shapes}
+    embedding = named["module.embedding.word_embeddings.weight"]
+    named["module.embedding.word_embeddings.weight"] = torch.cat([embedding, torch.ones_like(embedding)])
+    folder = tmp_path / "release"
+    folder.mkdir()
+    save_state_dict(named, FileSystemWriter(folder), no_dist=True)
+    (tmp_path / checkpoint.TRACKER).write_text("release")
+    started = Trainer(make_config(trainer.config.hf_ckpt, torch_dist=str(tmp_path)))
+    weights = trainer.export_hf()
+    for name, tensor in started.export_hf().items():
+        assert torch.equal(tensor, weights[name].bfloat16().float()), name
+    for common in (None, {"args": object}, {"args": subprocess.Popen}):
+        if common is not None:
+            torch.save(common, folder / "common.pt")
+            shutil.copy(save_path / "iter_0000007" / "metadata.json", folder)
+        with pytest.raises(CheckpointError, match="was not written by this host; to start from its weights"):
+            checkpoint.load(tmp_path, started)
+
+
 def save_with_a_full_disk(save_path: Path, trainer: Trainer, monkeypatch) -> None:
     def full(*args, **kwargs):
         Path(args[1], "__0_0.distcp").write_bytes(b"half")
@@ -156,6 +182,7 @@ def test_a_path_that_cannot_be_a_folder_is_one_clear_line(trained, tmp_path):
 @pytest.mark.parametrize(
     ("other", "tensor", "found", "needed"),
     [
+        ({"vocab": 600}, "embedding.word_embeddings.weight", "(512, 64)", "(600, 64)"),
         ({"hidden": 32}, "embedding.word_embeddings.weight", "(512, 64)", "(512, 32)"),
         ({"layers": 3}, "decoder.layers", "(2, 64", "(3, 64"),
     ],
@@ -168,6 +195,9 @@ def test_a_checkpoint_of_another_model_is_refused_before_loading(trained, tmp_pa
     message = str(error.value)
     assert tensor in message and found in message and needed in message and "\n" not in message
     assert all(torch.equal(value, before[name]) for name, value in stranger.export_hf().items())
+    with pytest.raises(CheckpointError, match=r"does not fit the model of HF_CKPT: (mis-shaped|missing)") as error:
+        checkpoint.load_weights(trained[1], stranger.bridge, stranger.model)
+    assert "\n" not in str(error.value)
 
 
 def test_a_checkpoint_that_lacks_a_tensor_is_refused_by_its_name(trained, tmp_path):

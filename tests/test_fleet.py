@@ -23,7 +23,7 @@ from mem_agent.tests.test_processes import group_members, wait_for
 from safetensors.torch import load_file, save_file
 
 STUB = Path(__file__).with_name("stub_engine.py")
-SYNC = ["pause", "reload_weights", "update_weight_version", "reset_prefix_cache", "resume"]
+SYNC = ["pause", "reload_policy", "update_weight_version", "reset_prefix_cache", "resume"]
 TENSORS = {"a.weight": torch.zeros(4), "b.weight": torch.ones(2, 3)}
 
 
@@ -131,7 +131,7 @@ async def test_one_failed_reload_is_repeated_while_the_engine_stays_paused(stubs
     async with make_fleet(model) as running:
         await running.sync_weights(TENSORS, "1")
         assert running.restarts == 0
-    assert list(stubs.calls().values()) == [["update_weight_version", "pause", "reload_weights", *SYNC]]
+    assert list(stubs.calls().values()) == [["update_weight_version", "pause", "reload_policy", *SYNC]]
 
 
 @pytest.mark.asyncio
@@ -288,9 +288,11 @@ def test_engine_command_line_golden():
     assert " ".join(command[1:]) == (
         "-P -m vllm.entrypoints.openai.api_server --model /models/m --served-model-name policy "
         "--host 127.0.0.1 --port 20001 --dtype float32 --max-model-len 1024 --max-num-seqs 16 --block-size 32 "
-        "--seed 4 --logprobs-mode processed_logprobs --generation-config vllm --enable-prefix-caching "
+        "--seed 4 --logprobs-mode processed_logprobs --generation-config vllm "
+        "--worker-extension-cls mem_agent.host.engine_extension.PolicyReload --enable-prefix-caching "
         "--enable-prompt-tokens-details "
-        "--enable-scale-out --disable-uvicorn-access-log --kv-cache-memory-bytes 67108864 --enforce-eager "
+        "--enable-scale-out --disable-uvicorn-access-log "
+        "--no-enable-chunked-prefill --max-num-batched-tokens 4096 --kv-cache-memory-bytes 67108864 --enforce-eager "
         "--distributed-executor-backend uni"
     )
     on_gpu = engine.engine_command(config, Path("/models/m"), 20001, "cuda", 0)
