@@ -96,6 +96,17 @@ class ChildProcess:
         if self._guard.returncode is None:
             os.killpg(self.pid, signal.SIGKILL)
             self._guard.wait()
+            self._wait_for_empty_group()
+
+    def _wait_for_empty_group(self) -> None:
+        """Killed members vanish a moment after the guard; nobody should see them once ``stop`` has returned."""
+        deadline = time.monotonic() + ORPHAN_GRACE_S
+        while time.monotonic() < deadline:
+            try:
+                os.killpg(self.pid, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.01)
 
     def last_error(self) -> str:
         """The last exception in this process's log, else its last line of level ERROR, else its last line."""

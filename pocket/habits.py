@@ -16,9 +16,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from .splice import Prompts, encode, splice
+from ..agents.prompts import MEMORY, PROBLEM, SECTION, chat_frame, compile_template, load_prompts
+from ..agents.vocabulary import Vocabulary
 from .task import LINE_TOKENS, NAMES, THINGS, draw_section, fact, make_example, question_for
 
 NONE = "none"
@@ -61,20 +63,24 @@ class Habits:
 
 
 class RowMaker:
-    """Builds rows with one tokenizer and one set of prompts."""
+    """Builds rows exactly as the agent builds its prompts: the same templates, vocabulary and splicing."""
 
-    def __init__(self, tokenizer: Any, prompts: Prompts, shape: Shape) -> None:
-        self.tokenizer = tokenizer
-        self.prompts = prompts
+    def __init__(self, tokenizer: Any, prompts_file: Path | str, shape: Shape) -> None:
         self.shape = shape
-        self.end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+        self.end = tokenizer.eos_token_id
+        self._vocabulary = Vocabulary(tokenizer)
+        texts = load_prompts("section_first", str(prompts_file))
+        frame = chat_frame(tokenizer, False, {})
+        self._memory_turn = compile_template(texts.memory, frame, self._vocabulary)
+        self._final_turn = compile_template(texts.final, frame, self._vocabulary)
+        self._empty = self._vocabulary.encode_text(texts.empty_memory)
         self._cache: dict[str, list[int]] = {}
 
     def ids(self, text: str) -> list[int]:
         """The ids of a short text, remembered."""
         found = self._cache.get(text)
         if found is None:
-            found = self._cache[text] = encode(self.tokenizer, text)
+            found = self._cache[text] = self._vocabulary.encode_text(text)
         return found
 
     def section(self, lines: Sequence[str]) -> list[int]:
@@ -83,22 +89,15 @@ class RowMaker:
 
     def memory_row(self, question: str, lines: Sequence[str], memory: str, reply: str) -> Row:
         """One memory turn."""
-        prompt = splice(
-            self.prompts.memory,
-            problem=self.ids(question),
-            section=self.section(lines),
-            memory=self.ids(memory) if memory else self.prompts.empty_memory,
-        )
-        return prompt, [*encode(self.tokenizer, reply), self.end]
+        held = self.ids(memory) if memory else self._empty
+        prompt = self._memory_turn.fill({PROBLEM: self.ids(question), SECTION: self.section(lines), MEMORY: held})
+        return prompt, [*self._vocabulary.encode_text(reply), self.end]
 
     def final_row(self, question: str, memory: str, answer: str) -> Row:
         """The answering turn."""
-        prompt = splice(
-            self.prompts.final,
-            problem=self.ids(question),
-            memory=self.ids(memory) if memory else self.prompts.empty_memory,
-        )
-        return prompt, [*encode(self.tokenizer, f"\\boxed{{{answer}}}"), self.end]
+        held = self.ids(memory) if memory else self._empty
+        prompt = self._final_turn.fill({PROBLEM: self.ids(question), MEMORY: held})
+        return prompt, [*self._vocabulary.encode_text(f"\\boxed{{{answer}}}"), self.end]
 
 
 def _name(text: str) -> str:

@@ -1,6 +1,6 @@
-"""The pocket model: a Qwen3 of 0.7 million weights, and the random weights its training starts from.
+"""The pocket model: a Qwen3 of 2.6 million weights, and the random weights its training starts from.
 
-The plain initialisation (every matrix with a deviation of 0.02) suits wide models; at a width of 128 it leaves the
+The plain initialisation (every matrix with a deviation of 0.02) suits wide models; at a width of 256 it leaves the
 token embeddings weaker than what the first block adds to them.  So the embeddings start larger, and the two matrices
 of each block that write to the residual stream start smaller.
 """
@@ -19,12 +19,12 @@ class PocketModel:
     """Sizes and initialisation; ``vocab`` is the tokenizer's size rounded up to a multiple of 128."""
 
     vocab: int = 768
-    hidden: int = 128
-    layers: int = 3
+    hidden: int = 256
+    layers: int = 4
     heads: int = 4
     kv_heads: int = 2
-    head_dim: int = 32
-    ffn: int = 384
+    head_dim: int = 64
+    ffn: int = 512
     max_positions: int = 2048
     embedding_std: float = 0.1
     output_scale: float = 0.4

@@ -28,7 +28,7 @@ from ..config import Config
 from ..host.rows import TrainRow
 from ..host.run_log import start_logging
 from . import tokenizer as pocket_tokenizer
-from .habits import AbilityMix, Habits, Row, RowMaker, Shape, ability_rows, make_row_maker, mixed_rows
+from .habits import AbilityMix, Habits, Row, RowMaker, Shape, ability_rows, mixed_rows
 from .model import PocketModel, save_initial
 
 if TYPE_CHECKING:
@@ -82,11 +82,10 @@ def make_start(output: Path, shape: PocketModel, seed: int) -> None:
     """Both stages from random weights; writes ``output`` and, beside it, the ability model ``<output>-ability``."""
     from ..host.trainer import Trainer
 
-    maker = make_row_maker(Shape())
     with tempfile.TemporaryDirectory() as scratch:
         initial, ability = Path(scratch) / "initial", output.with_name(output.name + "-ability")
         save_initial(initial, shape, seed)
-        pocket_tokenizer.save(initial)
+        maker = RowMaker(pocket_tokenizer.save(initial), pocket_tokenizer.PROMPTS, Shape())
         _stage_model(Trainer, initial, ability, ABILITY, ability_rows(maker, seed, MIX), "ability")
         _stage_model(Trainer, ability, output, MIXED, mixed_rows(maker, seed, HABITS), "habits")
 

@@ -187,6 +187,7 @@ async def test_a_dead_router_comes_back_at_its_address_with_the_engines(stubs, m
 async def test_restarts_are_limited_and_the_error_names_engine_code_log_and_cause(stubs, model):
     async with make_fleet(model, engine_restarts=0) as running:
         os.killpg(running.engine_pids[0], signal.SIGKILL)
+        wait_for(lambda: not group_members(running.engine_pids[0]))
         with pytest.raises(FleetError) as failure:
             await running.ensure_alive()
     message = str(failure.value)
