@@ -107,9 +107,9 @@ class Config:
     tp: int = _knob(1, "tensor parallel size; divides TRAIN_PROCS", at_least=1)
     max_tokens_per_gpu: int = _knob(4096, "tokens per packed micro-batch of a trainer process", at_least=1)
     num_engines: int = _knob(1, "inference servers behind the router", at_least=1)
-    engine_max_len: int = _knob(2048, "engine context length in tokens", at_least=16)
+    engine_max_len: int = _knob(0, "engine context length in tokens; 0: what the MEM_ budgets need", at_least=0)
     engine_max_seqs: int = _knob(64, "sequences an engine decodes at once", at_least=1)
-    engine_kv_bytes: int = _knob(256 * 2**20, "KV cache bytes of an engine", at_least=1)
+    engine_kv_bytes: int = _knob(2**30, "KV cache bytes of an engine", at_least=1)
     engine_block_size: int = _knob(32, "KV cache block in tokens; prefixes are shared in whole blocks", at_least=1)
     engine_dtype: str = _knob("auto", "engine number format; auto: float32 on CPU, bfloat16 on GPU",
                               choices=("auto", "float32", "bfloat16", "float16"))
@@ -140,6 +140,13 @@ class Config:
     def step_trajectories(self) -> int:
         """Trajectories in one optimizer step."""
         return self.global_batch_size or self.trajectories_per_rollout
+
+    @property
+    def longest_request(self) -> int:
+        """Tokens of the longest prompt with its reply that the MEM_ budgets allow, templates included."""
+        template = 512
+        replies = self.mem_max_memory + max(self.mem_max_memory, self.mem_max_final)
+        return self.mem_max_question + self.mem_chunk_tokens + replies + template
 
     @property
     def groups_in_flight(self) -> int:

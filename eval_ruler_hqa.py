@@ -44,7 +44,7 @@ from tqdm import tqdm
 from . import rollout
 from .config import Config
 from .errors import MemAgentError
-from .host.hf_model import local_folder
+from .host.hf_model import local_folder, with_engine_length
 from .host.sample import Sample
 from .rewards.boxed import last_boxed
 from .rewards.qa_metrics import score_answer
@@ -293,6 +293,7 @@ def main() -> int:
         data_root = options.data_root or Path(config.data_root or ".")
         lengths = (options.length or config.length).split()
         model = local_folder(options.model, "MODEL_PATH")
+        config = with_engine_length(config, model)
         if options.check:
             claim(data_root, lengths, model, config, options.output)
             return 0

@@ -26,7 +26,8 @@ if [ -z "${HF_CKPT:-}" ] && [ -z "${TRAIN_DATA:-}" ]; then
     if has_gpu; then die "set HF_CKPT and TRAIN_DATA (or RECIPE=recipes/pocket.env for the small demonstration)"; fi
     RECIPE="${RECIPE:-$PACK_DIR/recipes/pocket.env}"
 fi
-[ -n "${RECIPE:-}" ] && load_recipe "$RECIPE"
+has_gpu || RECIPE="${RECIPE:-$PACK_DIR/recipes/cpu.env}"
+if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
 export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
 
 setup_python

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import orjson
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from ..config import ConfigError
+from ..config import Config, ConfigError
 
 
 def local_folder(name: str, variable: str = "HF_CKPT") -> Path:
@@ -30,3 +32,23 @@ def local_folder(name: str, variable: str = "HF_CKPT") -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(f"{variable}={name!r}: no such folder, and not to be had from the hub: {reason}") from None
+
+
+def with_engine_length(config: Config, folder: Path) -> Config:
+    """The config with its engine context settled for the model in ``folder``: ENGINE_MAX_LEN=0 becomes what the MEM_
+    budgets need, as far as the model's positions go.
+
+    Raises:
+        ConfigError: a chunk with an old and a new memory cannot fit.
+    """
+    positions = orjson.loads((folder / "config.json").read_bytes()).get("max_position_embeddings") or 2**30
+    length = config.engine_max_len or min(config.longest_request, positions)
+    if length > positions:
+        raise ConfigError(f"ENGINE_MAX_LEN={length}: the model in {folder} has {positions} positions")
+    needed = config.mem_chunk_tokens + 2 * config.mem_max_memory
+    if needed >= length:
+        raise ConfigError(
+            f"an engine context of {length} tokens (ENGINE_MAX_LEN, or the model's positions) cannot hold "
+            f"MEM_CHUNK_TOKENS={config.mem_chunk_tokens} and twice MEM_MAX_MEMORY={config.mem_max_memory}"
+        )
+    return replace(config, engine_max_len=length)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..config import Config, ConfigError
 from .fleet import Fleet
+from .hf_model import local_folder, with_engine_length
 from .processes import FleetError
 
 CHECK_EVERY_S = 10.0
@@ -31,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = Config.from_env()
         if options.num_engines is not None:
             config = dataclasses.replace(config, num_engines=options.num_engines)
-        fleet = Fleet(config, options.model, port=options.port)
+        model = local_folder(options.model, "--model")
+        fleet = Fleet(with_engine_length(config, model), model, port=options.port)
     except (ConfigError, FleetError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -43,7 +43,7 @@ from ..rollout_filter import nonzero_std
 from ..rollout_metrics import rollout_metrics
 from .data_source import DataSource
 from .group_rollout import Hooks, RolloutError, collect_batch
-from .hf_model import local_folder
+from .hf_model import local_folder, with_engine_length
 from .journal import Journal, Rollout, fingerprint
 from .processes import FleetError
 from .ranks import other_ranks
@@ -279,14 +279,9 @@ def checked(config: Config) -> Config:
     copies = config.train_procs // config.tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
-    longest = config.mem_max_question + config.mem_chunk_tokens + 2 * config.mem_max_memory
-    if config.mem_chunk_tokens + 2 * config.mem_max_memory >= config.engine_max_len:
-        raise ConfigError(
-            f"ENGINE_MAX_LEN={config.engine_max_len} cannot hold MEM_CHUNK_TOKENS={config.mem_chunk_tokens} and twice "
-            f"MEM_MAX_MEMORY={config.mem_max_memory} (old memory and reply); with a full question it takes {longest}"
-        )
     DataSource(config.train_data, config.seed, config.n_samples_per_prompt)
-    return replace(config, hf_ckpt=str(local_folder(config.hf_ckpt)))
+    folder = local_folder(config.hf_ckpt)
+    return with_engine_length(replace(config, hf_ckpt=str(folder)), folder)
 
 
 def main() -> int:

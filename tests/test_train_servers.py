@@ -118,7 +118,7 @@ BAD = [
     ({"HF_CKPT": "/nowhere"}, "HF_CKPT='/nowhere': no such folder"),
     ({"AGENT": "nope"}, "AGENT='nope': allowed: memagent"),
     ({"MEM_LAYOUT": "x"}, "MEM_LAYOUT='x'"),
-    ({"ENGINE_MAX_LEN": "40"}, "ENGINE_MAX_LEN=40 cannot hold"),
+    ({"ENGINE_MAX_LEN": "40"}, "an engine context of 40 tokens"),
     ({"TRAIN_PROCS": "32", "GLOBAL_BATCH_SIZE": "16"}, "GLOBAL_BATCH_SIZE=16 is below the 32"),
 ]
 
