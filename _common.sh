@@ -76,5 +76,7 @@ name_vllm() {
 }
 
 # Threads that wait passively: spinning ones train several times slower beside busy engines.
+# Warnings of libraries about their own internals are no news to users of the pack.
+export PYTHONWARNINGS="${PYTHONWARNINGS:-ignore::UserWarning,ignore::FutureWarning,ignore::DeprecationWarning}"
 export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 TORCHDYNAMO_DISABLE=1 TOKENIZERS_PARALLELISM=false
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$(($(nproc) / ${TRAIN_PROCS:-1} > 0 ? $(nproc) / ${TRAIN_PROCS:-1} : 1))}"

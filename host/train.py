@@ -9,8 +9,8 @@ of the loop, for rollout r:
     2. the converter hook makes training rows; they go to the journal, then to every rank
     3. old-policy and reference log-probs of all rows
     4. one optimizer step per GLOBAL_BATCH_SIZE trajectories
-    5. a checkpoint every SAVE_INTERVAL rollouts: ``iter_<r>``
-    6. weights of version r+1 into every engine, confirmed by each
+    5. weights of version r+1 into every engine, confirmed by each
+    6. a checkpoint every SAVE_INTERVAL rollouts: ``iter_<r>``
 
 Every process runs this file; rank 0 alone owns engines, data, journal and logs, the others get each rollout by
 broadcast. A run that was killed continues from its newest checkpoint and replays the journal up to where it was.
@@ -189,15 +189,16 @@ def train(config: Config) -> None:
             next_group = rollout.next_group
             metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}
             metrics |= learn(config, trainer, rollout)
+            metrics["seconds/sync"] = sync(side, trainer, number + 1)
+            metrics["seconds"] = time.monotonic() - began
+            if log is not None:
+                # Before the checkpoint: a resumed run drops lines it writes again, but could not make up a lost one.
+                log.write(number, metrics)
+                logger.info(progress_line(number, config.num_rollout, metrics))
             if (number + 1) % config.save_interval == 0 or number + 1 == config.num_rollout:
                 save(config, trainer, number, next_group)
                 if side is not None:
                     side.journal.forget(number)
-            metrics["seconds/sync"] = sync(side, trainer, number + 1)
-            metrics["seconds"] = time.monotonic() - began
-            if log is not None:
-                log.write(number, metrics)
-                logger.info(progress_line(number, config.num_rollout, metrics))
     finally:
         if side is not None:
             side.close()
