@@ -212,10 +212,10 @@ def _claim(output: Path, provenance: dict[str, Any], lengths: Sequence[str]) -> 
         known = orjson.loads(path.read_bytes())
         for what in ("model", "settings"):
             if known[what] != provenance[what]:
-                raise EvalError(f"{output} holds results of another {what}; set another SAVE_FILE or remove the folder")
+                raise EvalError(f"{output} holds results of another {what}; set another SAVE_FILE or remove it")
         for length in lengths:
             if known["data"].get(length, provenance["data"][length]) != provenance["data"][length]:
-                raise EvalError(f"{output}/{length}.jsonl comes from another eval_{length}.json; set another SAVE_FILE")
+                raise EvalError(f"{output}/{length}.jsonl is of another eval_{length}.json; set another SAVE_FILE")
         provenance = known | {"data": known["data"] | provenance["data"]}
     output.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
@@ -249,7 +249,7 @@ def summarise(output: Path, length: str) -> dict[str, float]:
 
 def table(outputs: Sequence[Path]) -> str:
     """A Markdown table: one line per run and length."""
-    lines = ["| run | length | n | failed | " + " | ".join(METRICS) + " |", "|---|---|---|---|" + "---|" * len(METRICS)]
+    lines = [f"| run | length | n | failed | {' | '.join(METRICS)} |", "|---" * (4 + len(METRICS)) + "|"]
     for output in outputs:
         for path in sorted(output.glob("*.jsonl"), key=lambda p: (len(p.stem), p.stem)):
             s = summarise(output, path.stem)
