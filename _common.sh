@@ -19,7 +19,7 @@ has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
 # Set every variable of a recipe that the user has not set: lines NAME=value, later ones may use earlier ones.
 load_recipe() {
     local name value
-    while IFS='=' read -r name value; do
+    while IFS='=' read -r name value || [ -n "$name" ]; do
         case "$name" in '' | \#*) continue ;; esac
         [ -n "${!name:-}" ] || export "$name=$(eval "printf '%s' \"$value\"")"
     done <"$1"
@@ -73,6 +73,28 @@ name_vllm() {
     site="$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
     mkdir -p "$site/vllm-0.32.0+cpu.dist-info"
     printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' >"$site/vllm-0.32.0+cpu.dist-info/METADATA"
+}
+
+# The recipe of this machine, unless the user named one.
+default_recipe() {
+    if ! has_gpu; then RECIPE="${RECIPE:-$PACK_DIR/recipes/cpu.env}"; fi
+    if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
+}
+
+# Run a command that is told to stop when this script is, and wait until it has stopped.
+attend() {
+    if [ "$DRY_RUN" = 1 ]; then run "$@"; return; fi
+    local child code=0
+    "$@" &
+    child=$!
+    trap 'kill -TERM "$child" 2>/dev/null || true; stopped=1' INT TERM
+    while kill -0 "$child" 2>/dev/null; do
+        code=0
+        wait "$child" || code=$?
+    done
+    trap - INT TERM
+    if [ "${stopped:-0}" = 1 ]; then exit 130; fi
+    return "$code"
 }
 
 # Threads that wait passively: spinning ones train several times slower beside busy engines.

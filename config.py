@@ -52,7 +52,7 @@ class Config:
     data_root: str = _knob("", "folder with eval_<length>.json files")
 
     # --- how much ---------------------------------------------------------------------------------------------------
-    num_rollout: int = _knob(100, "training rollouts (each is ROLLOUT_BATCH_SIZE documents)", at_least=0)
+    num_rollout: int = _knob(100, "training rollouts (each is ROLLOUT_BATCH_SIZE documents)", at_least=1)
     rollout_batch_size: int = _knob(8, "documents per rollout", at_least=1)
     n_samples_per_prompt: int = _knob(8, "trajectories per document (the GRPO group)", at_least=1)
     global_batch_size: int = _knob(0, "trajectories per optimizer step; 0: all of a rollout", at_least=0)
@@ -78,7 +78,7 @@ class Config:
     mem_request_timeout: float = _knob(600.0, "seconds for one generation request", at_least=0.01)
     mem_max_retries: int = _knob(5, "retries of a request on connection errors, 5xx and 429", at_least=0)
     mem_retry_backoff: float = _knob(0.5, "seconds before the first retry; doubles each time", at_least=0)
-    mem_concurrency: int = _knob(256, "requests in flight from one process", at_least=1)
+    mem_concurrency: int = _knob(1024, "requests in flight from one process", at_least=1)
     mem_max_prompt_tokens: int = _knob(0, "prompt + reply must fit this; 0: the host's engine limit", at_least=0)
 
     # --- evaluation -------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Config:
             return carried
         if carried is None:
             return _cached(tuple((n, os.environ[n]) for n in variable_names() if os.environ.get(n, "") != ""))
-        return _cached(tuple(sorted(carried.items())))
+        return _cached(tuple(sorted((name, str(value)) for name, value in carried.items())))
 
     def to_yaml(self) -> str:
         """The text for the host's ``--custom-config-path`` file."""
@@ -190,7 +190,10 @@ class Config:
 
 def load_yaml(path: str | Path) -> Config:
     """Read a file written by ``Config.to_yaml``."""
-    content = yaml.safe_load(Path(path).read_text())
+    try:
+        content = yaml.safe_load(Path(path).read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict) or not isinstance(content.get("mem_agent"), dict):
         raise ConfigError(f"{path}: expected a mapping with the key mem_agent")
     return Config.from_mapping(content["mem_agent"])

@@ -46,10 +46,13 @@ from .config import Config
 from .errors import MemAgentError
 from .host.hf_model import local_folder, with_engine_length
 from .host.sample import Sample
+from .host.signals import stop_on_signals
 from .rewards.boxed import last_boxed
 from .rewards.qa_metrics import score_answer
 from .rollout_client import close_clients
 
+FINISHED_WITH_FAILURES = 3
+"""Exit code when every question has a row, but some of them failed; 1 is an error that ended the evaluation."""
 METRICS = ("sub_em", "em", "f1", "sub_em_legacy")
 _SHAPING = (
     "agent", "mem_chunk_tokens", "mem_max_memory", "mem_max_final", "mem_max_chunks", "mem_max_question",
@@ -251,6 +254,8 @@ def table(outputs: Sequence[Path]) -> str:
     """A Markdown table: one line per run and length."""
     lines = [f"| run | length | n | failed | {' | '.join(METRICS)} |", "|---" * (4 + len(METRICS)) + "|"]
     for output in outputs:
+        if not any(output.glob("*.jsonl")):
+            raise EvalError(f"{output}: no results")
         for path in sorted(output.glob("*.jsonl"), key=lambda p: (len(p.stem), p.stem)):
             s = summarise(output, path.stem)
             numbers = " | ".join(f"{s[name]:.1f}" for name in METRICS)
@@ -281,7 +286,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="folder of the results")
     parser.add_argument("--check", action="store_true", help="only check settings, data and output folder")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.basicConfig(level=logging.ERROR, format="%(message)s")
+    stop_on_signals()
     try:
         if options.table:
             print(table(options.table))
@@ -303,14 +309,14 @@ def main() -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command continues", file=sys.stderr)
         return 130
-    except MemAgentError as error:
+    except (MemAgentError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for line in failed[:20]:
         print(f"failed: {line}", file=sys.stderr)
     if failed:
         print(f"{len(failed)} questions failed and count as wrong; run again to retry them", file=sys.stderr)
-    return 1 if failed else 0
+    return FINISHED_WITH_FAILURES if failed else 0
 
 
 if __name__ == "__main__":

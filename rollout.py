@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import random
 import sys
@@ -60,6 +61,8 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     config = Config.from_args(args)
     if getattr(args, "partial_rollout", False):
         raise ConfigError("--partial-rollout: a multi-turn trajectory cannot be continued; leave it off")
+    if getattr(args, "apply_chat_template", False):
+        raise ConfigError("--apply-chat-template would make the rendered chat the question; leave it off")
     sample.reward, sample.remove_sample = None, False
     try:
         trajectory = await _run(args, config, sample, sampling_params)
@@ -72,7 +75,7 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
         trajectory = _failed(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
     if trajectory.failure:
         logger.warning("trajectory %s: %s: %s", sample.index, trajectory.failure.kind, trajectory.failure.message)
-    return write_trajectory(sample, trajectory)
+    return write_trajectory(args, sample, trajectory)
 
 
 async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
@@ -81,13 +84,19 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
     ``sample`` may be a list (hosts do that for groups and fan-outs); the result is then a list.
     """
     if isinstance(sample, list):
-        return [_reward(one) for one in sample]
-    return _reward(sample)
+        return [_reward(args, one) for one in sample]
+    return _reward(args, sample)
 
 
-def _reward(sample: Any) -> float:
+def _reward(args: Any, sample: Any) -> Any:
     golds = _golds(sample)
-    return boxed_exact_match(sample.response or "", golds) if golds else 0.0
+    return _keyed(args, boxed_exact_match(sample.response or "", golds) if golds else 0.0)
+
+
+def _keyed(args: Any, reward: float) -> Any:
+    """With ``--reward-key`` hosts expect a dict, and look the key up in every sample, failed ones included."""
+    key = getattr(args, "reward_key", None)
+    return {key: reward} if key else reward
 
 
 def _golds(sample: Any) -> list[str]:
@@ -105,9 +114,8 @@ def _golds(sample: Any) -> list[str]:
 async def _run(args: Any, config: Config, sample: Any, sampling_params: Mapping[str, Any]) -> Trajectory:
     question = _question(sample)
     context = await _context(args, config, sample)
-    reader = await asyncio.to_thread(
-        _reader, args.hf_checkpoint, config, _frozen(getattr(args, "apply_chat_template_kwargs", None))
-    )
+    kwargs = json.dumps(getattr(args, "apply_chat_template_kwargs", None) or {}, sort_keys=True)
+    reader = await asyncio.to_thread(_reader, args.hf_checkpoint, config, kwargs)
     question_ids = reader.vocabulary.encode_text(question)
     if len(question_ids) > config.mem_max_question:
         raise TurnFailed(
@@ -193,22 +201,22 @@ class _Reader:
 
 
 @lru_cache(maxsize=8)
-def _reader_once(checkpoint: str, config: Config, kwargs: tuple[tuple[str, Any], ...]) -> _Reader:
-    return _Reader(checkpoint, config, dict(kwargs))
+def _reader_once(checkpoint: str, config: Config, kwargs: str) -> _Reader:
+    try:
+        return _Reader(checkpoint, config, json.loads(kwargs))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the tokenizer of {checkpoint} cannot be used: {' '.join(str(error).split())}") from error
 
 
-def _reader(checkpoint: str, config: Config, kwargs: tuple[tuple[str, Any], ...]) -> _Reader:
+def _reader(checkpoint: str, config: Config, chat_template_kwargs: str) -> _Reader:
+    """The one reader of these settings; ``chat_template_kwargs`` is JSON."""
     with _reader_lock:
-        return _reader_once(checkpoint, config, kwargs)
+        return _reader_once(checkpoint, config, chat_template_kwargs)
 
 
 @lru_cache(maxsize=8)
 def _store(path: str) -> DocumentStore:
     return DocumentStore(path)
-
-
-def _frozen(kwargs: Mapping[str, Any] | None) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted((kwargs or {}).items()))
 
 
 # --- host specifics -----------------------------------------------------------------------------------------------
@@ -239,7 +247,7 @@ PLACEHOLDER: dict[str, Any] = {"tokens": [0, 0], "response_length": 1, "loss_mas
 """A row that trains nothing and is legal for every host: one prompt token, one masked response token."""
 
 
-def write_trajectory(sample: Any, trajectory: Trajectory) -> Any:
+def write_trajectory(args: Any, sample: Any, trajectory: Trajectory) -> Any:
     """Write the outcome into the host's Sample; ``sample.Status`` is the host's own enum."""
     sample.status = sample.Status(trajectory.outcome.value)
     sample.response = trajectory.answer
@@ -259,7 +267,7 @@ def write_trajectory(sample: Any, trajectory: Trajectory) -> Any:
     sample.loss_mask = list(row["loss_mask"])
     sample.rollout_log_probs = list(row["rollout_log_probs"])
     if not finished:
-        sample.reward, sample.remove_sample = 0.0, True
+        sample.reward, sample.remove_sample = _keyed(args, 0.0), True
     return sample
 
 

@@ -69,7 +69,9 @@ def endpoint_from_args(args: Any, config: Config) -> Endpoint:
         port = getattr(args, f"{dialect}_router_port", None)
         if ip and port:
             host = f"[{ip}]" if ":" in ip and not ip.startswith("[") else ip
-            limit = config.mem_max_prompt_tokens or getattr(args, length, None) or 0
+            # vime sizes its engines by ``rollout_max_context_len`` where the engine's own flag is not set.
+            offered = getattr(args, length, None) or getattr(args, "rollout_max_context_len", None)
+            limit = config.mem_max_prompt_tokens or offered or 0
             return Endpoint(dialect, f"http://{host}:{port}", int(limit))
     raise ConfigError("no router: args has neither vllm_router_ip/port nor sglang_router_ip/port")
 
@@ -142,7 +144,7 @@ class RouterClient:
             except TimeoutError as error:
                 reason = f"no answer within {self.policy.timeout:g} s (MEM_REQUEST_TIMEOUT)"
                 raise TurnFailed(FailureKind.TIMEOUT, f"{self.endpoint.url}: {reason}") from error
-            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+            except aiohttp.ClientError as error:
                 failure = self._failure(FailureKind.CONNECTION, error)
             except orjson.JSONDecodeError as error:
                 raise self._failure(FailureKind.BAD_RESPONSE, error) from error
@@ -273,7 +275,10 @@ _STOP_REASONS = {
 
 
 def _stop_reason(finish: Any) -> StopReason:
-    return _STOP_REASONS[finish["type"] if isinstance(finish, Mapping) else finish]
+    reason = finish["type"] if isinstance(finish, Mapping) else finish
+    if reason not in _STOP_REASONS:
+        raise ValueError(f"finish reason {reason!r}; known are {', '.join(_STOP_REASONS)}")
+    return _STOP_REASONS[reason]
 
 
 def _generation(ids: list[int], log_probs: list[float], finish: Any, version: str, cached: int) -> Generation:
@@ -285,6 +290,8 @@ def _generation(ids: list[int], log_probs: list[float], finish: Any, version: st
         raise ValueError("no token was sampled")
     if len(ids) != len(log_probs):
         raise ValueError(f"{len(log_probs)} log-probs for {len(ids)} sampled tokens")
-    if not all(isinstance(p, int | float) and math.isfinite(p) for p in log_probs):
-        raise ValueError("a log-prob is not a finite number")
-    return Generation([int(i) for i in ids], [float(p) for p in log_probs], reason, version, int(cached))
+    if not all(type(i) is int and i >= 0 for i in ids):
+        raise ValueError("a sampled id is not a whole number from 0 on")
+    if not all(type(p) in (int, float) and math.isfinite(p) and p < 0.01 for p in log_probs):
+        raise ValueError("a log-prob is not a finite number up to 0")
+    return Generation(list(ids), [float(p) for p in log_probs], reason, version, int(cached))

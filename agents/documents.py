@@ -26,17 +26,26 @@ class DocumentCache:
         self._encode = encode
         self._max_tokens = max_tokens
         self._entries: OrderedDict[str, Future[Ids]] = OrderedDict()
+        self._sizes: dict[str, int] = {}
+        self._cached = 0
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenise")
         self.encoded = 0
 
     async def get(self, text: str) -> Ids:
         entry = self._entries.get(text)
-        if entry is None or entry.cancelled():
+        if entry is None:
             entry = self._entries[text] = self._pool.submit(self._to_ids, text)
         self._entries.move_to_end(text)
         # One sibling that is cancelled must not cancel the encoding its siblings wait for.
-        ids = await asyncio.shield(asyncio.wrap_future(entry))
-        self._evict()
+        try:
+            ids = await asyncio.shield(asyncio.wrap_future(entry))
+        except Exception:
+            self._entries.pop(text, None)  # the next one may try again
+            raise
+        if text not in self._sizes and text in self._entries:
+            self._sizes[text] = len(ids)
+            self._cached += len(ids)
+            self._evict()
         return ids
 
     def _to_ids(self, text: str) -> Ids:
@@ -44,10 +53,7 @@ class DocumentCache:
         return array("I", self._encode(text))
 
     def _evict(self) -> None:
-        done = [(t, len(f.result())) for t, f in self._entries.items() if f.done() and not f.exception()]
-        total = sum(size for _, size in done)
-        for text, size in done[:-1]:
-            if total <= self._max_tokens:
-                break
-            del self._entries[text]
-            total -= size
+        while self._cached > self._max_tokens and len(self._sizes) > 1:
+            oldest = next(text for text in self._entries if text in self._sizes)
+            del self._entries[oldest]
+            self._cached -= self._sizes.pop(oldest)

@@ -74,7 +74,7 @@ def _read_override(path: Path) -> dict[str, str]:
         raise ConfigError(f"MEM_PROMPTS={str(path)!r}: no such file")
     try:
         content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
+    except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"MEM_PROMPTS={str(path)!r}: not YAML: {' '.join(str(error).split())}") from None
     allowed = ("memory", "final", "empty_memory")
     if not isinstance(content, dict) or not all(k in allowed and isinstance(v, str) for k, v in content.items()):

@@ -41,21 +41,25 @@ class Vocabulary:
         self.eos_ids = tuple(sorted({tokenizer.eos_token_id, *_turn_end_ids(control)} - {None}))
         self._think_close_id = next((i for i, text in control.items() if text == _THINK_CLOSE), None)
         self._think_open_id = next((i for i, text in control.items() if text == _THINK_OPEN), None)
-        self._plain = _without_control(tokenizer.backend_tokenizer, frozenset(control.values()))
+        self._model = _without_added_tokens(tokenizer.backend_tokenizer)
+        # Added tokens that are ordinary text (runs of blanks, a user's own words) keep their ids.
+        self._words = {t.content: i for i, t in added.items() if i not in self.control_ids}
         # Some vocabularies hold control strings as ordinary entries too; those literals are encoded letter by letter.
-        leaks = [text for text in control.values() if self.control_ids & set(self._encode_plain(text))]
-        self._leaks = re.compile("(" + "|".join(map(re.escape, leaks)) + ")") if leaks else None
+        self._leaks = {text for text in control.values() if self.control_ids & set(self._encode_plain(text))}
+        literals = sorted({*self._words, *self._leaks}, key=len, reverse=True)
+        self._literals = re.compile("(" + "|".join(map(re.escape, literals)) + ")") if literals else None
 
     def encode_text(self, text: str) -> list[int]:
         """Ids of untrusted text (documents, questions): never a control id, never a BOS or EOS."""
-        if self._leaks is None:
-            return self._encode_plain(text)
         ids: list[int] = []
-        for part in self._leaks.split(text):
-            letters = self._leaks.fullmatch(part) is not None
-            for piece in part if letters else [part]:
-                ids += self._encode_plain(piece)
-        return ids
+        for part in self._literals.split(text) if self._literals else [text]:
+            if part in self._words:
+                ids.append(self._words[part])
+            elif part:
+                for piece in part if part in self._leaks else [part]:
+                    ids += self._encode_plain(piece)
+        # A normaliser may still turn odd characters into a control string of the vocabulary; that entry is left out.
+        return [i for i in ids if i not in self.control_ids]
 
     def encode_markup(self, text: str) -> list[int]:
         """Ids of a trusted template piece: control tokens written in it become control ids."""
@@ -108,12 +112,13 @@ class Vocabulary:
         return low
 
     def _encode_plain(self, text: str) -> list[int]:
-        return self._plain.encode(text, add_special_tokens=False).ids
+        return self._model.encode(text, add_special_tokens=False).ids
 
 
-def _without_control(backend: Tokenizer, control: frozenset[str]) -> Tokenizer:
+def _without_added_tokens(backend: Tokenizer) -> Tokenizer:
+    """The bare model. All added tokens go: any that stayed would be numbered anew, onto the ids of those that left."""
     spec = json.loads(backend.to_str())
-    spec["added_tokens"] = [t for t in spec["added_tokens"] if t["content"] not in control]
+    spec["added_tokens"] = []
     spec["truncation"] = spec["padding"] = spec["post_processor"] = None
     return Tokenizer.from_str(json.dumps(spec))
 

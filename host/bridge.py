@@ -160,7 +160,10 @@ def load_hf_config(hf_dir: str | Path) -> PretrainedConfig:
     """The folder's model configuration, checked to be one that trains exactly here."""
     if not (Path(hf_dir) / "config.json").is_file():
         raise FileNotFoundError(f"{hf_dir}: no config.json; expected a Hugging Face model folder")
-    hf_config = AutoConfig.from_pretrained(hf_dir)
+    try:
+        hf_config = AutoConfig.from_pretrained(hf_dir)
+    except Exception as error:  # transformers raises several unrelated types for a config it cannot take
+        raise UnsupportedModel(f"{hf_dir}/config.json: {' '.join(str(error).split())[:300]}") from error
     _check_supported(hf_config, str(hf_dir))
     if getattr(hf_config, "head_dim", None) is None:
         hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads

@@ -63,6 +63,8 @@ def latest(save_path: str | Path) -> Path | None:
     if not tracker.exists():
         return None
     text = tracker.read_text().strip()
+    if text != "release" and not text.isdigit():
+        raise CheckpointError(f"{tracker} holds {text!r}; expected the number of a checkpoint, such as 99")
     folder = Path(save_path) / ("release" if text == "release" else f"iter_{int(text):07d}")
     if not (folder / ".metadata").exists():
         raise CheckpointError(f"{tracker} names {folder.name}, which is not a checkpoint; write a good number into it")

@@ -58,7 +58,7 @@ def convert(
     """Write the Hugging Face folder ``output``; gives back the checkpoint folder that was read."""
     output, hf_dir = Path(output).absolute(), Path(hf_dir)
     if output.exists() and not force:
-        raise ConvertError(f"{output}: exists already; give --force to replace it")
+        raise ConvertError(f"{output}: exists already; set FORCE=1 (--force) to replace it")
     bridge, folder = build_bridge(hf_dir), resolve(source)
     tensors = ModelTensors(folder)
     expected = expected_tensors(bridge)

@@ -44,11 +44,16 @@ class Hooks:
 class Batch:
     groups: list[Group]
     next_group: int
-    dropped_groups: int
+    dropped: list[Group]
+    """Groups that the filter left out; they cost as much as the others, so metrics count them."""
 
     @property
     def samples(self) -> list[Sample]:
         return [sample for group in self.groups for sample in group]
+
+    @property
+    def sampled(self) -> list[Sample]:
+        return [sample for group in (*self.groups, *self.dropped) for sample in group]
 
 
 async def collect_batch(
@@ -68,7 +73,7 @@ async def collect_batch(
     running: deque[asyncio.Task[Group]] = deque()
     started = first_group
     kept: list[Group] = []
-    dropped = 0
+    dropped: list[Group] = []
     try:
         while len(kept) < batch_size:
             while len(running) < max(in_flight - len(kept), batch_size - len(kept)):
@@ -78,8 +83,8 @@ async def collect_batch(
             if hooks.keep is None or hooks.keep(args, group):
                 kept.append(group)
             else:
-                dropped += 1
-                _stop_if_hopeless(dropped, batch_size)
+                dropped.append(group)
+                _stop_if_hopeless(len(dropped), batch_size)
         next_group = started - len(running)
     finally:
         for task in running:

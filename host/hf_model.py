@@ -41,7 +41,11 @@ def with_engine_length(config: Config, folder: Path) -> Config:
     Raises:
         ConfigError: a chunk with an old and a new memory cannot fit.
     """
-    positions = orjson.loads((folder / "config.json").read_bytes()).get("max_position_embeddings") or 2**30
+    try:
+        model_config = orjson.loads((folder / "config.json").read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise ConfigError(f"{folder}/config.json is not JSON: {error}") from None
+    positions = model_config.get("max_position_embeddings") or 2**30
     length = config.engine_max_len or min(config.longest_request, positions)
     if length > positions:
         raise ConfigError(f"ENGINE_MAX_LEN={length}: the model in {folder} has {positions} positions")

@@ -23,9 +23,11 @@ from ..config import Config
 _NAME = re.compile(r"rollout_(\d{7})\.json$")
 _SHAPING = (
     "agent", "hf_ckpt", "torch_dist", "train_data", "rollout_batch_size", "n_samples_per_prompt", "global_batch_size",
-    "dynamic_filter", "seed", "mem_chunk_tokens", "mem_max_memory", "mem_max_final", "mem_max_chunks", "mem_layout",
-    "mem_prompts", "mem_thinking", "adv_std", "train_turns", "temperature", "lr", "lr_warmup_steps", "weight_decay",
-    "adam_beta1", "adam_beta2", "clip_grad", "eps_clip", "eps_clip_high", "kl_coef", "loss_agg",
+    "dynamic_filter", "seed", "train_procs", "tp", "max_tokens_per_gpu", "engine_max_len", "engine_dtype",
+    "mem_max_question", "mem_max_prompt_tokens", "mem_chunk_tokens", "mem_max_memory", "mem_max_final",
+    "mem_max_chunks", "mem_layout", "mem_prompts", "mem_thinking", "adv_std", "train_turns", "temperature", "lr",
+    "lr_warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad", "eps_clip", "eps_clip_high",
+    "kl_coef", "loss_agg",
 )
 
 
@@ -41,6 +43,8 @@ class Rollout:
 def fingerprint(config: Config) -> str:
     """A hash of the settings under which two runs must behave alike."""
     values = {name: getattr(config, name) for name in _SHAPING}
+    values["prompts"] = Path(config.mem_prompts).read_text() if config.mem_prompts else ""
+    values["train_data_bytes"] = Path(config.train_data).stat().st_size if config.train_data else 0
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
@@ -53,15 +57,21 @@ class Journal:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(number)
         temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(orjson.dumps({"fingerprint": self._fingerprint, **asdict(rollout)}))
+        with temporary.open("wb") as file:
+            file.write(orjson.dumps({"fingerprint": self._fingerprint, **asdict(rollout)}))
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
 
     def read(self, number: int) -> Rollout | None:
-        """The rollout, or None if it was not written, or was written under other settings."""
+        """The rollout, or None if it was not written whole, or was written under other settings."""
         path = self._path(number)
         if not path.is_file():
             return None
-        content = orjson.loads(path.read_bytes())
+        try:
+            content = orjson.loads(path.read_bytes())
+        except orjson.JSONDecodeError:
+            return None
         if content.pop("fingerprint") != self._fingerprint:
             return None
         return Rollout(**content)

@@ -22,8 +22,8 @@ import argparse
 import asyncio
 import hashlib
 import logging
+import math
 import os
-import signal
 import sys
 import threading
 import time
@@ -49,6 +49,8 @@ from .processes import FleetError
 from .ranks import other_ranks
 from .run_log import RunLog, progress_line, start_logging
 from .sample import Sample
+from .save_lock import save_lock
+from .signals import stop_on_signals
 
 logger = logging.getLogger("mem_agent")
 
@@ -123,7 +125,7 @@ class RolloutSide:
         )
         samples = batch.samples
         stale = mask_stale(samples, str(number))
-        metrics = rollout_metrics(samples) | {"dropped_groups": batch.dropped_groups, "stale": stale}
+        metrics = rollout_metrics(batch.sampled) | {"dropped_groups": len(batch.dropped), "stale": stale}
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 
     def close(self) -> None:
@@ -232,6 +234,11 @@ def learn(config: Config, trainer: Any, rollout: Rollout) -> dict[str, float]:
         first += len(step)
     tokens = sum(len(row.tokens) for row in rows)
     metrics = {name: sum(r[name] for r in results) / len(results) for name in results[0]}
+    if not all(math.isfinite(metrics[name]) for name in ("loss", "grad_norm")):
+        raise RolloutError(
+            f"loss {metrics['loss']} and gradient norm {metrics['grad_norm']} are not finite; lower LR and continue "
+            f"from the newest checkpoint in {config.save_path}"
+        )
     return metrics | {
         "rows": len(rows),
         "row_tokens": tokens,
@@ -254,16 +261,27 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     if folder is None:
         return 0, 0
     state = checkpoint.load(folder, trainer)
+    if state["start"] != start_of(config):
+        raise ConfigError(
+            f"{config.save_path} holds a run that started from {state['start']}, not from {start_of(config)}; "
+            "set another SAVE_PATH, or HF_CKPT and TORCH_DIST as they were"
+        )
     if state["fingerprint"] != fingerprint(config):
         logger.warning("settings have changed since %s was written; its run continues under the new ones", folder)
     logger.info("continuing after rollout %d from %s", state["rollout"] + 1, folder)
     return state["rollout"] + 1, state["next_group"]
 
 
+def start_of(config: Config) -> str:
+    """Where the policy and the reference model come from: a run keeps both for life."""
+    return os.path.realpath(config.torch_dist or config.hf_ckpt)
+
+
 def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
     from . import checkpoint
 
-    state = {"rollout": number, "next_group": next_group, "fingerprint": fingerprint(config)}
+    state = {"rollout": number, "next_group": next_group}
+    state |= {"fingerprint": fingerprint(config), "start": start_of(config)}
     path = checkpoint.save(config.save_path, number, trainer, state)
     checkpoint.prune(config.save_path, config.keep_checkpoints)
     logger.info("checkpoint %s", path)
@@ -291,16 +309,17 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only check settings and training file")
     options = parser.parse_args()
     start_logging()
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    stop_on_signals()
     try:
         config = checked(load_yaml(options.config) if options.config else Config.from_env())
         if not options.check:
-            with other_ranks(config):
+            with save_lock(config.save_path), other_ranks(config):
                 train(config)
     except KeyboardInterrupt:
         print("interrupted; the same command continues from the newest checkpoint", file=sys.stderr)
         return 130
-    except (MemAgentError, FleetError) as error:
+    except (MemAgentError, FleetError, OSError) as error:
+        # OSError: a full disk or a folder without permission, anywhere; its text names the file.
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -31,6 +31,7 @@ from . import megatron_cpu, parallel
 from .bridge import build_bridge, build_model
 from .checkpoint import load_weights
 from .forward import response_log_probs
+from .hf_weights import check_weights
 from .loss import policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics, token_batch
 from .packing import micro_batches, split_rows
 from .rows import TrainRow
@@ -55,6 +56,8 @@ class Trainer:
         self.config = config
         self.state = TrainState()
         self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state())
+        if not config.torch_dist:
+            check_weights(self.bridge, config.hf_ckpt)
         self.model = self._starting_model()
         self.reference: GPTModel | None = None
         if config.kl_coef > 0:

@@ -64,7 +64,7 @@ def test_every_question_has_a_row_scored_over_all_golds(tmp_path, model):
     output = evaluate(tmp_path, model, FakeRouter(default=encode("it is \\boxed{blue}")))
     rows = ev.read_rows(output, "50")
     assert sorted(r["_id"] for r in rows) == ["0", "1", "2"] and all(r["em"] == 1.0 for r in rows)
-    assert ev.summarise(output, "50") == {"sub_em": 100, "em": 100, "f1": 100, "sub_em_legacy": 100, "n": 3, "failed": 0}
+    assert ev.summarise(output, "50") == dict.fromkeys(ev.METRICS, 100) | {"n": 3, "failed": 0}
 
 
 def test_an_unboxed_answer_scores_zero_everywhere(tmp_path, model):

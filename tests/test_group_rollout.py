@@ -58,7 +58,7 @@ def test_worked_example_of_the_docstring():
             raise
 
     batch = collect(generate, keep=lambda args, group: group[0].group_index != 5, in_flight=3, first=4)
-    assert numbers(batch) == [4, 6] and batch.dropped_groups == 1 and batch.next_group == 7
+    assert numbers(batch) == [4, 6] and len(batch.dropped) == 1 and len(batch.sampled) == 6 and batch.next_group == 7
     assert set(started) == {4, 5, 6, 7} and set(cancelled) == {7}
 
 

@@ -23,7 +23,8 @@ def test_half_written_files_are_nothing(tmp_path):
     journal = Journal(tmp_path, Config())
     journal.write(3, ROLLOUT)
     (journal.folder / "rollout_0000004.tmp").write_bytes(b"{")
-    assert journal.read(4) is None
+    (journal.folder / "rollout_0000005.json").write_bytes(b"")
+    assert journal.read(4) is None and journal.read(5) is None
 
 
 def test_forget_removes_up_to_the_checkpoint(tmp_path):

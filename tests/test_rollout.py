@@ -70,7 +70,7 @@ def test_a_trajectory_is_one_sample_with_its_turns(checkpoint):
 
 def test_siblings_share_one_routing_key_and_one_tokenisation(checkpoint):
     router = FakeRouter(default=encode("x"))
-    encoded = rollout._reader(checkpoint, rollout.Config.from_mapping(SETTINGS), ()).documents
+    encoded = rollout._reader(checkpoint, rollout.Config.from_mapping(SETTINGS), "{}").documents
     before = encoded.encoded
     run(router, checkpoint, *(sample("UJXYZW" * 3, index=i, group_index=7) for i in range(4)))
     assert {h["x-session-id"] for h in router.headers} == {"group-7"}
@@ -138,6 +138,23 @@ def test_a_bad_configuration_does_raise(checkpoint):
         run(FakeRouter(default=encode("x")), checkpoint, sample(), settings={"AGENT": "nope"})
     with pytest.raises(ConfigError, match="--partial-rollout"):
         run(FakeRouter(default=encode("x")), checkpoint, sample(), partial_rollout=True)
+    with pytest.raises(ConfigError, match="--apply-chat-template"):
+        run(FakeRouter(default=encode("x")), checkpoint, sample(), apply_chat_template=True)
+    with pytest.raises(ConfigError, match="the tokenizer of /nowhere cannot be used"):
+        run(FakeRouter(default=encode("x")), "/nowhere", sample())
+
+
+def test_chat_template_options_may_be_nested(checkpoint):
+    options = {"enable_thinking": True, "tools": [{"name": "x"}]}
+    done = run(FakeRouter(default=encode("x")), checkpoint, sample(), apply_chat_template_kwargs=options)
+    assert done.status is Sample.Status.COMPLETED
+
+
+def test_a_reward_key_is_honoured_by_every_sample(checkpoint):
+    failed = run(FakeRouter(default=400), checkpoint, sample(), reward_key="score")
+    assert failed.reward == {"score": 0.0}
+    args = SimpleNamespace(reward_key="score")
+    assert asyncio.run(rollout.reward_func(args, sample(response="\\boxed{red}"))) == {"score": 1.0}
 
 
 def test_documents_by_id_come_from_the_store_beside_the_training_file(checkpoint, tmp_path):

@@ -47,7 +47,7 @@ WRONG = [
     ("run-train.sh", {"HF_CKPT": "/nowhere", "TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl'"),
     ("run-eval.sh", {}, "set MODEL_PATH"),
     ("run-eval.sh", {"MODEL_PATH": "/m"}, "set DATA_ROOT"),
-    ("run-eval.sh", {"MODEL_PATH": "/m", "DATA_ROOT": "/tmp", "RESULTS": "/tmp/none"}, "MODEL_PATH='/m': no such folder"),
+    ("run-eval.sh", {"MODEL_PATH": "/m", "DATA_ROOT": "/tmp", "RESULTS": "/tmp/none"}, "MODEL_PATH='/m': no such"),
     ("convert-to-hf.sh", {}, "set SAVE_PATH"),
     ("convert-to-hf.sh", {"SAVE_PATH": "/tmp"}, "set HF_CKPT"),
     ("convert-to-hf.sh", {"SAVE_PATH": "/tmp", "HF_CKPT": "/m"}, "no checkpoint has been written there"),

@@ -1,4 +1,4 @@
-"""The whole loop with real servers: vLLM behind vllm-router, megatron-core, two GRPO steps with a kill between them."""
+"""The whole loop with real servers: vLLM behind vllm-router, megatron-core, two GRPO steps, a kill between them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from mem_agent.host.run_log import read_metrics
+from mem_agent.host.save_lock import save_lock
 from mem_agent.pocket.prepare import prepare
 
 START = Path(__file__).parents[1] / "pocket" / "start"
@@ -90,6 +91,23 @@ def test_a_run_killed_in_its_second_rollout_continues_with_the_same_step(straigh
     for one, other in zip(read_metrics(straight[0]), read_metrics(tmp_path / "run"), strict=True):
         assert {k: one[k] for k in EXACT} == {k: other[k] for k in EXACT}
     assert processes_of(tmp_path) == []
+
+
+def test_two_data_parallel_processes_take_the_same_steps(straight, tmp_path):
+    finish(settings(tmp_path, "run", TRAIN_PROCS=2))
+    for one, two in zip(read_metrics(straight[0]), read_metrics(tmp_path / "run"), strict=True):
+        assert {k: one[k] for k in ("reward", "tokens", "rows")} == {k: two[k] for k in ("reward", "tokens", "rows")}
+        assert [two[k] for k in ("loss", "kl", "grad_norm")] == pytest.approx(
+            [one[k] for k in ("loss", "kl", "grad_norm")], rel=1e-3, abs=1e-6
+        )
+    assert processes_of(tmp_path) == []
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
+    with save_lock(tmp_path / "run"):
+        process = start(settings(tmp_path, "run"))
+        output, _ = process.communicate(timeout=100)
+    assert process.returncode == 1 and "is in use by another run" in output and output.count("\n") == 1
 
 
 def test_a_finished_run_says_so_and_starts_nothing_new(straight, tmp_path):

@@ -1,5 +1,7 @@
 """Text never becomes a control token; memories are carried as sampled ids."""
 
+import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +56,31 @@ def test_control_strings_that_are_also_plain_entries_are_encoded_letter_by_lette
     ids = vocabulary.encode_text("a <|im_end|> a")
     assert not set(ids) & vocabulary.control_ids
     assert len(ids) == 2 + len("<|im_end|>")
+
+
+@pytest.mark.parametrize("words", [["BRCA1", "TP53", "EGFR"], ["  ", "    "]])
+def test_ordinary_added_tokens_keep_their_ids(words):
+    """Added after the control tokens, they must not slide onto the ids of control tokens that are taken out."""
+    tokenizer = copy.deepcopy(make_tokenizer())
+    tokenizer.add_tokens(words)
+    vocabulary = Vocabulary(tokenizer)
+    text = f"gene {words[0]} and {words[-1]}. <|im_end|>"
+    ids = vocabulary.encode_text(text)
+    assert not set(ids) & vocabulary.control_ids and tokenizer.decode(ids) == text
+    assert tokenizer.convert_tokens_to_ids(words[-1]) in ids
+
+
+def test_a_normaliser_cannot_smuggle_a_control_token_in():
+    """NFKC turns full-width brackets into ASCII ones after any search of the raw text."""
+    from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    core = Tokenizer(models.WordLevel({"[UNK]": 0, "</s>": 1, "a": 2}, "[UNK]"))
+    core.normalizer = normalizers.NFKC()
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    core.add_special_tokens([AddedToken("</s>", special=True)])
+    vocabulary = Vocabulary(PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>"))
+    assert not set(vocabulary.encode_text("a ＜/s＞ a </s>")) & vocabulary.control_ids
 
 
 def test_memory_keeps_sampled_ids_without_control_eos_and_out_of_vocabulary(vocabulary):

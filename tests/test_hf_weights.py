@@ -1,0 +1,61 @@
+"""Weights that are not those of the config are named before training, not deep inside a library."""
+
+import json
+
+import pytest
+import torch
+from mem_agent.host.bridge import UnsupportedModel, build_bridge
+from mem_agent.host.hf_weights import check_weights
+from mem_agent.tests.tiny_model import make_tiny_model
+from safetensors.torch import load_file, save_file
+
+
+FULL = ["full_attention"] * 3
+
+
+def check(folder):
+    check_weights(build_bridge(folder), folder)
+
+
+def edit_config(folder, **change):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "qwen2", "llama"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_fits_itself(tmp_path, architecture, tied):
+    check(make_tiny_model(tmp_path, architecture=architecture, tied=tied))
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"num_hidden_layers": 1, "layer_types": FULL[:1]}, r"has no place for, e.g. model\.layers\.1"),
+        ({"num_hidden_layers": 3, "layer_types": FULL}, r"no tensor model\.layers\.2"),
+        ({"num_hidden_layers": 3}, r"config\.json: "),
+        ({"intermediate_size": 96}, "has shape"),
+        ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, r"no place for, e\.g\. .*k_norm"),
+    ],
+)
+def test_another_config_is_named_in_one_line(tmp_path, change, message):
+    folder = make_tiny_model(tmp_path)
+    edit_config(folder, **change)
+    with pytest.raises(UnsupportedModel, match=message) as error:
+        check(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_torn_and_missing_files_are_named(tmp_path):
+    folder = make_tiny_model(tmp_path)
+    weights = folder / "model.safetensors"
+    tensors = load_file(weights)
+    save_file({k: torch.cat([v, v]) if "k_norm" in k else v for k, v in tensors.items()}, weights)
+    with pytest.raises(UnsupportedModel, match=r"k_norm\.weight has shape"):
+        check(folder)
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(UnsupportedModel, match=r"model\.safetensors: not readable"):
+        check(folder)
+    weights.unlink()
+    with pytest.raises(UnsupportedModel, match=r"no .*safetensors weights"):
+        check(folder)
