@@ -280,7 +280,7 @@ def start_of(config: Config) -> str:
 def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
     from . import checkpoint
 
-    state = {"rollout": number, "next_group": next_group}
+    state: dict[str, Any] = {"rollout": number, "next_group": next_group}
     state |= {"fingerprint": fingerprint(config), "start": start_of(config)}
     path = checkpoint.save(config.save_path, number, trainer, state)
     checkpoint.prune(config.save_path, config.keep_checkpoints)

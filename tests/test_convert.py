@@ -147,7 +147,7 @@ def test_an_existing_output_is_replaced_only_when_forced(run, tmp_path):
     model, save_path, weights = run
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").write_text("")
-    with pytest.raises(ConvertError, match="exists already; give --force"):
+    with pytest.raises(ConvertError, match="exists already; set FORCE=1"):
         convert(save_path, model, tmp_path / "out")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["precious"]
     convert(save_path, model, tmp_path / "out", force=True)
@@ -203,4 +203,4 @@ def test_the_command_line_reports_in_one_line(plain, tmp_path, capsys):
     done = subprocess.run([*command, *arguments], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"{source} -> {tmp_path / 'out'}\n")
     assert main(["--hf", str(model), *arguments]) == 1
-    assert capsys.readouterr().err == f"{tmp_path / 'out'}: exists already; give --force to replace it\n"
+    assert capsys.readouterr().err == f"{tmp_path / 'out'}: exists already; set FORCE=1 (--force) to replace it\n"

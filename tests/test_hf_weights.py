@@ -9,7 +9,6 @@ from mem_agent.host.hf_weights import check_weights
 from mem_agent.tests.tiny_model import make_tiny_model
 from safetensors.torch import load_file, save_file
 
-
 FULL = ["full_attention"] * 3
 
 
