@@ -19,168 +19,49 @@ broadcast. A run that was killed continues from its newest checkpoint and replay
 from __future__ import annotations
 
 import argparse
-import asyncio
-import hashlib
 import logging
 import math
 import os
 import sys
-import threading
 import time
-from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .. import rollout as hooks
 from ..agents import check_agent
 from ..config import Config, ConfigError, load_yaml
-from ..custom_convert import custom_convert
 from ..errors import MemAgentError
-from ..rollout_client import close_clients
-from ..rollout_filter import nonzero_std
-from ..rollout_metrics import rollout_metrics
 from .data_source import DataSource
-from .group_rollout import Hooks, RolloutError, collect_batch
+from .group_rollout import RolloutError
 from .hf_model import local_folder, with_engine_length
-from .journal import Journal, Rollout, fingerprint
+from .journal import Rollout, fingerprint
 from .processes import FleetError
 from .ranks import other_ranks
 from .run_log import RunLog, progress_line, start_logging
-from .sample import Sample
 from .save_lock import save_lock
 from .signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from .rollout_side import RolloutSide
 
 logger = logging.getLogger("mem_agent")
 
 
-class Background:
-    """An event loop in its own thread, so that engines start and answer while this thread trains."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True)
-        self._thread.start()
-
-    def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Result of ``coroutine``; an interrupt of this thread cancels it."""
-        future = self.submit(coroutine)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-
-class RolloutSide:
-    """What only rank 0 has: engines behind a router, the documents, the hooks."""
-
-    def __init__(self, config: Config) -> None:
-        from .fleet import Fleet
-
-        self.config = config
-        self.source = DataSource(config.train_data, config.seed, config.n_samples_per_prompt)
-        self.journal = Journal(config.save_path, config)
-        self.fleet = Fleet(config, config.hf_ckpt, run_folder=config.save_path)
-        self.background = Background()
-        self._starting = self.background.submit(self.fleet.start())
-
-    def wait_until_ready(self) -> None:
-        self._starting.result()
-
-    def sync(self, tensors: dict[str, Any], version: int) -> float:
-        return self.background.run(self.fleet.sync_weights(tensors, str(version)))
-
-    def rollout(self, number: int, first_group: int) -> Rollout:
-        """Rollout ``number`` from the journal, else sampled and journalled."""
-        known = self.journal.read(number)
-        if known is not None:
-            logger.info("rollout %d is replayed from the journal", number + 1)
-            return known
-        self.background.run(self.fleet.ensure_alive())
-        fresh = self.background.run(self._sample(number, first_group))
-        self.journal.write(number, fresh)
-        return fresh
-
-    async def _sample(self, number: int, first_group: int) -> Rollout:
-        config = self.config
-        args = hook_args(config, self.fleet.host, self.fleet.port)
-        keep = nonzero_std if config.dynamic_filter == "nonzero_std" else None
-        batch = await collect_batch(
-            Hooks(hooks.generate, hooks.reward_func, keep),
-            args,
-            self.source.group,
-            first_group,
-            config.rollout_batch_size,
-            config.groups_in_flight,
-            lambda sample: training_sampling(config, sample),
-        )
-        samples = batch.samples
-        stale = mask_stale(samples, str(number))
-        metrics = rollout_metrics(batch.sampled) | {"dropped_groups": len(batch.dropped), "stale": stale}
-        return Rollout(custom_convert(args, samples), batch.next_group, metrics)
-
-    def close(self) -> None:
-        self._starting.cancel()
-        self.background.run(self.fleet.stop())
-        self.background.run(close_clients())
-        self.background.close()
-
-
-def hook_args(config: Config, host: str, port: int) -> SimpleNamespace:
-    """The namespace that hooks see here: the names slime and vime use, as far as the hooks read them."""
-    return SimpleNamespace(
-        hf_checkpoint=config.hf_ckpt,
-        vllm_router_ip=host,
-        vllm_router_port=port,
-        vllm_max_model_len=config.engine_max_len,
-        prompt_data=config.train_data,
-        global_batch_size=config.step_trajectories,
-        mem_agent=config,
-    )
-
-
-def training_sampling(config: Config, sample: Sample) -> dict[str, Any]:
-    """Sampling parameters of one trajectory. Its seed depends on the run's seed and its number only."""
-    digest = hashlib.sha256(f"{config.seed}/{sample.index}".encode()).digest()
-    seed = int.from_bytes(digest[:4], "big") >> 1
-    return {"temperature": config.temperature, "top_p": 1.0, "top_k": -1, "sampling_seed": seed}
-
-
-def mask_stale(samples: list[Sample], version: str) -> int:
-    """Take trajectories that any other weight version sampled out of training; returns how many there were."""
-    stale = [s for s in samples if s.weight_versions and s.weight_versions != [version]]
-    for sample in stale:
-        sample.remove_sample = True
-        logger.warning("trajectory %s has turns of weights %s, not %s", sample.index, sample.weight_versions, version)
-    if stale and len(stale) == sum(bool(s.weight_versions) for s in samples):
-        raise RolloutError(f"every trajectory came from other weights than version {version}; the engines are stale")
-    return len(stale)
-
-
-# --- the loop -----------------------------------------------------------------------------------------------------
-
-
 def train(config: Config) -> None:
     """Run or continue the training run in ``config.save_path``."""
+    from . import checkpoint
+    from .rollout_side import RolloutSide
     from .trainer import Trainer
 
+    newest = checkpoint.latest(config.save_path)
+    if newest is not None and int(newest.name.removeprefix("iter_")) + 1 >= config.num_rollout:
+        logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, config.num_rollout)
+        return
     rank_zero = os.environ.get("RANK", "0") == "0"
     side = RolloutSide(config) if rank_zero else None
     try:
         trainer = Trainer(config)
         start, next_group = resume(config, trainer)
-        if start >= config.num_rollout:
-            logger.info("%s already holds %d of %d rollouts", config.save_path, start, config.num_rollout)
-            return
         if side is not None:
             side.wait_until_ready()
         log = RunLog(config.save_path, start) if rank_zero else None
