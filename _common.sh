@@ -27,7 +27,9 @@ load_recipe() {
 
 # The environment in $VENV from the pinned requirements; a second call finds it ready. `setup_python dev` adds the tests'.
 setup_python() {
-    local flavour=cpu wanted
+    local flavour=cpu wanted threads
+    threads=$(($(nproc) / ${TRAIN_PROCS:-1}))
+    export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}"
     if has_gpu; then flavour=gpu; fi
     wanted="$flavour $(cat "$PACK_DIR"/requirements/*.txt "$PACK_DIR/pyproject.toml" | sha256sum | cut -c1-16)"
     if ! installed pack "$wanted"; then
@@ -101,4 +103,3 @@ attend() {
 # Warnings of libraries about their own internals are no news to users of the pack.
 export PYTHONWARNINGS="${PYTHONWARNINGS:-ignore::UserWarning,ignore::FutureWarning,ignore::DeprecationWarning}"
 export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 TORCHDYNAMO_DISABLE=1 TOKENIZERS_PARALLELISM=false
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$(($(nproc) / ${TRAIN_PROCS:-1} > 0 ? $(nproc) / ${TRAIN_PROCS:-1} : 1))}"
