@@ -26,7 +26,6 @@ import argparse
 import asyncio
 import hashlib
 import logging
-import os
 import sys
 import time
 from collections import Counter
@@ -42,6 +41,7 @@ import orjson
 from tqdm import tqdm
 
 from . import rollout
+from .atomic_file import write_atomically
 from .config import Config
 from .errors import MemAgentError
 from .host.hf_model import local_folder, with_engine_length
@@ -221,9 +221,7 @@ def _claim(output: Path, provenance: dict[str, Any], lengths: Sequence[str]) -> 
                 raise EvalError(f"{output}/{length}.jsonl is of another eval_{length}.json; set another SAVE_FILE")
         provenance = known | {"data": known["data"] | provenance["data"]}
     output.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(orjson.dumps(provenance, option=orjson.OPT_INDENT_2))
-    os.replace(temporary, path)
+    write_atomically(path, orjson.dumps(provenance, option=orjson.OPT_INDENT_2))
 
 
 # --- results ------------------------------------------------------------------------------------------------------

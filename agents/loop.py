@@ -8,13 +8,14 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine
+from typing import Any
 
+from ..together import together
 from .interface import MemoryAgent, Reading
 from .records import Failure, Generation, Outcome, StopReason, Trajectory, Turn, TurnFailed, TurnRequest
 
-Sampler = Callable[[TurnRequest, int], Awaitable[Generation]]
+Sampler = Callable[[TurnRequest, int], Coroutine[Any, Any, Generation]]
 """Samples one request; the integer is the turn's number in the trajectory (0, 1, ...)."""
 
 
@@ -28,7 +29,7 @@ async def run_trajectory(
         if is_aborted():
             return _ended(agent, state, turns, Outcome.ABORTED)
         try:
-            generations = await _sample_all(sample, requests, len(turns))
+            generations = await together(*(sample(r, len(turns) + i) for i, r in enumerate(requests)))
         except TurnFailed as error:
             return _ended(agent, state, turns, Outcome.FAILED, Failure(error.kind, str(error)))
         turns += [_turn(r, g) for r, g in zip(requests, generations, strict=True)]
@@ -37,15 +38,6 @@ async def run_trajectory(
         state = agent.advance(state, generations)
     cut = turns[-1].stop is StopReason.LENGTH
     return _ended(agent, state, turns, Outcome.TRUNCATED if cut else Outcome.COMPLETED)
-
-
-async def _sample_all(sample: Sampler, requests: Sequence[TurnRequest], first: int) -> list[Generation]:
-    tasks = [asyncio.ensure_future(sample(request, first + i)) for i, request in enumerate(requests)]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def _turn(request: TurnRequest, generation: Generation) -> Turn:

@@ -16,7 +16,6 @@ converters read.
 from __future__ import annotations
 
 import argparse
-import os
 import pickle
 import queue
 import random
@@ -39,6 +38,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from ..atomic_file import write_atomically
 from ..errors import MemAgentError
 from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
@@ -136,12 +136,7 @@ def _publish(temporary: Path, final: Path) -> None:
         final.rename(replaced)
     temporary.rename(final)
     tracker = final.with_name(TRACKER)
-    draft = tracker.with_name(f".{TRACKER}")
-    with open(draft, "w") as file:
-        file.write(str(int(final.name.removeprefix("iter_"))))
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(tracker)
+    write_atomically(tracker, str(int(final.name.removeprefix("iter_"))).encode())
     shutil.rmtree(replaced, ignore_errors=True)
 
 

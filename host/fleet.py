@@ -24,15 +24,16 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import aiohttp
 import torch
 
 from ..config import Config
+from ..together import together
 from . import engine as engines
 from . import router as routers
 from .engine import Device, EngineClient, EngineError
@@ -121,10 +122,10 @@ class Fleet:
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         self._folder = SyncFolder.create(self.model, fallback=self.logs.parent)
-        _, *self._engines = await _together(
+        _, *self._engines = await together(
             self._start_router(), *(self._start_engine(i) for i in range(self.config.num_engines))
         )
-        await _together(*(self._load_current(e) for e in self._engines))
+        await together(*(self._load_current(e) for e in self._engines))
         await self._admit()
         log.info("%d engine(s) behind %s after %.1f s", len(self._engines), self.url, time.monotonic() - began)
 
@@ -160,7 +161,7 @@ class Fleet:
         async with self._busy:
             await asyncio.to_thread(self._folder.write, tensors)
             self.version = version
-            await _together(*(self._update_or_replace(e, mode) for e in self._engines))
+            await together(*(self._update_or_replace(e, mode) for e in self._engines))
             await self._check_router()
             await self._admit()
         return time.monotonic() - began
@@ -196,7 +197,7 @@ class Fleet:
         before = self.restarts
         async with self._busy:
             await self._check_router()
-            await _together(*(self._check_engine(e) for e in self._engines))
+            await together(*(self._check_engine(e) for e in self._engines))
             await self._admit()
         return self.restarts - before
 
@@ -244,7 +245,7 @@ class Fleet:
         known = set(await self._router_client.workers())
         for url in sorted(known - set(self.engine_urls)):
             await self._router_client.remove_worker(url)
-        await _together(*(self._router_client.add_worker(u) for u in self.engine_urls if u not in known))
+        await together(*(self._router_client.add_worker(u) for u in self.engine_urls if u not in known))
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -286,14 +287,3 @@ class Fleet:
         [port] = free_ports(1, avoid=self._ports)
         self._ports.add(port)
         return port
-
-
-async def _together(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
-    """All results in order; the first failure is raised at once, after the others were cancelled."""
-    tasks = [asyncio.ensure_future(c) for c in coroutines]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

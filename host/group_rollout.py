@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import MemAgentError
+from ..together import together
 from .sample import Sample
 
 Group = list[Sample]
@@ -96,12 +97,7 @@ async def collect_batch(
 
 
 async def _run_group(hooks: Hooks, args: Any, group: Group, sampling: Callable[[Sample], dict[str, Any]]) -> Group:
-    tasks = [asyncio.ensure_future(_run_one(hooks, args, sample, sampling(sample))) for sample in group]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
+    return await together(*(_run_one(hooks, args, sample, sampling(sample)) for sample in group))
 
 
 async def _run_one(hooks: Hooks, args: Any, sample: Sample, sampling: dict[str, Any]) -> Sample:

@@ -10,7 +10,6 @@ A replay is refused when settings that shape a rollout have changed since (the f
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from ..atomic_file import write_atomically
 from ..config import Config
 
 _NAME = re.compile(r"rollout_(\d{7})\.json$")
@@ -55,13 +55,7 @@ class Journal:
 
     def write(self, number: int, rollout: Rollout) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(number)
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            file.write(orjson.dumps({"fingerprint": self._fingerprint, **asdict(rollout)}))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_atomically(self._path(number), orjson.dumps({"fingerprint": self._fingerprint, **asdict(rollout)}))
 
     def read(self, number: int) -> Rollout | None:
         """The rollout, or None if it was not written whole, or was written under other settings."""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import orjson
 
+from ..atomic_file import write_atomically
+
 
 def start_logging() -> None:
     """Terminal lines with the time of day; of several trainer processes the first speaks."""
@@ -28,9 +30,7 @@ class RunLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             kept = [line for line in self.path.read_bytes().splitlines() if _rollout(line) < first_rollout]
-            temporary = self.path.with_suffix(".tmp")
-            temporary.write_bytes(b"".join(line + b"\n" for line in kept))
-            os.replace(temporary, self.path)
+            write_atomically(self.path, b"".join(line + b"\n" for line in kept))
 
     def write(self, rollout: int, metrics: dict[str, float]) -> None:
         with self.path.open("ab") as file:

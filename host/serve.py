@@ -11,12 +11,12 @@ import argparse
 import asyncio
 import dataclasses
 import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..atomic_file import write_atomically
 from ..config import Config, ConfigError
 from .fleet import Fleet
 from .hf_model import local_folder, with_engine_length
@@ -60,7 +60,7 @@ async def _serve(fleet: Fleet, url_file: Path | None) -> None:
     try:
         async with fleet:
             if url_file is not None:
-                _write_atomically(url_file, fleet.url + "\n")
+                write_atomically(url_file, f"{fleet.url}\n".encode())
             print(f"READY {fleet.url}", flush=True)
             while True:
                 await asyncio.sleep(CHECK_EVERY_S)
@@ -71,12 +71,6 @@ async def _serve(fleet: Fleet, url_file: Path | None) -> None:
     finally:
         if url_file is not None:
             url_file.unlink(missing_ok=True)
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    draft.write_text(text)
-    os.replace(draft, path)
 
 
 def _parser() -> argparse.ArgumentParser:
