@@ -15,6 +15,7 @@ Run ``python -m mem_agent.config`` to print every variable with its default and 
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -147,6 +148,11 @@ class Config:
         template = 512
         replies = self.mem_max_memory + max(self.mem_max_memory, self.mem_max_final)
         return self.mem_max_question + self.mem_chunk_tokens + replies + template
+
+    def seed_for(self, name: object) -> int:
+        """A sampling seed of its own for the trajectory or question ``name``: a function of SEED and name alone."""
+        digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
+        return int.from_bytes(digest[:4], "big") >> 1
 
     @property
     def groups_in_flight(self) -> int:

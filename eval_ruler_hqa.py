@@ -30,7 +30,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -45,6 +45,7 @@ from .atomic_file import write_atomically
 from .config import Config
 from .errors import MemAgentError
 from .host.hf_model import local_folder, with_engine_length
+from .host.hook_args import hook_args
 from .host.sample import Sample
 from .host.signals import stop_on_signals
 from .rewards.boxed import last_boxed
@@ -137,7 +138,7 @@ async def evaluate(
 async def _answer(question: Question, args: SimpleNamespace, config: Config) -> dict[str, Any]:
     metadata = {"context": question.context, "ground_truth": question.answers}
     sample = Sample(prompt=question.text, metadata=metadata)
-    seed = int.from_bytes(hashlib.sha256(f"{config.seed}/{question.id}".encode()).digest()[:4], "big") >> 1
+    seed = config.seed_for(question.id)
     sampling = {"temperature": config.eval_temperature, "top_p": config.eval_top_p, "top_k": -1, "seed": seed}
     began = time.monotonic()
     sample = await rollout.generate(args, sample, sampling, evaluation=True)
@@ -170,13 +171,7 @@ def run(data_root: Path, lengths: Sequence[str], model: Path, url: str, config: 
     done = {length: {r["_id"] for r in read_rows(output, length) if not r["failure"]} for length in lengths}
     missing = [q for length, questions in by_length.items() for q in questions if q.id not in done[length]]
     router = urlsplit(url)
-    args = SimpleNamespace(
-        hf_checkpoint=str(model),
-        vllm_router_ip=router.hostname,
-        vllm_router_port=router.port,
-        vllm_max_model_len=config.engine_max_len,
-        mem_agent=config,
-    )
+    args = hook_args(replace(config, hf_ckpt=str(model)), router.hostname, router.port)
     total = sum(map(len, by_length.values()))
     print(f"{len(missing)} of {total} questions to answer, {total - len(missing)} already in {output}", flush=True)
     asyncio.run(evaluate(missing, args, config, output))

@@ -25,7 +25,7 @@ import logging
 import random
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -39,7 +39,7 @@ from .agents.vocabulary import Vocabulary
 from .config import Config, ConfigError
 from .data.document_store import DocumentStore, MissingDocument, store_folder
 from .rewards.exact_match import boxed_exact_match
-from .rollout_client import client_for, endpoint_from_args
+from .rollout_client import client_for, endpoint_from_args, seed_of
 
 logger = logging.getLogger(__name__)
 _reader_lock = threading.Lock()
@@ -171,8 +171,7 @@ async def _context(args: Any, config: Config, sample: Any) -> str:
 
 def _sampling(params: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:
     stops = dict.fromkeys([*(params.get("stop_token_ids") or []), *vocabulary.eos_ids])
-    seed = params.get("seed") if params.get("seed") is not None else params.get("sampling_seed")
-    return {**params, "stop_token_ids": list(stops), "seed": seed}
+    return {**params, "stop_token_ids": list(stops), "seed": seed_of(params)}
 
 
 def _turn_seed(sampling: Mapping[str, Any], number: int) -> int:
@@ -283,5 +282,5 @@ def turn_row(turn: Any) -> dict[str, Any]:
     }
 
 
-def _failed(kind: FailureKind, message: str, turns: Sequence[Any] = ()) -> Trajectory:
-    return Trajectory(tuple(turns), Outcome.FAILED, failure=Failure(kind, message))
+def _failed(kind: FailureKind, message: str) -> Trajectory:
+    return Trajectory((), Outcome.FAILED, failure=Failure(kind, message))

@@ -194,7 +194,7 @@ def vllm_body(prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str,
         params["min_tokens"] = sampling["min_new_tokens"]
     if sampling.get("top_k") is not None and (sampling["top_k"] > 0 or sampling["top_k"] == -1):
         params["top_k"] = sampling["top_k"]
-    seed = _seed(sampling)
+    seed = seed_of(sampling)
     if seed is not None:
         params["seed"] = seed
     return {"token_ids": prompt_ids, "sampling_params": params | {"max_tokens": max_new_tokens, "logprobs": 1}}
@@ -205,7 +205,7 @@ def sglang_body(prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[st
     names = ("temperature", "top_p", "top_k", "repetition_penalty", "min_new_tokens", "stop", "stop_token_ids",
              "custom_params")
     params = _pick(sampling, names)
-    seed = _seed(sampling)
+    seed = seed_of(sampling)
     if seed is not None:
         params["sampling_seed"] = seed
     params |= {
@@ -221,7 +221,8 @@ def _pick(source: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: source[name] for name in names if source.get(name) is not None}
 
 
-def _seed(sampling: Mapping[str, Any]) -> int | None:
+def seed_of(sampling: Mapping[str, Any]) -> int | None:
+    """The request's seed: vLLM hosts call it ``seed``, SGLang hosts ``sampling_seed``."""
     return sampling["seed"] if sampling.get("seed") is not None else sampling.get("sampling_seed")
 
 

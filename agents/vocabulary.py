@@ -67,9 +67,7 @@ class Vocabulary:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text without control tokens and without ids outside the vocabulary."""
-        return self.tokenizer.decode(
-            [i for i in ids if i < self.size and i not in self.control_ids], skip_special_tokens=True
-        )
+        return self.tokenizer.decode(self._text_ids(ids), skip_special_tokens=True)
 
     def memory_ids(self, sampled: Sequence[int], *, limit: int, thinking_open: bool = False) -> list[int]:
         """What of a memory turn's reply is carried: thinking, control and out-of-vocabulary ids removed, hard-capped.
@@ -81,12 +79,14 @@ class Vocabulary:
 
             memory_ids([5, 6, 9, 7, 8, 2, 105], limit=8) -> [7, 8]
         """
-        kept = self._after_thinking(sampled, thinking_open)
-        return [i for i in kept if 0 <= i < self.size and i not in self.control_ids][:limit]
+        return self._text_ids(self._after_thinking(sampled, thinking_open))[:limit]
 
     def answer_text(self, sampled: Sequence[int], *, thinking_open: bool = False) -> str:
         """The decoded reply after its thinking, stripped."""
         return self.decode(self._after_thinking(sampled, thinking_open)).strip()
+
+    def _text_ids(self, ids: Sequence[int]) -> list[int]:
+        return [i for i in ids if 0 <= i < self.size and i not in self.control_ids]
 
     def _after_thinking(self, ids: Sequence[int], thinking_open: bool) -> Sequence[int]:
         if self._think_close_id is not None:

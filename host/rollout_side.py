@@ -6,11 +6,9 @@ The engines start and answer on an event loop in a thread of its own, so they co
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import threading
 from collections.abc import Coroutine
-from types import SimpleNamespace
 from typing import Any
 
 from .. import rollout as hooks
@@ -22,6 +20,7 @@ from ..rollout_metrics import rollout_metrics
 from .data_source import DataSource
 from .fleet import Fleet
 from .group_rollout import Hooks, RolloutError, collect_batch
+from .hook_args import hook_args
 from .journal import Journal, Rollout
 from .sample import Sample
 
@@ -106,23 +105,9 @@ class RolloutSide:
         self.background.close()
 
 
-def hook_args(config: Config, host: str, port: int) -> SimpleNamespace:
-    """The namespace that hooks see here: the names slime and vime use, as far as the hooks read them."""
-    return SimpleNamespace(
-        hf_checkpoint=config.hf_ckpt,
-        vllm_router_ip=host,
-        vllm_router_port=port,
-        vllm_max_model_len=config.engine_max_len,
-        prompt_data=config.train_data,
-        global_batch_size=config.step_trajectories,
-        mem_agent=config,
-    )
-
-
 def training_sampling(config: Config, sample: Sample) -> dict[str, Any]:
     """Sampling parameters of one trajectory. Its seed depends on the run's seed and its number only."""
-    digest = hashlib.sha256(f"{config.seed}/{sample.index}".encode()).digest()
-    seed = int.from_bytes(digest[:4], "big") >> 1
+    seed = config.seed_for(sample.index)
     return {"temperature": config.temperature, "top_p": 1.0, "top_k": -1, "sampling_seed": seed}
 
 

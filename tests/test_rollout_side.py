@@ -3,7 +3,8 @@
 import pytest
 from mem_agent.config import Config
 from mem_agent.host.group_rollout import RolloutError
-from mem_agent.host.rollout_side import hook_args, mask_stale, training_sampling
+from mem_agent.host.hook_args import hook_args
+from mem_agent.host.rollout_side import mask_stale, training_sampling
 from mem_agent.host.sample import Sample
 from mem_agent.rollout_client import Dialect, endpoint_from_args
 
