@@ -6,6 +6,9 @@ PACK_DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
 VENV="${VENV:-$PACK_DIR/.venv}"
 DRY_RUN="${DRY_RUN:-0}"
 
+# shellcheck source=_cluster.sh
+source "$PACK_DIR/_cluster.sh"
+
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 

@@ -86,6 +86,8 @@ class Config:
     length: str = _knob("50 100 200", "lengths to evaluate: the <n> of eval_<n>.json, separated by blanks")
     eval_temperature: float = _knob(0.7, "sampling temperature of evaluation; 0 is greedy", at_least=0)
     eval_top_p: float = _knob(0.95, "nucleus of evaluation sampling", at_least=0.01, at_most=1)
+    eval_interval: int = _knob(0, "slime and vime: rollouts between evaluations while training; 0: none", at_least=0)
+    eval_data: str = _knob("", "slime and vime: evaluation JSONL files (prepare_data.py), separated by blanks")
 
     # --- learning ---------------------------------------------------------------------------------------------------
     adv_std: bool = _knob(False, "divide a group's advantages by their standard deviation")
@@ -103,10 +105,13 @@ class Config:
     loss_agg: str = _knob("trajectory", "token mean per trajectory then over trajectories, or over all tokens",
                           choices=("trajectory", "token"))
 
+    # --- the trainer ------------------------------------------------------------------------------------------------
+    tp: int = _knob(0, "tensor parallel size; 0: 1 in the embedded host, derived in slime and vime", at_least=0)
+    max_tokens_per_gpu: int = _knob(0, "tokens per packed micro-batch; 0: 4096 in the embedded host, else derived",
+                                    at_least=0)
+
     # --- the embedded host ------------------------------------------------------------------------------------------
     train_procs: int = _knob(1, "trainer processes (data parallel x tensor parallel)", at_least=1)
-    tp: int = _knob(1, "tensor parallel size; divides TRAIN_PROCS", at_least=1)
-    max_tokens_per_gpu: int = _knob(4096, "tokens per packed micro-batch of a trainer process", at_least=1)
     num_engines: int = _knob(1, "inference servers behind the router", at_least=1)
     engine_max_len: int = _knob(0, "engine context length in tokens; 0: what the MEM_ budgets need", at_least=0)
     engine_max_seqs: int = _knob(64, "sequences an engine decodes at once", at_least=1)
@@ -117,10 +122,37 @@ class Config:
     engine_restarts: int = _knob(3, "times a dead inference server is replaced in one run", at_least=0)
     engine_start_timeout: float = _knob(600.0, "seconds an inference server may take to start", at_least=1)
 
+    # --- slime and vime ---------------------------------------------------------------------------------------------
+    host_root: str = _knob("", "checkout of slime or vime; empty: the one around this pack, or the installed one")
+    megatron_root: str = _knob("", "checkout of Megatron-LM; empty: /root/Megatron-LM, or the installed one")
+    model_family: str = _knob("", "<name> of the host's scripts/models/<name>.sh; empty: the one that fits HF_CKPT")
+    torch_dist_writer: str = _knob("host", "who converts HF_CKPT when TORCH_DIST is missing: the host's tool (GPU), "
+                                   "or this pack (CPU)", choices=("host", "pack"))
+    num_nodes: int = _knob(1, "machines", at_least=1)
+    num_gpus: int = _knob(0, "GPUs per machine; 0: those found", at_least=0)
+    gpu_memory_gb: float = _knob(0.0, "memory of one GPU in GiB; 0: what nvidia-smi says", at_least=0)
+    pp: int = _knob(0, "pipeline parallel size; 0: derived", at_least=0)
+    cp: int = _knob(0, "context parallel size; 0: derived", at_least=0)
+    engine_gpus: int = _knob(0, "GPUs per inference engine; 0: derived", at_least=0)
+    engine_memory_fraction: float = _knob(0.7, "share of a GPU's memory that an engine takes", at_least=0.1,
+                                          at_most=0.95)
+    fully_async: bool = _knob(False, "train while the next rollouts are sampled, on GPUs of their own")
+    rollout_gpus: int = _knob(0, "FULLY_ASYNC: GPUs of all machines that sample; 0: half", at_least=0)
+    tis: str = _knob("auto", "truncated importance sampling of engine against trainer log-probs; auto: FULLY_ASYNC",
+                     choices=("auto", "on", "off"))
+    tracker: str = _knob("none", "where metrics go besides the log", choices=("none", "wandb", "tensorboard"))
+    tracker_project: str = _knob("mem_agent", "project name in the tracker")
+    host_args: str = _knob("", "further arguments for the host's train.py, as in a shell; the last one wins")
+    ray_address: str = _knob("", "job address of a running Ray cluster, http://HEAD:8265; empty: start one here")
+    ray_port: int = _knob(6379, "port of the Ray head that is started here", at_least=1024, at_most=65535)
+    ray_dashboard_port: int = _knob(8265, "port of its job server, on 127.0.0.1", at_least=1024, at_most=65535)
+    ray_start_timeout: float = _knob(600.0, "seconds for Ray and its NUM_NODES machines to come up", at_least=1)
+    master_addr: str = _knob("127.0.0.1", "address of the head machine as the other machines see it")
+
     def __post_init__(self) -> None:
         for f in fields(self):
             _check(f.name, getattr(self, f.name), f.metadata)
-        if self.train_procs % self.tp:
+        if self.host in ("auto", "local") and self.train_procs % self.trainer_tp:
             raise ConfigError(f"TP={self.tp} does not divide TRAIN_PROCS={self.train_procs}")
         if self.trajectories_per_rollout % self.step_trajectories:
             raise ConfigError(
@@ -132,6 +164,16 @@ class Config:
                 f"OVER_SAMPLING_BATCH_SIZE={self.over_sampling_batch_size} is smaller than "
                 f"ROLLOUT_BATCH_SIZE={self.rollout_batch_size}; allowed: 0 or at least that"
             )
+
+    @property
+    def trainer_tp(self) -> int:
+        """Tensor parallel size in the embedded host."""
+        return self.tp or 1
+
+    @property
+    def packed_tokens(self) -> int:
+        """Tokens of a packed micro-batch in the embedded host."""
+        return self.max_tokens_per_gpu or 4096
 
     @property
     def trajectories_per_rollout(self) -> int:

@@ -1,21 +1,87 @@
 #!/usr/bin/env bash
-# Convert a torch_dist checkpoint (of this pack, slime or vime) to a Hugging Face folder; needs no GPU.
+# Convert torch_dist checkpoints (of this pack, slime or vime) to Hugging Face folders; needs no GPU.
 #
 #   SAVE_PATH=... HF_CKPT=... SINGLE_ITER=iter_0000099 bash convert-to-hf.sh     -> SAVE_PATH/hf/iter_0000099
+#   SAVE_PATH=... HF_CKPT=... AVERAGE="20 30 40" bash convert-to-hf.sh           -> SAVE_PATH/hf/average_20_30_40
 #
-# Without SINGLE_ITER the newest. OUTPUT names another folder; FORCE=1 replaces an existing one.
+# SINGLE_ITER is a folder's name or number, or all: every iter_* that is not converted yet. Without it, the newest.
+# AVERAGE writes the mean of several, converting those that are not converted yet.
+# OUTPUT names another folder for the result; FORCE=1 replaces what exists.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 [ -n "${SAVE_PATH:-}" ] || die "set SAVE_PATH to the folder with iter_* checkpoints"
 [ -n "${HF_CKPT:-}" ] || die "set HF_CKPT to the Hugging Face folder that training started from"
-setup_python
-
-if [ -z "${SINGLE_ITER:-}" ]; then
-    tracker="$SAVE_PATH/latest_checkpointed_iteration.txt"
-    [ -s "$tracker" ] || die "$tracker: no checkpoint has been written there"
-    newest="$(cat "$tracker")"
-    case "$newest" in release) SINGLE_ITER=release ;; *) SINGLE_ITER="iter_$(printf '%07d' "$newest")" ;; esac
-fi
+[ -z "${AVERAGE:-}" ] || [ -z "${SINGLE_ITER:-}" ] || die "set AVERAGE or SINGLE_ITER, not both"
+[ -z "${OUTPUT:-}" ] || [ "${SINGLE_ITER:-}" != all ] || die "SINGLE_ITER=all writes several folders: unset OUTPUT"
 force=()
 [ "${FORCE:-0}" != 1 ] || force=(--force)
-run "$VENV/bin/python" -m mem_agent.host.convert --input "$SAVE_PATH/$SINGLE_ITER" --hf "$HF_CKPT" \
-    --output "${OUTPUT:-$SAVE_PATH/hf/$SINGLE_ITER}" "${force[@]}"
+
+# The names of all checkpoints, one a line.
+checkpoints() {
+    local folder
+    for folder in "$SAVE_PATH"/iter_*/; do
+        if [ -d "$folder" ]; then basename "$folder"; fi
+    done
+}
+
+# Set `name` to that of the checkpoint folder meant by $1, which must exist.
+find_checkpoint() {
+    local there
+    name="$1"
+    case "$1" in *[!0-9]*) ;; *) name="iter_$(printf '%07d' "$((10#$1))")" ;; esac
+    there="$(checkpoints | paste -sd ' ')"
+    [ -d "$SAVE_PATH/$name" ] || die "$SAVE_PATH: no checkpoint $name; there are: ${there:-none}"
+}
+
+convert() {
+    run "$python" -m mem_agent.host.convert --input "$SAVE_PATH/$1" --hf "$HF_CKPT" --output "$2" "${force[@]}"
+}
+
+# Convert $1 into SAVE_PATH/hf, unless it is there.
+convert_once() {
+    local output="$SAVE_PATH/hf/$1"
+    if [ -e "$output" ] && [ "${#force[@]}" = 0 ]; then say "there: $output (FORCE=1 converts it again)"; return; fi
+    convert "$1" "$output"
+}
+
+convert_all() {
+    local found failed=()
+    found="$(checkpoints)"
+    [ -n "$found" ] || die "$SAVE_PATH: no iter_* checkpoints"
+    for name in $found; do
+        convert_once "$name" || failed+=("$name")
+    done
+    [ "${#failed[@]}" = 0 ] || die "not converted: ${failed[*]}; the lines above say why"
+}
+
+convert_average() {
+    local number names=() inputs=() title=average
+    for number in $AVERAGE; do
+        find_checkpoint "$number"
+        case " ${names[*]} " in *" $name "*) die "AVERAGE='$AVERAGE': $name is given twice" ;; esac
+        names+=("$name")
+        inputs+=("$SAVE_PATH/hf/$name")
+        title="${title}_$(sed -E 's/^iter_0*([0-9])/\1/' <<<"$name")"
+    done
+    [ "${#names[@]}" -ge 2 ] || die "AVERAGE='$AVERAGE': at least 2 iterations are needed, such as \"20 30 40\""
+    for name in "${names[@]}"; do
+        convert_once "$name"
+    done
+    run "$python" -m mem_agent.host.average --inputs "${inputs[@]}" \
+        --output "${OUTPUT:-$SAVE_PATH/hf/$title}" "${force[@]}"
+}
+
+if [ -z "${SINGLE_ITER:-}${AVERAGE:-}" ]; then
+    tracker="$SAVE_PATH/latest_checkpointed_iteration.txt"
+    [ -s "$tracker" ] || die "$tracker: no checkpoint has been written there"
+    SINGLE_ITER="$(cat "$tracker")"
+fi
+HOST="$(find_host)"
+converting_python
+if [ -n "${AVERAGE:-}" ]; then
+    convert_average
+elif [ "$SINGLE_ITER" = all ]; then
+    convert_all
+else
+    find_checkpoint "$SINGLE_ITER"
+    convert "$name" "${OUTPUT:-$SAVE_PATH/hf/$name}"
+fi

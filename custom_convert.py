@@ -31,6 +31,7 @@ from typing import Any
 from .advantages import group_advantages
 from .config import Config
 from .rollout import PLACEHOLDER
+from .rollout_filter import reward_value
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,14 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
     return data
 
 
+def row_counts(args: Any, samples: list[Any]) -> dict[str, int]:
+    """How many rows ``custom_convert`` makes of these samples, and how many of those are padding."""
+    config = Config.from_args(args)
+    rows = [len(_rows(config, sample)) for sample in samples]
+    padding = sum(_missing_rows(args, sum(rows[first:last])) for first, last in _steps(args, len(samples)))
+    return {"rows": sum(rows) + padding, "padding_rows": padding}
+
+
 _COLUMNS = (
     "tokens", "response_lengths", "rewards", "raw_reward", "truncated", "sample_indices", "loss_masks",
     "rollout_ids", "rollout_mask_sums", "rollout_log_probs",
@@ -102,13 +111,20 @@ def _append(data: dict[str, list[Any]], row: _Row, trajectory: _Unrolled, advant
 
 
 def _unroll(args: Any, config: Config, sample: Any, rollout_id: int) -> _Unrolled:
-    usable = sample.status.value not in ("aborted", "failed")
-    rows = _turn_rows(sample, config.train_turns) if usable else []
+    group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
+    reward = _given_reward(args, sample) if _is_usable(sample) else None
+    return _Unrolled(rollout_id, group, sample.index, reward, _rows(config, sample))
+
+
+def _is_usable(sample: Any) -> bool:
+    return sample.status.value not in ("aborted", "failed")
+
+
+def _rows(config: Config, sample: Any) -> list[_Row]:
+    rows = _turn_rows(sample, config.train_turns) if _is_usable(sample) else []
     if sample.remove_sample:
         rows = [_masked(row) for row in rows]
-    group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
-    reward = _reward_value(args, sample) if usable else None
-    return _Unrolled(rollout_id, group, sample.index, reward, rows or [_placeholder()])
+    return rows or [_placeholder()]
 
 
 def _turn_rows(sample: Any, train_turns: str) -> list[_Row]:
@@ -134,10 +150,8 @@ def _placeholder() -> _Row:
     return _Row(list(p["tokens"]), p["response_length"], list(p["loss_mask"]), list(p["rollout_log_probs"]), 0)
 
 
-def _reward_value(args: Any, sample: Any) -> float:
-    reward = sample.reward
-    if isinstance(reward, dict):
-        reward = reward[args.reward_key]
+def _given_reward(args: Any, sample: Any) -> float:
+    reward = reward_value(args, sample)
     assert reward is not None, f"sample {sample.index} ({sample.status.value}) reached training without a reward"
     return float(reward)
 
@@ -156,7 +170,7 @@ def _rollout_ids(samples: list[Any]) -> list[int]:
 
 def _steps(args: Any, trajectories: int) -> list[tuple[int, int]]:
     """Trajectory ranges of the optimizer steps; a remainder forms a last range of its own."""
-    size = getattr(args, "global_batch_size", None) or trajectories
+    size = getattr(args, "global_batch_size", None) or max(trajectories, 1)
     return [(i, min(i + size, trajectories)) for i in range(0, trajectories, size)]
 
 
@@ -166,15 +180,20 @@ def _pad(args: Any, data: dict[str, list[Any]], trajectory: _Unrolled, rows: int
     They belong to the step's last trajectory and change nothing in a per-trajectory loss; under a global token mean
     the hosts count each as one token.
     """
-    missing = -rows % _row_multiple(args)
-    for _ in range(missing):
+    for _ in range(_missing_rows(args, rows)):
         _append(data, _placeholder(), trajectory, 0.0)
+
+
+def _missing_rows(args: Any, rows: int) -> int:
+    return -rows % _row_multiple(args)
 
 
 def _row_multiple(args: Any) -> int:
     ranks = getattr(args, "data_parallel_size", None) or 1
     if (getattr(args, "virtual_pipeline_model_parallel_size", None) or 1) > 1:
-        ranks *= getattr(args, "microbatch_group_size_per_virtual_pipeline_stage", None) or 1
+        # Megatron's rule where the group is not given: one micro-batch for each pipeline stage.
+        stages = getattr(args, "pipeline_model_parallel_size", None) or 1
+        ranks *= getattr(args, "microbatch_group_size_per_vp_stage", None) or stages
     if not getattr(args, "use_dynamic_batch_size", True):
         ranks *= getattr(args, "micro_batch_size", None) or 1
     return ranks

@@ -8,6 +8,7 @@ Invariants, for slime, vime and the embedded host alike:
   which ``custom_convert`` makes the training rows;
 - ``sample.tokens`` is a sequence the policy really saw: the final turn's prompt and reply;
 - ``sampling_params``, ``args`` and ``sample.prompt`` are never changed (hosts share and requeue them);
+- ``train_metadata["memories"]`` describes the memory after each round (``rollout_metrics.memory_records``);
 - nothing but a bad configuration raises: every other error becomes status FAILED with reward 0, a fully masked
   placeholder and a counted reason in ``train_metadata["failure"]``; the group statistics leave it out;
 - an abort ends the trajectory before its next turn, status ABORTED.
@@ -25,7 +26,7 @@ import logging
 import random
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -40,6 +41,7 @@ from .config import Config, ConfigError
 from .data.document_store import DocumentStore, MissingDocument, store_folder
 from .rewards.exact_match import boxed_exact_match
 from .rollout_client import client_for, endpoint_from_args, seed_of
+from .rollout_metrics import Record, memory_records
 
 logger = logging.getLogger(__name__)
 _reader_lock = threading.Lock()
@@ -64,8 +66,9 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     if getattr(args, "apply_chat_template", False):
         raise ConfigError("--apply-chat-template would make the rendered chat the question; leave it off")
     sample.reward, sample.remove_sample = None, False
+    memories: list[Record] = []
     try:
-        trajectory = await _run(args, config, sample, sampling_params)
+        trajectory, memories = await _run(args, config, sample, sampling_params)
     except ConfigError:
         raise
     except TurnFailed as error:
@@ -75,7 +78,7 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
         trajectory = _failed(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
     if trajectory.failure:
         logger.warning("trajectory %s: %s: %s", sample.index, trajectory.failure.kind, trajectory.failure.message)
-    return write_trajectory(args, sample, trajectory)
+    return write_trajectory(args, sample, trajectory, memories)
 
 
 async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
@@ -111,7 +114,9 @@ def _golds(sample: Any) -> list[str]:
 # --- one trajectory -----------------------------------------------------------------------------------------------
 
 
-async def _run(args: Any, config: Config, sample: Any, sampling_params: Mapping[str, Any]) -> Trajectory:
+async def _run(
+    args: Any, config: Config, sample: Any, sampling_params: Mapping[str, Any]
+) -> tuple[Trajectory, list[Record]]:
     question = _question(sample)
     context = await _context(args, config, sample)
     kwargs = json.dumps(getattr(args, "apply_chat_template_kwargs", None) or {}, sort_keys=True)
@@ -137,11 +142,16 @@ async def _run(args: Any, config: Config, sample: Any, sampling_params: Mapping[
 
     async def sample_turn(request: TurnRequest, number: int) -> Generation:
         turn_sampling = sampling if sampling["seed"] is None else sampling | {"seed": _turn_seed(sampling, number)}
-        return await client.generate(request.prompt_ids, request.max_new_tokens, turn_sampling, key)
+        return await client.generate(
+            request.prompt_ids, request.max_new_tokens, turn_sampling, key, lambda: host_is_aborting(args)
+        )
 
-    return await run_trajectory(
+    trajectory = await run_trajectory(
         reader.agent, Reading(question_ids, chunks), sample_turn, lambda: host_is_aborting(args)
     )
+    # Hundreds of memories take a while to decode, and other trajectories need this loop meanwhile.
+    memories = await asyncio.to_thread(memory_records, trajectory.memories, reader.vocabulary.decode, _golds(sample))
+    return trajectory, memories
 
 
 def _question(sample: Any) -> str:
@@ -220,7 +230,7 @@ def _store(path: str) -> DocumentStore:
 
 # --- host specifics -----------------------------------------------------------------------------------------------
 
-_HOST_ROLLOUTS = ("slime.rollout.sglang_rollout", "vime.rollout.vllm_rollout")
+HOST_ROLLOUTS = ("slime.rollout.sglang_rollout", "vime.rollout.vllm_rollout")
 
 
 def host_is_aborting(args: Any) -> bool:
@@ -229,7 +239,7 @@ def host_is_aborting(args: Any) -> bool:
     slime and vime keep this in ``GenerateState(args).aborted``. The class is looked up through its module at each
     call because the hosts' own tests replace it, and only where the host itself has already loaded that module.
     """
-    for name in _HOST_ROLLOUTS:
+    for name in HOST_ROLLOUTS:
         module = sys.modules.get(name)
         if module is not None:
             return bool(module.GenerateState(args).aborted)
@@ -246,19 +256,21 @@ PLACEHOLDER: dict[str, Any] = {"tokens": [0, 0], "response_length": 1, "loss_mas
 """A row that trains nothing and is legal for every host: one prompt token, one masked response token."""
 
 
-def write_trajectory(args: Any, sample: Any, trajectory: Trajectory) -> Any:
+def write_trajectory(args: Any, sample: Any, trajectory: Trajectory, memories: Sequence[Record] = ()) -> Any:
     """Write the outcome into the host's Sample; ``sample.Status`` is the host's own enum."""
     sample.status = sample.Status(trajectory.outcome.value)
     sample.response = trajectory.answer
     turns = [turn_row(t) for t in trajectory.turns]
     sample.train_metadata = {
         "turns": turns,
+        "memories": list(memories),
         "outcome": trajectory.outcome.value,
         "failure": trajectory.failure.kind.value if trajectory.failure else None,
         "failure_message": trajectory.failure.message if trajectory.failure else None,
         "counts": dict(trajectory.counts),
     }
     sample.weight_versions = list(dict.fromkeys(t.weight_version for t in trajectory.turns if t.weight_version))
+    _write_cache_counts(sample, turns)
     finished = trajectory.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED)
     row = turns[-1] if finished else PLACEHOLDER
     sample.tokens = list(row["tokens"])
@@ -279,7 +291,21 @@ def turn_row(turn: Any) -> dict[str, Any]:
         "rollout_log_probs": list(turn.log_probs),
         "kind": turn.kind.value,
         "stop": turn.stop.value,
+        "prompt_tokens": len(turn.prompt_ids),
+        "cached_tokens": turn.cached_tokens,
     }
+
+
+def _write_cache_counts(sample: Any, turns: Sequence[Record]) -> None:
+    """Fill what slime and vime compute their own cache metrics from; turns name the counts as their ``add`` does.
+
+    ``hasattr`` is the hosts' contract: the embedded host's Sample, and those of older hosts, have no such attribute.
+    A new one replaces what an earlier attempt at this sample counted.
+    """
+    if hasattr(sample, "prefix_cache_info"):
+        sample.prefix_cache_info = type(sample.prefix_cache_info)()
+        for turn in turns:
+            sample.prefix_cache_info.add(turn)
 
 
 def _failed(kind: FailureKind, message: str) -> Trajectory:

@@ -12,6 +12,12 @@ Invariants:
   timeout is final;
 - as many log-probs as sampled ids, all finite, or the turn fails: nothing is ever padded;
 - an aborted request is a normal answer with ``StopReason.ABORT``.
+
+Log-probs are passed on as the engine gives them, and trainers compare them with logits divided by the rollout
+temperature. SGLang divides by it too, unless started with ``SGLANG_RETURN_ORIGINAL_LOGPROB=1``; vLLM does so with
+``--logprobs-mode processed_logprobs``, which vime and the embedded host set. With ``top_p`` or ``top_k`` the two
+engines differ: SGLang's are those before the cut, vLLM's those after it, and a trainer knows no cut at all. So
+training rollouts sample with ``top_p`` 1 and no ``top_k``.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ import asyncio
 import math
 import random
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -92,7 +98,12 @@ class RouterClient:
         await self._session.close()
 
     async def generate(
-        self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], routing_key: str
+        self,
+        prompt_ids: list[int],
+        max_new_tokens: int,
+        sampling: Mapping[str, Any],
+        routing_key: str,
+        is_aborted: Callable[[], bool] = lambda: False,
     ) -> Generation:
         """Sample one reply.
 
@@ -100,6 +111,7 @@ class RouterClient:
             sampling: the host's sampling parameters (``temperature``, ``top_p``, ``top_k``, ``stop_token_ids``,
                 ``seed`` ...); only read. Its ``max_new_tokens`` is replaced by this turn's own.
             routing_key: the group's key.
+            is_aborted: asked right before each attempt; a request that still waits then is never sent.
 
         Raises:
             TurnFailed: the kind says why.
@@ -118,7 +130,9 @@ class RouterClient:
             body, parse = sglang_body(prompt_ids, max_new_tokens, sampling), parse_sglang
             headers = {"X-SMG-Routing-Key": routing_key}
         async with self._slots:
-            answer = await self._post(orjson.dumps(body), headers)
+            answer = await self._post(orjson.dumps(body), headers, is_aborted)
+        if answer is None:
+            return Generation([], [], StopReason.ABORT)
         try:
             return parse(answer)
         except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -126,8 +140,11 @@ class RouterClient:
                 FailureKind.BAD_RESPONSE, f"{self.endpoint.url}: {type(error).__name__}: {error}"
             ) from error
 
-    async def _post(self, body: bytes, headers: Mapping[str, str]) -> Any:
+    async def _post(self, body: bytes, headers: Mapping[str, str], is_aborted: Callable[[], bool]) -> Any:
+        """The answer, or None where the host asked to end before it was sent."""
         for attempt in range(self.policy.retries + 1):
+            if is_aborted():
+                return None
             failure = None
             try:
                 async with self._session.post(
@@ -189,11 +206,9 @@ async def close_clients() -> None:
 
 def vllm_body(prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any]) -> dict[str, Any]:
     """``POST /inference/v1/generate``; ``logprobs: 1`` returns the sampled token's own log-prob first."""
-    params = _pick(sampling, ("temperature", "top_p", "repetition_penalty", "stop", "stop_token_ids"))
+    params = _pick(sampling, ("temperature", "top_p", "top_k", "repetition_penalty", "stop", "stop_token_ids"))
     if sampling.get("min_new_tokens") is not None:
         params["min_tokens"] = sampling["min_new_tokens"]
-    if sampling.get("top_k") is not None and (sampling["top_k"] > 0 or sampling["top_k"] == -1):
-        params["top_k"] = sampling["top_k"]
     seed = seed_of(sampling)
     if seed is not None:
         params["seed"] = seed
@@ -218,7 +233,8 @@ def sglang_body(prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[st
 
 
 def _pick(source: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: source[name] for name in names if source.get(name) is not None}
+    # Some hosts switch top_k off with 0, which SGLang refuses.
+    return {n: source[n] for n in names if source.get(n) is not None and not (n == "top_k" and source[n] == 0)}
 
 
 def seed_of(sampling: Mapping[str, Any]) -> int | None:
@@ -238,13 +254,11 @@ def parse_vllm(answer: Mapping[str, Any]) -> Generation:
         if entry.get("token_id", token_id) != token_id:
             raise ValueError(f"log-prob {position} belongs to token {entry['token_id']}, sampled was {token_id}")
     usage = answer.get("usage") or {}
-    spans = choice.get("weight_versions") or []
-    versions = list(dict.fromkeys(str(s["version"]) for s in spans)) or [str(answer.get("weight_version") or "")]
     return _generation(
         ids,
         [entry["logprob"] for entry in content],
         choice["finish_reason"],
-        "+".join(versions),
+        _versions(choice.get("weight_versions"), answer.get("weight_version")),
         (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
     )
 
@@ -262,9 +276,14 @@ def parse_sglang(answer: Mapping[str, Any]) -> Generation:
         ids,
         [entry[0] for entry in entries],
         meta["finish_reason"],
-        str(meta.get("weight_version") or ""),
+        _versions(meta.get("weight_versions"), meta.get("weight_version")),
         meta.get("cached_tokens") or 0,
     )
+
+
+def _versions(spans: list[Mapping[str, Any]] | None, last: Any) -> str:
+    """Every weight version that sampled a part of the answer, in order, joined by ``+``."""
+    return "+".join(dict.fromkeys(str(span["version"]) for span in spans or ())) or str(last or "")
 
 
 _STOP_REASONS = {

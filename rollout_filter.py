@@ -16,8 +16,17 @@ def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     return len(set(usable_rewards(args, samples))) > 1
 
 
-def usable_rewards(args: Any, samples: list[Any]) -> list[float]:
+def usable_rewards(args: Any, samples: list[Any]) -> list[float | None]:
     """One reward per trajectory of the group that ended by itself."""
     trajectories = [s[0] if isinstance(s, list) else s for s in samples]
-    usable = [s for s in trajectories if s.status.value in ("completed", "truncated")]
-    return [s.reward[args.reward_key] if isinstance(s.reward, dict) else s.reward for s in usable]
+    return [reward_value(args, s) for s in trajectories if s.status.value in ("completed", "truncated")]
+
+
+def reward_value(args: Any, sample: Any, evaluation: bool = False) -> float | None:
+    """The reward as a number, also where the host wants a dict of rewards; None where nothing scored the sample.
+
+    Hosts look their key up in dicts only, so an ``args`` without one is legal wherever rewards are plain numbers.
+    """
+    if not isinstance(sample.reward, dict):
+        return sample.reward
+    return sample.reward[(args.eval_reward_key if evaluation else None) or args.reward_key]

@@ -3,24 +3,19 @@
 #
 #   bash run-train.sh                                        pocket profile, a laptop without a GPU
 #   HF_CKPT=... TRAIN_DATA=... DATA_ROOT=... bash run-train.sh
+#   HOST=slime HOST_ROOT=... RECIPE=recipes/qwen3-4b.env HF_CKPT=... TRAIN_DATA=... bash run-train.sh
 #
 # Every setting is an environment variable; `python -m mem_agent.config` lists them. EVAL=0 leaves evaluation out,
 # DRY_RUN=1 prints what would run.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 
-# Which host trains: the framework around the pack if there is one, else the embedded host.
-host="${HOST:-auto}"
-[ "$host" != auto ] || host="$(cd / && PYTHONPATH="${PYTHONPATH:-}" python3 - <<'PY'
-import importlib.util
-print(next((name for name in ("slime", "vime") if importlib.util.find_spec(name)), "local"))
-PY
-)"
-case "$host" in
+HOST="$(find_host)"
+export HOST
+case "$HOST" in
     local) ;;
-    slime | vime) die "HOST=$host: this script does not launch $host yet; give its train.py the hook flags of README.md, or set HOST=local" ;;
-    *) die "HOST='$host': allowed: auto, local, slime, vime" ;;
+    slime | vime) train_in_host ;;
+    *) die "HOST='$HOST': allowed: auto, local, slime, vime" ;;
 esac
-export HOST=local
 
 if [ -z "${HF_CKPT:-}" ] && [ -z "${TRAIN_DATA:-}" ]; then
     if has_gpu; then die "set HF_CKPT and TRAIN_DATA (or RECIPE=recipes/pocket.env for the small demonstration)"; fi
@@ -54,7 +49,7 @@ last="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt"
 if [ -e "$SAVE_PATH/hf/$last/config.json" ]; then
     say "$SAVE_PATH/hf/$last is there already"
 else
-    run env -u OUTPUT SINGLE_ITER="$last" bash "$PACK_DIR/convert-to-hf.sh"
+    run env -u OUTPUT -u AVERAGE SINGLE_ITER="$last" bash "$PACK_DIR/convert-to-hf.sh"
 fi
 evaluate "after-$last" "$SAVE_PATH/hf/$last"
 if [ -d "$SAVE_PATH/eval/before" ] && [ -d "$SAVE_PATH/eval/after-$last" ]; then

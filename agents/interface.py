@@ -35,6 +35,9 @@ class MemoryAgent(Protocol):
     def advance(self, state: Any, generations: Sequence[Generation]) -> Any:
         """The state after the generations of ``requests(state)``, in the same order."""
 
+    def memory(self, state: Any) -> Sequence[int]:
+        """The memory that the next turn will be shown, in token ids; empty where that turn will be told of none."""
+
     def answer(self, state: Any) -> str:
         """The decoded final reply, thinking removed."""
 

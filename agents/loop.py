@@ -3,6 +3,8 @@
 Invariants:
 - a completed trajectory ends with its FINAL turn; its turns are in the order in which they were sampled;
 - an aborted generation ends the trajectory at once: no further request is sent, its partial text is never a memory;
+- there is one memory for every round of MEMORY turns that the agent advanced over, in order, however many turns the
+  round sampled side by side;
 - a ``TurnFailed`` ends the trajectory as FAILED with the turns sampled so far; other exceptions propagate.
 """
 
@@ -13,7 +15,7 @@ from typing import Any
 
 from ..together import together
 from .interface import MemoryAgent, Reading
-from .records import Failure, Generation, Outcome, StopReason, Trajectory, Turn, TurnFailed, TurnRequest
+from .records import Failure, Generation, Outcome, StopReason, Trajectory, Turn, TurnFailed, TurnKind, TurnRequest
 
 Sampler = Callable[[TurnRequest, int], Coroutine[Any, Any, Generation]]
 """Samples one request; the integer is the turn's number in the trajectory (0, 1, ...)."""
@@ -25,19 +27,22 @@ async def run_trajectory(
     """Run ``agent`` over one reading. ``is_aborted`` is asked before every turn."""
     state = agent.start(reading)
     turns: list[Turn] = []
+    memories: list[tuple[int, ...]] = []
     while requests := agent.requests(state):
         if is_aborted():
-            return _ended(agent, state, turns, Outcome.ABORTED)
+            return _ended(agent, state, turns, memories, Outcome.ABORTED)
         try:
             generations = await together(*(sample(r, len(turns) + i) for i, r in enumerate(requests)))
         except TurnFailed as error:
-            return _ended(agent, state, turns, Outcome.FAILED, Failure(error.kind, str(error)))
+            return _ended(agent, state, turns, memories, Outcome.FAILED, Failure(error.kind, str(error)))
         turns += [_turn(r, g) for r, g in zip(requests, generations, strict=True)]
         if any(g.stop is StopReason.ABORT for g in generations):
-            return _ended(agent, state, turns, Outcome.ABORTED)
+            return _ended(agent, state, turns, memories, Outcome.ABORTED)
         state = agent.advance(state, generations)
+        if any(r.kind is TurnKind.MEMORY for r in requests):
+            memories.append(tuple(agent.memory(state)))
     cut = turns[-1].stop is StopReason.LENGTH
-    return _ended(agent, state, turns, Outcome.TRUNCATED if cut else Outcome.COMPLETED)
+    return _ended(agent, state, turns, memories, Outcome.TRUNCATED if cut else Outcome.COMPLETED)
 
 
 def _turn(request: TurnRequest, generation: Generation) -> Turn:
@@ -53,7 +58,12 @@ def _turn(request: TurnRequest, generation: Generation) -> Turn:
 
 
 def _ended(
-    agent: MemoryAgent, state, turns: list[Turn], outcome: Outcome, failure: Failure | None = None
+    agent: MemoryAgent,
+    state: Any,
+    turns: list[Turn],
+    memories: list[tuple[int, ...]],
+    outcome: Outcome,
+    failure: Failure | None = None,
 ) -> Trajectory:
     counts = agent.counts(state) | {
         "turns": len(turns),
@@ -61,4 +71,4 @@ def _ended(
         "cached_tokens": sum(t.cached_tokens for t in turns),
         "response_tokens": sum(len(t.response_ids) for t in turns),
     }
-    return Trajectory(tuple(turns), outcome, agent.answer(state), failure, counts)
+    return Trajectory(tuple(turns), outcome, agent.answer(state), failure, counts, tuple(memories))

@@ -83,6 +83,9 @@ class MemAgent:
             truncated_memories=state.truncated_memories + (reply.stop is StopReason.LENGTH),
         )
 
+    def memory(self, state: State) -> tuple[int, ...]:
+        return state.memory
+
     def answer(self, state: State) -> str:
         return state.answer or ""
 

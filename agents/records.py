@@ -116,3 +116,5 @@ class Trajectory:
     failure: Failure | None = None
     counts: dict[str, float] = field(default_factory=dict)
     """Per-trajectory metrics, e.g. turns, memory_tokens, truncated_memories, empty_updates, dropped_tokens."""
+    memories: tuple[tuple[int, ...], ...] = ()
+    """The memory after each round of MEMORY turns, in token ids; the last one is what the FINAL turn was shown."""

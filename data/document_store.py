@@ -50,7 +50,12 @@ class StoreError(MemAgentError):
 
 def store_folder(train_data: str | Path) -> Path:
     """The store that belongs to a training file: ``a/train.jsonl`` -> ``a/train.jsonl.docs``."""
-    return Path(_SLICE.sub("", str(train_data)) + ".docs")
+    return Path(f"{without_slice(train_data)}.docs")
+
+
+def without_slice(train_data: str | Path) -> Path:
+    """The file itself of ``a/train.jsonl@[0:100]``."""
+    return Path(_SLICE.sub("", str(train_data)))
 
 
 def document_id(text: str) -> str:

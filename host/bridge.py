@@ -28,15 +28,11 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel import RowParallelLinear
 from megatron.core.transformer.spec_utils import ModuleSpec
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoConfig, PretrainedConfig
 
-from ..errors import MemAgentError
 from .attention import SDPACoreAttention
+from .hf_weights import UnsupportedModel, hf_shapes
 from .megatron_cpu import device, device_mode
-
-
-class UnsupportedModel(MemAgentError):
-    """This model cannot be expressed exactly: the message names the folder, what it asks for and what is supported."""
 
 
 class _OutputWithBias(RowParallelLinear):
@@ -196,16 +192,6 @@ def build_model(bridge: LocalBridge) -> GPTModel:
         return model.to(device())
 
 
-def hf_shapes(bridge: LocalBridge) -> dict[str, tuple[int, ...]]:
-    """Every tensor of the Hugging Face model, without the copy of a tied output layer."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(bridge.hf_config)
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if bridge.hf_config.tie_word_embeddings:
-        del shapes["lm_head.weight"]
-    return shapes
-
-
 def expected_tensors(bridge: LocalBridge) -> dict[str, tuple[int, ...]]:
     """Unsharded, unpadded shape of every tensor a checkpoint of this model holds, layer by layer.
 
@@ -230,3 +216,14 @@ def to_hf(bridge: LocalBridge, name: str, tensor: torch.Tensor) -> list[tuple[st
     """Hugging Face names and tensors of one unsharded megatron-core tensor (vocabulary padding already cut)."""
     assert bridge.padded_vocab_size == bridge.vocab_size, "whole tensors only"
     return list(zip(*bridge._weight_to_hf_format(name, tensor), strict=True))
+
+
+def hf_names(bridge: LocalBridge, name: str) -> list[str]:
+    """The Hugging Face tensors that one tensor of ``expected_tensors`` is made of, as ``from_hf`` wants them."""
+    return bridge._weight_name_mapping_mcore_to_hf(name)
+
+
+def from_hf(bridge: LocalBridge, name: str, tensors: list[torch.Tensor]) -> torch.Tensor:
+    """The opposite of ``to_hf``; several tensors become one in float32, which holds every supported number exactly."""
+    assert bridge.padded_vocab_size == bridge.vocab_size, "whole tensors only"
+    return tensors[0] if len(tensors) == 1 else bridge._weight_to_mcore_format(name, tensors)

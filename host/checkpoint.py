@@ -42,7 +42,7 @@ from ..atomic_file import write_atomically
 from ..errors import MemAgentError
 from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
-from .torch_dist import PADDED, ModelTensors, mismatches, stored_name
+from .torch_dist import PADDED, ModelTensors, misfit, stored_name
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -75,7 +75,9 @@ def resolve(path: str | Path) -> Path:
     """The checkpoint folder meant by ``path``: itself, or the latest one inside it."""
     folder = Path(path) if (Path(path) / ".metadata").exists() else latest(path)
     if folder is None:
-        raise CheckpointError(f"{path}: no torch_dist checkpoint; expected an iter_* folder or {TRACKER} in it")
+        others = ", ".join(sorted(f.name for f in Path(path).parent.glob("iter_*")))
+        there = f"; there are {others}" if others else f"; expected an iter_* folder or {TRACKER} in it"
+        raise CheckpointError(f"{path}: no torch_dist checkpoint{there}")
     return folder
 
 
@@ -222,10 +224,9 @@ def load_weights(path: str | Path, bridge: LocalBridge, model: GPTModel) -> None
     """The weights alone, from a checkpoint of this pack, slime or vime; of those, nothing but tensors is read."""
     folder = resolve(path)
     tensors, expected = ModelTensors(folder), expected_tensors(bridge)
-    problems = mismatches(tensors.shapes, expected)
-    if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise CheckpointError(f"{folder} does not fit the model of HF_CKPT: {problems[0]}{more}")
+    problem = misfit(tensors.shapes, expected)
+    if problem:
+        raise CheckpointError(f"{folder} does not fit the model of HF_CKPT: {problem}")
     for local_name, param in model.named_parameters():
         name = stored_name(local_name)
         whole = tensors.read(name)[: expected[name][0]]
@@ -254,29 +255,35 @@ def _sharded_state(trainer: Trainer, *, with_optimizer: bool | None = None, load
 
 
 def _common_state(trainer: Trainer, iteration: int, host_state: dict[str, Any]) -> dict[str, Any]:
-    config = trainer.model.config
-    args = argparse.Namespace(
-        num_layers=config.num_layers,
-        hidden_size=config.hidden_size,
-        ffn_hidden_size=config.ffn_hidden_size,
-        num_attention_heads=config.num_attention_heads,
-        num_query_groups=config.num_query_groups,
-        kv_channels=config.kv_channels,
-        vocab_size=trainer.bridge.vocab_size,
-        padded_vocab_size=trainer.bridge.padded_vocab_size,
-        num_experts=None,
-        q_lora_rank=None,
-        model_type=trainer.bridge.hf_config.model_type,
-        untie_embeddings_and_output_weights=not trainer.bridge.hf_config.tie_word_embeddings,
-    )
     return {
-        "args": args,
+        "args": hosts_args(trainer.bridge),
         "checkpoint_version": 3.0,
         "iteration": iteration,
         "steps": trainer.state.steps,
         "rng_state": _rng_state(),
         "host_state": host_state,
     }
+
+
+def hosts_args(bridge: LocalBridge) -> argparse.Namespace:
+    """What Megatron's loader and the hosts' converters read of ``args`` in ``common.pt``."""
+    config = bridge.config
+    return argparse.Namespace(
+        num_layers=config.num_layers,
+        hidden_size=config.hidden_size,
+        ffn_hidden_size=config.ffn_hidden_size,
+        num_attention_heads=config.num_attention_heads,
+        num_query_groups=config.num_query_groups,
+        kv_channels=config.kv_channels,
+        vocab_size=bridge.vocab_size,
+        padded_vocab_size=bridge.padded_vocab_size,
+        num_experts=None,
+        q_lora_rank=None,
+        model_type=bridge.hf_config.model_type,
+        untie_embeddings_and_output_weights=not bridge.hf_config.tie_word_embeddings,
+        tensor_model_parallel_size=bridge.mpu.tp_size,
+        pipeline_model_parallel_size=1,
+    )
 
 
 def _rng_state() -> dict[str, Any]:

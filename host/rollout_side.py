@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import rollout as hooks
 from ..config import Config
-from ..custom_convert import custom_convert
+from ..custom_convert import custom_convert, row_counts
 from ..rollout_client import close_clients
 from ..rollout_filter import nonzero_std
 from ..rollout_metrics import rollout_metrics
@@ -95,7 +95,8 @@ class RolloutSide:
         )
         samples = batch.samples
         stale = mask_stale(samples, str(number))
-        metrics = rollout_metrics(batch.sampled) | {"dropped_groups": len(batch.dropped), "stale": stale}
+        metrics = rollout_metrics(args, batch.sampled) | row_counts(args, samples)
+        metrics |= {"dropped_groups": len(batch.dropped), "stale": stale}
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 
     def close(self) -> None:

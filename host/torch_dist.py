@@ -8,6 +8,7 @@ entries are not model tensors and are left out.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import re
 from collections.abc import Iterator
@@ -21,14 +22,29 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, StorageMeta, TensorStorageMetadata
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
+from ..errors import MemAgentError
+
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")
 _STACKED = re.compile(r"decoder\.layers\.(?!\d+\.)(.+)")
-PADDED = ("embedding.word_embeddings.weight", "output_layer.weight")
+OUTPUT_LAYER = "output_layer.weight"
+PADDED = ("embedding.word_embeddings.weight", OUTPUT_LAYER)
+# What torch raises for files that are cut short or overwritten.
+_UNREADABLE = (pickle.UnpicklingError, EOFError, RuntimeError, ValueError, AttributeError, KeyError)
 _FUSED = {
     ".input_layernorm.weight": ".self_attention.linear_qkv.layer_norm_weight",
     ".pre_mlp_layernorm.weight": ".mlp.linear_fc1.layer_norm_weight",
 }
+
+
+class DamagedCheckpoint(MemAgentError):
+    """A file of a checkpoint cannot be read: the message names the folder and the cause."""
+
+
+def stacked_name(name: str) -> tuple[str, int | None]:
+    """The key a uniform name has in new checkpoints, and its place in that tensor if the key holds all layers."""
+    match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
+    return (f"decoder.layers.{match[2]}", int(match[1])) if match else (name, None)
 
 
 def stored_name(name: str) -> str:
@@ -39,16 +55,28 @@ def stored_name(name: str) -> str:
     return name
 
 
-def mismatches(found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]]) -> list[str]:
-    """One line for every tensor that is missing, extra or of the wrong shape; a padded vocabulary is right."""
-    problems = [f"missing: {name} {list(shape)}" for name, shape in expected.items() if name not in found]
-    problems += [f"extra: {name} {list(shape)}" for name, shape in found.items() if name not in expected]
+def misfit(found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]]) -> str | None:
+    """One line: the first tensor that is missing, extra or of the wrong shape, and how many more; None if all fit.
+
+    A padded vocabulary fits. Tensors of the vocabulary come first, since they tell tied from untied models.
+    """
+    problems = {name: f"missing: {name} {list(shape)}" for name, shape in expected.items() if name not in found}
+    problems |= {name: f"extra: {name} {list(shape)}" for name, shape in found.items() if name not in expected}
     for name, shape in expected.items():
         stored = found.get(name, shape)
         padded = name in PADDED and stored[0] > shape[0] and stored[1:] == shape[1:]
         if stored != shape and not padded:
-            problems.append(f"mis-shaped: {name} is {list(stored)}, the model has {list(shape)}")
-    return problems
+            problems[name] = f"mis-shaped: {name} is {list(stored)}, the model has {list(shape)}"
+            if name in PADDED and stored[0] < shape[0]:
+                problems[name] += ", and only a larger vocabulary can be cut to fit"
+    if OUTPUT_LAYER in problems and OUTPUT_LAYER not in found:
+        problems[OUTPUT_LAYER] += " (the checkpoint's embeddings are tied, the config says tie_word_embeddings=false)"
+    if OUTPUT_LAYER in problems and OUTPUT_LAYER not in expected:
+        problems[OUTPUT_LAYER] += " (the checkpoint's embeddings are untied, the config says tie_word_embeddings=true)"
+    if not problems:
+        return None
+    first = min(problems, key=lambda name: name not in PADDED)
+    return problems[first] + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -63,8 +91,9 @@ class ModelTensors:
     """The model's tensors in one checkpoint folder (the one with ``.metadata``), by uniform name."""
 
     def __init__(self, folder: str | Path) -> None:
-        self._reader = _Reader(folder)
-        metadata = self._reader.read_metadata()
+        self._folder, self._reader = folder, _Reader(folder)
+        with self._explained():
+            metadata = self._reader.read_metadata()
         self._reader.set_up_storage_reader(metadata, is_coordinator=True)
         entries = metadata.state_dict_metadata.items()
         self._stored = {key: entry for key, entry in entries if isinstance(entry, TensorStorageMetadata)}
@@ -82,8 +111,17 @@ class ModelTensors:
         chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
         target = torch.empty(sizes, dtype=stored.properties.dtype)
         plan = LoadPlan(create_read_items_for_chunk_list(source.key, stored, [chunk]))
-        self._reader.read_data(plan, _Into(target)).wait()
+        with self._explained():
+            self._reader.read_data(plan, _Into(target)).wait()
         return target.view(source.shape)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except _UNREADABLE as error:
+            cause = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise DamagedCheckpoint(f"{self._folder}: the checkpoint is damaged: {cause}") from error
 
 
 def _sources(stored: dict[str, TensorStorageMetadata]) -> Iterator[tuple[str, _Source]]:

@@ -176,7 +176,7 @@ def checked(config: Config) -> Config:
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     check_agent(config)
-    copies = config.train_procs // config.tp
+    copies = config.train_procs // config.trainer_tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
     DataSource(config.train_data, config.seed, config.n_samples_per_prompt)

@@ -52,7 +52,7 @@ class Trainer:
     def __init__(self, config: Config) -> None:
         """Build the policy of ``config.hf_ckpt``; weights from ``config.torch_dist`` if that is set."""
         megatron_cpu.prepare()
-        parallel.start(config.tp)
+        parallel.start(config.trainer_tp)
         self.config = config
         self.state = TrainState()
         self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state())
@@ -119,7 +119,7 @@ class Trainer:
         """This rank's micro-batches, as indices into ``rows``."""
         lengths = [len(row.tokens) for row in rows]
         share = split_rows(lengths, parallel_state.get_data_parallel_world_size())
-        return micro_batches(share[parallel_state.get_data_parallel_rank()], lengths, self.config.max_tokens_per_gpu)
+        return micro_batches(share[parallel_state.get_data_parallel_rank()], lengths, self.config.packed_tokens)
 
     def _forward(
         self, model: Any, rows: Sequence[TrainRow], batch: list[int], temperature: float, with_entropy: bool = False
@@ -199,7 +199,7 @@ class Trainer:
                 data_iterator=iter(batches),
                 model=[self.ddp],
                 num_microbatches=len(batches),
-                seq_length=self.config.max_tokens_per_gpu,
+                seq_length=self.config.packed_tokens,
                 micro_batch_size=1,
             )
             _, grad_norm, _ = self.optimizer.step()

@@ -1,9 +1,16 @@
-"""A router with faults: speaks the vLLM and the SGLang dialect, plays a script, remembers what it was asked."""
+"""A router with faults: speaks the vLLM and the SGLang dialect, plays a script, remembers what it was asked.
+
+It also is its own only worker and takes the orders by which hosts end a rollout: an abort order answers every request
+in flight as aborted; vLLM's (``/pause``) parks later requests until ``/resume``, SGLang's (``/abort_request``) serves
+them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +21,9 @@ from aiohttp import web
 class FakeRouter:
     """``script[i]`` answers request i: a list of token ids, an HTTP status, ``hang``, ``drop``, or a JSON object.
 
-    After the script, ``default`` answers. ``peak`` is the most requests ever in flight at once.
+    ``abort`` is an aborted answer, ``hold`` one that only an abort order ends. After the script, ``default`` answers.
+    ``peak`` is the most requests ever in flight at once; ``aborted_at`` holds, for each abort order, the number of
+    requests that had arrived before it.
     """
 
     script: list[Any] = field(default_factory=list)
@@ -24,7 +33,11 @@ class FakeRouter:
     headers: list[Any] = field(default_factory=list)
     peak: int = 0
     port: int = 0
+    aborted_at: list[int] = field(default_factory=list)
     _now: int = 0
+    _abort: asyncio.Event = field(default_factory=asyncio.Event)
+    _paused: bool = False
+    _resumed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self._now += 1
@@ -39,10 +52,16 @@ class FakeRouter:
         number = len(self.requests)
         self.requests.append(body)
         self.headers.append(request.headers)
-        await asyncio.sleep(self.delay)
+        if self._paused:
+            await self._resumed.wait()
+        make = vllm_answer if request.path.startswith("/inference") else sglang_answer
+        if await self._cut(self.delay):
+            return web.json_response(make([5], finish="abort"))
         step = self.script[number] if number < len(self.script) else self.default
         if callable(step):
             step = step(body)
+        if step == "abort" or (step == "hold" and await self._cut(None)):
+            return web.json_response(make([5], finish="abort"))
         if step == "hang":
             await asyncio.sleep(30)
         if step == "drop":
@@ -55,8 +74,36 @@ class FakeRouter:
             return web.json_response({"error": {"message": f"status {step}"}}, status=step)
         if isinstance(step, dict):
             return web.json_response(step)
-        make = vllm_answer if request.path.startswith("/inference") else sglang_answer
         return web.json_response(make(step))
+
+    async def _cut(self, seconds: float | None) -> bool:
+        """Wait; whether an abort order came before the time was over."""
+        try:
+            await asyncio.wait_for(self._abort.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    # --- orders -----------------------------------------------------------------------------------------------------
+
+    async def workers(self, request: web.Request) -> web.Response:
+        return web.json_response({"workers": [{"url": f"http://127.0.0.1:{self.port}"}]})
+
+    async def loads(self, request: web.Request) -> web.Response:
+        return web.json_response({"loads": [{"num_running_reqs": self._now, "num_waiting_reqs": 0}]})
+
+    async def abort(self, request: web.Request) -> web.Response:
+        self.aborted_at.append(len(self.requests))
+        self._abort.set()
+        self._abort = asyncio.Event()
+        self._paused = request.path == "/pause"
+        return web.json_response({})
+
+    async def resume(self, request: web.Request) -> web.Response:
+        self._paused = False
+        self._resumed.set()
+        self._resumed = asyncio.Event()
+        return web.json_response({})
 
 
 def vllm_answer(ids, log_prob=-0.5, finish="stop", version="v1", **choice) -> dict[str, Any]:
@@ -95,6 +142,11 @@ async def running(router: FakeRouter):
     app = web.Application(client_max_size=2**26)
     app.router.add_post("/inference/v1/generate", router.handle)
     app.router.add_post("/generate", router.handle)
+    app.router.add_get("/workers", router.workers)
+    app.router.add_get("/v1/loads", router.loads)
+    for path in ("/abort_request", "/pause"):
+        app.router.add_post(path, router.abort)
+    app.router.add_post("/resume", router.resume)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -104,3 +156,24 @@ async def running(router: FakeRouter):
         yield router
     finally:
         await runner.cleanup()
+
+
+@contextmanager
+def running_beside(router: FakeRouter) -> Iterator[FakeRouter]:
+    """``running`` in a thread, for code that keeps an event loop of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def finish(step: Coroutine[Any, Any, Any]) -> None:
+        asyncio.run_coroutine_threadsafe(step, loop).result(30)
+
+    server = running(router)
+    finish(server.__aenter__())
+    try:
+        yield router
+    finally:
+        finish(server.__aexit__(None, None, None))
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

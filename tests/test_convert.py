@@ -13,6 +13,8 @@ import torch
 from mem_agent.host import checkpoint
 from mem_agent.host.bridge import build_bridge, expected_tensors
 from mem_agent.host.convert import ConvertError, convert, main
+from mem_agent.host.hf_weights import OutputExists
+from mem_agent.host.release import write_release
 from mem_agent.host.torch_dist import ModelTensors
 from mem_agent.host.trainer import Trainer
 from safetensors.torch import load_file
@@ -125,21 +127,69 @@ def test_vocabulary_padding_is_cut_off(plain, tmp_path):
     assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
 
 
-def test_missing_extra_and_misshaped_tensors_are_named_and_nothing_is_written(plain, tmp_path, capsys):
+LAYER = "decoder.layers.1.mlp.linear_fc2.weight"
+EMBEDDING, OUTPUT_LAYER = "embedding.word_embeddings.weight", "output_layer.weight"
+MISFITS = [
+    ({LAYER: None}, f"missing: {LAYER} [64, 128]; HF_CKPT"),
+    ({LAYER.replace("1", "2"): (64, 128)}, "extra: decoder.layers.2.mlp.linear_fc2.weight [64, 128]; HF_CKPT"),
+    ({LAYER: (64, 127), "decoder.final_layernorm.weight": (65,)}, "[65], the model has [64] (and 1 more); HF_CKPT"),
+    ({LAYER: None, EMBEDDING: (500, 64)}, f"mis-shaped: {EMBEDDING} is [500, 64], the model has [512, 64], and only"),
+    ({EMBEDDING: (512, 65)}, f"mis-shaped: {EMBEDDING} is [512, 65], the model has [512, 64]; HF_CKPT"),
+    ({OUTPUT_LAYER: (512, 64)}, f"extra: {OUTPUT_LAYER} [512, 64] (the checkpoint's embeddings are untied, the"),
+]
+
+
+@pytest.mark.parametrize("change,message", MISFITS)
+def test_what_does_not_fit_is_named_in_one_line_and_nothing_is_written(plain, tmp_path, change, message, capsys):
     model, tensors = plain
-    broken = dict(tensors)
-    del broken["decoder.layers.1.mlp.linear_fc2.weight"]
-    broken["decoder.layers.2.mlp.linear_fc2.weight"] = torch.zeros(64, 128)
-    broken["decoder.final_layernorm.weight"] = torch.zeros(65)
-    broken["embedding.word_embeddings.weight"] = torch.zeros(500, 64)
+    changed = tensors | {name: torch.zeros(shape) for name, shape in change.items() if shape}
+    broken = {name: tensor for name, tensor in changed.items() if change.get(name, True)}
     source = write_checkpoint(tmp_path / "iter_0000001", broken)
     assert main(["--input", str(source), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
-    assert capsys.readouterr().err.splitlines()[1:] == [
-        "missing: decoder.layers.1.mlp.linear_fc2.weight [64, 128]",
-        "extra: decoder.layers.2.mlp.linear_fc2.weight [64, 128]",
-        "mis-shaped: embedding.word_embeddings.weight is [500, 64], the model has [512, 64]",
-        "mis-shaped: decoder.final_layernorm.weight is [65], the model has [64]",
-    ]
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert "--hf) must be the folder of the model that was trained" in error
+    assert [p.name for p in tmp_path.iterdir()] == ["iter_0000001"]
+
+
+def test_a_tied_checkpoint_of_an_untied_model_is_refused(plain, tmp_path):
+    model, tensors = plain
+    untied = shutil.copytree(model, tmp_path / "untied")
+    config = json.loads((untied / "config.json").read_text())
+    (untied / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    source = write_checkpoint(tmp_path / "iter_0000001", tensors)
+    with pytest.raises(ConvertError, match=r"missing: output_layer\.weight \[512, 64\] \(.* embeddings are tied"):
+        convert(source, untied, tmp_path / "out")
+
+
+def test_a_padded_output_layer_is_cut_too(tmp_path):
+    model = make_tiny_model(tmp_path / "model", vocab=500)
+    folder = write_release(model, tmp_path / "run")
+    tensors = ModelTensors(folder)
+    named = {name: tensors.read(name) for name in tensors.shapes}
+    padded = {name: torch.cat([named[name], torch.ones(12, 64)]) for name in (EMBEDDING, OUTPUT_LAYER)}
+    convert(write_checkpoint(tmp_path / "iter_0000001", named | padded), model, tmp_path / "out")
+    assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
+
+
+def test_a_checkpoint_that_is_not_there_is_answered_with_those_that_are(plain, tmp_path, capsys):
+    model, tensors = plain
+    for iteration in (20, 30):
+        write_checkpoint(tmp_path / f"iter_00000{iteration}", tensors)
+    missing = str(tmp_path / "iter_0000040")
+    assert main(["--input", missing, "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().err == f"{missing}: no torch_dist checkpoint; there are iter_0000020, iter_0000030\n"
+
+
+@pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])
+@pytest.mark.parametrize("size", [0, 1000])
+def test_a_file_cut_short_is_one_line(plain, tmp_path, file, size, capsys):
+    model, tensors = plain
+    source = write_checkpoint(tmp_path / "iter_0000001", tensors)
+    (source / file).write_bytes((source / file).read_bytes()[:size])
+    assert main(["--input", str(source), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"{source}: the checkpoint is damaged: ") and error.count("\n") == 1
     assert [p.name for p in tmp_path.iterdir()] == ["iter_0000001"]
 
 
@@ -147,7 +197,7 @@ def test_an_existing_output_is_replaced_only_when_forced(run, tmp_path):
     model, save_path, weights = run
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").write_text("")
-    with pytest.raises(ConvertError, match="exists already; set FORCE=1"):
+    with pytest.raises(OutputExists, match="exists already; set FORCE=1"):
         convert(save_path, model, tmp_path / "out")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["precious"]
     convert(save_path, model, tmp_path / "out", force=True)
@@ -162,7 +212,7 @@ def test_an_interrupted_conversion_leaves_the_old_output(run, tmp_path, monkeypa
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mem_agent.host.convert.save_file", full)
+    monkeypatch.setattr("mem_agent.host.hf_weights.save_file", full)
     with pytest.raises(OSError, match="No space left"):
         convert(save_path, model, tmp_path / "out", force=True)
     assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["out", "out/precious"]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mem_agent.custom_convert import custom_convert
+from mem_agent.custom_convert import custom_convert, row_counts
 from mem_agent.host.sample import Sample
 
 KEYS = {"tokens", "response_lengths", "rewards", "raw_reward", "truncated", "sample_indices", "loss_masks",
@@ -88,8 +88,28 @@ def test_rows_of_each_step_are_padded_to_the_data_parallel_size():
 def test_static_batching_and_virtual_pipelines_ask_for_more():
     samples = [trajectory(i) for i in range(3)]
     assert len(convert(samples, data_parallel_size=2, use_dynamic_batch_size=False, micro_batch_size=4)["tokens"]) == 8
-    virtual = {"virtual_pipeline_model_parallel_size": 2, "microbatch_group_size_per_virtual_pipeline_stage": 4}
+    virtual = {"virtual_pipeline_model_parallel_size": 2, "microbatch_group_size_per_vp_stage": 4}
     assert len(convert(samples, data_parallel_size=1, **virtual)["tokens"]) == 8
+
+
+def counted(samples, settings=(), **args):
+    return row_counts(SimpleNamespace(mem_agent=dict(settings), **args), samples)
+
+
+def test_rows_are_counted_as_they_are_made():
+    samples = [trajectory(i, group=i // 2, reward=i % 2, lengths=(2,) * (i + 1)) for i in range(4)]
+    samples[1] = trajectory(1, status="failed", lengths=(2, 2))
+    # Steps of 1 + 1 (the failure's placeholder) and 3 + 4 rows, each filled up to a multiple of 4.
+    assert counted(samples, data_parallel_size=4, global_batch_size=2) == {"rows": 4 + 8, "padding_rows": 2 + 1}
+    assert len(convert(samples, data_parallel_size=4, global_batch_size=2)["tokens"]) == 12
+    # One step: the only final turns of three trajectories, and the placeholder.
+    assert counted(samples, {"TRAIN_TURNS": "final"}) == {"rows": 4, "padding_rows": 0}
+
+
+def test_rows_need_neither_rewards_nor_ids_nor_samples():
+    twins = [trajectory(None, reward=None, rollout_id=5) for _ in range(2)]
+    assert counted(twins) == {"rows": 4, "padding_rows": 0}
+    assert counted([], data_parallel_size=4) == {"rows": 0, "padding_rows": 0}
 
 
 def test_no_padding_without_need():
@@ -138,6 +158,7 @@ def test_missing_rollout_ids_are_fresh_and_unique():
 def test_every_trajectory_survives_and_weighs_once(rows, dp, step, std):
     samples = [trajectory(i, g, r, tuple(n), s) for i, (g, r, n, s) in enumerate(rows)]
     data = convert(samples, {"ADV_STD": std}, data_parallel_size=dp, global_batch_size=step)
+    assert counted(samples, data_parallel_size=dp, global_batch_size=step)["rows"] == len(data["tokens"])
     assert list(dict.fromkeys(data["rollout_ids"])) == list(range(len(samples)))
     for i, sample in enumerate(samples):
         mine = [k for k, rid in enumerate(data["rollout_ids"]) if rid == i]

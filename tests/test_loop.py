@@ -7,7 +7,7 @@ from mem_agent.agents import build_agent
 from mem_agent.agents.chunking import split_chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.loop import run_trajectory
-from mem_agent.agents.records import FailureKind, Generation, Outcome, StopReason, TurnFailed, TurnKind
+from mem_agent.agents.records import FailureKind, Generation, Outcome, StopReason, TurnFailed, TurnKind, TurnRequest
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config, ConfigError
 
@@ -107,6 +107,60 @@ def test_other_exceptions_propagate():
 def test_cut_final_answer_is_truncated_and_keeps_its_text():
     trajectory, _ = run(["m", "m", "m", ("\\boxed{re", StopReason.LENGTH)])
     assert trajectory.outcome is Outcome.TRUNCATED and trajectory.answer == "\\boxed{re"
+
+
+def texts(memories):
+    return [VOCABULARY.decode(ids) for ids in memories]
+
+
+def test_the_memory_after_each_round_is_what_the_next_prompt_shows():
+    trajectory, prompts = run(["m zero", "", "m two", "x"])
+    assert texts(trajectory.memories) == ["m zero", "", "m two"]
+    for memory, prompt in zip(texts(trajectory.memories), prompts[1:], strict=True):
+        assert (memory or "Nothing yet.") in prompt
+    assert len(trajectory.memories[-1]) == trajectory.counts["memory_tokens"]
+
+
+@pytest.mark.parametrize(
+    "ending", [("partial", StopReason.ABORT), TurnFailed(FailureKind.TIMEOUT, "late")], ids=["aborted", "failed"]
+)
+def test_a_round_that_did_not_finish_leaves_no_memory(ending):
+    trajectory, _ = run(["m zero", ending])
+    assert texts(trajectory.memories) == ["m zero"]
+
+
+class SideBySide:
+    """Two chunks read side by side, then one alone, then the answer; the memory is the round's number."""
+
+    kinds = ((TurnKind.MEMORY, TurnKind.MEMORY), (TurnKind.MEMORY,), (TurnKind.FINAL,), ())
+
+    def start(self, reading):
+        return 0
+
+    def requests(self, state):
+        return tuple(TurnRequest(kind, [1], 4) for kind in self.kinds[state])
+
+    def advance(self, state, generations):
+        assert len(generations) == len(self.kinds[state])
+        return state + 1
+
+    def memory(self, state):
+        return [state]
+
+    def answer(self, state):
+        return "x"
+
+    def counts(self, state):
+        return {}
+
+
+def test_turns_side_by_side_make_one_memory():
+    async def sample(request, number):
+        return Generation([number], [-0.5], StopReason.STOP)
+
+    reading = Reading([1], split_chunks([1, 2, 3], 1, 9))
+    trajectory = asyncio.run(run_trajectory(SideBySide(), reading, sample))
+    assert len(trajectory.turns) == 4 and trajectory.memories == ((1,), (2,))
 
 
 def test_unknown_agent_lists_the_known():

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -66,6 +67,47 @@ def test_a_trajectory_is_one_sample_with_its_turns(checkpoint):
         assert len(turn["loss_mask"]) == len(turn["rollout_log_probs"]) == turn["response_length"]
     assert done.weight_versions == ["v1"] and done.prompt == "who?"
     assert [r["sampling_params"]["max_tokens"] for r in router.requests] == [8, 8, 16]
+
+
+def test_every_memory_is_measured_and_searched_for_a_gold(checkpoint):
+    router = FakeRouter([encode("it is the Red one"), encode("reddish"), encode("\\boxed{red}")])
+    done = run(router, checkpoint, sample(metadata={"context": "QWZRXYUJ", "ground_truth": ["blue", "red"]}),
+               settings={"MEM_MAX_MEMORY": 99})
+    ids = [len(encode(text)) - 1 for text in ("it is the Red one", "reddish")]  # the end of turn is not carried
+    assert done.train_metadata["memories"] == [{"tokens": ids[0], "gold": True}, {"tokens": ids[1], "gold": False}]
+
+
+def test_a_failed_or_aborted_trajectory_keeps_the_memories_it_had(checkpoint):
+    done = run(FakeRouter([encode("red"), 400]), checkpoint, sample())
+    assert [m["gold"] for m in done.train_metadata["memories"]] == [True]
+    assert run(FakeRouter(), checkpoint, sample(prompt=" ")).train_metadata["memories"] == []
+
+
+@dataclass
+class CacheInfo:
+    """What slime's and vime's Samples keep, under the names of their engines' answers."""
+
+    cached_tokens: int = 0
+    total_prompt_tokens: int = 0
+
+    def add(self, meta_info):
+        self.cached_tokens += meta_info.get("cached_tokens", 0)
+        self.total_prompt_tokens += meta_info.get("prompt_tokens", 0)
+
+
+@dataclass
+class HostSample(Sample):
+    prefix_cache_info: CacheInfo = field(default_factory=CacheInfo)
+
+
+def test_cached_prompt_tokens_are_kept_by_turn_and_where_hosts_look(checkpoint):
+    again = HostSample(**vars(sample()), prefix_cache_info=CacheInfo(70, 80))  # of an attempt that was aborted
+    router = FakeRouter(default=encode("x"))  # answers that 2 tokens of each prompt were cached
+    done = run(router, checkpoint, again)
+    turns = done.train_metadata["turns"]
+    prompts = [len(r["token_ids"]) for r in router.requests]
+    assert [t["prompt_tokens"] for t in turns] == prompts and [t["cached_tokens"] for t in turns] == [2, 2, 2]
+    assert done.prefix_cache_info == CacheInfo(2 + 2 + 2, sum(prompts))
 
 
 def test_siblings_share_one_routing_key_and_one_tokenisation(checkpoint):

@@ -14,13 +14,14 @@ SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": -1, "max_new_tokens": 409
             "skip_special_tokens": False, "stop": None}
 
 
-def ask(router, dialect=Dialect.VLLM, retries=2, timeout=5.0, max_tokens=0, times=1, concurrency=8, key="group-3"):
+def ask(router, dialect=Dialect.VLLM, retries=2, timeout=5.0, max_tokens=0, times=1, concurrency=8, key="group-3",
+        sampling=SAMPLING):
     async def main():
         async with running(router):
             endpoint = Endpoint(dialect, f"http://127.0.0.1:{router.port}", max_tokens)
             client = RouterClient(endpoint, RetryPolicy(timeout, retries, 0.001), concurrency)
             try:
-                calls = (client.generate([5, 6, 7], 9, SAMPLING, key) for _ in range(times))
+                calls = (client.generate([5, 6, 7], 9, sampling, key) for _ in range(times))
                 return await asyncio.gather(*calls)
             finally:
                 await client.close()
@@ -162,9 +163,18 @@ def test_an_abort_is_an_answer_without_tokens(dialect, answer):
     assert generation.stop is StopReason.ABORT and generation.token_ids == []
 
 
-def test_a_turn_that_spans_a_weight_update_names_both_versions():
+@pytest.mark.parametrize("dialect,answer", [(Dialect.VLLM, vllm_answer), (Dialect.SGLANG, sglang_answer)])
+def test_a_turn_that_spans_a_weight_update_names_both_versions(dialect, answer):
     spans = [{"version": "3", "start": 0, "end": 1}, {"version": "4", "start": 1, "end": 2}]
-    assert ask(FakeRouter(default=vllm_answer([8, 9], weight_versions=spans))).weight_version == "3+4"
+    router = FakeRouter(default=answer([8, 9], version="4", weight_versions=spans))
+    assert ask(router, dialect).weight_version == "3+4"
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_top_k_of_0_is_not_sent(dialect):
+    router = FakeRouter(default=[8])
+    ask(router, dialect, sampling=SAMPLING | {"top_k": 0})
+    assert "top_k" not in router.requests[0]["sampling_params"]
 
 
 def test_requests_in_flight_are_bounded():

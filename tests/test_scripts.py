@@ -1,13 +1,21 @@
 """The shell scripts: what they would run, and one line for every way to use them wrongly."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import torch
+from mem_agent.host.release import write_release
+from safetensors.torch import load_file
+
+from .tiny_model import make_tiny_model
 
 ROOT = Path(__file__).parents[1]
-VARIABLES = ("HF_CKPT", "TRAIN_DATA", "SAVE_PATH", "DATA_ROOT", "MODEL_PATH", "SINGLE_ITER", "RECIPE", "HOST", "SEED")
+PYTHON = str(ROOT / ".venv" / "bin" / "python")
+VARIABLES = ("AVERAGE", "OUTPUT", "FORCE", "HOST", "HOST_ROOT", "HF_CKPT", "TRAIN_DATA", "SAVE_PATH", "DATA_ROOT",
+             "MODEL_PATH", "SINGLE_ITER", "RECIPE", "SEED")
 
 
 def script(name, *arguments, **env):
@@ -41,9 +49,12 @@ def test_own_model_and_data_leave_the_pocket_out():
     assert "pocket" not in done.stdout and "no evaluation of before" in done.stderr
 
 
+CONVERT = {"SAVE_PATH": "/tmp/none", "HF_CKPT": "/m", "DRY_RUN": "1"}
 WRONG = [
     ("run-train.sh", {"HOST": "verl"}, "HOST='verl': allowed: auto, local, slime, vime"),
-    ("run-train.sh", {"HOST": "slime"}, "HOST=slime: this script does not launch slime yet"),
+    ("run-train.sh", {"HOST_ROOT": "/etc"}, "HOST_ROOT='/etc': neither slime nor vime is there"),
+    ("run-train.sh", {"HOST": "slime", "HOST_ROOT": "/etc", "PYTHON": PYTHON, "CONVERT": "0"}, "no checkout of slime"),
+    ("run-train.sh", {"HOST": "slime", "PYTHON": "/bin/false"}, "/bin/false cannot convert checkpoints"),
     ("run-train.sh", {"HF_CKPT": "/nowhere", "TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl'"),
     ("run-eval.sh", {}, "set MODEL_PATH"),
     ("run-eval.sh", {"MODEL_PATH": "/m"}, "set DATA_ROOT"),
@@ -51,6 +62,10 @@ WRONG = [
     ("convert-to-hf.sh", {}, "set SAVE_PATH"),
     ("convert-to-hf.sh", {"SAVE_PATH": "/tmp"}, "set HF_CKPT"),
     ("convert-to-hf.sh", {"SAVE_PATH": "/tmp", "HF_CKPT": "/m"}, "no checkpoint has been written there"),
+    ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "all", "AVERAGE": "1 2"}, "set AVERAGE or SINGLE_ITER, not both"),
+    ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "all", "OUTPUT": "/o"}, "unset OUTPUT"),
+    ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "all"}, "/tmp/none: no iter_* checkpoints"),
+    ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "99"}, "no checkpoint iter_0000099; there are: none"),
     ("prepare-eval-data.sh", {}, "set DATA_ROOT"),
     ("prepare-eval-data.sh", {"DATA_ROOT": "/tmp/none", "LENGTHS": "50"}, "1 of the files are missing"),
 ]
@@ -73,3 +88,67 @@ def test_data_that_is_there_is_said_to_be_there(tmp_path):
 def test_unknown_options_are_refused(tmp_path):
     done = script("prepare-eval-data.sh", "--fetch", DATA_ROOT=str(tmp_path))
     assert done.returncode == 1 and "unknown option --fetch" in done.stderr
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A folder with three checkpoints, the last of them torn, of a model; none is converted."""
+    make_tiny_model(tmp_path / "model", tied=True)
+    write_release(tmp_path / "model", tmp_path / "start")
+    for iteration in (20, 30, 100):
+        shutil.copytree(tmp_path / "start" / "release", tmp_path / f"iter_{iteration:07d}")
+    (tmp_path / "iter_0000100" / ".metadata").write_bytes(b"")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("100\n")
+    return tmp_path
+
+
+def convert(run, **env):
+    settings = {"SAVE_PATH": str(run), "HF_CKPT": str(run / "model"), "AVERAGE": "", "OUTPUT": "", "FORCE": ""}
+    return script("convert-to-hf.sh", **settings | env)
+
+
+def planned(run, **env):
+    """Module and output of every command."""
+    done = convert(run, DRY_RUN="1", **env)
+    assert done.returncode == 0, done.stderr
+    words = [line.split() for line in done.stdout.splitlines() if "mem_agent.host" in line]
+    outputs = [line[line.index("--output") + 1].removeprefix(f"{run}/") for line in words]
+    return [(line[2].removeprefix("mem_agent.host."), out) for line, out in zip(words, outputs, strict=True)]
+
+
+def test_which_checkpoints_convert_where(run):
+    newest = [("convert", "hf/iter_0000100")]
+    assert planned(run) == planned(run, SINGLE_ITER="100") == planned(run, SINGLE_ITER="iter_0000100") == newest
+    assert planned(run, SINGLE_ITER="20", OUTPUT=f"{run}/o") == [("convert", "o")]
+    every = [("convert", f"hf/iter_00000{iteration}") for iteration in (20, 30)]
+    assert planned(run, SINGLE_ITER="all") == every + newest
+    assert planned(run, AVERAGE="30 iter_0000020") == [*every[::-1], ("average", "hf/average_30_20")]
+    (run / "hf" / "iter_0000020").mkdir(parents=True)
+    assert planned(run, SINGLE_ITER="all") == every[1:] + newest
+    assert planned(run, SINGLE_ITER="all", FORCE="1") == every + newest
+    assert planned(run, AVERAGE="20 30", OUTPUT=f"{run}/o") == [every[1], ("average", "o")]
+
+
+WRONG_AVERAGE = [
+    ("20", "at least 2 iterations"),
+    ("20 020", "iter_0000020 is given twice"),
+    ("20 40", "no checkpoint iter_0000040; there are: iter_0000020 iter_0000030 iter_0000100"),
+]
+
+
+@pytest.mark.parametrize("average,message", WRONG_AVERAGE)
+def test_an_average_of_what_is_not_there_is_one_line(run, average, message):
+    done = convert(run, AVERAGE=average, DRY_RUN="1")
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("== ")]
+    assert done.returncode == 1 and len(errors) == 1 and message in errors[0]
+
+
+def test_one_torn_checkpoint_does_not_lose_the_others_which_can_be_averaged(run):
+    done = convert(run, SINGLE_ITER="all")
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("== ")]
+    assert done.returncode == 1 and "iter_0000100: the checkpoint is damaged" in errors[0]
+    assert errors[1:] == ["error: not converted: iter_0000100; the lines above say why"]
+    done = convert(run, AVERAGE="20 30")
+    assert done.returncode == 0 and f"there: {run}/hf/iter_0000020" in done.stderr
+    weights = [load_file(folder / "model.safetensors") for folder in (run / "model", run / "hf" / "average_20_30")]
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())

@@ -1,0 +1,54 @@
+# shellcheck shell=bash
+# Sourced by _common.sh: which host trains, and training in slime or vime with the Python of their environment.
+
+# The framework that HOST or HOST_ROOT names, that stands around the pack, or that Python imports; else the embedded host.
+find_host() {
+    local name root
+    if [ "${HOST:-auto}" != auto ]; then printf '%s' "$HOST"; return; fi
+    for name in slime vime; do
+        for root in "${HOST_ROOT:-}" "$PACK_DIR/../.."; do
+            if [ -f "$root/$name/utils/arguments.py" ]; then printf '%s' "$name"; return; fi
+        done
+    done
+    [ -z "${HOST_ROOT:-}" ] || die "HOST_ROOT='$HOST_ROOT': neither slime nor vime is there"
+    (cd / && "${PYTHON:-python3}" - <<'PY'
+import importlib.util
+print(next((name for name in ("slime", "vime") if importlib.util.find_spec(name)), "local"))
+PY
+    )
+}
+
+# Make this pack importable as mem_agent by $PYTHON, whatever its folder is called.
+show_pack() {
+    MEM_AGENT_IMPORT="$(mktemp -d)"
+    export MEM_AGENT_IMPORT PYTHONPATH="$MEM_AGENT_IMPORT${MEGATRON_ROOT:+:$MEGATRON_ROOT}${PYTHONPATH:+:$PYTHONPATH}"
+    ln -s "$PACK_DIR" "$MEM_AGENT_IMPORT/mem_agent"
+    trap 'rm -r "$MEM_AGENT_IMPORT"' EXIT
+}
+
+# Set `python` to one that can convert checkpoints: the pack's own, or in a host's environment the host's.
+converting_python() {
+    python="$VENV/bin/python"
+    if [ "$HOST" = local ]; then setup_python; return; fi
+    python="${PYTHON:-python3}"
+    show_pack
+    [ "$DRY_RUN" = 1 ] || "$python" -c 'import mem_agent.host.convert' 2>/dev/null ||
+        die "$python cannot convert checkpoints: it needs megatron-core and mbridge (pip install --no-deps mbridge==0.15.1), or CONVERT=0"
+}
+
+# Train, convert the newest checkpoint, and end the script.
+train_in_host() {
+    local python="${PYTHON:-python3}"
+    if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
+    export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
+    if [ "${CONVERT:-1}" = 1 ]; then converting_python; else show_pack; fi
+    if [ "$DRY_RUN" = 1 ]; then
+        "$python" -m mem_agent.cluster.launch --dry-run
+        exit
+    fi
+    attend "$python" -m mem_agent.cluster.launch
+    if [ "${CONVERT:-1}" = 1 ]; then
+        env -u SINGLE_ITER -u AVERAGE -u OUTPUT bash "$PACK_DIR/convert-to-hf.sh"
+    fi
+    exit
+}

@@ -1,0 +1,113 @@
+"""Finding slime or vime, and knowing whether that version can run this pack.
+
+A version is judged by what it has, not by its number: neither host raises its number with every change. The flags and
+files asked for here are those without which the pack's hooks would be ignored or its batches torn apart. Both hosts
+ignore flags they do not know, so a missing one has to be found before training, not in its results.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..config import Config, ConfigError
+
+HOSTS = ("slime", "vime")
+
+_NEEDED_FLAGS = (
+    "--custom-config-path",
+    "--custom-convert-samples-to-train-data-path",
+    "--custom-eval-rollout-log-function-path",
+    "--custom-generate-function-path",
+    "--custom-rm-path",
+    "--custom-rollout-log-function-path",
+    "--dynamic-sampling-filter-path",
+    "--num-steps-per-rollout",
+    "--use-dynamic-batch-size",
+)
+_TESTED = {"slime": "624b824a (2026-08-21)", "vime": "0747f8e (2026-06-30)"}
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """One host's source tree."""
+
+    name: str
+    root: Path
+
+    @property
+    def model_scripts(self) -> Path:
+        return self.root / "scripts" / "models"
+
+    def driver(self, fully_async: bool) -> Path:
+        return self.root / ("train_async.py" if fully_async else "train.py")
+
+    def tool(self, name: str) -> Path:
+        return self.root / "tools" / name
+
+    def flags_text(self) -> str:
+        return (self.root / self.name / "utils" / "arguments.py").read_text()
+
+
+def find_checkout(config: Config, pack: Path) -> Checkout:
+    """The checkout that HOST and HOST_ROOT name, the one around the pack, or the one Python imports.
+
+    Raises:
+        ConfigError: none of these is a checkout of slime or vime.
+    """
+    wanted = HOSTS if config.host == "auto" else (config.host,)
+    if config.host_root:
+        root = Path(config.host_root).expanduser().absolute()
+        for name in wanted:
+            if _is_checkout(root, name):
+                return Checkout(name, root)
+        raise ConfigError(f"HOST_ROOT={config.host_root!r}: no checkout of {' or '.join(wanted)} with its train.py")
+    for name in wanted:
+        for root in (*pack.absolute().parents, *_imported_root(name)):
+            if _is_checkout(root, name):
+                return Checkout(name, root)
+    raise ConfigError(f"HOST={config.host}: no checkout found; set HOST_ROOT to one of {' or '.join(wanted)}")
+
+
+def _is_checkout(root: Path, name: str) -> bool:
+    return (root / "train.py").is_file() and (root / name / "utils" / "arguments.py").is_file()
+
+
+def _imported_root(name: str) -> list[Path]:
+    spec = importlib.util.find_spec(name)
+    return [Path(p).parent for p in (spec.submodule_search_locations or [])] if spec else []
+
+
+def check_version(checkout: Checkout, config: Config) -> None:
+    """Raise ConfigError if this version lacks what the pack stands on."""
+    text = checkout.flags_text()
+    missing = [flag for flag in _NEEDED_FLAGS if f'"{flag}"' not in text]
+    if not (checkout.root / checkout.name / "utils" / "dp_schedule.py").is_file():
+        missing.append(f"{checkout.name}/utils/dp_schedule.py (batches that count trajectories)")
+    if config.fully_async and not (checkout.root / checkout.name / "rollout" / "fully_async_rollout.py").is_file():
+        missing.append(f"{checkout.name}/rollout/fully_async_rollout.py (FULLY_ASYNC=1)")
+    if missing:
+        raise ConfigError(
+            f"{checkout.root}: this version of {checkout.name} lacks {', '.join(missing)}; "
+            f"use {_TESTED[checkout.name]} or later"
+        )
+
+
+def find_megatron(config: Config) -> Path:
+    """The Megatron-LM checkout whose ``megatron.training`` the host imports.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if config.megatron_root:
+        candidates = [Path(config.megatron_root).expanduser().absolute()]
+    else:
+        candidates = [Path("/root/Megatron-LM"), *(p.parent for p in _imported_root("megatron"))]
+    for root in candidates:
+        if (root / "megatron" / "training").is_dir():
+            return root
+    raise ConfigError(
+        f"MEGATRON_ROOT={config.megatron_root!r}: no Megatron-LM with megatron/training in "
+        f"{', '.join(map(str, candidates))}; set MEGATRON_ROOT to its checkout"
+    )

@@ -1,0 +1,178 @@
+"""Dividing a model over GPUs: parallel sizes, GPUs per engine and tokens per micro-batch, from sizes and memory alone.
+
+The estimate, per training GPU, in bytes (bf16 weights, fp32 gradients, Adam states spread by the distributed
+optimizer, full recomputation, sequence parallelism)::
+
+    held       = parameters * (2 + 4) / (tp * pp)  +  parameters * 12 / gpus
+    per token  = 3 * 4 * vocab / tp                 fp32 logits, their gradient and the softmax's copy
+               + 2 * hidden * layers / (tp * pp)    one saved activation per layer
+               + 34 * 2 * hidden / tp               one layer recomputed (Korthikanti et al. 2022, equation 2)
+
+``held`` may take half of a GPU's memory, weights and tokens together 85 %. The smallest sizes that hold the longest
+row win, tensor parallelism first (it stays in one machine), then context, then pipeline parallelism. A setting that
+the user gives is kept as it is.
+
+Example: 7.6e9 parameters on 8 GPUs of 80 GiB, rows of 8,600 tokens: held is 57 GB at tp 1 and 34 GB at tp 2, so tp=2;
+an engine needs one GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from ..config import Config, ConfigError
+from .model_args import ModelSize
+
+GIB = 2**30
+_MOST_ROWS = 4
+"""Rows of full length in one micro-batch; more would only take memory."""
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """What there is: ``nodes`` machines with ``per_node`` GPUs of ``memory`` bytes."""
+
+    nodes: int
+    per_node: int
+    memory: float
+
+    @property
+    def total(self) -> int:
+        return self.nodes * self.per_node
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How they are used. ``train_nodes`` x ``train_per_node`` GPUs train, ``rollout_gpus`` sample."""
+
+    tp: int
+    pp: int
+    cp: int
+    tokens_per_gpu: int
+    engine_gpus: int
+    colocate: bool
+    train_nodes: int
+    train_per_node: int
+    rollout_gpus: int
+    gpus_per_node: int
+
+    @property
+    def train_gpus(self) -> int:
+        return self.train_nodes * self.train_per_node
+
+    @property
+    def data_parallel(self) -> int:
+        return self.train_gpus // (self.tp * self.pp * self.cp)
+
+
+def derive(model: ModelSize, gpus: Gpus, longest_row: int, config: Config) -> Layout:
+    """The layout for rows of up to ``longest_row`` tokens.
+
+    Raises:
+        ConfigError: the given sizes do not divide, or nothing fits; the message says what would.
+    """
+    train_nodes, train_per_node, rollout_gpus = _split(gpus, config)
+    train = Gpus(train_nodes, train_per_node, gpus.memory)
+    tp, cp, pp, tokens = _train_sizes(model, train, longest_row, config)
+    engine = config.engine_gpus or _engine_gpus(model, gpus, config)
+    if rollout_gpus % engine:
+        raise ConfigError(f"ENGINE_GPUS={engine} does not divide the {rollout_gpus} GPUs that sample")
+    colocate = not config.fully_async
+    return Layout(
+        tp, pp, cp, tokens, engine, colocate, train_nodes, train_per_node, rollout_gpus, gpus.per_node
+    )
+
+
+def _split(gpus: Gpus, config: Config) -> tuple[int, int, int]:
+    """(training machines, GPUs on each, GPUs that sample)."""
+    if not config.fully_async:
+        return gpus.nodes, gpus.per_node, gpus.total
+    if gpus.total < 2:
+        raise ConfigError(f"FULLY_ASYNC=1 needs GPUs for training and others for sampling; there is {gpus.total}")
+    rollout = config.rollout_gpus or gpus.total // 2
+    training = gpus.total - rollout
+    if training < 1:
+        raise ConfigError(f"ROLLOUT_GPUS={rollout} leaves none of {gpus.total} GPUs for training")
+    if training <= gpus.per_node:
+        return 1, training, rollout
+    if training % gpus.per_node:
+        raise ConfigError(
+            f"ROLLOUT_GPUS={rollout} leaves {training} GPUs for training, not a multiple of the {gpus.per_node} of a "
+            f"machine; set ROLLOUT_GPUS to a multiple of {gpus.per_node}"
+        )
+    return training // gpus.per_node, gpus.per_node, rollout
+
+
+def _train_sizes(model: ModelSize, gpus: Gpus, longest_row: int, config: Config) -> tuple[int, int, int, int]:
+    """(tp, cp, pp, tokens per GPU)."""
+    sizes = _divisions(model, gpus, config)
+    if config.tp and config.cp and config.pp and config.max_tokens_per_gpu:
+        return (*sizes[0], config.max_tokens_per_gpu)  # all given: the user knows better than the estimate
+    longest = 0
+    for tp, cp, pp in sizes:
+        held = model.parameters * (6 / (tp * pp) + 12 / gpus.total)
+        if held > 0.5 * gpus.memory:
+            continue
+        tokens = int((0.85 * gpus.memory - held) / _bytes_per_token(model, tp, pp))
+        share = -(-longest_row // cp)
+        if tokens >= share:
+            return tp, cp, pp, config.max_tokens_per_gpu or min(tokens, _MOST_ROWS * share)
+        longest = max(longest, tokens * cp)
+    raise ConfigError(_too_small(model, gpus, longest_row, longest))
+
+
+def _divisions(model: ModelSize, gpus: Gpus, config: Config) -> list[tuple[int, int, int]]:
+    """(tp, cp, pp) that divide model and GPUs, in the order in which they are preferred."""
+    tps = [config.tp] if config.tp else _powers(gpus.per_node)
+    cps = [config.cp] if config.cp else _powers(gpus.total)
+    pps = [config.pp] if config.pp else _powers(gpus.total)
+    found = [
+        (tp, cp, pp)
+        for pp, cp, tp in product(pps, cps, tps)
+        if gpus.total % (tp * cp * pp) == 0 and _splits_heads(model, tp) and model.layers % pp == 0
+    ]
+    if not found:
+        raise ConfigError(
+            f"TP={config.tp} CP={config.cp} PP={config.pp} (0: any) do not divide {gpus.total} training GPUs, "
+            f"{model.heads} heads, {model.kv_heads} key-value heads and {model.layers} layers"
+        )
+    return found
+
+
+def _too_small(model: ModelSize, gpus: Gpus, longest_row: int, longest: int) -> str:
+    here = f"{gpus.total} training GPUs of {gpus.memory / GIB:.0f} GiB"
+    if not longest:
+        enough = -(-model.parameters * 18 // (0.5 * gpus.memory))
+        return (
+            f"{model.parameters / 1e9:.1f}e9 parameters do not fit {here}; use {enough:.0f} or more, a smaller model, "
+            f"or give TP, CP, PP and MAX_TOKENS_PER_GPU all four"
+        )
+    return (
+        f"rows of {longest_row} tokens do not fit: {here} hold {longest}; lower MEM_CHUNK_TOKENS or MEM_MAX_MEMORY, "
+        "use more GPUs, or give TP, CP, PP and MAX_TOKENS_PER_GPU all four"
+    )
+
+
+def _engine_gpus(model: ModelSize, gpus: Gpus, config: Config) -> int:
+    """The fewest GPUs whose engine share holds the bf16 weights twice over: the other half is for the KV cache."""
+    for n in _powers(gpus.per_node):
+        if _splits_heads(model, n) and 2 * 2 * model.parameters / n <= config.engine_memory_fraction * gpus.memory:
+            return n
+    raise ConfigError(
+        f"an engine of {model.parameters / 1e9:.1f}e9 parameters does not fit the {gpus.per_node} GPUs of one "
+        "machine; set ENGINE_GPUS, or raise ENGINE_MEMORY_FRACTION"
+    )
+
+
+def _bytes_per_token(model: ModelSize, tp: int, pp: int) -> float:
+    return 12 * model.vocab / tp + 2 * model.hidden * model.layers / (tp * pp) + 68 * model.hidden / tp
+
+
+def _splits_heads(model: ModelSize, n: int) -> bool:
+    """Query heads divide, and key-value heads divide or repeat evenly."""
+    return model.heads % n == 0 and (model.kv_heads % n == 0 or n % model.kv_heads == 0)
+
+
+def _powers(limit: int) -> list[int]:
+    return [2**i for i in range(limit.bit_length())]

@@ -1,0 +1,154 @@
+"""Ray: a head of our own or a cluster that runs already, and one job on it.
+
+Invariants:
+- only what was started here is stopped: our head with all its processes when the launcher ends in any way (see
+  ``host/processes.py``), our job when the launcher is told to stop; a joined cluster goes on;
+- the job's state decides how the launcher ends, not the log stream, which may break overnight;
+- the head's job server listens on 127.0.0.1: whoever reaches it may run anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..config import Config, ConfigError
+from ..errors import MemAgentError
+from ..host.processes import ChildProcess
+from .machine import ray_api, ray_gpus
+
+logger = logging.getLogger("mem_agent")
+
+RAY = [sys.executable, "-m", "ray.scripts.scripts"]
+_POLL_S = 5.0
+_LOST_AFTER_S = 600.0
+
+
+class JobError(MemAgentError):
+    """The job failed, or its cluster is gone; the message says where its log is."""
+
+
+def head_command(config: Config, gpus: int) -> list[str]:
+    return [
+        *RAY, "start", "--head", "--block", "--disable-usage-stats",
+        "--node-ip-address", config.master_addr,
+        "--port", str(config.ray_port),
+        "--num-gpus", str(gpus),
+        "--dashboard-host", "127.0.0.1",
+        "--dashboard-port", str(config.ray_dashboard_port),
+    ]
+
+
+def worker_command(config: Config, gpus: int) -> list[str]:
+    """What the other machines of a cluster run."""
+    address = f"{config.master_addr}:{config.ray_port}"
+    return ["ray", "start", "--block", "--disable-usage-stats", "--address", address, "--num-gpus", str(gpus)]
+
+
+def job_address(config: Config) -> str:
+    return config.ray_address or f"http://127.0.0.1:{config.ray_dashboard_port}"
+
+
+def submit_command(config: Config, job: str, runtime_env: Path, command: Sequence[str]) -> list[str]:
+    return [
+        *RAY, "job", "submit", "--address", job_address(config), "--submission-id", job,
+        "--runtime-env", str(runtime_env), "--", *command,
+    ]
+
+
+@contextmanager
+def cluster(config: Config, gpus: int, log: Path) -> Iterator[None]:
+    """A Ray cluster with NUM_NODES machines of ``gpus`` GPUs for as long as the block lasts."""
+    if config.ray_address:
+        yield
+        return
+    head = ChildProcess("ray head", head_command(config, gpus), os.environ, log)
+    try:
+        _wait_for_machines(config, gpus, head)
+        yield
+    finally:
+        head.stop(grace_s=30.0)
+
+
+def _wait_for_machines(config: Config, gpus: int, head: ChildProcess) -> None:
+    if config.num_nodes > 1:
+        logger.info("on each of the other %d machines run: %s", config.num_nodes - 1,
+                    " ".join(worker_command(config, gpus)))
+    deadline, told = time.monotonic() + config.ray_start_timeout, 0.0
+    while True:
+        if head.exit_code is not None:
+            raise JobError(f"the Ray head did not start; see {head.log_path}")
+        try:
+            found = [n for n in ray_gpus(job_address(config)) if n >= gpus]
+        except ConfigError:
+            found = []
+        if len(found) >= config.num_nodes:
+            return
+        if time.monotonic() > deadline:
+            raise JobError(
+                f"{len(found)} of {config.num_nodes} machines with {gpus} GPUs have joined Ray after "
+                f"RAY_START_TIMEOUT={config.ray_start_timeout:g} s; see {head.log_path}"
+            )
+        if time.monotonic() - told > 30:
+            told = time.monotonic()
+            logger.info("Ray: %d of %d machines are there", len(found), config.num_nodes)
+        time.sleep(0.5)
+
+
+def run_job(config: Config, job: str, runtime_env: Path, command: Sequence[str]) -> None:
+    """Submit, show the job's log, and wait for its end; a KeyboardInterrupt stops the job first.
+
+    Raises:
+        JobError: it failed or was stopped, or the cluster does not answer any more.
+    """
+    address = job_address(config)
+    shown = subprocess.Popen(submit_command(config, job, runtime_env, command), stdin=subprocess.DEVNULL,
+                             start_new_session=True)
+    try:
+        code = shown.wait()
+        state, message = _wait_for_end(address, job, code)
+    except KeyboardInterrupt:
+        logger.info("stopping job %s", job)
+        _stop(address, job)
+        raise
+    finally:
+        shown.kill()
+        shown.wait()
+    if state != "SUCCEEDED":
+        raise JobError(f"job {job} {state}: {' '.join(message.split())[-300:]}; its log is above")
+
+
+def _wait_for_end(address: str, job: str, submit_code: int) -> tuple[str, str]:
+    """(state, message) once it is final."""
+    lost_since = None
+    while True:
+        try:
+            info = ray_api(address, f"/api/jobs/{job}")
+        except ConfigError as error:
+            lost_since = lost_since or time.monotonic()
+            if submit_code or time.monotonic() - lost_since > _LOST_AFTER_S:
+                raise JobError(f"job {job}: {error}") from None
+        else:
+            lost_since = None
+            if info["status"] in ("SUCCEEDED", "FAILED", "STOPPED"):
+                return info["status"], info.get("message") or ""
+        time.sleep(_POLL_S)
+
+
+def _stop(address: str, job: str) -> None:
+    """Ask the job to end and wait a minute for it."""
+    try:
+        ray_api(address, f"/api/jobs/{job}/stop", method="POST")
+        for _ in range(60):
+            if ray_api(address, f"/api/jobs/{job}")["status"] in ("SUCCEEDED", "FAILED", "STOPPED"):
+                return
+            time.sleep(1)
+        logger.warning("job %s has not stopped within a minute", job)
+    except ConfigError as error:
+        logger.warning("job %s could not be stopped: %s", job, error)

@@ -1,0 +1,152 @@
+"""Trajectories through the host's own conversion, split and loss reducer: none is lost and each weighs once."""
+
+import random
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+
+from .host import DIALECT, NAME, Sample, contents, manager, module, no_object_store
+
+STATUSES = ("completed", "completed", "completed", "truncated", "failed", "aborted", "removed")
+COMMON = {"reward_key": None, "balance_data": False, "balance_by_flops": False, "micro_batch_size": 1, "mem_agent": {},
+          "use_dynamic_batch_size": True, "prompt_data": None, "advantage_estimator": "grpo",
+          "rollout_function_path": f"{NAME}.rollout.{DIALECT}_rollout.generate_rollout",
+          "custom_convert_samples_to_train_data_path": "mem_agent.custom_convert.custom_convert"}
+
+
+def trajectory(index, group, reward, turns, status="completed"):
+    """``turns`` are pairs of prompt and reply lengths; ``removed`` is a finished one that a host's filter removed."""
+    rows = [
+        {"tokens": list(range(prompt + reply)), "response_length": reply, "loss_mask": [1] * reply,
+         "rollout_log_probs": [-0.5] * reply, "kind": "memory", "stop": "stop"}
+        for prompt, reply in turns
+    ]
+    return Sample(
+        index=index, group_index=group, reward=reward, prompt="p", remove_sample=status == "removed",
+        status=Sample.Status("completed" if status == "removed" else status),
+        train_metadata={"turns": rows, "failure": None},
+    )
+
+
+def split(samples, step, dp=2, cp=1, vpp=1, vpp_group=1, cap=64):
+    """What each data-parallel rank is given."""
+    args = SimpleNamespace(**COMMON, max_tokens_per_gpu=cap, global_batch_size=step, data_parallel_size=dp,
+                           pipeline_model_parallel_size=vpp_group if vpp > 1 else 1,
+                           virtual_pipeline_model_parallel_size=vpp if vpp > 1 else None,
+                           microbatch_group_size_per_vp_stage=None)
+    host = manager(args, dp=dp, cp=cp, vpp=vpp, vpp_group=vpp_group)
+    with no_object_store():
+        return contents(host._split_train_data_by_dp(host._convert_samples_to_train_data(samples)))
+
+
+def rows_of(ranks):
+    """Every row of every rank, as one dict each."""
+    columns = ("tokens", "response_lengths", "rewards", "loss_masks", "rollout_ids", "rollout_mask_sums",
+               "rollout_log_probs")
+    return [{name: rank[name][i] for name in columns} for rank in ranks for i in range(len(rank["tokens"]))]
+
+
+def expected_weight(sample):
+    return float(sample.status.value in ("completed", "truncated") and not sample.remove_sample)
+
+
+def check(samples, step, ranks, dp, vpp_group=1):
+    rows = rows_of(ranks)
+    assert {row["rollout_ids"] for row in rows} == {s.index for s in samples}
+    assert all(rank["global_batch_sizes"] == [step] * (len(samples) // step) for rank in ranks)
+    counts = {tuple(rank["num_microbatches"]) for rank in ranks}
+    assert len(counts) == 1 and all(n % vpp_group == 0 for n in counts.pop())
+    for sample in samples:
+        mine = [row for row in rows if row["rollout_ids"] == sample.index]
+        weight = sum((row["loss_masks"].sum() / max(row["rollout_mask_sums"], 1)).item() for row in mine)
+        assert weight == pytest.approx(expected_weight(sample))
+        assert len({row["rewards"] for row in mine if row["loss_masks"].any()}) <= 1
+    for row in rows:
+        length = row["response_lengths"]
+        assert len(row["loss_masks"]) == len(row["rollout_log_probs"]) == length < len(row["tokens"])
+        assert row["tokens"].dtype == torch.long and row["rollout_log_probs"].dtype == torch.float32
+        assert not row["loss_masks"].is_floating_point()
+
+
+def reduced(samples, ranks, cp=1):
+    """Per trajectory, what the host's loss reducer makes of ones on its tokens, over all ranks and micro-batches."""
+    cp_utils = module("backends.megatron_utils.cp_utils")
+    sums = dict.fromkeys((s.index for s in samples), 0.0)
+    for cp_rank in range(cp):
+        with (
+            mock.patch.object(cp_utils.mpu, "get_context_parallel_world_size", lambda: cp),
+            mock.patch.object(cp_utils.mpu, "get_context_parallel_rank", lambda rank=cp_rank: rank),
+        ):
+            for rank in ranks:
+                for batch in rank["micro_batch_indices"]:
+                    ids = [rank["rollout_ids"][i] for i in batch]
+                    lengths = [rank["response_lengths"][i] for i in batch]
+                    totals = [len(rank["tokens"][i]) for i in batch]
+                    reduce = cp_utils.get_sum_of_sample_mean(
+                        totals, lengths, [rank["loss_masks"][i] for i in batch], rank["rollout_mask_sums"][batch]
+                    )
+                    for index in set(ids):
+                        ones = [torch.full((n,), float(i == index)) for i, n in zip(ids, lengths, strict=True)]
+                        shares = [
+                            cp_utils.slice_log_prob_with_cp(one, total, n)
+                            for one, total, n in zip(ones, totals, lengths, strict=True)
+                        ]
+                        sums[index] += float(reduce(torch.cat(shares)))
+    return sums
+
+
+def mixed(long=False):
+    """Twelve trajectories: 1 to 12 turns, every status, a group of one, a group of equal rewards."""
+    n = 60 if long else 6
+    return [
+        trajectory(0, 0, 1.0, [(n, 4)] * 1), trajectory(1, 0, 0.0, [(n, 4)] * 12),
+        trajectory(2, 0, 1.0, [(n, 4)] * 3, "failed"), trajectory(3, 0, 0.0, [(n, 4)] * 2, "aborted"),
+        trajectory(4, 1, 1.0, [(n, 4)] * 5, "truncated"), trajectory(5, 1, 0.0, [(n, 4)] * 2, "removed"),
+        trajectory(6, 2, 1.0, [(n, 3)] * 7),
+        trajectory(7, 3, 1.0, [(n, 1)] * 2), trajectory(8, 3, 1.0, [(n, 2)] * 3),
+        trajectory(9, 4, 0.0, [], "failed"), trajectory(10, 4, 1.0, [(n, 4)] * 4),
+        trajectory(11, 4, 0.5, [(n, 4)] * 9),
+    ]
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["short", "filling"])
+@pytest.mark.parametrize("step", [12, 6, 3])
+@pytest.mark.parametrize("dp,cp", [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)])
+def test_the_mixed_batch(dp, cp, step, long):
+    samples = mixed(long)
+    ranks = split(samples, step, dp, cp, cap=64 // cp)
+    check(samples, step, ranks, dp)
+    assert reduced(samples, ranks, cp) == pytest.approx({s.index: expected_weight(s) for s in samples})
+
+
+def test_advantages_of_the_mixed_batch():
+    advantages = {r["rollout_ids"]: r["rewards"] for r in rows_of(split(mixed(), 12)) if r["loss_masks"].any()}
+    assert advantages == {0: 0.5, 1: -0.5, 4: 0.5, 6: 0.0, 7: 0.0, 8: 0.0, 10: 0.25, 11: -0.25}
+
+
+@pytest.mark.parametrize("dp", [1, 2, 4])
+@pytest.mark.parametrize("vpp_group", [2, 4])
+def test_rows_that_fill_their_bins_under_a_virtual_pipeline(dp, vpp_group):
+    samples = mixed(long=True)
+    check(samples, 6, split(samples, 6, dp, vpp=2, vpp_group=vpp_group), dp, vpp_group)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_batches(seed):
+    rng = random.Random(seed)
+    dp, cp, step = rng.choice([1, 2, 3, 4, 8]), rng.choice([1, 1, 2]), rng.choice([1, 2, 4, 8])
+    samples = [
+        trajectory(i, i // 4, rng.choice([0.0, 0.5, 1.0]),
+                   [(rng.randint(1, 90), rng.randint(1, 20)) for _ in range(rng.randint(1, 12))], rng.choice(STATUSES))
+        for i in range(step * rng.randint(1, 3))
+    ]
+    ranks = split(samples, step, dp, cp, cap=rng.choice([32, 64, 256]))
+    check(samples, step, ranks, dp)
+    assert reduced(samples, ranks, cp) == pytest.approx({s.index: expected_weight(s) for s in samples})
+
+
+def test_the_log_prob_column_is_what_the_turns_carried():
+    log_probs = torch.cat([row["rollout_log_probs"] for row in rows_of(split(mixed(), 12, dp=1))])
+    assert set(log_probs.tolist()) == {-0.5, 0.0}

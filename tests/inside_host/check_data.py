@@ -1,0 +1,67 @@
+"""The host's data source reads what ``prepare_data`` writes, with documents inline and in the store."""
+
+import copy
+
+import pytest
+
+from ..fake_router import FakeRouter, running_beside
+from .host import DataSource, Library, Sample, loop, module, parse, questions_of, training_file
+
+
+def source(folder, *flags, inline=True, slice_=""):
+    path = training_file(folder, 5, inline)
+    return DataSource(parse(folder, FakeRouter(port=1), "--prompt-data", f"{path}{slice_}", *flags))
+
+
+@pytest.mark.parametrize("inline", [True, False], ids=["context", "context_id"])
+def test_rows_arrive_whole(tmp_path, inline):
+    groups = source(tmp_path, inline=inline).get_samples(5)
+    assert questions_of(groups) == [0, 1, 2, 3, 4]
+    for number, group in enumerate(groups):
+        assert [s.index for s in group] == [2 * number, 2 * number + 1]
+        assert {s.group_index for s in group} == {number}
+        for sample in group:
+            assert (sample.prompt, sample.label) == (f"problem {number}?", "red")
+            assert sample.metadata["ground_truth"] == ["red", "crimson"]
+            assert ("context" in sample.metadata) == inline and ("context_id" in sample.metadata) != inline
+
+
+def test_slices_shuffling_and_epochs(tmp_path):
+    one = source(tmp_path, "--rollout-shuffle", slice_="@[1:4]")
+    assert len(one) == 3
+    first, second = questions_of(one.get_samples(3)), questions_of(one.get_samples(3))
+    assert sorted(first) == sorted(second) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("slice_", ["", "@[0:2]"])
+def test_documents_are_found_by_the_name_of_the_training_file(tmp_path, slice_):
+    router = FakeRouter(default=Library())
+    path = training_file(tmp_path, 2, inline=False)
+    with running_beside(router):
+        args = parse(tmp_path, router, "--prompt-data", f"{path}{slice_}")
+        group = DataSource(args).get_samples(1)[0]
+        run = module("utils.async_utils").run
+        done = run(loop.generate_and_rm_group(args, group, loop.GenerateState(args).sampling_params))
+    assert [s.status for s in done] == [Sample.Status.COMPLETED] * 2 and sorted(s.reward for s in done) == [0.0, 1.0]
+
+
+def test_a_group_put_back_comes_first_and_unchanged(tmp_path):
+    one = source(tmp_path)
+    group = one.get_samples(1)[0]
+    before = copy.deepcopy(group)
+    one.add_samples([group])
+    again, fresh = one.get_samples(2)
+    assert again is group and again == before and questions_of([fresh]) == [1]
+
+
+def test_saved_samples_come_back_with_their_turns(tmp_path):
+    """Hosts dump rollouts as plain dicts; ours must survive that, turns included."""
+    router = FakeRouter(default=Library())
+    path = training_file(tmp_path, 1)
+    with running_beside(router):
+        args = parse(tmp_path, router, "--prompt-data", str(path))
+        group = DataSource(args).get_samples(1)[0]
+        state = loop.GenerateState(args)
+        sample = module("utils.async_utils").run(loop.generate_and_rm(args, group[0], state.sampling_params))
+    back = Sample.from_dict(copy.deepcopy(sample.to_dict()))
+    assert back == sample and len(back.train_metadata["turns"]) == 2

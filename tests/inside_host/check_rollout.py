@@ -1,0 +1,172 @@
+"""The host's own rollout loop with our hooks, in training and in evaluation, from the data file to the ranks' data.
+
+Every worker request goes to a fake server; over-sampling leaves trajectories behind that really are aborted midway.
+"""
+
+import copy
+
+import pytest
+from mem_agent.config import ConfigError
+
+from ..fake_router import FakeRouter, running_beside
+from . import host
+from .check_convert import check
+from .host import Library, Sample, contents, manager, module, no_object_store, parse, questions_of
+
+FILTER = ("--dynamic-sampling-filter-path", "mem_agent.rollout_filter.nonzero_std")
+LOGS = ("--custom-rollout-log-function-path", "mem_agent.rollout_log.log_rollout",
+        "--custom-eval-rollout-log-function-path", "mem_agent.rollout_log.log_eval")
+
+
+def wrong(turn, before):
+    return "\\boxed{blue}" if turn == "final" else None
+
+
+def held(turn, before):
+    return "hold" if turn == "later" else None
+
+
+def held_from_the_start(turn, before):
+    return "hold"
+
+
+def overloaded(turn, before):
+    return 503
+
+
+def broken_once(turn, before):
+    return 400 if turn == "first" and before == 0 else None
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    """Every dict that the host would send to its trackers."""
+    metrics = []
+    place = "observability.logging_utils" if host.NAME == "slime" else "utils.logging_utils"
+    monkeypatch.setattr(module(place), "log", lambda args, values, step_key: metrics.append(values))
+    return metrics
+
+
+def train(folder, library, *flags, questions=5, inline=True):
+    """One training rollout of the host: the manager, the router, what each rank was given."""
+    router = FakeRouter(default=library)
+    path = host.training_file(folder, questions, inline)
+    with running_beside(router):
+        one = manager(parse(folder, router, "--prompt-data", str(path), *flags))
+        with no_object_store():
+            return one, router, contents(one.generate(0))
+
+
+OVERSAMPLED = (*FILTER, "--n-samples-per-prompt", "3", "--over-sampling-batch-size", "5")
+ONE_OF = ("--rollout-batch-size", "1", "--over-sampling-batch-size")
+
+
+@pytest.mark.parametrize("inline", [True, False], ids=["context", "context_id"])
+@pytest.mark.parametrize(
+    "flags", [(), ("--reward-key", "score"), ("--group-rm",)], ids=["plain", "reward_key", "group_rm"]
+)
+def test_an_oversampled_filtered_rollout(tmp_path, logged, flags, inline):
+    library = Library({0: wrong, 1: held, 3: broken_once, 4: held_from_the_start})
+    one, _, ranks = train(tmp_path, library, *OVERSAMPLED, *LOGS, *flags, inline=inline)
+    drawn = dict(zip(questions_of(one.data_source.drawn), one.data_source.drawn, strict=True))
+    batch = drawn[2] + drawn[3]
+    assert sorted(s.status.value for s in batch) == ["completed"] * 5 + ["failed"]
+    check(batch, 6, ranks, dp=2)
+    for number in (1, 4):
+        assert {s.status.value for s in drawn[number]} == {"aborted"}
+    assert [s.reward for s in drawn[0]] == [{"score": 0.0} if "--reward-key" in flags else 0.0] * 3
+    assert logged[0]["rollout/memory/failed/rejected"] == 1 and logged[0]["rollout/memory/reward"] == 0.6
+    assert logged[0]["rollout/memory/rows"] == sum(len(rank["tokens"]) for rank in ranks)
+
+
+def test_an_aborted_trajectory_sends_nothing_more(tmp_path):
+    library = Library({0: held, 1: held})
+    _, router, _ = train(tmp_path, library, *FILTER, "--over-sampling-batch-size", "4", questions=4)
+    assert nothing_after_an_abort(router)
+    assert {turns: n for turns, n in library.turns.items() if turns[0] == 1} == {(1, "first"): 2, (1, "later"): 2}
+
+
+def test_an_abort_reaches_requests_that_wait_for_a_slot(tmp_path, monkeypatch):
+    """Eight trajectories, two connections: the ones that wait when the abort comes must not be sent after it."""
+    monkeypatch.setitem(host.SETTINGS, "MEM_CONCURRENCY", 2)
+    monkeypatch.setitem(host.SETTINGS, "MEM_REQUEST_TIMEOUT", 5)
+    library = Library({1: held, 2: held, 3: held})
+    _, router, _ = train(tmp_path, library, *ONE_OF, "4", questions=4)
+    assert nothing_after_an_abort(router)
+
+
+def test_an_abort_reaches_requests_that_wait_for_a_retry(tmp_path, monkeypatch):
+    monkeypatch.setitem(host.SETTINGS, "MEM_MAX_RETRIES", 2)
+    monkeypatch.setitem(host.SETTINGS, "MEM_RETRY_BACKOFF", 1)
+    monkeypatch.setitem(host.SETTINGS, "MEM_REQUEST_TIMEOUT", 5)
+    library = Library({1: overloaded})
+    _, router, _ = train(tmp_path, library, *ONE_OF, "2", questions=2)
+    assert nothing_after_an_abort(router)
+
+
+def nothing_after_an_abort(router):
+    """slime repeats its order until the server is idle."""
+    return set(router.aborted_at) == {len(router.requests)}
+
+
+@pytest.fixture
+def sampling_params(monkeypatch):
+    """Each dict that the host handed to a trajectory, and what was in it then."""
+    seen = []
+    real = host.loop.generate_and_rm
+
+    async def watched(args, sample, sampling_params, evaluation=False):
+        seen.append((sampling_params, copy.deepcopy(sampling_params)))
+        return await real(args, sample, sampling_params, evaluation=evaluation)
+
+    monkeypatch.setattr(host.loop, "generate_and_rm", watched)
+    return seen
+
+
+def test_sampling_params_of_training_stay_as_the_host_made_them(tmp_path, sampling_params):
+    """Copies are shallow: all trajectories share the lists in them."""
+    train(tmp_path, Library(), "--rollout-stop-token-ids", "7", "--rollout-stop", "END", questions=2)
+    assert len(sampling_params) == 4 and all(now == before for now, before in sampling_params)
+    assert sampling_params[0][0]["stop_token_ids"] == [7]
+
+
+def evaluate(folder, *flags, samples=1):
+    router = FakeRouter(default=Library({1: wrong}))
+    path = host.training_file(folder, 4)
+    with running_beside(router):
+        args = parse(folder, router, "--eval-prompt-data", "hqa", str(path), "--eval-interval", "1",
+                     "--n-samples-per-eval-prompt", str(samples), *flags)
+        return manager(args).eval_generate_rollout(args, 0, None, evaluation=True).data["hqa"]
+
+
+def test_evaluation_gives_one_row_for_each_question(tmp_path):
+    result = evaluate(tmp_path)
+    assert result["rewards"] == [1.0, 0.0, 1.0, 1.0] and result["truncated"] == [False] * 4
+    assert questions_of([[s] for s in result["samples"]]) == [0, 1, 2, 3]
+    assert all(isinstance(s, Sample) for s in result["samples"])
+
+
+@pytest.mark.parametrize("flag", ["--reward-key", "--eval-reward-key"])
+def test_evaluation_looks_rewards_up_by_key(tmp_path, flag):
+    assert evaluate(tmp_path, "--reward-key", "score", flag, "score")["rewards"] == [1.0, 0.0, 1.0, 1.0]
+
+
+def test_evaluation_shares_one_dict_of_sampling_params_and_we_leave_it(tmp_path, sampling_params):
+    evaluate(tmp_path, samples=2)
+    shared = sampling_params[0][0]
+    assert len(sampling_params) == 8 and all(now is shared and now == before for now, before in sampling_params)
+
+
+def test_evaluation_is_logged_with_our_numbers(tmp_path, logged):
+    router = FakeRouter(default=Library({1: wrong}))
+    path = host.training_file(tmp_path, 4)
+    with running_beside(router):
+        args = parse(tmp_path, router, "--eval-prompt-data", "hqa", str(path), "--eval-interval", "1",
+                     "--n-samples-per-eval-prompt", "1", *LOGS)
+        manager(args).eval(0)
+    assert logged[0]["eval/hqa"] == 0.75
+
+
+def test_partial_rollouts_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"--partial-rollout: .* leave it off"):
+        train(tmp_path, Library(), "--partial-rollout", questions=2)

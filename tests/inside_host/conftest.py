@@ -1,0 +1,19 @@
+"""Connections live as long as the host's event loop, so every check closes its own."""
+
+import pytest
+from mem_agent.rollout_client import close_clients
+
+from .host import http_utils, module
+
+
+@pytest.fixture(autouse=True)
+def closed_connections():
+    yield
+    module("utils.async_utils").run(_close())
+
+
+async def _close():
+    await close_clients()
+    if http_utils._http_client is not None:
+        await http_utils._http_client.aclose()
+        http_utils._http_client = None

@@ -1,0 +1,107 @@
+"""The launcher's command line through the host's real parsers and checks: Megatron-LM's, its own, its engine's.
+
+Megatron-LM at ``MEGATRON_ROOT``, with the host's patch, comes first on the path of this process.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from mem_agent.cluster import launch
+from mem_agent.config import Config
+
+from ..fake_host import RECIPES, make_model
+from .host import DIALECT, NAME, arguments, module
+
+PACK = Path(__file__).parents[2]
+MORE = [
+    {"FULLY_ASYNC": "1", "NUM_GPUS": "8"},
+    {"DYNAMIC_FILTER": "nonzero_std", "OVER_SAMPLING_BATCH_SIZE": "256", "TRACKER": "tensorboard", "TIS": "on"},
+    {"TP": "2", "PP": "2", "CP": "2", "LOSS_AGG": "token", "KL_COEF": "0", "NUM_GPUS": "8"},
+]
+
+if NAME == "vime":
+    # vime pins an older vLLM, which kept these flags there.
+    from vllm.entrypoints.launchers import cli_args
+
+    sys.modules["vllm.entrypoints.openai.cli_args"] = cli_args
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    def make(recipe, **changes):
+        train = tmp_path / "train.jsonl"
+        train.write_text('{"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}\n' * 200)
+        (tmp_path / "reference").mkdir()
+        (tmp_path / "reference" / "latest_checkpointed_iteration.txt").write_text("release")
+        model = make_model(tmp_path / "model", RECIPES[recipe])
+        lines = (PACK / "recipes" / f"{recipe}.env").read_text().splitlines()
+        env = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+        env |= {"HOST": NAME, "HOST_ROOT": os.getcwd(), "MEGATRON_ROOT": os.environ["MEGATRON_ROOT"],
+                "HF_CKPT": str(model), "TORCH_DIST": str(tmp_path / "reference"), "TRAIN_DATA": str(train),
+                "SAVE_PATH": str(tmp_path / "run"), "GPU_MEMORY_GB": "80", "EVAL_INTERVAL": "5",
+                "EVAL_DATA": str(train)}
+        env.setdefault("NUM_GPUS", "8")
+        made = launch.make_plan(Config.from_env(env | changes))
+        launch._write_records(made)
+        monkeypatch.setattr(sys, "argv", made.command[1:])
+        for name in ("CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_NVLS_ENABLE"):
+            monkeypatch.setenv(name, made.variables[name])
+        # Asked with tensor parallelism, to choose what to overlap: an H100's answer.
+        properties = SimpleNamespace(major=9, minor=0)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: properties)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+        return made
+
+    return make
+
+
+def known_flags():
+    """Every flag that Megatron-LM, the host and its engine know: the hosts ignore all others without a word."""
+    from megatron.training.arguments import add_megatron_arguments
+
+    first = argparse.ArgumentParser(allow_abbrev=False)
+    add_megatron_arguments(first)
+    first = getattr(arguments, f"get_{NAME}_extra_args_provider")()(first)
+    second = argparse.ArgumentParser(allow_abbrev=False)
+    if NAME == "vime":
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+        second = FlexibleArgumentParser()
+    getattr(module(f"backends.{DIALECT}_utils.arguments"), f"add_{DIALECT}_arguments")(second)
+    return set(first._option_string_actions) | set(second._option_string_actions)
+
+
+def accepted(made):
+    flags = [item for group in made.arguments.values() for item in group if item.startswith("--")]
+    assert not set(flags) - known_flags()
+    args = arguments.parse_args()
+    config, layout = made.config, made.layout
+    assert args.global_batch_size == config.step_trajectories
+    assert args.data_parallel_size == layout.data_parallel and args.max_tokens_per_gpu == layout.tokens_per_gpu
+    assert args.mem_agent == config.to_mapping() and args.load == args.ref_load == config.torch_dist
+    assert [d.path for d in args.eval_datasets] == [config.train_data]
+    length = {"slime": "sglang_context_length", "vime": "vllm_max_model_len"}[NAME]
+    assert getattr(args, length) == config.engine_max_len
+    assert args.colocate is layout.colocate and args.rollout_num_gpus == layout.rollout_gpus
+    return args
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_each_recipe_is_accepted(recipe, plan):
+    args = accepted(plan(recipe))
+    assert args.padded_vocab_size >= args.vocab_size and args.custom_convert_samples_to_train_data_path
+
+
+@pytest.mark.parametrize("changes", MORE)
+def test_each_option_is_accepted(changes, plan):
+    args = accepted(plan("qwen2.5-0.5b", **changes))
+    assert args.use_tis == ("TIS" in changes or "FULLY_ASYNC" in changes)
+
+
+def test_an_argument_of_the_user_wins(plan):
+    assert accepted(plan("qwen2.5-0.5b", HOST_ARGS="--lr 5e-6")).lr == 5e-6

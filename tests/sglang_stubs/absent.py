@@ -1,0 +1,50 @@
+"""A package that is not there: any name and any submodule of it can be imported, any call of one fails.
+
+SGLang imports names of packages that have no CPU build, ``sgl_kernel`` and ``torchvision``, and never calls them where
+it runs in plain PyTorch. A copy of this file as such a package's ``__init__.py`` gets it that far, and no further.
+"""
+
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class Absent:
+    def __init__(self, name):
+        self._name = name
+
+    def __call__(self, *args, **kwargs):
+        raise NotImplementedError(f"{self._name} is a stand-in for tests and cannot be called")
+
+    def __getattr__(self, name):
+        return _absent(self._name, name)
+
+
+class AbsentModule(ModuleType):
+    def __getattr__(self, name):
+        return _absent(self.__name__, name)
+
+
+def _absent(owner, name):
+    # Names with underscores are questions of the import system and of copy and pickle: those need a true answer.
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return Absent(f"{owner}.{name}")
+
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return ModuleSpec(name, Finder, is_package=True) if name.startswith(f"{__name__}.") else None
+
+    @staticmethod
+    def create_module(spec):
+        return AbsentModule(spec.name)
+
+    @staticmethod
+    def exec_module(module):
+        pass
+
+
+sys.meta_path.append(Finder)
+sys.modules[__name__].__class__ = AbsentModule

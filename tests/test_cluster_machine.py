@@ -1,0 +1,133 @@
+"""What is found on machines with and without GPUs and NVLink, and in a running Ray cluster."""
+
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from mem_agent.cluster.layout import GIB
+from mem_agent.cluster.machine import find_gpus, has_nvlink, has_sticky_router, ray_api, ray_gpus
+from mem_agent.config import Config, ConfigError
+
+MEMORY = "81559\n81559\n"
+TOPOLOGY = "\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n"
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Put an nvidia-smi with these answers on the PATH."""
+
+    def put(memory=MEMORY, topology=TOPOLOGY, code=0):
+        script = tmp_path / "nvidia-smi"
+        (tmp_path / "memory").write_text(memory)
+        (tmp_path / "topology").write_text(topology)
+        answer = f'[ "$1" = topo ] && cat {tmp_path}/topology || cat {tmp_path}/memory'
+        script.write_text(f"#!/bin/sh\n{answer}\nexit {code}\n")
+        script.chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return put
+
+
+def test_gpus_are_those_that_nvidia_smi_lists(nvidia_smi):
+    nvidia_smi()
+    found = find_gpus(Config(num_nodes=2))
+    assert (found.nodes, found.per_node, round(found.memory / GIB, 1)) == (2, 2, 79.6)
+
+
+def test_what_is_declared_wins(nvidia_smi):
+    nvidia_smi()
+    found = find_gpus(Config(num_gpus=1, gpu_memory_gb=40))
+    assert (found.per_node, found.memory) == (1, 40 * GIB)
+
+
+@pytest.mark.parametrize("topology,code,expected", [(TOPOLOGY, 0, True), ("GPU0\tPHB\tSYS\n", 0, False),
+                                                    (TOPOLOGY, 9, False), ("", 0, False)])
+def test_a_machine_without_nvlink_is_no_error(topology, code, expected, nvidia_smi):
+    nvidia_smi(topology=topology, code=code)
+    assert has_nvlink() is expected
+
+
+def test_a_machine_without_nvidia_smi(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert has_nvlink() is False
+    with pytest.raises(ConfigError, match="no GPU was found"):
+        find_gpus(Config())
+
+
+def test_a_failing_driver_is_no_gpu(nvidia_smi):
+    nvidia_smi(code=9)
+    with pytest.raises(ConfigError, match="no GPU was found"):
+        find_gpus(Config())
+
+
+@pytest.mark.parametrize("fields,expected", [("policy: str = ''\n    assignment_mode: str = ''", True),
+                                             ("policy: str = ''", False)])
+def test_an_older_router_is_not_asked_to_stick(fields, expected, tmp_path, monkeypatch):
+    package = tmp_path / "sglang_router"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    text = f"import dataclasses\n@dataclasses.dataclass\nclass RouterArgs:\n    {fields}\n"
+    (package / "launch_router.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("sglang_router", "sglang_router.launch_router"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert has_sticky_router() is expected
+
+
+# --- a Ray cluster, by the answers of its job server --------------------------------------------------------------
+
+
+def node(gpus, state="ALIVE"):
+    return {"state": state, "resources_total": {"CPU": 8.0, **({"GPU": float(gpus)} if gpus else {})}}
+
+
+@pytest.fixture
+def job_server():
+    """An address at which ``/api/v0/nodes`` answers with ``nodes``."""
+    nodes: list[dict] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"data": {"result": {"result": nodes}}}).encode())
+
+        def log_message(self, *args):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", nodes
+    server.shutdown()
+    server.server_close()
+
+
+def test_only_living_machines_count(job_server):
+    address, nodes = job_server
+    nodes += [node(8), node(0), node(8, "DEAD"), node(4)]
+    assert ray_gpus(address) == [8, 4, 0]
+
+
+@pytest.mark.parametrize(
+    "wanted,expected",
+    [({}, 8), ({"num_nodes": 2}, 4), ({"num_nodes": 2, "num_gpus": 4}, 4), ({"num_gpus": 2}, 2)],
+)
+def test_a_joined_cluster_gives_what_each_of_its_machines_has(wanted, expected, job_server):
+    address, nodes = job_server
+    nodes += [node(8), node(4), node(0)]
+    assert find_gpus(Config(ray_address=address, gpu_memory_gb=80, **wanted)).per_node == expected
+
+
+@pytest.mark.parametrize("wanted", [{"num_nodes": 3}, {"num_nodes": 2, "num_gpus": 8}, {"num_gpus": 16}])
+def test_a_joined_cluster_with_too_few_gpus_is_refused(wanted, job_server):
+    address, nodes = job_server
+    nodes += [node(8), node(4), node(0)]
+    with pytest.raises(ConfigError, match=r"those of the cluster have \[8, 4, 0\]; lower NUM_NODES or NUM_GPUS"):
+        find_gpus(Config(ray_address=address, gpu_memory_gb=80, **wanted))
+
+
+def test_no_job_server_is_one_line():
+    with pytest.raises(ConfigError, match=r"no Ray job server answers there .*; it is http://HEAD:8265 by default"):
+        ray_api("http://127.0.0.1:1", "/api/version")
