@@ -34,17 +34,20 @@ setup_python() {
     threads=$(($(nproc) / ${TRAIN_PROCS:-1}))
     export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}"
     if has_gpu; then flavour=gpu; fi
-    wanted="$flavour $(cat "$PACK_DIR"/requirements/*.txt "$PACK_DIR/pyproject.toml" | sha256sum | cut -c1-16)"
+    wanted="$flavour $(fingerprint "$flavour")"
     if ! installed pack "$wanted"; then
         locked install_pack "$flavour"
         run mark_installed pack "$wanted"
     fi
+    wanted="$flavour $(fingerprint "$flavour" dev)"
     if [ "${1:-}" = dev ] && ! installed dev "$wanted"; then
         locked pip_install --no-deps -r "$PACK_DIR/requirements/dev.txt"
         run mark_installed dev "$wanted"
     fi
 }
 
+# What the environment is made from, in 16 hex digits: the pins of the given lists, and pyproject.toml.
+fingerprint() { (cd "$PACK_DIR/requirements" && cat "${@/%/.txt}" ../pyproject.toml) | sha256sum | cut -c1-16; }
 installed() { [ "$(cat "$VENV/installed-$1" 2>/dev/null)" = "$2" ]; }
 mark_installed() { printf '%s' "$2" >"$VENV/installed-$1"; }
 pip_install() { "$VENV/bin/pip" install --quiet --disable-pip-version-check "$@"; }
