@@ -41,7 +41,7 @@ def problems(
         lambda: _save_path(config, model),
         lambda: _ports(config),
         lambda: _batches(config, layout),
-        _ray_is_installed,
+        _ray_can_run,
         lambda: _hooks_import(checkout, python_path, pack),
     ]
     found = []
@@ -143,7 +143,9 @@ def _batches(config: Config, layout: Layout) -> None:
         )
 
 
-def _ray_is_installed() -> None:
+def _ray_can_run() -> None:
+    if " " in sys.executable:
+        raise ConfigError(f"PYTHON={sys.executable!r}: Ray cannot run from a path with a blank; set PYTHON to another")
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(f"{sys.executable} has no module ray; set PYTHON to the Python of the host's environment")
 

@@ -1,14 +1,18 @@
 """Stopping on request: SIGINT and SIGTERM both end a command once, in order.
 
 The first signal raises ``KeyboardInterrupt`` in the main thread; later ones are ignored, so that stopping servers is
-never cut short by an impatient second Ctrl-C. Handlers are set explicitly because a shell starts background jobs with
-SIGINT ignored, and Python then leaves it ignored.
+never cut short by an impatient second Ctrl-C. An exception that arrives inside a callback of a library (a weak
+reference's, a finaliser's) is lost there, so a long loop also asks ``stop_if_asked`` between its steps. Handlers are
+set explicitly because a shell starts background jobs with SIGINT ignored, and Python then leaves it ignored.
 """
 
 from __future__ import annotations
 
 import signal
+import threading
 from types import FrameType
+
+_asked = threading.Event()
 
 
 def stop_on_signals() -> None:
@@ -17,7 +21,14 @@ def stop_on_signals() -> None:
         signal.signal(number, _interrupt)
 
 
+def stop_if_asked() -> None:
+    """Raise KeyboardInterrupt if a signal has come."""
+    if _asked.is_set():
+        raise KeyboardInterrupt
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    _asked.set()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -39,7 +39,7 @@ from .processes import FleetError
 from .ranks import other_ranks
 from .run_log import RunLog, progress_line, start_logging
 from .save_lock import save_lock
-from .signals import stop_on_signals
+from .signals import stop_if_asked, stop_on_signals
 
 if TYPE_CHECKING:
     from .rollout_side import RolloutSide
@@ -67,9 +67,11 @@ def train(config: Config) -> None:
         log = RunLog(config.save_path, start) if rank_zero else None
         sync(side, trainer, start)
         for number in range(start, config.num_rollout):
+            stop_if_asked()
             began = time.monotonic()
             rollout = broadcast(side.rollout(number, next_group) if side is not None else None)
             next_group = rollout.next_group
+            stop_if_asked()
             metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}
             metrics |= learn(config, trainer, rollout)
             metrics["seconds/sync"] = sync(side, trainer, number + 1)

@@ -1,7 +1,8 @@
 """What ``HOST=slime|vime run-train.sh`` would run, recipe by recipe, and one line for every way it cannot."""
 
 import os
-import re
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,7 @@ def commands(env, tmp_path, capsys):
     """The commands part of a dry run, with this machine's paths replaced."""
     launch.print_plan(plan(env))
     text = capsys.readouterr().out.split("# --- commands\n")[1]
-    return re.sub(r"^\S+/python", "PYTHON", text.replace(str(tmp_path), "TMP"), flags=re.M).replace(
-        os.fspath(launch.sys.executable), "PYTHON"
-    )
+    return text.replace(str(tmp_path), "TMP").replace(shlex.quote(sys.executable), "PYTHON")
 
 
 CASES = [("slime", name, {}) for name in RECIPES] + [
@@ -154,7 +153,7 @@ def test_a_joined_cluster_with_too_few_gpus_is_refused(tmp_path, monkeypatch):
 def plenty(monkeypatch):
     """A machine with disk space and Ray, so that only what a test breaks is found."""
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**15}))
-    monkeypatch.setattr(preflight, "_ray_is_installed", lambda: None)
+    monkeypatch.setattr(preflight, "_ray_can_run", lambda: None)
 
 
 def problems(env):
@@ -187,6 +186,15 @@ def test_a_good_launch_has_no_problems(tmp_path, plenty):
 def test_each_problem_is_one_line(changes, message, tmp_path, plenty):
     (found,) = problems(settings(tmp_path, **FREE | changes))
     assert message in found and "\n" not in found
+
+
+@pytest.mark.parametrize("python,message", [("/opt/my env/bin/python", "Ray cannot run from a path with a blank"),
+                                            ("/opt/env/bin/python", "has no module ray")])
+def test_a_python_that_cannot_run_ray_is_told(python, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(preflight.sys, "executable", python)
+    monkeypatch.setattr(preflight.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=message):
+        preflight._ray_can_run()
 
 
 def test_several_problems_are_all_told(tmp_path, plenty):

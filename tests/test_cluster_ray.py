@@ -14,7 +14,10 @@ import yaml
 from .test_cluster_launch import settings
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.servers
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.skipif(" " in sys.executable, reason="Ray starts no workers from a path with a blank"),
+]
 
 ROOT = Path(__file__).parents[1]
 SEEN = """\

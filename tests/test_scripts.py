@@ -1,6 +1,7 @@
 """The shell scripts: what they would run, and one line for every way to use them wrongly."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -36,7 +37,7 @@ def test_the_default_is_the_pocket_profile_from_evaluation_to_table():
     steps = ("pocket.prepare", "host.train --check", "run-eval.sh", "host.train", "convert-to-hf.sh", "run-eval.sh")
     lines = done.stdout.splitlines()
     assert len(lines) == len(steps) and all(step in line for step, line in zip(steps, lines, strict=True))
-    assert f"{ROOT}/pocket/start" in done.stdout
+    assert f"{ROOT}/pocket/start" in " ".join(shlex.split(done.stdout))
 
 
 def test_own_settings_win_over_the_recipe():
@@ -111,7 +112,7 @@ def planned(run, **env):
     """Module and output of every command."""
     done = convert(run, DRY_RUN="1", **env)
     assert done.returncode == 0, done.stderr
-    words = [line.split() for line in done.stdout.splitlines() if "mem_agent.host" in line]
+    words = [shlex.split(line) for line in done.stdout.splitlines() if "mem_agent.host" in line]
     outputs = [line[line.index("--output") + 1].removeprefix(f"{run}/") for line in words]
     return [(line[2].removeprefix("mem_agent.host."), out) for line, out in zip(words, outputs, strict=True)]
 
