@@ -48,7 +48,12 @@ train_in_host() {
     fi
     attend "$python" -m mem_agent.cluster.launch
     if [ "${CONVERT:-1}" = 1 ]; then
-        env -u SINGLE_ITER -u AVERAGE -u OUTPUT bash "$PACK_DIR/convert-to-hf.sh"
+        newest="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt")")"
+        if [ -e "$SAVE_PATH/hf/$newest/config.json" ]; then
+            say "there: $SAVE_PATH/hf/$newest"
+        else
+            env -u AVERAGE -u OUTPUT SINGLE_ITER="$newest" bash "$PACK_DIR/convert-to-hf.sh"
+        fi
     fi
     exit
 }

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -86,6 +87,19 @@ class Config:
     length: str = _knob("50 100 200", "lengths to evaluate: the <n> of eval_<n>.json, separated by blanks")
     eval_temperature: float = _knob(0.7, "sampling temperature of evaluation; 0 is greedy", at_least=0)
     eval_top_p: float = _knob(0.95, "nucleus of evaluation sampling", at_least=0.01, at_most=1)
+    eval_samples: int = _knob(1, "answers to each question, each with a seed of its own", at_least=1)
+    eval_mode: str = _knob("recurrent", "read chunk by chunk as in training, or one prompt: with the whole document "
+                           "(cut in its centre), or with retrieved passages", choices=("recurrent", "direct", "rag"))
+    eval_top_k: int = _knob(10, "EVAL_MODE=rag: passages in the prompt", at_least=1)
+    eval_retriever: str = _knob("bm25", "EVAL_MODE=rag: how passages are found", choices=("bm25", "embedding"))
+    eval_embedding: str = _knob("", "EVAL_RETRIEVER=embedding: Hugging Face folder or id of the embedding model")
+    eval_trace: bool = _knob(False, "keep every turn's token ids in the results")
+    base_url: str = _knob("", "a running server to evaluate, http://HOST:PORT or https://HOST/v1; its key comes from "
+                          "BASE_URL_KEY or OPENAI_API_KEY; empty: run-eval.sh starts one")
+    eval_api: str = _knob("auto", "what BASE_URL speaks; auto: the first of the others that it answers",
+                          choices=("auto", "generate", "completions", "chat"))
+    eval_model: str = _knob("", "the model's name at BASE_URL; empty: the only one there")
+    eval_server_wait: float = _knob(600.0, "seconds a server that stopped answering may take to come back", at_least=0)
     eval_interval: int = _knob(0, "slime and vime: rollouts between evaluations while training; 0: none", at_least=0)
     eval_data: str = _knob("", "slime and vime: evaluation JSONL files (prepare_data.py), separated by blanks")
 
@@ -183,6 +197,11 @@ class Config:
     def step_trajectories(self) -> int:
         """Trajectories in one optimizer step."""
         return self.global_batch_size or self.trajectories_per_rollout
+
+    @property
+    def eval_files(self) -> list[str]:
+        """The files of EVAL_DATA; one with a blank in its name is quoted there as in a shell."""
+        return shlex.split(self.eval_data)
 
     @property
     def longest_request(self) -> int:

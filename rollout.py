@@ -168,15 +168,30 @@ async def _context(args: Any, config: Config, sample: Any) -> str:
     metadata = sample.metadata or {}
     context = metadata.get("context")
     if context is None and metadata.get("context_id") is not None:
-        # ``prompt_data`` is the hosts' name of the training file.
-        path = config.mem_doc_store or store_folder(getattr(args, "prompt_data", None) or config.train_data)
-        try:
-            context = await asyncio.to_thread(_store(str(path)).get, metadata["context_id"])
-        except MissingDocument as error:
-            raise TurnFailed(FailureKind.MISSING_DOCUMENT, str(error)) from error
+        context = await asyncio.to_thread(_stored, _stores(args, config), metadata["context_id"])
     if not isinstance(context, str) or not context.strip():
         raise TurnFailed(FailureKind.NO_CONTEXT, "metadata has neither a context text nor a context_id")
     return context
+
+
+def _stores(args: Any, config: Config) -> list[str]:
+    """Where documents by id may lie: MEM_DOC_STORE, or beside the training file and each evaluation file."""
+    if config.mem_doc_store:
+        return [config.mem_doc_store]
+    # ``prompt_data`` is the hosts' name of the training file.
+    training = getattr(args, "prompt_data", None) or config.train_data
+    return [str(store_folder(path)) for path in (training, *config.eval_files)]
+
+
+def _stored(stores: list[str], document_id: str) -> str:
+    """The document from the first store that has it; the first store's reason if none has."""
+    reasons = []
+    for path in stores:
+        try:
+            return _store(path).get(document_id)
+        except MissingDocument as error:
+            reasons.append(error)
+    raise TurnFailed(FailureKind.MISSING_DOCUMENT, str(reasons[0])) from reasons[0]
 
 
 def _sampling(params: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:

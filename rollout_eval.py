@@ -3,8 +3,7 @@
     --eval-function-path mem_agent.rollout_eval.evaluate
 
 Hosts give their evaluation log hook the ``metrics`` of the evaluation function, which is None in theirs: whatever the
-hook adds is lost. With an empty dict in its place ``rollout_log.log_eval`` reaches the tracker. It is also what lets
-fully asynchronous training evaluate: the hosts' asynchronous rollout function refuses to.
+hook adds is lost. With an empty dict in its place ``rollout_log.log_eval`` reaches the tracker.
 """
 
 from __future__ import annotations

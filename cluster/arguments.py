@@ -45,7 +45,7 @@ def build_arguments(
 
 def evaluation_sets(config: Config) -> list[tuple[str, str]]:
     """(name, path) of each file in EVAL_DATA; the name is the file's."""
-    return [(Path(path).stem, path) for path in config.eval_data.split()]
+    return [(Path(path).stem, path) for path in config.eval_files]
 
 
 def _checkpoint(config: Config) -> Group:

@@ -72,8 +72,7 @@ def make_plan(config: Config) -> Plan:
     checkout = find_checkout(config, PACK)
     check_version(checkout, config)
     check_agent(config)
-    if config.fully_async and config.dynamic_filter != "none":
-        raise ConfigError("FULLY_ASYNC=1: the hosts' asynchronous rollout ignores filters; set DYNAMIC_FILTER=none")
+    _refuse_what_cannot_work(config)
     model_folder = local_folder(config.hf_ckpt).expanduser().absolute()
     content = read_model_config(model_folder)
     family, model = model_args(checkout.model_scripts, config.model_family, content)
@@ -100,12 +99,44 @@ def make_plan(config: Config) -> Plan:
     return Plan(config, checkout, family, model, size, layout, python_path, variables, arguments)
 
 
+_REFUSED_ARGUMENTS = {
+    "--partial-rollout": "a multi-turn trajectory cannot be continued",
+    "--group-rm": "rewards are given by trajectory",
+    "--apply-chat-template": "the rendered chat would become the question",
+    "--log-passrate": "it counts rows, not trajectories",
+    "--rollout-top-p": "training needs the log-probs of the whole vocabulary",
+    "--wandb-key": "it would be shown on Ray's pages; set WANDB_API_KEY",
+    "--tensor-model-parallel-size": "set TP",
+    "--pipeline-model-parallel-size": "set PP",
+    "--context-parallel-size": "set CP",
+    "--max-tokens-per-gpu": "set MAX_TOKENS_PER_GPU",
+}
+
+
+def _refuse_what_cannot_work(config: Config) -> None:
+    asynchronous = {
+        "the hosts' asynchronous rollout ignores filters; set DYNAMIC_FILTER=none": config.dynamic_filter != "none",
+        "it has no over-sampling; unset OVER_SAMPLING_BATCH_SIZE": config.over_sampling_batch_size > 0,
+        "its worker holds the engines of which evaluation needs some; set EVAL_INTERVAL=0": config.eval_interval > 0,
+    }
+    for reason, wanted in asynchronous.items():
+        if config.fully_async and wanted:
+            raise ConfigError(f"FULLY_ASYNC=1: {reason}")
+    try:
+        given = shlex.split(config.host_args)
+    except ValueError as error:
+        raise ConfigError(f"HOST_ARGS={config.host_args!r}: {error}; quote it as in a shell") from None
+    for flag, reason in _REFUSED_ARGUMENTS.items():
+        if any(item.partition("=")[0] == flag for item in given):
+            raise ConfigError(f"HOST_ARGS: {flag} cannot be used: {reason}")
+
+
 def _absolute(config: Config) -> Config:
     """Workers have other working directories."""
     names = ("train_data", "save_path", "torch_dist", "mem_prompts", "mem_doc_store")
     paths = {name.upper(): getattr(config, name) for name in names}
     absolute = {name: str(Path(path).expanduser().absolute()) for name, path in paths.items() if path}
-    absolute["EVAL_DATA"] = " ".join(str(Path(path).expanduser().absolute()) for path in config.eval_data.split())
+    absolute["EVAL_DATA"] = shlex.join(str(Path(path).expanduser().absolute()) for path in config.eval_files)
     return Config.from_mapping(config.to_mapping() | absolute)
 
 
@@ -124,11 +155,10 @@ def launch(plan: Plan) -> None:
     if not reference.is_there(Path(config.torch_dist)):
         output = reference.hidden(Path(config.torch_dist))
         command = reference.conversion_command(config, plan.checkout, plan.model_arguments, output)
-        environment = {**os.environ, "PYTHONPATH": plan.python_path, "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-        reference.make(command, environment, Path(config.torch_dist), plan.checkout.root)
+        reference.make(command, plan.python_path, Path(config.torch_dist), plan.checkout.root)
     with (
         remote_env.written(plan.variables, os.environ, plan.folder) as runtime_env,
-        cluster(config, plan.layout.gpus_per_node, plan.folder / "ray_head.log"),
+        cluster(config, plan.layout.gpus_per_node, plan.folder / "ray_head.log", plan.folder / "tokens"),
     ):
         run_job(config, job, runtime_env, plan.command)
 

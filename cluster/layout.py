@@ -4,7 +4,7 @@ The estimate, per training GPU, in bytes (bf16 weights, fp32 gradients, Adam sta
 optimizer, full recomputation, sequence parallelism)::
 
     held       = parameters * (2 + 4) / (tp * pp)  +  parameters * 12 / gpus
-    per token  = 3 * 4 * vocab / tp                 fp32 logits, their gradient and the softmax's copy
+    per token  = logits * vocab / tp                12 in slime, 22 in vime, 4 more if TEMPERATURE is not 1
                + 2 * hidden * layers / (tp * pp)    one saved activation per layer
                + 34 * 2 * hidden / tp               one layer recomputed (Korthikanti et al. 2022, equation 2)
 
@@ -114,7 +114,7 @@ def _train_sizes(model: ModelSize, gpus: Gpus, longest_row: int, config: Config)
         held = model.parameters * (6 / (tp * pp) + 12 / gpus.total)
         if held > 0.5 * gpus.memory:
             continue
-        tokens = int((0.85 * gpus.memory - held) / _bytes_per_token(model, tp, pp))
+        tokens = int((0.85 * gpus.memory - held) / _bytes_per_token(model, tp, pp, _logit_bytes(config)))
         share = -(-longest_row // cp)
         if tokens >= share:
             return tp, cp, pp, config.max_tokens_per_gpu or min(tokens, _MOST_ROWS * share)
@@ -165,8 +165,13 @@ def _engine_gpus(model: ModelSize, gpus: Gpus, config: Config) -> int:
     )
 
 
-def _bytes_per_token(model: ModelSize, tp: int, pp: int) -> float:
-    return 12 * model.vocab / tp + 2 * model.hidden * model.layers / (tp * pp) + 68 * model.hidden / tp
+def _logit_bytes(config: Config) -> int:
+    """Peak bytes per logit, measured on the hosts' own loss functions (slime 624b824, vime 0747f8e, which clones)."""
+    return (22 if config.host == "vime" else 12) + (4 if config.temperature != 1 else 0)
+
+
+def _bytes_per_token(model: ModelSize, tp: int, pp: int, logit_bytes: int) -> float:
+    return logit_bytes * model.vocab / tp + 2 * model.hidden * model.layers / (tp * pp) + 68 * model.hidden / tp
 
 
 def _splits_heads(model: ModelSize, n: int) -> bool:

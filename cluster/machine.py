@@ -77,9 +77,9 @@ def ray_api(address: str, path: str, method: str = "GET") -> Any:
     Raises:
         ConfigError: it cannot be reached, or its answer is no JSON.
     """
-    request = urllib.request.Request(address.rstrip("/") + path, method=method)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
+        request = urllib.request.Request(address.rstrip("/") + path, method=method)
         with opener.open(request, timeout=30) as answer:
             return json.load(answer)
     except (urllib.error.URLError, ValueError, OSError) as error:

@@ -39,7 +39,6 @@ class ModelSize:
     heads: int
     kv_heads: int
     vocab: int
-    positions: int
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:
@@ -65,7 +64,6 @@ def model_size(content: Mapping[str, Any]) -> ModelSize:
         return ModelSize(
             parameters=layers * (attention + mlp) + embeddings,
             layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, vocab=content["vocab_size"],
-            positions=content.get("max_position_embeddings") or 2**30,
         )
     except KeyError as error:
         raise ConfigError(f"config.json has no {error}; only dense decoders with rotary positions are known") from None
@@ -134,6 +132,10 @@ def _differences(found: Sequence[str], content: Mapping[str, Any]) -> list[str]:
             continue  # Megatron then takes it from the tokenizer
         if given is None or wanted is None or float(given) != float(wanted):
             lines.append(f"{flag} {given} there, {key} {wanted} in config.json")
+    rope = content.get("rope_scaling") or content.get("rope_parameters") or {}
+    kind_of_rope = rope.get("rope_type", rope.get("type", "default"))
+    if kind_of_rope != "default" and "--use-rope-scaling" not in flags:
+        lines.append(f"plain rotary positions there, {kind_of_rope} scaling in config.json")
     tied = "--untie-embeddings-and-output-weights" not in flags
     if tied != bool(content.get("tie_word_embeddings", False)):
         lines.append(f"tied embeddings {tied} there, {not tied} in config.json")

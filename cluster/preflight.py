@@ -106,23 +106,25 @@ def _evaluation_files(config: Config) -> None:
     if len(set(names)) < len(names):
         raise ConfigError(f"EVAL_DATA={config.eval_data!r}: two files have the same name; metrics go by it")
     for _, path in sets:
-        if not Path(path).is_file():
+        if not without_slice(path).is_file():
             raise ConfigError(f"EVAL_DATA: {path}: no such file; make it with prepare_data.py")
 
 
 def _save_path(config: Config, model: ModelSize) -> None:
-    """Room for the newest two checkpoints: hosts delete none."""
+    """Room for all checkpoints of the run: hosts delete none."""
     folder = Path(config.save_path)
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ConfigError(f"SAVE_PATH={config.save_path!r}: {folder} is no writable folder; choose another SAVE_PATH")
-    needed = 2 * _BYTES_PER_PARAMETER_ON_DISK * model.parameters
+    there = len(list(Path(config.save_path).glob("iter_*")))
+    count = max(1, -(-config.num_rollout // config.save_interval) - there)
+    needed = count * _BYTES_PER_PARAMETER_ON_DISK * model.parameters
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ConfigError(
-            f"SAVE_PATH={config.save_path!r}: {free / 1e9:.0f} GB free, two checkpoints take {needed / 1e9:.0f} GB; "
-            "free some or choose another SAVE_PATH"
+            f"SAVE_PATH={config.save_path!r}: {free / 1e9:.0f} GB free, {count} checkpoints take "
+            f"{needed / 1e9:.0f} GB (the host deletes none); raise SAVE_INTERVAL or choose another SAVE_PATH"
         )
 
 
@@ -131,6 +133,7 @@ def _ports(config: Config) -> None:
         return
     check_port("RAY_PORT", config.ray_port)
     check_port("RAY_DASHBOARD_PORT", config.ray_dashboard_port)
+    check_port("RAY_DASHBOARD_PORT + 1, the agent's,", config.ray_dashboard_port + 1)
     if config.num_nodes > 1 and config.master_addr in ("127.0.0.1", "localhost"):
         raise ConfigError(f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others")
 

@@ -22,6 +22,7 @@ from ..config import Config, ConfigError
 from ..errors import MemAgentError
 from ..host.processes import ChildProcess
 from .machine import ray_api, ray_gpus
+from .remote_env import is_secret
 
 logger = logging.getLogger("mem_agent")
 
@@ -42,6 +43,8 @@ def head_command(config: Config, gpus: int) -> list[str]:
         "--num-gpus", str(gpus),
         "--dashboard-host", "127.0.0.1",
         "--dashboard-port", str(config.ray_dashboard_port),
+        # Its default is one number for all clusters of a machine: a second one could run no job.
+        "--dashboard-agent-listen-port", str(config.ray_dashboard_port + 1),
     ]
 
 
@@ -63,12 +66,17 @@ def submit_command(config: Config, job: str, runtime_env: Path, command: Sequenc
 
 
 @contextmanager
-def cluster(config: Config, gpus: int, log: Path) -> Iterator[None]:
-    """A Ray cluster with NUM_NODES machines of ``gpus`` GPUs for as long as the block lasts."""
+def cluster(config: Config, gpus: int, log: Path, tokens: Path) -> Iterator[None]:
+    """A Ray cluster with NUM_NODES machines of ``gpus`` GPUs for as long as the block lasts.
+
+    Should this process be killed, the folder ``tokens`` goes with the head.
+    """
     if config.ray_address:
         yield
         return
-    head = ChildProcess("ray head", head_command(config, gpus), os.environ, log)
+    # Workers inherit the head's environment.
+    environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
+    head = ChildProcess("ray head", head_command(config, gpus), environment, log, cleanup=tokens)
     try:
         _wait_for_machines(config, gpus, head)
         yield
@@ -115,6 +123,7 @@ def run_job(config: Config, job: str, runtime_env: Path, command: Sequence[str])
         state, message = _wait_for_end(address, job, code)
     except KeyboardInterrupt:
         logger.info("stopping job %s", job)
+        shown.kill()  # first, so that it cannot submit any more
         _stop(address, job)
         raise
     finally:
@@ -126,16 +135,16 @@ def run_job(config: Config, job: str, runtime_env: Path, command: Sequence[str])
 
 def _wait_for_end(address: str, job: str, submit_code: int) -> tuple[str, str]:
     """(state, message) once it is final."""
-    lost_since = None
+    lost_since, seen = None, False
     while True:
         try:
             info = ray_api(address, f"/api/jobs/{job}")
         except ConfigError as error:
             lost_since = lost_since or time.monotonic()
-            if submit_code or time.monotonic() - lost_since > _LOST_AFTER_S:
+            if (submit_code and not seen) or time.monotonic() - lost_since > _LOST_AFTER_S:
                 raise JobError(f"job {job}: {error}") from None
         else:
-            lost_since = None
+            lost_since, seen = None, True
             if info["status"] in ("SUCCEEDED", "FAILED", "STOPPED"):
                 return info["status"], info.get("message") or ""
         time.sleep(_POLL_S)

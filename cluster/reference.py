@@ -5,6 +5,7 @@ Made in a hidden folder beside its place and renamed when complete, so a half-co
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def is_there(folder: Path) -> bool:
     """
     if (folder / "latest_checkpointed_iteration.txt").is_file():
         return True
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"TORCH_DIST={str(folder)!r}: holds files, but no checkpoint; name another folder")
     return False
 
@@ -45,13 +46,19 @@ def conversion_command(config: Config, checkout: Checkout, model: list[str], out
 
 
 def hidden(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.writing")
+    """Of this process alone: two launches may convert the same model."""
+    return folder.with_name(f".{folder.name}.{os.getpid()}.writing")
 
 
-def make(command: list[str], environment: dict[str, str], folder: Path, cwd: Path) -> None:
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
+
+
+def make(command: list[str], python_path: str, folder: Path, cwd: Path) -> None:
     """Run the conversion ``command``, which writes ``hidden(folder)``, and put the result in its place."""
     temporary = hidden(folder)
-    shutil.rmtree(temporary, ignore_errors=True)
+    # In an allocation of many the host's tool would wait for ranks that nobody starts.
+    alone = {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
+    environment = alone | {"PYTHONPATH": python_path, "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     try:
         temporary.parent.mkdir(parents=True, exist_ok=True)
         code = subprocess.run(command, env=environment, cwd=cwd).returncode
@@ -60,9 +67,10 @@ def make(command: list[str], environment: dict[str, str], folder: Path, cwd: Pat
                 f"the conversion of the reference model ended with code {code}, see above; set TORCH_DIST to a "
                 "converted model, or TORCH_DIST_WRITER=pack to convert without a GPU"
             )
-        if folder.exists():
-            folder.rmdir()
-        temporary.rename(folder)
+        if not is_there(folder):
+            if folder.exists():
+                folder.rmdir()
+            temporary.rename(folder)
     except OSError as error:
         raise ConversionError(f"TORCH_DIST={str(folder)!r} cannot be written: {error}; name another folder") from None
     finally:

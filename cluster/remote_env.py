@@ -47,8 +47,9 @@ def _is_passed(name: str) -> bool:
 
 
 def is_secret(name: str) -> bool:
-    words = name.upper().split("_")
-    return words[-1] not in ("PATH", "FILE") and any(word in words for word in _SECRET)
+    """Whether a variable's name says that its value is one; rather one too many than one too few."""
+    upper = name.upper()
+    return not upper.endswith(("_PATH", "_FILE")) and "TOKENIZERS" not in upper and any(w in upper for w in _SECRET)
 
 
 def token_files(env: Mapping[str, str], folder: Path) -> dict[Path, tuple[str, str]]:

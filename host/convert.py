@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from ..errors import MemAgentError
 from .bridge import build_bridge, expected_tensors, to_hf
 from .checkpoint import resolve
+from .hf_model import local_folder
 from .hf_weights import DTYPES, OutputExists, complete_folder, copy_model_files, plan_shards, write_shards
 from .torch_dist import ModelTensors, misfit
 
@@ -86,15 +87,16 @@ def _size(text: str) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mem_agent.host.convert", description=__doc__.splitlines()[0])
     parser.add_argument("--input", required=True, help="iter_* folder, or the folder above it")
-    parser.add_argument("--hf", required=True, help="Hugging Face folder of the model that was trained")
+    parser.add_argument("--hf", required=True, help="Hugging Face folder or id of the model that was trained")
     parser.add_argument("--output", required=True, help="folder to write")
     parser.add_argument("--dtype", choices=sorted(DTYPES), help="number format; default: that of --hf")
     parser.add_argument("--shard-size", type=_size, default="5GB", help="largest file, e.g. 500MB (default 5GB)")
     parser.add_argument("--force", action="store_true", help="replace an existing output folder")
     args = parser.parse_args(argv)
     try:
+        model = local_folder(args.hf)
         folder = convert(
-            args.input, args.hf, args.output, force=args.force, dtype=args.dtype, shard_size=args.shard_size
+            args.input, model, args.output, force=args.force, dtype=args.dtype, shard_size=args.shard_size
         )
     except (MemAgentError, OSError, SafetensorError) as error:
         print(error, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Stopping on request: SIGINT and SIGTERM both end a command once, in order.
+"""Stopping on request: SIGINT, SIGTERM and a closed terminal's SIGHUP end a command once, in order.
 
 The first signal raises ``KeyboardInterrupt`` in the main thread; later ones are ignored, so that stopping servers is
 never cut short by an impatient second Ctrl-C. An exception that arrives inside a callback of a library (a weak
@@ -12,13 +12,15 @@ import signal
 import threading
 from types import FrameType
 
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _asked = threading.Event()
 
 
 def stop_on_signals() -> None:
     """Call once, early, in a command's main thread."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    for number in _STOPPING:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, _interrupt)
 
 
 def stop_if_asked() -> None:
@@ -29,6 +31,6 @@ def stop_if_asked() -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     _asked.set()
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in _STOPPING:
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -46,7 +46,8 @@ def commands(env, tmp_path, capsys):
     """The commands part of a dry run, with this machine's paths replaced."""
     launch.print_plan(plan(env))
     text = capsys.readouterr().out.split("# --- commands\n")[1]
-    return text.replace(str(tmp_path), "TMP").replace(shlex.quote(sys.executable), "PYTHON")
+    text = text.replace(str(tmp_path), "TMP").replace(shlex.quote(sys.executable), "PYTHON")
+    return text.replace(f".{os.getpid()}.", ".PID.")
 
 
 CASES = [("slime", name, {}) for name in RECIPES] + [
@@ -113,6 +114,11 @@ WRONG = [
     ({"FULLY_ASYNC": "1", "ROLLOUT_GPUS": "8"}, "ROLLOUT_GPUS=8 leaves none of 8 GPUs"),
     ({"ENGINE_GPUS": "3"}, "ENGINE_GPUS=3 does not divide"),
     ({"FULLY_ASYNC": "1", "DYNAMIC_FILTER": "nonzero_std"}, "set DYNAMIC_FILTER=none"),
+    ({"FULLY_ASYNC": "1", "EVAL_INTERVAL": "5"}, "set EVAL_INTERVAL=0"),
+    ({"FULLY_ASYNC": "1", "OVER_SAMPLING_BATCH_SIZE": "9"}, "unset OVER_SAMPLING_BATCH_SIZE"),
+    ({"HOST_ARGS": "--lr 1 --partial-rollout"}, "--partial-rollout cannot be used: a multi-turn trajectory"),
+    ({"HOST_ARGS": "--wandb-key=abc"}, "--wandb-key cannot be used"),
+    ({"HOST_ARGS": "--x 'y"}, "No closing quotation; quote it as in a shell"),
     ({"GLOBAL_BATCH_SIZE": "48"}, "must divide ROLLOUT_BATCH_SIZE x N_SAMPLES_PER_PROMPT = 64"),
 ]
 
@@ -213,7 +219,7 @@ def test_an_occupied_port_is_told(tmp_path, plenty):
 def test_a_full_disk_is_told(tmp_path, plenty, monkeypatch):
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**9}))
     (found,) = problems(settings(tmp_path, **FREE))
-    assert "1 GB free, two checkpoints take 113 GB" in found  # 2 x 14 bytes x 4.02e9 parameters
+    assert "1 GB free, 10 checkpoints take 563 GB" in found  # 10 x 14 bytes x 4.02e9 parameters
 
 
 @pytest.mark.parametrize("file", ["mem_agent/__init__.py", "mem_agent.py"])

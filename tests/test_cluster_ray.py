@@ -37,7 +37,7 @@ def launch(tmp_path, train, **changes):
     env = settings(tmp_path, model="qwen3-0.6b", **changes)
     for driver in ("train.py", "train_async.py"):
         (tmp_path / "slime" / driver).write_text(train)
-    env |= {"PYTHON": sys.executable, "RAY_PORT": "6391", "RAY_DASHBOARD_PORT": "8291", "CONVERT": "0",
+    env |= {"PYTHON": sys.executable, "RAY_PORT": "6391", "RAY_DASHBOARD_PORT": "8291", "CONVERT": "0", "NUM_ROLLOUT": "1",
             "HF_TOKEN": "hf_secret", "WANDB_API_KEY": "wandb_secret", "NCCL_DEBUG": "WARN"}
     clean = {k: v for k, v in os.environ.items() if k not in ("VENV", "RECIPE", "DRY_RUN")}
     process = subprocess.Popen(
@@ -73,7 +73,7 @@ def test_a_job_gets_settings_hooks_and_tokens_and_leaves_nothing_behind(tmp_path
     seen = json.loads((save / "seen.json").read_text())
     assert seen["chunk"] == 777 and Path(seen["pack"]).resolve() == ROOT.resolve()
     assert seen["env"]["NCCL_DEBUG"] == "WARN" and seen["env"]["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
-    assert seen["token"] == "hf_secret"
+    assert seen["token"] == "hf_secret" and not any("secret" in value for value in seen["env"].values())
     assert (tmp_path / "model_torch_dist" / "latest_checkpointed_iteration.txt").read_text() == "release"
     written = (save / "launch" / "runtime_env.yaml").read_text() + (save / "launch" / "mem_agent.yaml").read_text()
     assert "secret" not in output + written and not (save / "launch" / "tokens").exists()

@@ -7,9 +7,9 @@ from mem_agent.cluster.layout import GIB, Gpus, derive
 from mem_agent.cluster.model_args import ModelSize
 from mem_agent.config import Config, ConfigError
 
-SMALL = ModelSize(596_049_920, layers=28, hidden=1024, heads=16, kv_heads=8, vocab=151936, positions=40960)
-SEVEN = ModelSize(7_615_283_200, layers=28, hidden=3584, heads=28, kv_heads=4, vocab=152064, positions=32768)
-SEVENTY = ModelSize(70_553_706_496, layers=80, hidden=8192, heads=64, kv_heads=8, vocab=128256, positions=131072)
+SMALL = ModelSize(596_049_920, layers=28, hidden=1024, heads=16, kv_heads=8, vocab=151936)
+SEVEN = ModelSize(7_615_283_200, layers=28, hidden=3584, heads=28, kv_heads=4, vocab=152064)
+SEVENTY = ModelSize(70_553_706_496, layers=80, hidden=8192, heads=64, kv_heads=8, vocab=128256)
 NODE = Gpus(1, 8, 80 * GIB)
 
 CASES = [
@@ -86,7 +86,7 @@ def test_what_cannot_be_divided_is_refused_with_a_remedy(model, gpus, config, me
     memory=st.sampled_from([24, 40, 80, 141]), row=st.integers(500, 40000), asynchronous=st.booleans(),
 )
 def test_every_layout_divides_the_gpus_and_holds_the_row(parameters, nodes, per_node, memory, row, asynchronous):
-    model = ModelSize(int(parameters), layers=32, hidden=4096, heads=32, kv_heads=8, vocab=152064, positions=2**30)
+    model = ModelSize(int(parameters), layers=32, hidden=4096, heads=32, kv_heads=8, vocab=152064)
     gpus = Gpus(nodes, per_node, memory * GIB)
     try:
         made = derive(model, gpus, row, Config(fully_async=asynchronous))

@@ -41,6 +41,8 @@ def test_another_rotary_base_is_given_after_the_scripts_own(scripts):
         ({"head_dim": 80}, "--kv-channels 128 there, head_dim 80"),
         ({"rms_norm_eps": 1e-5}, "--norm-epsilon 1e-6 there"),
         ({"tie_word_embeddings": False}, "tied embeddings True there, False in config.json"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "plain rotary positions there, yarn scaling"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "plain rotary positions there, linear scaling"),
         ({"model_type": "llama"}, "--qk-layernorm set there, model_type llama"),
     ],
 )

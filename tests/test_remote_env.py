@@ -28,7 +28,7 @@ def test_the_users_own_setting_wins():
 
 @pytest.mark.parametrize("name,secret", [("HF_TOKEN", True), ("WANDB_API_KEY", True), ("MY_PASSWORD", True),
                                          ("HF_TOKEN_PATH", False), ("TOKENIZERS_PARALLELISM", False),
-                                         ("NCCL_KEYS", False)])
+                                         ("WANDB_APIKEY", True)])
 def test_names_that_mean_a_secret(name, secret):
     assert is_secret(name) is secret
 
