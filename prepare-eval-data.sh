@@ -1,22 +1,39 @@
 #!/usr/bin/env bash
-# Say which eval_<length>.json files are under DATA_ROOT; with --download fetch the missing ones.
+# Say which eval_<length>.json files are under DATA_ROOT; fetch the published ones, or make them from raw data sets.
 #
-#   DATA_ROOT=... LENGTHS="50 200 800" bash prepare-eval-data.sh [--download]
+#   DATA_ROOT=... LENGTHS="50 200 800" bash prepare-eval-data.sh [--download | --synthesize FILE...]
 #
-# The files come from the dataset EVAL_DATASET (default BytedTsinghua-SIA/hotpotqa); HF_ENDPOINT is honoured.
+# --download fetches from the dataset EVAL_DATASET (default BytedTsinghua-SIA/hotpotqa) at EVAL_REVISION, which is
+# resolved once; without LENGTHS all it has. HF_ENDPOINT is honoured. --synthesize reads HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD files; the
+# variables QUESTIONS (128), SEED (42) and CLOSED_BOOK (a verdict of mem_agent.synthesis.closed_book) shape the result.
+# Both verify what is there against DATA_ROOT/manifest.json, and continue where an earlier run was interrupted.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 [ -n "${DATA_ROOT:-}" ] || die "set DATA_ROOT to the folder for eval_<length>.json"
-lengths="${LENGTHS:-50 100 200 400 800 1600 3200 6400}"
+lengths="${LENGTHS:-50 100 200 400 800 1600 3200 6400 12800 25600}"
 dataset="${EVAL_DATASET:-BytedTsinghua-SIA/hotpotqa}"
-case "${1:-}" in '' | --download) ;; *) die "unknown option $1; allowed: --download" ;; esac
+action="${1:-}"
+case "$action" in
+    '' | --download) [ "$#" -le 1 ] || die "unknown option $2; $action takes none" ;;
+    --synthesize) [ "$#" -ge 2 ] || die "--synthesize needs raw files, such as hotpot_dev_distractor_v1.json" ;;
+    *) die "unknown option $action; allowed: --download, --synthesize FILE..." ;;
+esac
 
-missing=()
+missing=0
 for length in $lengths; do
+    [[ "$length" =~ ^[1-9][0-9]*$ ]] || die "LENGTHS: '$length' is not a number of documents, such as 50 200"
     file="$DATA_ROOT/eval_$length.json"
-    if [ -s "$file" ]; then say "there:   $file"; else say "missing: $file"; missing+=("eval_$length.json"); fi
+    if [ -s "$file" ]; then say "there:   $file"; else say "missing: $file"; missing=$((missing + 1)); fi
 done
-[ "${#missing[@]}" -gt 0 ] || exit 0
-[ "${1:-}" = --download ] || die "${#missing[@]} of the files are missing; --download fetches them"
+if [ -z "$action" ]; then
+    [ "$missing" = 0 ] || die "$missing of the files are missing; --download or --synthesize FILE... gets them"
+    exit 0
+fi
 setup_python
-mkdir -p "$DATA_ROOT"
-run "$VENV/bin/hf" download --repo-type dataset "$dataset" "${missing[@]}" --local-dir "$DATA_ROOT"
+if [ "$action" = --download ]; then
+    attend "$VENV/bin/python" -m mem_agent.synthesis.download --dataset "$dataset" --output "$DATA_ROOT" \
+        ${LENGTHS:+--lengths "$LENGTHS"} ${EVAL_REVISION:+--revision "$EVAL_REVISION"}
+else
+    attend "$VENV/bin/python" -m mem_agent.synthesis.eval_files --raw "${@:2}" --lengths "$lengths" \
+        --output "$DATA_ROOT" --questions "${QUESTIONS:-128}" --seed "${SEED:-42}" \
+        ${CLOSED_BOOK:+--closed-book "$CLOSED_BOOK"}
+fi

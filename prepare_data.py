@@ -2,22 +2,28 @@
 
     python -m mem_agent.prepare_data --hf-dataset BytedTsinghua-SIA/hotpotqa --output train.jsonl
     python prepare_data.py --input hotpotqa_train.parquet --output train.jsonl
+    python prepare_data.py --synthesize --raw hotpot_train_v1.1.json --documents 200 --output train.jsonl
+
+The last one makes the documents: every question's gold ones hidden among others (synthesis/haystack.py), of one
+length or, with ``--documents "50:0.3 100:0.3 200:0.4"``, of several in that order.
 
 Each line has the fields slime and vime expect::
 
     {"prompt": "Who ...?", "label": "Ann", "metadata": {"ground_truth": ["Ann", "Ann Lee"], "context": "Document ..."}}
 
 ``label`` is the first gold, ``metadata.ground_truth`` all of them; ``id``, ``level``, ``type`` and
-``supporting_facts`` are carried along in the metadata. Documents longer than ``--inline-context-chars`` go to
-``<output>.docs`` (see document_store.py), and their rows hold ``context_id`` in place of ``context``.
+``supporting_facts`` are carried along in the metadata. Synthesised rows have ``id``, ``num_docs`` and ``supporting``
+(titles of the gold documents) there. Documents longer than ``--inline-context-chars`` go to ``<output>.docs`` (see
+document_store.py), and their rows hold ``context_id`` in place of ``context``.
 
 Invariants:
 - Rows stream: memory does not grow with the input.
 - The output appears whole by one rename. After an error the files of an earlier run are as they were.
 - Every row left out is reported on stderr (the first 20 one by one) and counted.
+- Synthesised rows are a function of raw files and options; a broken raw row ends the run.
 
-Exit codes: 0 rows were written, 1 no good row (or a bad one under --strict), 2 the input cannot be read, or the
-output not written. HF_ENDPOINT and the other Hugging Face variables are left to the Hugging Face libraries.
+Exit codes: 0 rows were written, 1 no good row (or a bad one under --strict), 2 the input cannot be used, or the
+output not written, 130 interrupted. HF_ENDPOINT and its like are left to the Hugging Face libraries.
 """
 
 from __future__ import annotations
@@ -32,18 +38,23 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 import orjson
 from tqdm import tqdm
 
-from .data.document_store import DocumentWriter, StoreError, store_folder
+from .data.document_store import DocumentWriter, store_folder
 from .data.row_schemas import COLUMNS, REQUIRED, BadRow, Question, Schema, read_question, schema_of
 from .data.row_sources import Source, SourceError, SourceRow, first_line, open_dataset, open_file
+from .errors import MemAgentError
+from .host.signals import stop_if_asked, stop_on_signals
+from .synthesis.sources import Selection, add_options, positive_number, whole_number
+from .synthesis.training_set import lengths_of, parse_curriculum, training_questions
 
 INLINE_CONTEXT_CHARS = 20_000
+SYNTHETIC_ROWS, SYNTHETIC_DOCUMENTS = 32_768, "200"
 _SHOWN_BAD_ROWS = 20
 _AUTO = "auto"
 
@@ -56,8 +67,11 @@ def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = _parser().parse_args(argv)
     try:
-        print(_run(args))
-    except (SourceError, StoreError, NoGoodRows, OSError) as error:
+        print(_synthesize(args) if args.synthesize else _run(args))
+    except KeyboardInterrupt:
+        print("prepare_data: interrupted; the earlier output, if any, is as it was", file=sys.stderr)
+        return 130
+    except (MemAgentError, NoGoodRows, OSError) as error:
         print(f"prepare_data: {first_line(error)}", file=sys.stderr)
         return 1 if isinstance(error, NoGoodRows) else 2
     return 0
@@ -81,8 +95,32 @@ def _run(args: argparse.Namespace) -> str:
                 raise SourceError(f"{name}: {_UNKNOWN}")
             raise NoGoodRows(f"{name}: no good row among {counts['rows']}; {args.output} is not written")
         documents.commit()  # before the rows that refer to it
-    stored = f", {counts['stored']} of them with documents in {store_folder(args.output)}" if counts["stored"] else ""
+    stored = _stored(counts["stored"], args.output)
     return f"{args.output}: {counts['written']} rows{stored}; {counts['bad']} bad rows left out"
+
+
+def _synthesize(args: argparse.Namespace) -> str:
+    if not args.raw or args.limit:
+        raise SourceError("--synthesize needs --raw FILE..., and --rows in place of --limit")
+    if args.output.exists() and any(raw.exists() and raw.samefile(args.output) for raw in args.raw):
+        raise SourceError(f"{args.output}: is the input as well; choose another --output")
+    lengths = lengths_of(parse_curriculum(args.documents), args.rows, args.mixed, args.seed)
+    corpora = Selection(tuple(args.raw), args.rows, args.seed, args.closed_book).load()
+    questions = training_questions(corpora, lengths, args.seed, args.processes)
+    stored = 0
+    with DocumentWriter(store_folder(args.output)) as documents, _replacing(args.output) as out, closing(questions):
+        for question in tqdm(questions, total=args.rows, unit=" rows", disable=None):
+            stop_if_asked()
+            is_long = len(question.context) > args.inline_context_chars
+            out.write(_training_line(question, documents if is_long else None))
+            stored += is_long
+        documents.commit()  # before the rows that refer to it
+    skipped = corpora.skipped.total()
+    return f"{args.output}: {args.rows} rows{_stored(stored, args.output)}; {skipped} questions left out"
+
+
+def _stored(count: int, output: Path) -> str:
+    return f", {count} of them with documents in {store_folder(output)}" if count else ""
 
 
 _UNKNOWN = (
@@ -178,28 +216,24 @@ def _parser() -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--hf-dataset", metavar="ID", help="Hugging Face dataset, streamed")
     source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .jsonl or .json (a list) file")
+    source.add_argument("--synthesize", action="store_true", help="make long documents from --raw files")
     parser.add_argument("--hf-split", default="train", help="split of the dataset (train)")
     parser.add_argument("--hf-revision", help="branch, tag or commit of the dataset")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
     parser.add_argument("--schema", default=_AUTO, choices=(_AUTO, *Schema), help="layout of the rows (auto)")
-    parser.add_argument("--inline-context-chars", type=_whole_number, default=INLINE_CONTEXT_CHARS, metavar="N",
+    parser.add_argument("--inline-context-chars", type=whole_number, default=INLINE_CONTEXT_CHARS, metavar="N",
                         help=f"documents up to N characters stay in their row ({INLINE_CONTEXT_CHARS})")
-    parser.add_argument("--limit", type=_positive_number, metavar="N", help="stop after N rows written")
+    parser.add_argument("--limit", type=positive_number, metavar="N", help="stop after N rows written")
     parser.add_argument("--strict", action="store_true", help="end at the first bad row, writing nothing")
+    made = parser.add_argument_group("with --synthesize")
+    add_options(made, raw_is_required=False)
+    made.add_argument("--documents", default=SYNTHETIC_DOCUMENTS, metavar="CURRICULUM",
+                      help=f"documents per row, perhaps several with their shares ({SYNTHETIC_DOCUMENTS})")
+    made.add_argument("--rows", type=positive_number, default=SYNTHETIC_ROWS, help=f"rows ({SYNTHETIC_ROWS})")
+    made.add_argument("--mixed", action="store_true", help="several lengths in random order")
     return parser
 
 
-def _whole_number(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number at least 0")
-    return int(text)
-
-
-def _positive_number(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number at least 1")
-    return int(text)
-
-
 if __name__ == "__main__":
+    stop_on_signals()
     sys.exit(main())

@@ -55,6 +55,10 @@ class Endpoint:
     def url(self) -> str:
         return self.base_url + ("/inference/v1/generate" if self.dialect is Dialect.VLLM else "/generate")
 
+    def client(self, policy: RetryPolicy, concurrency: int) -> RouterClient:
+        """A client for this endpoint; evaluation has endpoints that are worded otherwise."""
+        return RouterClient(self, policy, concurrency)
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -69,7 +73,13 @@ class RetryPolicy:
 
 
 def endpoint_from_args(args: Any, config: Config) -> Endpoint:
-    """Read the host's router address. ``getattr`` defaults are the hosts' contract: each offers only its own names."""
+    """Read the host's router address, unless ``args.mem_agent_endpoint`` is one already.
+
+    ``getattr`` defaults are the hosts' contract: each offers only its own names.
+    """
+    ready = getattr(args, "mem_agent_endpoint", None)
+    if isinstance(ready, Endpoint):
+        return ready
     for dialect, length in ((Dialect.VLLM, "vllm_max_model_len"), (Dialect.SGLANG, "sglang_context_length")):
         ip = getattr(args, f"{dialect}_router_ip", None)
         port = getattr(args, f"{dialect}_router_port", None)
@@ -123,22 +133,29 @@ class RouterClient:
                 f"prompt of {len(prompt_ids)} + reply of {max_new_tokens} tokens exceed the engine's {limit}; "
                 f"lower MEM_CHUNK_TOKENS or MEM_MAX_MEMORY",
             )
-        if self.endpoint.dialect is Dialect.VLLM:
-            body, parse = vllm_body(prompt_ids, max_new_tokens, sampling), parse_vllm
-            headers = {"x-session-id": routing_key}
-        else:
-            body, parse = sglang_body(prompt_ids, max_new_tokens, sampling), parse_sglang
-            headers = {"X-SMG-Routing-Key": routing_key}
+        body, headers = self.worded(prompt_ids, max_new_tokens, sampling, routing_key)
         async with self._slots:
             answer = await self._post(orjson.dumps(body), headers, is_aborted)
         if answer is None:
             return Generation([], [], StopReason.ABORT)
         try:
-            return parse(answer)
+            return self.parsed(answer)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise TurnFailed(
                 FailureKind.BAD_RESPONSE, f"{self.endpoint.url}: {type(error).__name__}: {error}"
             ) from error
+
+    def worded(
+        self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], routing_key: str
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """The request's body and headers in the endpoint's dialect."""
+        if self.endpoint.dialect is Dialect.VLLM:
+            return vllm_body(prompt_ids, max_new_tokens, sampling), {"x-session-id": routing_key}
+        return sglang_body(prompt_ids, max_new_tokens, sampling), {"X-SMG-Routing-Key": routing_key}
+
+    def parsed(self, answer: Any) -> Generation:
+        """What an answer in the endpoint's dialect holds; anything that is amiss in it is an ordinary exception."""
+        return parse_vllm(answer) if self.endpoint.dialect is Dialect.VLLM else parse_sglang(answer)
 
     async def _post(self, body: bytes, headers: Mapping[str, str], is_aborted: Callable[[], bool]) -> Any:
         """The answer, or None where the host asked to end before it was sent."""
@@ -191,7 +208,7 @@ def client_for(endpoint: Endpoint, config: Config) -> RouterClient:
     clients = _clients.setdefault(asyncio.get_running_loop(), {})
     key = (endpoint, policy, config.mem_concurrency)
     if key not in clients:
-        clients[key] = RouterClient(endpoint, policy, config.mem_concurrency)
+        clients[key] = endpoint.client(policy, config.mem_concurrency)
     return clients[key]
 
 

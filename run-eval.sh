@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Serve a model and evaluate it on RULER-HQA files; stops only what it started.
+# Serve a model and evaluate it on RULER-HQA or RULER files; stops only what it started.
 #
-#   MODEL_PATH=HF_FOLDER DATA_ROOT=... LENGTH="50 200" SAVE_FILE=name bash run-eval.sh
+#   MODEL_PATH=HF_FOLDER_OR_ID DATA_ROOT=... LENGTH="50 200 800" SAVE_FILE=name NUM_ENGINES=2 bash run-eval.sh
 #   CONVERT=1 SINGLE_ITER=iter_0000099 SAVE_PATH=... HF_CKPT=... bash run-eval.sh
+#   BASE_URL=https://HOST/v1 MODEL_PATH=... DATA_ROOT=... bash run-eval.sh    a running server; key in OPENAI_API_KEY
+#   EVAL_MODE=direct|rag, EVAL_SAMPLES=4: the other settings are in `python -m mem_agent.config`
 #
 # Results: RESULTS/SAVE_FILE (default results/<model's name>). A second run continues.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
@@ -22,19 +24,25 @@ fi
 [ -n "${DATA_ROOT:-}" ] || die "set DATA_ROOT to the folder of eval_<length>.json"
 SAVE_FILE="${SAVE_FILE:-$(basename "$MODEL_PATH")}"
 output="${RESULTS:-$PACK_DIR/results}/$SAVE_FILE"
-python=("$VENV/bin/python")
+evaluate=("$VENV/bin/python" -m mem_agent.eval_ruler_hqa --model "$MODEL_PATH" --output "$output")
+serve=("$VENV/bin/python" -m mem_agent.host.serve --model "$MODEL_PATH")
 
+if [ -n "${BASE_URL:-}" ]; then
+    attend "${evaluate[@]}"
+    exit
+fi
 if [ "$DRY_RUN" = 1 ]; then
-    run "${python[@]}" -m mem_agent.host.serve --model "$MODEL_PATH" --url-file "$output/url.PID"
-    run "${python[@]}" -m mem_agent.eval_ruler_hqa --model "$MODEL_PATH" --url URL --output "$output"
-    exit 0
+    run "${serve[@]}" --url-file "$output/url.PID"
+    run "${evaluate[@]}" --url URL
+    exit
 fi
 mkdir -p "$output"
-"${python[@]}" -m mem_agent.eval_ruler_hqa --model "$MODEL_PATH" --output "$output" --check || exit 1
+ENGINE_MAX_LEN="$("${evaluate[@]}" --check)" || exit 1
+export ENGINE_MAX_LEN
 
-say "serving $MODEL_PATH"
+say "serving $MODEL_PATH with ${NUM_ENGINES:-1} engines of $ENGINE_MAX_LEN tokens; logs in $output/logs"
 url="$output/url.$$"
-SAVE_PATH="$output" "${python[@]}" -m mem_agent.host.serve --model "$MODEL_PATH" --url-file "$url" >/dev/null &
+SAVE_PATH="$output" "${serve[@]}" --url-file "$url" >/dev/null &
 server=$!
 stop() { kill -TERM "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; }
 trap stop EXIT
@@ -43,4 +51,4 @@ until [ -s "$url" ]; do
     kill -0 "$server" 2>/dev/null || die "the server for $MODEL_PATH did not start; see $output/logs"
     sleep 0.5
 done
-attend "${python[@]}" -m mem_agent.eval_ruler_hqa --model "$MODEL_PATH" --url "$(cat "$url")" --output "$output"
+attend "${evaluate[@]}" --url "$(cat "$url")"

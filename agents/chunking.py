@@ -2,7 +2,7 @@
 
 Invariants: the chunks joined give the document back (nothing is re-encoded), except that a document longer than
 ``chunk_tokens * max_chunks`` loses its centre: as many tokens are kept from its start as from its end, and the number
-dropped is reported.
+dropped is reported. Chunks are views: those of an ``array`` that loses nothing take no memory of their own.
 
 Example (chunks of 2 tokens, at most 2 of them)::
 
@@ -12,6 +12,7 @@ Example (chunks of 2 tokens, at most 2 of them)::
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,8 +34,9 @@ def split_chunks(document: Sequence[int], chunk_tokens: int, max_chunks: int) ->
     """Cut ``document`` into slices of ``chunk_tokens`` ids; centre truncation above ``max_chunks`` slices."""
     room = chunk_tokens * max_chunks
     dropped = max(0, len(document) - room)
-    kept = document
+    kept = document if isinstance(document, array) else array("I", document)
     if dropped:
         head = (room + 1) // 2
-        kept = [*document[:head], *document[len(document) - (room - head) :]]
-    return Chunks(tuple(kept[i : i + chunk_tokens] for i in range(0, len(kept), chunk_tokens)), dropped)
+        kept = kept[:head] + kept[len(document) - (room - head) :]
+    view = memoryview(kept)
+    return Chunks(tuple(view[i : i + chunk_tokens] for i in range(0, len(kept), chunk_tokens)), dropped)

@@ -1,4 +1,4 @@
-"""A router with faults: speaks the vLLM and the SGLang dialect, plays a script, remembers what it was asked.
+"""A router with faults: speaks the dialects of vLLM, SGLang and OpenAI, plays a script, remembers what it was asked.
 
 It also is its own only worker and takes the orders by which hosts end a rollout: an abort order answers every request
 in flight as aborted; vLLM's (``/pause``) parks later requests until ``/resume``, SGLang's (``/abort_request``) serves
@@ -34,6 +34,11 @@ class FakeRouter:
     peak: int = 0
     port: int = 0
     aborted_at: list[int] = field(default_factory=list)
+    missing: tuple[str, ...] = ()
+    """Paths that this server does not have."""
+    key: str = ""
+    """What the Authorization header has to hold, if anything."""
+    models: tuple[dict[str, Any], ...] = ({"id": "served", "max_model_len": 4096},)
     _now: int = 0
     _abort: asyncio.Event = field(default_factory=asyncio.Event)
     _paused: bool = False
@@ -48,13 +53,17 @@ class FakeRouter:
             self._now -= 1
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path in self.missing:
+            return web.json_response({"detail": "Not Found"}, status=404)
+        if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
+            return web.json_response({"error": f"wrong key {request.headers.get('Authorization')}"}, status=401)
         body = await request.json()
         number = len(self.requests)
         self.requests.append(body)
         self.headers.append(request.headers)
         if self._paused:
             await self._resumed.wait()
-        make = vllm_answer if request.path.startswith("/inference") else sglang_answer
+        make = ANSWERS[request.path]
         if await self._cut(self.delay):
             return web.json_response(make([5], finish="abort"))
         step = self.script[number] if number < len(self.script) else self.default
@@ -85,6 +94,9 @@ class FakeRouter:
         return True
 
     # --- orders -----------------------------------------------------------------------------------------------------
+
+    async def list_models(self, request: web.Request) -> web.Response:
+        return web.json_response({"data": list(self.models)})
 
     async def workers(self, request: web.Request) -> web.Response:
         return web.json_response({"workers": [{"url": f"http://127.0.0.1:{self.port}"}]})
@@ -136,12 +148,29 @@ def sglang_answer(ids, log_prob=-0.5, finish="stop", version="v1", **meta) -> di
     }
 
 
+def completion(text, finish="stop", **_) -> dict[str, Any]:
+    return {"choices": [{"text": text, "finish_reason": finish}]}
+
+
+def chat_message(text, finish="stop", **_) -> dict[str, Any]:
+    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": finish}]}
+
+
+ANSWERS = {
+    "/inference/v1/generate": vllm_answer,
+    "/generate": sglang_answer,
+    "/v1/completions": completion,
+    "/v1/chat/completions": chat_message,
+}
+
+
 @asynccontextmanager
 async def running(router: FakeRouter):
     """Serve ``router`` on a free loopback port; sets ``router.port``."""
     app = web.Application(client_max_size=2**26)
-    app.router.add_post("/inference/v1/generate", router.handle)
-    app.router.add_post("/generate", router.handle)
+    for path in ANSWERS:
+        app.router.add_post(path, router.handle)
+    app.router.add_get("/v1/models", router.list_models)
     app.router.add_get("/workers", router.workers)
     app.router.add_get("/v1/loads", router.loads)
     for path in ("/abort_request", "/pause"):
@@ -149,7 +178,7 @@ async def running(router: FakeRouter):
     app.router.add_post("/resume", router.resume)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", router.port)
     await site.start()
     router.port = site._server.sockets[0].getsockname()[1]
     try:

@@ -37,8 +37,8 @@ def launch(tmp_path, train, **changes):
     env = settings(tmp_path, model="qwen3-0.6b", **changes)
     for driver in ("train.py", "train_async.py"):
         (tmp_path / "slime" / driver).write_text(train)
-    env |= {"PYTHON": sys.executable, "RAY_PORT": "6391", "RAY_DASHBOARD_PORT": "8291", "CONVERT": "0", "NUM_ROLLOUT": "1",
-            "HF_TOKEN": "hf_secret", "WANDB_API_KEY": "wandb_secret", "NCCL_DEBUG": "WARN"}
+    env |= {"PYTHON": sys.executable, "RAY_PORT": "6391", "RAY_DASHBOARD_PORT": "8291", "CONVERT": "0",
+            "NUM_ROLLOUT": "1", "HF_TOKEN": "hf_secret", "WANDB_API_KEY": "wandb_secret", "NCCL_DEBUG": "WARN"}
     clean = {k: v for k, v in os.environ.items() if k not in ("VENV", "RECIPE", "DRY_RUN")}
     process = subprocess.Popen(
         ["bash", str(ROOT / "run-train.sh")], env=clean | env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -1,18 +1,17 @@
 """Evaluation: one row per question, failures count, resume does only what is missing, foreign results are refused."""
 
-import asyncio
 import json
-import threading
-from contextlib import contextmanager
 
 import pytest
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.config import Config
+from mem_agent.evaluation.result_store import read_rows, read_run
+from mem_agent.evaluation.tables import failures, summarise
 
-from .fake_router import FakeRouter, running
+from .fake_router import FakeRouter, running_beside, vllm_answer
 from .tiny_tokenizer import make_tokenizer
 
-CONFIG = Config(mem_chunk_tokens=8, mem_max_memory=8, mem_max_final=16, mem_max_retries=0)
+CONFIG = Config(mem_chunk_tokens=8, mem_max_memory=8, mem_max_final=16, mem_max_retries=0, eval_server_wait=0.0)
 
 
 def encode(text):
@@ -20,135 +19,162 @@ def encode(text):
     return tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id]
 
 
-@contextmanager
-def served(router):
-    """Run the fake router in a thread of its own, since ``run`` brings its own event loop."""
-    loop, ready, done = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+RED = encode("it is \\boxed{red}")
 
-    async def main():
-        async with running(router):
-            ready.set()
-            await done.wait()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
-    thread.start()
-    assert ready.wait(5)
-    try:
-        yield f"http://127.0.0.1:{router.port}"
-    finally:
-        loop.call_soon_threadsafe(done.set)
-        thread.join()
+def make_model(folder):
+    """What a client needs of a model: tokenizer and length."""
+    make_tokenizer().save_pretrained(folder)
+    (folder / "config.json").write_text('{"max_position_embeddings": 2048}')
+    return folder
 
 
 @pytest.fixture
 def model(tmp_path):
-    folder = tmp_path / "model"
-    make_tokenizer().save_pretrained(folder)
-    return folder
+    return make_model(tmp_path / "model")
+
+
+def entry(number, **change):
+    return {"context": f"doc {number}", "input": f"q{number}", "answers": ["blue", "red"], "index": number} | change
 
 
 def write_data(root, length="50", count=3, **change):
-    entries = [{"context": f"doc {i}", "input": f"q{i}", "answers": ["red", "blue"], "index": i} for i in range(count)]
+    entries = [entry(i) for i in range(count)]
     entries[-1] |= change
     (root / f"eval_{length}.json").write_text(json.dumps(entries))
 
 
-def evaluate(tmp_path, model, router, lengths=("50",), config=CONFIG):
-    with served(router) as url:
-        ev.run(tmp_path, lengths, model, url, config, tmp_path / "out")
-    return tmp_path / "out"
+def evaluate(tmp_path, model, router, lengths=("50",), out="out", **settings):
+    config = Config(**{**vars(CONFIG), **settings})
+    with running_beside(router):
+        ev.run(tmp_path, lengths, model, f"http://127.0.0.1:{router.port}", config, tmp_path / out, True)
+    return tmp_path / out
+
+
+def turns_asked(router):
+    """Requests without the one-token question whether the server answers."""
+    return [r for r in router.requests if r["sampling_params"]["max_tokens"] > 1]
 
 
 def test_every_question_has_a_row_scored_over_all_golds(tmp_path, model):
     write_data(tmp_path)
-    output = evaluate(tmp_path, model, FakeRouter(default=encode("it is \\boxed{blue}")))
-    rows = ev.read_rows(output, "50")
+    output = evaluate(tmp_path, model, FakeRouter(default=RED))
+    rows = read_rows(output, "50")
     assert sorted(r["_id"] for r in rows) == ["0", "1", "2"] and all(r["em"] == 1.0 for r in rows)
-    assert ev.summarise(output, "50") == dict.fromkeys(ev.METRICS, 100) | {"n": 3, "failed": 0}
+    assert {(r["mode"], r["length"], r["sample"], r["failure"]) for r in rows} == {("recurrent", "50", 0, None)}
+    assert all([m["tokens"] for m in r["memories"]] == [CONFIG.mem_max_memory] for r in rows)
+    summary = summarise(output, "50")
+    assert (summary.n, summary.failed, summary.missing, summary.accuracy.mean) == (3, 0, 0, 1.0)
 
 
 def test_an_unboxed_answer_scores_zero_everywhere(tmp_path, model):
     write_data(tmp_path)
-    summary = ev.summarise(evaluate(tmp_path, model, FakeRouter(default=encode("blue"))), "50")
-    assert [summary[m] for m in ev.METRICS] == [0, 0, 0, 0]
+    summary = summarise(evaluate(tmp_path, model, FakeRouter(default=encode("blue"))), "50")
+    assert set(summary.means.values()) == {0.0}
 
 
 def test_failures_stay_in_the_denominator_and_are_retried(tmp_path, model):
     write_data(tmp_path, count=2)
 
     def fails_for_one(body):
-        return 400 if "1" in make_tokenizer().decode(body["token_ids"]) else encode("\\boxed{red}")
+        if body["sampling_params"]["max_tokens"] > 1 and "q1" in make_tokenizer().decode(body["token_ids"]):
+            return 400
+        return vllm_answer(RED)
 
-    router = FakeRouter(default=lambda body: wrap(fails_for_one(body)))
-    output = evaluate(tmp_path, model, router)
-    assert ev.summarise(output, "50")["em"] == 50.0 and ev.summarise(output, "50")["failed"] == 1
-    assert ev.failures(output, ["50"])[0].startswith("50/1: rejected: ")
-    again = FakeRouter(default=encode("\\boxed{red}"))
+    output = evaluate(tmp_path, model, FakeRouter(default=fails_for_one))
+    assert summarise(output, "50").means["em"] == 0.5 and summarise(output, "50").failed == 1
+    assert failures(output, ["50"])[0].startswith("50/1: rejected: ")
+    again = FakeRouter(default=RED)
     evaluate(tmp_path, model, again)
-    assert ev.summarise(output, "50")["em"] == 100.0 and len(again.requests) == 2
+    assert summarise(output, "50").means["em"] == 1.0 and len(turns_asked(again)) == 2
 
 
-def wrap(step):
-    from .fake_router import vllm_answer
-
-    return step if isinstance(step, int) else vllm_answer(step)
+def test_an_answer_that_the_server_aborts_is_a_failure(tmp_path, model):
+    write_data(tmp_path, count=1)
+    output = evaluate(tmp_path, model, FakeRouter(script=[RED], default="abort"))
+    assert failures(output, ["50"]) == ["50/0: aborted: the server ended the request"]
 
 
 def test_a_killed_run_continues_behind_its_last_whole_row(tmp_path, model):
     write_data(tmp_path)
-    output = evaluate(tmp_path, model, FakeRouter(default=encode("\\boxed{red}")))
+    output = evaluate(tmp_path, model, FakeRouter(default=RED))
     path = output / "50.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + lines[1][:20])
-    router = FakeRouter(default=encode("\\boxed{red}"))
+    assert summarise(output, "50").missing == 2
+    router = FakeRouter(default=RED)
     evaluate(tmp_path, model, router)
-    assert len(router.requests) == 4 and len(ev.read_rows(output, "50")) == 3
+    assert len(turns_asked(router)) == 4 and len(read_rows(output, "50")) == 3
+    assert all(json.loads(line) for line in path.read_bytes().splitlines())
+
+
+def test_samples_have_seeds_of_their_own_and_join_an_earlier_run(tmp_path, model):
+    write_data(tmp_path, count=1)
+    first, second = FakeRouter(default=RED), FakeRouter(default=RED)
+    evaluate(tmp_path, model, first)
+    output = evaluate(tmp_path, model, second, eval_samples=3)
+    assert sorted(r["sample"] for r in read_rows(output, "50")) == [0, 1, 2]
+    seeds = [{r["sampling_params"]["seed"] for r in turns_asked(router)} for router in (first, second)]
+    assert len(seeds[0]) == 2 and len(seeds[1]) == 4 and not seeds[0] & seeds[1]
+
+
+def test_longest_documents_go_first_over_all_lengths(tmp_path, model):
+    for length, times in (("50", 1), ("100", 3)):
+        write_data(tmp_path, length, 1, context="red key " * times, input=f"question {length}")
+    router = FakeRouter(default=RED)
+    evaluate(tmp_path, model, router, ("50", "100"), mem_concurrency=1)
+    asked = [make_tokenizer().decode(r["token_ids"]) for r in turns_asked(router)]
+    long = ["question 100" in text for text in asked]
+    assert long == sorted(long, reverse=True) and any(long) and not all(long)
+
+
+def test_a_trace_holds_every_turn(tmp_path, model):
+    write_data(tmp_path, count=1)
+    output = evaluate(tmp_path, model, FakeRouter(default=RED), eval_trace=True)
+    (row,) = map(json.loads, (output / "50.jsonl").read_text().splitlines())
+    assert [t["kind"] for t in row["turns"]] == ["memory", "final"]
+    assert all(t["response"] == RED and t["prompt"] and t["stop"] == "stop" for t in row["turns"])
+
+
+def test_ruler_tasks_are_scored_by_their_own_metric(tmp_path, model):
+    change = {"answers": ["red", "blue"], "metric": "string_match_all", "task": "niah_multivalue"}
+    write_data(tmp_path, "niah_multivalue_8192", 1, **change)
+    output = evaluate(tmp_path, model, FakeRouter(default=RED), ("niah_multivalue_8192",))
+    (row,) = read_rows(output, "niah_multivalue_8192")
+    assert row["ruler"] == 0.5 and "sub_em" not in row and row["task"] == "niah_multivalue"
+    assert "| 1 | 0 | 0 | 50.0 | 50.0 to 50.0 | - | - | - |" in ev.table([output])
 
 
 @pytest.mark.parametrize("what", ["model", "settings", "data"])
 def test_results_of_another_run_are_refused(tmp_path, model, what):
     write_data(tmp_path)
-    evaluate(tmp_path, model, FakeRouter(default=encode("x")))
-    config = CONFIG
+    evaluate(tmp_path, model, FakeRouter(default=RED))
+    changed = {}
     if what == "model":
         (model / "extra.json").write_text("{}")
     elif what == "settings":
-        config = Config(**{**vars(CONFIG), "mem_chunk_tokens": 9})
+        changed = {"mem_chunk_tokens": 9}
     else:
         write_data(tmp_path, input="another")
-    with pytest.raises(ev.EvalError, match="SAVE_FILE"):
-        evaluate(tmp_path, model, FakeRouter(default=encode("x")), config=config)
+    with pytest.raises(ev.EvalError, match="MEM_CHUNK_TOKENS was 8, is 9" if changed else "SAVE_FILE"):
+        evaluate(tmp_path, model, FakeRouter(default=RED), **changed)
 
 
-def test_more_lengths_join_an_earlier_run(tmp_path, model):
+def test_more_lengths_join_an_earlier_run_and_what_is_missing_is_said(tmp_path, model):
     for length in ("50", "100"):
         write_data(tmp_path, length)
-    evaluate(tmp_path, model, FakeRouter(default=encode("\\boxed{red}")), ("50",))
+    evaluate(tmp_path, model, FakeRouter(default=RED), ("50",))
     output = evaluate(tmp_path, model, FakeRouter(default=encode("x")), ("100",))
+    (output / "100.jsonl").unlink()
     assert ev.table([output]).splitlines()[2:] == [
-        "| out | 50 | 3 | 0 | 100.0 | 100.0 | 100.0 | 100.0 |",
-        "| out | 100 | 3 | 0 | 0.0 | 0.0 | 0.0 | 0.0 |",
+        "| out | 50 | 3 | 0 | 0 | 100.0 | 100.0 to 100.0 | 100.0 | 100.0 | 100.0 |",
+        "| out | 100 | 0 | 0 | 3 | - | - | - | - | - |",
     ]
+    assert read_run(output)["questions"] == {"50": 3, "100": 3}
 
 
-@pytest.mark.parametrize(
-    "content,message",
-    [
-        ("[", "not JSON"),
-        ("[]", "expected a non-empty list"),
-        ("{}", "expected a non-empty list"),
-        ('[{"context": "c", "input": "q", "answers": []}]', "entry 0 has no usable `answers`"),
-        ('[{"context": "c", "answers": ["a"]}]', "entry 0 has no usable `input`"),
-        ('[{"context": "c", "input": "q", "answers": ["a"], "index": 1},'
-         ' {"context": "c", "input": "q", "answers": ["a"], "index": 1}]', "index 1 is there 2 times"),
-    ],
-)
-def test_bad_data_is_one_line(tmp_path, content, message):
-    (tmp_path / "eval_50.json").write_text(content)
-    with pytest.raises(ev.EvalError, match=message):
-        ev.load_questions(tmp_path, "50")
-
-
-def test_a_missing_length_names_the_file(tmp_path):
+def test_a_missing_length_and_a_folder_without_results_are_one_line(tmp_path, capsys):
     with pytest.raises(ev.EvalError, match=r"eval_77\.json: no such file"):
-        ev.load_questions(tmp_path, "77")
+        list(ev.load_questions(tmp_path, "77"))
+    assert ev.main(["--table", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"error: {tmp_path}: no results; give the folder of an evaluation\n"

@@ -1,5 +1,6 @@
 """The shell scripts: what they would run, and one line for every way to use them wrongly."""
 
+import json
 import os
 import shlex
 import shutil
@@ -16,7 +17,8 @@ from .tiny_model import make_tiny_model
 ROOT = Path(__file__).parents[1]
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 VARIABLES = ("AVERAGE", "OUTPUT", "FORCE", "HOST", "HOST_ROOT", "HF_CKPT", "TRAIN_DATA", "SAVE_PATH", "DATA_ROOT",
-             "MODEL_PATH", "SINGLE_ITER", "RECIPE", "SEED")
+             "MODEL_PATH", "SINGLE_ITER", "RECIPE", "SEED", "LENGTHS", "QUESTIONS", "CLOSED_BOOK", "EVAL_DATASET",
+             "EVAL_REVISION")
 
 
 def script(name, *arguments, **env):
@@ -51,6 +53,8 @@ def test_own_model_and_data_leave_the_pocket_out():
 
 
 CONVERT = {"SAVE_PATH": "/tmp/none", "HF_CKPT": "/m", "DRY_RUN": "1"}
+START = str(ROOT / "pocket" / "start")
+FITS = {"RECIPE": str(ROOT / "recipes" / "pocket.env")}
 WRONG = [
     ("run-train.sh", {"HOST": "verl"}, "HOST='verl': allowed: auto, local, slime, vime"),
     ("run-train.sh", {"HOST_ROOT": "/etc"}, "HOST_ROOT='/etc': neither slime nor vime is there"),
@@ -60,6 +64,11 @@ WRONG = [
     ("run-eval.sh", {}, "set MODEL_PATH"),
     ("run-eval.sh", {"MODEL_PATH": "/m"}, "set DATA_ROOT"),
     ("run-eval.sh", {"MODEL_PATH": "/m", "DATA_ROOT": "/tmp", "RESULTS": "/tmp/none"}, "MODEL_PATH='/m': no such"),
+    ("run-eval.sh", {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "RESULTS": "/tmp/none", "LENGTH": "7"} | FITS,
+     "/tmp/none/eval_7.json: no such file"),
+    ("run-eval.sh", {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "BASE_URL": "http://127.0.0.1:1"} | FITS,
+     "http://127.0.0.1:1: nothing answers there"),
+    ("run-eval.sh", {"CONVERT": "1"}, "CONVERT=1 needs SAVE_PATH and SINGLE_ITER"),
     ("convert-to-hf.sh", {}, "set SAVE_PATH"),
     ("convert-to-hf.sh", {"SAVE_PATH": "/tmp"}, "set HF_CKPT"),
     ("convert-to-hf.sh", {"SAVE_PATH": "/tmp", "HF_CKPT": "/m"}, "no checkpoint has been written there"),
@@ -69,6 +78,7 @@ WRONG = [
     ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "99"}, "no checkpoint iter_0000099; there are: none"),
     ("prepare-eval-data.sh", {}, "set DATA_ROOT"),
     ("prepare-eval-data.sh", {"DATA_ROOT": "/tmp/none", "LENGTHS": "50"}, "1 of the files are missing"),
+    ("prepare-eval-data.sh", {"DATA_ROOT": "/tmp/none", "LENGTHS": "50 x"}, "'x' is not a number of documents"),
 ]
 
 
@@ -86,9 +96,41 @@ def test_data_that_is_there_is_said_to_be_there(tmp_path):
     assert done.returncode == 0 and f"there:   {tmp_path}/eval_50.json" in done.stderr
 
 
+def test_an_evaluation_serves_a_model_or_asks_a_running_server():
+    model = {"MODEL_PATH": "/m", "DATA_ROOT": "/tmp", "RESULTS": "/r", "DRY_RUN": "1"}
+    served, asked = script("run-eval.sh", **model), script("run-eval.sh", BASE_URL="https://host/v1", **model)
+    assert "mem_agent.host.serve --model /m" in served.stdout and "--output /r/m --url URL" in served.stdout
+    assert asked.stdout.split()[1:] == "-m mem_agent.eval_ruler_hqa --model /m --output /r/m".split()
+
+
 def test_unknown_options_are_refused(tmp_path):
     done = script("prepare-eval-data.sh", "--fetch", DATA_ROOT=str(tmp_path))
     assert done.returncode == 1 and "unknown option --fetch" in done.stderr
+    done = script("prepare-eval-data.sh", "--download", "50", DATA_ROOT=str(tmp_path))
+    assert done.returncode == 1 and "unknown option 50; --download takes none" in done.stderr
+    done = script("prepare-eval-data.sh", "--synthesize", DATA_ROOT=str(tmp_path))
+    assert done.returncode == 1 and "--synthesize needs raw files" in done.stderr
+
+
+def test_evaluation_data_is_fetched_or_made(tmp_path):
+    where = {"DATA_ROOT": f"{tmp_path}/x y", "LENGTHS": "50 200", "DRY_RUN": "1"}
+    done = script("prepare-eval-data.sh", "--download", **where, EVAL_REVISION="v1")
+    assert "-m mem_agent.synthesis.download --dataset BytedTsinghua-SIA/hotpotqa --output" in done.stdout
+    assert done.stdout.rstrip().endswith("x\\ y --lengths 50\\ 200 --revision v1")
+    done = script("prepare-eval-data.sh", "--synthesize", "/a b.json", "/c.json", **where, QUESTIONS="8", SEED="7")
+    assert "-m mem_agent.synthesis.eval_files --raw /a\\ b.json /c.json --lengths 50\\ 200" in done.stdout
+    assert done.stdout.rstrip().endswith("--questions 8 --seed 7")
+
+
+def test_evaluation_data_is_made(tmp_path):
+    paragraphs = [[f"Title {n}", [f"Text {n}."]] for n in range(60)]
+    row = {"_id": "5a", "question": "Who?", "answer": "yes", "supporting_facts": [["Title 0", 0]]}
+    (tmp_path / "raw.json").write_text(json.dumps([row | {"context": paragraphs}]))
+    made = {"DATA_ROOT": str(tmp_path), "LENGTHS": "50", "QUESTIONS": "1"}
+    done = script("prepare-eval-data.sh", "--synthesize", str(tmp_path / "raw.json"), **made)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "eval_50.json").read_text())[0]["num_docs"] == 50
+    assert script("prepare-eval-data.sh", **made).returncode == 0
 
 
 @pytest.fixture

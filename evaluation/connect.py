@@ -1,0 +1,125 @@
+"""From ``BASE_URL`` (or the router that run-eval.sh started) to an ``EvalEndpoint``: what is spoken there.
+
+``BASE_URL`` is ``http://HOST:PORT`` or ``https://HOST/v1``, as OpenAI's clients write it. ``EVAL_API=auto`` asks for
+one token in each wording and takes the first that is answered, the exact ones first::
+
+    generate -> HTTP 404, completions -> HTTP 200      so: completions
+
+The key comes from ``BASE_URL_KEY`` or ``OPENAI_API_KEY`` and is only sent to ``BASE_URL``, never to an own router.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from ..agents.prompts import chat_frame
+from ..config import Config
+from ..rollout import _reader
+from ..rollout_client import Dialect
+from .endpoint import Api, EvalEndpoint, frame_of, probe_status
+from .questions import EvalError
+
+KEYS = ("BASE_URL_KEY", "OPENAI_API_KEY")
+_BUDGETS = ("max_tokens", "max_completion_tokens")
+"""OpenAI's two names of a reply's limit; some chat servers know one of them only."""
+_TIMEOUT = aiohttp.ClientTimeout(30, connect=10)
+
+
+async def connect(url: str, model: Path, config: Config) -> EvalEndpoint:
+    """The server at ``url``, or at ``BASE_URL`` where that is empty; it has answered.
+
+    Raises:
+        EvalError: nothing answers there, or nothing that can be used; the line says what was tried.
+    """
+    vocabulary = _reader(str(model), config, "{}").vocabulary
+    own = bool(url)
+    endpoint = EvalEndpoint(
+        dialect=Dialect.VLLM,
+        base_url=checked_url("--url" if own else "BASE_URL", url or config.base_url),
+        max_tokens=config.mem_max_prompt_tokens or config.engine_max_len,
+        vocabulary=vocabulary,
+        frame=frame_of(chat_frame(vocabulary.tokenizer, config.mem_thinking, {})),
+        key="" if own else key_from(os.environ),
+        server_wait=config.eval_server_wait,
+    )
+    async with aiohttp.ClientSession(trust_env=False) as session:
+        if own:
+            return await _first_that_answers(session, [endpoint])
+        endpoint = await _with_model(session, endpoint, config)
+        return await _first_that_answers(session, _wordings(endpoint, config.eval_api))
+
+
+def key_from(environment: Mapping[str, str]) -> str:
+    return next((environment[name].strip() for name in KEYS if environment.get(name, "").strip()), "")
+
+
+def checked_url(name: str, url: str) -> str:
+    """``url`` without a trailing ``/v1``. Raises EvalError, which never shows a password that stands in it."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise EvalError(f"{name}: not an address; allowed: http://HOST:PORT or https://HOST/v1") from None
+    if parts.username is not None or parts.query:
+        raise EvalError(f"{name} holds credentials or a query; put the key into {KEYS[0]} or {KEYS[1]} instead")
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise EvalError(f"{name}={url!r}: allowed: http://HOST:PORT or https://HOST/v1")
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def _wordings(endpoint: EvalEndpoint, api: str) -> list[EvalEndpoint]:
+    wanted = list(Api) if api == "auto" else [Api(api)]
+    budgets = {Api.CHAT: _BUDGETS}
+    return [replace(endpoint, api=a, budget_name=b) for a in wanted for b in budgets.get(a, _BUDGETS[:1])]
+
+
+async def _first_that_answers(session: aiohttp.ClientSession, endpoints: list[EvalEndpoint]) -> EvalEndpoint:
+    tried = []
+    for endpoint in endpoints:
+        status, text = await probe_status(session, endpoint)
+        if status == 200:
+            return endpoint
+        if status == 0:
+            raise EvalError(f"{endpoint.base_url}: nothing answers there ({text}); start it, or correct the URL")
+        if status in (401, 403):
+            raise EvalError(f"{endpoint.url}: HTTP {status}, the key is refused; set {KEYS[0]} or {KEYS[1]}")
+        tried.append(f"{endpoint.api} -> HTTP {status}")
+    what = f"{', '.join(tried)}: {text}"
+    raise EvalError(f"{endpoints[0].base_url}: no usable API ({what}); see EVAL_API and EVAL_MODEL")
+
+
+async def _with_model(session: aiohttp.ClientSession, endpoint: EvalEndpoint, config: Config) -> EvalEndpoint:
+    """The endpoint with the served model's name, and with its length where ENGINE_MAX_LEN says none."""
+    served = await _served_models(session, endpoint)
+    known = {str(entry.get("id")): entry for entry in served}
+    name = config.eval_model or (next(iter(known)) if len(known) == 1 else "")
+    if not name and config.eval_api in ("auto", Api.COMPLETIONS, Api.CHAT) and known:
+        some = ", ".join(sorted(known)[:5])
+        raise EvalError(f"{endpoint.base_url} serves {len(known)} models ({some}); name one with EVAL_MODEL")
+    length = known.get(name, {}).get("max_model_len")
+    limit = endpoint.max_tokens or (length if isinstance(length, int) else 0)
+    return replace(endpoint, model=name, max_tokens=limit)
+
+
+async def _served_models(session: aiohttp.ClientSession, endpoint: EvalEndpoint) -> list[dict[str, Any]]:
+    """What ``/v1/models`` lists; nothing where the server has no such list."""
+    try:
+        async with session.get(
+            f"{endpoint.base_url}/v1/models", headers=endpoint.headers(), timeout=_TIMEOUT
+        ) as reply:
+            listed = (await reply.json(content_type=None))["data"] if reply.status == 200 else []
+            return [entry for entry in listed if isinstance(entry, dict)]
+    except (aiohttp.ClientConnectionError, TimeoutError) as error:
+        reason = endpoint.redacted(f"{type(error).__name__}: {error}")
+        raise EvalError(
+            f"{endpoint.base_url}: nothing answers there ({reason}); start it, or correct the URL"
+        ) from None
+    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+        return []

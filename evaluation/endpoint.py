@@ -1,0 +1,217 @@
+"""A server that evaluation asks, whatever it speaks: token ids in and out, or OpenAI's wording of the same.
+
+============  ===============================  ========================================================================
+``generate``  ``POST /inference/v1/generate``  ids in, ids out: vLLM (with ``--enable-scale-out``) or our own router
+``completions``  ``POST /v1/completions``      ids in, text out, and the text is tokenised again
+``chat``      ``POST /v1/chat/completions``    text in, text out: for any model, whose tokens are then OUR estimate
+============  ===============================  ========================================================================
+
+Agents hand over token ids. For ``chat`` they are decoded, and the local chat template's head and tail taken off, since
+the server puts its own around the message; what stands before ``</think>`` stays thinking. Text that was tokenised
+again is good enough to be carried as a memory or scored, and it has no log-probs: such replies never train.
+
+Invariants:
+- the key goes into the request header and nowhere else: no ``repr``, error or log line holds it;
+- a server that stops answering is waited for, ``EVAL_SERVER_WAIT`` seconds at most, before a request counts as
+  failed; it is back when it samples a token. After a vain wait ``gone`` is true and nobody waits again;
+- a request that fails although the server answers others is tried again once, not for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import aiohttp
+
+from ..agents.records import FailureKind, Generation, StopReason, TurnFailed
+from ..agents.vocabulary import Vocabulary
+from ..rollout_client import Endpoint, RetryPolicy, RouterClient
+
+POLL_S = 2.0
+PROBE_TIMEOUT_S = 60.0
+_AUTHORISED = "Bearer {}"
+_THINK_END = "</think>"
+_STOPS = {"stop": StopReason.STOP, "length": StopReason.LENGTH}
+
+
+class Api(StrEnum):
+    GENERATE = "generate"
+    COMPLETIONS = "completions"
+    CHAT = "chat"
+
+
+PATHS = {Api.GENERATE: "/inference/v1/generate", Api.COMPLETIONS: "/v1/completions", Api.CHAT: "/v1/chat/completions"}
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The local chat template around a user message, which ``chat`` servers do themselves."""
+
+    head: str
+    tail: str
+
+    def content(self, prompt: str) -> str:
+        return prompt.removeprefix(self.head).removesuffix(self.tail)
+
+
+def frame_of(render: Callable[[str], str]) -> Frame:
+    """``render`` puts a message into the chat template."""
+    marker = "MEMMESSAGEX7Q"
+    head, _, tail = render(marker).partition(marker)
+    return Frame(head, tail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalEndpoint(Endpoint):
+    """An endpoint with what its wording needs; ``vocabulary`` is that of the model whose ids the agents use."""
+
+    vocabulary: Vocabulary = field(compare=False, repr=False)
+    frame: Frame = field(compare=False, repr=False)
+    api: Api = Api.GENERATE
+    model: str = ""
+    """The name under which the server knows the model; ``generate`` needs none."""
+    budget_name: str = "max_tokens"
+    key: str = field(default="", repr=False)
+    server_wait: float = 0.0
+
+    @property
+    def url(self) -> str:
+        return self.base_url + PATHS[self.api]
+
+    def client(self, policy: RetryPolicy, concurrency: int) -> EvalClient:
+        return EvalClient(self, policy, concurrency)
+
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": _AUTHORISED.format(self.key)} if self.key else {}
+
+    def redacted(self, text: str) -> str:
+        return text.replace(self.key, "***") if self.key else text
+
+    def probe(self) -> dict[str, Any]:
+        """The body of the smallest request: one token."""
+        ids = self.vocabulary.encode_text("Hello") or [0]
+        if self.api is Api.GENERATE:
+            return {"token_ids": ids, "sampling_params": {"max_tokens": 1, "temperature": 0.0}}
+        return self.body(ids, 1, {})
+
+    def body(self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any]) -> dict[str, Any]:
+        """In OpenAI's wording, with none but standard fields: strict servers refuse any other."""
+        names = ("temperature", "top_p", "seed")
+        asked = {name: sampling[name] for name in names if sampling.get(name) is not None}
+        body = {"model": self.model, self.budget_name: max_new_tokens, **asked}
+        if self.api is Api.COMPLETIONS:
+            return body | {"prompt": prompt_ids}
+        text = self.vocabulary.tokenizer.decode(prompt_ids, clean_up_tokenization_spaces=False)
+        return body | {"messages": [{"role": "user", "content": self.frame.content(text)}]}
+
+    def read(self, answer: Mapping[str, Any]) -> Generation:
+        """A reply in OpenAI's wording; an empty one is a reply too."""
+        choice = answer["choices"][0]
+        if choice["finish_reason"] not in _STOPS:
+            raise ValueError(f"finish reason {choice['finish_reason']!r}; known are {', '.join(_STOPS)}")
+        if self.api is Api.COMPLETIONS:
+            text = choice["text"]
+        else:
+            text = choice["message"].get("content") or ""
+            if _THINK_END not in text and self.thinking_is_open:
+                text = _THINK_END + text  # the server took the thinking out
+        ids = reply_ids(self.vocabulary, text)
+        usage = answer.get("usage") or {}
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        return Generation(ids, [0.0] * len(ids), _STOPS[choice["finish_reason"]], cached_tokens=int(cached))
+
+    @property
+    def thinking_is_open(self) -> bool:
+        return self.frame.tail.rfind("<think>") > self.frame.tail.rfind(_THINK_END)
+
+
+def reply_ids(vocabulary: Vocabulary, text: str) -> list[int]:
+    """Ids of a reply that came as text: the end of thinking is a control token, all else ordinary text."""
+    thinking, end, rest = text.rpartition(_THINK_END)
+    if not end:
+        return vocabulary.encode_text(text)
+    return [*vocabulary.encode_text(thinking), *vocabulary.encode_markup(_THINK_END), *vocabulary.encode_text(rest)]
+
+
+class EvalClient(RouterClient):
+    """A pool that waits for a server that went away."""
+
+    endpoint: EvalEndpoint
+
+    def __init__(self, endpoint: EvalEndpoint, policy: RetryPolicy, concurrency: int) -> None:
+        super().__init__(endpoint, policy, concurrency)
+        self.gone = False
+        self._down_until = -math.inf
+        """The last time at which the server was known not to answer."""
+        self._asking = asyncio.Lock()
+
+    def worded(
+        self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], routing_key: str
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        if self.endpoint.api is Api.GENERATE:
+            body, headers = super().worded(prompt_ids, max_new_tokens, sampling, routing_key)
+            return body, headers | self.endpoint.headers()
+        return self.endpoint.body(prompt_ids, max_new_tokens, sampling), self.endpoint.headers()
+
+    def parsed(self, answer: Any) -> Generation:
+        return super().parsed(answer) if self.endpoint.api is Api.GENERATE else self.endpoint.read(answer)
+
+    async def generate(
+        self,
+        prompt_ids: list[int],
+        max_new_tokens: int,
+        sampling: Mapping[str, Any],
+        routing_key: str,
+        is_aborted: Callable[[], bool] = lambda: False,
+    ) -> Generation:
+        deadline = math.inf
+        failed_while_up = False
+        while True:
+            began = time.monotonic()
+            try:
+                return await super().generate(prompt_ids, max_new_tokens, sampling, routing_key, is_aborted)
+            except TurnFailed as error:
+                if error.kind not in (FailureKind.CONNECTION, FailureKind.SERVER_ERROR) or failed_while_up:
+                    raise
+                deadline = min(deadline, time.monotonic() + self.endpoint.server_wait)
+                if not await self._back_before(deadline):
+                    raise
+                failed_while_up = self._down_until < began
+
+    async def _back_before(self, deadline: float) -> bool:
+        """Whether the server answers before the deadline; one request asks, the others wait for what it learns."""
+        async with self._asking:
+            while not await self._answers():
+                if self.gone or time.monotonic() >= deadline:
+                    self.gone = True
+                    return False
+                await asyncio.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
+                self._down_until = time.monotonic()
+            self.gone = False
+            return time.monotonic() < deadline
+
+    async def _answers(self) -> bool:
+        return (await probe_status(self._session, self.endpoint))[0] == 200
+
+    def _status_failure(self, status: int, content: bytes) -> TurnFailed | None:
+        failure = super()._status_failure(status, content)
+        return failure and TurnFailed(failure.kind, self.endpoint.redacted(str(failure)))
+
+
+async def probe_status(session: aiohttp.ClientSession, endpoint: EvalEndpoint) -> tuple[int, str]:
+    """HTTP status and the start of the answer to the smallest request; status 0 where nothing answers."""
+    timeout = aiohttp.ClientTimeout(PROBE_TIMEOUT_S, connect=10)
+    try:
+        async with session.post(
+            endpoint.url, json=endpoint.probe(), headers=endpoint.headers(), timeout=timeout
+        ) as reply:
+            text = " ".join((await reply.text(errors="replace"))[:200].split())
+            return reply.status, endpoint.redacted(text)
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        return 0, endpoint.redacted(f"{type(error).__name__}: {error}")

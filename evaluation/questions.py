@@ -1,0 +1,176 @@
+"""Reads ``eval_<length>.json``, one entry at a time, and keeps the documents off the heap.
+
+A file is a JSON list of entries with ``input`` (the question), ``answers`` and ``index`` (or ``id``; the entry's
+number where neither is there), and the document either inline or by numbers of lines of ``corpus.jsonl`` beside it::
+
+    {"context": "Document 1:\nAnna\nhas the red key.", "input": "What has Anna?", "answers": ["a key"], "index": 0}
+    {"documents": [7, 2], "input": "What has Anna?", "answers": ["a key"], "index": 0}
+
+The second entry's document is ``Document 1:``, line 7, a blank line, ``Document 2:``, line 2 (``synthesis.eval_files``
+writes such files). RULER files carry ``task`` and ``metric`` too; ``<length>`` is then ``niah_single_1_8192``, say.
+
+Invariants: at most one document is in memory while a file is read, however many gigabytes it has; every error names
+the file and the entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import ijson
+
+from ..errors import MemAgentError
+
+CORPUS = "corpus.jsonl"
+RULER_METRICS = ("string_match_all", "string_match_part")
+
+
+class EvalError(MemAgentError):
+    """Evaluation cannot go on: bad data, an endpoint that does not answer, or results of another run in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An entry without its document."""
+
+    length: str
+    id: str
+    text: str
+    answers: tuple[str, ...]
+    task: str = ""
+    metric: str = ""
+    """RULER's own score of its task; empty for question answering."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    question: Question
+    context: str
+
+
+def load_questions(data_root: Path, length: str) -> Iterator[Entry]:
+    """The entries of ``eval_<length>.json`` in order.
+
+    Raises:
+        EvalError: the file is missing, damaged or empty, an id is repeated, or an entry lacks a field.
+    """
+    path = data_path(data_root, length)
+    read_context = _reader_of_contexts(data_root, path.name)
+    seen: dict[str, int] = {}
+    with path.open("rb") as file:
+        try:
+            for number, raw in enumerate(ijson.items(file, "item", use_float=True)):
+                entry = _entry(f"{path}: entry {number}", length, str(number), raw, read_context)
+                first = seen.setdefault(entry.question.id, number)
+                if first != number:
+                    raise EvalError(f"{path}: entries {first} and {number} both have the index {entry.question.id}")
+                yield entry
+        except (ijson.JSONError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())[:100]
+            raise EvalError(f"{path}: not JSON after {len(seen)} entries ({reason}); fetch or make it again") from None
+    if not seen:
+        raise EvalError(f"{path}: expected a non-empty list")
+
+
+def data_path(data_root: Path, length: str) -> Path:
+    path = data_root / f"eval_{length}.json"
+    if not path.is_file():
+        raise EvalError(f"{path}: no such file; see prepare-eval-data.sh, or set DATA_ROOT and LENGTH")
+    return path
+
+
+def data_hash(data_root: Path, length: str) -> str:
+    """Of the file, and of the corpus where its documents are there."""
+    path = data_path(data_root, length)
+    digest = _sha256(path)
+    with path.open("rb") as file:
+        inline = "context" in next(ijson.items(file, "item", use_float=True))
+    if inline:
+        return digest
+    return hashlib.sha256(f"{digest} {_sha256(data_root / CORPUS)}".encode()).hexdigest()[:16]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def _entry(where: str, length: str, number: str, raw: Any, read: Callable[[Any], str]) -> Entry:
+    def field(name: str, kind: type) -> Any:
+        if not isinstance(raw, dict) or not isinstance(raw.get(name), kind) or not raw[name]:
+            raise EvalError(f"{where} has no usable `{name}`")
+        return raw[name]
+
+    text, answers = field("input", str), tuple(str(a) for a in field("answers", list))
+    if "context" not in raw and "documents" in raw:
+        if not all(type(document) is int for document in field("documents", list)):
+            raise EvalError(f"{where} has no usable `documents`: they are numbers of lines of {CORPUS}")
+        context = read(raw)
+    else:
+        context = field("context", str)
+    metric = raw.get("metric") or ""
+    if metric and metric not in RULER_METRICS:
+        raise EvalError(f"{where} has the metric {metric!r}; known are {', '.join(RULER_METRICS)}")
+    name = str(raw.get("index", raw.get("id", number)))
+    return Entry(Question(length, name, text, answers, str(raw.get("task") or ""), metric), context)
+
+
+def _reader_of_contexts(data_root: Path, name: str) -> Callable[[Any], str]:
+    """Gives the document of an index-only entry; the corpus is checked and opened with the first of them."""
+
+    @cache
+    def corpus() -> Any:
+        from ..synthesis.corpus_file import open_corpus
+
+        return open_corpus(data_root, name)
+
+    def read(raw: Any) -> str:
+        from ..synthesis.eval_files import read_context
+
+        return read_context(raw, corpus())
+
+    return read
+
+
+class Contexts:
+    """Documents in a file without a name: the system takes it back when the process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        # Not the system's folder for temporary files, which may be memory.
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
+        self._end = 0
+
+    def put(self, text: str) -> Place:
+        content = text.encode("utf-8", "surrogatepass")
+        place = Place(self._end, len(content))
+        while content:
+            content = content[self._file.write(content) :]
+        self._end += place.bytes
+        return place
+
+    def get(self, place: Place) -> str:
+        """The document at ``place``; any thread may ask."""
+        parts, done = [], 0
+        while done < place.bytes:  # one call returns at most 2 GiB
+            parts.append(os.pread(self._file.fileno(), place.bytes - done, place.offset + done))
+            assert parts[-1], f"a document of {place.bytes} bytes ends after {done}"
+            done += len(parts[-1])
+        return b"".join(parts).decode("utf-8", "surrogatepass")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a document lies in ``Contexts``."""
+
+    offset: int
+    bytes: int

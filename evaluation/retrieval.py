@@ -1,0 +1,104 @@
+"""Which passages of a document a question needs, by words or by an embedding model.
+
+Passages are what ``Document <i>:`` lines begin, or ``WORDS`` words where the text has no such lines. Ranked by BM25
+(Lucene's form, English stop words dropped) or by the cosine of mean-pooled embeddings, best first, ties by position::
+
+    "Document 1:\nAnna has the red key.\n\nDocument 2:\nBen sleeps."      Who has the key?  -> [0, 1]
+
+Invariant: as many as asked for, or all; every index once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..config import Config
+from ..host.hf_model import local_folder
+
+WORDS = 150
+_HEADING = re.compile(r"^Document \d+:", re.MULTILINE)
+_WORDS = re.compile(rf"(?:\S+\s*){{1,{WORDS}}}")
+
+
+class Retriever(Protocol):
+    def rank(self, question: str, passages: Sequence[str], k: int) -> list[int]:
+        """Indices of the ``k`` best passages, best first."""
+
+
+def split_passages(document: str) -> list[str]:
+    """The document's passages in order; nothing but blanks at their ends is lost."""
+    starts = [match.start() for match in _HEADING.finditer(document)]
+    if not starts:
+        return [match.group().strip() for match in _WORDS.finditer(document)]
+    bounds = [0, *starts, len(document)]
+    parts = [document[a:b].strip() for a, b in pairwise(bounds)]
+    return [part for part in parts if part]
+
+
+def retriever_for(config: Config) -> Retriever:
+    """Raises ConfigError where the embedding model cannot be found."""
+    if config.eval_retriever == "bm25":
+        return Bm25()
+    return Embedding(local_folder(config.eval_embedding, "EVAL_EMBEDDING"))
+
+
+class Bm25:
+    """Words alone; an index per document."""
+
+    def rank(self, question: str, passages: Sequence[str], k: int) -> list[int]:
+        import bm25s  # loads a compiler of its own, which the other modes do without
+
+        index = bm25s.BM25(method="lucene", backend="numpy")
+        index.index(bm25s.tokenize(list(passages), stopwords="en", show_progress=False), show_progress=False)
+        (words,) = bm25s.tokenize([question], stopwords="en", return_ids=False, show_progress=False)
+        return best(index.get_scores(words), k)
+
+
+class Embedding:
+    """A model whose last hidden states, averaged over a text's tokens, say what it is about."""
+
+    def __init__(self, folder: Path, batch: int = 32, max_tokens: int = 512) -> None:
+        from transformers import AutoModel, AutoTokenizer
+
+        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._model = AutoModel.from_pretrained(folder).eval()
+        self._batch = batch
+        self._max_tokens = min(max_tokens, self._tokenizer.model_max_length)
+
+    def rank(self, question: str, passages: Sequence[str], k: int) -> list[int]:
+        (asked,) = self.embed([question])
+        return best(self.embed(passages) @ asked, k)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One vector of length 1 per text; texts of like length share a batch."""
+        import torch
+
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        vectors: list[NDArray[np.float32] | None] = [None] * len(texts)
+        for start in range(0, len(order), self._batch):
+            part = order[start : start + self._batch]
+            inputs = self._tokenizer(
+                [texts[i] for i in part], padding=True, truncation=True, max_length=self._max_tokens,
+                return_tensors="pt",
+            )
+            with torch.inference_mode():
+                hidden = self._model(
+                    input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
+                ).last_hidden_state.float()
+            mask = inputs["attention_mask"].unsqueeze(-1)
+            mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)
+            for i, vector in zip(part, torch.nn.functional.normalize(mean, dim=1).numpy(), strict=True):
+                vectors[i] = vector
+        return np.stack([vector for vector in vectors if vector is not None])
+
+
+def best(scores: NDArray[np.floating], k: int) -> list[int]:
+    """Indices of the ``k`` highest scores, the earlier one first where they are equal."""
+    return [int(i) for i in np.argsort(-scores, kind="stable")[:k]]

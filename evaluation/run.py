@@ -1,0 +1,136 @@
+"""One evaluation from data to rows: what is there already is kept, the rest is asked.
+
+    check   data, settings and output folder fit together; nothing is asked
+    run     the same, then every (question, sample) without a good row is answered
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+
+from .. import rollout
+from ..config import Config, ConfigError
+from ..host.hf_model import with_engine_length
+from ..host.hook_args import hook_args
+from ..host.sample import Sample
+from ..rollout_client import client_for, close_clients
+from .connect import connect
+from .endpoint import EvalClient, EvalEndpoint
+from .one_prompt import OnePromptMode
+from .questions import Contexts, EvalError, Place, Question, data_hash, load_questions
+from .result_store import RowWriter, answered, claim, model_hash, read_rows, settings_of
+from .retrieval import retriever_for
+from .sweep import Answer, Job, sweep
+
+
+def engine_config(config: Config, model: Path) -> Config:
+    """The config with the engine's context settled, as the server for it is started; left to a foreign server to say.
+
+    Raises:
+        ConfigError: the model cannot hold what the settings ask for.
+    """
+    if config.base_url:
+        return config
+    if config.eval_mode == "direct" and not config.engine_max_len:
+        positions = orjson.loads((model / "config.json").read_bytes()).get("max_position_embeddings")
+        if not positions:
+            raise ConfigError(f"{model}/config.json names no max_position_embeddings; set ENGINE_MAX_LEN")
+        return replace(config, engine_max_len=positions)
+    return with_engine_length(config, model)
+
+
+def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path) -> None:
+    """Raises EvalError where data and output folder are of no use for this run."""
+    counts = {length: sum(1 for _ in load_questions(data_root, length)) for length in lengths}
+    claim(output, _provenance(data_root, counts, model_hash(model), config))
+
+
+def run(
+    data_root: Path, lengths: Sequence[str], model: Path, url: str, config: Config, output: Path, quiet: bool = False
+) -> None:
+    """Evaluate what is missing in ``output``; ``url`` is that of an own router, or empty for ``BASE_URL``.
+
+    Raises:
+        EvalError: data, endpoint or folder are of no use, or the server went away and stayed away.
+    """
+    asyncio.run(_run(data_root, lengths, model, url, replace(config, hf_ckpt=str(model)), output, quiet))
+
+
+async def _run(
+    data_root: Path, lengths: Sequence[str], model: Path, url: str, config: Config, output: Path, quiet: bool
+) -> None:
+    endpoint = await connect(url, model, config)
+    if config.eval_mode == "direct":
+        config = replace(config, engine_max_len=endpoint.max_tokens)
+    output.mkdir(parents=True, exist_ok=True)
+    contexts = Contexts(output)
+    jobs, counts = _jobs(data_root, lengths, config, output, contexts)
+    name = model_hash(model) + f" {endpoint.api} {endpoint.model}" * (not url)
+    claim(output, _provenance(data_root, counts, name, config))
+    total = sum(counts.values()) * config.eval_samples
+    print(f"{len(jobs)} of {total} answers to get, {total - len(jobs)} already in {output}", flush=True)
+    try:
+        args = hook_args(config, None, None)
+        args.mem_agent_endpoint = endpoint
+        client = client_for(endpoint, config)
+        assert isinstance(client, EvalClient)
+        with RowWriter(output) as rows:
+            await sweep(jobs, _mode(args, contexts, endpoint), config, rows, lambda: client.gone, quiet=quiet)
+        if client.gone:
+            raise EvalError(
+                f"{endpoint.base_url} stopped answering and did not come back within EVAL_SERVER_WAIT="
+                f"{config.eval_server_wait:g} s; the same command continues"
+            )
+    finally:
+        await close_clients()
+        contexts.close()
+
+
+def _jobs(
+    data_root: Path, lengths: Sequence[str], config: Config, output: Path, contexts: Contexts
+) -> tuple[list[Job], dict[str, int]]:
+    """What is to be answered, with the documents it needs put into ``contexts``; and the questions of each length."""
+    jobs: list[Job] = []
+    counts: dict[str, int] = {}
+    for length in lengths:
+        done = answered(read_rows(output, length))
+        counts[length] = 0
+        for entry in load_questions(data_root, length):
+            counts[length] += 1
+            samples = [s for s in range(config.eval_samples) if (entry.question.id, s) not in done]
+            if samples:
+                place = contexts.put(entry.context)
+                jobs += [Job(entry.question, place, sample) for sample in samples]
+    return jobs, counts
+
+
+def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> Answer:
+    config: Config = args.mem_agent
+    if config.eval_mode != "recurrent":
+        retriever = retriever_for(config) if config.eval_mode == "rag" else None
+        return OnePromptMode(args, endpoint.vocabulary, contexts, retriever)
+
+    async def recurrent(question: Question, place: Place, sampling: dict[str, Any]) -> Sample:
+        context = await asyncio.to_thread(contexts.get, place)
+        metadata = {"context": context, "ground_truth": list(question.answers)}
+        return await rollout.generate(args, Sample(prompt=question.text, metadata=metadata), sampling, evaluation=True)
+
+    return recurrent
+
+
+def _provenance(data_root: Path, counts: dict[str, int], model: str, config: Config) -> dict[str, Any]:
+    return {
+        "model": model,
+        "mode": config.eval_mode,
+        "settings": settings_of(config),
+        "samples": config.eval_samples,
+        "data": {length: data_hash(data_root, length) for length in counts},
+        "questions": counts,
+    }

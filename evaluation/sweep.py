@@ -1,0 +1,107 @@
+"""All questions of all lengths through one pool of requests, longest documents first.
+
+Invariants:
+- at most MEM_CONCURRENCY answers are in the making, and a document is in memory only while one of its answers is;
+- longest first, so that no long document is left running alone at the end; the samples of a question side by side, so
+  that they meet the same prefix cache;
+- every answer that was begun has a row, whatever became of it; a failed one scores 0 everywhere;
+- the sampling seed of (question, sample) is a function of SEED and the two alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tqdm import tqdm
+
+from ..agents.records import Outcome, TurnKind
+from ..config import Config
+from ..host.sample import Sample
+from ..rewards.boxed import last_boxed
+from ..rewards.qa_metrics import score_answer
+from ..together import together
+from .questions import Place, Question
+from .result_store import Row, RowWriter
+
+Answer = Callable[[Question, Place, dict[str, Any]], Awaitable[Sample]]
+"""A mode: one answer to one question, with these sampling parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    question: Question
+    place: Place
+    sample: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.question.id, self.sample
+
+
+def schedule(jobs: Iterable[Job]) -> list[Job]:
+    return sorted(jobs, key=lambda job: (-job.place.bytes, job.question.length, job.question.id, job.sample))
+
+
+async def sweep(
+    jobs: Sequence[Job], answer: Answer, config: Config, rows: RowWriter, gone: Callable[[], bool], *, quiet: bool
+) -> None:
+    """Answer every job and write its row; ends early when the server is ``gone``."""
+    waiting = iter(schedule(jobs))
+    bar = tqdm(total=len(jobs), unit="answer", disable=quiet or None, smoothing=0.05)
+
+    async def work() -> None:
+        for job in waiting:
+            if gone():
+                return
+            rows.write(await _row(job, answer, config))
+            bar.update()
+
+    try:
+        await together(*(work() for _ in range(min(config.mem_concurrency, len(jobs)))))
+    finally:
+        bar.close()
+
+
+async def _row(job: Job, answer: Answer, config: Config) -> Row:
+    question = job.question
+    sampling = {
+        "temperature": config.eval_temperature,
+        "top_p": config.eval_top_p,
+        "top_k": -1,
+        "seed": config.seed_for(f"{question.id}/{job.sample}"),
+    }
+    began = time.monotonic()
+    sample = await answer(question, job.place, sampling)
+    prediction = last_boxed(sample.response) or ""
+    told = sample.train_metadata
+    assert told is not None, "a mode writes its trajectory into the sample"
+    aborted = told["outcome"] == Outcome.ABORTED  # nobody here asked for it, so the server was stopped
+    row: Row = {
+        "_id": question.id, "sample": job.sample, "length": question.length, "task": question.task,
+        "mode": config.eval_mode, "input": question.text, "answers": list(question.answers),
+        "response": sample.response, "pred": prediction, **_scores(question, prediction),
+        "outcome": told["outcome"],
+        "failure": "aborted" if aborted else told["failure"],
+        "failure_message": "the server ended the request" if aborted else told["failure_message"],
+        "counts": told["counts"], "memories": told["memories"], "seconds": round(time.monotonic() - began, 3),
+    }
+    return row | ({"turns": [_trace(turn) for turn in told["turns"]]} if config.eval_trace else {})
+
+
+def _scores(question: Question, prediction: str) -> dict[str, float]:
+    if not question.metric:
+        return score_answer(prediction, question.answers)
+    from ..ruler.scoring import score
+
+    return {"ruler": score(question.metric, prediction, question.answers)}
+
+
+def _trace(turn: dict[str, Any]) -> dict[str, Any]:
+    split = turn["prompt_tokens"]
+    return {
+        "kind": TurnKind(turn["kind"]).value, "prompt": turn["tokens"][:split], "response": turn["tokens"][split:],
+        "stop": turn["stop"], "cached_tokens": turn["cached_tokens"],
+    }

@@ -1,0 +1,142 @@
+"""Make the report of some result folders: ``python -m mem_agent.report RESULTS... [--output DIR]``.
+
+Writes into DIR (``report`` beside the first result folder unless given):
+
+=====================================  ============================================================================
+``index.html``                         everything on one page, nothing loaded from outside
+``report.md``                          the same tables in Markdown
+``results.csv`` ``memory_by_turn.csv`` the numbers in full precision, with intervals
+``*.png``                              the plots
+``lm_eval/<run>/results_<time>.json``  each run in the form of lm-evaluation-harness
+=====================================  ============================================================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..atomic_file import write_atomically
+from ..errors import MemAgentError
+from .figures import draw
+from .lm_eval_export import export
+from .measures import Summary, differences, summarise
+from .page import render, warnings
+from .published import CAVEATS, METRIC, Published, published_rows
+from .results import ReportError, Run, read_runs
+from .standing import comparisons, headlines
+from .tables import (
+    Table,
+    accuracy_table,
+    costs_table,
+    difference_table,
+    headline_table,
+    main_metrics,
+    markdown,
+    results_csv,
+    scores_table,
+    sources_table,
+    standing_tables,
+    turns_csv,
+)
+from .wording import named
+
+
+def make_report(folders: Sequence[Path], output: Path, title: str = "", with_published: bool = True) -> Path:
+    """Write everything; returns the page's path.
+
+    Raises:
+        ReportError: a folder is no evaluation's or empty, or ``output`` is a Python package.
+    """
+    if (output / "__init__.py").exists():
+        raise ReportError(f"{output} is a folder of source code; give another --output")
+    runs = read_runs(folders)
+    summaries = summarise(runs)
+    published = _published(summaries) if with_published else {}
+    plots = draw(summaries, published)
+    tables = _tables(runs, summaries, published)
+    title = title or "Evaluation of " + named(run.label for run in runs)
+    files = {f"{plot.name}.png": plot.png for plot in plots}
+    files["report.md"] = _markdown(title, tables, warnings(runs, summaries), any(published.values())).encode()
+    files["results.csv"] = results_csv(summaries, published).encode()
+    files["memory_by_turn.csv"] = turns_csv(summaries).encode()
+    for run in runs:
+        path, content = export(run, {c.stem: s for c, s in zip(run.cells, _of(run, summaries), strict=True)})
+        files[f"lm_eval/{path}"] = content
+    page = render(title, runs, summaries, plots, tables, any(published.values()))
+    files["index.html"] = page.encode()
+    for name, content in files.items():
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(output / name, content)
+    return output / "index.html"
+
+
+def _of(run: Run, summaries: Sequence[Summary]) -> list[Summary]:
+    return [summary for summary in summaries if summary.run == run.label]
+
+
+def _published(summaries: Sequence[Summary]) -> dict[str, list[Published]]:
+    """By task, the published rows that share a length with a run that has the published metric."""
+    lengths: dict[str, set[str]] = {summary.task: set() for summary in summaries}
+    for summary in summaries:
+        if METRIC in summary.scores:
+            lengths[summary.task].add(summary.length)
+    return {
+        task: [row for row in published_rows(task) if not found.isdisjoint(row.accuracy)]
+        for task, found in lengths.items()
+    }
+
+
+def _tables(
+    runs: Sequence[Run], summaries: Sequence[Summary], published: dict[str, list[Published]]
+) -> dict[str, list[Table]]:
+    by_task = {task: [s for s in summaries if s.task == task] for task in dict.fromkeys(s.task for s in summaries)}
+    metrics = {task: main_metrics(cells) for task, cells in by_task.items()}
+    paired = difference_table(differences(runs))
+    beside = standing_tables(comparisons(summaries)) if published else []
+    return {
+        "standing": [headline_table(headlines(summaries)), *beside],
+        "published": [
+            table
+            for task, rows in published.items() if rows
+            for table in (accuracy_table(by_task[task], METRIC, rows), sources_table(rows))
+        ],
+        "accuracy": [accuracy_table(cells, metric) for task, cells in by_task.items() if (metric := metrics[task])],
+        "paired": [scores_table(summaries), *([paired] if paired else [])],
+        "cost": [costs_table(summaries)],
+    }
+
+
+def _markdown(title: str, tables: dict[str, list[Table]], warned: Sequence[str], with_published: bool) -> str:
+    parts = [f"# {title}\n", *([markdown(_list("Read with care", warned))] if warned else [])]
+    parts += [markdown(table) for section in tables.values() for table in section]
+    parts += [markdown(_list("Published numbers", CAVEATS))] if with_published else []
+    return "\n".join(parts)
+
+
+def _list(title: str, lines: Sequence[str]) -> Table:
+    return Table(title, ("to know",), tuple((line,) for line in lines))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m mem_agent.report", description="Make the report of evaluations.")
+    parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="result folders; first is the base")
+    parser.add_argument("--output", type=Path, help="folder to write (default: `report` beside the first results)")
+    parser.add_argument("--title", default="", help="heading of the page")
+    parser.add_argument("--no-published", action="store_true", help="without published reference rows")
+    options = parser.parse_args(arguments)
+    output = options.output or options.results[0].resolve().parent / "report"
+    try:
+        page = make_report(options.results, output, options.title, not options.no_published)
+    except (MemAgentError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print((output / "report.md").read_text().split("\n### ")[1].partition("\n")[2].strip())
+    print(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

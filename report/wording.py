@@ -1,0 +1,59 @@
+"""How metrics, tasks, lengths and numbers are called wherever a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from ..evaluation.statistics import Estimate
+from .measures import Summary
+from .published import METRIC
+
+_METRICS = {
+    "sub_em": "sub_em", "em": "exact match", "f1": "F1", "ruler": "RULER score",
+    METRIC: f"{METRIC} (published metric)",
+}
+_LONGEST = 60
+
+
+def metric_name(metric: str) -> str:
+    return _METRICS.get(metric, metric)
+
+
+def task_name(task: str) -> str:
+    return task or "multi-document QA"
+
+
+def unit_of(cells: Sequence[Summary]) -> str:
+    """What a length counts: tokens where documents have about as many, else documents."""
+    ratios = [
+        cell.costs["document_tokens"].mean / int(cell.length)
+        for cell in cells
+        if cell.length.isdecimal() and int(cell.length) and "document_tokens" in cell.costs
+    ]
+    return "tokens" if ratios and fmean(ratios) < 4 else "documents"
+
+
+def shorten(name: str) -> str:
+    """The name, or its two ends where it is too long for a legend."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 + 1 :]}"
+
+
+def named(runs: Iterable[str]) -> str:
+    """The first three of some runs, and how many more."""
+    labels = list(runs)
+    return ", ".join(map(shorten, labels[:3])) + (f" and {len(labels) - 3} more" if labels[3:] else "")
+
+
+def with_interval(estimate: Estimate | None, digits: int = 1) -> str:
+    """The mean, and the interval on a line of its own where there is room for lines."""
+    if estimate is None:
+        return "–"
+    return f"{estimate.mean:.{digits}f}\n[{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def number(estimate: Estimate | None) -> str:
+    """A cost, with a decimal only where it is small."""
+    if estimate is None:
+        return "–"
+    return f"{estimate.mean:,.1f}" if estimate.mean < 100 else f"{estimate.mean:,.0f}"

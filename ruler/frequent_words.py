@@ -1,0 +1,82 @@
+"""Frequent words: a text of coined words whose frequencies follow a Zeta distribution with exponent 2.
+
+Of ``n`` words the one of rank k occurs ``floor(n / (k² ζ(2)))`` times, ζ(2) = π²/6. The first rank is not a word but
+dots, which the question tells to ignore; the answers are the ranks 2 to 4. For n = 100::
+
+    rank     1 (dots)  2   3  4  5  6  7  8
+    times    60        15  6  3  2  1  1  0
+
+What the rounding down leaves unused of the text's length is filled with dots.
+
+Invariant: every answer occurs more often than all words that are no answers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import string
+from random import Random
+
+from .length import LengthError, fill
+from .sample import CountTokens, Haystack, Sample
+from .words import draw_new
+
+ANSWERS = 3
+DOTS = "..."
+_LETTERS = 6
+_FIRST_SHARE = 6 / math.pi**2
+
+
+def frequent_words(name: str, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> Sample:
+    """See ``sample.py``."""
+    order = rng.getrandbits(64)
+    ranked, taken = [DOTS], set[str]()
+
+    def build(words: int) -> str:
+        times = counts_within(words)
+        while len(ranked) < len(times):
+            ranked.append(draw_new(_coined, rng, taken))
+        text = [DOTS] * (words - sum(times))
+        for word, number in zip(ranked, times, strict=False):
+            text += [word] * number
+        Random(order).shuffle(text)
+        return " ".join(text)
+
+    question = haystack.wording.fwe.format(count=ANSWERS)
+    asking = count_tokens(question)
+    filled = fill(build, lambda context: count_tokens(context) + asking, budget)
+    times = counts_within(filled.size)
+    if len(times) < ANSWERS + 2 or times[ANSWERS] == times[ANSWERS + 1]:
+        raise LengthError("needs more words for its answers to stand out")
+    return Sample(
+        task=name,
+        input=question,
+        context=filled.context,
+        answers=tuple(ranked[1 : ANSWERS + 1]),
+        answer_prefix=haystack.wording.fwe_prefix.format(count=ANSWERS),
+        length_tokens=filled.tokens,
+        extra={"haystack": "coined words", "frequencies": times[: ANSWERS + 2]},
+    )
+
+
+def zeta_counts(words: int) -> list[int]:
+    """How often each rank occurs among ``words`` words, rounded down, as far as that is not 0."""
+    times = (int(words * _FIRST_SHARE / rank**2) for rank in itertools.count(1))
+    return list(itertools.takewhile(bool, times))
+
+
+def counts_within(total: int) -> list[int]:
+    """The counts of the largest Zeta text of at most ``total`` words."""
+    low, high = total, 2 * total + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if sum(zeta_counts(middle)) <= total:
+            low = middle
+        else:
+            high = middle
+    return zeta_counts(low)
+
+
+def _coined(rng: Random) -> str:
+    return "".join(rng.choices(string.ascii_lowercase, k=_LETTERS))

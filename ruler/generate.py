@@ -1,0 +1,151 @@
+"""Writes RULER data: one file per task and length.
+
+    python -m mem_agent.ruler.generate --output DATA_ROOT --tokenizer MODEL_FOLDER --tasks "niah_single_1 vt" \
+        --lengths "8192 16384" --samples 128 --seed 42 --haystack essays.txt --processes 2
+
+``DATA_ROOT/eval_<task>_<length>.json`` is a list of::
+
+    {"context": document, "input": question, "answers": [...], "index": 0, "task": "vt", "length": 8192,
+     "length_tokens": 8160, "answer_prefix": "...", "metric": "string_match_all", "extra": {"haystack": "...", ...}}
+
+``length_tokens`` counts document and question. ``extra`` says which haystack, wording and seed the sample was made
+from. Without ``--haystack`` the essay tasks hide their needles among built-in repeated sentences, and
+``extra.haystack`` says so. ``qa_1`` needs ``--squad``, ``qa_2`` ``--hotpotqa``.
+
+Invariants:
+- a sample depends on (seed, task, length, index), its inputs and nothing else: any number of processes writes the
+  same bytes, and more samples leave the first ones as they are. QA asks the same questions at every length.
+- a file appears whole by one rename; memory does not grow with the number of samples.
+
+Exit codes: 0 all files written, 1 an error (one line says which), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from tqdm import tqdm
+
+from ..errors import MemAgentError
+from ..host.signals import stop_on_signals
+from .maker import Plan, Wanted, make_all
+from .sample import RulerError
+from .tasks import TASKS
+
+T = TypeVar("T")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        _run(options)
+    except KeyboardInterrupt:
+        print("interrupted; files written so far are whole", file=sys.stderr)
+        return 130
+    except (MemAgentError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    plan = Plan(
+        options.tokenizer, tuple(options.haystack), options.squad, options.hotpotqa, options.wording, options.seed
+    )
+    tasks, lengths = _tasks(options.tasks, plan), _lengths(options.lengths)
+    essays = [task for task in tasks if TASKS[task].essay]
+    if essays and not plan.haystack:
+        print(f"no --haystack: {', '.join(essays)} use the built-in repeated sentences as essay", file=sys.stderr)
+    options.output.mkdir(parents=True, exist_ok=True)
+    files = [(task, length) for length in lengths for task in tasks]
+    wanted = [Wanted(task, length, index) for task, length in files for index in range(options.samples)]
+    with make_all(plan, wanted, options.processes) as samples:
+        for task, length in files:
+            _write(options.output / f"eval_{task}_{length}.json", samples, options.samples)
+
+
+def _write(path: Path, samples: Iterator[tuple[int, bytes]], number: int) -> None:
+    """One file from the next ``number`` samples."""
+    began, tokens = time.monotonic(), []
+    with _replacing(path) as out:
+        for place in tqdm(range(number), desc=path.name, unit="sample", leave=False, disable=None):
+            length, entry = next(samples)
+            tokens.append(length)
+            out.write((b",\n" if place else b"[\n") + entry)
+        out.write(b"\n]\n")
+    took = time.monotonic() - began
+    print(f"{path}: {number} samples of {min(tokens)} to {max(tokens)} tokens in {took:.1f} s", flush=True)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of ``path`` when the block ends well, and vanishes otherwise."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with draft.open("wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _tasks(text: str | None, plan: Plan) -> list[str]:
+    names = [name for name in TASKS if plan.has_data_for(name)] if text is None else text.split()
+    for name in names:
+        if name not in TASKS:
+            raise RulerError(f"--tasks: no task {name!r}; allowed: {', '.join(TASKS)}")
+        if not plan.has_data_for(name):
+            raise RulerError(f"--tasks: {name} needs --{TASKS[name].raw} FILE, or leave it out")
+    return _unique(names, "--tasks")
+
+
+def _lengths(text: str) -> list[int]:
+    for word in text.split():
+        if not word.isdecimal() or int(word) == 0:
+            raise RulerError(f"--lengths: {word!r} is no number of tokens")
+    return _unique([int(word) for word in text.split()], "--lengths")
+
+
+def _unique(values: Iterable[T], option: str) -> list[T]:
+    found = list(dict.fromkeys(values))
+    if not found:
+        raise RulerError(f"{option}: names nothing; give at least one")
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mem_agent.ruler.generate", description="Write RULER evaluation data.")
+    parser.add_argument("--output", type=Path, required=True, metavar="DATA_ROOT", help="folder of the files")
+    parser.add_argument("--tokenizer", type=Path, required=True, metavar="FOLDER", help="model folder that counts")
+    parser.add_argument("--tasks", help=f"tasks, separated by blanks, of {', '.join(TASKS)} (all with data)")
+    parser.add_argument("--lengths", default="8192", help="tokens per sample, separated by blanks (8192)")
+    parser.add_argument("--samples", type=_positive, default=128, metavar="N", help="samples per file (128)")
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--haystack", type=Path, nargs="+", default=[], metavar="FILE",
+                        help="essays: text files, or .json files with a field `text`")
+    parser.add_argument("--squad", type=Path, metavar="FILE", help="SQuAD JSON, for qa_1")
+    parser.add_argument("--hotpotqa", type=Path, metavar="FILE", help="HotpotQA distractor JSON, for qa_2")
+    parser.add_argument("--wording", type=Path, metavar="FILE", help="YAML of sentences in place of the built-in ones")
+    parser.add_argument("--processes", type=_positive, default=1, metavar="N", help="processes that make samples (1)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number at least 1")
+    return int(text)
+
+
+if __name__ == "__main__":
+    stop_on_signals()
+    sys.exit(main())

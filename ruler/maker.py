@@ -1,0 +1,184 @@
+"""Makes the wanted samples in their order, in this process or in several.
+
+Invariants:
+- sample (task, length, index) gets a generator of its own, seeded by ``seed/task/length/index``;
+- samples come out in the order they were asked for, and only a few are held at a time, whatever their number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import orjson
+
+from .corpus import Corpus, read_hotpotqa, read_squad
+from .length import LengthError
+from .sample import Essay, Haystack, RulerError
+from .tasks import TASKS
+from .tokens import token_counter
+from .wording import Wording, load_wording
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every sample is made from."""
+
+    tokenizer: Path
+    haystack: tuple[Path, ...]
+    squad: Path | None
+    hotpotqa: Path | None
+    wording: Path | None
+    seed: int
+
+    def has_data_for(self, task: str) -> bool:
+        raw = TASKS[task].raw
+        return raw is None or getattr(self, raw) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    task: str
+    length: int
+    index: int
+
+
+class Maker:
+    """Holds what is read once: tokenizer, essays, corpora.
+
+    Raises:
+        MemAgentError: one of the files cannot be used.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._seed = plan.seed
+        self._count = token_counter(plan.tokenizer)
+        wording = load_wording(plan.wording) if plan.wording else Wording()
+        self._haystack = Haystack(wording, read_essay(plan.haystack, wording))
+        self._corpora = {
+            raw: _in_order_of(Random(f"{plan.seed}/{raw}"), read(path))
+            for raw, read, path in (("squad", read_squad, plan.squad), ("hotpotqa", read_hotpotqa, plan.hotpotqa))
+            if path is not None
+        }
+
+    def make(self, wanted: Wanted) -> tuple[int, bytes]:
+        """The sample's length in tokens, and the sample as JSON.
+
+        Raises:
+            RulerError: the task does not fit the length, or there are not enough questions.
+        """
+        task = TASKS[wanted.task]
+        rng = Random(f"{self._seed}/{wanted.task}/{wanted.length}/{wanted.index}")
+        haystack = self._asking(task.raw, wanted) if task.raw else self._haystack
+        try:
+            sample = task.make(rng, wanted.length, self._count, haystack)
+        except LengthError as error:
+            where = f"{wanted.task} at {wanted.length} tokens, sample {wanted.index}"
+            raise RulerError(f"{where}: {error}; choose a longer length") from None
+        entry = {
+            "context": sample.context,
+            "input": sample.input,
+            "answers": list(sample.answers),
+            "index": wanted.index,
+            "task": wanted.task,
+            "length": wanted.length,
+            "length_tokens": sample.length_tokens,
+            "answer_prefix": sample.answer_prefix,
+            "metric": task.metric,
+            "extra": {**sample.extra, "wording": self._haystack.wording.name, "seed": self._seed},
+        }
+        return sample.length_tokens, orjson.dumps(entry)
+
+    def _asking(self, raw: str, wanted: Wanted) -> Haystack:
+        corpus = self._corpora[raw]
+        if wanted.index >= len(corpus.questions):
+            raise RulerError(f"{wanted.task}: {corpus.name} has {len(corpus.questions)} questions; lower --samples")
+        return replace(self._haystack, corpus=corpus, question=corpus.questions[wanted.index])
+
+
+def read_essay(paths: Sequence[Path], wording: Wording) -> Essay:
+    """The files' text with every run of blanks and newlines as one blank; the built-in sentences without files.
+
+    Raises:
+        RulerError: a file cannot be read, or there is no text in them.
+    """
+    if not paths:
+        return Essay(wording.noise, "repeated sentences (built in, no --haystack given)")
+    text = " ".join(" ".join(map(_essay_text, paths)).split())
+    if not text:
+        raise RulerError(f"--haystack {' '.join(map(str, paths))}: no text in there; name files with text")
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Essay(text, f"{'+'.join(path.name for path in paths)} sha256:{digest}")
+
+
+def _essay_text(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return str(orjson.loads(text)["text"]) if path.suffix == ".json" else text
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RulerError(f"--haystack {path}: not UTF-8 text, or JSON with a field `text` ({error})") from None
+
+
+def _in_order_of(rng: Random, corpus: Corpus) -> Corpus:
+    """Neighbouring questions of a file are about one article; a sample of them should not be."""
+    return replace(corpus, questions=tuple(rng.sample(corpus.questions, len(corpus.questions))))
+
+
+@contextmanager
+def make_all(plan: Plan, wanted: Sequence[Wanted], processes: int) -> Iterator[Iterator[tuple[int, bytes]]]:
+    """The samples of ``wanted``, in order, made by ``processes`` processes.
+
+    Raises:
+        MemAgentError: a file of the plan cannot be used, or, while samples are taken, one cannot be made.
+    """
+    maker = Maker(plan)
+    if processes == 1:
+        yield map(maker.make, wanted)
+        return
+    # Forked, not spawned: loading a tokenizer takes seconds, and this way every process has the one loaded above.
+    context = multiprocessing.get_context("fork")
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start, initargs=(maker,))
+    try:
+        yield _in_order(pool, iter(wanted), 2 * processes)
+    except BrokenProcessPool:
+        raise RulerError("a process died (out of memory?); try fewer --processes") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _in_order(pool: ProcessPoolExecutor, wanted: Iterator[Wanted], ahead: int) -> Iterator[tuple[int, bytes]]:
+    """The results, with ``ahead`` samples in work. The processes start now, before anything starts threads."""
+    running = deque(pool.submit(_make, one) for one in islice(wanted, ahead))
+
+    def results() -> Iterator[tuple[int, bytes]]:
+        while running:
+            done = running.popleft().result()
+            running.extend(pool.submit(_make, one) for one in islice(wanted, 1))
+            yield done
+
+    return results()
+
+
+_maker: Maker | None = None
+
+
+def _start(maker: Maker) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the processes in order
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    global _maker
+    _maker = maker
+
+
+def _make(wanted: Wanted) -> tuple[int, bytes]:
+    assert _maker is not None, "the process was not started by make_all"
+    return _maker.make(wanted)

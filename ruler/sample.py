@@ -1,0 +1,61 @@
+"""What a task makes, and what it is made of.
+
+A task is a pure function ``(rng, budget, count_tokens, haystack) -> Sample``: equal arguments give equal samples.
+
+Invariants of a sample:
+- ``length_tokens`` is what the model reads, the tokens of ``context`` plus those of ``input``, and lies within 1 %
+  below the budget.
+- every answer is a non-empty string that can be derived from ``context`` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from ..errors import MemAgentError
+from .corpus import Corpus, Question
+from .wording import Wording
+
+CountTokens = Callable[[str], int]
+
+
+class RulerError(MemAgentError):
+    """RULER data cannot be made or scored from what was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Essay:
+    """Running text, repeated for as long as a sample needs it."""
+
+    text: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Haystack:
+    """All that a task may hide its answers in; ``corpus`` and ``question`` are for the QA tasks alone."""
+
+    wording: Wording
+    essay: Essay
+    corpus: Corpus | None = None
+    question: Question | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    task: str
+    input: str
+    context: str
+    answers: tuple[str, ...]
+    answer_prefix: str
+    length_tokens: int
+    extra: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        assert self.answers and all(self.answers), f"{self.task}: an empty answer among {self.answers}"
+
+
+MakeSample = Callable[[Random, int, CountTokens, Haystack], Sample]
