@@ -34,7 +34,7 @@ run "${python[@]}" -m mem_agent.host.train --check
 evaluate() { # NAME MODEL
     if [ "${EVAL:-1}" = 1 ] && [ -n "${DATA_ROOT:-}" ]; then
         # 3: some questions failed; they count as wrong, and training goes on.
-        attend env MODEL_PATH="$2" SAVE_FILE="$1" RESULTS="$SAVE_PATH/eval" CONVERT=0 bash "$PACK_DIR/run-eval.sh" ||
+        attend env -u BASE_URL MODEL_PATH="$2" SAVE_FILE="$1" RESULTS="$SAVE_PATH/eval" CONVERT=0 bash "$PACK_DIR/run-eval.sh" ||
             [ $? = 3 ]
     else
         say "no evaluation of $1 (DATA_ROOT is not set, or EVAL=0)"
