@@ -34,7 +34,6 @@ if not __package__:
     run_in_package(__file__)
 
 import argparse
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -45,6 +44,7 @@ from typing import BinaryIO
 import orjson
 from tqdm import tqdm
 
+from .atomic_file import replacing
 from .data.document_store import DocumentWriter, store_folder
 from .data.row_schemas import COLUMNS, REQUIRED, BadRow, Question, Schema, read_question, schema_of
 from .data.row_sources import Source, SourceError, SourceRow, first_line, open_dataset, open_file
@@ -200,15 +200,8 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     if path.is_dir():
         raise IsADirectoryError(f"{path}: is a folder; --output names a file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as out:
+        yield out
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -23,16 +23,15 @@ Exit codes: 0 all files written, 1 an error (one line says which), 130 interrupt
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from tqdm import tqdm
 
+from ..atomic_file import replacing
 from ..errors import MemAgentError
 from ..host.signals import stop_on_signals
 from .maker import Plan, Wanted, make_all
@@ -75,7 +74,7 @@ def _run(options: argparse.Namespace) -> None:
 def _write(path: Path, samples: Iterator[tuple[int, bytes]], number: int) -> None:
     """One file from the next ``number`` samples."""
     began, tokens = time.monotonic(), []
-    with _replacing(path) as out:
+    with replacing(path) as out:
         for place in tqdm(range(number), desc=path.name, unit="sample", leave=False, disable=None):
             length, entry = next(samples)
             tokens.append(length)
@@ -83,20 +82,6 @@ def _write(path: Path, samples: Iterator[tuple[int, bytes]], number: int) -> Non
         out.write(b"\n]\n")
     took = time.monotonic() - began
     print(f"{path}: {number} samples of {min(tokens)} to {max(tokens)} tokens in {took:.1f} s", flush=True)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path`` when the block ends well, and vanishes otherwise."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with draft.open("wb") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _tasks(text: str | None, plan: Plan) -> list[str]:
