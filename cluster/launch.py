@@ -21,11 +21,11 @@ from pathlib import Path
 
 from ..agents import check_agent
 from ..config import Config, ConfigError
-from ..errors import MemAgentError
 from ..host.hf_model import local_folder, with_engine_length
 from ..host.run_log import start_logging
 from ..host.save_lock import save_lock
 from ..host.signals import stop_on_signals
+from ..one_line_errors import one_line_errors
 from . import reference, remote_env
 from .arguments import build_arguments
 from .checkout import Checkout, check_version, find_checkout, find_megatron
@@ -209,30 +209,24 @@ def _shell(command: list[str]) -> str:
     return " \\\n    ".join(lines)
 
 
+@one_line_errors("the same command continues from the newest checkpoint")
 def main() -> int:
     parser = argparse.ArgumentParser(description="Train a memory agent in slime or vime.")
     parser.add_argument("--dry-run", action="store_true", help="print config and commands, start nothing")
     options = parser.parse_args()
     start_logging()
     stop_on_signals()
-    try:
-        plan = make_plan(Config.from_env())
-        found = problems(plan.config, plan.checkout, plan.layout, plan.size, plan.python_path, PACK)
-        if options.dry_run:
-            print_plan(plan)
-        for line in found:
-            print(f"error: {line}", file=sys.stderr)
-        if found:
-            return 1
-        if not options.dry_run:
-            with save_lock(plan.config.save_path):
-                launch(plan)
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues from the newest checkpoint", file=sys.stderr)
-        return 130
-    except (MemAgentError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    plan = make_plan(Config.from_env())
+    found = problems(plan.config, plan.checkout, plan.layout, plan.size, plan.python_path, PACK)
+    if options.dry_run:
+        print_plan(plan)
+    for line in found:
+        print(f"error: {line}", file=sys.stderr)
+    if found:
         return 1
+    if not options.dry_run:
+        with save_lock(plan.config.save_path):
+            launch(plan)
     return 0
 
 

@@ -32,8 +32,8 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from ..atomic_file import replacing
-from ..errors import MemAgentError
 from ..host.signals import stop_on_signals
+from ..one_line_errors import one_line_errors
 from .maker import Plan, Wanted, make_all
 from .sample import RulerError
 from .tasks import TASKS
@@ -41,17 +41,11 @@ from .tasks import TASKS
 T = TypeVar("T")
 
 
+@one_line_errors("files written so far are whole")
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit code."""
     options = _parser().parse_args(argv)
-    try:
-        _run(options)
-    except KeyboardInterrupt:
-        print("interrupted; files written so far are whole", file=sys.stderr)
-        return 130
-    except (MemAgentError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    _run(options)
     return 0
 
 

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 from ..data.row_sources import first_line
 from ..errors import MemAgentError
 from ..host.signals import stop_on_signals
+from ..one_line_errors import one_line_errors
 from .eval_files import LENGTHS, eval_name, parse_lengths
 from .manifest import Manifest, hold, sha256_of
 
@@ -143,6 +144,7 @@ def _asking(dataset: str, ask: Callable[[], Any]) -> Any:
         raise DownloadError(f"{dataset}: {first_line(error)} ({hint}); run again to continue") from None
 
 
+@one_line_errors("the same command continues where it stopped")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="download", description="Fetch published evaluation files.")
@@ -151,15 +153,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dataset", default=DATASET, metavar="ID", help=f"dataset on the hub ({DATASET})")
     parser.add_argument("--revision", help="branch, tag or commit; resolved once, then kept")
     args = parser.parse_args(argv)
-    try:
-        lengths = () if args.lengths is None else parse_lengths(args.lengths)
-        download(args.dataset, args.revision or None, lengths, args.output)
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues where it stopped", file=sys.stderr)
-        return 130
-    except (MemAgentError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    lengths = () if args.lengths is None else parse_lengths(args.lengths)
+    download(args.dataset, args.revision or None, lengths, args.output)
     return 0
 
 

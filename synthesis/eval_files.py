@@ -33,6 +33,7 @@ from tqdm import tqdm
 
 from ..errors import MemAgentError
 from ..host.signals import stop_if_asked, stop_on_signals
+from ..one_line_errors import one_line_errors
 from .corpora import Corpora
 from .corpus_file import CORPUS, CorpusFile
 from .haystack import assemble, haystack
@@ -157,19 +158,13 @@ def _entry(corpora: Corpora, index: int, length: int, seed: int, index_only: boo
 
 
 # --- command line ----------------------------------------------------------------------------------------------------
+@one_line_errors("the same command continues with what is missing")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = _parser().parse_args(argv)
-    try:
-        selection = Selection(tuple(args.raw), args.questions, args.seed, args.closed_book)
-        order = Order(selection, parse_lengths(args.lengths), args.processes, args.index_only_above)
-        synthesise(order, args.output)
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues with what is missing", file=sys.stderr)
-        return 130
-    except (MemAgentError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    selection = Selection(tuple(args.raw), args.questions, args.seed, args.closed_book)
+    order = Order(selection, parse_lengths(args.lengths), args.processes, args.index_only_above)
+    synthesise(order, args.output)
     return 0
 
 
