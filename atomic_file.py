@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+DRAFTS = ".*.tmp"
+"""What a killed process may leave in a folder; whoever holds the folder may remove it."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:

@@ -22,7 +22,6 @@ Invariants:
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -34,10 +33,12 @@ from typing import Any, NoReturn
 
 import orjson
 
+from ..atomic_file import replacing
 from ..errors import MemAgentError
+from ..file_lock import lock
 
 DATA_NAME, INDEX_NAME = "documents.bin", "index.jsonl"
-_SLICE = re.compile(r"@\[[^\]]*\]$")  # hosts accept train.jsonl@[0:100] as training data
+_SLICE = re.compile(r"@\[(-?\d*):(-?\d*)\]$")  # hosts accept train.jsonl@[0:100] as training data
 
 
 class MissingDocument(MemAgentError, LookupError):
@@ -56,6 +57,12 @@ def store_folder(train_data: str | Path) -> Path:
 def without_slice(train_data: str | Path) -> Path:
     """The file itself of ``a/train.jsonl@[0:100]``."""
     return Path(_SLICE.sub("", str(train_data)))
+
+
+def row_slice(train_data: str | Path) -> slice:
+    """The rows that ``a/train.jsonl@[0:100]`` means; all of them without a slice."""
+    found = _SLICE.search(str(train_data))
+    return slice(*(int(bound) if bound else None for bound in found.groups())) if found else slice(None)
 
 
 def document_id(text: str) -> str:
@@ -199,12 +206,8 @@ class DocumentWriter:
         if self._file is None or not self._pending:
             return
         os.fsync(self._file.fileno())
-        temporary = self.path / f"{INDEX_NAME}.tmp"
-        with temporary.open("wb") as out:
+        with replacing(self.path / INDEX_NAME) as out:
             out.writelines(orjson.dumps(asdict(entry)) + b"\n" for entry in self._entries.values())
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(self.path / INDEX_NAME)
         self._committed_end, self._pending, self._created_folder = self._end, False, False
 
     def close(self) -> None:
@@ -215,7 +218,6 @@ class DocumentWriter:
             self._file.truncate(self._committed_end)
         if self._created_folder:
             (self.path / DATA_NAME).unlink()
-            (self.path / f"{INDEX_NAME}.tmp").unlink(missing_ok=True)
             self.path.rmdir()
         self._file.close()
         self._file = None
@@ -233,7 +235,8 @@ class DocumentWriter:
         self.path.mkdir(parents=True, exist_ok=True)
         file = (self.path / DATA_NAME).open("ab", buffering=0)
         try:
-            _lock(file, self.path)
+            # Without locks the reader's check of every document still catches a mixed-up store.
+            lock(file, StoreError(f"{self.path}: another prepare_data is writing this store; wait for it to end"))
             index = self.path / INDEX_NAME
             self._entries = _load_index(index) if index.exists() else {}
             self._end = self._committed_end = max((e.offset + e.bytes for e in self._entries.values()), default=0)
@@ -253,12 +256,3 @@ class DocumentWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _lock(file: FileIO, folder: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StoreError(f"{folder}: another prepare_data is writing this store; wait for it to end") from None
-    except OSError:
-        pass  # a file system without locks: the reader's check of every document still catches a mixed-up store

@@ -9,6 +9,7 @@ Rows of RULER tasks have ``ruler`` in place of the four scores.
 
 Invariants:
 - a row is on disk as soon as it is known; what a killed run left of a line is cut off before the next one is written;
+- one process at a time writes a folder;
 - the newest row of a (question, sample) counts, so a failed one that is asked again is replaced;
 - rows made from other data, another model or other settings are never mixed in: ``claim`` refuses, and says what
   differs. More lengths and more samples of the same join.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -26,9 +28,10 @@ import orjson
 
 from ..atomic_file import write_atomically
 from ..config import Config
+from ..file_lock import lock
 from .questions import EvalError
 
-RUN = "run.json"
+RUN, _LOCK = "run.json", ".lock"
 ALWAYS = ("eval_mode", "eval_temperature", "eval_top_p", "seed", "mem_max_question", "mem_max_final", "mem_thinking")
 BY_MODE = {
     "recurrent": ("agent", "mem_chunk_tokens", "mem_max_memory", "mem_max_chunks", "mem_layout"),
@@ -72,6 +75,15 @@ def read_run(output: Path) -> dict[str, Any]:
         raise EvalError(f"{path}: damaged; remove {output} and evaluate again") from None
 
 
+@contextmanager
+def hold(output: Path) -> Iterator[None]:
+    """Be the only one who writes ``output``, which is made. Raises EvalError where another process does."""
+    output.mkdir(parents=True, exist_ok=True)
+    with (output / _LOCK).open("wb") as file:
+        lock(file, EvalError(f"{output}: another evaluation is writing there; wait for it, or set another SAVE_FILE"))
+        yield
+
+
 def claim(output: Path, provenance: Mapping[str, Any]) -> None:
     """Make ``output`` this run's, or refuse if its rows were made from something else."""
     merged = dict(provenance)
@@ -85,7 +97,6 @@ def claim(output: Path, provenance: Mapping[str, Any]) -> None:
                 raise EvalError(f"{output}/{length}.jsonl is of another eval_{length}.json; set another SAVE_FILE")
         merged |= {name: known.get(name, {}) | provenance[name] for name in ("data", "questions")}
         merged["samples"] = max(known.get("samples", 1), provenance["samples"])
-    output.mkdir(parents=True, exist_ok=True)
     write_atomically(output / RUN, orjson.dumps(merged, option=orjson.OPT_INDENT_2))
 
 

@@ -25,7 +25,7 @@ from .connect import connect
 from .endpoint import EvalClient, EvalEndpoint
 from .one_prompt import OnePromptMode
 from .questions import Contexts, EvalError, Place, Question, data_hash, load_questions
-from .result_store import RowWriter, answered, claim, model_hash, read_rows, settings_of
+from .result_store import RowWriter, answered, claim, hold, model_hash, read_rows, settings_of
 from .retrieval import retriever_for
 from .sweep import Answer, Job, sweep
 
@@ -49,7 +49,8 @@ def engine_config(config: Config, model: Path) -> Config:
 def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path) -> None:
     """Raises EvalError where data and output folder are of no use for this run."""
     counts = {length: sum(1 for _ in load_questions(data_root, length)) for length in lengths}
-    claim(output, _provenance(data_root, counts, model_hash(model), config))
+    with hold(output):
+        claim(output, _provenance(data_root, counts, model_hash(model), config))
 
 
 def run(
@@ -60,7 +61,8 @@ def run(
     Raises:
         EvalError: data, endpoint or folder are of no use, or the server went away and stayed away.
     """
-    asyncio.run(_run(data_root, lengths, model, url, replace(config, hf_ckpt=str(model)), output, quiet))
+    with hold(output):
+        asyncio.run(_run(data_root, lengths, model, url, replace(config, hf_ckpt=str(model)), output, quiet))
 
 
 async def _run(
@@ -69,7 +71,6 @@ async def _run(
     endpoint = await connect(url, model, config)
     if config.eval_mode == "direct":
         config = replace(config, engine_max_len=endpoint.max_tokens)
-    output.mkdir(parents=True, exist_ok=True)
     contexts = Contexts(output)
     jobs, counts = _jobs(data_root, lengths, config, output, contexts)
     name = model_hash(model) + f" {endpoint.api} {endpoint.model}" * (not url)

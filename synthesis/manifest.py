@@ -15,9 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +23,9 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ..atomic_file import write_atomically
+from ..atomic_file import DRAFTS, replacing, write_atomically
 from ..errors import MemAgentError
+from ..file_lock import lock
 
 MANIFEST, _LOCK = "manifest.json", ".manifest.lock"
 
@@ -75,24 +74,21 @@ class Manifest:
     @contextmanager
     def draft(self, name: str, source: Mapping[str, Any], **more: Any) -> Iterator[Draft]:
         """A file that appears, with its entry, when the block ends well, and vanishes otherwise."""
-        path = self.folder / f".{name}.tmp"
-        try:
-            with path.open("wb") as file:
-                draft = Draft(file)
-                yield draft
-                file.flush()
-                os.fsync(file.fileno())
-            self.adopt(path, name, source, draft.digest.hexdigest(), **more)
-        finally:
-            path.unlink(missing_ok=True)
+        with replacing(self.folder / name) as file:
+            draft = Draft(file)
+            yield draft
+            entry = {"source": dict(source), "sha256": draft.digest.hexdigest(), "bytes": draft.bytes}
+            self._enter(name, entry | more)
 
-    def adopt(self, path: Path, name: str, source: Mapping[str, Any], sha256: str, **more: Any) -> None:
+    def adopt(self, path: Path, name: str, source: Mapping[str, Any], sha256: str) -> None:
         """Move a finished file here under its name, and enter it."""
-        entry = {"source": dict(source), "sha256": sha256, "bytes": path.stat().st_size} | more
+        self._enter(name, {"source": dict(source), "sha256": sha256, "bytes": path.stat().st_size})
+        path.replace(self.folder / name)
+
+    def _enter(self, name: str, entry: dict[str, Any]) -> None:
         self.files = dict(sorted((self.files | {name: entry}).items()))
         content = orjson.dumps({"files": self.files}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         write_atomically(self.folder / MANIFEST, content)
-        path.replace(self.folder / name)
 
 
 @contextmanager
@@ -100,16 +96,14 @@ def hold(folder: Path) -> Iterator[Manifest]:
     """A folder's manifest, for writing. Raises ManifestError if the folder cannot be written, or somebody does."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("wb")
+        file = (folder / _LOCK).open("wb")
     except OSError as error:
         raise ManifestError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ManifestError(f"{folder}: another run is writing there; wait for it to end") from None
-        except OSError:
-            pass  # a file system without locks: two runs of the same work write the same bytes
+    with file:
+        # Without locks nothing is lost: two runs of the same work write the same bytes.
+        lock(file, ManifestError(f"{folder}: another run is writing there; wait for it to end"))
+        for left in folder.glob(DRAFTS):
+            left.unlink()
         yield Manifest(folder)
 
 

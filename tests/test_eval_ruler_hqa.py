@@ -5,7 +5,7 @@ import json
 import pytest
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.config import Config
-from mem_agent.evaluation.result_store import read_rows, read_run
+from mem_agent.evaluation.result_store import hold, read_rows, read_run
 from mem_agent.evaluation.tables import failures, summarise
 
 from .fake_router import FakeRouter, running_beside, vllm_answer
@@ -106,6 +106,13 @@ def test_a_killed_run_continues_behind_its_last_whole_row(tmp_path, model):
     evaluate(tmp_path, model, router)
     assert len(turns_asked(router)) == 4 and len(read_rows(output, "50")) == 3
     assert all(json.loads(line) for line in path.read_bytes().splitlines())
+
+
+def test_a_second_run_in_one_folder_is_refused(tmp_path, model):
+    write_data(tmp_path)
+    with hold(tmp_path / "out"), pytest.raises(ev.EvalError, match="another evaluation is writing there"):
+        evaluate(tmp_path, model, FakeRouter(default=RED))
+    evaluate(tmp_path, model, FakeRouter(default=RED))
 
 
 def test_samples_have_seeds_of_their_own_and_join_an_earlier_run(tmp_path, model):
