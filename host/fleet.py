@@ -44,7 +44,8 @@ from .sync_folder import SyncFolder, checkpoint_names
 log = logging.getLogger(__name__)
 
 HUNG_TIMEOUT_S = 20.0
-"""An idle engine answers within milliseconds; one that takes this long twice is taken for hung."""
+"""An idle engine answers within milliseconds; one that takes this long twice is taken for hung. A busy one answers
+between two steps, and on CPU a step of a long prompt may take minutes."""
 REPLACE_GRACE_S = 3.0
 
 
@@ -191,26 +192,29 @@ class Fleet:
 
     # --- staying alive ----------------------------------------------------------------------------------------------
 
-    async def ensure_alive(self) -> int:
-        """Replace dead or hung engines and a dead router; returns how many processes were replaced."""
+    async def ensure_alive(self, hung_after_s: float = HUNG_TIMEOUT_S) -> int:
+        """Replace dead or hung engines and a dead router; returns how many processes were replaced.
+
+        ``hung_after_s`` is for idle engines; while requests are in flight, give what a request may take.
+        """
         assert self._router is not None, "the fleet is not started"
         before = self.restarts
         async with self._busy:
             await self._check_router()
-            await together(*(self._check_engine(e) for e in self._engines))
+            await together(*(self._check_engine(e, hung_after_s) for e in self._engines))
             await self._admit()
         return self.restarts - before
 
-    async def _check_engine(self, engine: _Engine) -> None:
-        if not (await self._serves_current(engine) or await self._serves_current(engine)):
+    async def _check_engine(self, engine: _Engine, hung_after_s: float) -> None:
+        if not (await self._serves_current(engine, hung_after_s) or await self._serves_current(engine, hung_after_s)):
             await self._replace(engine, "it does not answer /health and /weight_info with the current version")
 
-    async def _serves_current(self, engine: _Engine) -> bool:
+    async def _serves_current(self, engine: _Engine, hung_after_s: float) -> bool:
         if engine.process.exit_code is not None or not engine.settled:
             return False
         try:
-            healthy = await engine.client.healthy(HUNG_TIMEOUT_S)
-            return healthy and await engine.client.weight_info(HUNG_TIMEOUT_S) == self.version
+            healthy = await engine.client.healthy(hung_after_s)
+            return healthy and await engine.client.weight_info(hung_after_s) == self.version
         except EngineError:
             return False
 

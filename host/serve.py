@@ -64,7 +64,7 @@ async def _serve(fleet: Fleet, url_file: Path | None) -> None:
             print(f"READY {fleet.url}", flush=True)
             while True:
                 await asyncio.sleep(CHECK_EVERY_S)
-                await fleet.ensure_alive()
+                await fleet.ensure_alive(fleet.config.mem_request_timeout)
     except asyncio.CancelledError:
         if not asked.is_set():
             raise

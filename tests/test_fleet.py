@@ -163,15 +163,28 @@ async def test_a_killed_engine_comes_back_with_current_weights_before_the_router
 
 @pytest.mark.asyncio
 async def test_a_hung_engine_is_replaced(stubs, model, monkeypatch):
-    monkeypatch.setattr(fleet, "HUNG_TIMEOUT_S", 0.5)
     monkeypatch.setattr(fleet, "REPLACE_GRACE_S", 0.5)
     async with make_fleet(model) as running:
         [group] = running.engine_pids
         for pid in set(group_members(group)) - {group}:
             os.kill(pid, signal.SIGSTOP)
-        assert await running.ensure_alive() == 1
+        assert await running.ensure_alive(0.5) == 1
         assert group_members(group) == []
         assert (await generate(running))["version"] == "0"
+
+
+@pytest.mark.asyncio
+async def test_a_busy_engine_is_waited_for(stubs, model):
+    async with make_fleet(model) as running:
+        [group] = running.engine_pids
+        busy = set(group_members(group)) - {group}
+        for pid in busy:
+            os.kill(pid, signal.SIGSTOP)
+        asked = asyncio.create_task(running.ensure_alive(60.0))
+        await asyncio.sleep(1.0)
+        for pid in busy:
+            os.kill(pid, signal.SIGCONT)
+        assert await asked == 0 and running.engine_pids == [group]
 
 
 @pytest.mark.asyncio
