@@ -24,8 +24,9 @@ fi
 [ -n "${DATA_ROOT:-}" ] || die "set DATA_ROOT to the folder of eval_<length>.json"
 SAVE_FILE="${SAVE_FILE:-$(basename "$MODEL_PATH")}"
 output="${RESULTS:-$PACK_DIR/results}/$SAVE_FILE"
-evaluate=("$VENV/bin/python" -m mem_agent.eval_ruler_hqa --model "$MODEL_PATH" --output "$output")
-serve=("$VENV/bin/python" -m mem_agent.host.serve --model "$MODEL_PATH")
+python=(setpriv --pdeathsig TERM "$VENV/bin/python")  # ends with this script, even where that is killed
+evaluate=("${python[@]}" -m mem_agent.eval_ruler_hqa --model "$MODEL_PATH" --output "$output")
+serve=("${python[@]}" -m mem_agent.host.serve --model "$MODEL_PATH")
 
 if [ -n "${BASE_URL:-}" ]; then
     attend "${evaluate[@]}"
