@@ -1,21 +1,18 @@
 # shellcheck shell=bash
 # Sourced by _common.sh: which host trains, and training in slime or vime with the Python of their environment.
 
-# The framework that HOST or HOST_ROOT names, that stands around the pack, or that Python imports; else the embedded host.
+# Set and export HOST, and HOST_ROOT unless the pack's own host trains.
 find_host() {
-    local name root
-    if [ "${HOST:-auto}" != auto ]; then printf '%s' "$HOST"; return; fi
-    for name in slime vime; do
-        for root in "${HOST_ROOT:-}" "$PACK_DIR/../.."; do
-            if [ -f "$root/$name/utils/arguments.py" ]; then printf '%s' "$name"; return; fi
-        done
-    done
-    [ -z "${HOST_ROOT:-}" ] || die "HOST_ROOT='$HOST_ROOT': neither slime nor vime is there"
-    (cd / && "${PYTHON:-python3}" - <<'PY'
-import importlib.util
-print(next((name for name in ("slime", "vime") if importlib.util.find_spec(name)), "local"))
-PY
-    )
+    local found
+    python_is_there
+    found="$("${PYTHON:-python3}" "$PACK_DIR/cluster/find_host.py" "$PACK_DIR")" || exit 1
+    HOST="${found%% *}"
+    [ "$HOST" = local ] || HOST_ROOT="${found#* }"
+    export HOST HOST_ROOT="${HOST_ROOT:-}"
+}
+
+python_is_there() {
+    "${PYTHON:-python3}" -c '' 2>/dev/null || die "PYTHON='${PYTHON:-python3}' does not run; set PYTHON to the one to use"
 }
 
 # Make this pack importable as mem_agent by $PYTHON, whatever its folder is called.

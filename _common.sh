@@ -22,6 +22,7 @@ has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
 # Set every variable of a recipe that the user has not set: lines NAME=value, later ones may use earlier ones.
 load_recipe() {
     local name value
+    [ -f "$1" ] || die "RECIPE='$1': no such file; $PACK_DIR/recipes has some"
     while IFS='=' read -r name value || [ -n "$name" ]; do
         case "$name" in '' | \#*) continue ;; esac
         [ -n "${!name:-}" ] || export "$name=$(eval "printf '%s' \"$value\"")"
@@ -61,6 +62,7 @@ locked() {
 
 install_pack() {
     local python="${PYTHON:-python3}"
+    python_is_there
     "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
         die "$python is not Python 3.11, which the CPU wheels are for; set PYTHON to one"
     say "installing requirements/$1.txt into $VENV (once, some minutes)"

@@ -75,7 +75,7 @@ if [ -z "${SINGLE_ITER:-}${AVERAGE:-}" ]; then
     [ -s "$tracker" ] || die "$tracker: no checkpoint has been written there"
     SINGLE_ITER="$(cat "$tracker")"
 fi
-HOST="$(find_host)"
+find_host
 converting_python
 if [ -n "${AVERAGE:-}" ]; then
     convert_average

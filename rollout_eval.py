@@ -9,6 +9,7 @@ hook adds is lost. With an empty dict in its place ``rollout_log.log_eval`` reac
 from __future__ import annotations
 
 import importlib.util
+import sys
 from typing import Any
 
 from .rollout import HOST_ROLLOUTS
@@ -24,7 +25,10 @@ def evaluate(args: Any, rollout_id: int, data_source: Any, evaluation: bool = Tr
 
 
 def _host_rollout() -> Any:
-    """The rollout module of the host that runs this process."""
+    """The rollout module of the host that runs this process: the one it has loaded, else one that is installed."""
+    for name in HOST_ROLLOUTS:
+        if name in sys.modules:
+            return sys.modules[name]
     for name in HOST_ROLLOUTS:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             return importlib.import_module(name)

@@ -9,13 +9,8 @@
 # DRY_RUN=1 prints what would run.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 
-HOST="$(find_host)"
-export HOST
-case "$HOST" in
-    local) ;;
-    slime | vime) train_in_host ;;
-    *) die "HOST='$HOST': allowed: auto, local, slime, vime" ;;
-esac
+find_host
+if [ "$HOST" != local ]; then train_in_host; fi
 
 if [ -z "${HF_CKPT:-}" ] && [ -z "${TRAIN_DATA:-}" ]; then
     if has_gpu; then die "set HF_CKPT and TRAIN_DATA (or RECIPE=recipes/pocket.env for the small demonstration)"; fi

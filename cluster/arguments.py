@@ -36,6 +36,7 @@ def build_arguments(
         "performance": _performance(layout),
         "gpus": _gpus(layout),
         "engine": _slime_engine(config, sticky_router) if checkout.name == "slime" else _vime_engine(config),
+        "asynchronous": _asynchronous(config, checkout, layout),
         "evaluation": _evaluation(config),
         "tracker": _tracker(config),
         "host_args": shlex.split(config.host_args),
@@ -182,6 +183,17 @@ def _vime_engine(config: Config) -> Group:
         "--vllm-max-model-len", str(config.engine_max_len),
         "--vllm-router-policy", "consistent_hash",
     ]
+
+
+def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
+    """Bounds how old samples get: the worker keeps that many groups in flight for each engine, and slime's as many
+    waiting, so a rollout trains on samples begun at most two or three rollouts earlier. The hosts' own 512 for each
+    engine would be dozens of rollouts."""
+    if not config.fully_async:
+        return []
+    engines = layout.rollout_gpus // layout.engine_gpus
+    flag = {"slime": "--sglang-server-concurrency", "vime": "--vllm-server-concurrency"}[checkout.name]
+    return [flag, str(-(-config.rollout_batch_size // engines))]
 
 
 def _evaluation(config: Config) -> Group:

@@ -1,4 +1,4 @@
-"""Finding slime or vime, and knowing whether that version can run this pack.
+"""A checkout of slime or vime, and whether that version can run this pack.
 
 A version is judged by what it has, not by its number: neither host raises its number with every change. The flags and
 files asked for here are those without which the pack's hooks would be ignored or its batches torn apart. Both hosts
@@ -7,13 +7,11 @@ ignore flags they do not know, so a missing one has to be found before training,
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import Config, ConfigError
-
-HOSTS = ("slime", "vime")
+from .find_host import HOSTS, NoHost, find_host, imported_root
 
 _NEEDED_FLAGS = (
     "--custom-config-path",
@@ -51,32 +49,18 @@ class Checkout:
 
 
 def find_checkout(config: Config, pack: Path) -> Checkout:
-    """The checkout that HOST and HOST_ROOT name, the one around the pack, or the one Python imports.
+    """The checkout to train in.
 
     Raises:
-        ConfigError: none of these is a checkout of slime or vime.
+        ConfigError: HOST and HOST_ROOT name none, and none stands around the pack.
     """
-    wanted = HOSTS if config.host == "auto" else (config.host,)
-    if config.host_root:
-        root = Path(config.host_root).expanduser().absolute()
-        for name in wanted:
-            if _is_checkout(root, name):
-                return Checkout(name, root)
-        raise ConfigError(f"HOST_ROOT={config.host_root!r}: no checkout of {' or '.join(wanted)} with its train.py")
-    for name in wanted:
-        for root in (*pack.absolute().parents, *_imported_root(name)):
-            if _is_checkout(root, name):
-                return Checkout(name, root)
-    raise ConfigError(f"HOST={config.host}: no checkout found; set HOST_ROOT to one of {' or '.join(wanted)}")
-
-
-def _is_checkout(root: Path, name: str) -> bool:
-    return (root / "train.py").is_file() and (root / name / "utils" / "arguments.py").is_file()
-
-
-def _imported_root(name: str) -> list[Path]:
-    spec = importlib.util.find_spec(name)
-    return [Path(p).parent for p in (spec.submodule_search_locations or [])] if spec else []
+    try:
+        name, root = find_host(config.host, config.host_root, pack)
+    except NoHost as error:
+        raise ConfigError(str(error)) from None
+    if root is None:
+        raise ConfigError(f"HOST={config.host}: no checkout of {' or '.join(HOSTS)} is around {pack}; set HOST_ROOT")
+    return Checkout(name, root)
 
 
 def check_version(checkout: Checkout, config: Config) -> None:
@@ -103,7 +87,7 @@ def find_megatron(config: Config) -> Path:
     if config.megatron_root:
         candidates = [Path(config.megatron_root).expanduser().absolute()]
     else:
-        candidates = [Path("/root/Megatron-LM"), *(p.parent for p in _imported_root("megatron"))]
+        candidates = [Path("/root/Megatron-LM"), *(p.parent for p in imported_root("megatron"))]
     for root in candidates:
         if (root / "megatron" / "training").is_dir():
             return root

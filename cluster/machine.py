@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 import re
 import shutil
 import socket
 import subprocess
-import urllib.error
-import urllib.request
-from typing import Any
 
 from ..config import Config, ConfigError
 from .layout import GIB, Gpus
+from .ray_api import machines
 
 _RAY_WORKER_PORTS = range(10002, 20000)
 
@@ -28,20 +25,27 @@ def find_gpus(config: Config) -> Gpus:
     memories = _nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").split()
     per_node = config.num_gpus or len(memories)
     if config.ray_address:
-        nodes = ray_gpus(config.ray_address)
-        per_node = config.num_gpus or (nodes[config.num_nodes - 1] if len(nodes) >= config.num_nodes else 0)
-        if len([n for n in nodes if n >= max(per_node, 1)]) < config.num_nodes:
-            raise ConfigError(
-                f"RAY_ADDRESS={config.ray_address}: NUM_NODES={config.num_nodes} machines with "
-                f"{config.num_gpus or 'some'} GPUs are needed, those of the cluster have {nodes or 'none'}; lower "
-                "NUM_NODES or NUM_GPUS, or add machines"
-            )
+        per_node = _of_cluster(config)
     if not per_node:
         raise ConfigError("no GPU was found; set NUM_GPUS and GPU_MEMORY_GB (of one machine), or HOST=local")
     memory = config.gpu_memory_gb * GIB or min(map(float, memories), default=0) * 2**20
     if not memory:
         raise ConfigError("GPU_MEMORY_GB is not set, and there is no nvidia-smi here to ask")
     return Gpus(config.num_nodes, per_node, memory)
+
+
+def _of_cluster(config: Config) -> int:
+    """GPUs of each of NUM_NODES machines of the running cluster, all of which must be free."""
+    there = machines(config.ray_address)
+    per_node = config.num_gpus or (there[config.num_nodes - 1].total if len(there) >= config.num_nodes else 0)
+    if sum(machine.free >= max(per_node, 1) for machine in there) < config.num_nodes:
+        have = ", ".join(f"{machine.free} of {machine.total}" for machine in there) or "none"
+        raise ConfigError(
+            f"RAY_ADDRESS={config.ray_address}: NUM_NODES={config.num_nodes} machines with "
+            f"{per_node or 'some'} free GPUs are needed, free on those of the cluster are {have}; lower NUM_NODES or "
+            "NUM_GPUS, add machines, or wait for other jobs to end"
+        )
+    return per_node
 
 
 def has_sticky_router() -> bool:
@@ -62,30 +66,6 @@ def _nvidia_smi(*arguments: str) -> str:
         return ""
     done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True)
     return done.stdout if done.returncode == 0 else ""
-
-
-def ray_gpus(address: str) -> list[int]:
-    """GPUs of each living machine of the cluster whose job server is at ``address``, most first."""
-    nodes = ray_api(address, "/api/v0/nodes?detail=true&limit=10000")["data"]["result"]["result"]
-    alive = [node for node in nodes if node["state"] == "ALIVE"]
-    return sorted((int(node["resources_total"].get("GPU", 0)) for node in alive), reverse=True)
-
-
-def ray_api(address: str, path: str, method: str = "GET") -> Any:
-    """The JSON answer of Ray's job server.
-
-    Raises:
-        ConfigError: it cannot be reached, or its answer is no JSON.
-    """
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        request = urllib.request.Request(address.rstrip("/") + path, method=method)
-        with opener.open(request, timeout=30) as answer:
-            return json.load(answer)
-    except (urllib.error.URLError, ValueError, OSError) as error:
-        raise ConfigError(
-            f"RAY_ADDRESS={address}: no Ray job server answers there ({error}); it is http://HEAD:8265 by default"
-        ) from None
 
 
 def check_port(variable: str, port: int) -> None:

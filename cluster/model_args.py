@@ -42,31 +42,52 @@ class ModelSize:
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:
-    """``config.json`` with the rotary base where older versions kept it."""
+    """``config.json``, its shapes checked, with the rotary base where older versions kept it.
+
+    Raises:
+        ConfigError: it cannot be read or describes no dense decoder with rotary positions.
+    """
+    path = folder / "config.json"
     try:
-        content = json.loads((folder / "config.json").read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ConfigError(f"HF_CKPT={str(folder)!r}: config.json cannot be read: {error}") from None
-    content = content.get("text_config", content)
-    content.setdefault("rope_theta", (content.get("rope_parameters") or {}).get("rope_theta", 10000.0))
+    if isinstance(content, dict):
+        content = content.get("text_config", content)
+    rope = content.get("rope_parameters") or {} if isinstance(content, dict) else None
+    if not isinstance(rope, dict) or not isinstance(content.get("rope_scaling") or {}, dict):
+        raise ConfigError(f"{path}: expected an object, whose rope_parameters and rope_scaling are objects")
+    content.setdefault("rope_theta", rope.get("rope_theta", 10000.0))
+    for key in (*_NEEDED, *_OPTIONAL):
+        value = content.get(key)
+        if not _is_positive(value) and (key in _NEEDED or value is not None):
+            raise ConfigError(
+                f"{path}: {key} is {value!r}, not a positive number; only dense decoders with rotary positions are "
+                "known"
+            )
     return content
+
+
+_NEEDED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "rope_theta")
+_OPTIONAL = ("num_key_value_heads", "head_dim", "rms_norm_eps")
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def model_size(content: Mapping[str, Any]) -> ModelSize:
     """Sizes of a dense decoder from its ``config.json``."""
-    try:
-        hidden, layers, heads = (content[k] for k in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
-        kv_heads = content.get("num_key_value_heads") or heads
-        head_dim = content.get("head_dim") or hidden // heads
-        attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
-        mlp = 3 * hidden * content["intermediate_size"]
-        embeddings = content["vocab_size"] * hidden * (1 if content.get("tie_word_embeddings") else 2)
-        return ModelSize(
-            parameters=layers * (attention + mlp) + embeddings,
-            layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, vocab=content["vocab_size"],
-        )
-    except KeyError as error:
-        raise ConfigError(f"config.json has no {error}; only dense decoders with rotary positions are known") from None
+    hidden, layers, heads = (content[k] for k in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
+    kv_heads = content.get("num_key_value_heads") or heads
+    head_dim = content.get("head_dim") or hidden // heads
+    attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
+    mlp = 3 * hidden * content["intermediate_size"]
+    embeddings = content["vocab_size"] * hidden * (1 if content.get("tie_word_embeddings") else 2)
+    return ModelSize(
+        parameters=layers * (attention + mlp) + embeddings,
+        layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, vocab=content["vocab_size"],
+    )
 
 
 def model_args(scripts: Path, family: str, content: Mapping[str, Any]) -> tuple[str, list[str]]:
@@ -101,7 +122,12 @@ def _same_rotary_base(found: Sequence[str], content: Mapping[str, Any]) -> bool:
 
 
 def _with_rotary_base(found: list[str], content: Mapping[str, Any]) -> list[str]:
-    return found if _same_rotary_base(found, content) else [*found, "--rotary-base", f"{content['rope_theta']:.0f}"]
+    if _same_rotary_base(found, content):
+        return found
+    base = content["rope_theta"]
+    if base != int(base):
+        raise ConfigError(f"config.json has rope_theta={base}; Megatron's --rotary-base takes whole numbers")
+    return [*found, "--rotary-base", str(int(base))]
 
 
 def _read_script(script: Path) -> list[str]:

@@ -11,38 +11,38 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ..agents import build_agent
-from ..agents.chunking import Chunks
-from ..agents.interface import Reading
-from ..agents.records import Generation, StopReason
-from ..agents.vocabulary import Vocabulary
+import orjson
+
 from ..config import Config, ConfigError
-from ..data.document_store import without_slice
+from ..data.document_store import DocumentStore, MissingDocument, row_slice, store_folder, without_slice
 from ..errors import MemAgentError
 from ..host.data_source import DataSource
+from . import reference
 from .arguments import evaluation_sets
 from .checkout import Checkout
 from .layout import Layout
 from .machine import check_port
 from .model_args import ModelSize
+from .plan import PACK, Plan
 
 HOOK_MODULES = ("rollout", "custom_convert", "rollout_filter", "rollout_log", "rollout_eval")
-_BYTES_PER_PARAMETER_ON_DISK = 14
-"""bf16 weights, fp32 master weights and two Adam moments."""
+_CHECKPOINT_BYTES, _REFERENCE_BYTES = 14, 2
+"""On disk per parameter: bf16 weights, and in a checkpoint fp32 master weights and two Adam moments."""
 
 
-def problems(
-    config: Config, checkout: Checkout, layout: Layout, model: ModelSize, python_path: str, pack: Path
-) -> list[str]:
+def problems(plan: Plan) -> list[str]:
     """One line for each thing that would stop or spoil the run."""
+    config, layout = plan.config, plan.layout
     checks: list[Callable[[], None]] = [
         lambda: _training_file(config),
         lambda: _evaluation_files(config),
-        lambda: _save_path(config, model),
+        lambda: _documents(config),
+        lambda: _save_path(config, plan.size),
+        lambda: _torch_dist(config, plan.size),
         lambda: _ports(config),
         lambda: _batches(config, layout),
         _ray_can_run,
-        lambda: _hooks_import(checkout, python_path, pack),
+        lambda: _hooks_import(plan.checkout, plan.python_path),
     ]
     found = []
     for check in checks:
@@ -53,43 +53,11 @@ def problems(
     return found
 
 
-def longest_turn(config: Config, folder: Path) -> int:
-    """Tokens of the longest prompt with its reply, from the agent itself with this model's tokenizer and template.
-
-    Raises:
-        ConfigError: the tokenizer or its chat template cannot be used.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        vocabulary = Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=True))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"HF_CKPT={str(folder)!r}: no usable tokenizer: {' '.join(str(error).split())}") from None
-    agent = build_agent(config, vocabulary, {})
-    letter = vocabulary.encode_text("a")[0]
-    chunk = [letter] * config.mem_chunk_tokens
-    state = agent.start(Reading([letter] * config.mem_max_question, Chunks((chunk, chunk), dropped=0)))
-    longest = 0
-    while requests := agent.requests(state):
-        longest = max(longest, *(len(r.prompt_ids) + r.max_new_tokens for r in requests))
-        replies = [[letter] * r.max_new_tokens for r in requests]
-        state = agent.advance(state, [Generation(ids, [0.0] * len(ids), StopReason.LENGTH) for ids in replies])
-    return longest
-
-
-def check_length(config: Config, longest: int) -> None:
-    if longest > config.engine_max_len:
-        raise ConfigError(
-            f"the longest turn has {longest} tokens (MEM_MAX_QUESTION={config.mem_max_question}, MEM_CHUNK_TOKENS="
-            f"{config.mem_chunk_tokens}, twice MEM_MAX_MEMORY={config.mem_max_memory}, template), the engine holds "
-            f"{config.engine_max_len}; lower one of them or raise ENGINE_MAX_LEN"
-        )
-
-
 def _training_file(config: Config) -> None:
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     rows = len(DataSource(without_slice(config.train_data), config.seed, config.n_samples_per_prompt))
+    rows = len(range(rows)[row_slice(config.train_data)])
     if rows < config.rollout_batch_size:
         raise ConfigError(
             f"{config.train_data}: {rows} rows, a rollout takes ROLLOUT_BATCH_SIZE={config.rollout_batch_size}"
@@ -97,11 +65,12 @@ def _training_file(config: Config) -> None:
 
 
 def _evaluation_files(config: Config) -> None:
-    if not config.eval_interval:
-        return
     sets = evaluation_sets(config)
-    if not sets:
+    if config.eval_interval and not sets:
         raise ConfigError(f"EVAL_INTERVAL={config.eval_interval} needs EVAL_DATA, files of prepare_data.py")
+    if sets and not config.eval_interval:
+        raise ConfigError(f"EVAL_DATA={config.eval_data!r} is never used with EVAL_INTERVAL=0; set EVAL_INTERVAL to a "
+                          "number of rollouts, or unset EVAL_DATA")
     names = [name for name, _ in sets]
     if len(set(names)) < len(names):
         raise ConfigError(f"EVAL_DATA={config.eval_data!r}: two files have the same name; metrics go by it")
@@ -110,21 +79,61 @@ def _evaluation_files(config: Config) -> None:
             raise ConfigError(f"EVAL_DATA: {path}: no such file; make it with prepare_data.py")
 
 
+def _documents(config: Config) -> None:
+    """A forgotten ``.docs`` folder would fail every trajectory: the first document by id of each file is looked up."""
+    files = [path for path in map(without_slice, (config.train_data, *config.eval_files)) if path.is_file()]
+    stores = [config.mem_doc_store] if config.mem_doc_store else [store_folder(path) for path in files]
+    for path in files:
+        identifier = _first_document_id(path)
+        if identifier is not None:
+            _look_up(identifier, path, [DocumentStore(store) for store in stores])
+
+
+def _look_up(identifier: str, path: Path, stores: list[DocumentStore]) -> None:
+    reasons = []
+    for store in stores:
+        try:
+            store.get(identifier)
+            return
+        except MissingDocument as error:
+            reasons.append(error)
+    raise ConfigError(f"{path}: its first document is not to be had: {reasons[0]}")
+
+
+def _first_document_id(path: Path) -> str | None:
+    """Of the first row; a file has documents by id in all of its rows or in none."""
+    with path.open("rb") as lines:
+        first = next((line for line in lines if line.strip()), b"{}")
+    try:
+        return orjson.loads(first)["metadata"].get("context_id")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None  # its own check says more
+
+
 def _save_path(config: Config, model: ModelSize) -> None:
     """Room for all checkpoints of the run: hosts delete none."""
-    folder = Path(config.save_path)
+    there = len(list(Path(config.save_path).glob("iter_*")))
+    count = max(1, -(-config.num_rollout // config.save_interval) - there)
+    _room("SAVE_PATH", config.save_path, count * _CHECKPOINT_BYTES * model.parameters,
+          f"{count} checkpoints (the host deletes none)", "raise SAVE_INTERVAL or choose another SAVE_PATH")
+
+
+def _torch_dist(config: Config, model: ModelSize) -> None:
+    if not reference.is_there(Path(config.torch_dist)):
+        _room("TORCH_DIST", config.torch_dist, _REFERENCE_BYTES * model.parameters, "the reference model",
+              "choose another TORCH_DIST")
+
+
+def _room(variable: str, path: str, needed: float, what: str, remedy: str) -> None:
+    folder = Path(path)
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ConfigError(f"SAVE_PATH={config.save_path!r}: {folder} is no writable folder; choose another SAVE_PATH")
-    there = len(list(Path(config.save_path).glob("iter_*")))
-    count = max(1, -(-config.num_rollout // config.save_interval) - there)
-    needed = count * _BYTES_PER_PARAMETER_ON_DISK * model.parameters
+        raise ConfigError(f"{variable}={path!r}: {folder} is no writable folder; choose another {variable}")
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ConfigError(
-            f"SAVE_PATH={config.save_path!r}: {free / 1e9:.0f} GB free, {count} checkpoints take "
-            f"{needed / 1e9:.0f} GB (the host deletes none); raise SAVE_INTERVAL or choose another SAVE_PATH"
+            f"{variable}={path!r}: {free / 1e9:.0f} GB free, {what} will take {needed / 1e9:.0f} GB; {remedy}"
         )
 
 
@@ -153,14 +162,14 @@ def _ray_can_run() -> None:
         raise ConfigError(f"{sys.executable} has no module ray; set PYTHON to the Python of the host's environment")
 
 
-def _hooks_import(checkout: Checkout, python_path: str, pack: Path) -> None:
+def _hooks_import(checkout: Checkout, python_path: str) -> None:
     """Workers must import this pack's hooks, and not a module of the same name.
 
     The first entry of their PYTHONPATH, a folder with a link to this pack, is not written yet: one like it stands in.
     """
     code = f"import mem_agent, {', '.join(f'mem_agent.{m}' for m in HOOK_MODULES)}; print(mem_agent.__path__[0])"
     with tempfile.TemporaryDirectory() as show:
-        (Path(show) / "mem_agent").symlink_to(pack, target_is_directory=True)
+        (Path(show) / "mem_agent").symlink_to(PACK, target_is_directory=True)
         rest = python_path.split(os.pathsep)[1:]
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=checkout.root, capture_output=True, text=True,
@@ -173,5 +182,5 @@ def _hooks_import(checkout: Checkout, python_path: str, pack: Path) -> None:
             f"{sys.executable} cannot import the hooks: {reason}; install into that Python what is missing of the "
             "dependencies in pyproject.toml, or move what stands in the way"
         )
-    if found != pack.resolve():
-        raise ConfigError(f"the name mem_agent leads to {found}, not to {pack}; rename or remove that folder")
+    if found != PACK:
+        raise ConfigError(f"the name mem_agent leads to {found}, not to {PACK}; rename or remove that folder")

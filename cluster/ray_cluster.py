@@ -21,7 +21,7 @@ from pathlib import Path
 from ..config import Config, ConfigError
 from ..errors import MemAgentError
 from ..host.processes import ChildProcess
-from .machine import ray_api, ray_gpus
+from .ray_api import NotKnown, machines, ray_api
 from .remote_env import is_secret
 
 logger = logging.getLogger("mem_agent")
@@ -93,7 +93,7 @@ def _wait_for_machines(config: Config, gpus: int, head: ChildProcess) -> None:
         if head.exit_code is not None:
             raise JobError(f"the Ray head did not start; see {head.log_path}")
         try:
-            found = [n for n in ray_gpus(job_address(config)) if n >= gpus]
+            found = [machine for machine in machines(job_address(config)) if machine.total >= gpus]
         except ConfigError:
             found = []
         if len(found) >= config.num_nodes:
@@ -159,5 +159,7 @@ def _stop(address: str, job: str) -> None:
                 return
             time.sleep(1)
         logger.warning("job %s has not stopped within a minute", job)
+    except NotKnown:
+        logger.info("job %s had not been submitted yet", job)
     except ConfigError as error:
         logger.warning("job %s could not be stopped: %s", job, error)

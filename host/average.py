@@ -22,6 +22,7 @@ import torch
 from safetensors import SafetensorError
 
 from ..errors import MemAgentError
+from ..one_line_errors import one_line_errors
 from .hf_weights import TOKENIZER_FILES, HfTensors, complete_folder, copy_model_files, plan_shards, write_shards
 
 _SHARD_SIZE = 5 * 10**9
@@ -54,6 +55,8 @@ def average(
         total = models[0].read(name).float()
         for model in models[1:]:
             total = total + model.read(name)
+        if not torch.isfinite(total).all():
+            raise AverageError(f"tensor {name} is not finite in one of the inputs; leave that one out")
         return [(name, (total / len(models)).to(models[0].dtype(name)))]
 
     shapes = models[0].shapes
@@ -100,6 +103,7 @@ def _settings(file: Path) -> dict:
     return settings
 
 
+@one_line_errors("nothing was written")
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mem_agent.host.average", description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", required=True, nargs="+", help="Hugging Face folders of one model")
@@ -108,9 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         average(args.inputs, args.output, force=args.force)
-    except (MemAgentError, OSError, SafetensorError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    except SafetensorError as error:
+        raise AverageError(f"a weights file is damaged: {error}") from None
     print(f"mean of {', '.join(args.inputs)} -> {args.output}")
     return 0
 

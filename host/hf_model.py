@@ -11,9 +11,11 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 
 from ..config import Config, ConfigError
 
+_WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]
 
-def local_folder(name: str, variable: str = "HF_CKPT") -> Path:
-    """The folder of model ``name``, downloaded if it is a hub id.
+
+def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) -> Path:
+    """The folder of model ``name``, downloaded if it is a hub id, with or without its weights.
 
     Raises:
         ConfigError: it is neither a model folder nor a hub id that can be loaded.
@@ -28,7 +30,7 @@ def local_folder(name: str, variable: str = "HF_CKPT") -> Path:
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise ConfigError(f"{variable}={name!r}: no such folder")
     try:
-        return Path(snapshot_download(name))
+        return Path(snapshot_download(name, ignore_patterns=None if weights else _WEIGHTS))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(f"{variable}={name!r}: no such folder, and not to be had from the hub: {reason}") from None

@@ -42,6 +42,15 @@ def read(folder: Path) -> Weights:
     return {name: tensors.read(name) for name in tensors.shapes}
 
 
+def test_a_model_that_diverged_is_not_averaged_in(three, tmp_path):
+    weights = load_file(three[1] / "model.safetensors")
+    next(iter(weights.values())).view(-1)[0] = float("nan")
+    write(three[1], weights)
+    with pytest.raises(AverageError, match="is not finite in one of the inputs"):
+        average(three, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("shard_size", [5 * 10**9, 50_000])
 def test_the_mean_is_taken_in_float32_and_cast_back(three, tmp_path, shard_size):
     average(three, tmp_path / "out", shard_size=shard_size)
@@ -111,6 +120,7 @@ def test_an_existing_output_is_replaced_only_when_forced(three, tmp_path, capsys
     arguments = ["--inputs", *map(str, three), "--output", str(tmp_path / "out")]
     assert main(arguments) == 0
     assert main(arguments) == 1
-    assert capsys.readouterr().err == f"{tmp_path / 'out'}: exists already; set FORCE=1 (--force) to replace it\n"
+    error = f"error: {tmp_path / 'out'}: exists already; set FORCE=1 (--force) to replace it\n"
+    assert capsys.readouterr().err == error
     assert main([*arguments, "--force"]) == 0
     assert not list(tmp_path.glob(".*"))

@@ -6,8 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from mem_agent.cluster import launch, machine, preflight
+from mem_agent.cluster import launch, longest_turn, machine, preflight
+from mem_agent.cluster import plan as planning
+from mem_agent.cluster.ray_api import MachineGpus
 from mem_agent.config import Config, ConfigError
+from mem_agent.data.document_store import DocumentWriter
+from mem_agent.host import hf_model
 
 from .fake_host import RECIPES, make_host, make_megatron, make_model
 
@@ -39,7 +43,7 @@ def recipe(name):
 
 
 def plan(env):
-    return launch.make_plan(Config.from_env(env))
+    return planning.make_plan(Config.from_env(env))
 
 
 def commands(env, tmp_path, capsys):
@@ -61,8 +65,8 @@ CASES = [("slime", name, {}) for name in RECIPES] + [
 
 @pytest.mark.parametrize("host,name,changes", CASES)
 def test_dry_run_of_each_recipe(host, name, changes, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(machine, "ray_gpus", lambda address: [8, 8, 8, 8])
-    monkeypatch.setattr(launch, "has_sticky_router", lambda: True)
+    monkeypatch.setattr(machine, "machines", lambda address: [MachineGpus(8, 8)] * 4)
+    monkeypatch.setattr(planning, "has_sticky_router", lambda: True)
     nodes, gpus, memory = GPUS[name]
     env = settings(tmp_path, host, RECIPES[name], **recipe(name))
     env |= {"NUM_NODES": str(nodes), "NUM_GPUS": str(gpus), "GPU_MEMORY_GB": str(memory), "MASTER_ADDR": "10.0.0.1"}
@@ -95,6 +99,29 @@ def test_paths_reach_workers_absolute(tmp_path, monkeypatch):
     assert made.config.train_data == str(tmp_path / "train.jsonl") and made.config.save_path == str(tmp_path / "run")
     assert made.config.eval_data == f"{tmp_path}/a.jsonl {tmp_path}/b.jsonl"
     assert made.config.torch_dist == str(tmp_path / "model_torch_dist")
+
+
+def test_an_asynchronous_worker_keeps_about_one_rollout_in_flight(tmp_path):
+    made = plan(settings(tmp_path, FULLY_ASYNC="1", ROLLOUT_GPUS="6", ENGINE_GPUS="1", ROLLOUT_BATCH_SIZE="32"))
+    flags = made.arguments["asynchronous"]
+    assert flags == ["--sglang-server-concurrency", "6"]  # 32 groups over 6 engines
+
+
+def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
+    env = settings(tmp_path)
+    asked = []
+
+    def download(name, ignore_patterns):
+        asked.append((name, ignore_patterns))
+        return str(tmp_path / "model")
+
+    monkeypatch.setattr(hf_model, "snapshot_download", download)
+    config = Config.from_env(env | {"HF_CKPT": "Qwen/Qwen3-4B"})
+    made = planning.make_plan(config, weights=False)
+    planning.make_plan(config)
+    assert [name for name, _ in asked] == ["Qwen/Qwen3-4B"] * 2
+    assert "*.safetensors" in asked[0][1] and asked[1][1] is None
+    assert made.config.torch_dist == str(tmp_path / "run" / "Qwen3-4B_torch_dist")  # never in the hub's cache
 
 
 WRONG = [
@@ -147,8 +174,8 @@ def test_a_folder_with_something_else_is_not_taken_for_the_reference(tmp_path):
 
 
 def test_a_joined_cluster_with_too_few_gpus_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "ray_gpus", lambda address: [8, 4])
-    with pytest.raises(ConfigError, match=r"NUM_NODES=2 machines with 8 GPUs are needed, .* have \[8, 4\]"):
+    monkeypatch.setattr(machine, "machines", lambda address: [MachineGpus(8, 8), MachineGpus(4, 4)])
+    with pytest.raises(ConfigError, match=r"NUM_NODES=2 machines with 8 free GPUs are needed, .* are 8 of 8, 4 of 4"):
         plan(settings(tmp_path, RAY_ADDRESS="http://head:8265", NUM_NODES="2"))
 
 
@@ -163,8 +190,7 @@ def plenty(monkeypatch):
 
 
 def problems(env):
-    made = plan(env)
-    return preflight.problems(made.config, made.checkout, made.layout, made.size, made.python_path, ROOT)
+    return preflight.problems(plan(env))
 
 
 FREE = {"RAY_PORT": "6390", "RAY_DASHBOARD_PORT": "8290"}
@@ -180,6 +206,8 @@ def test_a_good_launch_has_no_problems(tmp_path, plenty):
         ({"TRAIN_DATA": "/nowhere.jsonl"}, "TRAIN_DATA='/nowhere.jsonl': no such file"),
         ({"TRAIN_DATA": ""}, "TRAIN_DATA is not set"),
         ({"ROLLOUT_BATCH_SIZE": "256"}, "200 rows, a rollout takes ROLLOUT_BATCH_SIZE=256"),
+        ({"TRAIN_DATA": "TMP/train.jsonl@[150:]"}, "50 rows, a rollout takes ROLLOUT_BATCH_SIZE=64"),
+        ({"EVAL_DATA": "TMP/train.jsonl"}, "is never used with EVAL_INTERVAL=0; set EVAL_INTERVAL"),
         ({"EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5 needs EVAL_DATA"),
         ({"EVAL_INTERVAL": "5", "EVAL_DATA": "/a/x.jsonl /b/x.jsonl"}, "two files have the same name"),
         ({"EVAL_INTERVAL": "5", "EVAL_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl: no such file"),
@@ -190,7 +218,8 @@ def test_a_good_launch_has_no_problems(tmp_path, plenty):
     ],
 )
 def test_each_problem_is_one_line(changes, message, tmp_path, plenty):
-    (found,) = problems(settings(tmp_path, **FREE | changes))
+    changes = {name: value.replace("TMP", str(tmp_path)) for name, value in changes.items()}
+    (found,) = problems(settings(tmp_path, **{"ROLLOUT_BATCH_SIZE": "64"} | FREE | changes))
     assert message in found and "\n" not in found
 
 
@@ -218,8 +247,28 @@ def test_an_occupied_port_is_told(tmp_path, plenty):
 
 def test_a_full_disk_is_told(tmp_path, plenty, monkeypatch):
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**9}))
-    (found,) = problems(settings(tmp_path, **FREE))
-    assert "1 GB free, 10 checkpoints take 563 GB" in found  # 10 x 14 bytes x 4.02e9 parameters
+    checkpoints, reference = problems(settings(tmp_path, **FREE))
+    assert "1 GB free, 10 checkpoints (the host deletes none) will take 563 GB" in checkpoints  # 140 x 4.02e9 bytes
+    assert "TORCH_DIST=" in reference and "the reference model will take 8 GB; choose another" in reference
+
+
+def test_documents_by_id_without_their_store_are_told(tmp_path, plenty):
+    env = settings(tmp_path, **FREE)
+    row = '{"prompt": "q", "label": "a", "metadata": {"context_id": "%s", "ground_truth": ["a"]}}\n'
+    with DocumentWriter(tmp_path / "train.jsonl.docs") as documents:
+        identifier = documents.add("a text")
+        documents.commit()
+    (tmp_path / "train.jsonl").write_text(row % identifier * 200)
+    assert problems(env) == []
+    (tmp_path / "dev.jsonl").write_text(row % identifier)
+    assert problems(env | {"EVAL_INTERVAL": "5", "EVAL_DATA": str(tmp_path / "dev.jsonl")}) == []
+    (tmp_path / "dev.jsonl").write_text(row % "0123456789abcdef")
+    (found,) = problems(env | {"EVAL_INTERVAL": "5", "EVAL_DATA": str(tmp_path / "dev.jsonl")})
+    assert "dev.jsonl: its first document is not to be had" in found and "0123456789abcdef" in found
+    (tmp_path / "train.jsonl.docs").rename(tmp_path / "elsewhere")
+    (found,) = problems(env)
+    assert "no document store" in found
+    assert problems(env | {"MEM_DOC_STORE": str(tmp_path / "elsewhere")}) == []
 
 
 @pytest.mark.parametrize("file", ["mem_agent/__init__.py", "mem_agent.py"])
@@ -235,6 +284,6 @@ def test_another_module_of_the_packs_name_in_the_checkout_is_told(file, tmp_path
 def test_the_longest_turn_is_measured_with_the_models_own_template(tmp_path):
     env = settings(tmp_path)
     config = Config.from_env(env)
-    longest = preflight.longest_turn(config, tmp_path / "model")
+    longest = longest_turn.longest_turn(config, tmp_path / "model")
     budget = config.mem_max_question + config.mem_chunk_tokens + 2 * config.mem_max_memory
     assert budget < longest < budget + 512

@@ -7,7 +7,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from mem_agent.cluster.layout import GIB
-from mem_agent.cluster.machine import find_gpus, has_nvlink, has_sticky_router, ray_api, ray_gpus
+from mem_agent.cluster.machine import find_gpus, has_nvlink, has_sticky_router
+from mem_agent.cluster.ray_api import MachineGpus, NotKnown, machines, ray_api
 from mem_agent.config import Config, ConfigError
 
 MEMORY = "81559\n81559\n"
@@ -79,35 +80,49 @@ def test_an_older_router_is_not_asked_to_stick(fields, expected, tmp_path, monke
 # --- a Ray cluster, by the answers of its job server --------------------------------------------------------------
 
 
-def node(gpus, state="ALIVE"):
-    return {"state": state, "resources_total": {"CPU": 8.0, **({"GPU": float(gpus)} if gpus else {})}}
+def node(gpus, state="ALIVE", name="a"):
+    return {"node_id": name, "state": state, "resources_total": {"CPU": 8.0, **({"GPU": float(gpus)} if gpus else {})}}
 
 
 @pytest.fixture
 def job_server():
-    """An address at which ``/api/v0/nodes`` answers with ``nodes``."""
+    """An address, its nodes, and its GPUs in use by node; None where no autoscaler counts them."""
     nodes: list[dict] = []
+    used: dict[str, float] = {}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            self.send_response(200)
+            by_node = {name: {"CPU": [1.0, 8.0], "GPU": [gpus, 8.0]} for name, gpus in used.items()}
+            status = {"loadMetricsReport": {"usageByNode": by_node}} if used else None
+            answers = {
+                "/api/v0/nodes": {"result": {"result": nodes}}, "/api/cluster_status": {"clusterStatus": status},
+            }
+            answer = answers.get(self.path.partition("?")[0])
+            self.send_response(200 if answer else 404)
             self.end_headers()
-            self.wfile.write(json.dumps({"data": {"result": {"result": nodes}}}).encode())
+            self.wfile.write(json.dumps({"data": answer}).encode())
 
         def log_message(self, *args):
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", nodes
+    yield f"http://127.0.0.1:{server.server_port}", nodes, used
     server.shutdown()
     server.server_close()
 
 
 def test_only_living_machines_count(job_server):
-    address, nodes = job_server
+    address, nodes, _ = job_server
     nodes += [node(8), node(0), node(8, "DEAD"), node(4)]
-    assert ray_gpus(address) == [8, 4, 0]
+    assert machines(address) == [MachineGpus(8, 8), MachineGpus(4, 4), MachineGpus(0, 0)]
+
+
+def test_gpus_of_other_jobs_are_not_free(job_server):
+    address, nodes, used = job_server
+    nodes += [node(8, name="a"), node(8, name="b")]
+    used["b"] = 3.0
+    assert machines(address) == [MachineGpus(8, 8), MachineGpus(8, 5)]
 
 
 @pytest.mark.parametrize(
@@ -115,17 +130,31 @@ def test_only_living_machines_count(job_server):
     [({}, 8), ({"num_nodes": 2}, 4), ({"num_nodes": 2, "num_gpus": 4}, 4), ({"num_gpus": 2}, 2)],
 )
 def test_a_joined_cluster_gives_what_each_of_its_machines_has(wanted, expected, job_server):
-    address, nodes = job_server
+    address, nodes, _ = job_server
     nodes += [node(8), node(4), node(0)]
     assert find_gpus(Config(ray_address=address, gpu_memory_gb=80, **wanted)).per_node == expected
 
 
 @pytest.mark.parametrize("wanted", [{"num_nodes": 3}, {"num_nodes": 2, "num_gpus": 8}, {"num_gpus": 16}])
 def test_a_joined_cluster_with_too_few_gpus_is_refused(wanted, job_server):
-    address, nodes = job_server
+    address, nodes, _ = job_server
     nodes += [node(8), node(4), node(0)]
-    with pytest.raises(ConfigError, match=r"those of the cluster have \[8, 4, 0\]; lower NUM_NODES or NUM_GPUS"):
+    with pytest.raises(ConfigError, match="free on those of the cluster are 8 of 8, 4 of 4, 0 of 0; lower NUM_NODES"):
         find_gpus(Config(ray_address=address, gpu_memory_gb=80, **wanted))
+
+
+def test_a_busy_cluster_is_refused_but_what_is_free_can_be_had(job_server):
+    address, nodes, used = job_server
+    nodes += [node(8, name="a")]
+    used["a"] = 6.0
+    with pytest.raises(ConfigError, match=r"1 machines with 8 free GPUs are needed, .* 2 of 8; .* wait for other"):
+        find_gpus(Config(ray_address=address, gpu_memory_gb=80))
+    assert find_gpus(Config(ray_address=address, gpu_memory_gb=80, num_gpus=2)).per_node == 2
+
+
+def test_what_the_server_does_not_know_is_told_apart(job_server):
+    with pytest.raises(NotKnown):
+        ray_api(job_server[0], "/api/jobs/none")
 
 
 def test_no_job_server_is_one_line():

@@ -16,9 +16,9 @@ from .tiny_model import make_tiny_model
 
 ROOT = Path(__file__).parents[1]
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
-VARIABLES = ("AVERAGE", "OUTPUT", "FORCE", "HOST", "HOST_ROOT", "HF_CKPT", "TRAIN_DATA", "SAVE_PATH", "DATA_ROOT",
-             "MODEL_PATH", "SINGLE_ITER", "RECIPE", "SEED", "LENGTHS", "QUESTIONS", "CLOSED_BOOK", "EVAL_DATASET",
-             "EVAL_REVISION")
+VARIABLES = ("AVERAGE", "OUTPUT", "FORCE", "HOST", "HOST_ROOT", "PYTHON", "HF_CKPT", "TRAIN_DATA", "SAVE_PATH",
+             "DATA_ROOT", "MODEL_PATH", "SINGLE_ITER", "RECIPE", "SEED", "LENGTHS", "QUESTIONS", "CLOSED_BOOK",
+             "EVAL_DATASET", "EVAL_REVISION")
 
 
 def script(name, *arguments, **env):
@@ -57,9 +57,11 @@ START = str(ROOT / "pocket" / "start")
 FITS = {"RECIPE": str(ROOT / "recipes" / "pocket.env")}
 WRONG = [
     ("run-train.sh", {"HOST": "verl"}, "HOST='verl': allowed: auto, local, slime, vime"),
-    ("run-train.sh", {"HOST_ROOT": "/etc"}, "HOST_ROOT='/etc': neither slime nor vime is there"),
+    ("run-train.sh", {"HOST_ROOT": "/etc"}, "HOST_ROOT='/etc': no checkout of slime or vime"),
     ("run-train.sh", {"HOST": "slime", "HOST_ROOT": "/etc", "PYTHON": PYTHON, "CONVERT": "0"}, "no checkout of slime"),
-    ("run-train.sh", {"HOST": "slime", "PYTHON": "/bin/false"}, "/bin/false cannot convert checkpoints"),
+    ("run-train.sh", {"HOST": "slime", "PYTHON": "/bin/false"}, "PYTHON='/bin/false' does not run"),
+    ("run-train.sh", {"PYTHON": "./no/python"}, "PYTHON='./no/python' does not run"),
+    ("run-train.sh", {"RECIPE": "/no/recipe.env"}, "RECIPE='/no/recipe.env': no such file"),
     ("run-train.sh", {"HF_CKPT": "/nowhere", "TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl'"),
     ("run-eval.sh", {}, "set MODEL_PATH"),
     ("run-eval.sh", {"MODEL_PATH": "/m"}, "set DATA_ROOT"),

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mem_agent.cluster import launch
+from mem_agent.cluster import plan as planning
 from mem_agent.config import Config
 
 from ..fake_host import RECIPES, make_model
@@ -43,11 +44,11 @@ def plan(tmp_path, monkeypatch):
         env = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
         env |= {"HOST": NAME, "HOST_ROOT": os.getcwd(), "MEGATRON_ROOT": os.environ["MEGATRON_ROOT"],
                 "HF_CKPT": str(model), "TORCH_DIST": str(tmp_path / "reference"), "TRAIN_DATA": str(train),
-                "SAVE_PATH": str(tmp_path / "run"), "GPU_MEMORY_GB": "80", "EVAL_INTERVAL": "5",
-                "EVAL_DATA": str(train)}
+                "SAVE_PATH": str(tmp_path / "run"), "EVAL_INTERVAL": "5", "EVAL_DATA": str(train),
+                "GPU_MEMORY_GB": "24" if "24gb" in recipe else "80"}
         env.setdefault("NUM_GPUS", "8")
-        made = launch.make_plan(Config.from_env(env | changes))
-        launch._write_records(made)
+        made = planning.make_plan(Config.from_env(env | changes))
+        launch.write_records(made)
         monkeypatch.setattr(sys, "argv", made.command[1:])
         for name in ("CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_NVLS_ENABLE"):
             monkeypatch.setenv(name, made.variables[name])

@@ -1,0 +1,45 @@
+"""The longest prompt with its reply of a run, measured on the agent itself with the model's own template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..agents import build_agent
+from ..agents.chunking import Chunks
+from ..agents.interface import Reading
+from ..agents.records import Generation, StopReason
+from ..agents.vocabulary import Vocabulary
+from ..config import Config, ConfigError
+
+
+def longest_turn(config: Config, folder: Path) -> int:
+    """Its tokens, for the tokenizer and chat template in ``folder``.
+
+    Raises:
+        ConfigError: they cannot be used.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        vocabulary = Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=True))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"HF_CKPT={str(folder)!r}: no usable tokenizer: {' '.join(str(error).split())}") from None
+    agent = build_agent(config, vocabulary, {})
+    letter = vocabulary.encode_text("a")[0]
+    chunk = [letter] * config.mem_chunk_tokens
+    state = agent.start(Reading([letter] * config.mem_max_question, Chunks((chunk, chunk), dropped=0)))
+    longest = 0
+    while requests := agent.requests(state):
+        longest = max(longest, *(len(r.prompt_ids) + r.max_new_tokens for r in requests))
+        replies = [[letter] * r.max_new_tokens for r in requests]
+        state = agent.advance(state, [Generation(ids, [0.0] * len(ids), StopReason.LENGTH) for ids in replies])
+    return longest
+
+
+def check_length(config: Config, longest: int) -> None:
+    if longest > config.engine_max_len:
+        raise ConfigError(
+            f"the longest turn has {longest} tokens (MEM_MAX_QUESTION={config.mem_max_question}, MEM_CHUNK_TOKENS="
+            f"{config.mem_chunk_tokens}, twice MEM_MAX_MEMORY={config.mem_max_memory}, template), the engine holds "
+            f"{config.engine_max_len}; lower one of them or raise ENGINE_MAX_LEN"
+        )
