@@ -33,12 +33,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .config import Config, ConfigError
-from .errors import MemAgentError
 from .evaluation.questions import EvalError, load_questions
 from .evaluation.run import check, engine_config, run
 from .evaluation.tables import comparison, failures, table
 from .host.hf_model import local_folder
 from .host.signals import stop_on_signals
+from .one_line_errors import one_line_errors
 
 __all__ = ["EvalError", "load_questions", "main", "run", "table"]
 
@@ -46,25 +46,19 @@ FINISHED_WITH_FAILURES = 3
 """Exit code when every question has a row, but some of them failed; 1 is an error that ended the evaluation."""
 
 
+@one_line_errors("the same command continues")
 def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.ERROR, format="%(message)s")
     stop_on_signals()
-    try:
-        if options.table:
-            print(table(options.table))
-            return 0
-        if options.compare:
-            print(comparison(*options.compare))
-            return 0
-        failed = _evaluate(parser, options)
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues", file=sys.stderr)
-        return 130
-    except (MemAgentError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    if options.table:
+        print(table(options.table))
+        return 0
+    if options.compare:
+        print(comparison(*options.compare))
+        return 0
+    failed = _evaluate(parser, options)
     for line in failed[:20]:
         print(f"failed: {line}", file=sys.stderr)
     if failed:

@@ -27,9 +27,9 @@ from typing import Any
 import ijson
 
 from ..errors import MemAgentError
+from ..ruler.scoring import METRICS as RULER_METRICS
 
 CORPUS = "corpus.jsonl"
-RULER_METRICS = ("string_match_all", "string_match_part")
 
 
 class EvalError(MemAgentError):
@@ -113,6 +113,9 @@ def _entry(where: str, length: str, number: str, raw: Any, read: Callable[[Any],
         if not all(type(document) is int for document in field("documents", list)):
             raise EvalError(f"{where} has no usable `documents`: they are numbers of lines of {CORPUS}")
         context = read(raw)
+    elif isinstance(raw.get("context"), list):
+        raise EvalError(f"{where} gives numbers as `context`, of documents in a file that only its maker has; "
+                        "make this length with prepare-eval-data.sh --synthesize")
     else:
         context = field("context", str)
     metric = raw.get("metric") or ""

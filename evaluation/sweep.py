@@ -22,6 +22,7 @@ from ..config import Config
 from ..host.sample import Sample
 from ..rewards.boxed import last_boxed
 from ..rewards.qa_metrics import score_answer
+from ..ruler.scoring import score
 from ..together import together
 from .questions import Place, Question
 from .result_store import Row, RowWriter
@@ -94,8 +95,6 @@ async def _row(job: Job, answer: Answer, config: Config) -> Row:
 def _scores(question: Question, prediction: str) -> dict[str, float]:
     if not question.metric:
         return score_answer(prediction, question.answers)
-    from ..ruler.scoring import score
-
     return {"ruler": score(question.metric, prediction, question.answers)}
 
 

@@ -35,6 +35,7 @@ from ..atomic_file import write_atomically
 from ..data.row_sources import first_line
 from ..errors import MemAgentError
 from ..host.signals import stop_if_asked, stop_on_signals
+from ..one_line_errors import one_line_errors
 from ..together import together
 from .closed_book_rules import Asked, judge
 from .corpora import PoolQuestion, load_corpora
@@ -149,18 +150,12 @@ async def _ask(client: openai.AsyncOpenAI, question: PoolQuestion, sampling: Sam
     return replies
 
 
+@one_line_errors("the same command continues")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = _parser().parse_args(argv)
     sampling = Sampling(args.model, args.samples, args.max_tokens, args.seed)
-    try:
-        statistics = run(args.raw, sampling, args.url, args.concurrency, args.output)
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues", file=sys.stderr)
-        return 130
-    except (MemAgentError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    statistics = run(args.raw, sampling, args.url, args.concurrency, args.output)
     print(f"{args.output / VERDICT}: {statistics['dropped']} of {statistics['asked']} questions need no document")
     return 0
 

@@ -59,7 +59,10 @@ def open_corpus(data_root: Path, eval_file: str) -> CorpusFile:
     path = data_root / CORPUS
     entry = read_manifest(data_root).files.get(eval_file, {})
     if "corpus" not in entry:
-        raise CorpusFileError(f"{data_root / eval_file}: {MANIFEST} names no corpus for it; synthesise it again")
+        raise CorpusFileError(
+            f"{data_root / eval_file}: {MANIFEST} does not say which {CORPUS} its documents are lines of; copy "
+            "all three from the folder where it was made, or synthesise it"
+        )
     if not path.is_file():
         raise CorpusFileError(f"{path}: no such file; copy it along with {eval_file}, or synthesise again")
     if sha256_of(path) != entry["corpus"]["sha256"]:

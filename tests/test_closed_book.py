@@ -109,10 +109,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        """A client that hangs up in mid-answer; the traceback would stand in the command's output."""
+
+
 @pytest.fixture
 def server():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     server.seen, server.breaks_after, server.gives = [], 10**9, lambda n: n
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server

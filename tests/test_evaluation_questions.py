@@ -25,6 +25,7 @@ BAD = [
     ([WHOLE | {"answers": []}], "entry 0 has no usable `answers`"),
     ([{"context": "c", "answers": ["a"]}], "entry 0 has no usable `input`"),
     ([{"input": "q", "answers": ["a"]}], "entry 0 has no usable `context`"),
+    ([WHOLE | {"context": [7, 2]}], "entry 0 gives numbers as `context`"),
     ([WHOLE | {"context": ""}], "entry 0 has no usable `context`"),
     ([WHOLE, WHOLE], "entries 0 and 1 both have the index 1"),
     ([WHOLE | {"metric": "bleu"}], "entry 0 has the metric 'bleu'; known are string_match_all, string_match_part"),
@@ -71,6 +72,15 @@ def test_documents_by_number_come_from_the_corpus(tmp_path):
         file.write('"more"\n')
     assert data_hash(tmp_path, "25600") != before
     with pytest.raises(MemAgentError, match=r"corpus\.jsonl"):
+        list(load_questions(tmp_path, "25600"))
+
+
+def test_a_file_of_numbers_without_a_word_about_its_corpus_is_refused(tmp_path):
+    indexed(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    del manifest["files"]["eval_25600.json"]["corpus"]  # as a download enters it
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(MemAgentError, match=r"eval_25600\.json: .* does not say which corpus\.jsonl .* copy all three"):
         list(load_questions(tmp_path, "25600"))
 
 
