@@ -80,7 +80,7 @@ def test_a_file_of_numbers_without_a_word_about_its_corpus_is_refused(tmp_path):
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     del manifest["files"]["eval_25600.json"]["corpus"]  # as a download enters it
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(MemAgentError, match=r"eval_25600\.json: .* does not say which corpus\.jsonl .* copy all three"):
+    with pytest.raises(MemAgentError, match=r"eval_25600\.json: .* does not say which corpus.* copy all three"):
         list(load_questions(tmp_path, "25600"))
 
 

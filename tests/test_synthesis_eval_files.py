@@ -99,7 +99,7 @@ def test_index_only_entries_give_the_same_documents(raw, tmp_path):
 
 def test_a_corpus_of_something_else_is_refused(raw, tmp_path):
     assert write(raw, tmp_path / "out", "--lengths", "4 50", "--index-only-above", "49") == 0
-    with pytest.raises(CorpusFileError, match="names no corpus"):
+    with pytest.raises(CorpusFileError, match="does not say which"):
         open_corpus(tmp_path / "out", "eval_4.json")
     corpus = tmp_path / "out" / "corpus.jsonl"
     corpus.write_bytes(corpus.read_bytes().replace(b"Title 1 ", b"Title 9 "))
