@@ -94,7 +94,7 @@ default_recipe() {
 # Run a command that is told to stop when this script is, and wait until it has stopped.
 attend() {
     if [ "$DRY_RUN" = 1 ]; then run "$@"; return; fi
-    local child code=0
+    local child code=0 stopped=0
     "$@" &
     child=$!
     trap 'kill -TERM "$child" 2>/dev/null || true; stopped=1' INT TERM
@@ -103,7 +103,7 @@ attend() {
         wait "$child" || code=$?
     done
     trap - INT TERM
-    if [ "${stopped:-0}" = 1 ]; then exit 130; fi
+    if [ "$stopped" = 1 ]; then exit 130; fi
     return "$code"
 }
 
