@@ -12,7 +12,6 @@ added tokens (runs of blanks in some vocabularies) are ordinary text.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -116,11 +115,14 @@ class Vocabulary:
 
 
 def _without_added_tokens(backend: Tokenizer) -> Tokenizer:
-    """The bare model. All added tokens go: any that stayed would be numbered anew, onto the ids of those that left."""
-    spec = json.loads(backend.to_str())
-    spec["added_tokens"] = []
-    spec["truncation"] = spec["padding"] = spec["post_processor"] = None
-    return Tokenizer.from_str(json.dumps(spec))
+    """The bare model, shared with ``backend``: its merges take 50 MB in a vocabulary of 150,000.
+
+    All added tokens go: any that stayed would be numbered anew, onto the ids of those that left.
+    """
+    bare = Tokenizer(backend.model)
+    bare.normalizer = backend.normalizer
+    bare.pre_tokenizer = backend.pre_tokenizer
+    return bare
 
 
 def _turn_end_ids(control: dict[int, str]) -> set[int]:

@@ -94,7 +94,7 @@ def main() -> None:
             seconds, resident, proportional = measure(raw, output, options.lengths, options.processes)
             size = sum(path.stat().st_size for path in output.iterdir()) / 1e9
             print(f"{seconds:.1f} s, {size:.2f} GB written, peak {resident:.2f} GB resident, {proportional:.2f} GB "
-                  f"proportional, sha256 {digest(output)}", flush=True)
+                  f"proportional, sha256 {digest(output)} (target: 120 s, 2 GB)", flush=True)
 
 
 if __name__ == "__main__":
