@@ -61,8 +61,7 @@ def run(
     Raises:
         EvalError: data, endpoint or folder are of no use, or the server went away and stayed away.
     """
-    with hold(output):
-        asyncio.run(_run(data_root, lengths, model, url, replace(config, hf_ckpt=str(model)), output, quiet))
+    asyncio.run(_run(data_root, lengths, model, url, replace(config, hf_ckpt=str(model)), output, quiet))
 
 
 async def _run(
@@ -71,9 +70,18 @@ async def _run(
     endpoint = await connect(url, model, config)
     if config.eval_mode == "direct":
         config = replace(config, engine_max_len=endpoint.max_tokens)
+    with hold(output):
+        await _fill(data_root, lengths, model, config, output, endpoint, own=bool(url), quiet=quiet)
+
+
+async def _fill(
+    data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path, endpoint: EvalEndpoint,
+    *, own: bool, quiet: bool,
+) -> None:
+    """Get the answers that ``output`` lacks."""
     contexts = Contexts(output)
     jobs, counts = _jobs(data_root, lengths, config, output, contexts)
-    name = model_hash(model) + f" {endpoint.api} {endpoint.model}" * (not url)
+    name = model_hash(model) + f" {endpoint.api} {endpoint.model}" * (not own)
     claim(output, _provenance(data_root, counts, name, config))
     total = sum(counts.values()) * config.eval_samples
     print(f"{len(jobs)} of {total} answers to get, {total - len(jobs)} already in {output}", flush=True)
