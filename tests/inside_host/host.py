@@ -97,7 +97,8 @@ def manager(args: argparse.Namespace, dp: int = 2, cp: int = 1, vpp: int = 1, vp
     self.args, self.servers, self._health_monitors, self.rollout_id = args, {}, [], -1
     self.data_source = RecordingSource(args) if args.prompt_data else None
     load = module("utils.misc").load_function
-    self.generate_rollout = self.eval_generate_rollout = load(args.rollout_function_path)
+    self.generate_rollout = load(args.rollout_function_path)
+    self.eval_generate_rollout = load(args.eval_function_path or args.rollout_function_path)
     self.custom_reward_post_process_func = None
     self.custom_convert_samples_to_train_data_func = load(args.custom_convert_samples_to_train_data_path)
     self.set_train_parallel_config(

@@ -20,7 +20,7 @@ from .host import DIALECT, NAME, arguments, module
 
 PACK = Path(__file__).parents[2]
 MORE = [
-    {"FULLY_ASYNC": "1", "NUM_GPUS": "8"},
+    {"FULLY_ASYNC": "1", "NUM_GPUS": "8", "EVAL_INTERVAL": "0", "EVAL_DATA": ""},
     {"DYNAMIC_FILTER": "nonzero_std", "OVER_SAMPLING_BATCH_SIZE": "256", "TRACKER": "tensorboard", "TIS": "on"},
     {"TP": "2", "PP": "2", "CP": "2", "LOSS_AGG": "token", "KL_COEF": "0", "NUM_GPUS": "8"},
 ]
