@@ -216,9 +216,20 @@ class Config:
 
     @property
     def longest_text(self) -> int:
-        """Tokens of the longest text that a turn is shown beside question and memory: a section, or a round's notes."""
-        notes = self.mem_parallel * (self.mem_max_memory + 2) if self.agent == "parallel" else 0
-        return max(self.mem_chunk_tokens, notes)
+        """Tokens of the longest text that a turn sees beside question and memory: a section, or a round's notes."""
+        return max(self.mem_chunk_tokens, self._notes_tokens)
+
+    @property
+    def longest_text_words(self) -> str:
+        """The settings that ``longest_text`` comes from."""
+        if self._notes_tokens > self.mem_chunk_tokens:
+            return f"MEM_PARALLEL={self.mem_parallel} notes of MEM_MAX_MEMORY={self.mem_max_memory}"
+        return f"MEM_CHUNK_TOKENS={self.mem_chunk_tokens}"
+
+    @property
+    def _notes_tokens(self) -> int:
+        between = 2
+        return self.mem_parallel * (self.mem_max_memory + between) if self.agent == "parallel" else 0
 
     @property
     def turn_cost(self) -> float:

@@ -56,6 +56,7 @@ def progress_line(rollout: int, last: int, metrics: dict[str, float]) -> str:
         f"rollout {rollout + 1}/{last}",
         f"reward {m.get('reward', float('nan')):.3f}",
         f"mixed groups {m.get('mixed_groups', 0):.0%}",
+        f"accuracy {m.get('accuracy', float('nan')):.3f}",
         f"turns {m.get('turns', 0):.1f}",
         f"memory {m.get('memory_tokens', 0):.1f}",
         f"loss {m['loss']:+.5f}",

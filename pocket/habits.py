@@ -8,7 +8,7 @@ The *mixed* rows are turns of whole trajectories whose habit is drawn anew at ea
 distractor's fact, or keeping nothing.  A model trained on them for a short while can still do everything, but does
 the right thing only some of the time, and siblings of one question differ.  That is what the reward then selects.
 
-Both stages have rows of every agent that the start is for: ``memagent``; ``gated``, whose replies are the same memories
+The rows are those of all agents that the start is for: ``memagent``; ``gated``, whose replies are the same memories
 with a decision in front (``gated_reply``); and the merge turn of ``parallel``, whose other turns are ``memagent``'s.
 
 A row is ``(prompt_ids, response_ids)``; the response ends with ``<|im_end|>``, and only it carries loss.

@@ -31,7 +31,7 @@ def encode(text):
     return tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id]
 
 
-def run(router, checkpoint, *samples, sampling=SAMPLING, settings=(), **host_args):
+def run(router, checkpoint, *samples, sampling=SAMPLING, settings=(), evaluation=False, **host_args):
     async def main():
         async with running(router):
             args = SimpleNamespace(
@@ -42,7 +42,7 @@ def run(router, checkpoint, *samples, sampling=SAMPLING, settings=(), **host_arg
                 **host_args,
             )
             try:
-                return await asyncio.gather(*(rollout.generate(args, s, sampling) for s in samples))
+                return await asyncio.gather(*(rollout.generate(args, s, sampling, evaluation) for s in samples))
             finally:
                 await close_clients()
 
@@ -275,3 +275,35 @@ def test_reward_uses_all_golds_and_falls_back_to_the_label():
     assert reward(sample(response="\\boxed{b}", metadata={"ground_truth": ["a", "b"]})) == 1.0
     assert reward(sample(response="\\boxed{b}", metadata={}, label="b")) == 1.0
     assert reward(sample(response="\\boxed{b}", metadata={}, label=None)) == 0.0
+
+
+GATED = {"AGENT": "gated", "MEM_MAX_MEMORY": 24}
+
+
+def test_a_right_answer_pays_for_its_rounds_in_training_alone(checkpoint):
+    """Two rounds of a reading that could have had three."""
+    def finished(evaluation=False, **settings):
+        router = FakeRouter([encode("finish\nred"), encode("\\boxed{red}")])
+        return run(router, checkpoint, sample(), settings=GATED | settings, evaluation=evaluation)
+
+    def rewarded(done, **settings):
+        reward = asyncio.run(rollout.reward_func(SimpleNamespace(mem_agent=SETTINGS | GATED | settings), done))
+        return reward, done.train_metadata["accuracy"]
+
+    done = finished()
+    assert done.train_metadata["counts"]["rounds"] == 2 and done.train_metadata["counts"]["chunks_read"] == 1
+    assert rewarded(done) == (0.99**2, 1.0)
+    assert rewarded(done, MEM_TURN_COST="0.1") == (0.9**2, 1.0) and rewarded(done, MEM_TURN_COST="0") == (1.0, 1.0)
+    assert rewarded(done, AGENT="memagent") == (1.0, 1.0)
+    assert rewarded(finished(evaluation=True)) == (1.0, 1.0)
+    done.response = "\\boxed{blue}"
+    assert rewarded(done) == (0.0, 0.0)
+
+
+def test_a_right_answer_is_worth_more_than_a_wrong_one_however_long_the_document(checkpoint):
+    done = run(FakeRouter([encode("finish\nred"), encode("\\boxed{red}")]), checkpoint, sample(), settings=GATED)
+    rewards = []
+    for rounds in (2, 50, 513):
+        done.train_metadata["counts"]["rounds"] = rounds
+        rewards.append(asyncio.run(rollout.reward_func(SimpleNamespace(mem_agent=SETTINGS | GATED), done)))
+    assert rewards == sorted(rewards, reverse=True) and rewards[-1] > 0
