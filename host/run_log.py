@@ -56,7 +56,6 @@ def progress_line(rollout: int, last: int, metrics: dict[str, float]) -> str:
         f"rollout {rollout + 1}/{last}",
         f"reward {m.get('reward', float('nan')):.3f}",
         f"mixed groups {m.get('mixed_groups', 0):.0%}",
-        f"accuracy {m.get('accuracy', float('nan')):.3f}",
         f"turns {m.get('turns', 0):.1f}",
         f"memory {m.get('memory_tokens', 0):.1f}",
         f"loss {m['loss']:+.5f}",
@@ -66,6 +65,8 @@ def progress_line(rollout: int, last: int, metrics: dict[str, float]) -> str:
         f"{m['seconds']:.1f} s (rollout {m['seconds/rollout']:.1f}, log-probs {m['seconds/log_probs']:.1f}, "
         f"update {m['seconds/update']:.1f}, sync {m['seconds/sync']:.1f})",
     ]
+    if m.get("accuracy", m.get("reward")) != m.get("reward"):
+        parts.insert(2, f"accuracy {m['accuracy']:.3f}")
     if m.get("failed"):
         parts.append(f"FAILED {m['failed']:.0f} of {m['trajectories']:.0f}")
     return " | ".join(parts)
