@@ -75,8 +75,8 @@ class Config:
     mem_prompts: str = _knob("", "YAML file with own templates (keys memory, final, empty_memory, agents' own turns)")
     mem_query_blind: bool = _knob(False, "hide the question from all turns but the final one")
     mem_parallel: int = _knob(4, "AGENT=parallel: sections read side by side", at_least=1, at_most=16)
-    mem_turn_cost: float = _knob(-1.0, "share of a right answer's training reward that each round takes; negative: "
-                                 "0.01 for AGENT=gated, else 0", at_most=0.5)
+    mem_turn_cost: float = _knob(-1.0, "share of a right answer's training reward that reading every chunk costs; "
+                                 "each round pays its part; negative: 0.2 for AGENT=gated, else 0", at_most=0.9)
     mem_thinking: bool = _knob(False, "let the model think in its turns (chat templates with enable_thinking)")
     mem_doc_store: str = _knob("", "document store folder; empty: <training data>.docs")
 
@@ -234,7 +234,7 @@ class Config:
     @property
     def turn_cost(self) -> float:
         """MEM_TURN_COST, settled; an agent that cannot end early has nothing to learn from it."""
-        return self.mem_turn_cost if self.mem_turn_cost >= 0 else {"gated": 0.01}.get(self.agent, 0.0)
+        return self.mem_turn_cost if self.mem_turn_cost >= 0 else {"gated": 0.2}.get(self.agent, 0.0)
 
     def seed_for(self, name: object) -> int:
         """A sampling seed of its own for the trajectory or question ``name``: a function of SEED and name alone."""

@@ -84,10 +84,11 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
 async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
     """Outcome reward: 1.0 if the boxed answer of ``sample.response`` equals one of the golds, else 0.0.
 
-    In training a right answer loses the share MEM_TURN_COST with each round it took: ``(1 - cost) ** rounds``. So any
-    right answer is worth more than a wrong one, and of two right ones the quicker is worth more, however long the
-    document. Wrong answers cost nothing: among siblings that are all wrong, the cost would only teach to give up.
-    What the answer was worth without it is ``train_metadata["accuracy"]``.
+    In training a right answer pays for its rounds, ``1 - MEM_TURN_COST * rounds / (chunks + 1)``: reading chunk by chunk
+    to the end costs MEM_TURN_COST, however long the document. So any right answer is worth more than a wrong one, of
+    two right ones the quicker is worth more, and ending early never pays where it loses more than MEM_TURN_COST of the
+    right answers. Wrong answers pay nothing: among siblings that are all wrong, the cost would only teach to give up.
+    What an answer was worth without it is ``train_metadata["accuracy"]``.
 
     ``sample`` may be a list (hosts do that for groups and fan-outs); the result is then a list.
     """
@@ -104,7 +105,9 @@ def _reward(args: Any, sample: Any) -> Any:
         return _keyed(args, accuracy)
     written["accuracy"] = accuracy
     cost = 0.0 if written["evaluation"] else Config.from_args(args).turn_cost
-    return _keyed(args, accuracy * (1 - cost) ** written["counts"]["rounds"])
+    counts = written["counts"]
+    share = min(1.0, counts["rounds"] / (counts["chunks"] + 1)) if cost else 0.0
+    return _keyed(args, accuracy * (1 - cost * share))
 
 
 def _keyed(args: Any, reward: float) -> Any:

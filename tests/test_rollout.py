@@ -291,19 +291,22 @@ def test_a_right_answer_pays_for_its_rounds_in_training_alone(checkpoint):
         return reward, done.train_metadata["accuracy"]
 
     done = finished()
-    assert done.train_metadata["counts"]["rounds"] == 2 and done.train_metadata["counts"]["chunks_read"] == 1
-    assert rewarded(done) == (0.99**2, 1.0)
-    assert rewarded(done, MEM_TURN_COST="0.1") == (0.9**2, 1.0) and rewarded(done, MEM_TURN_COST="0") == (1.0, 1.0)
-    assert rewarded(done, AGENT="memagent") == (1.0, 1.0)
+    counts = done.train_metadata["counts"]
+    assert (counts["chunks"], counts["chunks_read"], counts["rounds"]) == (2, 1, 2)
+    assert rewarded(done) == (pytest.approx(1 - 0.2 * 2 / 3), 1.0)
+    assert rewarded(done, MEM_TURN_COST="0.6") == (pytest.approx(0.6), 1.0)
+    assert rewarded(done, MEM_TURN_COST="0") == rewarded(done, AGENT="memagent") == (1.0, 1.0)
     assert rewarded(finished(evaluation=True)) == (1.0, 1.0)
     done.response = "\\boxed{blue}"
     assert rewarded(done) == (0.0, 0.0)
 
 
-def test_a_right_answer_is_worth_more_than_a_wrong_one_however_long_the_document(checkpoint):
-    done = run(FakeRouter([encode("finish\nred"), encode("\\boxed{red}")]), checkpoint, sample(), settings=GATED)
+@pytest.mark.parametrize("chunks", [1, 3, 512])
+def test_a_right_answer_is_worth_more_than_a_wrong_one_and_the_quicker_the_more(chunks):
+    args = SimpleNamespace(mem_agent=SETTINGS | GATED | {"MEM_TURN_COST": "0.9"})
     rewards = []
-    for rounds in (2, 50, 513):
-        done.train_metadata["counts"]["rounds"] = rounds
-        rewards.append(asyncio.run(rollout.reward_func(SimpleNamespace(mem_agent=SETTINGS | GATED), done)))
-    assert rewards == sorted(rewards, reverse=True) and rewards[-1] > 0
+    for rounds in (2, chunks // 2 + 2, chunks + 1, 3 * chunks):
+        told = {"counts": {"rounds": rounds, "chunks": chunks}, "evaluation": False}
+        done = sample(response="\\boxed{red}", train_metadata=told)
+        rewards.append(asyncio.run(rollout.reward_func(args, done)))
+    assert rewards == sorted(rewards, reverse=True) and rewards[-1] > 0.09
