@@ -84,11 +84,11 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
 async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
     """Outcome reward: 1.0 if the boxed answer of ``sample.response`` equals one of the golds, else 0.0.
 
-    In training a right answer pays for its rounds, ``1 - MEM_TURN_COST * rounds / (chunks + 1)``: reading chunk by chunk
-    to the end costs MEM_TURN_COST, however long the document. So any right answer is worth more than a wrong one, of
-    two right ones the quicker is worth more, and ending early never pays where it loses more than MEM_TURN_COST of the
-    right answers. Wrong answers pay nothing: among siblings that are all wrong, the cost would only teach to give up.
-    What an answer was worth without it is ``train_metadata["accuracy"]``.
+    In training a right answer pays for its rounds: ``1 - MEM_TURN_COST * rounds / (chunks + 1)``. Reading all
+    chunks one by one costs MEM_TURN_COST, however long the document. So any right answer is worth more than a
+    wrong one, of two right ones the quicker is worth more, and ending early never pays where it loses more than
+    MEM_TURN_COST of the right answers. Wrong answers pay nothing: among siblings that are all wrong, the cost
+    would only teach to give up. What an answer was worth without it is ``train_metadata["accuracy"]``.
 
     ``sample`` may be a list (hosts do that for groups and fan-outs); the result is then a list.
     """
