@@ -72,7 +72,11 @@ class Config:
     mem_max_question: int = _knob(1024, "tokens of a question; longer ones fail", at_least=1)
     mem_layout: str = _knob("section_first", "order of section and memory in a memory turn's prompt",
                             choices=("section_first", "memory_first"))
-    mem_prompts: str = _knob("", "YAML file with own templates (keys memory, final, empty_memory)")
+    mem_prompts: str = _knob("", "YAML file with own templates (keys memory, final, empty_memory, agents' own turns)")
+    mem_query_blind: bool = _knob(False, "hide the question from all turns but the final one")
+    mem_parallel: int = _knob(4, "AGENT=parallel: sections read side by side", at_least=1, at_most=16)
+    mem_turn_cost: float = _knob(-1.0, "share of a right answer's training reward that reading every chunk costs; "
+                                 "each round pays its part; negative: 0.2 for AGENT=gated, else 0", at_most=0.9)
     mem_thinking: bool = _knob(False, "let the model think in its turns (chat templates with enable_thinking)")
     mem_doc_store: str = _knob("", "document store folder; empty: <training data>.docs")
 
@@ -208,7 +212,29 @@ class Config:
         """Tokens of the longest prompt with its reply that the MEM_ budgets allow, templates included."""
         template = 512
         replies = self.mem_max_memory + max(self.mem_max_memory, self.mem_max_final)
-        return self.mem_max_question + self.mem_chunk_tokens + replies + template
+        return self.mem_max_question + self.longest_text + replies + template
+
+    @property
+    def longest_text(self) -> int:
+        """Tokens of the longest text that a turn sees beside question and memory: a section, or a round's notes."""
+        return max(self.mem_chunk_tokens, self._notes_tokens)
+
+    @property
+    def longest_text_words(self) -> str:
+        """The settings that ``longest_text`` comes from."""
+        if self._notes_tokens > self.mem_chunk_tokens:
+            return f"MEM_PARALLEL={self.mem_parallel} notes of MEM_MAX_MEMORY={self.mem_max_memory}"
+        return f"MEM_CHUNK_TOKENS={self.mem_chunk_tokens}"
+
+    @property
+    def _notes_tokens(self) -> int:
+        between = 2
+        return self.mem_parallel * (self.mem_max_memory + between) if self.agent == "parallel" else 0
+
+    @property
+    def turn_cost(self) -> float:
+        """MEM_TURN_COST, settled; an agent that cannot end early has nothing to learn from it."""
+        return self.mem_turn_cost if self.mem_turn_cost >= 0 else {"gated": 0.2}.get(self.agent, 0.0)
 
     def seed_for(self, name: object) -> int:
         """A sampling seed of its own for the trajectory or question ``name``: a function of SEED and name alone."""

@@ -55,7 +55,7 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
             ``apply_chat_template_kwargs``.
         sample: the host's Sample; ``prompt`` is the question (text, or messages whose last user message it is).
         sampling_params: the host's dict; ``max_new_tokens`` is replaced by each turn's own budget.
-        evaluation: accepted because hosts pass it; the loop is the same.
+        evaluation: the loop is the same; only ``reward_func`` charges nothing for the turns.
 
     Raises:
         ConfigError: the configuration cannot work for any sample.
@@ -78,11 +78,17 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
         trajectory = _failed(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
     if trajectory.failure:
         logger.warning("trajectory %s: %s: %s", sample.index, trajectory.failure.kind, trajectory.failure.message)
-    return write_trajectory(args, sample, trajectory, memories)
+    return write_trajectory(args, sample, trajectory, memories, evaluation)
 
 
 async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
     """Outcome reward: 1.0 if the boxed answer of ``sample.response`` equals one of the golds, else 0.0.
+
+    In training a right answer pays for its rounds: ``1 - MEM_TURN_COST * rounds / (chunks + 1)``. Reading all
+    chunks one by one costs MEM_TURN_COST, however long the document. So any right answer is worth more than a
+    wrong one, of two right ones the quicker is worth more, and ending early never pays where it loses more than
+    MEM_TURN_COST of the right answers. Wrong answers pay nothing: among siblings that are all wrong, the cost
+    would only teach to give up. What an answer was worth without it is ``train_metadata["accuracy"]``.
 
     ``sample`` may be a list (hosts do that for groups and fan-outs); the result is then a list.
     """
@@ -93,7 +99,15 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
 
 def _reward(args: Any, sample: Any) -> Any:
     golds = _golds(sample)
-    return _keyed(args, boxed_exact_match(sample.response or "", golds) if golds else 0.0)
+    accuracy = boxed_exact_match(sample.response or "", golds) if golds else 0.0
+    written = sample.train_metadata or {}
+    if "counts" not in written:  # of another generate hook
+        return _keyed(args, accuracy)
+    written["accuracy"] = accuracy
+    cost = 0.0 if written["evaluation"] else Config.from_args(args).turn_cost
+    counts = written["counts"]
+    share = min(1.0, counts["rounds"] / (counts["chunks"] + 1)) if cost else 0.0
+    return _keyed(args, accuracy * (1 - cost * share))
 
 
 def _keyed(args: Any, reward: float) -> Any:
@@ -271,7 +285,9 @@ PLACEHOLDER: dict[str, Any] = {"tokens": [0, 0], "response_length": 1, "loss_mas
 """A row that trains nothing and is legal for every host: one prompt token, one masked response token."""
 
 
-def write_trajectory(args: Any, sample: Any, trajectory: Trajectory, memories: Sequence[Record] = ()) -> Any:
+def write_trajectory(
+    args: Any, sample: Any, trajectory: Trajectory, memories: Sequence[Record] = (), evaluation: bool = False
+) -> Any:
     """Write the outcome into the host's Sample; ``sample.Status`` is the host's own enum."""
     sample.status = sample.Status(trajectory.outcome.value)
     sample.response = trajectory.answer
@@ -283,6 +299,7 @@ def write_trajectory(args: Any, sample: Any, trajectory: Trajectory, memories: S
         "failure": trajectory.failure.kind.value if trajectory.failure else None,
         "failure_message": trajectory.failure.message if trajectory.failure else None,
         "counts": dict(trajectory.counts),
+        "evaluation": evaluation,
     }
     sample.weight_versions = list(dict.fromkeys(t.weight_version for t in trajectory.turns if t.weight_version))
     _write_cache_counts(sample, turns)

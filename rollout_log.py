@@ -52,7 +52,9 @@ def _merge(host_metrics: dict[str, Any] | None, prefix: str, metrics: Mapping[st
 _SHOWN = (
     ("reward", "reward {:.3f}"),
     ("mixed_groups", "mixed groups {:.0%}"),
+    ("accuracy", "accuracy {:.3f}"),
     ("turns", "turns {:.1f}"),
+    ("chunks_read", "chunks read {:.1f}"),
     ("memory_tokens", "memory {:.1f} tokens"),
     ("prefix_cache_hit_rate", "cache hits {:.0%}"),
     ("rows", "rows {:.0f}"),

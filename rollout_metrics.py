@@ -29,6 +29,8 @@ from .rollout_filter import reward_value
 
 _MEANS = ("turns", "chunks", "memory_tokens", "prompt_tokens", "response_tokens", "document_tokens")
 _SUMS = ("truncated_memories", "empty_updates", "dropped_tokens")
+_TURN_COUNTS = frozenset({"cached_tokens"})
+"""Counts that are shown in another way; all that an agent counts beyond these three lists is a mean."""
 _WRITTEN = frozenset({"counts", "turns", "memories"})
 """Keys of ``train_metadata`` that tell our Samples from those of another generate hook."""
 
@@ -49,6 +51,9 @@ def rollout_metrics(args: Any, samples: Sequence[Any], evaluation: bool = False)
     metrics |= {f"failed/{kind}": count for kind, count in sorted(failures.items())}
     metrics |= _reward_metrics([(s.group_index, reward_value(args, s, evaluation)) for s in ended])
     written = [s.train_metadata for s in ended if _WRITTEN <= (s.train_metadata or {}).keys()]
+    told = [w["accuracy"] for w in written if "accuracy" in w]
+    if told:
+        metrics["accuracy"] = fmean(told)
     if written:
         metrics |= _count_metrics([w["counts"] for w in written])
         metrics |= _memory_metrics([w["memories"] for w in written])
@@ -95,6 +100,8 @@ def _reward_metrics(rewards: Sequence[tuple[Any, float | None]]) -> dict[str, fl
 def _count_metrics(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     metrics = {name: fmean(c[name] for c in counts) for name in _MEANS}
     metrics |= {name: sum(c[name] for c in counts) for name in _SUMS}
+    others = dict.fromkeys(name for c in counts for name in c if name not in {*_MEANS, *_SUMS, *_TURN_COUNTS})
+    metrics |= {name: fmean(c[name] for c in counts if name in c) for name in others}
     cached = sum(c["cached_tokens"] for c in counts)
     return metrics | {"prefix_cache_hit_rate": cached / sum(c["prompt_tokens"] for c in counts)}
 

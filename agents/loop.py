@@ -10,7 +10,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import chain
 from typing import Any
 
 from ..together import together
@@ -26,23 +27,24 @@ async def run_trajectory(
 ) -> Trajectory:
     """Run ``agent`` over one reading. ``is_aborted`` is asked before every turn."""
     state = agent.start(reading)
-    turns: list[Turn] = []
+    rounds: list[list[Turn]] = []
     memories: list[tuple[int, ...]] = []
     while requests := agent.requests(state):
         if is_aborted():
-            return _ended(agent, state, turns, memories, Outcome.ABORTED)
+            return _ended(agent, state, rounds, memories, Outcome.ABORTED)
+        first = sum(map(len, rounds))
         try:
-            generations = await together(*(sample(r, len(turns) + i) for i, r in enumerate(requests)))
+            generations = await together(*(sample(r, first + i) for i, r in enumerate(requests)))
         except TurnFailed as error:
-            return _ended(agent, state, turns, memories, Outcome.FAILED, Failure(error.kind, str(error)))
-        turns += [_turn(r, g) for r, g in zip(requests, generations, strict=True)]
+            return _ended(agent, state, rounds, memories, Outcome.FAILED, Failure(error.kind, str(error)))
+        rounds.append([_turn(r, g) for r, g in zip(requests, generations, strict=True)])
         if any(g.stop is StopReason.ABORT for g in generations):
-            return _ended(agent, state, turns, memories, Outcome.ABORTED)
+            return _ended(agent, state, rounds, memories, Outcome.ABORTED)
         state = agent.advance(state, generations)
         if any(r.kind is TurnKind.MEMORY for r in requests):
             memories.append(tuple(agent.memory(state)))
-    cut = turns[-1].stop is StopReason.LENGTH
-    return _ended(agent, state, turns, memories, Outcome.TRUNCATED if cut else Outcome.COMPLETED)
+    cut = rounds[-1][-1].stop is StopReason.LENGTH
+    return _ended(agent, state, rounds, memories, Outcome.TRUNCATED if cut else Outcome.COMPLETED)
 
 
 def _turn(request: TurnRequest, generation: Generation) -> Turn:
@@ -60,15 +62,17 @@ def _turn(request: TurnRequest, generation: Generation) -> Turn:
 def _ended(
     agent: MemoryAgent,
     state: Any,
-    turns: list[Turn],
+    rounds: Sequence[Sequence[Turn]],
     memories: list[tuple[int, ...]],
     outcome: Outcome,
     failure: Failure | None = None,
 ) -> Trajectory:
+    turns = tuple(chain.from_iterable(rounds))
     counts = agent.counts(state) | {
         "turns": len(turns),
+        "rounds": len(rounds),
         "prompt_tokens": sum(len(t.prompt_ids) for t in turns),
         "cached_tokens": sum(t.cached_tokens for t in turns),
         "response_tokens": sum(len(t.response_ids) for t in turns),
     }
-    return Trajectory(tuple(turns), outcome, agent.answer(state), failure, counts, tuple(memories))
+    return Trajectory(turns, outcome, agent.answer(state), failure, counts, tuple(memories))

@@ -16,21 +16,23 @@ marker again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from .interface import Reading
-from .prompts import MEMORY, PROBLEM, SECTION, Prompts, TokenTemplate, compile_template
+from .prompts import MEMORY, PROBLEM, SECTION, Prompts, TokenTemplate, Wording, compile_template
 from .records import Generation, StopReason, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Token budgets of the replies."""
+    """Token budgets of the replies, and how many sections are read side by side by an agent that can."""
 
     max_memory: int
     max_final: int
+    parallel: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,10 @@ class State:
 
 
 class MemAgent:
-    """The overwrite agent (``AGENT=memagent``)."""
+    """The overwrite agent (``AGENT=memagent``). Other readers derive from it and differ in what a reply does."""
+
+    own_wording: ClassVar[Mapping[str, Wording]] = {}
+    """Turns that only this agent has: the name in ``MEM_PROMPTS``, and the wording."""
 
     def __init__(self, vocabulary: Vocabulary, prompts: Prompts, frame, limits: Limits) -> None:
         self._vocabulary = vocabulary
@@ -53,49 +58,68 @@ class MemAgent:
         self._final_turn: TokenTemplate = compile_template(prompts.final, frame, vocabulary)
         self._empty = tuple(vocabulary.encode_text(prompts.empty_memory))
 
-    def start(self, reading: Reading) -> State:
+    def start(self, reading: Reading) -> Any:
         assert reading.document.chunks, "a reading has at least one chunk"
         return State(reading)
 
-    def requests(self, state: State) -> tuple[TurnRequest, ...]:
+    def requests(self, state: Any) -> tuple[TurnRequest, ...]:
         if state.answer is not None:
             return ()
-        slots = {PROBLEM: state.reading.question_ids, MEMORY: state.memory or self._empty}
-        chunks = state.reading.document.chunks
-        if state.next_chunk < len(chunks):
-            prompt = self._memory_turn.fill(slots | {SECTION: chunks[state.next_chunk]})
-            return (TurnRequest(TurnKind.MEMORY, prompt, self._limits.max_memory),)
-        return (TurnRequest(TurnKind.FINAL, self._final_turn.fill(slots), self._limits.max_final),)
+        if state.next_chunk < len(state.reading.document.chunks):
+            return self._reading_turns(state)
+        return (TurnRequest(TurnKind.FINAL, self._final_turn.fill(self._slots(state)), self._limits.max_final),)
 
-    def advance(self, state: State, generations: Sequence[Generation]) -> State:
+    def advance(self, state: Any, generations: Sequence[Generation]) -> Any:
+        if state.next_chunk < len(state.reading.document.chunks):
+            return self._after_reading(state, generations)
         (reply,) = generations
-        if state.next_chunk == len(state.reading.document.chunks):
-            opened = self._final_turn.thinking_open
-            return replace(state, answer=self._vocabulary.answer_text(reply.token_ids, thinking_open=opened))
-        memory = self._vocabulary.memory_ids(
-            reply.token_ids, limit=self._limits.max_memory, thinking_open=self._memory_turn.thinking_open
-        )
-        return replace(
-            state,
-            next_chunk=state.next_chunk + 1,
-            memory=tuple(memory),
-            empty_updates=state.empty_updates + (not memory),
-            truncated_memories=state.truncated_memories + (reply.stop is StopReason.LENGTH),
-        )
+        opened = self._final_turn.thinking_open
+        return replace(state, answer=self._vocabulary.answer_text(reply.token_ids, thinking_open=opened))
 
-    def memory(self, state: State) -> tuple[int, ...]:
+    def memory(self, state: Any) -> tuple[int, ...]:
         return state.memory
 
-    def answer(self, state: State) -> str:
+    def answer(self, state: Any) -> str:
         return state.answer or ""
 
-    def counts(self, state: State) -> dict[str, float]:
+    def counts(self, state: Any) -> dict[str, float]:
         document = state.reading.document
         return {
             "chunks": len(document.chunks),
+            "chunks_read": state.next_chunk,
             "document_tokens": document.tokens,
             "dropped_tokens": document.dropped,
             "memory_tokens": len(state.memory),
             "empty_updates": state.empty_updates,
             "truncated_memories": state.truncated_memories,
         }
+
+    # --- what readers differ in -------------------------------------------------------------------------------------
+
+    def _reading_turns(self, state: Any) -> tuple[TurnRequest, ...]:
+        """The round while sections are left."""
+        section = state.reading.document.chunks[state.next_chunk]
+        prompt = self._memory_turn.fill(self._slots(state) | {SECTION: section})
+        return (TurnRequest(TurnKind.MEMORY, prompt, self._limits.max_memory),)
+
+    def _after_reading(self, state: Any, generations: Sequence[Generation]) -> Any:
+        (reply,) = generations
+        return self._updated(state, reply, self._carried(reply), next_chunk=state.next_chunk + 1)
+
+    def _slots(self, state: Any) -> dict[str, Sequence[int]]:
+        return {PROBLEM: state.reading.question_ids, MEMORY: state.memory or self._empty}
+
+    def _carried(self, reply: Generation) -> tuple[int, ...]:
+        """What of a memory turn's reply may be carried."""
+        opened = self._memory_turn.thinking_open
+        return tuple(self._vocabulary.memory_ids(reply.token_ids, limit=self._limits.max_memory, thinking_open=opened))
+
+    def _updated(self, state: Any, reply: Generation, memory: tuple[int, ...], **changes: Any) -> Any:
+        """The state with ``memory``, taken from ``reply``, in place of the old one."""
+        return replace(
+            state,
+            memory=memory,
+            empty_updates=state.empty_updates + (not memory),
+            truncated_memories=state.truncated_memories + (reply.stop is StopReason.LENGTH),
+            **changes,
+        )

@@ -1,8 +1,8 @@
 """The wording of a memory agent's turns, and its assembly from token ids.
 
-A template is text with slots ``{problem}``, ``{section}``, ``{memory}``; everything else, braces included, is literal.
-It is placed as one user message into the model's chat template and tokenised ONCE, in the pieces between the slots; a
-prompt is then the concatenation of ready ids, and nothing is ever decoded and encoded again.
+A template is text with slots ``{problem}``, ``{section}``, ``{memory}``, ``{notes}``; everything else, braces
+included, is literal. It is placed as one user message into the model's chat template and tokenised ONCE, in the pieces
+between the slots; a prompt is then the concatenation of ready ids, and nothing is ever decoded and encoded again.
 
 Worked example, layout ``section_first``, ids in brackets::
 
@@ -12,14 +12,17 @@ Worked example, layout ``section_first``, ids in brackets::
 
 In this order all siblings of a group share everything up to the memory, so an engine computes a chunk once for the
 whole group. ``memory_first`` is the published order. ``MEM_PROMPTS`` names a YAML file with the keys ``memory``,
-``final`` and ``empty_memory`` (all optional) that replaces the wording, e.g. by that of published weights.
+``final``, ``empty_memory`` and the names of the agents' own turns (all optional) that replaces the wording, e.g. by
+that of published weights.
+
+``MEM_QUERY_BLIND=1``: no turn but the final one has a slot for the problem, so no agent can show it before.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,65 +31,104 @@ import yaml
 from ..config import ConfigError
 from .vocabulary import Vocabulary
 
-PROBLEM, SECTION, MEMORY = "problem", "section", "memory"
-_SLOT = re.compile(r"\{(problem|section|memory)\}")
-
-_INSTRUCTIONS = (
-    "You are reading a long document one section at a time in order to solve a problem. Rewrite your memory after "
-    "this section: keep every old detail that may still matter, add what the section contributes to the problem, "
-    "leave out everything else. When you answer, this memory is all you will have.\n\n"
-)
+PROBLEM, SECTION, MEMORY, NOTES = "problem", "section", "memory", "notes"
+_SLOT = re.compile(r"\{(problem|section|memory|notes)\}")
 _BLOCK = "<{0}>\n{{{0}}}\n</{0}>\n\n"
-_FINAL = (
-    "You have read a long document and kept a memory of it. Solve the problem from this memory and write the final "
-    "answer inside \\boxed{}.\n\n" + _BLOCK.format(PROBLEM) + _BLOCK.format(MEMORY) + "Answer:\n"
-)
-_ORDERS = {"section_first": (PROBLEM, SECTION, MEMORY), "memory_first": (PROBLEM, MEMORY, SECTION)}
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How one kind of turn is worded: instructions, a block for each slot, and the line before the reply."""
+
+    instructions: str
+    slots: tuple[str, ...]
+    ending: str
+    blind: str = ""
+    """The instructions while the problem is hidden; empty for a turn that shows it all the same."""
+
+    def visible(self, blind: bool) -> tuple[str, ...]:
+        return tuple(slot for slot in self.slots if not (blind and self.blind and slot == PROBLEM))
+
+    def template(self, layout: str, blind: bool) -> str:
+        slots = list(self.visible(blind))
+        if layout == "memory_first" and SECTION in slots:
+            slots.remove(MEMORY)
+            slots.insert(slots.index(SECTION), MEMORY)
+        instructions = self.blind if blind and self.blind else self.instructions
+        return f"{instructions}\n\n" + "".join(map(_BLOCK.format, slots)) + f"{self.ending}\n"
+
+
+_COMMON = {
+    "memory": Wording(
+        "You are reading a long document one section at a time in order to solve a problem. Rewrite your memory after "
+        "this section: keep every old detail that may still matter, add what the section contributes to the problem, "
+        "leave out everything else. When you answer, this memory is all you will have.",
+        (PROBLEM, SECTION, MEMORY),
+        "Updated memory:",
+        blind="You are reading a long document one section at a time; what you will be asked about it is not known "
+        "yet. Rewrite your memory after this section: keep the old details and add those of the section that a "
+        "question could be about. When you are asked, this memory is all you will have.",
+    ),
+    "final": Wording(
+        "You have read a long document and kept a memory of it. Solve the problem from this memory and write the "
+        "final answer inside \\boxed{}.",
+        (PROBLEM, MEMORY),
+        "Answer:",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """Template texts of the two kinds of turns, and what stands for a memory that is still empty."""
+    """Template texts of the turns, and what stands for a memory that is still empty."""
 
     memory: str
     final: str
     empty_memory: str = "Nothing yet."
+    own: Mapping[str, str] = field(default_factory=dict)
+    """Templates of the turns that only some agents have, by name."""
 
 
-def load_prompts(layout: str, override: str = "") -> Prompts:
+def load_prompts(
+    layout: str, override: str = "", own: Mapping[str, Wording] | None = None, blind: bool = False
+) -> Prompts:
     """The pack's wording in ``layout``, with the entries of the YAML file ``override`` in their place.
+
+    Args:
+        own: wording of the agents' own turns; an override may have the wording of agents that are not in use.
+        blind: hide the problem until the final turn.
 
     Raises:
         ConfigError: the file is missing or not a mapping, has unknown keys, or a template lacks a slot.
     """
-    memory = _INSTRUCTIONS + "".join(map(_BLOCK.format, _ORDERS[layout])) + "Updated memory:\n"
-    values: dict[str, str] = {"memory": memory, "final": _FINAL}
-    if override:
-        values |= _read_override(Path(override))
-    prompts = Prompts(**values)
-    _require_slots(override or layout, "memory", prompts.memory, (PROBLEM, SECTION, MEMORY))
-    _require_slots(override or layout, "final", prompts.final, (PROBLEM, MEMORY))
-    return prompts
+    wording = {**_COMMON, **(own or {})}
+    texts = {name: w.template(layout, blind) for name, w in wording.items()}
+    values = {**texts, **(_read_override(Path(override), (*wording, "empty_memory")) if override else {})}
+    for name, one in wording.items():
+        _require_slots(override or layout, name, values[name], one.visible(blind), blind)
+    common = {name: values.pop(name) for name in (*_COMMON, "empty_memory") if name in values}
+    return Prompts(**common, own=values)
 
 
-def _read_override(path: Path) -> dict[str, str]:
+def _read_override(path: Path, allowed: Sequence[str]) -> dict[str, str]:
     if not path.is_file():
         raise ConfigError(f"MEM_PROMPTS={str(path)!r}: no such file")
     try:
         content = yaml.safe_load(path.read_text())
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"MEM_PROMPTS={str(path)!r}: not YAML: {' '.join(str(error).split())}") from None
-    allowed = ("memory", "final", "empty_memory")
     if not isinstance(content, dict) or not all(k in allowed and isinstance(v, str) for k, v in content.items()):
         raise ConfigError(f"MEM_PROMPTS={str(path)!r}: allowed: a mapping of {', '.join(allowed)} to texts")
     return content
 
 
-def _require_slots(source: str, name: str, text: str, slots: Sequence[str]) -> None:
+def _require_slots(source: str, name: str, text: str, slots: Sequence[str], blind: bool) -> None:
     found = sorted(_SLOT.findall(text))
     if found != sorted(slots):
-        wanted = ", ".join(slots)
-        raise ConfigError(f"{source}: template `{name}` needs each of {wanted} once as {{slot}}, has {found}")
+        hidden = " while MEM_QUERY_BLIND=1 hides the problem" if blind and PROBLEM not in slots else ""
+        raise ConfigError(
+            f"{source}: template `{name}` needs each of {', '.join(slots)} once as {{slot}}{hidden}, has {found}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

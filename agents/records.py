@@ -13,7 +13,7 @@ from enum import StrEnum
 
 class TurnKind(StrEnum):
     MEMORY = "memory"
-    """Reads one chunk; the reply becomes the new memory."""
+    """Reads a chunk, or merges what others read; its reply may become the memory, or a part of it."""
     FINAL = "final"
     """Answers from the memory alone."""
 
@@ -115,6 +115,6 @@ class Trajectory:
     """The decoded final reply, thinking removed; empty unless the final turn was sampled."""
     failure: Failure | None = None
     counts: dict[str, float] = field(default_factory=dict)
-    """Per-trajectory metrics, e.g. turns, memory_tokens, truncated_memories, empty_updates, dropped_tokens."""
+    """Per-trajectory metrics, e.g. turns, rounds (turns that had to wait for others), chunks_read, memory_tokens."""
     memories: tuple[tuple[int, ...], ...] = ()
     """The memory after each round of MEMORY turns, in token ids; the last one is what the FINAL turn was shown."""

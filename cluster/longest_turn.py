@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
+from string import ascii_lowercase
 
 from ..agents import build_agent
 from ..agents.chunking import Chunks
@@ -25,13 +27,15 @@ def longest_turn(config: Config, folder: Path) -> int:
     except (OSError, ValueError) as error:
         raise ConfigError(f"HF_CKPT={str(folder)!r}: no usable tokenizer: {' '.join(str(error).split())}") from None
     agent = build_agent(config, vocabulary, {})
-    letter = vocabulary.encode_text("a")[0]
-    chunk = [letter] * config.mem_chunk_tokens
-    state = agent.start(Reading([letter] * config.mem_max_question, Chunks((chunk, chunk), dropped=0)))
+    # Replies that differ, as an agent may leave out what is said twice; two rounds of chunks, as memories grow.
+    letters = cycle(vocabulary.encode_text(letter)[0] for letter in ascii_lowercase)
+    letter = next(letters)
+    chunks = ([letter] * config.mem_chunk_tokens,) * (2 * config.mem_parallel)
+    state = agent.start(Reading([letter] * config.mem_max_question, Chunks(chunks, dropped=0)))
     longest = 0
     while requests := agent.requests(state):
         longest = max(longest, *(len(r.prompt_ids) + r.max_new_tokens for r in requests))
-        replies = [[letter] * r.max_new_tokens for r in requests]
+        replies = [[next(letters)] * r.max_new_tokens for r in requests]
         state = agent.advance(state, [Generation(ids, [0.0] * len(ids), StopReason.LENGTH) for ids in replies])
     return longest
 
@@ -39,7 +43,7 @@ def longest_turn(config: Config, folder: Path) -> int:
 def check_length(config: Config, longest: int) -> None:
     if longest > config.engine_max_len:
         raise ConfigError(
-            f"the longest turn has {longest} tokens (MEM_MAX_QUESTION={config.mem_max_question}, MEM_CHUNK_TOKENS="
-            f"{config.mem_chunk_tokens}, twice MEM_MAX_MEMORY={config.mem_max_memory}, template), the engine holds "
+            f"the longest turn has {longest} tokens (MEM_MAX_QUESTION={config.mem_max_question}, "
+            f"{config.longest_text_words}, twice MEM_MAX_MEMORY={config.mem_max_memory}, template), the engine holds "
             f"{config.engine_max_len}; lower one of them or raise ENGINE_MAX_LEN"
         )

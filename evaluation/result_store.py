@@ -46,6 +46,9 @@ def settings_of(config: Config) -> dict[str, Any]:
     settings = {name: getattr(config, name) for name in (*ALWAYS, *BY_MODE[config.eval_mode])}
     if config.eval_mode == "recurrent":
         settings["prompts"] = Path(config.mem_prompts).read_text() if config.mem_prompts else ""
+        # Only where they shape an answer: results that know nothing of them stay good.
+        settings |= {"mem_query_blind": True} if config.mem_query_blind else {}
+        settings |= {"mem_parallel": config.mem_parallel} if config.agent == "parallel" else {}
     return settings
 
 

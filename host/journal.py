@@ -25,7 +25,8 @@ _SHAPING = (
     "agent", "hf_ckpt", "torch_dist", "train_data", "rollout_batch_size", "n_samples_per_prompt", "global_batch_size",
     "dynamic_filter", "seed", "train_procs", "tp", "max_tokens_per_gpu", "engine_max_len", "engine_dtype",
     "mem_max_question", "mem_max_prompt_tokens", "mem_chunk_tokens", "mem_max_memory", "mem_max_final",
-    "mem_max_chunks", "mem_layout", "mem_prompts", "mem_thinking", "adv_std", "train_turns", "temperature", "lr",
+    "mem_max_chunks", "mem_layout", "mem_prompts", "mem_thinking", "mem_query_blind", "mem_parallel",
+    "mem_turn_cost", "adv_std", "train_turns", "temperature", "lr",
     "lr_warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad", "eps_clip", "eps_clip_high",
     "kl_coef", "loss_agg",
 )

@@ -65,6 +65,8 @@ def progress_line(rollout: int, last: int, metrics: dict[str, float]) -> str:
         f"{m['seconds']:.1f} s (rollout {m['seconds/rollout']:.1f}, log-probs {m['seconds/log_probs']:.1f}, "
         f"update {m['seconds/update']:.1f}, sync {m['seconds/sync']:.1f})",
     ]
+    if m.get("accuracy", m.get("reward")) != m.get("reward"):
+        parts.insert(2, f"accuracy {m['accuracy']:.3f}")
     if m.get("failed"):
         parts.append(f"FAILED {m['failed']:.0f} of {m['trajectories']:.0f}")
     return " | ".join(parts)

@@ -8,18 +8,25 @@ The *mixed* rows are turns of whole trajectories whose habit is drawn anew at ea
 distractor's fact, or keeping nothing.  A model trained on them for a short while can still do everything, but does
 the right thing only some of the time, and siblings of one question differ.  That is what the reward then selects.
 
+The rows are those of all agents that the start is for: ``memagent``; ``gated``, whose replies are the same memories
+with a decision in front (``gated_reply``); and the merge turn of ``parallel``, whose other turns are ``memagent``'s.
+
 A row is ``(prompt_ids, response_ids)``; the response ends with ``<|im_end|>``, and only it carries loss.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..agents.prompts import MEMORY, PROBLEM, SECTION, chat_frame, compile_template, load_prompts
+from ..agents import own_wording
+from ..agents.gated import FINISH, SKIP, UPDATE
+from ..agents.parallel import BETWEEN
+from ..agents.prompts import MEMORY, NOTES, PROBLEM, SECTION, chat_frame, compile_template, load_prompts
 from ..agents.vocabulary import Vocabulary
 from .task import LINE_TOKENS, NAMES, THINGS, draw_section, fact, make_example, question_for
 
@@ -47,6 +54,9 @@ class AbilityMix:
 
     recite: float = 0.2
     final: float = 0.3
+    merge: float = 0.07
+    gated: float = 0.5
+    """Of the memory turns: those with a decision."""
     rounds: int = 2
 
 
@@ -62,6 +72,14 @@ class Habits:
     distractor: float = 0.28
 
 
+@dataclass(frozen=True)
+class Gate:
+    """How often a gated turn ends the reading, by whether the memory then holds the asked fact."""
+
+    finish: float = 0.5
+    hasty: float = 0.0
+
+
 class RowMaker:
     """Builds rows exactly as the agent builds its prompts: the same templates, vocabulary and splicing."""
 
@@ -69,9 +87,11 @@ class RowMaker:
         self.shape = shape
         self.end = tokenizer.eos_token_id
         self._vocabulary = Vocabulary(tokenizer)
-        texts = load_prompts("section_first", str(prompts_file))
+        texts = load_prompts("section_first", str(prompts_file), own_wording())
         frame = chat_frame(tokenizer, False, {})
         self._memory_turn = compile_template(texts.memory, frame, self._vocabulary)
+        self._gated_turn = compile_template(texts.own["gated"], frame, self._vocabulary)
+        self._merge_turn = compile_template(texts.own["merge"], frame, self._vocabulary)
         self._final_turn = compile_template(texts.final, frame, self._vocabulary)
         self._empty = self._vocabulary.encode_text(texts.empty_memory)
         self._cache: dict[str, list[int]] = {}
@@ -87,10 +107,18 @@ class RowMaker:
         """The ids of a chunk; a line tokenises alike alone and inside a document."""
         return [token for line in lines for token in self.ids(line + "\n")]
 
-    def memory_row(self, question: str, lines: Sequence[str], memory: str, reply: str) -> Row:
+    def memory_row(self, question: str, lines: Sequence[str], memory: str, reply: str, gated: bool = False) -> Row:
         """One memory turn."""
         held = self.ids(memory) if memory else self._empty
-        prompt = self._memory_turn.fill({PROBLEM: self.ids(question), SECTION: self.section(lines), MEMORY: held})
+        turn = self._gated_turn if gated else self._memory_turn
+        prompt = turn.fill({PROBLEM: self.ids(question), SECTION: self.section(lines), MEMORY: held})
+        return prompt, [*self._vocabulary.encode_text(reply), self.end]
+
+    def merge_row(self, question: str, memory: str, notes: Sequence[str], reply: str) -> Row:
+        """The turn that merges what was read side by side."""
+        between = self._vocabulary.encode_markup(BETWEEN)
+        joined = [i for note in notes for i in (*between, *self.ids(note))][len(between) :]
+        prompt = self._merge_turn.fill({PROBLEM: self.ids(question), MEMORY: self.ids(memory), NOTES: joined})
         return prompt, [*self._vocabulary.encode_text(reply), self.end]
 
     def final_row(self, question: str, memory: str, answer: str) -> Row:
@@ -130,8 +158,10 @@ def ability_rows(maker: RowMaker, seed: int, mix: AbilityMix) -> Iterator[Row]:
             yield _recite(maker, rng, mix.rounds)
         elif kind < mix.recite + mix.final:
             yield _final(maker, rng)
+        elif kind < mix.recite + mix.final + mix.merge:
+            yield _merge(maker, rng)
         else:
-            yield _turn(maker, rng)
+            yield _turn(maker, rng, gated=rng.random() < mix.gated)
 
 
 def _recite(maker: RowMaker, rng: random.Random, rounds: int) -> Row:
@@ -146,7 +176,7 @@ def _recite(maker: RowMaker, rng: random.Random, rounds: int) -> Row:
     return maker.memory_row(RECITE, rows, NONE, "\n".join(reply))
 
 
-def _turn(maker: RowMaker, rng: random.Random) -> Row:
+def _turn(maker: RowMaker, rng: random.Random, gated: bool) -> Row:
     """An ordinary memory turn with its good reply."""
     name = rng.choice(NAMES)
     wanted = fact(name, rng.choice(THINGS[name]))
@@ -155,10 +185,38 @@ def _turn(maker: RowMaker, rng: random.Random) -> Row:
     here = case < 0.45  # the section has it; below 0.8 the memory has it; else neither
     present = (name, _thing(wanted)) if here else None
     rows = draw_section(rng, lines, maker.shape.facts, name, present)
-    if not here and case < 0.8:
-        return maker.memory_row(question_for(name), rows, wanted, wanted)
     memory = _some_fact(rng, name) if rng.random() < 0.5 else NONE
-    return maker.memory_row(question_for(name), rows, memory, wanted if here else NONE)
+    if not here and case < 0.8:
+        memory = reply = wanted
+    elif gated and not here:
+        reply = memory
+    else:
+        reply = wanted if here else NONE
+    if gated:
+        reply = gated_reply(rng, Gate(), name, memory, reply)
+    return maker.memory_row(question_for(name), rows, memory, reply, gated)
+
+
+def gated_reply(rng: random.Random, gate: Gate, name: str, memory: str, new: str) -> str:
+    """A reply that puts ``new`` in the place of ``memory``, with the decision in front."""
+    ends = rng.random() < (gate.finish if _name(new) == name else gate.hasty)
+    if new == memory:
+        return FINISH if ends else SKIP
+    return f"{FINISH if ends else UPDATE}\n{new}"
+
+
+def _merge(maker: RowMaker, rng: random.Random) -> Row:
+    """Notes of a round with the asked fact in one of them, or in the memory, or nowhere."""
+    name = rng.choice(NAMES)
+    wanted = fact(name, rng.choice(THINGS[name]))
+    notes = [_some_fact(rng, name) for _ in range(rng.randint(2, 4))]
+    memory = _some_fact(rng, name) if rng.random() < 0.3 else NONE
+    case = rng.random()
+    if case < 0.7:
+        notes[rng.randrange(len(notes))] = wanted
+    elif case < 0.85:
+        memory = wanted
+    return maker.merge_row(question_for(name), memory, notes, wanted if case < 0.85 else NONE)
 
 
 def _final(maker: RowMaker, rng: random.Random) -> Row:
@@ -170,20 +228,27 @@ def _final(maker: RowMaker, rng: random.Random) -> Row:
     return maker.final_row(question_for(name), _some_fact(rng, name) if case < 0.9 else NONE, NONE)
 
 
-def mixed_rows(maker: RowMaker, seed: int, habits: Habits) -> Iterator[Row]:
-    """An endless stream of turns of trajectories, the habit of each turn drawn independently of the others."""
+def mixed_rows(maker: RowMaker, seed: int, habits: Habits, gate: Gate) -> Iterator[Row]:
+    """An endless stream of turns of trajectories, the habit of each turn drawn independently of the others.
+
+    Every second trajectory is gated; one that is finished has no more turns but the last.
+    """
     rng = random.Random(f"pocket-mixed:{seed}")
     shape = maker.shape
     per_chunk = shape.chunk_tokens // LINE_TOKENS
-    while True:
+    for number in itertools.count():
+        gated = number % 2 == 1
         example = make_example(rng, rng.choice(shape.chunks), shape.chunk_tokens, shape.facts)
         lines = example.context.splitlines()
         memory = NONE
         for start in range(0, len(lines), per_chunk):
             rows = lines[start : start + per_chunk]
-            reply = _habit(rng, habits, example.name, rows, memory)
-            yield maker.memory_row(example.question, rows, memory, reply)
-            memory = reply
+            new = _habit(rng, habits, example.name, rows, memory)
+            reply = gated_reply(rng, gate, example.name, memory, new) if gated else new
+            yield maker.memory_row(example.question, rows, memory, reply, gated)
+            memory = new
+            if gated and reply.startswith(FINISH):
+                break
         answer = _thing(memory) if _name(memory) == example.name else NONE
         yield maker.final_row(example.question, memory, answer)
 

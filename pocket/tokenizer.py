@@ -16,12 +16,13 @@ import yaml
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from ..agents.gated import FINISH, SKIP, UPDATE
 from .task import FILLERS, NAMES, THINGS, question_for
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 MAX_VOCAB = 1024
-OTHER_WORDS = ("each", "system", "user", "assistant")
-"""The word of the recital drill and the chat roles."""
+OTHER_WORDS = ("each", SKIP, UPDATE, FINISH, "system", "user", "assistant")
+"""The word of the recital drill, the decisions of gated turns, and the chat roles."""
 PROMPTS = Path(__file__).with_name("prompts.yaml")
 
 CHAT_TEMPLATE = (

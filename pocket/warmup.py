@@ -28,7 +28,7 @@ from ..config import Config
 from ..host.rows import TrainRow
 from ..host.run_log import start_logging
 from . import tokenizer as pocket_tokenizer
-from .habits import AbilityMix, Habits, Row, RowMaker, Shape, ability_rows, mixed_rows
+from .habits import AbilityMix, Gate, Habits, Row, RowMaker, Shape, ability_rows, mixed_rows
 from .model import PocketModel, save_initial
 
 if TYPE_CHECKING:
@@ -54,10 +54,11 @@ class Stage:
         return self.lr * min((step + 1) / self.warmup, cosine)
 
 
-ABILITY = Stage(steps=1000, rows=24, lr=1.5e-3, warmup=60, floor=0.05)
-MIXED = Stage(steps=100, rows=32, lr=5e-4, warmup=10, floor=0.1)
-MIX = AbilityMix(recite=0.2, final=0.3)
+ABILITY = Stage(steps=1200, rows=24, lr=1.5e-3, warmup=60, floor=0.05)
+MIXED = Stage(steps=160, rows=32, lr=5e-4, warmup=10, floor=0.1)
+MIX = AbilityMix()
 HABITS = Habits(good=0.55, distractor=0.28)
+GATE = Gate(finish=0.35, hasty=0.06)
 
 
 def train_stage(trainer: Trainer, stage: Stage, rows: Iterator[Row], name: str) -> None:
@@ -87,7 +88,7 @@ def make_start(output: Path, shape: PocketModel, seed: int) -> None:
         save_initial(initial, shape, seed)
         maker = RowMaker(pocket_tokenizer.save(initial), pocket_tokenizer.PROMPTS, Shape())
         _stage_model(Trainer, initial, ability, ABILITY, ability_rows(maker, seed, MIX), "ability")
-        _stage_model(Trainer, ability, output, MIXED, mixed_rows(maker, seed, HABITS), "habits")
+        _stage_model(Trainer, ability, output, MIXED, mixed_rows(maker, seed, HABITS, GATE), "habits")
 
 
 def _stage_model(make_trainer, source: Path, target: Path, stage: Stage, rows: Iterator[Row], name: str) -> None:

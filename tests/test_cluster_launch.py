@@ -287,3 +287,19 @@ def test_the_longest_turn_is_measured_with_the_models_own_template(tmp_path):
     longest = longest_turn.longest_turn(config, tmp_path / "model")
     budget = config.mem_max_question + config.mem_chunk_tokens + 2 * config.mem_max_memory
     assert budget < longest < budget + 512
+
+
+@pytest.mark.parametrize("settings,memories", [
+    ({"agent": "memagent"}, 2), ({"agent": "gated"}, 2), ({"agent": "gated", "mem_query_blind": True}, 2),
+    ({"agent": "parallel", "mem_parallel": 1}, 2), ({"agent": "parallel", "mem_parallel": 3}, 5),
+    ({"agent": "parallel", "mem_parallel": 16}, 18),
+])
+def test_the_longest_turn_has_every_memory_at_its_longest(tmp_path, settings, memories):
+    """``memories`` stand in it: the old one, the new one, and in a merge turn those of the whole round."""
+    folder = make_model(tmp_path / "model", "qwen3-4b")
+    sizes = {"mem_chunk_tokens": 300, "mem_max_final": 40, "mem_max_question": 50}
+    short, long = (
+        preflight.longest_turn(Config(**sizes, **settings, mem_max_memory=tokens), folder) for tokens in (200, 400)
+    )
+    assert long - short == memories * 200
+    assert long <= Config(**sizes, **settings, mem_max_memory=400).longest_request

@@ -17,6 +17,8 @@ BAD = [
     ({"MEM_LAYOUT": "memory"}, "MEM_LAYOUT='memory': allowed: section_first, memory_first"),
     ({"MEM_THINKING": "maybe"}, "MEM_THINKING='maybe': allowed: 1 or 0"),
     ({"EPS_CLIP": "1.5"}, "EPS_CLIP=1.5: allowed: a number at least 0 and at most 1"),
+    ({"MEM_PARALLEL": "17"}, "MEM_PARALLEL=17: allowed: a whole number at least 1 and at most 16"),
+    ({"MEM_TURN_COST": "1"}, "MEM_TURN_COST=1.0: allowed: a number at most 0.9"),
     ({"HOST": "verl"}, "HOST='verl': allowed: auto, local, slime, vime"),
     ({"TP": "2", "TRAIN_PROCS": "3"}, "TP=2 does not divide TRAIN_PROCS=3"),
     ({"GLOBAL_BATCH_SIZE": "7"}, "GLOBAL_BATCH_SIZE=7 counts trajectories and must divide"),

@@ -17,9 +17,9 @@ VOCABULARY = Vocabulary(make_tokenizer())
 END = VOCABULARY.encode_markup("<|im_end|>")
 
 
-def run(replies, document_tokens=6, chunk=2, most=99, abort_at=None, max_memory=8):
+def run(replies, document_tokens=6, chunk=2, most=99, abort_at=None, max_memory=8, **settings):
     """``replies[i]`` is a text, (text, stop) or an exception; returns the trajectory and the prompts' texts."""
-    agent = build_agent(Config(mem_max_memory=max_memory, mem_max_final=16), VOCABULARY, {})
+    agent = build_agent(Config(mem_max_memory=max_memory, mem_max_final=16, **settings), VOCABULARY, {})
     document = VOCABULARY.encode_text("QWZRXYUJOPGS")[:document_tokens]
     asked, prompts = [], []
 
@@ -161,6 +161,12 @@ def test_turns_side_by_side_make_one_memory():
     reading = Reading([1], split_chunks([1, 2, 3], 1, 9))
     trajectory = asyncio.run(run_trajectory(SideBySide(), reading, sample))
     assert len(trajectory.turns) == 4 and trajectory.memories == ((1,), (2,))
+    assert (trajectory.counts["turns"], trajectory.counts["rounds"]) == (4, 3)
+
+
+def test_a_hidden_question_is_shown_in_the_final_turn_alone():
+    _, prompts = run(["m", "m", "m", "x"], mem_query_blind=True)
+    assert ["who?" in prompt for prompt in prompts] == [False, False, False, True]
 
 
 def test_unknown_agent_lists_the_known():

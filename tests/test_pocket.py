@@ -1,5 +1,6 @@
 """The pocket profile: an honest task, rows as the agent builds them, shipped weights that fit their own files."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from mem_agent.config import Config
 from mem_agent.eval_ruler_hqa import load_questions
 from mem_agent.host.data_source import DataSource
 from mem_agent.pocket import tokenizer as pocket_tokenizer
-from mem_agent.pocket.habits import Habits, RowMaker, Shape, mixed_rows
+from mem_agent.pocket.habits import Gate, Habits, RowMaker, Shape, gated_reply, mixed_rows
 from mem_agent.pocket.prepare import EVAL_CHUNKS, prepare
 from mem_agent.pocket.task import LINE_TOKENS, make_examples
 
@@ -63,11 +64,59 @@ def test_rows_are_the_prompts_the_agent_builds(tokenizer):
     assert request.prompt_ids == maker.final_row(example.question, "metal gold", "gold")[0]
 
 
+def test_gated_and_merge_rows_are_the_prompts_those_agents_build(tokenizer):
+    vocabulary, maker = Vocabulary(tokenizer), RowMaker(tokenizer, pocket_tokenizer.PROMPTS, SHAPE)
+    example = next(make_examples(1, 1))
+    document = split_chunks(vocabulary.encode_text(example.context), SHAPE.chunk_tokens, 99)
+    lines = example.context.splitlines()
+    reading, first = Reading(vocabulary.encode_text(example.question), document), lines[: SHAPE.chunk_tokens // 4]
+    prompts = {"mem_max_memory": 8, "mem_prompts": str(pocket_tokenizer.PROMPTS)}
+
+    def said(text):
+        ids = [*vocabulary.encode_text(text), tokenizer.eos_token_id]
+        return Generation(ids, [0.0] * len(ids), StopReason.STOP)
+
+    gated = build_agent(Config(agent="gated", **prompts), vocabulary, {})
+    (request,) = gated.requests(gated.start(reading))
+    assert request.prompt_ids == maker.memory_row(example.question, first, "", "skip", gated=True)[0]
+    assert gated.memory(gated.advance(gated.start(reading), [said("finish\nmetal gold")])) == tuple(
+        vocabulary.encode_text("metal gold")
+    )
+
+    parallel = build_agent(Config(agent="parallel", mem_parallel=3, **prompts), vocabulary, {})
+    state = parallel.start(reading)
+    assert parallel.requests(state)[0].prompt_ids == maker.memory_row(example.question, first, "", "none")[0]
+    state = parallel.advance(state, [said(text) for text in ("metal gold", "none", "city Rome")])
+    (request,) = parallel.requests(state)
+    assert request.prompt_ids == maker.merge_row(example.question, "none", ["metal gold", "city Rome"], "none")[0]
+
+
 def test_habits_are_mixed_as_asked(tokenizer):
     maker = RowMaker(tokenizer, pocket_tokenizer.PROMPTS, SHAPE)
-    rows = mixed_rows(maker, 1, Habits(good=0.0, distractor=0.0))
-    replies = {tokenizer.decode(next(rows)[1]) for _ in range(40)}
-    assert replies == {"none<|im_end|>", "\\boxed{none}<|im_end|>"}
+
+    def replies(habits, gate):
+        rows = mixed_rows(maker, 1, habits, gate)
+        return {tokenizer.decode(next(rows)[1]).removesuffix("<|im_end|>").split("\n")[0] for _ in range(200)}
+
+    nothing = Habits(good=0.0, distractor=0.0)
+    assert replies(nothing, Gate(finish=1.0, hasty=0.0)) == {"none", "skip", "\\boxed{none}"}
+    assert replies(nothing, Gate(finish=0.0, hasty=1.0)) == {"none", "finish", "\\boxed{none}"}
+
+
+@pytest.mark.parametrize(
+    "memory,new,gate,reply",
+    [
+        ("none", "none", Gate(1.0, 0.0), "skip"),
+        ("none", "fruit fig", Gate(1.0, 0.0), "finish\nfruit fig"),
+        ("fruit fig", "fruit fig", Gate(1.0, 0.0), "finish"),
+        ("fruit fig", "fruit fig", Gate(0.0, 0.0), "skip"),
+        ("none", "fruit fig", Gate(0.0, 0.0), "update\nfruit fig"),
+        ("none", "metal tin", Gate(1.0, 0.0), "update\nmetal tin"),
+        ("metal tin", "none", Gate(0.0, 1.0), "finish\nnone"),
+    ],
+)
+def test_a_gated_reply_is_a_plain_one_with_its_decision(memory, new, gate, reply):
+    assert gated_reply(random.Random(1), gate, "fruit", memory, new) == reply
 
 
 def test_training_and_evaluation_documents_differ_and_seeds_repeat(tmp_path):

@@ -1,6 +1,7 @@
 """Prompts are spliced from ready ids; the two layouts and the override; thinking off."""
 
 import pytest
+from mem_agent.agents import own_wording
 from mem_agent.agents.prompts import chat_frame, compile_template, load_prompts
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import ConfigError
@@ -95,3 +96,19 @@ def test_missing_override_names_the_variable():
 def test_chat_template_that_drops_the_message_is_refused(vocabulary):
     with pytest.raises(ConfigError, match="does not show a user message once"):
         compile_template("{problem}", lambda content: "constant", vocabulary)
+
+
+@pytest.mark.parametrize("layout", ["section_first", "memory_first"])
+def test_a_hidden_problem_has_no_slot_before_the_final_turn(layout):
+    shown, hidden = (load_prompts(layout, own=own_wording(), blind=blind) for blind in (False, True))
+    for prompts, there in ((shown, True), (hidden, False)):
+        assert all(("{problem}" in text) is there for text in (prompts.memory, *prompts.own.values()))
+    assert hidden.final == shown.final and "{problem}" in hidden.final
+    assert "in order to solve a problem" not in "".join((hidden.memory, *hidden.own.values()))
+
+
+def test_an_override_that_shows_a_hidden_problem_is_refused(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text("memory: 'A {problem} {memory} {section}'\n")
+    with pytest.raises(ConfigError, match=r"needs each of section, memory once .* while MEM_QUERY_BLIND=1"):
+        load_prompts("section_first", str(path), blind=True)

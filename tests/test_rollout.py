@@ -31,7 +31,7 @@ def encode(text):
     return tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id]
 
 
-def run(router, checkpoint, *samples, sampling=SAMPLING, settings=(), **host_args):
+def run(router, checkpoint, *samples, sampling=SAMPLING, settings=(), evaluation=False, **host_args):
     async def main():
         async with running(router):
             args = SimpleNamespace(
@@ -42,7 +42,7 @@ def run(router, checkpoint, *samples, sampling=SAMPLING, settings=(), **host_arg
                 **host_args,
             )
             try:
-                return await asyncio.gather(*(rollout.generate(args, s, sampling) for s in samples))
+                return await asyncio.gather(*(rollout.generate(args, s, sampling, evaluation) for s in samples))
             finally:
                 await close_clients()
 
@@ -275,3 +275,38 @@ def test_reward_uses_all_golds_and_falls_back_to_the_label():
     assert reward(sample(response="\\boxed{b}", metadata={"ground_truth": ["a", "b"]})) == 1.0
     assert reward(sample(response="\\boxed{b}", metadata={}, label="b")) == 1.0
     assert reward(sample(response="\\boxed{b}", metadata={}, label=None)) == 0.0
+
+
+GATED = {"AGENT": "gated", "MEM_MAX_MEMORY": 24}
+
+
+def test_a_right_answer_pays_for_its_rounds_in_training_alone(checkpoint):
+    """Two rounds of a reading that could have had three."""
+    def finished(evaluation=False, **settings):
+        router = FakeRouter([encode("finish\nred"), encode("\\boxed{red}")])
+        return run(router, checkpoint, sample(), settings=GATED | settings, evaluation=evaluation)
+
+    def rewarded(done, **settings):
+        reward = asyncio.run(rollout.reward_func(SimpleNamespace(mem_agent=SETTINGS | GATED | settings), done))
+        return reward, done.train_metadata["accuracy"]
+
+    done = finished()
+    counts = done.train_metadata["counts"]
+    assert (counts["chunks"], counts["chunks_read"], counts["rounds"]) == (2, 1, 2)
+    assert rewarded(done) == (pytest.approx(1 - 0.2 * 2 / 3), 1.0)
+    assert rewarded(done, MEM_TURN_COST="0.6") == (pytest.approx(0.6), 1.0)
+    assert rewarded(done, MEM_TURN_COST="0") == rewarded(done, AGENT="memagent") == (1.0, 1.0)
+    assert rewarded(finished(evaluation=True)) == (1.0, 1.0)
+    done.response = "\\boxed{blue}"
+    assert rewarded(done) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("chunks", [1, 3, 512])
+def test_a_right_answer_is_worth_more_than_a_wrong_one_and_the_quicker_the_more(chunks):
+    args = SimpleNamespace(mem_agent=SETTINGS | GATED | {"MEM_TURN_COST": "0.9"})
+    rewards = []
+    for rounds in (2, chunks // 2 + 2, chunks + 1, 3 * chunks):
+        told = {"counts": {"rounds": rounds, "chunks": chunks}, "evaluation": False}
+        done = sample(response="\\boxed{red}", train_metadata=told)
+        rewards.append(asyncio.run(rollout.reward_func(args, done)))
+    assert rewards == sorted(rewards, reverse=True) and rewards[-1] > 0.09

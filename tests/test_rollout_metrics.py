@@ -136,3 +136,13 @@ def test_without_a_trajectory_that_ended_only_the_counts_are_left():
     assert rollout_metrics(ARGS, []) == {"trajectories": 0} | nothing
     failed = written(status="failed", failure="timeout", reward=0.0)
     assert rollout_metrics(ARGS, [failed]) == nothing | {"trajectories": 1, "failed": 1, "failed/timeout": 1}
+
+
+def test_accuracy_and_what_an_agent_counts_are_means_of_those_who_tell():
+    plain, quick, slow = written(reward=1.0), written(reward=0.9), written(reward=0.0)
+    for done, accuracy, skipped in ((quick, 1.0, 3), (slow, 0.0, 0)):
+        done.train_metadata["accuracy"] = accuracy
+        done.train_metadata["counts"] |= {"skipped": skipped, "rounds": 2}
+    metrics = rollout_metrics(ARGS, [plain, quick, slow])
+    assert (metrics["accuracy"], metrics["skipped"], metrics["rounds"]) == (0.5, 1.5, 2.0)
+    assert not {"accuracy", "skipped"} & rollout_metrics(ARGS, [plain]).keys()
