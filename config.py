@@ -72,8 +72,11 @@ class Config:
     mem_max_question: int = _knob(1024, "tokens of a question; longer ones fail", at_least=1)
     mem_layout: str = _knob("section_first", "order of section and memory in a memory turn's prompt",
                             choices=("section_first", "memory_first"))
-    mem_prompts: str = _knob("", "YAML file with own templates (keys memory, final, empty_memory)")
+    mem_prompts: str = _knob("", "YAML file with own templates (keys memory, final, empty_memory, no_recall)")
     mem_thinking: bool = _knob(False, "let the model think in its turns (chat templates with enable_thinking)")
+    mem_recall: str = _knob("tfidf", "AGENT=rememr1: how an earlier memory is found",
+                            choices=("tfidf", "bm25", "embedding"))
+    mem_recall_model: str = _knob("", "MEM_RECALL=embedding: Hugging Face folder or id of the embedding model")
     mem_doc_store: str = _knob("", "document store folder; empty: <training data>.docs")
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -105,6 +108,10 @@ class Config:
 
     # --- learning ---------------------------------------------------------------------------------------------------
     adv_std: bool = _knob(False, "divide a group's advantages by their standard deviation")
+    mem_alpha: float = _knob(0.8, "AGENT=rememr1: weight of the outcome's advantage; the rest is that of each turn's "
+                             "state reward", at_least=0, at_most=1)
+    mem_evidence_reward: bool = _knob(False, "AGENT=rememr1: reward memories that name the supporting documents, "
+                                      "where the data tells them")
     train_turns: str = _knob("all", "turns that become training rows", choices=("all", "memory", "final"))
     temperature: float = _knob(1.0, "sampling temperature of training rollouts", at_least=1e-3)
     lr: float = _knob(1e-6, "learning rate", at_least=0)
@@ -173,6 +180,8 @@ class Config:
                 f"GLOBAL_BATCH_SIZE={self.global_batch_size} counts trajectories and must divide "
                 f"ROLLOUT_BATCH_SIZE x N_SAMPLES_PER_PROMPT = {self.trajectories_per_rollout}"
             )
+        if self.agent == "rememr1" and self.mem_recall == "embedding" and not self.mem_recall_model:
+            raise ConfigError("MEM_RECALL_MODEL is empty; MEM_RECALL=embedding needs an embedding model")
         if 0 < self.over_sampling_batch_size < self.rollout_batch_size:
             raise ConfigError(
                 f"OVER_SAMPLING_BATCH_SIZE={self.over_sampling_batch_size} is smaller than "
@@ -207,8 +216,13 @@ class Config:
     def longest_request(self) -> int:
         """Tokens of the longest prompt with its reply that the MEM_ budgets allow, templates included."""
         template = 512
-        replies = self.mem_max_memory + max(self.mem_max_memory, self.mem_max_final)
-        return self.mem_max_question + self.mem_chunk_tokens + replies + template
+        reply = max(self.mem_max_memory, self.mem_max_final)
+        return self.mem_max_question + self.mem_chunk_tokens + self.shown_memory + reply + template
+
+    @property
+    def shown_memory(self) -> int:
+        """Tokens of memories that one prompt can hold: the current one, and a recalled one where the agent recalls."""
+        return self.mem_max_memory * (2 if self.agent == "rememr1" else 1)
 
     def seed_for(self, name: object) -> int:
         """A sampling seed of its own for the trajectory or question ``name``: a function of SEED and name alone."""

@@ -54,6 +54,7 @@ _SHOWN = (
     ("mixed_groups", "mixed groups {:.0%}"),
     ("turns", "turns {:.1f}"),
     ("memory_tokens", "memory {:.1f} tokens"),
+    ("recalls", "recalls {:.1f}"),
     ("prefix_cache_hit_rate", "cache hits {:.0%}"),
     ("rows", "rows {:.0f}"),
     ("padding_rows", "padding {:.0f}"),

@@ -29,6 +29,8 @@ from .rollout_filter import reward_value
 
 _MEANS = ("turns", "chunks", "memory_tokens", "prompt_tokens", "response_tokens", "document_tokens")
 _SUMS = ("truncated_memories", "empty_updates", "dropped_tokens")
+_AGENT_MEANS = ("updates", "recalls", "recall_hits", "format_failures")
+"""Of agents that count these."""
 _WRITTEN = frozenset({"counts", "turns", "memories"})
 """Keys of ``train_metadata`` that tell our Samples from those of another generate hook."""
 
@@ -53,6 +55,7 @@ def rollout_metrics(args: Any, samples: Sequence[Any], evaluation: bool = False)
         metrics |= _count_metrics([w["counts"] for w in written])
         metrics |= _memory_metrics([w["memories"] for w in written])
         metrics |= _cache_metrics([w["turns"] for w in written])
+        metrics |= _state_metrics([t["state_rewards"] for w in written for t in w["turns"] if "state_rewards" in t])
     return metrics
 
 
@@ -95,6 +98,7 @@ def _reward_metrics(rewards: Sequence[tuple[Any, float | None]]) -> dict[str, fl
 def _count_metrics(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     metrics = {name: fmean(c[name] for c in counts) for name in _MEANS}
     metrics |= {name: sum(c[name] for c in counts) for name in _SUMS}
+    metrics |= {name: fmean(c[name] for c in counts) for name in _AGENT_MEANS if all(name in c for c in counts)}
     cached = sum(c["cached_tokens"] for c in counts)
     return metrics | {"prefix_cache_hit_rate": cached / sum(c["prompt_tokens"] for c in counts)}
 
@@ -116,6 +120,12 @@ def _cache_metrics(trajectories: Sequence[Sequence[Record]]) -> dict[str, float]
         f"cache_hit/{name}": sum(t["cached_tokens"] for t in turns) / sum(t["prompt_tokens"] for t in turns)
         for name, turns in _by_range(trajectories).items()
     }
+
+
+def _state_metrics(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each state reward over the turns that can earn it."""
+    names = sorted({name for rewards in turns for name in rewards})
+    return {f"state_reward/{name}": fmean(t[name] for t in turns if name in t) for name in names}
 
 
 def _by_range(trajectories: Iterable[Sequence[Record]]) -> dict[str, list[Record]]:

@@ -12,16 +12,18 @@ from ..config import Config, ConfigError
 from .interface import MemoryAgent
 from .memagent import Limits, MemAgent
 from .prompts import chat_frame, load_prompts
+from .recall import histories
+from .rememr1 import ReMemR1
 from .vocabulary import Vocabulary
 
-AGENTS = {"memagent": MemAgent}
+AGENTS: dict[str, Any] = {"memagent": MemAgent, "rememr1": ReMemR1}
 
 
 def check_agent(config: Config) -> None:
     """Raise ConfigError, before any tokenizer is loaded, if ``AGENT`` is unknown or its prompts cannot work."""
     if config.agent not in AGENTS:
         raise ConfigError(f"AGENT={config.agent!r}: allowed: {', '.join(AGENTS)}")
-    load_prompts(config.mem_layout, config.mem_prompts)
+    load_prompts(config.mem_layout, config.mem_prompts, AGENTS[config.agent].wording)
 
 
 def build_agent(config: Config, vocabulary: Vocabulary, chat_template_kwargs: Mapping[str, Any]) -> MemoryAgent:
@@ -32,5 +34,9 @@ def build_agent(config: Config, vocabulary: Vocabulary, chat_template_kwargs: Ma
     """
     check_agent(config)
     frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, chat_template_kwargs)
-    prompts = load_prompts(config.mem_layout, config.mem_prompts)
-    return AGENTS[config.agent](vocabulary, prompts, frame, Limits(config.mem_max_memory, config.mem_max_final))
+    make = AGENTS[config.agent]
+    prompts = load_prompts(config.mem_layout, config.mem_prompts, make.wording)
+    limits = Limits(config.mem_max_memory, config.mem_max_final)
+    if make is ReMemR1:
+        return ReMemR1(vocabulary, prompts, frame, limits, histories(config))
+    return make(vocabulary, prompts, frame, limits)

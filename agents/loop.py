@@ -54,6 +54,7 @@ def _turn(request: TurnRequest, generation: Generation) -> Turn:
         stop=generation.stop,
         weight_version=generation.weight_version,
         cached_tokens=generation.cached_tokens,
+        recalled_ids=request.recalled_ids,
     )
 
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .interface import Reading
-from .prompts import MEMORY, PROBLEM, SECTION, Prompts, TokenTemplate, compile_template
+from .prompts import MEMORY, OVERWRITE, PROBLEM, SECTION, Prompts, TokenTemplate, compile_template
 from .records import Generation, StopReason, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
@@ -45,6 +45,8 @@ class State:
 
 class MemAgent:
     """The overwrite agent (``AGENT=memagent``)."""
+
+    wording = OVERWRITE
 
     def __init__(self, vocabulary: Vocabulary, prompts: Prompts, frame, limits: Limits) -> None:
         self._vocabulary = vocabulary

@@ -1,8 +1,9 @@
 """The wording of a memory agent's turns, and its assembly from token ids.
 
-A template is text with slots ``{problem}``, ``{section}``, ``{memory}``; everything else, braces included, is literal.
-It is placed as one user message into the model's chat template and tokenised ONCE, in the pieces between the slots; a
-prompt is then the concatenation of ready ids, and nothing is ever decoded and encoded again.
+A template is text with slots ``{problem}``, ``{section}``, ``{memory}`` and, where the agent looks back,
+``{recalled}``; everything else, braces included, is literal. It is placed as one user message into the model's chat
+template and tokenised ONCE, in the pieces between the slots; a prompt is then the concatenation of ready ids, and
+nothing is ever decoded and encoded again.
 
 Worked example, layout ``section_first``, ids in brackets::
 
@@ -12,7 +13,8 @@ Worked example, layout ``section_first``, ids in brackets::
 
 In this order all siblings of a group share everything up to the memory, so an engine computes a chunk once for the
 whole group. ``memory_first`` is the published order. ``MEM_PROMPTS`` names a YAML file with the keys ``memory``,
-``final`` and ``empty_memory`` (all optional) that replaces the wording, e.g. by that of published weights.
+``final``, ``empty_memory`` and ``no_recall`` (all optional) that replaces the wording, e.g. by that of published
+weights.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ import yaml
 from ..config import ConfigError
 from .vocabulary import Vocabulary
 
-PROBLEM, SECTION, MEMORY = "problem", "section", "memory"
-_SLOT = re.compile(r"\{(problem|section|memory)\}")
+PROBLEM, SECTION, MEMORY, RECALLED = "problem", "section", "memory", "recalled"
+_SLOT = re.compile(r"\{(problem|section|memory|recalled)\}")
 
 _INSTRUCTIONS = (
     "You are reading a long document one section at a time in order to solve a problem. Rewrite your memory after "
@@ -39,9 +41,31 @@ _INSTRUCTIONS = (
 _BLOCK = "<{0}>\n{{{0}}}\n</{0}>\n\n"
 _FINAL = (
     "You have read a long document and kept a memory of it. Solve the problem from this memory and write the final "
-    "answer inside \\boxed{}.\n\n" + _BLOCK.format(PROBLEM) + _BLOCK.format(MEMORY) + "Answer:\n"
+    "answer inside \\boxed{}.\n\n"
 )
-_ORDERS = {"section_first": (PROBLEM, SECTION, MEMORY), "memory_first": (PROBLEM, MEMORY, SECTION)}
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What an agent says itself; the layout adds the blocks of the slots."""
+
+    memory: str
+    """Instructions of a memory turn."""
+    final: str
+    kept: tuple[str, ...] = (MEMORY,)
+    """Slots of what is kept of earlier sections, in the order in which both kinds of turns show them."""
+    reply: str = "Updated memory:\n"
+    """What a memory turn's prompt ends with."""
+
+    def templates(self, layout: str) -> dict[str, str]:
+        sections = (SECTION, *self.kept) if layout == "section_first" else (*self.kept, SECTION)
+        return {
+            "memory": self.memory + "".join(map(_BLOCK.format, (PROBLEM, *sections))) + self.reply,
+            "final": self.final + "".join(map(_BLOCK.format, (PROBLEM, *self.kept))) + "Answer:\n",
+        }
+
+
+OVERWRITE = Wording(_INSTRUCTIONS, _FINAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +75,21 @@ class Prompts:
     memory: str
     final: str
     empty_memory: str = "Nothing yet."
+    no_recall: str = "Nothing was recalled."
 
 
-def load_prompts(layout: str, override: str = "") -> Prompts:
-    """The pack's wording in ``layout``, with the entries of the YAML file ``override`` in their place.
+def load_prompts(layout: str, override: str = "", wording: Wording = OVERWRITE) -> Prompts:
+    """``wording`` in ``layout``, with the entries of the YAML file ``override`` in their place.
 
     Raises:
         ConfigError: the file is missing or not a mapping, has unknown keys, or a template lacks a slot.
     """
-    memory = _INSTRUCTIONS + "".join(map(_BLOCK.format, _ORDERS[layout])) + "Updated memory:\n"
-    values: dict[str, str] = {"memory": memory, "final": _FINAL}
+    values = wording.templates(layout)
     if override:
         values |= _read_override(Path(override))
     prompts = Prompts(**values)
-    _require_slots(override or layout, "memory", prompts.memory, (PROBLEM, SECTION, MEMORY))
-    _require_slots(override or layout, "final", prompts.final, (PROBLEM, MEMORY))
+    _require_slots(override or layout, "memory", prompts.memory, (PROBLEM, SECTION, *wording.kept))
+    _require_slots(override or layout, "final", prompts.final, (PROBLEM, *wording.kept))
     return prompts
 
 
@@ -76,7 +100,7 @@ def _read_override(path: Path) -> dict[str, str]:
         content = yaml.safe_load(path.read_text())
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"MEM_PROMPTS={str(path)!r}: not YAML: {' '.join(str(error).split())}") from None
-    allowed = ("memory", "final", "empty_memory")
+    allowed = ("memory", "final", "empty_memory", "no_recall")
     if not isinstance(content, dict) or not all(k in allowed and isinstance(v, str) for k, v in content.items()):
         raise ConfigError(f"MEM_PROMPTS={str(path)!r}: allowed: a mapping of {', '.join(allowed)} to texts")
     return content

@@ -70,6 +70,8 @@ class TurnRequest:
     kind: TurnKind
     prompt_ids: list[int]
     max_new_tokens: int
+    recalled_ids: tuple[int, ...] = ()
+    """The earlier memory that the prompt shows because the turn before asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class Turn:
     stop: StopReason
     weight_version: str = ""
     cached_tokens: int = 0
+    recalled_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

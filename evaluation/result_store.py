@@ -43,6 +43,8 @@ def settings_of(config: Config) -> dict[str, Any]:
     settings = {name: getattr(config, name) for name in (*ALWAYS, *BY_MODE[config.eval_mode])}
     if config.eval_mode == "recurrent":
         settings["prompts"] = Path(config.mem_prompts).read_text() if config.mem_prompts else ""
+    if config.eval_mode == "recurrent" and config.agent == "rememr1":
+        settings |= {name: getattr(config, name) for name in ("mem_recall", "mem_recall_model")}
     return settings
 
 

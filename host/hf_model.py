@@ -49,10 +49,11 @@ def with_engine_length(config: Config, folder: Path) -> Config:
     length = config.engine_max_len or min(config.longest_request, positions)
     if length > positions:
         raise ConfigError(f"ENGINE_MAX_LEN={length}: the model in {folder} has {positions} positions")
-    needed = config.mem_chunk_tokens + 2 * config.mem_max_memory
+    needed = config.mem_chunk_tokens + config.shown_memory + config.mem_max_memory
     if needed >= length:
         raise ConfigError(
             f"an engine context of {length} tokens (ENGINE_MAX_LEN, or the model's positions) cannot hold "
-            f"MEM_CHUNK_TOKENS={config.mem_chunk_tokens} and twice MEM_MAX_MEMORY={config.mem_max_memory}"
+            f"MEM_CHUNK_TOKENS={config.mem_chunk_tokens} and {needed - config.mem_chunk_tokens} tokens of memories "
+            f"(MEM_MAX_MEMORY={config.mem_max_memory})"
         )
     return replace(config, engine_max_len=length)

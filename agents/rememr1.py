@@ -1,0 +1,177 @@
+"""ReMemR1: read chunk by chunk like MemAgent, but keep every memory of the way and ask for earlier ones.
+
+Source: ReMemR1, arXiv 2509.23040, section 3; its released code where the two differ, see below.
+
+A document of chunks c1, c2, c3 gives four turns; ``m`` are memories, ``q`` queries, ``r`` recalled memories::
+
+    turn 1  MEMORY  problem, c1, nothing recalled, empty marker -> m1, no query   r1 = nothing   history m1
+    turn 2  MEMORY  problem, c2, r1, m1                         -> m2, q2         r2 = m1        history m1 m2
+    turn 3  MEMORY  problem, c3, r2, m2                         -> m3, q3         r3 = m1 or m2  history m1 m2 m3
+    turn 4  FINAL   problem, r3, m3                             -> answer
+
+A memory turn's reply is read by ``tagged_reply``; a recall holds for the next turn only. Invariants:
+- a memory is the content of ``<update>`` as the ids that were sampled (``Vocabulary.part_ids``), capped;
+- a reply without a usable update keeps the previous memory and counts as an empty update; a reply without a usable
+  recall recalls nothing. No reply ends the trajectory;
+- q_t is answered from m_1 .. m_(t-1), before m_t joins them (``recall``);
+- tags in a document are text like any other: only replies are read.
+
+Different from the released code, which keeps everything outside ``<recall>``, thinking and tags included, as the
+memory, reads tags on one line only, joins two recalls into one, and shows an example query that models then repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ..rewards.memory_state import Step
+from .interface import Reading
+from .memagent import Limits
+from .prompts import MEMORY, PROBLEM, RECALLED, SECTION, Prompts, TokenTemplate, Wording, compile_template
+from .recall import History
+from .records import Generation, StopReason, Trajectory, TurnKind, TurnRequest
+from .tagged_reply import TaggedReply, examples_in, read_reply
+from .vocabulary import Vocabulary
+
+WORDING = Wording(
+    memory=(
+        "You are reading a long document one section at a time in order to solve a problem, and you keep a memory of "
+        "it. All your earlier memories are stored, and you can ask for one of them. Reply in this form:\n"
+        "<thinking>...</thinking> what the section and the recalled memory contribute to the problem, and what is "
+        "missing\n"
+        "<update>...</update> your whole new memory, exactly once: every old detail that may still matter, and what "
+        "is new; leave out everything else\n"
+        "<recall>...</recall> at most once, and only if something is missing that an earlier memory may have held: "
+        "the words to find it by; you will see it with the next section\n\n"
+    ),
+    final=(
+        "You have read a long document, kept a memory of it, and may have recalled an earlier one. Solve the problem "
+        "from them and write the final answer inside \\boxed{}.\n\n"
+    ),
+    kept=(RECALLED, MEMORY),
+    reply="Reply:\n",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    reading: Reading
+    history: History
+    next_chunk: int = 0
+    memory: tuple[int, ...] = ()
+    recalled: tuple[int, ...] = ()
+    answer: str | None = None
+    updates: int = 0
+    recalls: int = 0
+    recall_hits: int = 0
+    format_failures: int = 0
+    truncated_memories: int = 0
+
+
+class ReMemR1:
+    """The agent with a revisitable memory (``AGENT=rememr1``)."""
+
+    wording = WORDING
+
+    def __init__(
+        self, vocabulary: Vocabulary, prompts: Prompts, frame, limits: Limits, new_history: Callable[[], History]
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._limits = limits
+        self._new_history = new_history
+        self._memory_turn: TokenTemplate = compile_template(prompts.memory, frame, vocabulary)
+        self._final_turn: TokenTemplate = compile_template(prompts.final, frame, vocabulary)
+        self._empty = tuple(vocabulary.encode_text(prompts.empty_memory))
+        self._no_recall = tuple(vocabulary.encode_text(prompts.no_recall))
+        self._examples = examples_in(prompts.memory)
+
+    def start(self, reading: Reading) -> State:
+        assert reading.document.chunks, "a reading has at least one chunk"
+        return State(reading, self._new_history())
+
+    def requests(self, state: State) -> tuple[TurnRequest, ...]:
+        if state.answer is not None:
+            return ()
+        slots = {
+            PROBLEM: state.reading.question_ids,
+            MEMORY: state.memory or self._empty,
+            RECALLED: state.recalled or self._no_recall,
+        }
+        chunks = state.reading.document.chunks
+        if state.next_chunk < len(chunks):
+            prompt = self._memory_turn.fill(slots | {SECTION: chunks[state.next_chunk]})
+            return (TurnRequest(TurnKind.MEMORY, prompt, self._limits.max_memory, state.recalled),)
+        return (TurnRequest(TurnKind.FINAL, self._final_turn.fill(slots), self._limits.max_final, state.recalled),)
+
+    def advance(self, state: State, generations: Sequence[Generation]) -> State:
+        (reply,) = generations
+        if state.next_chunk == len(state.reading.document.chunks):
+            opened = self._final_turn.thinking_open
+            return replace(state, answer=self._vocabulary.answer_text(reply.token_ids, thinking_open=opened))
+        ids, text, read = self._read(reply.token_ids)
+        memory = state.memory
+        if read.update:
+            part = self._vocabulary.part_ids(ids, read.update.start, read.update.end)
+            memory = tuple(part[: self._limits.max_memory])
+        query = text[read.recall.start : read.recall.end] if read.recall else ""
+        recalled = state.history.find(query, now=memory) if query else ()
+        return replace(
+            state,
+            history=state.history.add(memory, self._vocabulary.decode(memory)),
+            next_chunk=state.next_chunk + 1,
+            memory=memory,
+            recalled=recalled,
+            updates=state.updates + (read.update is not None),
+            recalls=state.recalls + bool(query),
+            recall_hits=state.recall_hits + bool(recalled),
+            format_failures=state.format_failures + (not read.good),
+            truncated_memories=state.truncated_memories + (reply.stop is StopReason.LENGTH),
+        )
+
+    def _read(self, sampled: Sequence[int]) -> tuple[list[int], str, TaggedReply]:
+        """A memory turn's reply after its thinking, as ids and as text, and its tagged parts."""
+        opened = self._memory_turn.thinking_open
+        ids = self._vocabulary.memory_ids(sampled, limit=len(sampled), thinking_open=opened)
+        text = self._vocabulary.decode(ids)
+        return ids, text, read_reply(text, self._examples)
+
+    def memory(self, state: State) -> tuple[int, ...]:
+        return state.memory
+
+    def answer(self, state: State) -> str:
+        return state.answer or ""
+
+    def counts(self, state: State) -> dict[str, float]:
+        document = state.reading.document
+        return {
+            "chunks": len(document.chunks),
+            "document_tokens": document.tokens,
+            "dropped_tokens": document.dropped,
+            "memory_tokens": len(state.memory),
+            "empty_updates": state.next_chunk - state.updates,
+            "truncated_memories": state.truncated_memories,
+            "updates": state.updates,
+            "recalls": state.recalls,
+            "recall_hits": state.recall_hits,
+            "format_failures": state.format_failures,
+        }
+
+    def steps(self, trajectory: Trajectory) -> list[Step]:
+        """The turns of a finished trajectory as its state rewards see them."""
+        decode = self._vocabulary.decode
+        memories = ["", *map(decode, trajectory.memories)]
+        steps = []
+        for number, (turn, following) in enumerate(zip(trajectory.turns, trajectory.turns[1:], strict=False)):
+            assert turn.kind is TurnKind.MEMORY, "one memory turn for each memory, then the final one"
+            steps.append(
+                Step(
+                    good=self._read(turn.response_ids)[2].good,
+                    before=memories[number],
+                    after=memories[number + 1],
+                    recalled=decode(following.recalled_ids),
+                    prompt=partial(decode, turn.prompt_ids),
+                )
+            )
+        return steps
