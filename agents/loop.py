@@ -54,7 +54,6 @@ def _turn(request: TurnRequest, generation: Generation) -> Turn:
         stop=generation.stop,
         weight_version=generation.weight_version,
         cached_tokens=generation.cached_tokens,
-        recalled_ids=request.recalled_ids,
     )
 
 
@@ -72,4 +71,4 @@ def _ended(
         "cached_tokens": sum(t.cached_tokens for t in turns),
         "response_tokens": sum(len(t.response_ids) for t in turns),
     }
-    return Trajectory(tuple(turns), outcome, agent.answer(state), failure, counts, tuple(memories))
+    return Trajectory(tuple(turns), outcome, agent.answer(state), failure, counts, tuple(memories), state)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class TurnKind(StrEnum):
@@ -70,8 +71,6 @@ class TurnRequest:
     kind: TurnKind
     prompt_ids: list[int]
     max_new_tokens: int
-    recalled_ids: tuple[int, ...] = ()
-    """The earlier memory that the prompt shows because the turn before asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,6 @@ class Turn:
     stop: StopReason
     weight_version: str = ""
     cached_tokens: int = 0
-    recalled_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +119,5 @@ class Trajectory:
     """Per-trajectory metrics, e.g. turns, memory_tokens, truncated_memories, empty_updates, dropped_tokens."""
     memories: tuple[tuple[int, ...], ...] = ()
     """The memory after each round of MEMORY turns, in token ids; the last one is what the FINAL turn was shown."""
+    state: Any = field(default=None, compare=False, repr=False)
+    """The agent's last state, for who knows the agent."""

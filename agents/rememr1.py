@@ -32,7 +32,7 @@ from .memagent import Limits
 from .prompts import MEMORY, PROBLEM, RECALLED, SECTION, Prompts, TokenTemplate, Wording, compile_template
 from .recall import History
 from .records import Generation, StopReason, Trajectory, TurnKind, TurnRequest
-from .tagged_reply import TaggedReply, examples_in, read_reply
+from .tagged_reply import examples_in, read_reply
 from .vocabulary import Vocabulary
 
 WORDING = Wording(
@@ -63,10 +63,10 @@ class State:
     memory: tuple[int, ...] = ()
     recalled: tuple[int, ...] = ()
     answer: str | None = None
+    steps: tuple[Step, ...] = ()
+    """The memory turns so far, without their prompts."""
     updates: int = 0
     recalls: int = 0
-    recall_hits: int = 0
-    format_failures: int = 0
     truncated_memories: int = 0
 
 
@@ -102,40 +102,37 @@ class ReMemR1:
         chunks = state.reading.document.chunks
         if state.next_chunk < len(chunks):
             prompt = self._memory_turn.fill(slots | {SECTION: chunks[state.next_chunk]})
-            return (TurnRequest(TurnKind.MEMORY, prompt, self._limits.max_memory, state.recalled),)
-        return (TurnRequest(TurnKind.FINAL, self._final_turn.fill(slots), self._limits.max_final, state.recalled),)
+            return (TurnRequest(TurnKind.MEMORY, prompt, self._limits.max_memory),)
+        return (TurnRequest(TurnKind.FINAL, self._final_turn.fill(slots), self._limits.max_final),)
 
     def advance(self, state: State, generations: Sequence[Generation]) -> State:
         (reply,) = generations
         if state.next_chunk == len(state.reading.document.chunks):
             opened = self._final_turn.thinking_open
             return replace(state, answer=self._vocabulary.answer_text(reply.token_ids, thinking_open=opened))
-        ids, text, read = self._read(reply.token_ids)
+        opened = self._memory_turn.thinking_open
+        ids = self._vocabulary.memory_ids(reply.token_ids, limit=len(reply.token_ids), thinking_open=opened)
+        text = self._vocabulary.decode(ids)
+        read = read_reply(text, self._examples)
         memory = state.memory
         if read.update:
             part = self._vocabulary.part_ids(ids, read.update.start, read.update.end)
             memory = tuple(part[: self._limits.max_memory])
         query = text[read.recall.start : read.recall.end] if read.recall else ""
         recalled = state.history.find(query, now=memory) if query else ()
+        before = state.steps[-1].after if state.steps else ""
+        step = Step(read.good, before, self._vocabulary.decode(memory), self._vocabulary.decode(recalled))
         return replace(
             state,
-            history=state.history.add(memory, self._vocabulary.decode(memory)),
+            history=state.history.add(memory, step.after),
             next_chunk=state.next_chunk + 1,
             memory=memory,
             recalled=recalled,
+            steps=(*state.steps, step),
             updates=state.updates + (read.update is not None),
             recalls=state.recalls + bool(query),
-            recall_hits=state.recall_hits + bool(recalled),
-            format_failures=state.format_failures + (not read.good),
             truncated_memories=state.truncated_memories + (reply.stop is StopReason.LENGTH),
         )
-
-    def _read(self, sampled: Sequence[int]) -> tuple[list[int], str, TaggedReply]:
-        """A memory turn's reply after its thinking, as ids and as text, and its tagged parts."""
-        opened = self._memory_turn.thinking_open
-        ids = self._vocabulary.memory_ids(sampled, limit=len(sampled), thinking_open=opened)
-        text = self._vocabulary.decode(ids)
-        return ids, text, read_reply(text, self._examples)
 
     def memory(self, state: State) -> tuple[int, ...]:
         return state.memory
@@ -154,24 +151,16 @@ class ReMemR1:
             "truncated_memories": state.truncated_memories,
             "updates": state.updates,
             "recalls": state.recalls,
-            "recall_hits": state.recall_hits,
-            "format_failures": state.format_failures,
+            "recall_hits": sum(bool(step.recalled) for step in state.steps),
+            "format_failures": sum(not step.good for step in state.steps),
         }
 
     def steps(self, trajectory: Trajectory) -> list[Step]:
-        """The turns of a finished trajectory as its state rewards see them."""
+        """The memory turns of a finished trajectory as its state rewards see them."""
+        steps = trajectory.state.steps
+        assert len(trajectory.turns) == len(steps) + 1, "the final turn follows the memory turns"
         decode = self._vocabulary.decode
-        memories = ["", *map(decode, trajectory.memories)]
-        steps = []
-        for number, (turn, following) in enumerate(zip(trajectory.turns, trajectory.turns[1:], strict=False)):
-            assert turn.kind is TurnKind.MEMORY, "one memory turn for each memory, then the final one"
-            steps.append(
-                Step(
-                    good=self._read(turn.response_ids)[2].good,
-                    before=memories[number],
-                    after=memories[number + 1],
-                    recalled=decode(following.recalled_ids),
-                    prompt=partial(decode, turn.prompt_ids),
-                )
-            )
-        return steps
+        return [
+            replace(step, prompt=partial(decode, turn.prompt_ids))
+            for step, turn in zip(steps, trajectory.turns, strict=False)
+        ]

@@ -3,8 +3,8 @@
 retrieval  one turn's query and the new memory, at 700 earlier memories of 750 words each (20,000 different ones),
            median of 50: TF-IDF and BM25, and what scikit-learn takes to fit the same memories anew
 reading    one reply of 1,400 tokens: parsing, cutting the memory's ids out, and adding it
-rewards    2,048 trajectories of 8 turns in groups of 16, replies of 200 tokens, every second turn with a recall:
-           state rewards from token ids, and the converter with outcome and state advantages
+rewards    2,048 trajectories of 8 turns in groups of 16, prompts of 400 words, memories of 60, a recall in every
+           second turn: the state rewards, and the converter with outcome and state advantages
 
 Retrieval is what the rollout's event loop does between two requests; rewards are computed in a thread beside it.
 """
@@ -15,6 +15,7 @@ import argparse
 import random
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
@@ -31,7 +32,7 @@ from ..agents.vocabulary import Vocabulary
 from ..config import Config
 from ..custom_convert import custom_convert
 from ..host.sample import Sample
-from ..rewards.memory_state import Rewards, state_rewards
+from ..rewards.memory_state import Rewards, Step, state_rewards
 from ..rollout import write_trajectory
 
 POCKET = Path(__file__).parents[1] / "pocket" / "start"
@@ -87,17 +88,17 @@ def reading(model: Path) -> None:
 def rewards(model: Path) -> None:
     vocabulary, agent = _agent(model)
     draw = random.Random(0)
-    trajectories = [_trajectory(vocabulary, draw) for _ in range(TRAJECTORIES)]
+    trajectories = [_trajectory(vocabulary, *_texts(draw)) for _ in range(GROUP)] * (TRAJECTORIES // GROUP)
     golds = ["w7 w300 w4000", "w9"]
     began = time.perf_counter()
     states = [state_rewards(agent.steps(t), t.answer, golds) for t in trajectories]
-    rewarded = time.perf_counter()
+    rewarded = time.perf_counter() - began
     samples = [_sample(i, t, s) for i, (t, s) in enumerate(zip(trajectories, states, strict=True))]
-    written = time.perf_counter()
+    began = time.perf_counter()
     rows = len(custom_convert(SimpleNamespace(mem_agent=CONFIG), samples)["tokens"])
-    converted = time.perf_counter() - written
-    print(f"{TRAJECTORIES} trajectories of {TURNS} turns: state rewards {rewarded - began:.2f} s, "
-          f"{rows} rows with advantages {converted:.2f} s, together {rewarded - began + converted:.2f} s")
+    converted = time.perf_counter() - began
+    print(f"{TRAJECTORIES} trajectories of {TURNS} turns: state rewards {rewarded:.2f} s, "
+          f"{rows} rows with advantages {converted:.2f} s, together {rewarded + converted:.2f} s")
 
 
 def _agent(model: Path) -> tuple[Vocabulary, ReMemR1]:
@@ -107,19 +108,23 @@ def _agent(model: Path) -> tuple[Vocabulary, ReMemR1]:
     return vocabulary, agent
 
 
-def _trajectory(vocabulary: Vocabulary, draw: random.Random) -> Trajectory:
-    """Replies of 200 tokens: a thinking, a memory, and in every second turn a query."""
-    memory = vocabulary.encode_text(text(draw, 20))[:80]
-    prompt = vocabulary.encode_text(text(draw, 100))
-    reply = [*vocabulary.encode_text(f"<thinking>{text(draw, 14)}</thinking><update>"), *memory,
-             *vocabulary.encode_text("</update>")]
+def _texts(draw: random.Random) -> tuple[str, str, list[str]]:
+    return text(draw, 400), text(draw, 200), [text(draw, 60) for _ in range(TURNS - 1)]
+
+
+def _trajectory(vocabulary: Vocabulary, shown: str, said: str, memories: list[str]) -> Trajectory:
+    """Every second turn recalls the memory before. More trajectories than the rewards remember texts of."""
+    prompt, reply = vocabulary.encode_text(shown), vocabulary.encode_text(said)[:200]
     turns = [
         Turn(TurnKind.MEMORY if number < TURNS - 1 else TurnKind.FINAL, prompt, reply, [-0.5] * len(reply),
-             StopReason.STOP, recalled_ids=tuple(memory) if number % 2 else ())
+             StopReason.STOP)
         for number in range(TURNS)
     ]
-    counts = {"turns": TURNS}
-    return Trajectory(tuple(turns), Outcome.COMPLETED, "\\boxed{w9}", None, counts, (tuple(memory),) * (TURNS - 1))
+    steps = tuple(
+        Step(True, before, after, before if number % 2 else "")
+        for number, (before, after) in enumerate(pairwise(["", *memories]))
+    )
+    return Trajectory(tuple(turns), Outcome.COMPLETED, "\\boxed{w9}", state=SimpleNamespace(steps=steps))
 
 
 def _sample(index: int, trajectory: Trajectory, states: list[Rewards]) -> Sample:

@@ -26,11 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .boxed import one_box
 from .qa_metrics import _CLOSED_ANSWERS, normalise_squad
 
 Rewards = dict[str, float]
+Wanted = tuple[tuple[str, ...], ...]
+"""The words of some texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def supporting_titles(metadata: dict) -> list[str]:
     return list(dict.fromkeys(t for t in named if isinstance(t, str)))
 
 
-def _memory_turn(step: Step, golds: list[list[str]], titles: list[list[str]]) -> Rewards:
+def _memory_turn(step: Step, golds: Wanted, titles: Wanted) -> Rewards:
     rewards = {
         "format": float(step.good),
         "gain": _best(step.after, golds) - _best(step.before, golds),
@@ -90,27 +93,29 @@ def _memory_turn(step: Step, golds: list[list[str]], titles: list[list[str]]) ->
     return rewards
 
 
-def _recall_bonus(step: Step, golds: list[list[str]]) -> float:
+def _recall_bonus(step: Step, golds: Wanted) -> float:
     if not _best(step.recalled, golds):
         return 0.0  # nothing to add, so the long prompt need not be decoded
     prompt = step.prompt()
     return _best(f"{step.recalled} {prompt}", golds) - _best(prompt, golds)
 
 
-def _words_of(texts: Iterable[str]) -> list[list[str]]:
+def _words_of(texts: Iterable[str]) -> Wanted:
     """The words of each text that tells something by standing in another one."""
     forms = [normalise_squad(text) or normalise_squad(text, keep_articles=True) for text in texts]
-    return [form.split() for form in forms if form and form not in _CLOSED_ANSWERS]
+    return tuple(tuple(form.split()) for form in forms if form and form not in _CLOSED_ANSWERS)
 
 
-def _shares(text: str, wanted: list[list[str]]) -> list[float]:
+@lru_cache(maxsize=64)
+def _shares(text: str, wanted: Wanted) -> list[float]:
+    """Remembered because a memory is the next one's predecessor, and often recalled or unchanged."""
     held = set(normalise_squad(text, keep_articles=True).split()) if wanted and text else set()
     return [sum(word in held for word in words) / len(words) for words in wanted]
 
 
-def _best(text: str, wanted: list[list[str]]) -> float:
+def _best(text: str, wanted: Wanted) -> float:
     return max(_shares(text, wanted), default=0.0)
 
 
-def _mean(text: str, wanted: list[list[str]]) -> float:
+def _mean(text: str, wanted: Wanted) -> float:
     return sum(_shares(text, wanted)) / len(wanted)

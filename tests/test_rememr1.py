@@ -64,7 +64,6 @@ def test_a_recalled_memory_is_shown_in_the_next_turn_only():
     assert kept(trajectory) == ["Anna has it", "Ben sleeps", "Ben eats", "x"]
     assert [shown(p, "memory") for p in prompts] == ["Nothing yet.", *kept(trajectory)]
     assert [shown(p, "recalled") for p in prompts] == [NONE, NONE, "Anna has it", "Ben sleeps", NONE]
-    assert [VOCABULARY.decode(t.recalled_ids) for t in trajectory.turns] == ["", "", "Anna has it", "Ben sleeps", ""]
     counts = trajectory.counts
     assert (counts["updates"], counts["recalls"], counts["recall_hits"], counts["format_failures"]) == (4, 2, 2, 0)
 
