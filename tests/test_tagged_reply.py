@@ -95,9 +95,9 @@ def test_examples_of_own_templates_are_blank():
     ids=["long thinking", "no thinking tag", "opened in thinking", "nested", "brackets", "blanks"],
 )
 def test_half_a_megabyte_takes_a_moment(reply):
-    began = time.perf_counter()
+    began = time.thread_time()
     read_reply(reply)
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5
 
 
 PIECES = [f"<{c}{name}>" for c in ("", "/") for name in ("thinking", "update", "recall")]
