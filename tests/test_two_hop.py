@@ -4,10 +4,11 @@ import random
 from collections import Counter
 
 import pytest
+from mem_agent.agents.tagged_reply import read_reply
 from mem_agent.agents.vocabulary import Vocabulary
-from mem_agent.pocket import tokenizer as pocket_tokenizer
 from mem_agent.pocket.task import LINE_TOKENS, NAMES, THINGS
 from mem_agent.pocket.two_hop import QUESTION, TwoHopShape, two_hop_examples
+from mem_agent.pocket.two_hop_rows import REPLY_TOKENS, TwoHopRows, save_tokenizer
 
 SHAPE = TwoHopShape()
 
@@ -63,12 +64,53 @@ def test_keeping_the_newest_facts_reaches_the_ceiling_and_no_more():
     assert right / len(examples) == pytest.approx(SHAPE.ceiling(2), abs=0.03)
 
 
-def test_lines_are_never_cut(tmp_path):
-    """With the shipped vocabulary too, where the pointer's word is no token of its own, only facts cost four."""
-    vocabulary = Vocabulary(pocket_tokenizer.save(tmp_path))
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return save_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+def test_lines_are_never_cut(tokenizer):
+    vocabulary = Vocabulary(tokenizer)
     for example in two_hop_examples(5, 20, SHAPE):
-        for row in example.context.splitlines(keepends=True):
-            assert row.startswith("wanted") or len(vocabulary.encode_text(row)) == LINE_TOKENS
+        rows = example.context.splitlines(keepends=True)
+        assert {len(vocabulary.encode_text(row)) for row in rows} == {LINE_TOKENS}
+
+
+def trajectories(agent, tokenizer, good, count=100):
+    """Per example: the texts of prompts and replies."""
+    rows = TwoHopRows(agent, tokenizer, SHAPE)
+    for example in two_hop_examples(6, count, SHAPE):
+        turns = rows.trajectory(example, random.Random(0), good)
+        pairs = [(tokenizer.decode(prompt), tokenizer.decode(reply)) for prompt, reply in turns]
+        assert len(pairs) == SHAPE.stating + 2
+        yield example, pairs
+
+
+def right(agent, tokenizer, good=1.0):
+    found = [f"boxed{{{e.answer}}}" in pairs[-1][1] for e, pairs in trajectories(agent, tokenizer, good)]
+    return sum(found) / len(found)
+
+
+def test_a_perfect_reader_needs_the_recall(tokenizer):
+    assert right("rememr1", tokenizer) == 1.0
+    assert 0.2 < right("memagent", tokenizer) < 0.55  # 3 of 8 facts kept, no guessing
+    assert right("rememr1", tokenizer, 0.0) == right("memagent", tokenizer, 0.0) == 0.0
+
+
+def test_replies_fit_their_budget_and_have_the_form(tokenizer):
+    vocabulary = Vocabulary(tokenizer)
+    for agent, budget in REPLY_TOKENS.items():
+        for _, pairs in trajectories(agent, tokenizer, 1.0, 20):
+            for _, reply in pairs[:-1]:
+                assert len(vocabulary.encode_text(reply.removesuffix("<|im_end|>"))) < budget + 1
+                assert agent == "memagent" or read_reply(reply).good
+
+
+def test_the_recalled_fact_is_shown_with_the_pointer(tokenizer):
+    for example, pairs in trajectories("rememr1", tokenizer, 1.0, 20):
+        prompt = pairs[-1][0]
+        assert f"{example.name} {example.answer}" in prompt.split("Recall:")[-1].split("Memory:")[0]
+        assert prompt.split("Memory:\n")[-1].startswith(f"wanted {example.name}")
 
 
 def test_a_seed_gives_the_same_documents_and_another_one_others():
