@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from ..rewards.memory_state import Step
 from .interface import Reading
@@ -86,6 +86,8 @@ class ReMemR1:
         self._empty = tuple(vocabulary.encode_text(prompts.empty_memory))
         self._no_recall = tuple(vocabulary.encode_text(prompts.no_recall))
         self._examples = examples_in(prompts.memory)
+        # Siblings read the same chunks, at about the same time.
+        self._chunk_text = lru_cache(maxsize=256)(self._decode_chunk)
 
     def start(self, reading: Reading) -> State:
         assert reading.document.chunks, "a reading has at least one chunk"
@@ -157,10 +159,17 @@ class ReMemR1:
 
     def steps(self, trajectory: Trajectory) -> list[Step]:
         """The memory turns of a finished trajectory as its state rewards see them."""
-        steps = trajectory.state.steps
+        steps, reading = trajectory.state.steps, trajectory.state.reading
         assert len(trajectory.turns) == len(steps) + 1, "the final turn follows the memory turns"
-        decode = self._vocabulary.decode
+        recalled = ["", *(step.recalled for step in steps)]
         return [
-            replace(step, prompt=partial(decode, turn.prompt_ids))
-            for step, turn in zip(steps, trajectory.turns, strict=False)
+            replace(step, prompt=partial(self._shown, reading, chunk, step.before, recalled[number]))
+            for number, (step, chunk) in enumerate(zip(steps, reading.document.chunks, strict=True))
         ]
+
+    def _shown(self, reading: Reading, chunk: Sequence[int], *kept: str) -> str:
+        """What a turn's prompt tells: the question, the section and what was kept."""
+        return "\n".join([self._vocabulary.decode(reading.question_ids), self._chunk_text(bytes(chunk)), *kept])
+
+    def _decode_chunk(self, chunk: bytes) -> str:
+        return self._vocabulary.decode(memoryview(chunk).cast("I"))

@@ -3,7 +3,7 @@
 retrieval  one turn's query and the new memory, at 700 earlier memories of 750 words each (20,000 different ones),
            median of 50: TF-IDF and BM25, and what scikit-learn takes to fit the same memories anew
 reading    one reply of 1,400 tokens: parsing, cutting the memory's ids out, and adding it
-rewards    2,048 trajectories of 8 turns in groups of 16, prompts of 400 words, memories of 60, a recall in every
+rewards    2,048 trajectories of 8 turns in groups of 16, sections of 400 words, memories of 60, a recall in every
            second turn: the state rewards, and the converter with outcome and state advantages
 
 Retrieval is what the rollout's event loop does between two requests; rewards are computed in a thread beside it.
@@ -88,7 +88,9 @@ def reading(model: Path) -> None:
 def rewards(model: Path) -> None:
     vocabulary, agent = _agent(model)
     draw = random.Random(0)
-    trajectories = [_trajectory(vocabulary, *_texts(draw)) for _ in range(GROUP)] * (TRAJECTORIES // GROUP)
+    memories = [[text(draw, 60) for _ in range(TURNS - 1)] for _ in range(GROUP)]
+    documents = [_reading(vocabulary, draw) for _ in range(TRAJECTORIES // GROUP)]
+    trajectories = [_trajectory(reading, kept) for reading in documents for kept in memories]
     golds = ["w7 w300 w4000", "w9"]
     began = time.perf_counter()
     states = [state_rewards(agent.steps(t), t.answer, golds) for t in trajectories]
@@ -108,13 +110,14 @@ def _agent(model: Path) -> tuple[Vocabulary, ReMemR1]:
     return vocabulary, agent
 
 
-def _texts(draw: random.Random) -> tuple[str, str, list[str]]:
-    return text(draw, 400), text(draw, 200), [text(draw, 60) for _ in range(TURNS - 1)]
+def _reading(vocabulary: Vocabulary, draw: random.Random) -> Reading:
+    document = vocabulary.encode_text(text(draw, 400 * (TURNS - 1)))
+    return Reading([5], split_chunks(document, -(-len(document) // (TURNS - 1)), TURNS - 1))
 
 
-def _trajectory(vocabulary: Vocabulary, shown: str, said: str, memories: list[str]) -> Trajectory:
-    """Every second turn recalls the memory before. More trajectories than the rewards remember texts of."""
-    prompt, reply = vocabulary.encode_text(shown), vocabulary.encode_text(said)[:200]
+def _trajectory(reading: Reading, memories: list[str]) -> Trajectory:
+    """Every second turn recalls the memory before."""
+    prompt, reply = [5] * 1_500, [6] * 200
     turns = [
         Turn(TurnKind.MEMORY if number < TURNS - 1 else TurnKind.FINAL, prompt, reply, [-0.5] * len(reply),
              StopReason.STOP)
@@ -124,7 +127,8 @@ def _trajectory(vocabulary: Vocabulary, shown: str, said: str, memories: list[st
         Step(True, before, after, before if number % 2 else "")
         for number, (before, after) in enumerate(pairwise(["", *memories]))
     )
-    return Trajectory(tuple(turns), Outcome.COMPLETED, "\\boxed{w9}", state=SimpleNamespace(steps=steps))
+    state = SimpleNamespace(steps=steps, reading=reading)
+    return Trajectory(tuple(turns), Outcome.COMPLETED, "\\boxed{w9}", state=state)
 
 
 def _sample(index: int, trajectory: Trajectory, states: list[Rewards]) -> Sample:

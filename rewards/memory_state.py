@@ -5,8 +5,8 @@ metric_utils.py). With rec(text) the share of a gold's words that stand in the t
 
     memory turn   format   1 if the reply has exactly one update, at most one recall, no blank one and no stray tag
                   gain     rec(m_t) - rec(m_(t-1))                       below 0 where the memory lost a gold
-                  recall   rec(r_t and p_t together) - rec(p_t)          equation 6; r_t is what q_t found, p_t the
-                                                                         prompt that q_t was written for
+                  recall   rec(r_t and p_t together) - rec(p_t)          equation 6; r_t is what q_t found, p_t what
+                                                                         the prompt showed when q_t was written
                   evidence the same as gain over the titles of the supporting documents, their mean; optional
     final turn    format   1 if the reply has exactly one box, balanced and not blank
 
@@ -19,7 +19,7 @@ As published but for these defects: a memory or an update of several lines count
 memory always looked empty, so the gain was no gain); words match whole and in SQuAD form (there "no" stood in "know");
 golds that are yes, no or noanswer give no gain, since texts hold them by chance; the best gold counts, as in the paper
 (there the mean); the format of the recall counts, as in the paper; a final turn must close its box, and have one; who
-repeats the prompt's own example has an ill-formed turn.
+repeats the prompt's own example has an ill-formed turn; the words of the instructions are not in p_t.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import fmean
 
 from .boxed import one_box
 from .qa_metrics import _CLOSED_ANSWERS, normalise_squad
@@ -47,7 +48,8 @@ class Step:
     recalled: str = ""
     """The memory that the turn's query found; the next prompt shows it."""
     prompt: Callable[[], str] = str
-    """The turn's whole prompt; asked for only where the reward depends on it."""
+    """What the turn's prompt showed: question, section, memory, recalled memory. Asked for only where the reward
+    depends on it."""
 
 
 def state_rewards(
@@ -66,7 +68,7 @@ def recall_of(text: str, golds: Sequence[str]) -> float:
     >>> recall_of("I know that Ann paints", ["no", "Ann Lee"])
     0.5
     """
-    return _best(text, _words_of(golds))
+    return _best(_held(text), _words_of(golds))
 
 
 def supporting_titles(metadata: dict) -> list[str]:
@@ -83,21 +85,23 @@ def supporting_titles(metadata: dict) -> list[str]:
 
 
 def _memory_turn(step: Step, golds: Wanted, titles: Wanted) -> Rewards:
+    before, after = _held(step.before), _held(step.after)
     rewards = {
         "format": float(step.good),
-        "gain": _best(step.after, golds) - _best(step.before, golds),
+        "gain": _best(after, golds) - _best(before, golds),
         "recall": _recall_bonus(step, golds),
     }
     if titles:
-        rewards["evidence"] = _mean(step.after, titles) - _mean(step.before, titles)
+        rewards["evidence"] = fmean(_shares(after, titles)) - fmean(_shares(before, titles))
     return rewards
 
 
 def _recall_bonus(step: Step, golds: Wanted) -> float:
-    if not _best(step.recalled, golds):
-        return 0.0  # nothing to add, so the long prompt need not be decoded
-    prompt = step.prompt()
-    return _best(f"{step.recalled} {prompt}", golds) - _best(prompt, golds)
+    recalled = _held(step.recalled)
+    if not _best(recalled, golds):
+        return 0.0  # nothing to add, so the long prompt need not be looked at
+    prompt = _held(step.prompt())
+    return _best(recalled | prompt, golds) - _best(prompt, golds)
 
 
 def _words_of(texts: Iterable[str]) -> Wanted:
@@ -107,15 +111,14 @@ def _words_of(texts: Iterable[str]) -> Wanted:
 
 
 @lru_cache(maxsize=64)
-def _shares(text: str, wanted: Wanted) -> list[float]:
-    """Remembered because a memory is the next one's predecessor, and often recalled or unchanged."""
-    held = set(normalise_squad(text, keep_articles=True).split()) if wanted and text else set()
+def _held(text: str) -> frozenset[str]:
+    """The words of a text; remembered because a memory is the next one's predecessor, and may be recalled."""
+    return frozenset(normalise_squad(text, keep_articles=True).split())
+
+
+def _shares(held: frozenset[str], wanted: Wanted) -> list[float]:
     return [sum(word in held for word in words) / len(words) for words in wanted]
 
 
-def _best(text: str, wanted: Wanted) -> float:
-    return max(_shares(text, wanted), default=0.0)
-
-
-def _mean(text: str, wanted: Wanted) -> float:
-    return sum(_shares(text, wanted)) / len(wanted)
+def _best(held: frozenset[str], wanted: Wanted) -> float:
+    return max(_shares(held, wanted), default=0.0)
