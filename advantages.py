@@ -10,6 +10,13 @@ Invariants:
 - a group with one usable trajectory, or with equal rewards, gives 0.
 
 Example, one group with a failure, no std: rewards [1, 0, None, 1] -> mean 2/3 -> [1/3, -2/3, 0, 1/3].
+
+Turns that earn something by themselves (``rewards.memory_state``) have a state advantage besides: reward minus the
+mean over the group's trajectories at the same turn, never divided by a deviation; a turn's advantage is then
+``alpha * outcome + (1 - alpha) * state`` (ReMemR1, arXiv 2509.23040, section 3.3). Example, alpha 0.8, one group::
+
+    outcome 1, state [2, 1]    -> outcome advantage  0.5, state [0.5,  0.0] -> [ 0.5,  0.4]
+    outcome 0, state [1, 1]    ->                   -0.5        [-0.5, 0.0] -> [-0.5, -0.4]
 """
 
 from __future__ import annotations
@@ -32,6 +39,23 @@ def group_advantages(
         0.0 if reward is None else (reward - scales[group][0]) / scales[group][1]
         for reward, group in zip(rewards, groups, strict=True)
     ]
+
+
+def turn_advantages(
+    outcomes: Sequence[float], states: Sequence[Sequence[float] | None], groups: Sequence[Hashable], alpha: float
+) -> list[list[float] | None]:
+    """The advantage of every turn from the outcome's advantages and the turns' state rewards.
+
+    None stays None: a trajectory without state rewards is trained on its outcome alone, and is in no mean.
+    """
+    turns = [(i, t, reward) for i, rewards in enumerate(states) for t, reward in enumerate(rewards or ())]
+    advantages = group_advantages([reward for _, _, reward in turns], [(groups[i], t) for i, t, _ in turns])
+    mixed: list[list[float] | None] = [None if rewards is None else [] for rewards in states]
+    for (i, _, _), state in zip(turns, advantages, strict=True):
+        own = mixed[i]
+        assert own is not None, "only trajectories with state rewards have turns here"
+        own.append(alpha * outcomes[i] + (1 - alpha) * state)
+    return mixed
 
 
 def _mean_and_scale(values: list[float], divide_by_std: bool) -> tuple[float, float]:

@@ -72,12 +72,15 @@ class Config:
     mem_max_question: int = _knob(1024, "tokens of a question; longer ones fail", at_least=1)
     mem_layout: str = _knob("section_first", "order of section and memory in a memory turn's prompt",
                             choices=("section_first", "memory_first"))
-    mem_prompts: str = _knob("", "YAML file with own templates (keys memory, final, empty_memory, agents' own turns)")
+    mem_prompts: str = _knob("", "YAML file with own templates (keys in agents/README.md)")
     mem_query_blind: bool = _knob(False, "hide the question from all turns but the final one")
     mem_parallel: int = _knob(4, "AGENT=parallel: sections read side by side", at_least=1, at_most=16)
     mem_turn_cost: float = _knob(-1.0, "share of a right answer's training reward that reading every chunk costs; "
                                  "each round pays its part; negative: 0.2 for AGENT=gated, else 0", at_most=0.9)
     mem_thinking: bool = _knob(False, "let the model think in its turns (chat templates with enable_thinking)")
+    mem_recall: str = _knob("tfidf", "AGENT=rememr1: how an earlier memory is found",
+                            choices=("tfidf", "bm25", "embedding"))
+    mem_recall_model: str = _knob("", "MEM_RECALL=embedding: Hugging Face folder or id of the embedding model")
     mem_doc_store: str = _knob("", "document store folder; empty: <training data>.docs")
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -109,6 +112,10 @@ class Config:
 
     # --- learning ---------------------------------------------------------------------------------------------------
     adv_std: bool = _knob(False, "divide a group's advantages by their standard deviation")
+    mem_alpha: float = _knob(0.8, "AGENT=rememr1: weight of the outcome's advantage; the rest is that of each turn's "
+                             "state reward", at_least=0, at_most=1)
+    mem_evidence_reward: bool = _knob(False, "AGENT=rememr1: reward memories that name the supporting documents, "
+                                      "where the data tells them")
     train_turns: str = _knob("all", "turns that become training rows", choices=("all", "memory", "final"))
     temperature: float = _knob(1.0, "sampling temperature of training rollouts", at_least=1e-3)
     lr: float = _knob(1e-6, "learning rate", at_least=0)
@@ -177,6 +184,8 @@ class Config:
                 f"GLOBAL_BATCH_SIZE={self.global_batch_size} counts trajectories and must divide "
                 f"ROLLOUT_BATCH_SIZE x N_SAMPLES_PER_PROMPT = {self.trajectories_per_rollout}"
             )
+        if self.agent == "rememr1" and self.mem_recall == "embedding" and not self.mem_recall_model:
+            raise ConfigError("MEM_RECALL_MODEL is empty; MEM_RECALL=embedding needs an embedding model")
         if 0 < self.over_sampling_batch_size < self.rollout_batch_size:
             raise ConfigError(
                 f"OVER_SAMPLING_BATCH_SIZE={self.over_sampling_batch_size} is smaller than "
@@ -211,8 +220,13 @@ class Config:
     def longest_request(self) -> int:
         """Tokens of the longest prompt with its reply that the MEM_ budgets allow, templates included."""
         template = 512
-        replies = self.mem_max_memory + max(self.mem_max_memory, self.mem_max_final)
-        return self.mem_max_question + self.longest_text + replies + template
+        reply = max(self.mem_max_memory, self.mem_max_final)
+        return self.mem_max_question + self.longest_text + self.shown_memory + reply + template
+
+    @property
+    def shown_memory(self) -> int:
+        """Tokens of memories that one prompt can hold: the current one, and a recalled one where the agent recalls."""
+        return self.mem_max_memory * (2 if self.agent == "rememr1" else 1)
 
     @property
     def longest_text(self) -> int:

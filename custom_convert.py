@@ -5,9 +5,10 @@
 Invariants:
 - every trajectory given has at least one row: a failed one becomes one fully masked placeholder row, so a step never
   loses a trajectory (``--global-batch-size`` counts trajectories, by ``rollout_ids``);
-- all rows of a trajectory carry the same ``rollout_ids`` entry, the same advantage, undivided by the number of turns,
-  and the same ``rollout_mask_sums`` (trained tokens of the whole trajectory): the host's loss then weighs each
-  trajectory once, however many turns it has;
+- all rows of a trajectory carry the same ``rollout_ids`` entry and the same ``rollout_mask_sums`` (trained tokens of
+  the whole trajectory): the host's loss then weighs each trajectory once, however many turns it has;
+- they carry the same advantage, undivided by the number of turns, unless the turns have ``state_rewards``: those mix
+  in the turn's own (``advantages.turn_advantages``, ``MEM_ALPHA``);
 - ``len(loss_masks[i]) == len(rollout_log_probs[i]) == response_lengths[i] < len(tokens[i])``;
 - no row is trimmed; rows are added, fully masked, until each optimizer step's count divides evenly over data-parallel
   ranks where the host's scheduler would otherwise crash on rows that fill their micro-batch.
@@ -25,10 +26,10 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .advantages import group_advantages
+from .advantages import group_advantages, turn_advantages
 from .config import Config
 from .rollout import PLACEHOLDER
 from .rollout_filter import reward_value
@@ -43,17 +44,20 @@ class _Row:
     loss_mask: list[int]
     log_probs: list[float] | None
     truncated: int
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Unrolled:
-    """One trajectory: its id, the group it is compared in, its reward (None: outside the statistics), its rows."""
+    """One trajectory: its id, the group it is compared in, its reward (None: outside the statistics), its rows, and
+    what its turns earned by themselves (None: nothing)."""
 
     rollout_id: int
     group: Any
     index: int | None
     reward: float | None
     rows: list[_Row]
+    state_rewards: list[float] | None
 
     @property
     def mask_sum(self) -> int:
@@ -68,14 +72,16 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
     config = Config.from_args(args)
     ids = _rollout_ids(samples)
     trajectories = [_unroll(args, config, s, i) for s, i in zip(samples, ids, strict=True)]
-    advantages = group_advantages(
-        [t.reward for t in trajectories], [t.group for t in trajectories], divide_by_std=config.adv_std
-    )
+    groups = [t.group for t in trajectories]
+    advantages = group_advantages([t.reward for t in trajectories], groups, divide_by_std=config.adv_std)
+    by_turn = turn_advantages(advantages, [t.state_rewards for t in trajectories], groups, config.mem_alpha)
     data: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for first, last in _steps(args, len(trajectories)):
-        for trajectory, advantage in zip(trajectories[first:last], advantages[first:last], strict=True):
+        for trajectory, advantage, turns in zip(
+            trajectories[first:last], advantages[first:last], by_turn[first:last], strict=True
+        ):
             for row in trajectory.rows:
-                _append(data, row, trajectory, advantage)
+                _append(data, row, trajectory, advantage if turns is None else turns[row.turn])
         _pad(args, data, trajectories[last - 1], sum(len(t.rows) for t in trajectories[first:last]))
     if all(log_probs is None for log_probs in data["rollout_log_probs"]):
         del data["rollout_log_probs"]  # only samples of another generate hook, which kept none
@@ -112,8 +118,18 @@ def _append(data: dict[str, list[Any]], row: _Row, trajectory: _Unrolled, advant
 
 def _unroll(args: Any, config: Config, sample: Any, rollout_id: int) -> _Unrolled:
     group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
-    reward = _given_reward(args, sample) if _is_usable(sample) else None
-    return _Unrolled(rollout_id, group, sample.index, reward, _rows(config, sample))
+    usable = _is_usable(sample)
+    reward = _given_reward(args, sample) if usable else None
+    states = _state_rewards(sample) if usable else None
+    return _Unrolled(rollout_id, group, sample.index, reward, _rows(config, sample), states)
+
+
+def _state_rewards(sample: Any) -> list[float] | None:
+    turns = (sample.train_metadata or {}).get("turns") or []
+    named = [turn.get("state_rewards") for turn in turns]
+    if all(rewards is None for rewards in named):
+        return None
+    return [sum(rewards.values()) for rewards in named]
 
 
 def _is_usable(sample: Any) -> bool:
@@ -135,14 +151,14 @@ def _turn_rows(sample: Any, train_turns: str) -> list[_Row]:
         truncated = int(sample.status.value == "truncated")
         return [_Row(list(sample.tokens), sample.response_length, list(mask), sample.rollout_log_probs, truncated)]
     return [
-        _Row(t["tokens"], t["response_length"], t["loss_mask"], t["rollout_log_probs"], int(t["stop"] == "length"))
-        for t in turns
+        _Row(t["tokens"], t["response_length"], t["loss_mask"], t["rollout_log_probs"], int(t["stop"] == "length"), n)
+        for n, t in enumerate(turns)
         if train_turns in ("all", t["kind"])
     ]
 
 
 def _masked(row: _Row) -> _Row:
-    return _Row(row.tokens, row.response_length, [0] * row.response_length, row.log_probs, row.truncated)
+    return replace(row, loss_mask=[0] * row.response_length)
 
 
 def _placeholder() -> _Row:

@@ -91,7 +91,7 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
 
 def _spare_torch() -> None:
     """Let transformers find no torch: it takes 330 MB, and a client that only tokenises has no use for it."""
-    if os.environ.get("EVAL_RETRIEVER") != "embedding":
+    if "embedding" not in (os.environ.get("EVAL_RETRIEVER"), os.environ.get("MEM_RECALL")):
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
         sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
 

@@ -9,6 +9,7 @@ Invariants, for slime, vime and the embedded host alike:
 - ``sample.tokens`` is a sequence the policy really saw: the final turn's prompt and reply;
 - ``sampling_params``, ``args`` and ``sample.prompt`` are never changed (hosts share and requeue them);
 - ``train_metadata["memories"]`` describes the memory after each round (``rollout_metrics.memory_records``);
+- with ``AGENT=rememr1`` every turn of a finished trajectory has ``state_rewards`` (``rewards.memory_state``);
 - nothing but a bad configuration raises: every other error becomes status FAILED with reward 0, a fully masked
   placeholder and a counted reason in ``train_metadata["failure"]``; the group statistics leave it out;
 - an abort ends the trajectory before its next turn, status ABORTED.
@@ -36,10 +37,12 @@ from .agents.documents import DocumentCache
 from .agents.interface import MemoryAgent, Reading
 from .agents.loop import run_trajectory
 from .agents.records import Failure, FailureKind, Generation, Outcome, Trajectory, TurnFailed, TurnRequest
+from .agents.rememr1 import ReMemR1
 from .agents.vocabulary import Vocabulary
 from .config import Config, ConfigError
 from .data.document_store import DocumentStore, MissingDocument, store_folder
 from .rewards.exact_match import boxed_exact_match
+from .rewards.memory_state import Rewards, state_rewards, supporting_titles
 from .rollout_client import client_for, endpoint_from_args, seed_of
 from .rollout_metrics import Record, memory_records
 
@@ -67,8 +70,9 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
         raise ConfigError("--apply-chat-template would make the rendered chat the question; leave it off")
     sample.reward, sample.remove_sample = None, False
     memories: list[Record] = []
+    states: list[Rewards] = []
     try:
-        trajectory, memories = await _run(args, config, sample, sampling_params)
+        trajectory, memories, states = await _run(args, config, sample, sampling_params)
     except ConfigError:
         raise
     except TurnFailed as error:
@@ -78,7 +82,7 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
         trajectory = _failed(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
     if trajectory.failure:
         logger.warning("trajectory %s: %s: %s", sample.index, trajectory.failure.kind, trajectory.failure.message)
-    return write_trajectory(args, sample, trajectory, memories, evaluation)
+    return write_trajectory(args, sample, trajectory, memories, states, evaluation)
 
 
 async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
@@ -130,7 +134,7 @@ def _golds(sample: Any) -> list[str]:
 
 async def _run(
     args: Any, config: Config, sample: Any, sampling_params: Mapping[str, Any]
-) -> tuple[Trajectory, list[Record]]:
+) -> tuple[Trajectory, list[Record], list[Rewards]]:
     question = _question(sample)
     context = await _context(args, config, sample)
     kwargs = json.dumps(getattr(args, "apply_chat_template_kwargs", None) or {}, sort_keys=True)
@@ -165,7 +169,16 @@ async def _run(
     )
     # Hundreds of memories take a while to decode, and other trajectories need this loop meanwhile.
     memories = await asyncio.to_thread(memory_records, trajectory.memories, reader.vocabulary.decode, _golds(sample))
-    return trajectory, memories
+    states = await asyncio.to_thread(_state_rewards, config, reader.agent, trajectory, sample)
+    return trajectory, memories, states
+
+
+def _state_rewards(config: Config, agent: MemoryAgent, trajectory: Trajectory, sample: Any) -> list[Rewards]:
+    """What each turn earned by itself, where the agent's turns earn anything."""
+    if not isinstance(agent, ReMemR1) or trajectory.outcome not in _FINISHED:
+        return []
+    titles = supporting_titles(sample.metadata or {}) if config.mem_evidence_reward else []
+    return state_rewards(agent.steps(trajectory), trajectory.answer, _golds(sample), titles)
 
 
 def _question(sample: Any) -> str:
@@ -285,13 +298,23 @@ PLACEHOLDER: dict[str, Any] = {"tokens": [0, 0], "response_length": 1, "loss_mas
 """A row that trains nothing and is legal for every host: one prompt token, one masked response token."""
 
 
+_FINISHED = (Outcome.COMPLETED, Outcome.TRUNCATED)
+
+
 def write_trajectory(
-    args: Any, sample: Any, trajectory: Trajectory, memories: Sequence[Record] = (), evaluation: bool = False
+    args: Any,
+    sample: Any,
+    trajectory: Trajectory,
+    memories: Sequence[Record] = (),
+    states: Sequence[Rewards] = (),
+    evaluation: bool = False,
 ) -> Any:
     """Write the outcome into the host's Sample; ``sample.Status`` is the host's own enum."""
     sample.status = sample.Status(trajectory.outcome.value)
     sample.response = trajectory.answer
     turns = [turn_row(t) for t in trajectory.turns]
+    if states:
+        turns = [turn | {"state_rewards": rewards} for turn, rewards in zip(turns, states, strict=True)]
     sample.train_metadata = {
         "turns": turns,
         "memories": list(memories),
@@ -303,7 +326,7 @@ def write_trajectory(
     }
     sample.weight_versions = list(dict.fromkeys(t.weight_version for t in trajectory.turns if t.weight_version))
     _write_cache_counts(sample, turns)
-    finished = trajectory.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED)
+    finished = trajectory.outcome in _FINISHED
     row = turns[-1] if finished else PLACEHOLDER
     sample.tokens = list(row["tokens"])
     sample.response_length = row["response_length"]

@@ -56,6 +56,7 @@ _SHOWN = (
     ("turns", "turns {:.1f}"),
     ("chunks_read", "chunks read {:.1f}"),
     ("memory_tokens", "memory {:.1f} tokens"),
+    ("recalls", "recalls {:.1f}"),
     ("prefix_cache_hit_rate", "cache hits {:.0%}"),
     ("rows", "rows {:.0f}"),
     ("padding_rows", "padding {:.0f}"),

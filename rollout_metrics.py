@@ -58,6 +58,7 @@ def rollout_metrics(args: Any, samples: Sequence[Any], evaluation: bool = False)
         metrics |= _count_metrics([w["counts"] for w in written])
         metrics |= _memory_metrics([w["memories"] for w in written])
         metrics |= _cache_metrics([w["turns"] for w in written])
+        metrics |= _state_metrics([t["state_rewards"] for w in written for t in w["turns"] if "state_rewards" in t])
     return metrics
 
 
@@ -123,6 +124,12 @@ def _cache_metrics(trajectories: Sequence[Sequence[Record]]) -> dict[str, float]
         f"cache_hit/{name}": sum(t["cached_tokens"] for t in turns) / sum(t["prompt_tokens"] for t in turns)
         for name, turns in _by_range(trajectories).items()
     }
+
+
+def _state_metrics(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each state reward over the turns that can earn it."""
+    names = sorted({name for rewards in turns for name in rewards})
+    return {f"state_reward/{name}": fmean(t[name] for t in turns if name in t) for name in names}
 
 
 def _by_range(trajectories: Iterable[Sequence[Record]]) -> dict[str, list[Record]]:

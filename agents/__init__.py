@@ -15,9 +15,13 @@ from .interface import MemoryAgent
 from .memagent import Limits, MemAgent
 from .parallel import Parallel
 from .prompts import Prompts, Wording, chat_frame, load_prompts
+from .recall import histories
+from .rememr1 import ReMemR1
 from .vocabulary import Vocabulary
 
-AGENTS: dict[str, type[MemAgent]] = {"memagent": MemAgent, "gated": Gated, "parallel": Parallel}
+AGENTS: dict[str, type[MemAgent]] = {
+    "memagent": MemAgent, "rememr1": ReMemR1, "gated": Gated, "parallel": Parallel,
+}
 
 
 def check_agent(config: Config) -> Prompts:
@@ -45,4 +49,7 @@ def build_agent(config: Config, vocabulary: Vocabulary, chat_template_kwargs: Ma
     prompts = check_agent(config)
     frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, chat_template_kwargs)
     limits = Limits(config.mem_max_memory, config.mem_max_final, config.mem_parallel)
-    return AGENTS[config.agent](vocabulary, prompts, frame, limits)
+    agent = AGENTS[config.agent]
+    if issubclass(agent, ReMemR1):
+        return agent(vocabulary, prompts, frame, limits, histories(config))
+    return agent(vocabulary, prompts, frame, limits)

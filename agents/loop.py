@@ -75,4 +75,4 @@ def _ended(
         "cached_tokens": sum(t.cached_tokens for t in turns),
         "response_tokens": sum(len(t.response_ids) for t in turns),
     }
-    return Trajectory(turns, outcome, agent.answer(state), failure, counts, tuple(memories))
+    return Trajectory(turns, outcome, agent.answer(state), failure, counts, tuple(memories), state)

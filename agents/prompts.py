@@ -1,8 +1,9 @@
 """The wording of a memory agent's turns, and its assembly from token ids.
 
-A template is text with slots ``{problem}``, ``{section}``, ``{memory}``, ``{notes}``; everything else, braces
-included, is literal. It is placed as one user message into the model's chat template and tokenised ONCE, in the pieces
-between the slots; a prompt is then the concatenation of ready ids, and nothing is ever decoded and encoded again.
+A template is text with slots ``{problem}``, ``{section}``, ``{memory}``, ``{recalled}``, ``{notes}``; everything else,
+braces included, is literal. It is placed as one user message into the model's chat template and tokenised ONCE, in the
+pieces between the slots; a prompt is then the concatenation of ready ids, and nothing is ever decoded and encoded
+again.
 
 Worked example, layout ``section_first``, ids in brackets::
 
@@ -12,8 +13,8 @@ Worked example, layout ``section_first``, ids in brackets::
 
 In this order all siblings of a group share everything up to the memory, so an engine computes a chunk once for the
 whole group. ``memory_first`` is the published order. ``MEM_PROMPTS`` names a YAML file with the keys ``memory``,
-``final``, ``empty_memory`` and the names of the agents' own turns (all optional) that replaces the wording, e.g. by
-that of published weights.
+``final``, ``empty_memory``, ``no_recall`` and the names of the agents' own turns (all optional) that replaces the
+wording, e.g. by that of published weights.
 
 ``MEM_QUERY_BLIND=1``: no turn but the final one has a slot for the problem, so no agent can show it before.
 """
@@ -31,8 +32,8 @@ import yaml
 from ..config import ConfigError
 from .vocabulary import Vocabulary
 
-PROBLEM, SECTION, MEMORY, NOTES = "problem", "section", "memory", "notes"
-_SLOT = re.compile(r"\{(problem|section|memory|notes)\}")
+PROBLEM, SECTION, MEMORY, RECALLED, NOTES = "problem", "section", "memory", "recalled", "notes"
+_SLOT = re.compile(r"\{(problem|section|memory|recalled|notes)\}")
 _BLOCK = "<{0}>\n{{{0}}}\n</{0}>\n\n"
 
 
@@ -52,8 +53,8 @@ class Wording:
     def template(self, layout: str, blind: bool) -> str:
         slots = list(self.visible(blind))
         if layout == "memory_first" and SECTION in slots:
-            slots.remove(MEMORY)
-            slots.insert(slots.index(SECTION), MEMORY)
+            slots.remove(SECTION)
+            slots.append(SECTION)
         instructions = self.blind if blind and self.blind else self.instructions
         return f"{instructions}\n\n" + "".join(map(_BLOCK.format, slots)) + f"{self.ending}\n"
 
@@ -78,13 +79,17 @@ _COMMON = {
 }
 
 
+_MARKERS = ("empty_memory", "no_recall")
+
+
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """Template texts of the turns, and what stands for a memory that is still empty."""
+    """Template texts of the turns, and what stands for a memory that is still empty and for nothing recalled."""
 
     memory: str
     final: str
     empty_memory: str = "Nothing yet."
+    no_recall: str = "Nothing was recalled."
     own: Mapping[str, str] = field(default_factory=dict)
     """Templates of the turns that only some agents have, by name."""
 
@@ -103,10 +108,10 @@ def load_prompts(
     """
     wording = {**_COMMON, **(own or {})}
     texts = {name: w.template(layout, blind) for name, w in wording.items()}
-    values = {**texts, **(_read_override(Path(override), (*wording, "empty_memory")) if override else {})}
+    values = {**texts, **(_read_override(Path(override), (*wording, *_MARKERS)) if override else {})}
     for name, one in wording.items():
         _require_slots(override or layout, name, values[name], one.visible(blind), blind)
-    common = {name: values.pop(name) for name in (*_COMMON, "empty_memory") if name in values}
+    common = {name: values.pop(name) for name in (*_COMMON, *_MARKERS) if name in values}
     return Prompts(**common, own=values)
 
 

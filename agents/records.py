@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class TurnKind(StrEnum):
@@ -118,3 +119,5 @@ class Trajectory:
     """Per-trajectory metrics, e.g. turns, rounds (turns that had to wait for others), chunks_read, memory_tokens."""
     memories: tuple[tuple[int, ...], ...] = ()
     """The memory after each round of MEMORY turns, in token ids; the last one is what the FINAL turn was shown."""
+    state: Any = field(default=None, compare=False, repr=False)
+    """The agent's last state, for who knows the agent."""

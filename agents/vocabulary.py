@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
 _TAG = re.compile(r"^[<\[].+[>\]]$", re.DOTALL)
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
@@ -80,6 +82,25 @@ class Vocabulary:
         """
         return self._text_ids(self._after_thinking(sampled, thinking_open))[:limit]
 
+    def part_ids(self, ids: Sequence[int], start: int, end: int) -> list[int]:
+        """The ids of characters ``start`` to ``end`` of ``decode(ids)``: those of ``ids`` that lie wholly inside.
+
+        What a token at either end shares with the outside is encoded by itself.
+
+        Example, the part "Anna." of two replies::
+
+            "<up" "date>" "An" "na." "</up" "date>"  -> [An, na.]
+            "<up" "date>A" "nn" "a" ".</" "update>"  -> encode("A") + [nn, a] + encode(".")
+        """
+        text = self.decode(ids)
+        ends = self._ends(ids, text)
+        first = next((k for k, place in enumerate(ends) if place >= start), 0)
+        last = next((k for k in range(len(ends) - 1, -1, -1) if 0 <= ends[k] <= end), 0)
+        if not ends or not start <= ends[first] <= ends[last] <= end:
+            return self.encode_text(text[start:end])
+        left, right = ends[first], ends[last]
+        return [*self.encode_text(text[start:left]), *ids[first:last], *self.encode_text(text[right:end])]
+
     def answer_text(self, sampled: Sequence[int], *, thinking_open: bool = False) -> str:
         """The decoded reply after its thinking, stripped."""
         return self.decode(self._after_thinking(sampled, thinking_open)).strip()
@@ -109,6 +130,18 @@ class Vocabulary:
             else:
                 low = middle + 1
         return low
+
+    def _ends(self, ids: Sequence[int], text: str) -> list[int]:
+        """Of each head of ``ids``, how many characters of ``text`` it is; -1 within a character of several tokens.
+
+        Empty for ids that a decoder cannot take one by one.
+        """
+        stream = DecodeStream(skip_special_tokens=True)
+        pieces = [stream.step(self.tokenizer.backend_tokenizer, i) for i in ids]
+        if "".join(piece or "" for piece in pieces) != text:
+            return []
+        reached = accumulate(len(piece or "") for piece in pieces)
+        return [0, *(-1 if piece is None else end for piece, end in zip(pieces, reached, strict=True))]
 
     def _encode_plain(self, text: str) -> list[int]:
         return self._model.encode(text, add_special_tokens=False).ids

@@ -49,6 +49,8 @@ def settings_of(config: Config) -> dict[str, Any]:
         # Only where they shape an answer: results that know nothing of them stay good.
         settings |= {"mem_query_blind": True} if config.mem_query_blind else {}
         settings |= {"mem_parallel": config.mem_parallel} if config.agent == "parallel" else {}
+    if config.eval_mode == "recurrent" and config.agent == "rememr1":
+        settings |= {name: getattr(config, name) for name in ("mem_recall", "mem_recall_model")}
     return settings
 
 

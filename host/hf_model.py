@@ -51,10 +51,11 @@ def with_engine_length(config: Config, folder: Path) -> Config:
     length = config.engine_max_len or min(config.longest_request, positions)
     if length > positions:
         raise ConfigError(f"ENGINE_MAX_LEN={length}: the model in {folder} has {positions} positions")
-    needed = config.longest_text + 2 * config.mem_max_memory
+    needed = config.longest_text + config.shown_memory + config.mem_max_memory
     if needed >= length:
         raise ConfigError(
             f"an engine context of {length} tokens (ENGINE_MAX_LEN, or the model's positions) cannot hold "
-            f"{config.longest_text_words} and twice MEM_MAX_MEMORY={config.mem_max_memory}"
+            f"{config.longest_text_words} and {needed - config.longest_text} tokens of memories and reply "
+            f"(MEM_MAX_MEMORY={config.mem_max_memory})"
         )
     return replace(config, engine_max_len=length)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
@@ -33,21 +33,21 @@ CHAT_TEMPLATE = (
 )
 
 
-def words() -> list[str]:
-    """All words of the task, the prompts and the chat roles, sorted."""
+def words(more: Sequence[str] = ()) -> list[str]:
+    """All words of the task, the prompts, the chat roles and the texts in ``more``, sorted."""
     prompts = yaml.safe_load(PROMPTS.read_text(encoding="utf-8"))
     things = [thing for row in THINGS.values() for thing in row]
-    texts = [*NAMES, *things, *FILLERS, question_for(""), *OTHER_WORDS, *prompts.values()]
+    texts = [*NAMES, *things, *FILLERS, question_for(""), *OTHER_WORDS, *prompts.values(), *more]
     return sorted({word for text in texts for word in re.findall(r"[A-Za-z]+", text)})
 
 
-def training_text() -> Iterator[str]:
+def training_text(more: Sequence[str] = ()) -> Iterator[str]:
     """Each word in both forms, often enough that every merge inside it is learnt."""
-    for word in words():
+    for word in words(more):
         yield from [word, " " + word] * 8
 
 
-def build() -> Tokenizer:
+def build(more: Sequence[str] = ()) -> Tokenizer:
     """The trained tokenizer; raises ``ValueError`` when a word is not one token in both forms."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -59,17 +59,17 @@ def build() -> Tokenizer:
         special_tokens=[AddedToken(token, special=True, normalized=False) for token in (PAD, START, END)],
         show_progress=False,
     )
-    tokenizer.train_from_iterator(training_text(), trainer)
-    split = [form for word in words() for form in (word, " " + word) if len(tokenizer.encode(form).ids) != 1]
+    tokenizer.train_from_iterator(training_text(more), trainer)
+    split = [form for word in words(more) for form in (word, " " + word) if len(tokenizer.encode(form).ids) != 1]
     if split:
         raise ValueError(f"words of more than one token: {split}")
     return tokenizer
 
 
-def save(folder: Path | str, max_length: int = 2048) -> PreTrainedTokenizerFast:
+def save(folder: Path | str, max_length: int = 2048, more: Sequence[str] = ()) -> PreTrainedTokenizerFast:
     """Write the tokenizer folder (``tokenizer.json``, ``tokenizer_config.json`` with the chat template)."""
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=build(),
+        tokenizer_object=build(more),
         pad_token=PAD,
         eos_token=END,
         additional_special_tokens=[START],

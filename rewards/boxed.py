@@ -36,6 +36,13 @@ def last_boxed(text: str) -> str | None:
     return _BARE_END.split(text[starts[-1] :], maxsplit=1)[0].strip() if starts else None
 
 
+def one_box(text: str) -> bool:
+    """Whether the text has exactly one braced box, closed and not blank."""
+    starts = [opening.end() for opening in _BRACED.finditer(text)]
+    content = _up_to_closing_brace(text, starts[0], escapes=True) if len(starts) == 1 else None
+    return bool(content and content.strip())
+
+
 def published_boxed(text: str) -> str | None:
     r"""The content of the last box as MemAgent's released reward finds it (verl/utils/reward_score/hotpotqa.py).
 

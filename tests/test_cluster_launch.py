@@ -18,7 +18,7 @@ from .fake_host import RECIPES, make_host, make_megatron, make_model
 ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "golden"
 GPUS = {"qwen3-4b": (1, 8, 80), "qwen2.5-7b": (4, 8, 80), "qwen2.5-3b": (1, 8, 80), "qwen2.5-0.5b": (1, 8, 80),
-        "qwen3-0.6b-24gb": (1, 1, 24)}
+        "qwen3-0.6b-24gb": (1, 1, 24), "rememr1-qwen2.5-3b": (2, 8, 80), "rememr1-qwen2.5-7b": (4, 8, 80)}
 ROW = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}\n'
 
 

@@ -122,5 +122,5 @@ def test_the_engine_is_given_room_for_a_merge(tmp_path):
     plain = with_engine_length(Config(**sizes), tmp_path).engine_max_len
     wide = with_engine_length(Config(**sizes, agent="parallel", mem_parallel=8), tmp_path).engine_max_len
     assert wide >= plain - 100 + 8 * 500
-    with pytest.raises(ConfigError, match="cannot hold MEM_PARALLEL=16 notes of MEM_MAX_MEMORY=500 and twice"):
+    with pytest.raises(ConfigError, match="cannot hold MEM_PARALLEL=16 notes of MEM_MAX_MEMORY=500 and 1000 tokens"):
         with_engine_length(Config(**sizes, agent="parallel", mem_parallel=16), tmp_path)

@@ -102,9 +102,14 @@ def test_chat_template_that_drops_the_message_is_refused(vocabulary):
 def test_a_hidden_problem_has_no_slot_before_the_final_turn(layout):
     shown, hidden = (load_prompts(layout, own=own_wording(), blind=blind) for blind in (False, True))
     for prompts, there in ((shown, True), (hidden, False)):
-        assert all(("{problem}" in text) is there for text in (prompts.memory, *prompts.own.values()))
+        assert all(("{problem}" in text) is there for text in before_the_final_turn(prompts))
     assert hidden.final == shown.final and "{problem}" in hidden.final
-    assert "in order to solve a problem" not in "".join((hidden.memory, *hidden.own.values()))
+    assert hidden.own["revisit_final"] == shown.own["revisit_final"] and "{problem}" in hidden.own["revisit_final"]
+    assert "in order to solve a problem" not in "".join(before_the_final_turn(hidden))
+
+
+def before_the_final_turn(prompts):
+    return [prompts.memory, *(text for name, text in prompts.own.items() if name != "revisit_final")]
 
 
 def test_an_override_that_shows_a_hidden_problem_is_refused(tmp_path):

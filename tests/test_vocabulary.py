@@ -121,3 +121,40 @@ def test_slow_tokenizers_are_refused():
 
     with pytest.raises(ValueError, match="old/model: a fast tokenizer"):
         Vocabulary(Slow())
+
+
+def test_a_part_keeps_its_sampled_ids(vocabulary):
+    odd = [vocabulary.encode_text(letter)[0] for letter in "The key"]
+    ids = [*vocabulary.encode_text("say "), *odd, *vocabulary.encode_text(" now")]
+    assert vocabulary.part_ids(ids, 4, 11) == odd
+
+
+def test_what_a_token_shares_with_the_outside_is_encoded_by_itself(vocabulary):
+    ids = vocabulary.encode_text("The key of Anna")
+    assert max(len(vocabulary.decode([i])) for i in ids) > 2  # there is a token to cut
+    for start in range(15):
+        for end in range(start, 16):
+            part = vocabulary.part_ids(ids, start, end)
+            assert vocabulary.decode(part) == "The key of Anna"[start:end]
+            assert start or end < 15 or part == ids
+
+
+@given(st.lists(st.one_of(st.text(max_size=4), st.sampled_from(["é", "中", "😀", " key"])), max_size=6), st.data())
+def test_any_part_decodes_to_its_text(parts, data):
+    vocabulary = Vocabulary(make_tokenizer())
+    ids = vocabulary.encode_text("".join(parts).encode("utf-8", "ignore").decode())
+    text = vocabulary.decode(ids)
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, len(text)))
+    assert vocabulary.decode(vocabulary.part_ids(ids, start, end)) == text[start:end]
+
+
+@given(st.lists(st.integers(0, 400), max_size=12), st.data())
+def test_a_part_of_broken_characters_is_still_there(ids, data):
+    """Sampled bytes need not be text; the part is then encoded from what was decoded."""
+    vocabulary = Vocabulary(make_tokenizer())
+    ids = vocabulary.memory_ids(ids, limit=99)
+    text = vocabulary.decode(ids)
+    start = data.draw(st.integers(0, len(text)))
+    part = vocabulary.part_ids(ids, start, len(text))
+    assert not set(part) & vocabulary.control_ids and vocabulary.decode(part) == text[start:]

@@ -1,0 +1,154 @@
+"""ReMemR1: read chunk by chunk like MemAgent, but keep every memory of the way and ask for earlier ones.
+
+Source: ReMemR1, arXiv 2509.23040, section 3; its released code where the two differ, see below.
+
+A document of chunks c1, c2, c3 gives four turns; ``m`` are memories, ``q`` queries, ``r`` recalled memories::
+
+    turn 1  MEMORY  problem, c1, nothing recalled, empty marker -> m1, no query   r1 = nothing   history m1
+    turn 2  MEMORY  problem, c2, r1, m1                         -> m2, q2         r2 = m1        history m1 m2
+    turn 3  MEMORY  problem, c3, r2, m2                         -> m3, q3         r3 = m1 or m2  history m1 m2 m3
+    turn 4  FINAL   problem, r3, m3                             -> answer
+
+A memory turn's reply is read by ``tagged_reply``; a recall holds for the next turn only. Invariants:
+- a memory is the content of ``<update>`` as the ids that were sampled (``Vocabulary.part_ids``), capped;
+- a reply without a usable update keeps the previous memory and counts as an empty update; a reply without a usable
+  recall recalls nothing. No reply ends the trajectory;
+- q_t is answered from m_1 .. m_(t-1), before m_t joins them (``recall``);
+- tags in a document are text like any other: only replies are read.
+
+Different from the released code, which keeps everything outside ``<recall>``, thinking and tags included, as the
+memory, reads tags on one line only, joins two recalls into one, and shows an example query that models then repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import ClassVar
+
+from ..rewards.memory_state import Step
+from . import memagent
+from .interface import Reading
+from .prompts import MEMORY, PROBLEM, RECALLED, SECTION, Prompts, Wording
+from .recall import History
+from .records import Generation, StopReason, Trajectory
+from .tagged_reply import examples_in, read_reply
+from .vocabulary import Vocabulary
+
+_FORM = (
+    "Reply in this form:\n"
+    "<thinking>...</thinking> {thinking}\n"
+    "<update>...</update> your whole new memory, exactly once: every old detail that may still matter, and what "
+    "is new; leave out everything else\n"
+    "<recall>...</recall> at most once, and only if something is missing that an earlier memory may have held: "
+    "the words to find it by; you will see it with the next section"
+)
+REVISIT = Wording(
+    "You are reading a long document one section at a time in order to solve a problem, and you keep a memory of "
+    "it. All your earlier memories are stored, and you can ask for one of them. "
+    + _FORM.format(thinking="what the section and the recalled memory contribute to the problem, and what is missing"),
+    (PROBLEM, SECTION, RECALLED, MEMORY),
+    "Reply:",
+    blind="You are reading a long document one section at a time; what you will be asked about it is not known yet. "
+    "You keep a memory of it; all your earlier memories are stored, and you can ask for one of them. "
+    + _FORM.format(thinking="what a question about the section and the recalled memory could ask for"),
+)
+_FINAL = Wording(
+    "You have read a long document, kept a memory of it, and may have recalled an earlier one. Solve the problem "
+    "from them and write the final answer inside \\boxed{}.",
+    (PROBLEM, RECALLED, MEMORY),
+    "Answer:",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class State(memagent.State):
+    history: History | None = None
+    recalled: tuple[int, ...] = ()
+    steps: tuple[Step, ...] = ()
+    """The memory turns so far, without their prompts."""
+    updates: int = 0
+    recalls: int = 0
+
+
+class ReMemR1(memagent.MemAgent):
+    """The agent with a revisitable memory (``AGENT=rememr1``)."""
+
+    own_wording: ClassVar[Mapping[str, Wording]] = {"revisit": REVISIT, "revisit_final": _FINAL}
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        prompts: Prompts,
+        frame,
+        limits: memagent.Limits,
+        new_history: Callable[[], History],
+    ) -> None:
+        own = replace(prompts, memory=prompts.own["revisit"], final=prompts.own["revisit_final"])
+        super().__init__(vocabulary, own, frame, limits)
+        self._new_history = new_history
+        self._no_recall = tuple(vocabulary.encode_text(prompts.no_recall))
+        self._examples = examples_in(own.memory)
+        # Siblings of a group share their chunks.
+        self._chunk_text = lru_cache(maxsize=256)(self._decode_chunk)
+
+    def start(self, reading: Reading) -> State:
+        assert reading.document.chunks, "a reading has at least one chunk"
+        return State(reading, history=self._new_history())
+
+    def _slots(self, state: State) -> dict[str, Sequence[int]]:
+        return super()._slots(state) | {RECALLED: state.recalled or self._no_recall}
+
+    def _after_reading(self, state: State, generations: Sequence[Generation]) -> State:
+        (reply,) = generations
+        opened = self._memory_turn.thinking_open
+        ids = self._vocabulary.memory_ids(reply.token_ids, limit=len(reply.token_ids), thinking_open=opened)
+        text = self._vocabulary.decode(ids)
+        read = read_reply(text, self._examples)
+        memory = state.memory
+        if read.update:
+            part = self._vocabulary.part_ids(ids, read.update.start, read.update.end)
+            memory = tuple(part[: self._limits.max_memory])
+        assert state.history is not None, "a state is made by start()"
+        query = text[read.recall.start : read.recall.end] if read.recall else ""
+        recalled = state.history.find(query, now=memory) if query else ()
+        before = state.steps[-1].after if state.steps else ""
+        step = Step(read.good, before, self._vocabulary.decode(memory), self._vocabulary.decode(recalled))
+        return replace(
+            state,
+            history=state.history.add(memory, step.after),
+            next_chunk=state.next_chunk + 1,
+            memory=memory,
+            recalled=recalled,
+            steps=(*state.steps, step),
+            updates=state.updates + (read.update is not None),
+            recalls=state.recalls + bool(query),
+            empty_updates=state.empty_updates + (read.update is None),
+            truncated_memories=state.truncated_memories + (reply.stop is StopReason.LENGTH),
+        )
+
+    def counts(self, state: State) -> dict[str, float]:
+        return super().counts(state) | {
+            "updates": state.updates,
+            "recalls": state.recalls,
+            "recall_hits": sum(bool(step.recalled) for step in state.steps),
+            "format_failures": sum(not step.good for step in state.steps),
+        }
+
+    def steps(self, trajectory: Trajectory) -> list[Step]:
+        """The memory turns of a finished trajectory as its state rewards see them."""
+        steps, reading = trajectory.state.steps, trajectory.state.reading
+        assert len(trajectory.turns) == len(steps) + 1, "the final turn follows the memory turns"
+        recalled = ["", *(step.recalled for step in steps)]
+        return [
+            replace(step, prompt=partial(self._shown, reading, chunk, step.before, recalled[number]))
+            for number, (step, chunk) in enumerate(zip(steps, reading.document.chunks, strict=True))
+        ]
+
+    def _shown(self, reading: Reading, chunk: Sequence[int], *kept: str) -> str:
+        """What a turn's prompt tells: the question, the section and what was kept."""
+        return "\n".join([self._vocabulary.decode(reading.question_ids), self._chunk_text(bytes(chunk)), *kept])
+
+    def _decode_chunk(self, chunk: bytes) -> str:
+        return self._vocabulary.decode(memoryview(chunk).cast("I"))
