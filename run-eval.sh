@@ -37,7 +37,6 @@ if [ "$DRY_RUN" = 1 ]; then
     run "${evaluate[@]}" --url URL
     exit
 fi
-mkdir -p "$output"
 ENGINE_MAX_LEN="$("${evaluate[@]}" --check)" || exit 1
 export ENGINE_MAX_LEN
 

@@ -82,9 +82,13 @@ def read_run(output: Path) -> dict[str, Any]:
 
 @contextmanager
 def hold(output: Path) -> Iterator[None]:
-    """Be the only one who writes ``output``, which is made. Raises EvalError where another process does."""
-    output.mkdir(parents=True, exist_ok=True)
-    with (output / _LOCK).open("wb") as file:
+    """Be the only one who writes ``output``, which is made. Raises EvalError where that cannot be."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        file = (output / _LOCK).open("wb")
+    except OSError as error:
+        raise EvalError(f"{output}: cannot be written ({error.strerror}); set RESULTS to another folder") from None
+    with file:
         lock(file, EvalError(f"{output}: another evaluation is writing there; wait for it, or set another SAVE_FILE"))
         yield
 

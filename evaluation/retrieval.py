@@ -10,6 +10,7 @@ Invariant: as many as asked for, or all; every index once.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -55,6 +56,7 @@ class Bm25:
     def rank(self, question: str, passages: Sequence[str], k: int) -> list[int]:
         import bm25s  # loads a compiler of its own, which the other modes do without
 
+        logging.getLogger("bm25s").setLevel(logging.WARNING)  # it tells of every index it builds
         index = bm25s.BM25(method="lucene", backend="numpy")
         index.index(bm25s.tokenize(list(passages), stopwords="en", show_progress=False), show_progress=False)
         (words,) = bm25s.tokenize([question], stopwords="en", return_ids=False, show_progress=False)

@@ -9,6 +9,9 @@ Worked example, three questions of two samples each::
     one bootstrap draw: three questions with replacement, say q1 q3 q3 -> mean 1/6; the interval is the range from the
     2.5th to the 97.5th percentile of 10,000 such means
 
+Where every question scored 0, or every one 1, no draw differs from another; the exact binomial bound stands in: two
+questions, both wrong, give 0 to 84, not 0 to 0.
+
 Two runs are compared on the questions both have answered: the difference of each question's two values, the bootstrap
 interval of its mean, and a test that flips the signs of the differences. Under the null hypothesis that the runs are
 equally good both signs of a difference are equally likely; p is the share of sign patterns whose mean is as far from 0
@@ -68,8 +71,18 @@ def by_question(scores: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def interval(values: Iterable[float], *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
-    """Mean and bootstrap percentile interval of one value per question."""
+    """Mean and 95% interval of one score, between 0 and 1, per question."""
     array = np.fromiter(values, dtype=np.float64)
+    bound = float(((1 - CONFIDENCE) / 2) ** (1 / max(1, array.size)))
+    if array.size and np.all(array == 0):
+        return Estimate(0.0, 0.0, 1 - bound, array.size)
+    if array.size and np.all(array == 1):
+        return Estimate(1.0, bound, 1.0, array.size)
+    return _bootstrap(array, seed, resamples)
+
+
+def _bootstrap(array: Values, seed: int, resamples: int = RESAMPLES) -> Estimate:
+    """Mean and bootstrap percentile interval."""
     assert array.size, "no values"
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(_resampled_means(array, np.random.default_rng(seed), resamples), [tail, 1 - tail])
@@ -84,7 +97,7 @@ def compare(first: Mapping[str, float], second: Mapping[str, float], *, seed: in
     theirs = np.array([second[q] for q in shared])
     differences = theirs - ours
     p = sign_flip_p(differences, np.random.default_rng(seed))
-    return Comparison(float(ours.mean()), float(theirs.mean()), interval(differences, seed=seed), p)
+    return Comparison(float(ours.mean()), float(theirs.mean()), _bootstrap(differences, seed), p)
 
 
 def sign_flip_p(differences: Values, rng: np.random.Generator) -> float:

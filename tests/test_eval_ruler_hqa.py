@@ -115,6 +115,13 @@ def test_a_second_run_in_one_folder_is_refused(tmp_path, model):
     evaluate(tmp_path, model, FakeRouter(default=RED))
 
 
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, model):
+    write_data(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ev.EvalError, match=r"cannot be written \(Not a directory\); set RESULTS"):
+        evaluate(tmp_path, model, FakeRouter(default=RED), out="file/out")
+
+
 def test_samples_have_seeds_of_their_own_and_join_an_earlier_run(tmp_path, model):
     write_data(tmp_path, count=1)
     first, second = FakeRouter(default=RED), FakeRouter(default=RED)

@@ -35,11 +35,12 @@ def test_running_text_is_cut_by_words():
     assert [len(p.split()) for p in passages] == [WORDS, WORDS, 1] and " ".join(passages).split() == words
 
 
-def test_bm25_finds_the_rare_words_of_the_question():
+def test_bm25_finds_the_rare_words_of_the_question(caplog):
     passages = split_passages(DOCUMENT)
     assert Bm25().rank("Which key does Carla have?", passages, 1) == [2]
     assert sorted(Bm25().rank("Ben or Eva?", passages, 2)) == [1, 4]
     assert Bm25().rank("Nothing of this", passages, 2) == [0, 1] and len(Bm25().rank("Eva", passages, 99)) == 6
+    assert not caplog.records
 
 
 def test_equal_scores_keep_their_order():

@@ -92,3 +92,16 @@ def test_a_hundred_thousand_questions_take_seconds():
     compare(first, second)
     interval(first.values())
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(("score", "questions", "low", "high"), [(0.0, 2, 0.0, 0.842), (1.0, 128, 0.972, 1.0)])
+def test_equal_scores_do_not_pretend_certainty(score, questions, low, high):
+    found = interval([score] * questions)
+    assert (found.mean, found.n) == (score, questions)
+    assert [found.low, found.high] == pytest.approx([low, high], abs=1e-3)
+
+
+def test_equal_runs_differ_by_nothing():
+    same = {"a": 1.0, "b": 0.0}
+    found = compare(same, same)
+    assert (found.difference.mean, found.difference.low, found.difference.high, found.p) == (0.0, 0.0, 0.0, 1.0)
