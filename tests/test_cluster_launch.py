@@ -299,7 +299,7 @@ def test_the_longest_turn_has_every_memory_at_its_longest(tmp_path, settings, me
     folder = make_model(tmp_path / "model", "qwen3-4b")
     sizes = {"mem_chunk_tokens": 300, "mem_max_final": 40, "mem_max_question": 50}
     short, long = (
-        preflight.longest_turn(Config(**sizes, **settings, mem_max_memory=tokens), folder) for tokens in (200, 400)
+        longest_turn.longest_turn(Config(**sizes, **settings, mem_max_memory=tokens), folder) for tokens in (200, 400)
     )
     assert long - short == memories * 200
     assert long <= Config(**sizes, **settings, mem_max_memory=400).longest_request
