@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -40,12 +40,14 @@ def compare(
 ) -> Iterator[str]:
     """One line for each agent and length; results are left in ``output``."""
     others = replace(config, seed=config.seed + 1)
-    evaluation.run(data_root, lengths[:1], model, url, others, output / "warm", quiet=True)
+    with redirect_stdout(sys.stderr):
+        evaluation.run(data_root, lengths[:1], model, url, others, output / "warm", quiet=True)
     for agent in agents:
         for length in lengths:
             folder = output / f"{agent}-{length}"
             began = time.perf_counter()
-            evaluation.run(data_root, [length], model, url, replace(config, agent=agent), folder, quiet=True)
+            with redirect_stdout(sys.stderr):
+                evaluation.run(data_root, [length], model, url, replace(config, agent=agent), folder, quiet=True)
             yield line(agent, length, read_rows(folder, length), time.perf_counter() - began)
 
 
