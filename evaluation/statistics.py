@@ -70,21 +70,16 @@ def by_question(scores: Iterable[tuple[str, float]]) -> dict[str, float]:
     return {question: sum(each) / len(each) for question, each in total.items()}
 
 
-def interval(values: Iterable[float], *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
-    """Mean and 95% interval of one score, between 0 and 1, per question."""
+def interval(
+    values: Iterable[float], *, full: float | None = None, seed: int = 0, resamples: int = RESAMPLES
+) -> Estimate:
+    """Mean and bootstrap percentile interval of one value per question; ``full`` is a score's highest value."""
     array = np.fromiter(values, dtype=np.float64)
-    bound = float(((1 - CONFIDENCE) / 2) ** (1 / max(1, array.size)))
-    if array.size and np.all(array == 0):
-        return Estimate(0.0, 0.0, 1 - bound, array.size)
-    if array.size and np.all(array == 1):
-        return Estimate(1.0, bound, 1.0, array.size)
-    return _bootstrap(array, seed, resamples)
-
-
-def _bootstrap(array: Values, seed: int, resamples: int = RESAMPLES) -> Estimate:
-    """Mean and bootstrap percentile interval."""
     assert array.size, "no values"
     tail = (1 - CONFIDENCE) / 2
+    if full is not None and array[0] in (0.0, full) and np.all(array == array[0]):
+        least = full * tail ** (1 / array.size)
+        return Estimate(full, least, full, array.size) if array[0] else Estimate(0.0, 0.0, full - least, array.size)
     low, high = np.quantile(_resampled_means(array, np.random.default_rng(seed), resamples), [tail, 1 - tail])
     return Estimate(float(array.mean()), float(low), float(high), array.size)
 
@@ -97,7 +92,7 @@ def compare(first: Mapping[str, float], second: Mapping[str, float], *, seed: in
     theirs = np.array([second[q] for q in shared])
     differences = theirs - ours
     p = sign_flip_p(differences, np.random.default_rng(seed))
-    return Comparison(float(ours.mean()), float(theirs.mean()), _bootstrap(differences, seed), p)
+    return Comparison(float(ours.mean()), float(theirs.mean()), interval(differences, seed=seed), p)
 
 
 def sign_flip_p(differences: Values, rng: np.random.Generator) -> float:

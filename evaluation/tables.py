@@ -53,7 +53,7 @@ def summarise(output: Path, length: str) -> Summary | None:
     names = [name for name in (*METRICS, "ruler") if all(name in row for row in rows)]
     return Summary(
         length=length,
-        accuracy=interval(_by_question(rows, ACCURACY).values()),
+        accuracy=interval(_by_question(rows, ACCURACY).values(), full=1.0),
         n=len(rows),
         failed=sum(row["failure"] is not None for row in rows),
         missing=max(0, wanted(output, length) - len(rows)),

@@ -115,7 +115,7 @@ def _summary(label: str, cell: Cell, known: set[str]) -> Summary:
     rows, ended = cell.rows, [row for row in cell.rows if row.failure is None]
     samples = max((row.sample for row in rows), default=0) + 1
     names = [name for name in METRICS if rows and all(name in row.scores for row in rows)]
-    scores = {name: _estimate(rows, _score_of(name), RESAMPLES) for name in names}
+    scores = {name: _estimate(rows, _score_of(name), RESAMPLES, full=100.0) for name in names}
     costs = {name: _estimate(ended, _cost_of(name)) for name in COSTS}
     return Summary(
         run=label, task=cell.task, length=cell.length, data=cell.data,
@@ -128,11 +128,14 @@ def _summary(label: str, cell: Cell, known: set[str]) -> Summary:
 
 
 def _estimate(
-    rows: Iterable[Row], value: Callable[[Row], float | None], resamples: int = _COST_RESAMPLES
+    rows: Iterable[Row],
+    value: Callable[[Row], float | None],
+    resamples: int = _COST_RESAMPLES,
+    full: float | None = None,
 ) -> Estimate | None:
     """Mean and interval over questions; None where no row can tell."""
     means = question_means(rows, value)
-    return interval(means.values(), resamples=resamples) if means else None
+    return interval(means.values(), full=full, resamples=resamples) if means else None
 
 
 def _score_of(metric: str) -> Callable[[Row], float]:

@@ -96,9 +96,14 @@ def test_a_hundred_thousand_questions_take_seconds():
 
 @pytest.mark.parametrize(("score", "questions", "low", "high"), [(0.0, 2, 0.0, 0.842), (1.0, 128, 0.972, 1.0)])
 def test_equal_scores_do_not_pretend_certainty(score, questions, low, high):
-    found = interval([score] * questions)
+    found = interval([score] * questions, full=1.0)
     assert (found.mean, found.n) == (score, questions)
     assert [found.low, found.high] == pytest.approx([low, high], abs=1e-3)
+
+
+def test_equal_costs_have_no_spread():
+    found = interval([1.0] * 5)
+    assert (found.mean, found.low, found.high) == (1.0, 1.0, 1.0)
 
 
 def test_equal_runs_differ_by_nothing():
