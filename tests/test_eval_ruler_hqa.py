@@ -181,7 +181,7 @@ def test_more_lengths_join_an_earlier_run_and_what_is_missing_is_said(tmp_path, 
     output = evaluate(tmp_path, model, FakeRouter(default=encode("x")), ("100",))
     (output / "100.jsonl").unlink()
     assert ev.table([output]).splitlines()[2:] == [
-        "| out | 50 | 3 | 0 | 0 | 100.0 | 100.0 to 100.0 | 100.0 | 100.0 | 100.0 |",
+        "| out | 50 | 3 | 0 | 0 | 100.0 | 29.2 to 100.0 | 100.0 | 100.0 | 100.0 |",
         "| out | 100 | 0 | 0 | 3 | - | - | - | - | - |",
     ]
     assert read_run(output)["questions"] == {"50": 3, "100": 3}

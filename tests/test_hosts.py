@@ -47,4 +47,4 @@ def test_our_checks_pass_inside_the_host(host):
 def test_the_hosts_parsers_accept_what_the_launcher_makes(host):
     megatron = host.megatron()
     run = host.pytest(str(TESTS / "inside_host" / "parse_arguments.py"), first=megatron, MEGATRON_ROOT=megatron)
-    assert run.counts == {"passed": 9}, run.output
+    assert run.counts == {"passed": 11}, run.output

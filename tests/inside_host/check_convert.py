@@ -35,7 +35,7 @@ def split(samples, step, dp=2, cp=1, vpp=1, vpp_group=1, cap=64):
     args = SimpleNamespace(**COMMON, max_tokens_per_gpu=cap, global_batch_size=step, data_parallel_size=dp,
                            pipeline_model_parallel_size=vpp_group if vpp > 1 else 1,
                            virtual_pipeline_model_parallel_size=vpp if vpp > 1 else None,
-                           microbatch_group_size_per_vp_stage=None)
+                           microbatch_group_size_per_vp_stage=None, eval_function_path=None)
     host = manager(args, dp=dp, cp=cp, vpp=vpp, vpp_group=vpp_group)
     with no_object_store():
         return contents(host._split_train_data_by_dp(host._convert_samples_to_train_data(samples)))

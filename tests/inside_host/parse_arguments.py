@@ -85,7 +85,7 @@ def accepted(made):
     assert args.global_batch_size == config.step_trajectories
     assert args.data_parallel_size == layout.data_parallel and args.max_tokens_per_gpu == layout.tokens_per_gpu
     assert args.mem_agent == config.to_mapping() and args.load == args.ref_load == config.torch_dist
-    assert [d.path for d in args.eval_datasets] == [config.train_data]
+    assert [d.path for d in args.eval_datasets or ()] == list(config.eval_files)
     length = {"slime": "sglang_context_length", "vime": "vllm_max_model_len"}[NAME]
     assert getattr(args, length) == config.engine_max_len
     assert args.colocate is layout.colocate and args.rollout_num_gpus == layout.rollout_gpus
