@@ -20,6 +20,7 @@ from ..config import Config, ConfigError
 from ..host.hf_model import with_engine_length
 from ..host.hook_args import hook_args
 from ..host.sample import Sample
+from ..host.signals import run_stoppable
 from ..rollout_client import client_for, close_clients
 from .connect import connect
 from .endpoint import EvalClient, EvalEndpoint
@@ -61,7 +62,7 @@ def run(
     Raises:
         EvalError: data, endpoint or folder are of no use, or the server went away and stayed away.
     """
-    asyncio.run(_run(data_root, lengths, model, url, replace(config, hf_ckpt=str(model)), output, quiet))
+    run_stoppable(_run(data_root, lengths, model, url, replace(config, hf_ckpt=str(model)), output, quiet))
 
 
 async def _run(

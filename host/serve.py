@@ -11,16 +11,17 @@ import argparse
 import asyncio
 import dataclasses
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from ..atomic_file import write_atomically
 from ..config import Config, ConfigError
 from .fleet import Fleet
 from .hf_model import local_folder, with_engine_length
 from .processes import FleetError
+from .signals import run_stoppable
 
 CHECK_EVERY_S = 10.0
 
@@ -38,25 +39,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     try:
-        asyncio.run(_serve(fleet, options.url_file))
+        run_stoppable(_serve(fleet, options.url_file))
     except FleetError as error:
         print(error, file=sys.stderr)
         return 1
-    return 0
+    except KeyboardInterrupt:
+        return 0  # it serves until it is told to stop
 
 
-async def _serve(fleet: Fleet, url_file: Path | None) -> None:
-    """Run until a signal; the signal cancels this task wherever it is, and the fleet's exit does the rest."""
-    loop, task, asked = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
-    assert task is not None
-
-    def leave() -> None:
-        if not asked.is_set():
-            asked.set()
-            task.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, leave)
+async def _serve(fleet: Fleet, url_file: Path | None) -> NoReturn:
+    """Run until cancelled."""
     try:
         async with fleet:
             if url_file is not None:
@@ -65,9 +57,6 @@ async def _serve(fleet: Fleet, url_file: Path | None) -> None:
             while True:
                 await asyncio.sleep(CHECK_EVERY_S)
                 await fleet.ensure_alive(fleet.config.mem_request_timeout)
-    except asyncio.CancelledError:
-        if not asked.is_set():
-            raise
     finally:
         if url_file is not None:
             url_file.unlink(missing_ok=True)

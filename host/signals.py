@@ -8,9 +8,14 @@ set explicitly because a shell starts background jobs with SIGINT ignored, and P
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
+from collections.abc import Coroutine
 from types import FrameType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _asked = threading.Event()
@@ -18,15 +23,50 @@ _asked = threading.Event()
 
 def stop_on_signals() -> None:
     """Call once, early, in a command's main thread."""
-    for number in _STOPPING:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
-            signal.signal(number, _interrupt)
+    for number in _heeded():
+        signal.signal(number, _interrupt)
 
 
 def stop_if_asked() -> None:
     """Raise KeyboardInterrupt if a signal has come."""
     if _asked.is_set():
         raise KeyboardInterrupt
+
+
+def run_stoppable(main: Coroutine[Any, Any, T]) -> T:
+    """``asyncio.run``, with a signal cancelling ``main`` where it waits instead of raising in whatever task runs.
+
+    Raises:
+        KeyboardInterrupt: a signal came, and ``main`` has cleaned up.
+    """
+
+    async def watched() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def stop() -> None:
+            if not _asked.is_set():
+                _asked.set()
+                task.cancel()
+
+        for number in _heeded():
+            loop.add_signal_handler(number, stop)
+        return await main
+
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    try:
+        return asyncio.run(watched())
+    except asyncio.CancelledError:
+        stop_if_asked()
+        raise
+    finally:  # the closed loop has left the signals at their defaults
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if _asked.is_set() else handler)
+
+
+def _heeded() -> list[signal.Signals]:
+    nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [number for number in _STOPPING if not (nohup and number == signal.SIGHUP)]
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

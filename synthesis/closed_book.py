@@ -18,7 +18,6 @@ that fails for good (after the client's retries) ends the run with one line, for
 from __future__ import annotations
 
 import argparse
-import asyncio
 import hashlib
 import os
 import sys
@@ -34,7 +33,7 @@ from tqdm import tqdm
 from ..atomic_file import write_atomically
 from ..data.row_sources import first_line
 from ..errors import MemAgentError
-from ..host.signals import stop_if_asked, stop_on_signals
+from ..host.signals import run_stoppable, stop_if_asked, stop_on_signals
 from ..one_line_errors import one_line_errors
 from ..together import together
 from .closed_book_rules import Asked, judge
@@ -78,7 +77,7 @@ def run(raw: Sequence[Path], sampling: Sampling, url: str, concurrency: int, out
     missing = [question for question in questions if question.id not in known]
     print(f"{len(missing)} of {len(questions)} questions to ask, {len(known)} already in {output}", flush=True)
     if missing:
-        asyncio.run(_ask_all(missing, sampling, url, concurrency, output / _REPLIES))
+        run_stoppable(_ask_all(missing, sampling, url, concurrency, output / _REPLIES))
         known = _read_replies(output / _REPLIES)
     verdict = judge([Asked(question.id, question.answers, known[question.id]) for question in questions])
     content = {"run": settings, "statistics": verdict.statistics, "dropped": verdict.dropped}

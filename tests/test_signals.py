@@ -5,6 +5,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 LOST_IN_A_FINALISER = """
     import os, signal, sys
     from mem_agent.host.signals import stop_if_asked, stop_on_signals
@@ -29,3 +31,43 @@ def test_an_interrupt_inside_a_finaliser_stops_the_next_step():
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(LOST_IN_A_FINALISER)], capture_output=True, text=True,
                           env=os.environ | {"PYTHONWARNINGS": "ignore"})
     assert done.stdout.split("\n")[:2] == ["went on", "stopped"], done.stderr
+
+
+MANY_TASKS = """
+    import asyncio, os, signal, sys
+    from mem_agent.host.signals import run_stoppable, stop_on_signals
+    from mem_agent.one_line_errors import one_line_errors
+    from mem_agent.together import together
+
+    async def work(number):
+        try:
+            for step in range(1000):
+                if (number, step) == (3, 5):
+                    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+                await asyncio.sleep(0.001)
+        finally:
+            print(f"left {number}", flush=True)
+
+    async def all_of_it():
+        try:
+            await together(*(work(number) for number in range(8)))
+        finally:
+            print("cleaned", flush=True)
+
+    @one_line_errors("nothing is lost")
+    def main():
+        stop_on_signals()
+        run_stoppable(asyncio.sleep(0))
+        run_stoppable(all_of_it())
+        return 0
+
+    sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_among_many_tasks_is_one_line_after_their_clean_up(name):
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(MANY_TASKS), name], capture_output=True, text=True)
+    assert done.returncode == 130 and done.stderr == "interrupted; nothing is lost\n"
+    assert sorted(done.stdout.split("\n")[:-2]) == [f"left {n}" for n in range(8)]
+    assert done.stdout.split("\n")[-2] == "cleaned"
