@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import threading
 from collections.abc import Coroutine
 from types import FrameType
 from typing import Any, TypeVar
@@ -18,7 +17,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_asked = threading.Event()
+_asked = False
+"""A plain flag: a second signal may come while a first is handled, where a lock would wait for itself for ever."""
 
 
 def stop_on_signals() -> None:
@@ -29,7 +29,7 @@ def stop_on_signals() -> None:
 
 def stop_if_asked() -> None:
     """Raise KeyboardInterrupt if a signal has come."""
-    if _asked.is_set():
+    if _asked:
         raise KeyboardInterrupt
 
 
@@ -45,8 +45,7 @@ def run_stoppable(main: Coroutine[Any, Any, T]) -> T:
         assert task is not None
 
         def stop() -> None:
-            if not _asked.is_set():
-                _asked.set()
+            if _first_request():
                 task.cancel()
 
         for number in _heeded():
@@ -61,7 +60,7 @@ def run_stoppable(main: Coroutine[Any, Any, T]) -> T:
         raise
     finally:  # the closed loop has left the signals at their defaults
         for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if _asked.is_set() else handler)
+            signal.signal(number, signal.SIG_IGN if _asked else handler)
 
 
 def _heeded() -> list[signal.Signals]:
@@ -69,8 +68,15 @@ def _heeded() -> list[signal.Signals]:
     return [number for number in _STOPPING if not (nohup and number == signal.SIGHUP)]
 
 
+def _first_request() -> bool:
+    global _asked
+    first, _asked = not _asked, True
+    return first
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    _asked.set()
+    first = _first_request()
     for each in _STOPPING:
         signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    if first:
+        raise KeyboardInterrupt

@@ -71,3 +71,26 @@ def test_a_signal_among_many_tasks_is_one_line_after_their_clean_up(name):
     assert done.returncode == 130 and done.stderr == "interrupted; nothing is lost\n"
     assert sorted(done.stdout.split("\n")[:-2]) == [f"left {n}" for n in range(8)]
     assert done.stdout.split("\n")[-2] == "cleaned"
+
+
+STORM = """
+    import os, signal, subprocess, sys, time
+    from mem_agent.host.signals import stop_on_signals
+
+    stop_on_signals()
+    storm = f"import os\\nfor n in range(2000):\\n for s in (2, 15, 1): os.kill({os.getpid()}, s)"
+    subprocess.Popen([sys.executable, "-S", "-c", storm], start_new_session=True)
+    try:
+        time.sleep(30)
+    except KeyboardInterrupt:
+        time.sleep(0.5)
+        print("stopped once")
+"""
+
+
+def test_signals_that_come_while_one_is_handled_neither_wait_for_it_nor_count():
+    for _ in range(5):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(STORM)], capture_output=True, text=True, timeout=60
+        )
+        assert done.stdout == "stopped once\n", done.stderr
