@@ -22,7 +22,7 @@ export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
 setup_python
 python=("$VENV/bin/python")
 if [ -n "${POCKET_DATA:-}" ]; then
-    run "${python[@]}" -m mem_agent.pocket.prepare --output "$POCKET_DATA" --seed "${SEED:-1}"
+    run "${python[@]}" -m mem_agent.pocket.prepare --output "$POCKET_DATA" --seed "${SEED:-1}" --task "${POCKET_TASK:-look-up}"
 fi
 run "${python[@]}" -m mem_agent.host.train --check
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,12 +111,10 @@ def make_examples(
         yield make_example(rng, rng.choice(choices), chunk_tokens, facts)
 
 
-def write_train_jsonl(
-    path: Path | str, seed: int, count: int, chunks: int | Sequence[int] = 3, chunk_tokens: int = 32, facts: int = 4
-) -> None:
+def write_train_jsonl(path: Path | str, examples: Iterable[PocketExample]) -> None:
     """Training rows, one JSON object a line."""
     with Path(path).open("w", encoding="utf-8") as out:
-        for example in make_examples(seed, count, chunks, chunk_tokens, facts):
+        for example in examples:
             row = {
                 "prompt": example.question,
                 "label": example.answer,
@@ -125,9 +123,7 @@ def write_train_jsonl(
             out.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def write_eval_json(
-    path: Path | str, seed: int, count: int, chunks: int | Sequence[int] = 3, chunk_tokens: int = 32, facts: int = 4
-) -> None:
+def write_eval_json(path: Path | str, examples: Iterable[PocketExample]) -> None:
     """Evaluation rows in the RULER-HQA layout: one JSON list."""
     rows = [
         {
@@ -137,6 +133,6 @@ def write_eval_json(
             "num_docs": example.context.count("\n"),
             "index": index,
         }
-        for index, example in enumerate(make_examples(seed, count, chunks, chunk_tokens, facts))
+        for index, example in enumerate(examples)
     ]
     Path(path).write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

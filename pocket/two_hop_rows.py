@@ -27,11 +27,8 @@ from .habits import NONE, Row
 from .task import NAMES, THINGS, PocketExample, fact
 from .two_hop import POINTER, TwoHopShape, make_two_hop
 
-PROMPTS = {
-    "memagent": pocket_tokenizer.PROMPTS,
-    "rememr1": Path(__file__).with_name("two_hop_rememr1.yaml"),
-}
-REPLY_TOKENS = {"memagent": 8, "rememr1": 24}
+PROMPTS = Path(__file__).with_name("two_hop.yaml")
+REPLY_TOKENS = {"memagent": 10, "rememr1": 24}
 """A memory turn's; tags take 14 of the second."""
 KEPT = 3
 """Facts that MemAgent's memory holds beside the pointer."""
@@ -42,14 +39,22 @@ _POINTER = re.compile(rf"\b{POINTER} (\w+)")
 def save_tokenizer(folder: Path) -> Any:
     """One tokenizer for both agents: the pocket one with the words that this task adds."""
     tags = "thinking update recall"
-    return pocket_tokenizer.save(folder, more=(POINTER, tags, PROMPTS["rememr1"].read_text()))
+    return pocket_tokenizer.save(folder, more=(POINTER, tags, PROMPTS.read_text()))
 
 
 def config_for(agent: str, shape: TwoHopShape) -> Config:
     return Config(
-        agent=agent, mem_prompts=str(PROMPTS[agent]), mem_chunk_tokens=shape.chunk_tokens,
+        agent=agent, mem_prompts=str(PROMPTS), mem_chunk_tokens=shape.chunk_tokens,
         mem_max_memory=REPLY_TOKENS[agent], mem_max_final=12,
     )
+
+
+def rows_of_both(tokenizer: Any, shape: TwoHopShape, seed: int, good: float) -> Iterator[Row]:
+    """Turns of both agents by turns, so that one start serves them."""
+    streams = [TwoHopRows(agent, tokenizer, shape).stream(seed, good) for agent in REPLY_TOKENS]
+    while True:
+        for stream in streams:
+            yield next(stream)
 
 
 class TwoHopRows:

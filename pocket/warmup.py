@@ -16,10 +16,10 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
@@ -28,8 +28,10 @@ from ..config import Config
 from ..host.rows import TrainRow
 from ..host.run_log import start_logging
 from . import tokenizer as pocket_tokenizer
+from . import two_hop_rows
 from .habits import AbilityMix, Gate, Habits, Row, RowMaker, Shape, ability_rows, mixed_rows
 from .model import PocketModel, save_initial
+from .two_hop import TwoHopShape
 
 if TYPE_CHECKING:
     from ..host.trainer import Trainer
@@ -59,6 +61,7 @@ MIXED = Stage(steps=160, rows=32, lr=5e-4, warmup=10, floor=0.1)
 MIX = AbilityMix()
 HABITS = Habits(good=0.55, distractor=0.28)
 GATE = Gate(finish=0.35, hasty=0.06)
+TWO_HOP_GOOD = 0.6
 
 
 def train_stage(trainer: Trainer, stage: Stage, rows: Iterator[Row], name: str) -> None:
@@ -79,16 +82,43 @@ def _train_row(number: int, prompt: list[int], response: list[int]) -> TrainRow:
     return TrainRow([*prompt, *response], size, [1] * size, [0.0] * size, 0.0, number, float(size))
 
 
-def make_start(output: Path, shape: PocketModel, seed: int) -> None:
+@dataclass(frozen=True)
+class Task:
+    """What a start is made for: its tokenizer, and the rows of the two stages."""
+
+    save_tokenizer: Callable[[Path], Any]
+    ability: Callable[[Any, int], Iterator[Row]]
+    mixed: Callable[[Any, int], Iterator[Row]]
+
+
+def _maker(tokenizer: Any) -> RowMaker:
+    return RowMaker(tokenizer, pocket_tokenizer.PROMPTS, Shape())
+
+
+TASKS = {
+    "look-up": Task(
+        pocket_tokenizer.save,
+        lambda tokenizer, seed: ability_rows(_maker(tokenizer), seed, MIX),
+        lambda tokenizer, seed: mixed_rows(_maker(tokenizer), seed, HABITS, GATE),
+    ),
+    "two-hop": Task(
+        two_hop_rows.save_tokenizer,
+        lambda tokenizer, seed: two_hop_rows.rows_of_both(tokenizer, TwoHopShape(), seed, good=1.0),
+        lambda tokenizer, seed: two_hop_rows.rows_of_both(tokenizer, TwoHopShape(), seed, good=TWO_HOP_GOOD),
+    ),
+}
+
+
+def make_start(output: Path, task: Task, shape: PocketModel, seed: int) -> None:
     """Both stages from random weights; writes ``output`` and, beside it, the ability model ``<output>-ability``."""
     from ..host.trainer import Trainer
 
     with tempfile.TemporaryDirectory() as scratch:
         initial, ability = Path(scratch) / "initial", output.with_name(output.name + "-ability")
-        save_initial(initial, shape, seed)
-        maker = RowMaker(pocket_tokenizer.save(initial), pocket_tokenizer.PROMPTS, Shape())
-        _stage_model(Trainer, initial, ability, ABILITY, ability_rows(maker, seed, MIX), "ability")
-        _stage_model(Trainer, ability, output, MIXED, mixed_rows(maker, seed, HABITS, GATE), "habits")
+        tokenizer = task.save_tokenizer(initial)
+        save_initial(initial, replace(shape, vocab=-(-len(tokenizer) // 128) * 128), seed)
+        _stage_model(Trainer, initial, ability, ABILITY, task.ability(tokenizer, seed), "ability")
+        _stage_model(Trainer, ability, output, MIXED, task.mixed(tokenizer, seed), "habits")
 
 
 def _stage_model(make_trainer, source: Path, target: Path, stage: Stage, rows: Iterator[Row], name: str) -> None:
@@ -105,10 +135,11 @@ def _stage_model(make_trainer, source: Path, target: Path, stage: Stage, rows: I
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make the pocket profile's starting weights.")
     parser.add_argument("--output", required=True, type=Path)
+    parser.add_argument("--task", choices=TASKS, default="look-up")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     start_logging()
-    make_start(options.output, PocketModel(), options.seed)
+    make_start(options.output, TASKS[options.task], PocketModel(), options.seed)
     return 0
 
 

@@ -14,7 +14,7 @@ from mem_agent.eval_ruler_hqa import load_questions
 from mem_agent.host.data_source import DataSource
 from mem_agent.pocket import tokenizer as pocket_tokenizer
 from mem_agent.pocket.habits import Gate, Habits, RowMaker, Shape, gated_reply, mixed_rows
-from mem_agent.pocket.prepare import EVAL_CHUNKS, prepare
+from mem_agent.pocket.prepare import TASKS, prepare
 from mem_agent.pocket.task import LINE_TOKENS, make_examples
 
 START = Path(pocket_tokenizer.__file__).with_name("start")
@@ -119,14 +119,15 @@ def test_a_gated_reply_is_a_plain_one_with_its_decision(memory, new, gate, reply
     assert gated_reply(random.Random(1), gate, "fruit", memory, new) == reply
 
 
-def test_training_and_evaluation_documents_differ_and_seeds_repeat(tmp_path):
+@pytest.mark.parametrize("task", TASKS)
+def test_training_and_evaluation_documents_differ_and_seeds_repeat(task, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        prepare(tmp_path / name, seed)
+        prepare(tmp_path / name, seed, task)
     files = {n: {p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in "abc"}
     assert files["a"] == files["b"] and files["a"]["train.jsonl"] != files["c"]["train.jsonl"]
     source = DataSource(tmp_path / "a" / "train.jsonl", 1, 1)
     trained = {source.group(k)[0].metadata["context"] for k in range(len(source))}
-    for chunks in EVAL_CHUNKS:
+    for chunks in TASKS[task][2]:
         held_out = load_questions(tmp_path / "a", str(chunks))
         assert files["a"][f"eval_{chunks}.json"] == files["c"][f"eval_{chunks}.json"]
         assert not trained & {q.context for q in held_out}
