@@ -6,13 +6,14 @@ find_host() {
     local found
     python_is_there
     found="$("${PYTHON:-python3}" "$PACK_DIR/cluster/find_host.py" "$PACK_DIR")" || exit 1
+    found="${found##*$'\n'}" # wrappers of Python may print before it does
     HOST="${found%% *}"
     [ "$HOST" = local ] || HOST_ROOT="${found#* }"
     export HOST HOST_ROOT="${HOST_ROOT:-}"
 }
 
 python_is_there() {
-    "${PYTHON:-python3}" -c '' 2>/dev/null || die "PYTHON='${PYTHON:-python3}' does not run; set PYTHON to the one to use"
+    "${PYTHON:-python3}" -c '' >/dev/null 2>&1 || die "PYTHON='${PYTHON:-python3}' does not run; set PYTHON to the one to use"
 }
 
 # Make this pack importable as mem_agent by $PYTHON, whatever its folder is called.

@@ -21,10 +21,12 @@ has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
 
 # Set every variable of a recipe that the user has not set: lines NAME=value, later ones may use earlier ones.
 load_recipe() {
-    local name value
+    local line name value
     [ -f "$1" ] || die "RECIPE='$1': no such file; $PACK_DIR/recipes has some"
-    while IFS='=' read -r name value || [ -n "$name" ]; do
-        case "$name" in '' | \#*) continue ;; esac
+    while IFS= read -r line || [ -n "$line" ]; do
+        case "$line" in '' | \#*) continue ;; esac
+        name="${line%%=*}" value="${line#*=}"
+        case "$value" in \"*\") value="${value:1:-1}" ;; esac
         [ -n "${!name:-}" ] || export "$name=$(eval "printf '%s' \"$value\"")"
     done <"$1"
 }

@@ -170,7 +170,8 @@ class Config:
     host_args: str = _knob("", "further arguments for the host's train.py, as in a shell; the last one wins")
     ray_address: str = _knob("", "job address of a running Ray cluster, http://HEAD:8265; empty: start one here")
     ray_port: int = _knob(6379, "port of the Ray head that is started here", at_least=1024, at_most=65535)
-    ray_dashboard_port: int = _knob(8265, "port of its job server, on 127.0.0.1", at_least=1024, at_most=65535)
+    ray_dashboard_port: int = _knob(8265, "port of its job server, on 127.0.0.1; its agent takes the next",
+                                    at_least=1024, at_most=65534)
     ray_start_timeout: float = _knob(600.0, "seconds for Ray and its NUM_NODES machines to come up", at_least=1)
     master_addr: str = _knob("127.0.0.1", "address of the head machine as the other machines see it")
 
@@ -214,7 +215,10 @@ class Config:
     @property
     def eval_files(self) -> list[str]:
         """The files of EVAL_DATA; one with a blank in its name is quoted there as in a shell."""
-        return shlex.split(self.eval_data)
+        try:
+            return shlex.split(self.eval_data)
+        except ValueError as error:
+            raise ConfigError(f"EVAL_DATA={self.eval_data!r}: {error}; quote it as in a shell") from None
 
     @property
     def longest_request(self) -> int:

@@ -185,15 +185,21 @@ def _vime_engine(config: Config) -> Group:
     ]
 
 
+_BUSY_ENGINE = 32
+"""Trajectories that keep one engine busy."""
+
+
 def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
-    """Bounds how old samples get: the worker keeps that many groups in flight for each engine, and slime's as many
-    waiting, so a rollout trains on samples begun at most two or three rollouts earlier. The hosts' own 512 for each
-    engine would be dozens of rollouts."""
+    """Bounds how old samples get, at two rollouts or what keeps the engines busy.
+
+    The host's one number for each engine limits the trajectories being sampled and, in slime, the finished groups that
+    wait: twice the batch of trajectories in all lets at most two rollouts wait. The hosts' own 512 could be dozens.
+    """
     if not config.fully_async:
         return []
     engines = layout.rollout_gpus // layout.engine_gpus
     flag = {"slime": "--sglang-server-concurrency", "vime": "--vllm-server-concurrency"}[checkout.name]
-    return [flag, str(-(-config.rollout_batch_size // engines))]
+    return [flag, str(max(-(-2 * config.rollout_batch_size // engines), _BUSY_ENGINE))]
 
 
 def _evaluation(config: Config) -> Group:

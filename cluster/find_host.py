@@ -44,6 +44,10 @@ def find_host(host: str, host_root: str, pack: Path) -> tuple[str, Path | None]:
         for root in (*pack.absolute().parents, *imported_root(name)):
             if _is_checkout(root, name):
                 return name, root
+    for name in names:
+        for root in imported_root(name):
+            raise NoHost(f"HOST={host}: {name} is installed in {root}, without its train.py; set HOST_ROOT to its "
+                         f"checkout, or HOST={LOCAL}")
     if host == "auto":
         return LOCAL, None
     raise NoHost(f"HOST={host}: no checkout of {host} around {pack} or in Python's path; set HOST_ROOT to one")

@@ -35,17 +35,27 @@ def find_gpus(config: Config) -> Gpus:
 
 
 def _of_cluster(config: Config) -> int:
-    """GPUs of each of NUM_NODES machines of the running cluster, all of which must be free."""
+    """GPUs of each of NUM_NODES machines of the running cluster."""
     there = machines(config.ray_address)
     per_node = config.num_gpus or (there[config.num_nodes - 1].total if len(there) >= config.num_nodes else 0)
-    if sum(machine.free >= max(per_node, 1) for machine in there) < config.num_nodes:
-        have = ", ".join(f"{machine.free} of {machine.total}" for machine in there) or "none"
+    if sum(machine.total >= max(per_node, 1) for machine in there) < config.num_nodes:
+        have = ", ".join(str(machine.total) for machine in there) or "none"
         raise ConfigError(
-            f"RAY_ADDRESS={config.ray_address}: NUM_NODES={config.num_nodes} machines with "
-            f"{per_node or 'some'} free GPUs are needed, free on those of the cluster are {have}; lower NUM_NODES or "
-            "NUM_GPUS, add machines, or wait for other jobs to end"
+            f"RAY_ADDRESS={config.ray_address}: NUM_NODES={config.num_nodes} machines with {per_node or 'some'} GPUs "
+            f"are needed, those of the cluster have {have}; lower NUM_NODES or NUM_GPUS, or add machines"
         )
     return per_node
+
+
+def check_free(config: Config, per_node: int) -> None:
+    """Raise ConfigError if other jobs hold GPUs that are needed."""
+    there = machines(config.ray_address)
+    if sum(machine.free >= per_node for machine in there) < config.num_nodes:
+        have = ", ".join(f"{machine.free} of {machine.total}" for machine in there)
+        raise ConfigError(
+            f"RAY_ADDRESS={config.ray_address}: {per_node} free GPUs are needed on NUM_NODES={config.num_nodes} "
+            f"machines, free are {have}; wait for other jobs to end, or lower NUM_GPUS"
+        )
 
 
 def has_sticky_router() -> bool:

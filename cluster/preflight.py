@@ -21,7 +21,7 @@ from . import reference
 from .arguments import evaluation_sets
 from .checkout import Checkout
 from .layout import Layout
-from .machine import check_port
+from .machine import check_free, check_port
 from .model_args import ModelSize
 from .plan import PACK, Plan
 
@@ -35,10 +35,12 @@ def problems(plan: Plan) -> list[str]:
     config, layout = plan.config, plan.layout
     checks: list[Callable[[], None]] = [
         lambda: _training_file(config),
+        lambda: _slices(config),
         lambda: _evaluation_files(config),
         lambda: _documents(config),
         lambda: _save_path(config, plan.size),
         lambda: _torch_dist(config, plan.size),
+        lambda: _free_gpus(config, layout),
         lambda: _ports(config),
         lambda: _batches(config, layout),
         _ray_can_run,
@@ -62,6 +64,13 @@ def _training_file(config: Config) -> None:
         raise ConfigError(
             f"{config.train_data}: {rows} rows, a rollout takes ROLLOUT_BATCH_SIZE={config.rollout_batch_size}"
         )
+
+
+def _slices(config: Config) -> None:
+    for data in (config.train_data, *config.eval_files):
+        rows = row_slice(data)
+        if config.host == "vime" and min(rows.start or 0, rows.stop or 0) < 0:
+            raise ConfigError(f"{data}: vime takes no rows counted from the end; give their numbers from the start")
 
 
 def _evaluation_files(config: Config) -> None:
@@ -137,9 +146,17 @@ def _room(variable: str, path: str, needed: float, what: str, remedy: str) -> No
         )
 
 
+def _free_gpus(config: Config, layout: Layout) -> None:
+    if config.ray_address:
+        check_free(config, layout.gpus_per_node)
+
+
 def _ports(config: Config) -> None:
     if config.ray_address:
         return
+    if config.ray_port in (config.ray_dashboard_port, config.ray_dashboard_port + 1):
+        raise ConfigError(f"RAY_PORT={config.ray_port}: RAY_DASHBOARD_PORT={config.ray_dashboard_port} takes that "
+                          "port and the next; choose another port")
     check_port("RAY_PORT", config.ray_port)
     check_port("RAY_DASHBOARD_PORT", config.ray_dashboard_port)
     check_port("RAY_DASHBOARD_PORT + 1, the agent's,", config.ray_dashboard_port + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config import ConfigError
+
+_NOT_THERE = "RAY_ADDRESS={address}: no Ray job server answers there ({error}); it is http://HEAD:8265 by default"
 
 
 class NotKnown(ConfigError):
@@ -25,23 +28,27 @@ class MachineGpus:
 
 def machines(address: str) -> list[MachineGpus]:
     """Those that live, the one with most GPUs first."""
-    nodes = ray_api(address, "/api/v0/nodes?detail=true&limit=10000")["data"]["result"]["result"]
+    try:
+        nodes = ray_api(address, "/api/v0/nodes?detail=true&limit=10000")["data"]["result"]["result"]
+        alive = [node for node in nodes if node["state"] == "ALIVE"]
+    except (NotKnown, KeyError, TypeError) as error:
+        raise ConfigError(_NOT_THERE.format(address=address, error=f"its answer is another: {error!r}")) from None
     used = _used_gpus(address)
     found = []
-    for node in nodes:
-        if node["state"] == "ALIVE":
-            total = node["resources_total"].get("GPU", 0)
-            found.append(MachineGpus(int(total), int(total - used.get(node.get("node_id"), 0))))
+    for node in alive:
+        total = node["resources_total"].get("GPU", 0)
+        busy = used.get(node.get("node_id"), used.get(node.get("node_ip"), 0))
+        found.append(MachineGpus(int(total), int(total - busy)))
     return sorted(found, reverse=True)
 
 
 def _used_gpus(address: str) -> dict[str, float]:
-    """By node id, as Ray's autoscaler last counted; nothing where none runs."""
+    """By node id or address, as Ray's autoscaler last counted; nothing where none runs."""
     try:
         status = ray_api(address, "/api/cluster_status")["data"]["clusterStatus"]
         usage = status["loadMetricsReport"]["usageByNode"]
         return {node: of.get("GPU", [0.0])[0] for node, of in usage.items()}
-    except (NotKnown, KeyError, TypeError, AttributeError):
+    except (ConfigError, KeyError, TypeError, AttributeError):
         return {}
 
 
@@ -57,9 +64,7 @@ def ray_api(address: str, path: str, method: str = "GET") -> Any:
         request = urllib.request.Request(address.rstrip("/") + path, method=method)
         with opener.open(request, timeout=30) as answer:
             return json.load(answer)
-    except (urllib.error.URLError, ValueError, OSError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, ValueError, OSError) as error:
         if isinstance(error, urllib.error.HTTPError) and error.code == 404:
             raise NotKnown(f"Ray's job server at {address} knows no {path}") from None
-        raise ConfigError(
-            f"RAY_ADDRESS={address}: no Ray job server answers there ({error}); it is http://HEAD:8265 by default"
-        ) from None
+        raise ConfigError(_NOT_THERE.format(address=address, error=" ".join(str(error).split()))) from None

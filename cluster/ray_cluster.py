@@ -153,13 +153,24 @@ def _wait_for_end(address: str, job: str, submit_code: int) -> tuple[str, str]:
 def _stop(address: str, job: str) -> None:
     """Ask the job to end and wait a minute for it."""
     try:
-        ray_api(address, f"/api/jobs/{job}/stop", method="POST")
+        if not _asked_to_stop(address, job):
+            logger.info("job %s had not been submitted yet", job)
+            return
         for _ in range(60):
             if ray_api(address, f"/api/jobs/{job}")["status"] in ("SUCCEEDED", "FAILED", "STOPPED"):
                 return
             time.sleep(1)
         logger.warning("job %s has not stopped within a minute", job)
-    except NotKnown:
-        logger.info("job %s had not been submitted yet", job)
     except ConfigError as error:
         logger.warning("job %s could not be stopped: %s", job, error)
+
+
+def _asked_to_stop(address: str, job: str) -> bool:
+    """False if the cluster does not know the job, even after the time that a submission under way may take."""
+    for _ in range(5):
+        try:
+            ray_api(address, f"/api/jobs/{job}/stop", method="POST")
+            return True
+        except NotKnown:
+            time.sleep(1)
+    return False

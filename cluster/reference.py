@@ -22,8 +22,8 @@ class ConversionError(MemAgentError):
 
 def default_folder(config: Config) -> Path:
     """TORCH_DIST, or the hosts' habit: the Hugging Face folder's name with ``_torch_dist``; SAVE_PATH for a hub id."""
-    model = Path(config.hf_ckpt)
-    beside = model if model.is_dir() else Path(config.save_path) / model.name
+    model = Path(config.hf_ckpt).expanduser()
+    beside = model.absolute() if model.is_dir() else Path(config.save_path) / model.name
     return Path(config.torch_dist or f"{beside}_torch_dist").expanduser().absolute()
 
 

@@ -38,7 +38,7 @@ from ..errors import MemAgentError
 from ..file_lock import lock
 
 DATA_NAME, INDEX_NAME = "documents.bin", "index.jsonl"
-_SLICE = re.compile(r"@\[(-?\d*):(-?\d*)\]$")  # hosts accept train.jsonl@[0:100] as training data
+_SLICE = re.compile(r"@\[(-?\d+)?:(-?\d+)?\]$")  # hosts accept train.jsonl@[0:100] as training data
 
 
 class MissingDocument(MemAgentError, LookupError):

@@ -50,11 +50,16 @@ def run_stoppable(main: Coroutine[Any, Any, T]) -> T:
 
         for number in _heeded():
             loop.add_signal_handler(number, stop)
+        if _asked:
+            main.close()
+            stop_if_asked()
         return await main
 
     before = {number: signal.getsignal(number) for number in _STOPPING}
     try:
-        return asyncio.run(watched())
+        result = asyncio.run(watched())
+        stop_if_asked()
+        return result
     except asyncio.CancelledError:
         stop_if_asked()
         raise

@@ -101,10 +101,10 @@ def test_paths_reach_workers_absolute(tmp_path, monkeypatch):
     assert made.config.torch_dist == str(tmp_path / "model_torch_dist")
 
 
-def test_an_asynchronous_worker_keeps_about_one_rollout_in_flight(tmp_path):
-    made = plan(settings(tmp_path, FULLY_ASYNC="1", ROLLOUT_GPUS="6", ENGINE_GPUS="1", ROLLOUT_BATCH_SIZE="32"))
-    flags = made.arguments["asynchronous"]
-    assert flags == ["--sglang-server-concurrency", "6"]  # 32 groups over 6 engines
+@pytest.mark.parametrize("batch,concurrency", [("32", "32"), ("192", "64")])
+def test_an_asynchronous_worker_keeps_about_two_rollouts(batch, concurrency, tmp_path):
+    made = plan(settings(tmp_path, FULLY_ASYNC="1", ROLLOUT_GPUS="6", ENGINE_GPUS="1", ROLLOUT_BATCH_SIZE=batch))
+    assert made.arguments["asynchronous"] == ["--sglang-server-concurrency", concurrency]  # 2 x 192 over 6 engines
 
 
 def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
@@ -145,6 +145,8 @@ WRONG = [
     ({"FULLY_ASYNC": "1", "OVER_SAMPLING_BATCH_SIZE": "9"}, "unset OVER_SAMPLING_BATCH_SIZE"),
     ({"HOST_ARGS": "--lr 1 --partial-rollout"}, "--partial-rollout cannot be used: a multi-turn trajectory"),
     ({"HOST_ARGS": "--wandb-key=abc"}, "--wandb-key cannot be used"),
+    ({"EVAL_DATA": "it's.jsonl"}, "No closing quotation; quote it as in a shell"),
+    ({"RAY_DASHBOARD_PORT": "65535"}, "RAY_DASHBOARD_PORT=65535: allowed"),
     ({"HOST_ARGS": "--x 'y"}, "No closing quotation; quote it as in a shell"),
     ({"GLOBAL_BATCH_SIZE": "48"}, "must divide ROLLOUT_BATCH_SIZE x N_SAMPLES_PER_PROMPT = 64"),
 ]
@@ -175,7 +177,7 @@ def test_a_folder_with_something_else_is_not_taken_for_the_reference(tmp_path):
 
 def test_a_joined_cluster_with_too_few_gpus_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "machines", lambda address: [MachineGpus(8, 8), MachineGpus(4, 4)])
-    with pytest.raises(ConfigError, match=r"NUM_NODES=2 machines with 8 free GPUs are needed, .* are 8 of 8, 4 of 4"):
+    with pytest.raises(ConfigError, match=r"NUM_NODES=2 machines with 8 GPUs are needed, .* have 8, 4; lower"):
         plan(settings(tmp_path, RAY_ADDRESS="http://head:8265", NUM_NODES="2"))
 
 
@@ -211,6 +213,7 @@ def test_a_good_launch_has_no_problems(tmp_path, plenty):
         ({"EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5 needs EVAL_DATA"),
         ({"EVAL_INTERVAL": "5", "EVAL_DATA": "/a/x.jsonl /b/x.jsonl"}, "two files have the same name"),
         ({"EVAL_INTERVAL": "5", "EVAL_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl: no such file"),
+        ({"RAY_PORT": "8291"}, "RAY_PORT=8291: RAY_DASHBOARD_PORT=8290 takes that port and the next"),
         ({"RAY_PORT": "12000"}, "RAY_PORT=12000: Ray keeps 10002 to 19999"),
         ({"NUM_NODES": "2"}, "NUM_NODES=2: set MASTER_ADDR"),
         ({"ROLLOUT_BATCH_SIZE": "2", "N_SAMPLES_PER_PROMPT": "2"}, "fewer than the 8 data-parallel ranks"),
@@ -243,6 +246,13 @@ def test_an_occupied_port_is_told(tmp_path, plenty):
         port = other.getsockname()[1]
         (found,) = problems(settings(tmp_path, **FREE | {"RAY_DASHBOARD_PORT": str(port)}))
     assert f"RAY_DASHBOARD_PORT={port}:" in found
+
+
+def test_rows_counted_from_the_end_are_refused_where_the_host_cannot(tmp_path, plenty):
+    env = settings(tmp_path, "vime", **FREE)
+    (found,) = problems(env | {"TRAIN_DATA": f"{tmp_path}/train.jsonl@[-100:]"})
+    assert "vime takes no rows counted from the end" in found
+    assert problems(env | {"TRAIN_DATA": f"{tmp_path}/train.jsonl@[100:]"}) == []
 
 
 def test_a_full_disk_is_told(tmp_path, plenty, monkeypatch):

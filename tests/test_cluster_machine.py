@@ -1,13 +1,15 @@
 """What is found on machines with and without GPUs and NVLink, and in a running Ray cluster."""
 
 import json
+import socket
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from mem_agent.cluster import ray_api as ray_api_module
 from mem_agent.cluster.layout import GIB
-from mem_agent.cluster.machine import find_gpus, has_nvlink, has_sticky_router
+from mem_agent.cluster.machine import check_free, find_gpus, has_nvlink, has_sticky_router
 from mem_agent.cluster.ray_api import MachineGpus, NotKnown, machines, ray_api
 from mem_agent.config import Config, ConfigError
 
@@ -139,7 +141,7 @@ def test_a_joined_cluster_gives_what_each_of_its_machines_has(wanted, expected, 
 def test_a_joined_cluster_with_too_few_gpus_is_refused(wanted, job_server):
     address, nodes, _ = job_server
     nodes += [node(8), node(4), node(0)]
-    with pytest.raises(ConfigError, match="free on those of the cluster are 8 of 8, 4 of 4, 0 of 0; lower NUM_NODES"):
+    with pytest.raises(ConfigError, match="those of the cluster have 8, 4, 0; lower NUM_NODES or NUM_GPUS"):
         find_gpus(Config(ray_address=address, gpu_memory_gb=80, **wanted))
 
 
@@ -147,14 +149,48 @@ def test_a_busy_cluster_is_refused_but_what_is_free_can_be_had(job_server):
     address, nodes, used = job_server
     nodes += [node(8, name="a")]
     used["a"] = 6.0
-    with pytest.raises(ConfigError, match=r"1 machines with 8 free GPUs are needed, .* 2 of 8; .* wait for other"):
-        find_gpus(Config(ray_address=address, gpu_memory_gb=80))
-    assert find_gpus(Config(ray_address=address, gpu_memory_gb=80, num_gpus=2)).per_node == 2
+    config = Config(ray_address=address, gpu_memory_gb=80)
+    assert find_gpus(config).per_node == 8
+    with pytest.raises(ConfigError, match="8 free GPUs are needed on NUM_NODES=1 machines, free are 2 of 8; wait for"):
+        check_free(config, 8)
+    check_free(config, 2)
 
 
 def test_what_the_server_does_not_know_is_told_apart(job_server):
     with pytest.raises(NotKnown):
         ray_api(job_server[0], "/api/jobs/none")
+
+
+@pytest.mark.parametrize("answer", [b"\x00\x01 not http \r\n\r\n", b'HTTP/1.0 200 OK\r\n\r\n{"status": "ok"}',
+                                    b"HTTP/1.0 200 OK\r\n\r\n<html>", b"HTTP/1.0 404 Not Found\r\n\r\n",
+                                    b"HTTP/1.0 500 Error\r\n\r\n", b""])
+def test_another_service_at_the_address_is_one_line(answer):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def serve():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(ConfigError, match=r"no Ray job server answers there") as error:
+            machines(f"http://127.0.0.1:{server.getsockname()[1]}")
+    assert "\n" not in str(error.value)
+
+
+def test_usage_that_cannot_be_had_is_no_usage(job_server, monkeypatch):
+    address, nodes, used = job_server
+    nodes += [node(8)]
+    used["a"] = 6.0
+    real = ray_api_module.ray_api
+
+    def failing(address, path, method="GET"):
+        if "cluster_status" in path:
+            raise ConfigError("HTTP Error 500")
+        return real(address, path, method)
+
+    monkeypatch.setattr(ray_api_module, "ray_api", failing)
+    assert machines(address) == [MachineGpus(8, 8)]
 
 
 def test_no_job_server_is_one_line():

@@ -29,6 +29,15 @@ def test_a_checkout_around_the_pack_a_named_one_and_an_imported_one(name, tmp_pa
     assert find_host("auto", "", PACK) == (name, root)
 
 
+def test_an_installed_host_without_its_checkout_is_not_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "vime").mkdir()
+    (tmp_path / "vime" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(NoHost, match=r"vime is installed in .*, without its train.py; set HOST_ROOT .* or HOST=local"):
+        find_host("auto", "", PACK)
+    assert find_host("local", "", PACK) == ("local", None)
+
+
 def test_a_relative_root_is_taken_from_where_one_stands(tmp_path, monkeypatch):
     make_host(tmp_path / "checkout", "vime")
     monkeypatch.chdir(tmp_path)
@@ -58,3 +67,21 @@ def test_a_link_inside_a_checkout_counts_as_inside(tmp_path):
     assert done.stdout == f"slime {root}", done.stderr
     assert subprocess.run(["bash", "-c", code.replace(str(link), str(ROOT))], env=env, capture_output=True, text=True,
                           cwd="/").stdout == "local "
+
+
+def test_what_a_wrapper_of_python_prints_is_not_taken_for_the_host(tmp_path):
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\necho hello from a module\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    code = f"source '{ROOT}/_common.sh'; find_host; printf '%s.' \"$HOST\" \"$HOST_ROOT\""
+    done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin", "PYTHON": str(wrapper)},
+                          capture_output=True, text=True, cwd="/")
+    assert done.stdout == "local..", done.stderr
+
+
+def test_recipes_keep_quoted_blanks_and_equal_signs(tmp_path):
+    recipe = tmp_path / "own.env"
+    recipe.write_text('# comment\nA=plain\nB="--flag \'q r\'"\nC=x=y=\nD=$A/$C')
+    code = f"source '{ROOT}/_common.sh'; load_recipe '{recipe}'; printf '%s|' \"$A\" \"$B\" \"$C\" \"$D\""
+    done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, cwd="/")
+    assert done.stdout == "plain|--flag 'q r'|x=y=|plain/x=y=|", done.stderr

@@ -101,3 +101,41 @@ def test_a_signal_that_comes_while_one_is_handled_neither_waits_for_it_nor_count
         command = [sys.executable, "-c", textwrap.dedent(ANOTHER_AT_STEP), str(step)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20)
         assert done.stdout == "stopped once\n", (step, done.stderr)
+
+
+LOST_BEFORE_OR_LATE = """
+    import asyncio, os, signal, sys
+    from mem_agent.host.signals import run_stoppable, stop_on_signals
+
+    class Dying:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            sum(range(1000))
+
+    async def main():
+        print("begun")
+        loop = asyncio.get_running_loop()
+        if sys.argv[1] == "late":
+            loop.call_soon(os.kill, os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0)
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                pass
+
+    stop_on_signals()
+    if sys.argv[1] == "before":
+        Dying()
+    try:
+        run_stoppable(main())
+        print("went on")
+    except KeyboardInterrupt:
+        print("stopped")
+"""
+
+
+@pytest.mark.parametrize("when,printed", [("before", ["stopped"]), ("late", ["begun", "stopped"])])
+def test_a_request_lost_before_or_swallowed_inside_still_stops(when, printed):
+    command = [sys.executable, "-c", textwrap.dedent(LOST_BEFORE_OR_LATE), when]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONWARNINGS": "ignore"})
+    assert done.stdout.split() == printed, done.stderr
