@@ -1,7 +1,9 @@
 """The two-hop task is honest: the pointer comes last, no policy can know it earlier, and a small memory must guess."""
 
+import json
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from mem_agent.agents.tagged_reply import read_reply
@@ -67,6 +69,14 @@ def test_keeping_the_newest_facts_reaches_the_ceiling_and_no_more():
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     return save_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+def test_the_shipped_start_fits_the_code_that_made_it(tokenizer, tmp_path):
+    start = Path(__file__).parents[1] / "pocket" / "two_hop_start"
+    assert (start / "model.safetensors").stat().st_size < 8 * 2**20
+    save_tokenizer(tmp_path)
+    assert (tmp_path / "tokenizer.json").read_bytes() == (start / "tokenizer.json").read_bytes()
+    assert json.loads((start / "config.json").read_text())["vocab_size"] >= len(tokenizer)
 
 
 def test_lines_are_never_cut(tokenizer):
