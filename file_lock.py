@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO
 
 
@@ -17,3 +20,24 @@ def lock(file: IO[bytes], refusal: Exception) -> None:
         raise refusal from None
     except OSError:
         pass
+
+
+@contextmanager
+def hold_folder(
+    folder: Path, name: str, refused: Callable[[str], Exception], *, busy: str, other: str
+) -> Iterator[None]:
+    """Hold ``folder``, which is made, by the lock file ``name`` in it.
+
+    Args:
+        refused: makes the error that is raised where the folder cannot be written or another process holds it.
+        busy: who that process is and what to do.
+        other: what to do about a folder that cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / name).open("wb")
+    except OSError as error:
+        raise refused(f"{folder}: cannot be written ({error.strerror}); {other}") from None
+    with file:
+        lock(file, refused(f"{folder}: {busy}"))
+        yield

@@ -28,7 +28,7 @@ import orjson
 
 from ..atomic_file import write_atomically
 from ..config import Config
-from ..file_lock import lock
+from ..file_lock import hold_folder
 from .questions import EvalError
 
 RUN, _LOCK = "run.json", ".lock"
@@ -83,13 +83,8 @@ def read_run(output: Path) -> dict[str, Any]:
 @contextmanager
 def hold(output: Path) -> Iterator[None]:
     """Be the only one who writes ``output``, which is made. Raises EvalError where that cannot be."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        file = (output / _LOCK).open("wb")
-    except OSError as error:
-        raise EvalError(f"{output}: cannot be written ({error.strerror}); set RESULTS to another folder") from None
-    with file:
-        lock(file, EvalError(f"{output}: another evaluation is writing there; wait for it, or set another SAVE_FILE"))
+    busy = "another evaluation is writing there; wait for it, or set another SAVE_FILE"
+    with hold_folder(output, _LOCK, EvalError, busy=busy, other="set RESULTS to another folder"):
         yield
 
 

@@ -25,7 +25,7 @@ import orjson
 
 from ..atomic_file import DRAFTS, replacing, write_atomically
 from ..errors import MemAgentError
-from ..file_lock import lock
+from ..file_lock import hold_folder
 
 MANIFEST, _LOCK = "manifest.json", ".manifest.lock"
 
@@ -94,14 +94,9 @@ class Manifest:
 @contextmanager
 def hold(folder: Path) -> Iterator[Manifest]:
     """A folder's manifest, for writing. Raises ManifestError if the folder cannot be written, or somebody does."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / _LOCK).open("wb")
-    except OSError as error:
-        raise ManifestError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None
-    with file:
-        # Without locks nothing is lost: two runs of the same work write the same bytes.
-        lock(file, ManifestError(f"{folder}: another run is writing there; wait for it to end"))
+    # Where there are no locks nothing is lost: two runs of the same work write the same bytes.
+    busy = "another run is writing there; wait for it to end"
+    with hold_folder(folder, _LOCK, ManifestError, busy=busy, other="choose another folder"):
         for left in folder.glob(DRAFTS):
             left.unlink()
         yield Manifest(folder)
