@@ -6,9 +6,11 @@ dots, which the question tells to ignore; the answers are the ranks 2 to 4. For 
     rank     1 (dots)  2   3  4  5  6  7  8
     times    60        15  6  3  2  1  1  0
 
-What the rounding down leaves unused of the text's length is filled with dots.
+A text is that of the largest ``n`` which fits, and of the words by which the next one is longer the first that fit.
 
-Invariant: every answer occurs more often than all words that are no answers.
+Invariants:
+- every answer occurs more often than all words that are no answers;
+- a text one word longer is the same text with one word put in, so that its tokens grow by steps of a word.
 """
 
 from __future__ import annotations
@@ -32,16 +34,19 @@ def frequent_words(name: str, rng: Random, budget: int, count_tokens: CountToken
     """See ``sample.py``."""
     order = rng.getrandbits(64)
     ranked, taken = [DOTS], set[str]()
+    places: list[tuple[Random, list[float]]] = []
 
     def build(words: int) -> str:
         times = counts_within(words)
         while len(ranked) < len(times):
             ranked.append(draw_new(_coined, rng, taken))
-        text = [DOTS] * (words - sum(times))
-        for word, number in zip(ranked, times, strict=False):
-            text += [word] * number
-        Random(order).shuffle(text)
-        return " ".join(text)
+        while len(places) < len(times):
+            places.append((Random(f"{order}/{len(places)}"), []))
+        text: list[tuple[float, str]] = []
+        for word, number, (draws, drawn) in zip(ranked, times, places, strict=False):
+            drawn += [draws.random() for _ in range(number - len(drawn))]
+            text += [(place, word) for place in drawn[:number]]
+        return " ".join(word for _, word in sorted(text))
 
     question = haystack.wording.fwe.format(count=ANSWERS)
     asking = count_tokens(question)
@@ -67,7 +72,7 @@ def zeta_counts(words: int) -> list[int]:
 
 
 def counts_within(total: int) -> list[int]:
-    """The counts of the largest Zeta text of at most ``total`` words."""
+    """The counts of a text of ``total`` words."""
     low, high = total, 2 * total + 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -75,7 +80,11 @@ def counts_within(total: int) -> list[int]:
             low = middle
         else:
             high = middle
-    return zeta_counts(low)
+    times, longer = zeta_counts(low), zeta_counts(high)
+    for rank, (now, then) in enumerate(itertools.zip_longest(times, longer, fillvalue=0)):
+        if now < then and sum(times) < total:
+            times[rank:] = [then, *times[rank + 1 :]]
+    return times
 
 
 def _coined(rng: Random) -> str:

@@ -164,6 +164,15 @@ def test_zeta_counts():
     assert zeta_counts(100) == [60, 15, 6, 3, 2, 1, 1]
     # 101 words: 61.4, 15.3, 6.8, 3.8, 2.5, 1.7, 1.3, 0.96: one more than the 88 of 100
     assert counts_within(88) == zeta_counts(100) and counts_within(89) == zeta_counts(101)
+    # 105 words make 92, 106 make 96: ranks 1, 2, 4 and 8 grow, in this order.
+    assert zeta_counts(105) == [63, 15, 7, 3, 2, 1, 1] and zeta_counts(106) == [64, 16, 7, 4, 2, 1, 1, 1]
+    assert counts_within(94) == [64, 16, 7, 3, 2, 1, 1]
+
+
+@given(st.integers(0, 3000))
+def test_a_text_one_word_longer_has_one_word_more(total):
+    before, after = (Counter(dict(enumerate(counts_within(words)))) for words in (total, total + 1))
+    assert before.total() == total and after.total() == total + 1 and not before - after
 
 
 def test_needed_documents_are_whole_and_there_once():
