@@ -32,9 +32,10 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from ..atomic_file import replacing
+from ..forked_map import in_order
 from ..host.signals import stop_on_signals
 from ..one_line_errors import one_line_errors
-from .maker import Plan, Wanted, make_all
+from .maker import Maker, Plan, Wanted
 from .sample import RulerError
 from .tasks import TASKS
 
@@ -60,7 +61,8 @@ def _run(options: argparse.Namespace) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     files = [(task, length) for length in lengths for task in tasks]
     wanted = [Wanted(task, length, index) for task, length in files for index in range(options.samples)]
-    with make_all(plan, wanted, options.processes) as samples:
+    # Forked with the tokenizer loaded, which takes seconds.
+    with in_order(Maker(plan).make, wanted, options.processes) as samples:
         for task, length in files:
             _write(options.output / f"eval_{task}_{length}.json", samples, options.samples)
 

@@ -1,22 +1,13 @@
-"""Makes the wanted samples in their order, in this process or in several.
+"""Makes one sample of a task at a time.
 
-Invariants:
-- sample (task, length, index) gets a generator of its own, seeded by ``seed/task/length/index``;
-- samples come out in the order they were asked for, and only a few are held at a time, whatever their number.
+Invariant: sample (task, length, index) gets a generator of its own, seeded by ``seed/task/length/index``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-import signal
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -132,53 +123,3 @@ def _essay_text(path: Path) -> str:
 def _in_order_of(rng: Random, corpus: Corpus) -> Corpus:
     """Neighbouring questions of a file are about one article; a sample of them should not be."""
     return replace(corpus, questions=tuple(rng.sample(corpus.questions, len(corpus.questions))))
-
-
-@contextmanager
-def make_all(plan: Plan, wanted: Sequence[Wanted], processes: int) -> Iterator[Iterator[tuple[int, bytes]]]:
-    """The samples of ``wanted``, in order, made by ``processes`` processes.
-
-    Raises:
-        MemAgentError: a file of the plan cannot be used, or, while samples are taken, one cannot be made.
-    """
-    maker = Maker(plan)
-    if processes == 1:
-        yield map(maker.make, wanted)
-        return
-    # Forked, not spawned: loading a tokenizer takes seconds, and this way every process has the one loaded above.
-    context = multiprocessing.get_context("fork")
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start, initargs=(maker,))
-    try:
-        yield _in_order(pool, iter(wanted), 2 * processes)
-    except BrokenProcessPool:
-        raise RulerError("a process died (out of memory?); try fewer --processes") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _in_order(pool: ProcessPoolExecutor, wanted: Iterator[Wanted], ahead: int) -> Iterator[tuple[int, bytes]]:
-    """The results, with ``ahead`` samples in work. The processes start now, before anything starts threads."""
-    running = deque(pool.submit(_make, one) for one in islice(wanted, ahead))
-
-    def results() -> Iterator[tuple[int, bytes]]:
-        while running:
-            done = running.popleft().result()
-            running.extend(pool.submit(_make, one) for one in islice(wanted, 1))
-            yield done
-
-    return results()
-
-
-_maker: Maker | None = None
-
-
-def _start(maker: Maker) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the processes in order
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    global _maker
-    _maker = maker
-
-
-def _make(wanted: Wanted) -> tuple[int, bytes]:
-    assert _maker is not None, "the process was not started by make_all"
-    return _maker.make(wanted)

@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ import orjson
 from tqdm import tqdm
 
 from ..errors import MemAgentError
+from ..forked_map import in_order
 from ..host.signals import stop_if_asked, stop_on_signals
 from ..one_line_errors import one_line_errors
 from .corpora import Corpora
@@ -39,7 +39,6 @@ from .corpus_file import CORPUS, CorpusFile
 from .haystack import assemble, haystack
 from .manifest import Draft, Manifest, hold
 from .sources import Selection, add_options, positive_number, whole_number
-from .workers import in_order
 
 LENGTHS = (50, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600)
 """The lengths of the published results."""
@@ -132,7 +131,7 @@ def _write_entries(corpora: Corpora, length: int, order: Order, draft: Draft) ->
         return orjson.dumps(_entry(corpora, index, length, seed, index_only))
 
     indices = range(len(corpora.questions))
-    with closing(in_order(encoded, indices, order.processes)) as entries:
+    with in_order(encoded, indices, order.processes) as entries:
         for number, entry in enumerate(_progress(entries, length, len(indices))):
             stop_if_asked()
             draft.write((b",\n" if number else b"[\n") + entry)

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Sequence
-from contextlib import closing
 
 from ..data.row_schemas import Question
 from ..errors import MemAgentError
+from ..forked_map import in_order
 from .corpora import Corpora
 from .haystack import assemble, haystack
-from .workers import in_order
 
 Curriculum = tuple[tuple[int, float], ...]
 
@@ -66,7 +65,7 @@ def training_questions(
         numbers = haystack(corpora.pool, corpora.questions[index], length, seed)
         return assemble(corpora.pool.texts[number] for number in numbers)
 
-    with closing(in_order(context, enumerate(lengths), processes)) as contexts:
+    with in_order(context, enumerate(lengths), processes) as contexts:
         for question, length, text in zip(corpora.questions, lengths, contexts, strict=True):
             extras = {"id": question.id, "num_docs": length}
             supporting = {"supporting": question.supporting} if question.supporting else {}

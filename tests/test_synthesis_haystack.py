@@ -6,7 +6,6 @@ import pytest
 from mem_agent.synthesis.answers import AnswerKind, kind_of
 from mem_agent.synthesis.corpora import Pool, PoolQuestion
 from mem_agent.synthesis.haystack import HaystackError, assemble, haystack
-from mem_agent.synthesis.workers import WorkersDied, in_order
 
 KINDS = [
     ("yes", AnswerKind.CHOICE), ("No.", AnswerKind.CHOICE), ("noanswer", AnswerKind.CHOICE),
@@ -110,28 +109,3 @@ IMPOSSIBLE = [
 def test_a_pool_too_small_is_one_line(asked, documents, reason):
     with pytest.raises(HaystackError, match=reason):
         haystack(plain_pool(40), asked, documents, seed=1)
-
-
-# --- processes -------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("processes", [1, 2])
-def test_results_come_in_order(processes):
-    factor = 3  # a closure, which could not be pickled
-    assert list(in_order(lambda n: n * factor, range(50), processes)) == [n * 3 for n in range(50)]
-
-
-def test_tasks_are_taken_only_as_results_are():
-    taken = []
-    results = in_order(lambda n: n, (taken.append(n) or n for n in range(1000)), processes=2)
-    assert next(results) == 0 and len(taken) <= 8
-    results.close()
-
-
-def test_errors_cross_over_and_death_is_one_line():
-    with pytest.raises(HaystackError, match="no"):
-        list(in_order(raise_haystack_error, range(3), processes=2))
-    with pytest.raises(WorkersDied, match="--processes 1"):
-        list(in_order(lambda n: __import__("os")._exit(1), range(3), processes=2))
-
-
-def raise_haystack_error(_):
-    raise HaystackError("no")
