@@ -1,4 +1,5 @@
-"""What a run says, in Markdown: accuracy with its interval, what failed or is missing, and one run against another.
+"""What a run says, in Markdown: accuracy with its interval, what failed or is missing, what the agent did, and one run
+against another.
 
 Accuracy is ``sub_em``, or the task's own score for RULER. Means are over ALL rows, failed ones as 0, a question's
 samples averaged first; ``missing`` counts the answers that the run was to give and has no row of. Intervals are over
@@ -83,6 +84,29 @@ def table(outputs: Sequence[Path]) -> str:
         for length in lengths:
             lines.append(_line(output.name, length, *_cells(found[length], wanted(output, length))))
     return "\n".join(lines)
+
+
+def doings(outputs: Sequence[Path]) -> str:
+    """What the agents did: one line per run and length, a column per thing that any of them counts.
+
+    Means over the questions that did not fail, a question's samples averaged first. Tokens are left to the report.
+    """
+    cells = [(output.name, length, _did(output, length)) for output in outputs for length in lengths_of(output)]
+    names = dict.fromkeys(name for _, _, means in cells for name in means)
+    lines = _head("run", "length", *(name.replace("_", " ") for name in names))
+    for run, length, means in cells:
+        lines.append(_line(run, length, *(f"{means[name]:.2f}" if name in means else "-" for name in names)))
+    return "\n".join(lines)
+
+
+def _did(output: Path, length: str) -> dict[str, float]:
+    rows = [row for row in read_rows(output, length) if row["failure"] is None and row.get("counts")]
+    names = dict.fromkeys(("turns", "rounds", *(name for row in rows for name in row["counts"])))
+    told = {
+        name: by_question((row["_id"], row["counts"][name]) for row in rows if name in row["counts"])
+        for name in names if not name.endswith("_tokens")
+    }
+    return {name: fmean(means.values()) for name, means in told.items() if means}
 
 
 def _cells(summary: Summary | None, missing: int) -> list[str]:

@@ -52,9 +52,9 @@ class Shape:
 class AbilityMix:
     """Shares of the ability rows; what is left over are ordinary memory turns with one question."""
 
-    recite: float = 0.2
-    final: float = 0.3
-    merge: float = 0.07
+    recite: float = 0.15
+    final: float = 0.45
+    merge: float = 0.06
     gated: float = 0.5
     """Of the memory turns: those with a decision."""
     rounds: int = 2
@@ -223,7 +223,7 @@ def _final(maker: RowMaker, rng: random.Random) -> Row:
     """An answering turn; a memory about another kind, or an empty one, is answered ``none``."""
     name, case = rng.choice(NAMES), rng.random()
     value = rng.choice(THINGS[name])
-    if case < 0.7:
+    if case < 0.8:
         return maker.final_row(question_for(name), fact(name, value), value)
     return maker.final_row(question_for(name), _some_fact(rng, name) if case < 0.9 else NONE, NONE)
 

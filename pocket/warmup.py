@@ -56,7 +56,7 @@ class Stage:
         return self.lr * min((step + 1) / self.warmup, cosine)
 
 
-ABILITY = Stage(steps=1200, rows=24, lr=1.5e-3, warmup=60, floor=0.05)
+ABILITY = Stage(steps=1500, rows=24, lr=1.5e-3, warmup=60, floor=0.05)
 MIXED = Stage(steps=160, rows=32, lr=5e-4, warmup=10, floor=0.1)
 MIX = AbilityMix()
 HABITS = Habits(good=0.55, distractor=0.28)

@@ -32,6 +32,7 @@ from .tables import (
     accuracy_table,
     costs_table,
     difference_table,
+    doings_table,
     headline_table,
     main_metrics,
     markdown,
@@ -105,7 +106,7 @@ def _tables(
         ],
         "accuracy": [accuracy_table(cells, metric) for task, cells in by_task.items() if (metric := metrics[task])],
         "paired": [scores_table(summaries), *([paired] if paired else [])],
-        "cost": [costs_table(summaries)],
+        "cost": [table for table in (costs_table(summaries), doings_table(summaries)) if table],
     }
 
 

@@ -21,7 +21,7 @@ from .results import METRICS, Cell, Row, Run
 _COST_RESAMPLES = 2000
 """Costs vary little and there are many of them: their intervals are drawn coarser than the scores'."""
 
-COSTS = ("turns", "seconds", "document_tokens", "prompt_tokens", "response_tokens", "memory_tokens")
+COSTS = ("turns", "rounds", "seconds", "document_tokens", "prompt_tokens", "response_tokens", "memory_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class Summary:
     """Answers that the other runs of the same data have, or other questions of this one, and this cell lacks."""
     scores: Mapping[str, Estimate]
     costs: Mapping[str, Estimate]
+    """COSTS, as far as a row tells, and whatever else the agent counts."""
     turns: tuple[TurnRange, ...]
 
 
@@ -81,6 +82,12 @@ def main_metric(scores: Iterable[str]) -> str | None:
     """The metric that a task is judged by: RULER's own where it is, else one-directional containment."""
     names = set(scores)
     return next((name for name in ("ruler", "sub_em", *METRICS) if name in names), None)
+
+
+def doings(summaries: Iterable[Summary]) -> list[str]:
+    """What the agents of these runs count beside COSTS; tokens of other things are left to the CSV."""
+    names = dict.fromkeys(name for s in summaries for name in s.costs)
+    return [name for name in names if name not in COSTS and not name.endswith("_tokens")]
 
 
 def differences(runs: Sequence[Run]) -> tuple[Difference, ...]:
@@ -116,7 +123,8 @@ def _summary(label: str, cell: Cell, known: set[str]) -> Summary:
     samples = max((row.sample for row in rows), default=0) + 1
     names = [name for name in METRICS if rows and all(name in row.scores for row in rows)]
     scores = {name: _estimate(rows, _score_of(name), RESAMPLES, full=100.0) for name in names}
-    costs = {name: _estimate(ended, _cost_of(name)) for name in COSTS}
+    counted = dict.fromkeys((*COSTS, *(name for row in ended for name in row.counts)))
+    costs = {name: _estimate(ended, _cost_of(name)) for name in counted}
     return Summary(
         run=label, task=cell.task, length=cell.length, data=cell.data,
         questions=len({row.question for row in rows}), rows=len(rows), failed=len(rows) - len(ended),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 
 from ..evaluation.statistics import Estimate
-from .measures import COSTS, Difference, Summary, main_metric
+from .measures import COSTS, Difference, Summary, doings, main_metric
 from .published import METRIC, QUESTIONS, Published
 from .results import METRICS, length_order
 from .standing import Comparison, Headline
@@ -144,6 +144,19 @@ def costs_table(summaries: Sequence[Summary]) -> Table:
     return _lean(Table("Cost of a question", header, rows, note))
 
 
+def doings_table(summaries: Sequence[Summary]) -> Table | None:
+    """One row per run, task and length: what the agent did with a question's document; None where nobody says."""
+    names = doings(summaries)
+    if not names:
+        return None
+    header = ("run", "task", "length", *(name.replace("_", " ") for name in names))
+    rows = tuple(
+        (s.run, task_name(s.task), s.length, *(number(s.costs.get(name), digits=2) for name in names))
+        for s in summaries
+    )
+    return _lean(Table("What the agent did", header, rows, "Means per question over the rows that did not fail."))
+
+
 def markdown(table: Table) -> str:
     lines = [f"### {_cell(table.title)}", "", _line(table.header)]
     lines.append("|" + "".join("---|" if name in table.words else "--:|" for name in table.header))
@@ -154,7 +167,7 @@ def markdown(table: Table) -> str:
 def results_csv(summaries: Sequence[Summary], published: Mapping[str, Sequence[Published]]) -> str:
     """Runs, then the published rows that the tables show."""
     metrics = _metrics(summaries) if not any(published.values()) else [*METRICS[:4], "ruler"]
-    names = [*metrics, *COSTS]
+    names = [*metrics, *COSTS, *dict.fromkeys(name for s in summaries for name in s.costs if name not in COSTS)]
     header = ["kind", "run", "source", "task", "length", "data", "questions", "rows", "failed", "missing"]
     header += [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
     rows: list[dict[str, object]] = []

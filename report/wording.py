@@ -52,8 +52,8 @@ def with_interval(estimate: Estimate | None, digits: int = 1) -> str:
     return f"{estimate.mean:.{digits}f}\n[{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
 
 
-def number(estimate: Estimate | None) -> str:
-    """A cost, with a decimal only where it is small."""
+def number(estimate: Estimate | None, digits: int = 1) -> str:
+    """A cost, with decimals only where it is small."""
     if estimate is None:
         return "–"
-    return f"{estimate.mean:,.1f}" if estimate.mean < 100 else f"{estimate.mean:,.0f}"
+    return f"{estimate.mean:,.{digits}f}" if estimate.mean < 100 else f"{estimate.mean:,.0f}"

@@ -6,7 +6,7 @@ import pytest
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.result_store import RowWriter, cut_half_line, read_rows
-from mem_agent.evaluation.tables import comparison, lengths_of, summarise, table
+from mem_agent.evaluation.tables import comparison, doings, lengths_of, summarise, table
 
 
 def row(question, score, sample=0, length="50", failure=None):
@@ -32,6 +32,18 @@ def test_means_are_over_all_rows_and_intervals_over_questions(tmp_path):
     assert (summary.n, summary.failed, summary.missing) == (5, 1, 3)
     assert summary.accuracy.n == 3 and summary.accuracy.mean == pytest.approx((0.5 + 1 + 0) / 3)
     assert summary.means["em"] == summary.accuracy.mean
+
+
+def test_what_the_agents_did_is_over_questions_that_did_not_fail(tmp_path):
+    def read(question, sample=0, failure=None, **counts):
+        return row(question, 1.0, sample, failure=failure) | {"counts": {"updates": 9, "prompt_tokens": 9} | counts}
+
+    revisit = [read("a", updates=1), read("a", 1, updates=2), read("b", updates=3), read("c", failure="timeout")]
+    plain = [row("a", 1.0) | {"counts": {"turns": 4}}]
+    outputs = [result(tmp_path / "re", revisit), result(tmp_path / "mem", plain)]
+    # (1 + 2) / 2 of one question and 3 of the other
+    assert doings(outputs).splitlines()[::2] == ["| run | length | updates | turns |", "| re | 50 | 2.25 | - |"]
+    assert doings(outputs).splitlines()[3] == "| mem | 50 | - | 4.00 |"
 
 
 def test_lengths_are_ordered_by_size_within_their_task(tmp_path):

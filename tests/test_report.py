@@ -15,7 +15,7 @@ from mem_agent.report.page import warnings
 from mem_agent.report.published import METRIC, PUBLISHED, half_width, published_rows
 from mem_agent.report.results import ReportError, read_runs
 from mem_agent.report.standing import comparisons
-from mem_agent.report.tables import Table, accuracy_table, markdown
+from mem_agent.report.tables import Table, accuracy_table, doings_table, markdown, results_csv
 
 from .fake_results import write_rows, write_run
 
@@ -47,6 +47,17 @@ def test_failed_rows_count_in_scores_and_not_in_costs(tmp_path):
     assert summary.failed == 1
     assert summary.scores["em"].mean == 50.0
     assert summary.costs["seconds"].mean == 2.0
+
+
+def test_what_an_agent_counts_has_a_column(tmp_path):
+    told = [("memagent", {"chunks_read": 3}), ("rememr1", {"chunks_read": 3, "updates": 2, "cached_tokens": 5})]
+    runs = [folder(tmp_path / name, [row("a") | {"counts": {"turns": 4, **counts}}]) for name, counts in told]
+    summaries = summarise(read_runs(runs))
+    lines = markdown(doings_table(summaries)).splitlines()
+    assert lines[2] == "| run | length | chunks read | updates |"
+    assert lines[4:6] == ["| memagent | 50 | 3.00 | – |", "| rememr1 | 50 | 3.00 | 2.00 |"]
+    first, second = csv.DictReader(results_csv(summaries, {}).splitlines())
+    assert (first["updates"], second["updates"], second["cached_tokens"]) == ("", "2.0", "5.0")
 
 
 def test_newest_row_of_a_sample_counts_and_half_a_line_does_not(tmp_path):
