@@ -22,10 +22,10 @@ def encode(text):
 RED = encode("it is \\boxed{red}")
 
 
-def make_model(folder):
+def make_model(folder, positions=2048):
     """What a client needs of a model: tokenizer and length."""
     make_tokenizer().save_pretrained(folder)
-    (folder / "config.json").write_text('{"max_position_embeddings": 2048}')
+    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": positions}))
     return folder
 
 
