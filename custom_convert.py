@@ -31,8 +31,8 @@ from typing import Any
 
 from .advantages import group_advantages, turn_advantages
 from .config import Config
-from .rollout import PLACEHOLDER
 from .rollout_filter import reward_value
+from .rollout_sample import PLACEHOLDER
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ import aiohttp
 
 from ..agents.prompts import chat_frame
 from ..config import Config
-from ..rollout import _reader
-from ..rollout_client import Dialect
+from ..rollout_dialect import Dialect
+from ..rollout_reader import reader_for
 from .endpoint import Api, EvalEndpoint, frame_of, probe_status
 from .questions import EvalError
 
@@ -39,7 +39,7 @@ async def connect(url: str, model: Path, config: Config) -> EvalEndpoint:
     Raises:
         EvalError: nothing answers there, or nothing that can be used; the line says what was tried.
     """
-    vocabulary = _reader(str(model), config, "{}").vocabulary
+    vocabulary = reader_for(str(model), config, "{}").vocabulary
     _give_back_memory()
     own = bool(url)
     endpoint = EvalEndpoint(

@@ -37,8 +37,8 @@ from ..agents.records import (
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
 from ..host.sample import Sample
-from ..rollout import write_trajectory
 from ..rollout_client import client_for, endpoint_from_args
+from ..rollout_sample import write_trajectory
 from .questions import Contexts, Place, Question
 from .retrieval import Retriever, split_passages
 

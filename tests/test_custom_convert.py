@@ -146,7 +146,7 @@ def test_missing_rollout_ids_are_fresh_and_unique():
     assert len(set(convert(samples)["rollout_ids"])) == 3
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.lists(
         st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]),

@@ -112,7 +112,7 @@ texts = st.lists(
 
 
 @given(texts, st.integers(1, 10))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_sections_are_read_in_order_and_once_up_to_the_exit(replies, chunks):
     run = read(lambda prompt, number: replies[number] if "<section>" in prompt else BOX, chunks, agent="gated")
     plain = read(lambda prompt, number: "m", chunks)

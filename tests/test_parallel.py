@@ -84,7 +84,7 @@ def test_one_at_a_time_is_plain_reading():
 
 @given(st.lists(st.sampled_from(["nothing", "a", "b", "", "longer text"]), min_size=24, max_size=24),
        st.integers(1, 10), st.integers(1, 6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_section_is_read_once_and_in_order(replies, chunks, width):
     run = read(lambda prompt, n: replies[n] if "<section>" in prompt or is_merge(prompt) else BOX, chunks,
                agent="parallel", mem_parallel=width)

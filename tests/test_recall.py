@@ -87,7 +87,7 @@ def scores_of(method, texts, query):
     return held.score(held.held, asked)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(DOCUMENTS, QUERY)
 def test_tfidf_is_scikit_learns(texts, query):
     fitted = TfidfVectorizer(analyzer=words)
@@ -97,7 +97,7 @@ def test_tfidf_is_scikit_learns(texts, query):
     assert ours == pytest.approx(theirs * length, abs=1e-5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(DOCUMENTS, QUERY)
 def test_bm25_is_bm25s(texts, query):
     index = bm25s.BM25(method="lucene", backend="numpy")

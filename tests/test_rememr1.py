@@ -141,7 +141,7 @@ REPLY = st.lists(st.one_of(st.sampled_from(TAGS), st.text(max_size=5), st.sample
                  max_size=9).map("".join)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(REPLY, min_size=5, max_size=5), st.sampled_from(["tfidf", "bm25"]))
 def test_no_reply_ends_a_trajectory(replies, method):
     replies = [r.encode("utf-8", "ignore").decode() for r in replies]

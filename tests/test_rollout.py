@@ -112,7 +112,7 @@ def test_cached_prompt_tokens_are_kept_by_turn_and_where_hosts_look(checkpoint):
 
 def test_siblings_share_one_routing_key_and_one_tokenisation(checkpoint):
     router = FakeRouter(default=encode("x"))
-    encoded = rollout._reader(checkpoint, rollout.Config.from_mapping(SETTINGS), "{}").documents
+    encoded = rollout.reader_for(checkpoint, rollout.Config.from_mapping(SETTINGS), "{}").documents
     before = encoded.encoded
     run(router, checkpoint, *(sample("UJXYZW" * 3, index=i, group_index=7) for i in range(4)))
     assert {h["x-session-id"] for h in router.headers} == {"group-7"}

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 from mem_agent.agents.records import FailureKind, StopReason, TurnFailed
 from mem_agent.config import Config, ConfigError
-from mem_agent.rollout_client import Dialect, Endpoint, RetryPolicy, RouterClient, endpoint_from_args
+from mem_agent.rollout_client import Endpoint, RetryPolicy, RouterClient, endpoint_from_args
+from mem_agent.rollout_dialect import Dialect
 
 from .fake_router import FakeRouter, running, sglang_answer, vllm_answer
 

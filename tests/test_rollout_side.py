@@ -6,7 +6,8 @@ from mem_agent.host.group_rollout import RolloutError
 from mem_agent.host.hook_args import hook_args
 from mem_agent.host.rollout_side import mask_stale, training_sampling
 from mem_agent.host.sample import Sample
-from mem_agent.rollout_client import Dialect, endpoint_from_args
+from mem_agent.rollout_client import endpoint_from_args
+from mem_agent.rollout_dialect import Dialect
 
 
 def test_seeds_differ_by_trajectory_and_run_and_repeat():

@@ -4,7 +4,7 @@ import itertools
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.ruler import tokens
@@ -22,7 +22,6 @@ from .tiny_tokenizer import make_tokenizer
     price=st.floats(0.05, 40),
     bend=st.floats(0.8, 1.2),
 )
-@settings(deadline=None)
 def test_the_window_is_met_with_few_counts(budget, start, price, bend):
     """A document of ``size`` steps has start + (size / price) ** bend tokens, unless that is too coarse."""
     counted = []
@@ -60,7 +59,6 @@ def test_looks_at_small_documents_before_the_whole():
 
 
 @given(st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=9), st.lists(st.integers(0, 20)))
-@settings(deadline=None)
 def test_a_filler_is_the_beginning_of_one_text(pieces, sizes):
     filler = Filler(itertools.cycle(pieces), "|")
     whole = "|".join(pieces * 30)
@@ -89,7 +87,6 @@ def test_statements_are_placed_from_front_to_back():
 
 
 @given(st.lists(st.sampled_from(["The", "key,", "x" * 9, "is.\n", "\nred\tand", "12"])), st.integers(1, 40))
-@settings(deadline=None)
 def test_counting_in_slices_is_exact(parts, size):
     text, tokenizer = " ".join(parts), make_tokenizer()
     with patch.object(tokens, "_SLICE", size):

@@ -1,7 +1,7 @@
 """RULER's metrics: containment in one direction, any case, over all expected strings; nothing for an empty reply."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mem_agent.ruler.sample import RulerError
 from mem_agent.ruler.scoring import METRICS, STRING_MATCH_ALL, STRING_MATCH_PART, score
@@ -59,7 +59,6 @@ def test_answers_are_a_list_of_texts(answers):
 
 
 @given(st.text("aB1 \n", max_size=12), st.lists(st.text("aB1", min_size=1, max_size=3), min_size=1, max_size=4))
-@settings(deadline=None)
 def test_bounds_and_order(reply, answers):
     of_all, of_any = score(STRING_MATCH_ALL, reply, answers), score(STRING_MATCH_PART, reply, answers)
     assert 0 <= of_all <= of_any <= 1

@@ -66,7 +66,7 @@ def test_the_length_is_reached(task, budget):
 
 
 @given(TASK_NAMES, st.integers())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_sample_is_a_function_of_its_arguments(task, seed):
     sample = make(task, seed)
     assert sample == make(task, seed)
@@ -76,7 +76,7 @@ def test_a_sample_is_a_function_of_its_arguments(task, seed):
 
 
 @given(st.sampled_from(sorted(NIAH)), st.integers(), st.sampled_from([1024, 3000, 9000]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_needles_give_the_answers_and_nothing_else_does(task, seed, budget):
     form, sample = NIAH[task], make(task, seed, budget)
     needles = NEEDLE.findall(sample.context)
@@ -109,7 +109,7 @@ def test_the_essay_is_told_apart_from_the_needles():
 
 
 @given(st.integers(), st.sampled_from([1024, 5000]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_chain_resolves_to_the_answers(seed, budget):
     sample = make("vt", seed, budget)
     assignments = re.findall(r"^VAR (\w+) = (?:VAR )?(\w+)$", sample.context, re.MULTILINE)
@@ -124,7 +124,7 @@ def test_the_chain_resolves_to_the_answers(seed, budget):
 
 
 @given(st.integers(), st.sampled_from([1024, 2048, 8192]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_common_words_occur_ten_times_as_often(seed, budget):
     sample = make("cwe", seed, budget)
     items = [item.split(". ") for item in re.findall(r"\d+\. [a-z-]+", sample.context)]
@@ -148,7 +148,7 @@ def test_common_words_go_on_after_the_last_english_word():
 
 
 @given(st.integers(), st.sampled_from([1024, 2048, 8192]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_frequent_words_are_the_ranks_after_the_dots(seed, budget):
     sample = make("fwe", seed, budget)
     times = Counter(sample.context.split())

@@ -17,7 +17,8 @@ from mem_agent import rollout
 from mem_agent.agents.records import FailureKind, Generation, StopReason, TurnFailed
 from mem_agent.host.processes import ChildProcess, free_ports, wait_until_healthy
 from mem_agent.host.sample import Sample
-from mem_agent.rollout_client import Dialect, Endpoint, RetryPolicy, RouterClient, close_clients, sglang_body
+from mem_agent.rollout_client import Endpoint, RetryPolicy, RouterClient, close_clients
+from mem_agent.rollout_dialect import Dialect, sglang_body
 from mem_agent.tests.tiny_model import make_tiny_model
 
 from .fake_sglang import CONTEXT, refusal

@@ -67,7 +67,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(ROWS, st.randoms(), st.sampled_from([0.0, 0.5, 0.8, 1.0]))
 def test_permuting_the_batch_permutes_the_advantages(rows, random, alpha):
     samples = with_states(rows)
@@ -78,7 +78,7 @@ def test_permuting_the_batch_permutes_the_advantages(rows, random, alpha):
     assert all(shuffled[i] == pytest.approx(straight[i]) for i in straight)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(ROWS, st.booleans())
 def test_alpha_1_is_memagent(rows, std):
     with_them, without = with_states(rows), with_states(rows)
@@ -88,7 +88,7 @@ def test_alpha_1_is_memagent(rows, std):
     assert convert(with_them, MEM_ALPHA=1, ADV_STD=std) == convert(without, AGENT="memagent", ADV_STD=std)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0, 3), STATE), min_size=1, max_size=12), st.sampled_from([0.0, 0.8, 1.0]))
 def test_a_group_with_equal_rewards_gives_zero(groups, alpha):
     level = dict(groups)  # every trajectory of a group earns the same
@@ -96,7 +96,7 @@ def test_a_group_with_equal_rewards_gives_zero(groups, alpha):
     assert data["rewards"] == pytest.approx([0.0] * len(data["rewards"]), abs=1e-12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(ROWS)
 def test_every_trajectory_and_every_turn_stays(rows):
     data = convert(with_states(rows))
