@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..config import ConfigError
+from ..file_lock import hold_folder
 
 
 @contextmanager
@@ -16,16 +16,15 @@ def save_lock(save_path: str | Path) -> Iterator[None]:
     """Hold the folder for as long as the block lasts; other ranks of a run come in under their rank 0.
 
     Raises:
-        ConfigError: another run holds it.
+        ConfigError: another run holds it, or it cannot be written.
     """
     if os.environ.get("RANK", "0") != "0":
         yield
         return
-    Path(save_path).mkdir(parents=True, exist_ok=True)
-    with (Path(save_path) / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            where = f"SAVE_PATH={str(save_path)!r}"
-            raise ConfigError(f"{where} is in use by another run; wait for it or set another") from None
+    busy = "is in use by another run; wait for it or set another"
+    with hold_folder(Path(save_path), ".lock", _refused, busy=busy, other="set another"):
         yield
+
+
+def _refused(reason: str) -> ConfigError:
+    return ConfigError(f"SAVE_PATH={reason}")
