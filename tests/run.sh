@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Every check of the pack, from nothing: environment, linters, type checks, all tests. Arguments go to pytest.
+# Tests with real servers come last and one by one: those fill a small machine by themselves.
 # shellcheck source=_common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../_common.sh"
 setup_python dev
@@ -12,4 +13,14 @@ trap 'rm -r "$link"' EXIT
 ln -s "$PACK_DIR" "$link/mem_agent"
 (cd "$link" && "$bin/mypy" --config-file mem_agent/pyproject.toml mem_agent)
 "$bin/shellcheck" --shell=bash --external-sources --source-path="$PACK_DIR" ./*.sh tests/run.sh .ci/run
-"$bin/python" -m pytest tests "$@"
+
+failed=0
+test_part() {
+    local code=0
+    "$bin/python" -m pytest tests "$@" || code=$?
+    if [ "$code" != 0 ] && [ "$code" != 5 ]; then failed="$code"; fi # 5: none of this part was asked for
+}
+cores="$(nproc)"
+test_part -m "not servers" --numprocesses "$((cores < 8 ? cores : 8))" --dist loadfile "$@"
+test_part -m servers "$@"
+exit "$failed"

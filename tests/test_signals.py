@@ -56,6 +56,7 @@ MANY_TASKS = """
 
     @one_line_errors("nothing is lost")
     def main():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests run under nohup
         stop_on_signals()
         run_stoppable(asyncio.sleep(0))
         run_stoppable(all_of_it())
