@@ -160,12 +160,20 @@ def write_shards(
         several = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         file = "model.safetensors" if len(shards) == 1 else several
         tensors = dict(pair for name in shard for pair in made(name))
-        save_file(tensors, folder / file, metadata={"format": "pt"})
+        save_weights(tensors, folder / file)
         weight_map |= dict.fromkeys(tensors, file)
         total += sum(tensor.nbytes for tensor in tensors.values())
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (folder / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def save_weights(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """A safetensors file with the permissions of any new file; the library's own can be read by its owner alone."""
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(mode)
 
 
 def copy_model_files(source: Path, folder: Path) -> None:

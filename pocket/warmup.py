@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import save_file
 
 from ..config import Config
+from ..host.hf_weights import save_weights
 from ..host.rows import TrainRow
 from ..host.run_log import start_logging
 from . import tokenizer as pocket_tokenizer
@@ -129,7 +129,7 @@ def _stage_model(make_trainer, source: Path, target: Path, stage: Stage, rows: I
     train_stage(trainer, stage, rows, name)
     shutil.copytree(source, target, dirs_exist_ok=True)
     tensors = {key: tensor.to(torch.float16) for key, tensor in trainer.export_hf().items()}
-    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    save_weights(tensors, target / "model.safetensors")
 
 
 def main() -> int:

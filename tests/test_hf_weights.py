@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from mem_agent.host.bridge import UnsupportedModel, build_bridge
-from mem_agent.host.hf_weights import check_weights
+from mem_agent.host.hf_weights import check_weights, write_shards
 from mem_agent.tests.tiny_model import make_tiny_model
 from safetensors.torch import load_file, save_file
 
@@ -58,3 +58,10 @@ def test_torn_and_missing_files_are_named(tmp_path):
     weights.unlink()
     with pytest.raises(UnsupportedModel, match=r"no .*safetensors weights"):
         check(folder)
+
+
+def test_weights_can_be_read_by_whoever_may_read_new_files(tmp_path):
+    (tmp_path / "any").touch()
+    write_shards(tmp_path, [["a"], ["b"]], lambda name: [(name, torch.zeros(2))])
+    assert {file.stat().st_mode for file in tmp_path.iterdir()} == {(tmp_path / "any").stat().st_mode}
+    assert load_file(tmp_path / "model-00002-of-00002.safetensors").keys() == {"b"}
