@@ -74,7 +74,8 @@ class Config:
                             choices=("section_first", "memory_first"))
     mem_prompts: str = _knob("", "YAML file with own templates (keys in agents/README.md)")
     mem_query_blind: bool = _knob(False, "hide the question from all turns but the final one")
-    mem_parallel: int = _knob(4, "AGENT=parallel: sections read side by side", at_least=1, at_most=16)
+    mem_parallel: int = _knob(4, "AGENT=parallel: sections read side by side; from 3 on fewer rounds",
+                              at_least=1, at_most=16)
     mem_turn_cost: float = _knob(-1.0, "share of a right answer's training reward that reading every chunk costs; "
                                  "each round pays its part; negative: 0.2 for AGENT=gated, else 0", at_most=0.9)
     mem_thinking: bool = _knob(False, "let the model think in its turns (chat templates with enable_thinking)")

@@ -31,7 +31,7 @@ from typing import Any
 
 from .advantages import group_advantages, turn_advantages
 from .config import Config
-from .rollout_filter import reward_value
+from .rollout_filter import reward_value, state_totals
 from .rollout_sample import PLACEHOLDER
 
 logger = logging.getLogger(__name__)
@@ -120,16 +120,8 @@ def _unroll(args: Any, config: Config, sample: Any, rollout_id: int) -> _Unrolle
     group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
     usable = _is_usable(sample)
     reward = _given_reward(args, sample) if usable else None
-    states = _state_rewards(sample) if usable else None
+    states = state_totals(sample) if usable else None
     return _Unrolled(rollout_id, group, sample.index, reward, _rows(config, sample), states)
-
-
-def _state_rewards(sample: Any) -> list[float] | None:
-    turns = (sample.train_metadata or {}).get("turns") or []
-    named = [turn.get("state_rewards") for turn in turns]
-    if all(rewards is None for rewards in named):
-        return None
-    return [sum(rewards.values()) for rewards in named]
 
 
 def _is_usable(sample: Any) -> bool:

@@ -33,7 +33,6 @@ from .agents.chunking import split_chunks
 from .agents.interface import MemoryAgent, Reading
 from .agents.loop import run_trajectory
 from .agents.records import Failure, FailureKind, Generation, Outcome, Trajectory, TurnFailed, TurnRequest
-from .agents.rememr1 import ReMemR1
 from .agents.vocabulary import Vocabulary
 from .config import Config, ConfigError
 from .rewards.memory_state import Rewards, state_rewards, supporting_titles
@@ -130,10 +129,11 @@ async def _run(
 
 def _state_rewards(config: Config, agent: MemoryAgent, trajectory: Trajectory, sample: Any) -> list[Rewards]:
     """What each turn earned by itself, where the agent's turns earn anything."""
-    if not isinstance(agent, ReMemR1) or trajectory.outcome not in FINISHED:
+    steps = agent.state_steps(trajectory) if trajectory.outcome in FINISHED else ()
+    if not steps:
         return []
     titles = supporting_titles(sample.metadata or {}) if config.mem_evidence_reward else []
-    return state_rewards(agent.steps(trajectory), trajectory.answer, golds_of(sample), titles)
+    return state_rewards(steps, trajectory.answer, golds_of(sample), titles)
 
 
 def _question(sample: Any) -> str:

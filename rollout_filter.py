@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from .config import Config
+
 
 def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
-    """Keep the group iff at least two usable trajectories have different rewards."""
-    return len(set(usable_rewards(args, samples))) > 1
-
-
-def usable_rewards(args: Any, samples: list[Any]) -> list[float | None]:
-    """One reward per trajectory of the group that ended by itself."""
+    """Keep the group iff at least two usable trajectories have different rewards, those of their turns included."""
     trajectories = [s[0] if isinstance(s, list) else s for s in samples]
-    return [reward_value(args, s) for s in trajectories if s.status.value in ("completed", "truncated")]
+    usable = [s for s in trajectories if s.status.value in ("completed", "truncated")]
+    by_turn = Config.from_args(args).mem_alpha < 1
+    return len({(reward_value(args, s), *((state_totals(s) or ()) if by_turn else ())) for s in usable}) > 1
 
 
 def reward_value(args: Any, sample: Any, evaluation: bool = False) -> float | None:
@@ -30,3 +29,13 @@ def reward_value(args: Any, sample: Any, evaluation: bool = False) -> float | No
     if not isinstance(sample.reward, dict):
         return sample.reward
     return sample.reward[(args.eval_reward_key if evaluation else None) or args.reward_key]
+
+
+def state_totals(sample: Any) -> list[float] | None:
+    """What each turn earned by itself (``train_metadata["turns"]``); None where turns earn nothing."""
+    turns = (sample.train_metadata or {}).get("turns") or []
+    named = [turn.get("state_rewards") for turn in turns]
+    if all(rewards is None for rewards in named):
+        return None
+    assert None not in named, f"sample {sample.index}: {named.count(None)} of {len(named)} turns have no state rewards"
+    return [sum(rewards.values()) for rewards in named]

@@ -88,7 +88,7 @@ def _failure(sample: Any) -> str:
 
 
 def _reward_metrics(rewards: Sequence[tuple[Any, float | None]]) -> dict[str, float]:
-    """Mean reward, and the share of groups with different rewards: the ones that carry a gradient."""
+    """Mean reward, and the share of groups with different rewards: those whose outcomes carry a gradient."""
     scored = [(group, reward) for group, reward in rewards if reward is not None]
     metrics = {"reward": fmean(reward for _, reward in scored)} if scored else {}
     groups: dict[Any, set[float]] = defaultdict(set)

@@ -12,10 +12,9 @@ from typing import Any
 from ..config import Config, ConfigError
 from .gated import Gated
 from .interface import MemoryAgent
-from .memagent import Limits, MemAgent
+from .memagent import MemAgent
 from .parallel import Parallel
 from .prompts import Prompts, Wording, chat_frame, load_prompts
-from .recall import histories
 from .rememr1 import ReMemR1
 from .vocabulary import Vocabulary
 
@@ -48,8 +47,4 @@ def build_agent(config: Config, vocabulary: Vocabulary, chat_template_kwargs: Ma
     """
     prompts = check_agent(config)
     frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, chat_template_kwargs)
-    limits = Limits(config.mem_max_memory, config.mem_max_final, config.mem_parallel)
-    agent = AGENTS[config.agent]
-    if issubclass(agent, ReMemR1):
-        return agent(vocabulary, prompts, frame, limits, histories(config))
-    return agent(vocabulary, prompts, frame, limits)
+    return AGENTS[config.agent].from_config(config, vocabulary, prompts, frame)

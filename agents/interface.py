@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..rewards.memory_state import Step
 from .chunking import Chunks
-from .records import Generation, TurnRequest
+from .records import Generation, Trajectory, TurnRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,9 @@ class Reading:
 
 class MemoryAgent(Protocol):
     """A workflow; ``State`` is the agent's own frozen record."""
+
+    slow: bool
+    """Whether ``advance`` computes so long (a model of its own) that other trajectories must not wait for it."""
 
     def start(self, reading: Reading) -> Any:
         """The state before the first turn."""
@@ -43,3 +47,6 @@ class MemoryAgent(Protocol):
 
     def counts(self, state: Any) -> dict[str, float]:
         """Metrics of this trajectory (see ``Trajectory.counts``)."""
+
+    def state_steps(self, trajectory: Trajectory) -> Sequence[Step]:
+        """The memory turns of a finished trajectory as their own rewards see them; none where they earn none."""

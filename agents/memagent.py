@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from ..config import Config
+from ..rewards.memory_state import Step
 from .interface import Reading
 from .prompts import MEMORY, PROBLEM, SECTION, Prompts, TokenTemplate, Wording, compile_template
-from .records import Generation, StopReason, TurnKind, TurnRequest
+from .records import Generation, StopReason, Trajectory, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
 
@@ -33,6 +35,10 @@ class Limits:
     max_memory: int
     max_final: int
     parallel: int = 1
+
+    @classmethod
+    def of(cls, config: Config) -> Limits:
+        return cls(config.mem_max_memory, config.mem_max_final, config.mem_parallel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class MemAgent:
 
     own_wording: ClassVar[Mapping[str, Wording]] = {}
     """Turns that only this agent has: the name in ``MEM_PROMPTS``, and the wording."""
+    slow = False
 
     def __init__(self, vocabulary: Vocabulary, prompts: Prompts, frame, limits: Limits) -> None:
         self._vocabulary = vocabulary
@@ -57,6 +64,11 @@ class MemAgent:
         self._memory_turn: TokenTemplate = compile_template(prompts.memory, frame, vocabulary)
         self._final_turn: TokenTemplate = compile_template(prompts.final, frame, vocabulary)
         self._empty = tuple(vocabulary.encode_text(prompts.empty_memory))
+
+    @classmethod
+    def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame) -> Self:
+        """The agent as ``config`` has it. Raises ConfigError where it cannot work."""
+        return cls(vocabulary, prompts, frame, Limits.of(config))
 
     def start(self, reading: Reading) -> Any:
         assert reading.document.chunks, "a reading has at least one chunk"
@@ -93,6 +105,9 @@ class MemAgent:
             "empty_updates": state.empty_updates,
             "truncated_memories": state.truncated_memories,
         }
+
+    def state_steps(self, trajectory: Trajectory) -> Sequence[Step]:
+        return ()
 
     # --- what readers differ in -------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 Source of the idea: the parallel read, select and merge of PI-Mem (arXiv 2608.03048).
 
 A round reads the next ``MEM_PARALLEL`` chunks; each reply is the memory as it would be after that chunk alone, or says
-that the chunk adds nothing. Replies that say so, are empty, or repeat the memory are left out, and then::
+that the chunk adds nothing. Replies that say so, are empty (a fallback), or repeat the memory are left out, and then::
 
     useful replies   memory after the round
     none             as before
@@ -107,8 +107,9 @@ class Parallel(memagent.MemAgent):
         return tuple(TurnRequest(TurnKind.MEMORY, prompt, self._limits.max_memory) for prompt in prompts)
 
     def _after_reading(self, state: State, generations: Sequence[Generation]) -> State:
-        carried = map(self._carried, generations)
+        carried = [self._carried(reply) for reply in generations]
         useful = tuple(note for note in carried if self._says_something(state, note))
+        blank = sum(not self._vocabulary.decode(note).strip() for note in carried)
         single = len(useful) == 1
         return replace(
             state,
@@ -116,6 +117,7 @@ class Parallel(memagent.MemAgent):
             memory=useful[0] if single else state.memory,
             notes=() if single else useful,
             useful_notes=state.useful_notes + len(useful),
+            format_fallbacks=state.format_fallbacks + blank,
             truncated_memories=state.truncated_memories + sum(g.stop is StopReason.LENGTH for g in generations),
         )
 

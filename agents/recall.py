@@ -10,7 +10,7 @@ Best match by ``MEM_RECALL``, ties to the older memory; a query that matches not
 tfidf      cosine of TF-IDF vectors, the published retriever: idf(w) = ln((1 + n) / (1 + df(w))) + 1 over the n
            memories so far. Here of words without stop words; there of the model's tokens, and something always matched
 bm25       Lucene's BM25, k1 = 1.5, b = 0.75
-embedding  cosine of mean-pooled embeddings of a model, above 0
+embedding  cosine of mean-pooled embeddings of a model, above 0; few texts are below, so it nearly always finds one
 
 scikit-learn fits 700 memories anew in 625 ms and bm25s indexes them in 206 ms, and idf changes with every memory; so
 the counts of a memory's words are taken once and only the weights are computed per query (``benchmarks/recall.py``).
@@ -63,7 +63,7 @@ class History(Protocol):
 def histories(config: Config) -> Callable[[], History]:
     """Makes the empty history of each trajectory. Raises ConfigError where the embedding model cannot be found."""
     if config.mem_recall == "embedding":
-        from ..evaluation.retrieval import Embedding
+        from ..embedding import Embedding
         from ..host.hf_model import local_folder
 
         model = Embedding(local_folder(config.mem_recall_model, "MEM_RECALL_MODEL"))

@@ -25,13 +25,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import ClassVar
+from typing import ClassVar, Self
 
+from ..config import Config
 from ..rewards.memory_state import Step
 from . import memagent
 from .interface import Reading
 from .prompts import MEMORY, PROBLEM, RECALLED, SECTION, Prompts, Wording
-from .recall import History
+from .recall import History, histories
 from .records import Generation, StopReason, Trajectory
 from .tagged_reply import examples_in, read_reply
 from .vocabulary import Vocabulary
@@ -84,14 +85,21 @@ class ReMemR1(memagent.MemAgent):
         frame,
         limits: memagent.Limits,
         new_history: Callable[[], History],
+        slow: bool = False,
     ) -> None:
         own = replace(prompts, memory=prompts.own["revisit"], final=prompts.own["revisit_final"])
         super().__init__(vocabulary, own, frame, limits)
         self._new_history = new_history
+        self.slow = slow
         self._no_recall = tuple(vocabulary.encode_text(prompts.no_recall))
         self._examples = examples_in(own.memory)
         # Siblings of a group share their chunks.
         self._chunk_text = lru_cache(maxsize=256)(self._decode_chunk)
+
+    @classmethod
+    def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame) -> Self:
+        slow = config.mem_recall == "embedding"
+        return cls(vocabulary, prompts, frame, memagent.Limits.of(config), histories(config), slow)
 
     def start(self, reading: Reading) -> State:
         assert reading.document.chunks, "a reading has at least one chunk"
@@ -136,8 +144,7 @@ class ReMemR1(memagent.MemAgent):
             "format_failures": sum(not step.good for step in state.steps),
         }
 
-    def steps(self, trajectory: Trajectory) -> list[Step]:
-        """The memory turns of a finished trajectory as its state rewards see them."""
+    def state_steps(self, trajectory: Trajectory) -> list[Step]:
         steps, reading = trajectory.state.steps, trajectory.state.reading
         assert len(trajectory.turns) == len(steps) + 1, "the final turn follows the memory turns"
         recalled = ["", *(step.recalled for step in steps)]
@@ -146,9 +153,10 @@ class ReMemR1(memagent.MemAgent):
             for number, (step, chunk) in enumerate(zip(steps, reading.document.chunks, strict=True))
         ]
 
-    def _shown(self, reading: Reading, chunk: Sequence[int], *kept: str) -> str:
-        """What a turn's prompt tells: the question, the section and what was kept."""
-        return "\n".join([self._vocabulary.decode(reading.question_ids), self._chunk_text(bytes(chunk)), *kept])
+    def _shown(self, reading: Reading, chunk: Sequence[int], *kept: str) -> tuple[str, ...]:
+        """What a turn's prompt tells: the question unless it is hidden, the section and what was kept."""
+        asked = (self._vocabulary.decode(reading.question_ids),) if PROBLEM in self._memory_turn.slots else ()
+        return (*asked, self._chunk_text(bytes(chunk)), *kept)
 
     def _decode_chunk(self, chunk: bytes) -> str:
         return self._vocabulary.decode(memoryview(chunk).cast("I"))

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
 
 _TAG = re.compile(r"^[<\[].+[>\]]$", re.DOTALL)
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
+_IDS_OF_A_CHARACTER = 4
+"""At most: one for each of its bytes."""
 
 
 class Vocabulary:
@@ -93,12 +93,10 @@ class Vocabulary:
             "<up" "date>A" "nn" "a" ".</" "update>"  -> encode("A") + [nn, a] + encode(".")
         """
         text = self.decode(ids)
-        ends = self._ends(ids, text)
-        first = next((k for k, place in enumerate(ends) if place >= start), 0)
-        last = next((k for k in range(len(ends) - 1, -1, -1) if 0 <= ends[k] <= end), 0)
-        if not ends or not start <= ends[first] <= ends[last] <= end:
+        first, left = self._cut(ids, text, start)
+        last, right = self._cut(ids, text, end, before=True)
+        if not start <= left <= right <= end or first > last:
             return self.encode_text(text[start:end])
-        left, right = ends[first], ends[last]
         return [*self.encode_text(text[start:left]), *ids[first:last], *self.encode_text(text[right:end])]
 
     def answer_text(self, sampled: Sequence[int], *, thinking_open: bool = False) -> str:
@@ -131,17 +129,28 @@ class Vocabulary:
                 low = middle + 1
         return low
 
-    def _ends(self, ids: Sequence[int], text: str) -> list[int]:
-        """Of each head of ``ids``, how many characters of ``text`` it is; -1 within a character of several tokens.
+    def _cut(self, ids: Sequence[int], text: str, place: int, before: bool = False) -> tuple[int, int]:
+        """The nearest cut between two ids at or after character ``place`` of ``text``, or else at or before it.
 
-        Empty for ids that a decoder cannot take one by one.
+        Returns how many ids and how many characters lie before it; characters are -1 where there is none nearby.
+        Heads of ``ids`` are decoded, which any decoder can. One that ends within a character is no head of ``text``;
+        where that character is broken, the next id makes it no longer.
         """
-        stream = DecodeStream(skip_special_tokens=True)
-        pieces = [stream.step(self.tokenizer.backend_tokenizer, i) for i in ids]
-        if "".join(piece or "" for piece in pieces) != text:
-            return []
-        reached = accumulate(len(piece or "") for piece in pieces)
-        return [0, *(-1 if piece is None else end for piece, end in zip(pieces, reached, strict=True))]
+        low, high = 0, len(ids)
+        while low < high:
+            middle = (low + high) // 2
+            characters = len(self.decode(ids[:middle]))
+            if characters > place or (characters == place and not before):
+                high = middle
+            else:
+                low = middle + 1
+        nearby = range(low, max(low - _IDS_OF_A_CHARACTER, 0) - 1, -1) if before else range(low, len(ids) + 1)
+        for cut in nearby[: _IDS_OF_A_CHARACTER + 1]:
+            head = self.decode(ids[:cut])
+            goes_on = cut == len(ids) or len(self.decode(ids[: cut + 1])) > len(head)
+            if goes_on and text.startswith(head) and (len(head) <= place if before else len(head) >= place):
+                return cut, len(head)
+        return 0, -1
 
     def _encode_plain(self, text: str) -> list[int]:
         return self._model.encode(text, add_special_tokens=False).ids

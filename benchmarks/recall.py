@@ -93,7 +93,7 @@ def rewards(model: Path) -> None:
     trajectories = [_trajectory(reading, kept) for reading in documents for kept in memories]
     golds = ["w7 w300 w4000", "w9"]
     began = time.perf_counter()
-    states = [state_rewards(agent.steps(t), t.answer, golds) for t in trajectories]
+    states = [state_rewards(agent.state_steps(t), t.answer, golds) for t in trajectories]
     rewarded = time.perf_counter() - began
     samples = [_sample(i, t, s) for i, (t, s) in enumerate(zip(trajectories, states, strict=True))]
     began = time.perf_counter()

@@ -61,6 +61,8 @@ class State:
 class OnePrompt:
     """The agent (see ``agents.interface``): its reading has one chunk, all that fits the prompt."""
 
+    slow = False
+
     def __init__(self, vocabulary: Vocabulary, config: Config) -> None:
         frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
         self._vocabulary = vocabulary
@@ -96,6 +98,9 @@ class OnePrompt:
     def counts(self, state: State) -> dict[str, float]:
         document = state.reading.document
         return {"chunks": 1, "document_tokens": document.tokens, "dropped_tokens": document.dropped}
+
+    def state_steps(self, trajectory: Trajectory) -> tuple[()]:
+        return ()
 
 
 class OnePromptMode:

@@ -13,14 +13,15 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..config import Config
+from ..embedding import Embedding
 from ..host.hf_model import local_folder
 
 WORDS = 150
@@ -47,7 +48,7 @@ def retriever_for(config: Config) -> Retriever:
     """Raises ConfigError where the embedding model cannot be found."""
     if config.eval_retriever == "bm25":
         return Bm25()
-    return Embedding(local_folder(config.eval_embedding, "EVAL_EMBEDDING"))
+    return ByMeaning(Embedding(local_folder(config.eval_embedding, "EVAL_EMBEDDING")))
 
 
 class Bm25:
@@ -63,42 +64,15 @@ class Bm25:
         return best(index.get_scores(words), k)
 
 
-class Embedding:
-    """A model whose last hidden states, averaged over a text's tokens, say what it is about."""
+@dataclass(frozen=True)
+class ByMeaning:
+    """The cosine of embeddings."""
 
-    def __init__(self, folder: Path, batch: int = 32, max_tokens: int = 512) -> None:
-        from transformers import AutoModel, AutoTokenizer
-
-        self._tokenizer = AutoTokenizer.from_pretrained(folder)
-        self._model = AutoModel.from_pretrained(folder).eval()
-        self._batch = batch
-        self._max_tokens = min(max_tokens, self._tokenizer.model_max_length)
+    embedding: Embedding
 
     def rank(self, question: str, passages: Sequence[str], k: int) -> list[int]:
-        (asked,) = self.embed([question])
-        return best(self.embed(passages) @ asked, k)
-
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One vector of length 1 per text; texts of like length share a batch."""
-        import torch
-
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        vectors: list[NDArray[np.float32] | None] = [None] * len(texts)
-        for start in range(0, len(order), self._batch):
-            part = order[start : start + self._batch]
-            inputs = self._tokenizer(
-                [texts[i] for i in part], padding=True, truncation=True, max_length=self._max_tokens,
-                return_tensors="pt",
-            )
-            with torch.inference_mode():
-                hidden = self._model(
-                    input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
-                ).last_hidden_state.float()
-            mask = inputs["attention_mask"].unsqueeze(-1)
-            mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)
-            for i, vector in zip(part, torch.nn.functional.normalize(mean, dim=1).numpy(), strict=True):
-                vectors[i] = vector
-        return np.stack([vector for vector in vectors if vector is not None])
+        (asked,) = self.embedding.embed([question])
+        return best(self.embedding.embed(passages) @ asked, k)
 
 
 def best(scores: NDArray[np.floating], k: int) -> list[int]:

@@ -19,11 +19,13 @@ As published but for these defects: a memory or an update of several lines count
 memory always looked empty, so the gain was no gain); words match whole and in SQuAD form (there "no" stood in "know");
 golds that are yes, no or noanswer give no gain, since texts hold them by chance; the best gold counts, as in the paper
 (there the mean); the format of the recall counts, as in the paper; a final turn must close its box, and have one; who
-repeats the prompt's own example has an ill-formed turn; the words of the instructions are not in p_t.
+repeats the prompt's own example has an ill-formed turn; the words of the instructions are not in p_t. Scripts without
+blanks between words have no words here, so golds in them earn no gain.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +35,7 @@ from .boxed import one_box
 from .qa_metrics import _CLOSED_ANSWERS, normalise_squad
 
 Rewards = dict[str, float]
+_FOREIGN_PUNCTUATION = re.compile(r"[^\w\s\x00-\x7f]")
 Wanted = tuple[tuple[str, ...], ...]
 """The words of some texts."""
 
@@ -47,9 +50,9 @@ class Step:
     after: str
     recalled: str = ""
     """The memory that the turn's query found; the next prompt shows it."""
-    prompt: Callable[[], str] = str
-    """What the turn's prompt showed: question, section, memory, recalled memory. Asked for only where the reward
-    depends on it."""
+    prompt: Callable[[], Sequence[str]] = tuple
+    """The texts that the turn's prompt showed: question, section, memory, recalled memory. Asked for only where the
+    reward depends on them."""
 
 
 def state_rewards(
@@ -100,20 +103,25 @@ def _recall_bonus(step: Step, golds: Wanted) -> float:
     recalled = _held(step.recalled)
     if not _best(recalled, golds):
         return 0.0  # nothing to add, so the long prompt need not be looked at
-    prompt = _held(step.prompt())
+    prompt = frozenset[str]().union(*map(_held, step.prompt()))
     return _best(recalled | prompt, golds) - _best(prompt, golds)
 
 
 def _words_of(texts: Iterable[str]) -> Wanted:
     """The words of each text that tells something by standing in another one."""
-    forms = [normalise_squad(text) or normalise_squad(text, keep_articles=True) for text in texts]
-    return tuple(tuple(form.split()) for form in forms if form and form not in _CLOSED_ANSWERS)
+    forms = [_words(text) or _words(text, keep_articles=True) for text in texts]
+    return tuple(tuple(words) for words in forms if words and " ".join(words) not in _CLOSED_ANSWERS)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _held(text: str) -> frozenset[str]:
-    """The words of a text; remembered because a memory is the next one's predecessor, and may be recalled."""
-    return frozenset(normalise_squad(text, keep_articles=True).split())
+    """The words of a text; remembered because siblings share sections, and a memory is the next one's predecessor."""
+    return frozenset(_words(text, keep_articles=True))
+
+
+def _words(text: str, keep_articles: bool = False) -> list[str]:
+    """In SQuAD form, which knows ASCII's punctuation only: other punctuation parts words."""
+    return normalise_squad(_FOREIGN_PUNCTUATION.sub(" ", text), keep_articles=keep_articles).split()
 
 
 def _shares(held: frozenset[str], wanted: Wanted) -> list[float]:

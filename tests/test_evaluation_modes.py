@@ -5,12 +5,11 @@ import json
 import pytest
 from mem_agent.config import Config, ConfigError
 from mem_agent.evaluation.result_store import read_rows
-from mem_agent.evaluation.retrieval import WORDS, Bm25, Embedding, best, retriever_for, split_passages
+from mem_agent.evaluation.retrieval import WORDS, Bm25, best, retriever_for, split_passages
 from mem_agent.evaluation.run import engine_config, run
 
 from .fake_router import FakeRouter, running_beside
 from .test_eval_ruler_hqa import CONFIG, RED, entry, make_model
-from .tiny_model import make_tiny_model
 from .tiny_tokenizer import make_tokenizer
 
 PEOPLE = ("Anna", "Ben", "Carla", "Dan", "Eva", "Finn")
@@ -47,18 +46,6 @@ def test_equal_scores_keep_their_order():
     import numpy as np
 
     assert best(np.array([1.0, 3.0, 3.0, 0.0]), 3) == [1, 2, 0]
-
-
-def test_embeddings_have_length_one_and_do_not_depend_on_their_batch(tmp_path):
-    import numpy as np
-
-    make_tiny_model(tmp_path, tied=True)
-    if not (tmp_path / "tokenizer.json").exists():
-        make_tokenizer().save_pretrained(tmp_path)
-    texts = ["Anna has the red key.", "key", "Ben " * 20]
-    together, alone = Embedding(tmp_path).embed(texts), Embedding(tmp_path, batch=1).embed(texts)
-    assert np.allclose(np.linalg.norm(together, axis=1), 1) and np.allclose(together, alone, atol=1e-4)
-    assert Embedding(tmp_path).rank(texts[2], texts, 1) == [2]
 
 
 def test_an_embedding_retriever_needs_its_model():

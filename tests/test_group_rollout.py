@@ -130,4 +130,8 @@ def test_filter_counts_a_fanned_out_trajectory_once():
     assert not nonzero_std(ARGS, [[sample(1.0), sample(1.0)], [sample(1.0)]])
     assert nonzero_std(ARGS, [[sample(1.0), sample(1.0)], sample(0.0)])
     assert not nonzero_std(ARGS, [sample(1.0), sample(0.0, "failed"), sample(0.0, "aborted")])
+    earned = [sample(1.0), sample(1.0)]
+    for one, gains in zip(earned, ([1.0, 0.0], [0.0, 0.0]), strict=True):
+        one.train_metadata = {"turns": [{"state_rewards": {"format": 1.0, "gain": gain}} for gain in gains]}
+    assert nonzero_std(ARGS, earned) and not nonzero_std(SimpleNamespace(mem_agent={"MEM_ALPHA": "1"}), earned)
     assert nonzero_std(SimpleNamespace(reward_key="s"), [sample({"s": 1.0}), sample({"s": 0.0})])

@@ -1,6 +1,7 @@
 """MemAgent on the one loop: turns, carried memory, abort, failure, counts."""
 
 import asyncio
+import threading
 
 import pytest
 from mem_agent.agents import build_agent
@@ -132,6 +133,7 @@ def test_a_round_that_did_not_finish_leaves_no_memory(ending):
 class SideBySide:
     """Two chunks read side by side, then one alone, then the answer; the memory is the round's number."""
 
+    slow = False
     kinds = ((TurnKind.MEMORY, TurnKind.MEMORY), (TurnKind.MEMORY,), (TurnKind.FINAL,), ())
 
     def start(self, reading):
@@ -152,6 +154,22 @@ class SideBySide:
 
     def counts(self, state):
         return {}
+
+
+class Slow(SideBySide):
+    slow = True
+
+    def advance(self, state, generations):
+        assert threading.current_thread() is not threading.main_thread()
+        return super().advance(state, generations)
+
+
+def test_an_agent_that_computes_long_does_so_in_a_thread():
+    async def sample(request, number):
+        return Generation([number], [-0.5], StopReason.STOP)
+
+    trajectory = asyncio.run(run_trajectory(Slow(), Reading([1], split_chunks([1, 2, 3], 1, 9)), sample))
+    assert len(trajectory.turns) == 4
 
 
 def test_turns_side_by_side_make_one_memory():

@@ -16,6 +16,7 @@ def memory_turn(golds=GOLD, titles=(), **step):
     [
         ("Ann paints", ["Ann Lee"], 1 / 2),  # Ann of Ann, Lee
         ("lee, ann!", ["Ann Lee"], 1.0),  # any case, order and punctuation
+        ("“Ann Lee”—painter", ["Ann Lee"], 1.0),  # punctuation that SQuAD's form does not know
         ("Annette Leeds", ["Ann Lee"], 0.0),  # whole words
         ("I know", ["no"], 0.0),
         ("no previous memory", ["no"], 0.0),  # texts hold a yes or no by chance
@@ -35,7 +36,7 @@ def test_word_recall(text, golds, expected):
 
 def test_the_worked_example():
     turn = memory_turn(before="a painter", after="the painter is Ann", recalled="Lee was born in Rome",
-                       prompt=lambda: "Who painted it? a painter")
+                       prompt=lambda: ("Who painted it?", "a painter"))
     # gain: rec(m_t) = 1/2, rec(m_(t-1)) = 0; recall: rec(r and p) = 1/2 (Lee), rec(p) = 0
     assert turn == {"format": 1.0, "gain": 1 / 2, "recall": 1 / 2}
 
@@ -67,7 +68,7 @@ def test_memory_gain(before, after, gain):
     ],
 )
 def test_recall_bonus(recalled, prompt, bonus):
-    assert memory_turn(recalled=recalled, prompt=lambda: prompt)["recall"] == bonus
+    assert memory_turn(recalled=recalled, prompt=lambda: prompt.split(" "))["recall"] == bonus
 
 
 def test_a_prompt_that_cannot_matter_is_not_decoded():

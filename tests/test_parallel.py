@@ -26,10 +26,10 @@ TABLE = {
     "one needs no merge": (["nothing", "b", "nothing", BOX], ["b"], (2, 1, 0, 0)),
     "none keeps the memory": (["nothing", "Nothing.", "**NOTHING**", BOX], [""], (2, 0, 0, 0)),
     "the empty marker is nothing": (["Nothing yet.", "nothing yet", "b", BOX], ["b"], (2, 1, 0, 0)),
-    "empty replies are nothing": (["", " \n", "b", BOX], ["b"], (2, 1, 0, 0)),
-    "a word more is a reply": (["nothing here", "nothing", "", BOX], ["nothing here"], (2, 1, 0, 0)),
+    "empty replies are nothing": (["", " \n", "b", BOX], ["b"], (2, 1, 0, 2)),
+    "a word more is a reply": (["nothing here", "nothing", "", BOX], ["nothing here"], (2, 1, 0, 1)),
     "an empty merge keeps the last": (["a", "b", "nothing", "", BOX], ["", "b"], (3, 2, 1, 1)),
-    "a merge that says nothing is a memory": (["a", "b", "", "nothing", BOX], ["", "nothing"], (3, 2, 1, 0)),
+    "a merge that says nothing is a memory": (["a", "b", "", "nothing", BOX], ["", "nothing"], (3, 2, 1, 1)),
 }
 
 

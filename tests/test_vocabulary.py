@@ -1,11 +1,14 @@
 """Text never becomes a control token; memories are carried as sampled ids."""
 
 import copy
+from functools import lru_cache
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mem_agent.agents.vocabulary import Vocabulary
+from tokenizers import Tokenizer, decoders, models, normalizers
+from transformers import PreTrainedTokenizerFast
 
 from .tiny_tokenizer import make_tokenizer
 
@@ -147,6 +150,36 @@ def test_any_part_decodes_to_its_text(parts, data):
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
     assert vocabulary.decode(vocabulary.part_ids(ids, start, end)) == text[start:end]
+
+
+@lru_cache
+def byte_fallback():
+    """As SentencePiece models decode: a byte that has no character of its own is held back, then shown."""
+    core = Tokenizer(models.BPE({"<unk>": 0} | {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
+                                | {"▁": 257} | {letter: 258 + n for n, letter in enumerate("<>/abdeptu")}, [],
+                                unk_token="<unk>", byte_fallback=True))
+    core.normalizer = normalizers.Replace(" ", "▁")
+    core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return Vocabulary(PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<unk>"))
+
+
+@given(st.lists(st.integers(1, 267), max_size=9), st.lists(st.integers(1, 267), max_size=9))
+def test_bytes_between_ids_break_no_part(before, inside):
+    """Such ids once raised in a decoder that takes them one by one."""
+    vocabulary = byte_fallback()
+    update, end = vocabulary.encode_text("<update>"), vocabulary.encode_text("</update>")
+    ids = [*before, *update, *inside, *end]
+    text = vocabulary.decode(ids)
+    start, stop = text.rindex("<update>") + 8, text.rindex("</update>")
+    part = vocabulary.part_ids(ids, start, stop)
+    assert vocabulary.decode(part) == text[start:stop]
+    assert part == inside or "\ufffd" in text[start:stop]
+
+
+def test_a_character_cut_off_at_the_end_leaves_the_part_before_it_as_sampled(vocabulary):
+    odd = [vocabulary.encode_text(letter)[0] for letter in "The key"]
+    ids = [*odd, *vocabulary.encode_text("."), vocabulary.encode_text("é")[0]]
+    assert vocabulary.decode(ids).endswith("\ufffd") and vocabulary.part_ids(ids, 0, 7) == odd
 
 
 @given(st.lists(st.integers(0, 400), max_size=12), st.data())

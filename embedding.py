@@ -1,0 +1,56 @@
+"""What a text is about, as one vector of length 1: the last hidden states of a model, averaged over all its tokens.
+
+A text longer than the model's window is read window by window, and the average is over the tokens of all of them, so
+nothing of it is left out. Invariant: a text's vector depends on the text alone, not on what shares its batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW = 512
+"""Tokens at most that the model is shown at once; what most of these models were trained on."""
+
+
+class Embedding:
+    """The model in a folder. Safe to use from several threads: one at a time computes."""
+
+    def __init__(self, folder: Path, batch: int = 32) -> None:
+        from transformers import AutoModel, AutoTokenizer
+
+        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._model = AutoModel.from_pretrained(folder).eval()
+        self._batch = batch
+        self._window = min(WINDOW, self._tokenizer.model_max_length)
+        self._one = threading.Lock()
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One vector per text, [texts, size]; an empty text's is 0."""
+        with self._one:
+            windows = [(number, ids) for number, text in enumerate(texts) for ids in self._windows(text)]
+            windows.sort(key=lambda window: len(window[1]))  # windows of like length share a batch
+            sums = np.zeros((len(texts), self._model.config.hidden_size), np.float32)
+            for start in range(0, len(windows), self._batch):
+                numbers, ids = zip(*windows[start : start + self._batch], strict=True)
+                np.add.at(sums, list(numbers), self._summed(ids))
+        return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
+
+    def _windows(self, text: str) -> list[list[int]]:
+        split = self._tokenizer(text, truncation=True, max_length=self._window, return_overflowing_tokens=True)
+        return [ids for ids in split["input_ids"] if ids]
+
+    def _summed(self, windows: Sequence[list[int]]) -> NDArray[np.float32]:
+        """The hidden states of each window, summed over its tokens."""
+        import torch
+
+        inputs = self._tokenizer.pad({"input_ids": list(windows)}, return_tensors="pt")
+        with torch.inference_mode():
+            hidden = self._model(
+                input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
+            ).last_hidden_state.float()
+        return (hidden * inputs["attention_mask"].unsqueeze(-1)).sum(1).numpy()
