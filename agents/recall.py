@@ -91,18 +91,25 @@ class Counts:
     counts: NDArray[np.float32]
     starts: NDArray[np.int64]
     """The first entry of each memory."""
-    vocabulary: int
+    frequencies: NDArray[np.int32]
+    """In how many memories each word of the vocabulary stands."""
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self.frequencies)
 
     def with_memory(self, word_ids: Sequence[int], counts: Sequence[int], vocabulary: int) -> Counts:
+        """``word_ids`` are different words of a vocabulary that may have grown."""
+        ids = np.asarray(word_ids, np.int64)
+        frequencies = np.zeros(vocabulary, np.int32)
+        frequencies[: self.vocabulary] = self.frequencies
+        frequencies[ids] += 1
         return Counts(
-            np.concatenate([self.words, np.asarray(word_ids, np.int64)]),
+            np.concatenate([self.words, ids]),
             np.concatenate([self.counts, np.asarray(counts, np.float32)]),
             np.append(self.starts, len(self.words)),
-            vocabulary,
+            frequencies,
         )
-
-    def document_frequencies(self) -> NDArray[np.int64]:
-        return np.bincount(self.words, minlength=self.vocabulary)
 
     def sums(self, values: Floats) -> Floats:
         """Of all entries' values, for each memory."""
@@ -116,26 +123,25 @@ class Counts:
         return np.searchsorted(self.starts, entries, side="right") - 1
 
 
-NO_COUNTS = Counts(np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.int64), 0)
+NO_COUNTS = Counts(np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.int64), np.empty(0, np.int32))
 Score = Callable[[Counts, Floats], Floats]
 """The score of each memory for a query, given as its count of each word of the vocabulary."""
 
 
 def tfidf(held: Counts, query: Floats) -> Floats:
     """The cosine but for the query's own length, which changes no order."""
-    idf = (np.log((1 + len(held.starts)) / (1 + held.document_frequencies())) + 1).astype(np.float32)
-    weights = held.counts * idf[held.words]
-    asked = np.flatnonzero((query > 0)[held.words])
+    idf = (np.log((1 + len(held.starts)) / (1 + held.frequencies)) + 1).astype(np.float32)
+    weights = held.counts * idf.take(held.words)
+    asked = np.flatnonzero((query > 0).take(held.words))
     products = weights[asked] * (query * idf)[held.words[asked]]
     return held.sums_of(asked, products) / np.sqrt(held.sums(weights * weights))
 
 
 def bm25(held: Counts, query: Floats) -> Floats:
-    frequencies = held.document_frequencies()
-    idf = np.log(1 + (len(held.starts) - frequencies + 0.5) / (frequencies + 0.5))
+    idf = np.log(1 + (len(held.starts) - held.frequencies + 0.5) / (held.frequencies + 0.5))
     lengths = held.sums(held.counts)
     scale = K1 * (1 - B + B * lengths / lengths.mean())
-    asked = np.flatnonzero((query > 0)[held.words])
+    asked = np.flatnonzero((query > 0).take(held.words))
     counts, word_ids = held.counts[asked], held.words[asked]
     return held.sums_of(asked, (query * idf)[word_ids] * counts / (counts + scale[held.memories_of(asked)]))
 
