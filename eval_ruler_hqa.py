@@ -35,7 +35,7 @@ from pathlib import Path
 from .config import Config, ConfigError
 from .evaluation.questions import EvalError, load_questions
 from .evaluation.run import check, engine_config, run
-from .evaluation.tables import comparison, doings, failures, table
+from .evaluation.tables import comparison, failures, table, tables
 from .host.hf_model import local_folder
 from .host.signals import stop_on_signals
 from .one_line_errors import one_line_errors
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.ERROR, format="%(message)s")
     stop_on_signals()
     if options.table:
-        _print_tables(options.table)
+        print(tables(options.table))
         return 0
     if options.compare:
         print(comparison(*options.compare))
@@ -85,12 +85,8 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
         print(config.engine_max_len)
         return []
     run(data_root, lengths, model, options.url or "", config, options.output)
-    _print_tables([options.output])
+    print(tables([options.output]))
     return failures(options.output, lengths)
-
-
-def _print_tables(outputs: Sequence[Path]) -> None:
-    print(table(outputs), doings(outputs), sep="\n\n")
 
 
 def _spare_torch() -> None:

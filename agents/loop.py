@@ -41,9 +41,10 @@ async def run_trajectory(
         rounds.append([_turn(r, g) for r, g in zip(requests, generations, strict=True)])
         if any(g.stop is StopReason.ABORT for g in generations):
             return _ended(agent, state, rounds, memories, Outcome.ABORTED)
-        state = await asyncio.to_thread(agent.advance, state, generations) if agent.slow else agent.advance(
-            state, generations
-        )
+        if agent.slow:
+            state = await asyncio.to_thread(agent.advance, state, generations)
+        else:
+            state = agent.advance(state, generations)
         if any(r.kind is TurnKind.MEMORY for r in requests):
             memories.append(tuple(agent.memory(state)))
     cut = rounds[-1][-1].stop is StopReason.LENGTH

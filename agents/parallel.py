@@ -108,8 +108,11 @@ class Parallel(memagent.MemAgent):
 
     def _after_reading(self, state: State, generations: Sequence[Generation]) -> State:
         carried = [self._carried(reply) for reply in generations]
-        useful = tuple(note for note in carried if self._says_something(state, note))
-        blank = sum(not self._vocabulary.decode(note).strip() for note in carried)
+        texts = [self._vocabulary.decode(note).strip() for note in carried]
+        useful = tuple(
+            note for note, text in zip(carried, texts, strict=True)
+            if note != state.memory and text.strip(_AROUND).lower() not in self._nothing | {""}
+        )
         single = len(useful) == 1
         return replace(
             state,
@@ -117,14 +120,9 @@ class Parallel(memagent.MemAgent):
             memory=useful[0] if single else state.memory,
             notes=() if single else useful,
             useful_notes=state.useful_notes + len(useful),
-            format_fallbacks=state.format_fallbacks + blank,
+            format_fallbacks=state.format_fallbacks + texts.count(""),
             truncated_memories=state.truncated_memories + sum(g.stop is StopReason.LENGTH for g in generations),
         )
-
-    def _says_something(self, state: State, note: tuple[int, ...]) -> bool:
-        if note == state.memory:
-            return False
-        return self._vocabulary.decode(note).strip(_AROUND).lower() not in self._nothing | {""}
 
     def _merged(self, state: State, generations: Sequence[Generation]) -> State:
         (reply,) = generations

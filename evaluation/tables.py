@@ -34,6 +34,8 @@ class Summary:
     missing: int
     means: dict[str, float]
     """Of every score that all rows have."""
+    did: dict[str, float]
+    """Means of what the agent counts, but for tokens, over the questions that did not fail."""
 
 
 def lengths_of(output: Path) -> list[str]:
@@ -59,6 +61,7 @@ def summarise(output: Path, length: str) -> Summary | None:
         failed=sum(row["failure"] is not None for row in rows),
         missing=max(0, wanted(output, length) - len(rows)),
         means={name: fmean(_by_question(rows, (name,)).values()) for name in names},
+        did=_did(rows),
     )
 
 
@@ -74,16 +77,8 @@ def _by_question(rows: Sequence[Row], names: Sequence[str]) -> dict[str, float]:
 
 
 def table(outputs: Sequence[Path]) -> str:
-    """One line per run and length."""
-    lines = _head("run", "length", "n", "failed", "missing", "accuracy", "95% interval", *_FURTHER)
-    for output in outputs:
-        lengths = lengths_of(output)
-        found = {length: summarise(output, length) for length in lengths}
-        if not any(found.values()):
-            raise EvalError(f"{output}: no results; run the evaluation first")
-        for length in lengths:
-            lines.append(_line(output.name, length, *_cells(found[length], wanted(output, length))))
-    return "\n".join(lines)
+    """How right the answers are: one line per run and length."""
+    return _accuracy(_all(outputs))
 
 
 def doings(outputs: Sequence[Path]) -> str:
@@ -91,19 +86,47 @@ def doings(outputs: Sequence[Path]) -> str:
 
     Means over the questions that did not fail, a question's samples averaged first. Tokens are left to the report.
     """
-    cells = [(output.name, length, _did(output, length)) for output in outputs for length in lengths_of(output)]
-    names = dict.fromkeys(name for _, _, means in cells for name in means)
-    lines = _head("run", "length", *(name.replace("_", " ") for name in names))
-    for run, length, means in cells:
-        lines.append(_line(run, length, *(f"{means[name]:.2f}" if name in means else "-" for name in names)))
+    return _doings(_all(outputs))
+
+
+def tables(outputs: Sequence[Path]) -> str:
+    """Both, from one reading of the rows."""
+    found = _all(outputs)
+    return f"{_accuracy(found)}\n\n{_doings(found)}"
+
+
+_Found = Sequence[tuple[Path, str, Summary | None]]
+"""A run, a length, and what its rows say; None where it has none yet."""
+
+
+def _all(outputs: Sequence[Path]) -> _Found:
+    found = [(output, length, summarise(output, length)) for output in outputs for length in lengths_of(output)]
+    for output in outputs:
+        if not any(summary for run, _, summary in found if run == output):
+            raise EvalError(f"{output}: no results; run the evaluation first")
+    return found
+
+
+def _accuracy(found: _Found) -> str:
+    lines = _head("run", "length", "n", "failed", "missing", "accuracy", "95% interval", *_FURTHER)
+    lines += [_line(run.name, length, *_cells(summary, wanted(run, length))) for run, length, summary in found]
     return "\n".join(lines)
 
 
-def _did(output: Path, length: str) -> dict[str, float]:
-    rows = [row for row in read_rows(output, length) if row["failure"] is None and row.get("counts")]
-    names = dict.fromkeys(("turns", "rounds", *(name for row in rows for name in row["counts"])))
+def _doings(found: _Found) -> str:
+    told = [(run.name, length, summary.did if summary else {}) for run, length, summary in found]
+    names = dict.fromkeys(name for _, _, did in told for name in did)
+    lines = _head("run", "length", *(name.replace("_", " ") for name in names))
+    for run, length, did in told:
+        lines.append(_line(run, length, *(f"{did[name]:.2f}" if name in did else "-" for name in names)))
+    return "\n".join(lines)
+
+
+def _did(rows: Sequence[Row]) -> dict[str, float]:
+    ended = [row for row in rows if row["failure"] is None and row.get("counts")]
+    names = dict.fromkeys(("turns", "rounds", *(name for row in ended for name in row["counts"])))
     told = {
-        name: by_question((row["_id"], row["counts"][name]) for row in rows if name in row["counts"])
+        name: by_question((row["_id"], row["counts"][name]) for row in ended if name in row["counts"])
         for name in names if not name.endswith("_tokens")
     }
     return {name: fmean(means.values()) for name, means in told.items() if means}

@@ -167,7 +167,7 @@ def markdown(table: Table) -> str:
 def results_csv(summaries: Sequence[Summary], published: Mapping[str, Sequence[Published]]) -> str:
     """Runs, then the published rows that the tables show."""
     metrics = _metrics(summaries) if not any(published.values()) else [*METRICS[:4], "ruler"]
-    names = [*metrics, *COSTS, *dict.fromkeys(name for s in summaries for name in s.costs if name not in COSTS)]
+    names = [*metrics, *dict.fromkeys((*COSTS, *(name for s in summaries for name in s.costs)))]
     header = ["kind", "run", "source", "task", "length", "data", "questions", "rows", "failed", "missing"]
     header += [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
     rows: list[dict[str, object]] = []
