@@ -5,7 +5,7 @@
 find_host() {
     local found
     python_is_there
-    found="$("${PYTHON:-python3}" "$PACK_DIR/cluster/find_host.py" "$PACK_DIR")" || exit 1
+    found="$("${PYTHON:-python3}" "$PACK_DIR/launch/find_host.py" "$PACK_DIR")" || exit 1
     found="${found##*$'\n'}" # wrappers of Python may print before it does
     HOST="${found%% *}"
     [ "$HOST" = local ] || HOST_ROOT="${found#* }"
@@ -30,7 +30,7 @@ converting_python() {
     if [ "$HOST" = local ]; then setup_python; return; fi
     python="${PYTHON:-python3}"
     show_pack
-    [ "$DRY_RUN" = 1 ] || "$python" -c 'import mem_agent.host.convert' 2>/dev/null ||
+    [ "$DRY_RUN" = 1 ] || "$python" -c 'import mem_agent.checkpoints.convert' 2>/dev/null ||
         die "$python cannot convert checkpoints: it needs megatron-core and mbridge (pip install --no-deps mbridge==0.15.1), or CONVERT=0"
 }
 
@@ -41,10 +41,10 @@ train_in_host() {
     export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
     if [ "${CONVERT:-1}" = 1 ]; then converting_python; else show_pack; fi
     if [ "$DRY_RUN" = 1 ]; then
-        "$python" -m mem_agent.cluster.launch --dry-run
+        "$python" -m mem_agent.launch.launch --dry-run
         exit
     fi
-    attend "$python" -m mem_agent.cluster.launch
+    attend "$python" -m mem_agent.launch.launch
     if [ "${CONVERT:-1}" = 1 ]; then
         newest="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt")")"
         if [ -e "$SAVE_PATH/hf/$newest/config.json" ]; then

@@ -26,7 +26,7 @@ from typing import Any
 
 import yaml
 
-from .errors import MemAgentError
+from .system.errors import MemAgentError
 
 
 class ConfigError(MemAgentError, ValueError):

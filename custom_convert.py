@@ -29,10 +29,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .advantages import group_advantages, turn_advantages
 from .config import Config
-from .rollout_filter import reward_value, state_totals
-from .rollout_sample import PLACEHOLDER
+from .hooks.filter import reward_value, state_totals
+from .hooks.record import PLACEHOLDER
+from .rewards.advantages import group_advantages, turn_advantages
 
 logger = logging.getLogger(__name__)
 

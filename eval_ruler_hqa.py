@@ -32,13 +32,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from .checkpoints.hf_model import local_folder
 from .config import Config, ConfigError
 from .evaluation.questions import EvalError, load_questions
 from .evaluation.run import check, engine_config, run
 from .evaluation.tables import comparison, failures, table, tables
-from .host.hf_model import local_folder
-from .host.signals import stop_on_signals
-from .one_line_errors import one_line_errors
+from .system.one_line_errors import one_line_errors
+from .system.signals import stop_on_signals
 
 __all__ = ["EvalError", "load_questions", "main", "run", "table"]
 

@@ -4,7 +4,7 @@
     python prepare_data.py --input hotpotqa_train.parquet --output train.jsonl
     python prepare_data.py --synthesize --raw hotpot_train_v1.1.json --documents 200 --output train.jsonl
 
-The last one makes the documents: every question's gold ones hidden among others (synthesis/haystack.py), of one
+The last one makes the documents: every question's gold ones hidden among others (data/haystack.py), of one
 length or, with ``--documents "50:0.3 100:0.3 200:0.4"``, of several in that order.
 
 Each line has the fields slime and vime expect::
@@ -44,14 +44,14 @@ from typing import BinaryIO
 import orjson
 from tqdm import tqdm
 
-from .atomic_file import replacing
 from .data.document_store import DocumentWriter, store_folder
 from .data.row_schemas import COLUMNS, REQUIRED, BadRow, Question, Schema, read_question, schema_of
-from .data.row_sources import Source, SourceError, SourceRow, first_line, open_dataset, open_file
-from .errors import MemAgentError
-from .host.signals import stop_if_asked, stop_on_signals
-from .synthesis.sources import Selection, add_options, positive_number, whole_number
-from .synthesis.training_set import lengths_of, parse_curriculum, training_questions
+from .data.selection import Selection, add_options, positive_number, whole_number
+from .data.sources import Source, SourceError, SourceRow, first_line, open_dataset, open_file
+from .data.training_set import lengths_of, parse_curriculum, training_questions
+from .system.atomic_file import replacing
+from .system.errors import MemAgentError
+from .system.signals import stop_if_asked, stop_on_signals
 
 INLINE_CONTEXT_CHARS = 20_000
 SYNTHETIC_ROWS, SYNTHETIC_DOCUMENTS = 32_768, "200"

@@ -35,13 +35,13 @@ from .agents.loop import run_trajectory
 from .agents.records import Failure, FailureKind, Generation, Outcome, Trajectory, TurnFailed, TurnRequest
 from .agents.vocabulary import Vocabulary
 from .config import Config, ConfigError
+from .hooks.engine_api import seed_of
+from .hooks.metrics import Record, memory_records
+from .hooks.reader import context_of, reader_for
+from .hooks.record import FINISHED, write_trajectory
+from .hooks.reward import golds_of, reward_func
 from .rewards.memory_state import Rewards, state_rewards, supporting_titles
 from .rollout_client import client_for, endpoint_from_args
-from .rollout_dialect import seed_of
-from .rollout_metrics import Record, memory_records
-from .rollout_reader import context_of, reader_for
-from .rollout_reward import golds_of, reward_func
-from .rollout_sample import FINISHED, write_trajectory
 
 __all__ = ["generate", "reward_func"]
 

@@ -1,6 +1,6 @@
 """Async client of the router in front of the inference engines: token ids in, token ids and log-probs out.
 
-The dialect (``rollout_dialect.py``) is chosen by what the host's ``args`` offer.
+The dialect (``hooks/engine_api.py``) is chosen by what the host's ``args`` offer.
 
 Invariants:
 - every request carries the key of its GROUP (document), so that siblings meet the same prefix cache;
@@ -24,7 +24,7 @@ import orjson
 
 from .agents.records import FailureKind, Generation, StopReason, TurnFailed
 from .config import Config, ConfigError
-from .rollout_dialect import Dialect, parse_sglang, parse_vllm, sglang_body, vllm_body
+from .hooks.engine_api import Dialect, parse_sglang, parse_vllm, sglang_body, vllm_body
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ python=("$VENV/bin/python")
 if [ -n "${POCKET_DATA:-}" ]; then
     run "${python[@]}" -m mem_agent.pocket.prepare --output "$POCKET_DATA" --seed "${SEED:-1}" --task "${POCKET_TASK:-look-up}"
 fi
-run "${python[@]}" -m mem_agent.host.train --check
+run "${python[@]}" -m mem_agent.training.train --check
 
 evaluate() { # NAME MODEL
     if [ "${EVAL:-1}" = 1 ] && [ -n "${DATA_ROOT:-}" ]; then
@@ -38,7 +38,7 @@ evaluate() { # NAME MODEL
 
 evaluate before "$HF_CKPT"
 say "training in $SAVE_PATH"
-attend "${python[@]}" -m mem_agent.host.train
+attend "${python[@]}" -m mem_agent.training.train
 
 last="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt" 2>/dev/null || echo 0)")"
 if [ -e "$SAVE_PATH/hf/$last/config.json" ]; then

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from itertools import chain
 from typing import Any
 
-from ..together import together
+from ..system.together import together
 from .interface import MemoryAgent, Reading
 from .records import Failure, Generation, Outcome, StopReason, Trajectory, Turn, TurnFailed, TurnKind, TurnRequest
 

@@ -63,8 +63,8 @@ class History(Protocol):
 def histories(config: Config) -> Callable[[], History]:
     """Makes the empty history of each trajectory. Raises ConfigError where the embedding model cannot be found."""
     if config.mem_recall == "embedding":
-        from ..embedding import Embedding
-        from ..host.hf_model import local_folder
+        from ..checkpoints.hf_model import local_folder
+        from .embedding import Embedding
 
         model = Embedding(local_folder(config.mem_recall_model, "MEM_RECALL_MODEL"))
         return lambda: VectorHistory(lambda text: model.embed([text])[0])

@@ -31,9 +31,9 @@ from ..agents.rememr1 import ReMemR1
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
 from ..custom_convert import custom_convert
-from ..host.sample import Sample
+from ..hooks.record import write_trajectory
+from ..hooks.sample import Sample
 from ..rewards.memory_state import Rewards, Step, state_rewards
-from ..rollout_sample import write_trajectory
 
 POCKET = Path(__file__).parents[1] / "pocket" / "start"
 MEMORIES, WORDS, VOCABULARY = 700, 750, 20_000

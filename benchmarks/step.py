@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from statistics import median
 
-from ..host.run_log import read_metrics
+from ..training.run_log import read_metrics
 
 PHASES = ("rollout", "log_probs", "update", "sync")
 

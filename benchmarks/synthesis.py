@@ -47,7 +47,7 @@ def write_raw(path: Path) -> None:
 
 def measure(raw: Path, output: Path, lengths: str, processes: int) -> tuple[float, float, float]:
     """Seconds, and peak GB as resident and as proportional sets, of one command."""
-    command = [sys.executable, "-m", "mem_agent.synthesis.eval_files", "--raw", str(raw), "--output", str(output),
+    command = [sys.executable, "-m", "mem_agent.data.eval_files", "--raw", str(raw), "--output", str(output),
                "--lengths", lengths, "--processes", str(processes)]
     began = time.monotonic()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)

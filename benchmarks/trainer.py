@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 
 from ..config import Config
-from ..host.rows import TrainRow
-from ..host.run_log import start_logging
-from ..host.trainer import Trainer
+from ..training.rows import TrainRow
+from ..training.run_log import start_logging
+from ..training.trainer import Trainer
 
 POCKET = Path(__file__).parents[1] / "pocket" / "start"
 

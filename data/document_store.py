@@ -33,9 +33,9 @@ from typing import Any, NoReturn
 
 import orjson
 
-from ..atomic_file import replacing
-from ..errors import MemAgentError
-from ..file_lock import lock
+from ..system.atomic_file import replacing
+from ..system.errors import MemAgentError
+from ..system.file_lock import lock
 
 DATA_NAME, INDEX_NAME = "documents.bin", "index.jsonl"
 _SLICE = re.compile(r"@\[(-?\d+)?:(-?\d+)?\]$")  # hosts accept train.jsonl@[0:100] as training data

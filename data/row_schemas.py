@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ..errors import MemAgentError
+from ..system.errors import MemAgentError
 
 
 class BadRow(MemAgentError, ValueError):

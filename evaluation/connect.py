@@ -22,8 +22,8 @@ import aiohttp
 
 from ..agents.prompts import chat_frame
 from ..config import Config
-from ..rollout_dialect import Dialect
-from ..rollout_reader import reader_for
+from ..hooks.engine_api import Dialect
+from ..hooks.reader import reader_for
 from .endpoint import Api, EvalEndpoint, frame_of, probe_status
 from .questions import EvalError
 

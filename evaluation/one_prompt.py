@@ -24,21 +24,12 @@ from ..agents.documents import DocumentCache
 from ..agents.interface import Reading
 from ..agents.loop import run_trajectory
 from ..agents.prompts import PROBLEM, SECTION, chat_frame, compile_template
-from ..agents.records import (
-    Failure,
-    FailureKind,
-    Generation,
-    Outcome,
-    Trajectory,
-    TurnFailed,
-    TurnKind,
-    TurnRequest,
-)
+from ..agents.records import Failure, FailureKind, Generation, Outcome, Trajectory, TurnFailed, TurnKind, TurnRequest
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
-from ..host.sample import Sample
+from ..hooks.record import write_trajectory
+from ..hooks.sample import Sample
 from ..rollout_client import client_for, endpoint_from_args
-from ..rollout_sample import write_trajectory
 from .questions import Contexts, Place, Question
 from .retrieval import Retriever, split_passages
 

@@ -6,7 +6,7 @@ number where neither is there), and the document either inline or by numbers of 
     {"context": "Document 1:\nAnna\nhas the red key.", "input": "What has Anna?", "answers": ["a key"], "index": 0}
     {"documents": [7, 2], "input": "What has Anna?", "answers": ["a key"], "index": 0}
 
-The second entry's document is ``Document 1:``, line 7, a blank line, ``Document 2:``, line 2 (``synthesis.eval_files``
+The second entry's document is ``Document 1:``, line 7, a blank line, ``Document 2:``, line 2 (``data.eval_files``
 writes such files). RULER files carry ``task`` and ``metric`` too; ``<length>`` is then ``niah_single_1_8192``, say.
 
 Invariants: at most one document is in memory while a file is read, however many gigabytes it has; every error names
@@ -26,8 +26,8 @@ from typing import Any
 
 import ijson
 
-from ..errors import MemAgentError
-from ..ruler.scoring import METRICS as RULER_METRICS
+from ..rewards.ruler import METRICS as RULER_METRICS
+from ..system.errors import MemAgentError
 
 CORPUS = "corpus.jsonl"
 
@@ -130,12 +130,12 @@ def _reader_of_contexts(data_root: Path, name: str) -> Callable[[Any], str]:
 
     @cache
     def corpus() -> Any:
-        from ..synthesis.corpus_file import open_corpus
+        from ..data.corpus_file import open_corpus
 
         return open_corpus(data_root, name)
 
     def read(raw: Any) -> str:
-        from ..synthesis.eval_files import read_context
+        from ..data.eval_files import read_context
 
         return read_context(raw, corpus())
 

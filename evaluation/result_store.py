@@ -26,9 +26,9 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ..atomic_file import write_atomically
 from ..config import Config
-from ..file_lock import hold_folder
+from ..system.atomic_file import write_atomically
+from ..system.file_lock import hold_folder
 from .questions import EvalError
 
 RUN, _LOCK = "run.json", ".lock"

@@ -20,9 +20,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..agents.embedding import Embedding
+from ..checkpoints.hf_model import local_folder
 from ..config import Config
-from ..embedding import Embedding
-from ..host.hf_model import local_folder
 
 WORDS = 150
 _HEADING = re.compile(r"^Document \d+:", re.MULTILINE)

@@ -16,12 +16,12 @@ from typing import Any
 import orjson
 
 from .. import rollout
+from ..checkpoints.hf_model import with_engine_length
 from ..config import Config, ConfigError
-from ..host.hf_model import with_engine_length
-from ..host.hook_args import hook_args
-from ..host.sample import Sample
-from ..host.signals import run_stoppable
+from ..hooks.hook_args import hook_args
+from ..hooks.sample import Sample
 from ..rollout_client import client_for, close_clients
+from ..system.signals import run_stoppable
 from .connect import connect
 from .endpoint import EvalClient, EvalEndpoint
 from .one_prompt import OnePromptMode

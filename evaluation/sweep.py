@@ -19,11 +19,11 @@ from tqdm import tqdm
 
 from ..agents.records import Outcome, TurnKind
 from ..config import Config
-from ..host.sample import Sample
+from ..hooks.sample import Sample
 from ..rewards.boxed import last_boxed
 from ..rewards.qa_metrics import score_answer
-from ..ruler.scoring import score
-from ..together import together
+from ..rewards.ruler import score
+from ..system.together import together
 from .questions import Place, Question
 from .result_store import Row, RowWriter
 

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..checkpoints.hf_folder import save_weights
 from ..config import Config
-from ..host.hf_weights import save_weights
-from ..host.rows import TrainRow
-from ..host.run_log import start_logging
+from ..training.rows import TrainRow
+from ..training.run_log import start_logging
 from . import tokenizer as pocket_tokenizer
 from . import two_hop_rows
 from .habits import AbilityMix, Gate, Habits, Row, RowMaker, Shape, ability_rows, mixed_rows
@@ -34,7 +34,7 @@ from .model import PocketModel, save_initial
 from .two_hop import TwoHopShape
 
 if TYPE_CHECKING:
-    from ..host.trainer import Trainer
+    from ..training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ TASKS = {
 
 def make_start(output: Path, task: Task, shape: PocketModel, seed: int) -> None:
     """Both stages from random weights; writes ``output`` and, beside it, the ability model ``<output>-ability``."""
-    from ..host.trainer import Trainer
+    from ..training.trainer import Trainer
 
     with tempfile.TemporaryDirectory() as scratch:
         initial, ability = Path(scratch) / "initial", output.with_name(output.name + "-ability")

@@ -18,8 +18,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..atomic_file import write_atomically
-from ..errors import MemAgentError
+from ..system.atomic_file import write_atomically
+from ..system.errors import MemAgentError
 from .figures import draw
 from .lm_eval_export import export
 from .measures import Summary, differences, summarise

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ..evaluation.statistics import RESAMPLES, Comparison, Estimate, by_question, compare, interval
-from ..rollout_metrics import turn_range
+from ..hooks.metrics import turn_range
 from .results import METRICS, Cell, Row, Run
 
 _COST_RESAMPLES = 2000

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from ..errors import MemAgentError
+from ..system.errors import MemAgentError
 
 METRICS = ("sub_em", "em", "f1", "sub_em_legacy", "ruler")
 """Score keys of a row, in the order in which they are shown."""

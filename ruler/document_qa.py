@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Iterator
 from random import Random
 
-from .corpus import Corpus, Question
+from ..data.ruler_corpus import Corpus, Question
 from .length import fill
 from .sample import CountTokens, Haystack, RulerError, Sample
 

@@ -31,10 +31,10 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from ..atomic_file import replacing
-from ..forked_map import in_order
-from ..host.signals import stop_on_signals
-from ..one_line_errors import one_line_errors
+from ..system.atomic_file import replacing
+from ..system.forked_map import in_order
+from ..system.one_line_errors import one_line_errors
+from ..system.signals import stop_on_signals
 from .maker import Maker, Plan, Wanted
 from .sample import RulerError
 from .tasks import TASKS

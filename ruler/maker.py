@@ -13,7 +13,7 @@ from random import Random
 
 import orjson
 
-from .corpus import Corpus, read_hotpotqa, read_squad
+from ..data.ruler_corpus import Corpus, read_hotpotqa, read_squad
 from .length import LengthError
 from .sample import Essay, Haystack, RulerError
 from .tasks import TASKS

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from ..errors import MemAgentError
-from .corpus import Corpus, Question
+from ..data.ruler_corpus import Corpus, Question
+from ..system.errors import MemAgentError
 from .wording import Wording
 
 CountTokens = Callable[[str], int]

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from ..rewards.ruler import STRING_MATCH_ALL, STRING_MATCH_PART
 from .common_words import common_words
 from .document_qa import document_qa
 from .frequent_words import frequent_words
 from .niah import Niah, niah
 from .sample import MakeSample
-from .scoring import STRING_MATCH_ALL, STRING_MATCH_PART
 from .variable_tracking import variable_tracking
 
 VT_HOPS = 4

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import yaml
 
-from ..errors import MemAgentError
+from ..system.errors import MemAgentError
 
 _OPTIONAL = frozenset({"kind", "kinds", "count"})
 

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 
-from .host import DIALECT, NAME, Sample, contents, manager, module, no_object_store
+from mem_agent.tests.inside_host.host import DIALECT, NAME, Sample, contents, manager, module, no_object_store
 
 STATUSES = ("completed", "completed", "completed", "truncated", "failed", "aborted", "removed")
 COMMON = {"reward_key": None, "balance_data": False, "balance_by_flops": False, "micro_batch_size": 1, "mem_agent": {},

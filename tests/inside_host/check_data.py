@@ -4,8 +4,17 @@ import copy
 
 import pytest
 
-from ..fake_router import FakeRouter, running_beside
-from .host import DataSource, Library, Sample, loop, module, parse, questions_of, training_file
+from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+from mem_agent.tests.inside_host.host import (
+    DataSource,
+    Library,
+    Sample,
+    loop,
+    module,
+    parse,
+    questions_of,
+    training_file,
+)
 
 
 def source(folder, *flags, inline=True, slice_=""):

@@ -5,9 +5,9 @@ Aborted answers stand for a weight update, which in this mode interrupts whateve
 
 import queue
 
-from ..fake_router import FakeRouter, running_beside
-from . import host
-from .host import Library, manager, module, parse, questions_of, training_file
+from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+from mem_agent.tests.inside_host import host
+from mem_agent.tests.inside_host.host import Library, manager, module, parse, questions_of, training_file
 
 fully_async = module("rollout.fully_async_rollout")
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from .host import Sample, module
+from mem_agent.tests.inside_host.host import Sample, module
 
 rm_hub = module("rollout.rm_hub")
 

@@ -6,16 +6,25 @@ Every worker request goes to a fake server; over-sampling leaves trajectories be
 import copy
 
 import pytest
+
 from mem_agent.config import ConfigError
+from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+from mem_agent.tests.inside_host import host
+from mem_agent.tests.inside_host.check_convert import check
+from mem_agent.tests.inside_host.host import (
+    Library,
+    Sample,
+    contents,
+    manager,
+    module,
+    no_object_store,
+    parse,
+    questions_of,
+)
 
-from ..fake_router import FakeRouter, running_beside
-from . import host
-from .check_convert import check
-from .host import Library, Sample, contents, manager, module, no_object_store, parse, questions_of
-
-FILTER = ("--dynamic-sampling-filter-path", "mem_agent.rollout_filter.nonzero_std")
-LOGS = ("--custom-rollout-log-function-path", "mem_agent.rollout_log.log_rollout",
-        "--custom-eval-rollout-log-function-path", "mem_agent.rollout_log.log_eval")
+FILTER = ("--dynamic-sampling-filter-path", "mem_agent.hooks.filter.nonzero_std")
+LOGS = ("--custom-rollout-log-function-path", "mem_agent.hooks.log.log_rollout",
+        "--custom-eval-rollout-log-function-path", "mem_agent.hooks.log.log_eval")
 
 
 def wrong(turn, before):
@@ -163,7 +172,7 @@ def test_evaluation_is_logged_with_our_numbers(tmp_path, logged):
     with running_beside(router):
         args = parse(tmp_path, router, "--eval-prompt-data", "hqa", str(path), "--eval-interval", "1",
                      "--n-samples-per-eval-prompt", "1",
-                     "--eval-function-path", "mem_agent.rollout_eval.evaluate", *LOGS)
+                     "--eval-function-path", "mem_agent.hooks.eval.evaluate", *LOGS)
         manager(args).eval(0)
     assert logged[0]["eval/hqa"] == logged[0]["eval/hqa/memory/reward"] == 0.75
     assert logged[0]["eval/hqa/memory/trajectories"] == 4 and logged[0]["eval/hqa/memory/turns"] > 1

@@ -1,9 +1,9 @@
 """Connections live as long as the host's event loop, so every check closes its own."""
 
 import pytest
-from mem_agent.rollout_client import close_clients
 
-from .host import http_utils, module
+from mem_agent.rollout_client import close_clients
+from mem_agent.tests.inside_host.host import http_utils, module
 
 
 @pytest.fixture(autouse=True)

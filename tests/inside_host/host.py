@@ -19,9 +19,8 @@ from typing import Any
 from unittest import mock
 
 from mem_agent import prepare_data
-
-from ..fake_router import FakeRouter
-from ..tiny_tokenizer import make_tokenizer
+from mem_agent.tests.helpers.fake_router import FakeRouter
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 NAME = os.environ["INSIDE_HOST"]
 DIALECT = {"slime": "sglang", "vime": "vllm"}[NAME]

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from mem_agent.cluster import launch
-from mem_agent.cluster import plan as planning
-from mem_agent.config import Config
 
-from ..fake_host import RECIPES, make_model
-from .host import DIALECT, NAME, arguments, module
+from mem_agent.config import Config
+from mem_agent.launch import launch
+from mem_agent.launch import plan as planning
+from mem_agent.tests.helpers.fake_host import RECIPES, make_model
+from mem_agent.tests.inside_host.host import DIALECT, NAME, arguments, module
 
 PACK = Path(__file__).parents[2]
 MORE = [

@@ -1,0 +1,229 @@
+"""Hugging Face <-> megatron-core: model configuration, parameter names and weight layouts, built on mbridge.
+
+Supported: Qwen2, Qwen3 and Llama (which SmolLM2 is), tied or untied. mbridge does the mapping; this module gives it
+the local layer spec, which needs neither CUDA nor Transformer Engine, and refuses what that spec cannot express rather
+than train a slightly different model.
+
+* All parameters are fp32.
+* The local spec names its norms ``input_layernorm.weight`` and ``pre_mlp_layernorm.weight``; on disk, and here in
+  ``expected_tensors``, they carry the names of fused layers, as checkpoints of slime and vime do.
+* The vocabulary is padded to a multiple of the tensor-parallel size. What the padded rows hold never matters: the
+  loss gives them probability 0 and exports cut them off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from mbridge.core import LLMBridge
+from mbridge.core.parallel_states import ParallelStates
+from mbridge.models.llama import LLaMABridge
+from mbridge.models.qwen2 import Qwen2Bridge
+from mbridge.models.qwen3 import Qwen3Bridge
+from megatron.core import tensor_parallel
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.tensor_parallel import RowParallelLinear
+from megatron.core.transformer.spec_utils import ModuleSpec
+from transformers import AutoConfig, PretrainedConfig
+
+from .attention import SDPACoreAttention
+from .hf_folder import UnsupportedModel, hf_shapes
+from .megatron_cpu import device, device_mode
+
+
+class _OutputWithBias(RowParallelLinear):
+    """Attention output projection with a bias; megatron-core's own switch would give the MLP biases as well."""
+
+    def __init__(self, *args: Any, bias: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, bias=True, **kwargs)
+
+
+class LocalBridge(LLMBridge):
+    """What all three architectures share; goes before the stock mbridge class in the bases."""
+
+    _DIRECT_MAPPING: dict[str, str]
+    _ATTENTION_MAPPING: dict[str, list[str]]
+    _MLP_MAPPING: dict[str, list[str]]
+
+    def __init__(self, hf_config: PretrainedConfig, parallel_states: ParallelStates, vocab_multiple: int) -> None:
+        # mbridge writes the entry of a tied output layer into its class dictionary.
+        self._DIRECT_MAPPING = dict(self._DIRECT_MAPPING)
+        self._ATTENTION_MAPPING = self._ATTENTION_MAPPING | {
+            "self_attention.linear_proj.bias": ["model.layers.{layer_number}.self_attn.o_proj.bias"]
+        }
+        self._MLP_MAPPING = self._MLP_MAPPING | {
+            "pre_mlp_layernorm.weight": ["model.layers.{layer_number}.post_attention_layernorm.weight"]
+        }
+        self._OTHER_MAPPING = {"input_layernorm.weight": ["model.layers.{layer_number}.input_layernorm.weight"]}
+        super().__init__(hf_config, torch.float32, parallel_states, vocab_multiple)
+        self.vocab_size = hf_config.vocab_size
+        self.padded_vocab_size = -(-self.vocab_size // vocab_multiple) * vocab_multiple
+
+    def _adjust_mapping_for_shared_weights(self) -> None:
+        if self.hf_config.tie_word_embeddings:
+            self._DIRECT_MAPPING["output_layer.weight"] = "model.embed_tokens.weight"
+
+    def _build_base_config(self, text_config_key: str | None = None, **kwargs: Any) -> Any:
+        return super()._build_base_config(
+            text_config_key,
+            **kwargs,
+            sequence_parallel=False,  # torch's RMSNorm does not support it
+            use_cpu_initialization=True,
+            attention_dropout=0.0,
+            hidden_dropout=0.0,
+            masked_softmax_fusion=False,
+            bias_activation_fusion=False,
+            bias_dropout_fusion=False,
+            gradient_accumulation_fusion=False,
+            calculate_per_token_loss=True,
+        )
+
+    def _get_transformer_layer_spec(self, vp_stage: int | None = None) -> ModuleSpec:
+        self.has_vp_stage = False
+        spec = get_gpt_layer_local_spec(qk_layernorm=self.config.qk_layernorm, normalization="RMSNorm")
+        attention = spec.submodules.self_attention.submodules
+        attention.core_attention = SDPACoreAttention
+        if getattr(self.hf_config, "attention_bias", False):
+            attention.linear_proj = _OutputWithBias
+        return spec
+
+    def _get_gptmodel_args(self) -> dict[str, Any]:
+        return {
+            "vocab_size": self.hf_config.vocab_size,
+            "max_sequence_length": self.hf_config.max_position_embeddings,
+            "position_embedding_type": "rope",
+            **_rope_args(self.hf_config),
+        }
+
+
+class _Qwen2(LocalBridge, Qwen2Bridge):
+    pass
+
+
+class _Qwen3(LocalBridge, Qwen3Bridge):
+    def _build_config(self) -> Any:
+        return self._build_base_config(qk_layernorm=True, add_qkv_bias=self.hf_config.attention_bias)
+
+
+class _Llama(LocalBridge, LLaMABridge):
+    def _build_config(self) -> Any:
+        return self._build_base_config(add_qkv_bias=self.hf_config.attention_bias)
+
+
+_BRIDGES: dict[str, Callable[..., LocalBridge]] = {"qwen2": _Qwen2, "qwen3": _Qwen3, "llama": _Llama}
+
+
+def _rope_args(hf_config: PretrainedConfig) -> dict[str, Any]:
+    rope = hf_config.rope_parameters
+    args: dict[str, Any] = {"rotary_base": rope["rope_theta"]}
+    if rope["rope_type"] == "linear":
+        args["seq_len_interpolation_factor"] = rope["factor"]
+    elif rope["rope_type"] == "llama3":
+        args |= {"rope_scaling": True, "rope_scaling_factor": rope["factor"]}
+    return args
+
+
+_LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+
+
+def _check_supported(hf_config: PretrainedConfig, where: str) -> None:
+    architecture = (hf_config.architectures or [hf_config.model_type])[0]
+    if hf_config.model_type not in _BRIDGES:
+        raise UnsupportedModel(f"{where}: architecture {architecture} is not supported; use Qwen2, Qwen3 or Llama")
+    rope = hf_config.rope_parameters
+    kind = rope["rope_type"]
+    if kind not in ("default", "linear", "llama3"):
+        raise UnsupportedModel(f"{where}: rope scaling {kind} is not supported; use default, linear or llama3")
+    if kind == "llama3" and any(rope[key] != value for key, value in _LLAMA3_ROPE.items()):
+        raise UnsupportedModel(f"{where}: llama3 rope scaling is supported only with {_LLAMA3_ROPE}, not {rope}")
+    refused = {
+        "partial_rotary_factor": rope.get("partial_rotary_factor", 1.0) != 1.0,
+        "hidden_act": hf_config.hidden_act != "silu",
+        "mlp_bias": getattr(hf_config, "mlp_bias", False),
+        "use_sliding_window": getattr(hf_config, "use_sliding_window", False),
+    }
+    for setting, bad in refused.items():
+        if bad:
+            value = getattr(hf_config, setting, rope.get(setting))
+            raise UnsupportedModel(f"{where}: {architecture} with {setting}={value} is not supported")
+
+
+def load_hf_config(hf_dir: str | Path) -> PretrainedConfig:
+    """The folder's model configuration, checked to be one that trains exactly here."""
+    if not (Path(hf_dir) / "config.json").is_file():
+        raise FileNotFoundError(f"{hf_dir}: no config.json; expected a Hugging Face model folder")
+    try:
+        hf_config = AutoConfig.from_pretrained(hf_dir)
+    except Exception as error:  # transformers raises several unrelated types for a config it cannot take
+        raise UnsupportedModel(f"{hf_dir}/config.json: {' '.join(str(error).split())[:300]}") from error
+    _check_supported(hf_config, str(hf_dir))
+    if getattr(hf_config, "head_dim", None) is None:
+        hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
+    return hf_config
+
+
+def build_bridge(
+    hf_dir: str | Path, parallel_states: ParallelStates | None = None, *, vocab_multiple: int | None = None
+) -> LocalBridge:
+    """The bridge for a Hugging Face folder; without ``parallel_states`` it maps whole, unsharded tensors.
+
+    The vocabulary is padded to ``vocab_multiple``, which defaults to the tensor-parallel size.
+    """
+    hf_config = load_hf_config(hf_dir)
+    states = parallel_states or ParallelStates(vpp_size=None)
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        if getattr(hf_config, name) % states.tp_size:
+            raise UnsupportedModel(
+                f"{hf_dir}: {name}={getattr(hf_config, name)} is not divisible by TP={states.tp_size}"
+            )
+    return _BRIDGES[hf_config.model_type](hf_config, states, vocab_multiple or states.tp_size)
+
+
+def build_model(bridge: LocalBridge) -> GPTModel:
+    """A fresh model on this rank's device; its weights are random until loaded."""
+    with device_mode():
+        model = bridge._model_provider([])(pre_process=True, post_process=True)
+        for param in model.parameters():
+            tensor_parallel.set_defaults_if_not_set_tensor_model_parallel_attributes(param)
+        return model.to(device())
+
+
+def expected_tensors(bridge: LocalBridge) -> dict[str, tuple[int, ...]]:
+    """Unsharded, unpadded shape of every tensor a checkpoint of this model holds, layer by layer.
+
+    ``decoder.layers.3.self_attention.linear_qkv.weight`` stacks q, k and v: ``[q + k + v rows, hidden]``.
+    """
+    shapes = hf_shapes(bridge)
+    per_layer = [key for key in (*bridge._ATTENTION_MAPPING, *bridge._MLP_MAPPING) if "pre_mlp" not in key]
+    names = ["embedding.word_embeddings.weight", "decoder.final_layernorm.weight"]
+    names += [] if bridge.hf_config.tie_word_embeddings else ["output_layer.weight"]
+    names += [f"decoder.layers.{i}.{key}" for i in range(bridge.config.num_layers) for key in per_layer]
+    expected = {}
+    for name in names:
+        hf_names = bridge._weight_name_mapping_mcore_to_hf(name)
+        if all(hf_name in shapes for hf_name in hf_names):
+            parts = [shapes.pop(hf_name) for hf_name in hf_names]
+            expected[name] = (sum(part[0] for part in parts), *parts[0][1:])
+    assert not shapes, f"no megatron-core tensor maps to {sorted(shapes)}"
+    return expected
+
+
+def to_hf(bridge: LocalBridge, name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+    """Hugging Face names and tensors of one unsharded megatron-core tensor (vocabulary padding already cut)."""
+    assert bridge.padded_vocab_size == bridge.vocab_size, "whole tensors only"
+    return list(zip(*bridge._weight_to_hf_format(name, tensor), strict=True))
+
+
+def hf_names(bridge: LocalBridge, name: str) -> list[str]:
+    """The Hugging Face tensors that one tensor of ``expected_tensors`` is made of, as ``from_hf`` wants them."""
+    return bridge._weight_name_mapping_mcore_to_hf(name)
+
+
+def from_hf(bridge: LocalBridge, name: str, tensors: list[torch.Tensor]) -> torch.Tensor:
+    """The opposite of ``to_hf``; several tensors become one in float32, which holds every supported number exactly."""
+    assert bridge.padded_vocab_size == bridge.vocab_size, "whole tensors only"
+    return tensors[0] if len(tensors) == 1 else bridge._weight_to_mcore_format(name, tensors)

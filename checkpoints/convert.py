@@ -1,0 +1,110 @@
+"""Convert a torch_dist checkpoint to a Hugging Face folder, on the CPU and without building a model.
+
+::
+
+    python -m mem_agent.checkpoints.convert --input RUN/iter_0000099 --hf MODEL --output OUT [--dtype D] [--force]
+
+``--input`` is a checkpoint of this pack, slime or vime, or the folder above it, whose tracker then names the latest;
+``--hf`` is the model it was trained from: it gives configuration, tokenizer and number format. Tensors are read layer
+by layer and written shard by shard, so memory stays near one shard. The output appears only when it is complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+
+from ..system.errors import MemAgentError
+from .bridge import build_bridge, expected_tensors, to_hf
+from .checkpoint import resolve
+from .hf_folder import DTYPES, OutputExists, complete_folder, copy_model_files, plan_shards, write_shards
+from .hf_model import local_folder
+from .torch_dist import ModelTensors, misfit
+
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+class ConvertError(MemAgentError):
+    """The checkpoint does not fit the model."""
+
+
+def convert(
+    source: str | Path,
+    hf_dir: str | Path,
+    output: str | Path,
+    *,
+    force: bool = False,
+    dtype: str | None = None,
+    shard_size: int = 5 * 10**9,
+) -> Path:
+    """Write the Hugging Face folder ``output``; gives back the checkpoint folder that was read."""
+    output, hf_dir = Path(output).absolute(), Path(hf_dir)
+    if output.exists() and not force:
+        raise OutputExists(f"{output}: exists already; set FORCE=1 (--force) to replace it")
+    bridge, folder = build_bridge(hf_dir), resolve(source)
+    tensors = ModelTensors(folder)
+    expected = expected_tensors(bridge)
+    problem = misfit(tensors.shapes, expected)
+    if problem:
+        remedy = "HF_CKPT (--hf) must be the folder of the model that was trained"
+        raise ConvertError(f"{folder} does not fit {hf_dir}: {problem}; {remedy}")
+    target = DTYPES[dtype] if dtype else bridge.hf_config.dtype or torch.float32
+    assert isinstance(target, torch.dtype), target
+
+    def converted(name: str) -> list[tuple[str, torch.Tensor]]:
+        whole = tensors.read(name)[: expected[name][0]]  # cuts vocabulary padding
+        return [(hf_name, part.to(target).contiguous()) for hf_name, part in to_hf(bridge, name, whole)]
+
+    sizes = {name: torch.Size(shape).numel() * target.itemsize for name, shape in expected.items()}
+    with complete_folder(output, force=force) as temporary:
+        write_shards(temporary, plan_shards(sizes, shard_size), converted)
+        copy_model_files(hf_dir, temporary)
+        if dtype:
+            _set_dtype(temporary / "config.json", dtype)
+    return folder
+
+
+def _set_dtype(file: Path, dtype: str) -> None:
+    config = json.loads(file.read_text())
+    config.pop("torch_dtype", None)
+    file.write_text(json.dumps(config | {"dtype": dtype}, indent=2) + "\n")
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+)(KB|MB|GB|)", text.upper())
+    if match is None or int(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a size like 5GB or 500MB")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    description = __doc__.splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m mem_agent.checkpoints.convert", description=description)
+    parser.add_argument("--input", required=True, help="iter_* folder, or the folder above it")
+    parser.add_argument("--hf", required=True, help="Hugging Face folder or id of the model that was trained")
+    parser.add_argument("--output", required=True, help="folder to write")
+    parser.add_argument("--dtype", choices=sorted(DTYPES), help="number format; default: that of --hf")
+    parser.add_argument("--shard-size", type=_size, default="5GB", help="largest file, e.g. 500MB (default 5GB)")
+    parser.add_argument("--force", action="store_true", help="replace an existing output folder")
+    args = parser.parse_args(argv)
+    try:
+        model = local_folder(args.hf)
+        folder = convert(
+            args.input, model, args.output, force=args.force, dtype=args.dtype, shard_size=args.shard_size
+        )
+    except (MemAgentError, OSError, SafetensorError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{folder} -> {args.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

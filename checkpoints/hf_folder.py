@@ -1,0 +1,184 @@
+"""Hugging Face model folders: what the config asks for, what the files hold, and writing one. Needs no Megatron.
+
+* Reading maps one file at a time and copies one tensor out of it, so memory stays near that tensor.
+* A folder that is written appears under its name only when it is complete, and then replaces the old one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
+
+from ..system.errors import MemAgentError
+
+if TYPE_CHECKING:
+    from .bridge import LocalBridge
+
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "added_tokens*", "chat_template*")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_CODES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+_INDEX = "model.safetensors.index.json"
+_IGNORED = ("rotary_emb.inv_freq",)
+
+
+class UnsupportedModel(MemAgentError):
+    """This model cannot be expressed exactly: the message names the folder, what it asks for and what is supported."""
+
+
+class OutputExists(MemAgentError):
+    """Something lies where a folder would be written."""
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+class HfTensors:
+    """Every tensor in a folder's safetensors files: of the index where there is one, else of all files."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.codes: dict[str, str] = {}
+        """Number formats as safetensors names them, such as BF16."""
+        self._files: dict[str, Path] = {}
+        for file in _weight_files(Path(folder)):
+            try:
+                with safe_open(file, "pt") as tensors:
+                    for name in tensors.keys():
+                        if not name.endswith(_IGNORED):
+                            entry = tensors.get_slice(name)
+                            self.shapes[name] = tuple(entry.get_shape())
+                            self.codes[name], self._files[name] = entry.get_dtype(), file
+            except (SafetensorError, OSError) as error:
+                raise UnsupportedModel(f"{file}: not readable as safetensors: {error}") from None
+
+    def read(self, name: str) -> torch.Tensor:
+        with safe_open(self._files[name], "pt") as tensors:
+            return tensors.get_tensor(name)
+
+    def dtype(self, name: str) -> torch.dtype:
+        if self.codes[name] not in _CODES:
+            supported = ", ".join(DTYPES)
+            raise UnsupportedModel(
+                f"{self._files[name]}: {name} is stored as {self.codes[name]}; supported are {supported}"
+            )
+        return _CODES[self.codes[name]]
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    if (folder / _INDEX).is_file():
+        try:
+            names = sorted(set(json.loads((folder / _INDEX).read_text())["weight_map"].values()))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise UnsupportedModel(f"{folder / _INDEX}: not an index of safetensors files") from None
+        return [folder / name for name in names]
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UnsupportedModel(f"{folder}: no *.safetensors weights")
+    return files
+
+
+def hf_shapes(bridge: LocalBridge) -> dict[str, tuple[int, ...]]:
+    """Every tensor of the Hugging Face model, without the copy of a tied output layer."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(bridge.hf_config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if bridge.hf_config.tie_word_embeddings:
+        del shapes["lm_head.weight"]
+    return shapes
+
+
+def check_weights(bridge: LocalBridge, folder: str | Path) -> None:
+    """Raise UnsupportedModel, naming the first tensor that is missing, too much or of another shape.
+
+    Loading would otherwise fail deep inside a library, or, with fewer layers in the config than in the files, not at
+    all. Only the file headers are read.
+    """
+    wanted = hf_shapes(bridge)
+    found = HfTensors(folder).shapes
+    if bridge.hf_config.tie_word_embeddings:
+        found.pop("lm_head.weight", None)
+    for name, shape in wanted.items():
+        if name not in found:
+            raise UnsupportedModel(f"{folder}: no tensor {name}, which its config.json asks for with shape {shape}")
+        if found[name] != shape:
+            raise UnsupportedModel(f"{folder}: {name} has shape {found[name]}, its config.json asks for {shape}")
+    extra = sorted(set(found) - set(wanted))
+    if extra:
+        raise UnsupportedModel(f"{folder}: {len(extra)} tensors its config.json has no place for, e.g. {extra[0]}")
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def complete_folder(output: Path, *, force: bool) -> Iterator[Path]:
+    """A hidden folder beside ``output`` to write into; it becomes ``output`` when the block ends without an error."""
+    if output.exists() and not force:
+        raise OutputExists(f"{output}: exists already; set FORCE=1 (--force) to replace it")
+    temporary, replaced = output.with_name(f".{output.name}.writing"), output.with_name(f".{output.name}.replaced")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        if output.exists():
+            output.rename(replaced)
+        temporary.rename(output)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def plan_shards(sizes: Mapping[str, int], shard_size: int) -> list[list[str]]:
+    """Names in their order, cut where the next one (of so many bytes) would make a file larger than ``shard_size``."""
+    shards: list[list[str]] = [[]]
+    filled = 0
+    for name, size in sizes.items():
+        if shards[-1] and filled + size > shard_size:
+            shards.append([])
+            filled = 0
+        shards[-1].append(name)
+        filled += size
+    return shards
+
+
+def write_shards(
+    folder: Path, shards: Sequence[Sequence[str]], made: Callable[[str], Sequence[tuple[str, torch.Tensor]]]
+) -> None:
+    """One file per shard, with an index if there are several; ``made`` gives the named tensors a name stands for."""
+    weight_map: dict[str, str] = {}
+    total = 0
+    for number, shard in enumerate(shards, start=1):
+        several = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        file = "model.safetensors" if len(shards) == 1 else several
+        tensors = dict(pair for name in shard for pair in made(name))
+        save_weights(tensors, folder / file)
+        weight_map |= dict.fromkeys(tensors, file)
+        total += sum(tensor.nbytes for tensor in tensors.values())
+    if len(shards) > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        (folder / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def save_weights(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """A safetensors file with the permissions of any new file; the library's own can be read by its owner alone."""
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(mode)
+
+
+def copy_model_files(source: Path, folder: Path) -> None:
+    """Configuration and tokenizer, all that a model folder has besides its weights."""
+    for pattern in ("config.json", "generation_config.json", *TOKENIZER_FILES):
+        for file in source.glob(pattern):
+            if file.is_file():
+                shutil.copyfile(file, folder / file.name)

@@ -1,0 +1,182 @@
+"""Write a Hugging Face model as the torch_dist checkpoint that slime and vime start from, without a GPU or a model.
+
+::
+
+    python -m mem_agent.checkpoints.hf_to_torch_dist --hf MODEL --output DIR [--dtype bfloat16] [--force]
+
+    DIR/latest_checkpointed_iteration.txt      "release", written last
+    DIR/release/{.metadata, __0_0.distcp, common.pt, metadata.json}
+
+This is what the hosts' tools/convert_hf_to_torch_dist.py writes, for ``--ref-load``, ``--load`` or this pack's
+TORCH_DIST. Tensors go through one at a time, so memory stays near the largest of them.
+
+* Keys are those of a Transformer Engine model: norms fused into the layers behind them, layers stacked ``[L, ...]``.
+* The vocabulary is not padded. The hosts' model has ``--make-vocab-size-divisible-by`` x TP rows or a multiple;
+  Megatron's loader takes any number of rows for embedding and output layer and leaves zeros in those it does not find.
+* Transformer Engine modules ask for an ``_extra_state`` entry, and Megatron's loader fails without it. It is written
+  empty, as it is without FP8, for every module that has one in some version; entries nobody asks for are not read.
+* Numbers keep the format of the files unless ``--dtype`` says otherwise; a host converts them to its own on loading.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter, SavePlan, save
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
+from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
+
+from ..system.atomic_file import write_atomically
+from ..system.errors import MemAgentError
+from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf, hf_names
+from .checkpoint import TRACKER, hosts_args
+from .hf_folder import DTYPES, HfTensors, OutputExists, check_weights, complete_folder
+from .torch_dist import stacked_name
+
+_STATEFUL = (
+    "self_attention.linear_qkv",
+    "self_attention.linear_proj",
+    "self_attention.core_attention",
+    "self_attention.q_layernorm",
+    "self_attention.k_layernorm",
+    "mlp.linear_fc1",
+    "mlp.linear_fc2",
+)
+_FORMAT = {
+    "sharded_backend": "torch_dist",
+    "sharded_backend_version": 1,
+    "common_backend": "torch",
+    "common_backend_version": 1,
+}
+
+
+class ReleaseError(MemAgentError):
+    """The model cannot be written there, or has no single number format: the message says which and the remedy."""
+
+
+def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None = None, force: bool = False) -> Path:
+    """Write ``output/release`` and the tracker; gives back the checkpoint folder."""
+    hf_dir, output = Path(hf_dir), Path(output).absolute()
+    _check_free(output, force)
+    bridge = build_bridge(hf_dir)
+    check_weights(bridge, hf_dir)
+    tensors = HfTensors(hf_dir)
+    target = DTYPES[dtype] if dtype else _stored_dtype(bridge, tensors, hf_dir)
+    with complete_folder(output / "release", force=True) as temporary:
+        writer = FileSystemWriter(temporary, thread_count=1)
+        try:
+            save({}, storage_writer=writer, planner=_Stream(_pieces(bridge, tensors, target)), no_dist=True)
+        except CheckpointException as error:  # holds the cause and is no Exception
+            raise next(iter(error.failures.values()))[0] from None
+        torch.save(_common(bridge), temporary / "common.pt")
+        (temporary / "metadata.json").write_text(json.dumps(_FORMAT))
+    write_atomically(output / TRACKER, b"release")
+    return output / "release"
+
+
+def _check_free(output: Path, force: bool) -> None:
+    tracker = output / TRACKER
+    named = tracker.read_text().strip() if tracker.exists() else None
+    if any(output.glob("iter_*")) or named not in (None, "release"):
+        raise ReleaseError(f"{output}: holds the checkpoints of a training run; choose a folder of its own")
+    if named and not force:
+        raise OutputExists(f"{output}: exists already; set FORCE=1 (--force) to replace it")
+
+
+def _stored_dtype(bridge: LocalBridge, tensors: HfTensors, hf_dir: Path) -> torch.dtype:
+    used = {name for key in expected_tensors(bridge) for name in hf_names(bridge, key)}
+    dtypes = {tensors.dtype(name): name for name in sorted(used)}
+    if len(dtypes) > 1:
+        examples = ", ".join(f"{name} is {str(dtype).removeprefix('torch.')}" for dtype, name in dtypes.items())
+        raise ReleaseError(f"{hf_dir}: several number formats ({examples}); choose one with --dtype")
+    return next(iter(dtypes))
+
+
+def _common(bridge: LocalBridge) -> dict:
+    return {
+        "args": hosts_args(bridge),
+        "checkpoint_version": 3.0,  # below 2.0 Megatron reorders query, key and value
+        "iteration": 1,
+        "num_floating_point_operations_so_far": 0,
+        "content_metadata": {"singleton_local_shards": False, "chained_optim_avoid_prefix": True},
+    }
+
+
+# --- contents --------------------------------------------------------------------------------------------------------
+
+_Piece = tuple[WriteItem, Callable[[], torch.Tensor | io.BytesIO]]
+
+
+def _pieces(bridge: LocalBridge, tensors: HfTensors, target: torch.dtype) -> Iterator[_Piece]:
+    """Everything in the checkpoint, each with the function that makes its data."""
+
+    def made(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        parts = [tensors.read(hf_name) for hf_name in hf_names(bridge, name)]
+        return from_hf(bridge, name, parts).to(target).view(shape)
+
+    layers = bridge.config.num_layers
+    for name, shape in expected_tensors(bridge).items():
+        key, layer = stacked_name(name)
+        offsets, size, whole = (0,) * len(shape), shape, shape
+        if layer is not None:
+            offsets, size, whole = (layer, *offsets), (1, *shape), (layers, *shape)
+        chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(size))
+        data = TensorWriteData(chunk, TensorProperties(dtype=target), torch.Size(whole))
+        item = WriteItem(MetadataIndex(key, torch.Size(offsets)), WriteItemType.SHARD, tensor_data=data)
+        yield item, functools.partial(made, name, size)
+    states = [f"layers.{module}._extra_state/shard_{i}_{layers}" for module in _STATEFUL for i in range(layers)]
+    for state in [*states, "final_layernorm._extra_state/shard_0_1"]:
+        yield WriteItem(MetadataIndex(f"decoder.{state}"), WriteItemType.BYTE_IO), _no_extra_state
+
+
+def _no_extra_state() -> io.BytesIO:
+    """As Megatron writes it: a list with one state, which without FP8 is an empty tensor."""
+    data = io.BytesIO()
+    torch.save([torch.empty(0, dtype=torch.uint8)], data)
+    return data
+
+
+class _Stream(DefaultSavePlanner):
+    """Makes each piece when the writer comes to it."""
+
+    def __init__(self, pieces: Iterator[_Piece]) -> None:
+        super().__init__(flatten_state_dict=False)
+        self._pieces = {(item.index.fqn, item.index.offset): (item, made) for item, made in pieces}
+
+    def create_local_plan(self) -> SavePlan:
+        self.plan = SavePlan([item for item, _ in self._pieces.values()])
+        return self.plan
+
+    def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
+        _, made = self._pieces[write_item.index.fqn, write_item.index.offset]
+        return made()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    description = __doc__.splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m mem_agent.checkpoints.hf_to_torch_dist", description=description)
+    parser.add_argument("--hf", required=True, help="Hugging Face folder of the model")
+    parser.add_argument("--output", required=True, help="folder to write release/ and the tracker into")
+    parser.add_argument("--dtype", choices=sorted(DTYPES), help="number format; default: that of the files of --hf")
+    parser.add_argument("--force", action="store_true", help="replace an existing release")
+    args = parser.parse_args(argv)
+    try:
+        folder = write_release(args.hf, args.output, dtype=args.dtype, force=args.force)
+    except (MemAgentError, OSError, SafetensorError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{args.hf} -> {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

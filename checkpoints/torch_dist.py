@@ -1,0 +1,182 @@
+"""Reading torch_dist checkpoints tensor by tensor, with torch alone: no model, no process group, no GPU.
+
+Checkpoints stack all layers of a kind into one tensor, ``decoder.layers.self_attention.linear_proj.weight [L, ...]``;
+older ones keep a tensor per layer, and some put ``module.`` or ``model.`` in front. ``ModelTensors`` shows them all
+under one naming, ``decoder.layers.<i>.<parameter>``, and reads one layer at a time. Optimizer, RNG and scheduler
+entries are not model tensors and are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import FileSystemReader, LoadPlan, ReadItem
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
+
+from ..system.errors import MemAgentError
+
+_NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
+_PREFIX = re.compile(r"^((module|model)\.)+")
+_STACKED = re.compile(r"decoder\.layers\.(?!\d+\.)(.+)")
+OUTPUT_LAYER = "output_layer.weight"
+PADDED = ("embedding.word_embeddings.weight", OUTPUT_LAYER)
+# What torch raises for files that are cut short or overwritten.
+_UNREADABLE = (pickle.UnpicklingError, EOFError, RuntimeError, ValueError, AttributeError, KeyError)
+_FUSED = {
+    ".input_layernorm.weight": ".self_attention.linear_qkv.layer_norm_weight",
+    ".pre_mlp_layernorm.weight": ".mlp.linear_fc1.layer_norm_weight",
+}
+
+
+class DamagedCheckpoint(MemAgentError):
+    """A file of a checkpoint cannot be read: the message names the folder and the cause."""
+
+
+def stacked_name(name: str) -> tuple[str, int | None]:
+    """The key a uniform name has in new checkpoints, and its place in that tensor if the key holds all layers."""
+    match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
+    return (f"decoder.layers.{match[2]}", int(match[1])) if match else (name, None)
+
+
+def stored_name(name: str) -> str:
+    """The uniform name of a parameter, also where the layer spec keeps the norms as modules of their own."""
+    for own, fused in _FUSED.items():
+        if name.endswith(own):
+            return name.removesuffix(own) + fused
+    return name
+
+
+def misfit(found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]]) -> str | None:
+    """One line: the first tensor that is missing, extra or of the wrong shape, and how many more; None if all fit.
+
+    A padded vocabulary fits. Tensors of the vocabulary come first, since they tell tied from untied models.
+    """
+    problems = {name: f"missing: {name} {list(shape)}" for name, shape in expected.items() if name not in found}
+    problems |= {name: f"extra: {name} {list(shape)}" for name, shape in found.items() if name not in expected}
+    for name, shape in expected.items():
+        stored = found.get(name, shape)
+        padded = name in PADDED and stored[0] > shape[0] and stored[1:] == shape[1:]
+        if stored != shape and not padded:
+            problems[name] = f"mis-shaped: {name} is {list(stored)}, the model has {list(shape)}"
+            if name in PADDED and stored[0] < shape[0]:
+                problems[name] += ", and only a larger vocabulary can be cut to fit"
+    if OUTPUT_LAYER in problems and OUTPUT_LAYER not in found:
+        problems[OUTPUT_LAYER] += " (the checkpoint's embeddings are tied, the config says tie_word_embeddings=false)"
+    if OUTPUT_LAYER in problems and OUTPUT_LAYER not in expected:
+        problems[OUTPUT_LAYER] += " (the checkpoint's embeddings are untied, the config says tie_word_embeddings=true)"
+    if not problems:
+        return None
+    first = min(problems, key=lambda name: name not in PADDED)
+    return problems[first] + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
+
+
+@dataclass(frozen=True)
+class _Source:
+    key: str
+    layer: int | None
+    """Index into the stacked tensor; None if the entry is this tensor alone."""
+    shape: tuple[int, ...]
+
+
+class ModelTensors:
+    """The model's tensors in one checkpoint folder (the one with ``.metadata``), by uniform name."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder, self._reader = folder, _Reader(folder)
+        with self._explained():
+            metadata = self._reader.read_metadata()
+        self._reader.set_up_storage_reader(metadata, is_coordinator=True)
+        entries = metadata.state_dict_metadata.items()
+        self._stored = {key: entry for key, entry in entries if isinstance(entry, TensorStorageMetadata)}
+        self._sources = dict(_sources(self._stored))
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: source.shape for name, source in self._sources.items()}
+
+    def read(self, name: str) -> torch.Tensor:
+        source, stored = self._sources[name], self._stored[self._sources[name].key]
+        offsets, sizes = [0] * len(stored.size), list(stored.size)
+        if source.layer is not None:
+            offsets[0], sizes[0] = source.layer, 1
+        chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
+        target = torch.empty(sizes, dtype=stored.properties.dtype)
+        plan = LoadPlan(create_read_items_for_chunk_list(source.key, stored, [chunk]))
+        with self._explained():
+            self._reader.read_data(plan, _Into(target)).wait()
+        return target.view(source.shape)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except _UNREADABLE as error:
+            cause = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise DamagedCheckpoint(f"{self._folder}: the checkpoint is damaged: {cause}") from error
+
+
+def _sources(stored: dict[str, TensorStorageMetadata]) -> Iterator[tuple[str, _Source]]:
+    for key, entry in stored.items():
+        if _NOT_MODEL.search(key):
+            continue
+        name, shape = _PREFIX.sub("", key), tuple(entry.size)
+        stacked = _STACKED.fullmatch(name)
+        if stacked is None:
+            yield stored_name(name), _Source(key, None, shape)
+            continue
+        for layer in range(shape[0]):
+            yield stored_name(f"decoder.layers.{layer}.{stacked[1]}"), _Source(key, layer, shape[1:])
+
+
+class _Into(DefaultLoadPlanner):
+    """Puts every piece that is read where it belongs in one tensor."""
+
+    def __init__(self, target: torch.Tensor) -> None:
+        super().__init__()
+        self._target = target
+
+    def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
+        where = zip(read_item.dest_offsets, read_item.lengths, strict=True)
+        return self._target[tuple(slice(start, start + length) for start, length in where)]
+
+    def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
+        pass
+
+
+class _Reader(FileSystemReader):
+    """Reads metadata pickled next to any version of Megatron, running none of its code."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        with open(Path(self.path) / ".metadata", "rb") as file:
+            metadata = _MetadataUnpickler(file).load()
+        if getattr(metadata, "storage_meta", None) is None:
+            metadata.storage_meta = StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+
+class _Unknown:
+    """Stands for any object that describing tensors does not need."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        plain = module == "builtins" and name in ("set", "frozenset", "slice", "list", "dict", "tuple", "int", "bool")
+        if plain or module in ("collections", "pathlib") or module.split(".")[0] == "torch":
+            return super().find_class(module, name)
+        return _Unknown

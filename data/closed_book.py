@@ -1,0 +1,177 @@
+"""Asks a model every question without its document, and says which ones need none.
+
+    python -m mem_agent.data.closed_book --raw hotpot_train_v1.1.json --url http://HOST:8000/v1 --model NAME \\
+        --output DIR
+
+Any server with OpenAI's chat completions will do; its key, if it wants one, is OPENAI_API_KEY. Then give
+``DIR/verdict.json`` to ``eval_files`` or ``prepare_data --synthesize`` as ``--closed-book``::
+
+    DIR/run.json        raw files, model and sampling; replies of anything else are refused
+    DIR/replies.jsonl   {"id": "5a8b...", "replies": ["\\\\boxed{Ann}", ...]} per question, as they come
+    DIR/verdict.json    {"run": ..., "statistics": ..., "dropped": ["5a8b...", ...]}
+
+Invariants: a reply is on disk as soon as it is known, and a second run asks only what is missing; the verdict is
+written when every question has its replies, by the rules of ``closed_book_rules`` and from nothing else. A request
+that fails for good (after the client's retries) ends the run with one line, for the next run to go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import openai
+import orjson
+from tqdm import tqdm
+
+from ..system.atomic_file import write_atomically
+from ..system.errors import MemAgentError
+from ..system.one_line_errors import one_line_errors
+from ..system.signals import run_stoppable, stop_if_asked, stop_on_signals
+from ..system.together import together
+from .closed_book_rules import Asked, judge
+from .manifest import sha256_of
+from .pool import PoolQuestion, load_corpora
+from .selection import positive_number, whole_number
+from .sources import first_line
+
+INSTRUCTION = "\n\nAnswer from what you know, and put only the answer into \\boxed{}."
+_RUN, _REPLIES, VERDICT = "run.json", "replies.jsonl", "verdict.json"
+
+
+class ClosedBookError(MemAgentError):
+    """The questions cannot be asked: a bad endpoint, or replies of another run in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    model: str
+    samples: int
+    max_tokens: int
+    seed: int
+    temperature: float = 1.0
+    top_p: float = 0.7
+
+    def seed_for(self, question: PoolQuestion) -> int:
+        return int.from_bytes(hashlib.sha256(f"{self.seed}/{question.id}".encode()).digest()[:4], "big") >> 1
+
+
+def run(raw: Sequence[Path], sampling: Sampling, url: str, concurrency: int, output: Path) -> dict[str, Any]:
+    """Ask what is missing, judge, and return the statistics.
+
+    Raises:
+        MemAgentError: raw files or endpoint are of no use, or the folder holds replies of another run.
+    """
+    questions = load_corpora(raw).questions
+    settings = asdict(sampling) | {
+        "instruction": INSTRUCTION, "raw": [{"file": path.name, "sha256": sha256_of(path)} for path in raw],
+    }
+    _claim(output, settings)
+    known = _read_replies(output / _REPLIES)
+    missing = [question for question in questions if question.id not in known]
+    print(f"{len(missing)} of {len(questions)} questions to ask, {len(known)} already in {output}", flush=True)
+    if missing:
+        run_stoppable(_ask_all(missing, sampling, url, concurrency, output / _REPLIES))
+        known = _read_replies(output / _REPLIES)
+    verdict = judge([Asked(question.id, question.answers, known[question.id]) for question in questions])
+    content = {"run": settings, "statistics": verdict.statistics, "dropped": verdict.dropped}
+    write_atomically(output / VERDICT, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    return verdict.statistics
+
+
+def _claim(output: Path, settings: dict[str, Any]) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / _RUN
+    if path.is_file() and (known := orjson.loads(path.read_bytes())) != settings:
+        differing = next(key for key in settings if known.get(key) != settings[key])
+        raise ClosedBookError(f"{output}: holds replies of another {differing}; choose another --output")
+    write_atomically(path, orjson.dumps(settings, option=orjson.OPT_INDENT_2))
+
+
+def _read_replies(path: Path) -> dict[str, tuple[str, ...]]:
+    """Replies by id; half a line of a killed run is cut off."""
+    if not path.is_file():
+        return {}
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
+    rows = map(orjson.loads, content[:whole].splitlines())
+    return {row["id"]: tuple(row["replies"]) for row in rows}
+
+
+async def _ask_all(
+    questions: Sequence[PoolQuestion], sampling: Sampling, url: str, concurrency: int, path: Path
+) -> None:
+    key = os.environ.get("OPENAI_API_KEY") or "none"
+    waiting = iter(questions)
+    async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=5, timeout=600) as client:
+        with path.open("ab") as rows, tqdm(total=len(questions), unit=" questions", disable=None) as bar:
+            await together(*(_ask_some(client, waiting, sampling, rows, bar) for _ in range(concurrency)))
+
+
+async def _ask_some(
+    client: openai.AsyncOpenAI, waiting: Iterator[PoolQuestion], sampling: Sampling, rows: BinaryIO, bar: tqdm
+) -> None:
+    """Ask one question after the other, sharing ``waiting`` with those who do the same."""
+    for question in waiting:
+        stop_if_asked()
+        replies = await _ask(client, question, sampling)
+        row = {"id": question.id, "replies": replies}
+        rows.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+        rows.flush()
+        bar.update()
+
+
+async def _ask(client: openai.AsyncOpenAI, question: PoolQuestion, sampling: Sampling) -> list[str]:
+    try:
+        answer = await client.chat.completions.create(
+            model=sampling.model,
+            messages=[{"role": "user", "content": question.question + INSTRUCTION}],
+            n=sampling.samples,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            seed=sampling.seed_for(question),
+        )
+        replies = [choice.message.content or "" for choice in answer.choices or ()]
+    except openai.OpenAIError as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise ClosedBookError(f"{client.base_url}: question {question.id}: {reason[:300]}; run again later") from None
+    if len(replies) != sampling.samples:
+        raise ClosedBookError(f"{client.base_url}: {len(replies)} replies where {sampling.samples} were asked for")
+    return replies
+
+
+@one_line_errors("the same command continues")
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    args = _parser().parse_args(argv)
+    sampling = Sampling(args.model, args.samples, args.max_tokens, args.seed)
+    statistics = run(args.raw, sampling, args.url, args.concurrency, args.output)
+    print(f"{args.output / VERDICT}: {statistics['dropped']} of {statistics['asked']} questions need no document")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="closed_book", description="Find questions that need no document.")
+    parser.add_argument("--raw", type=Path, nargs="+", metavar="FILE", required=True, help="as for eval_files")
+    parser.add_argument("--url", required=True, help="OpenAI-compatible endpoint, http://HOST:PORT/v1")
+    parser.add_argument("--model", required=True, help="its name there")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of replies and verdict")
+    parser.add_argument("--samples", type=positive_number, default=4, help="replies to each question (4)")
+    parser.add_argument("--max-tokens", type=positive_number, default=512, help="tokens of a reply (512)")
+    parser.add_argument("--seed", type=whole_number, default=42, help="of the sampling (42)")
+    parser.add_argument("--concurrency", type=positive_number, default=64, help="questions in flight (64)")
+    return parser
+
+
+if __name__ == "__main__":
+    stop_on_signals()
+    sys.exit(main())

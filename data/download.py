@@ -1,0 +1,163 @@
+"""Fetches published evaluation files: ``python -m mem_agent.data.download --output DIR --lengths "50 200"``.
+
+Invariants:
+- the first run resolves the revision to a commit, and the manifest keeps it: later runs fetch further lengths from
+  that commit, whatever has been pushed since;
+- a file gets its name after its SHA-256 agrees with the one the hub states (where it states one) and stands in the
+  manifest; files that are there are verified against it and never overwritten;
+- half a file stays in ``DIR/.download`` and is continued, by this run's retries or the next run.
+
+HF_ENDPOINT, HF_TOKEN and the like are left to huggingface_hub.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..system.errors import MemAgentError
+from ..system.one_line_errors import one_line_errors
+from ..system.signals import stop_on_signals
+from .eval_files import LENGTHS, eval_name, parse_lengths
+from .manifest import Manifest, hold, sha256_of
+from .sources import first_line
+
+DATASET = "BytedTsinghua-SIA/hotpotqa"
+_STAGE = ".download"
+
+
+class DownloadError(MemAgentError):
+    """The hub, the dataset or a file of it cannot be had; says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A dataset at one commit; of its files the size and the SHA-256, empty where the hub does not state it."""
+
+    dataset: str
+    commit: str
+    files: Mapping[str, tuple[int | None, str]]
+
+    @property
+    def source(self) -> dict[str, str]:
+        return {"kind": "download", "dataset": self.dataset, "revision": self.commit}
+
+
+def download(
+    dataset: str, revision: str | None, lengths: Sequence[int], output: Path, say: Callable[[str], None] = print
+) -> None:
+    """Fetch what is missing; with no ``lengths`` all that the dataset has of ``LENGTHS``.
+
+    Raises:
+        MemAgentError: the dataset cannot be had or lacks a length, or a file there is another one.
+    """
+    with hold(output) as manifest:
+        remote = _remote(manifest, dataset, revision, lengths)
+        for n in _offered(remote, lengths):
+            _adopt_known(remote, eval_name(n), manifest)
+            if manifest.has(eval_name(n), remote.source):
+                say(f"{output / eval_name(n)}: there")
+            else:
+                _fetch(remote, eval_name(n), manifest)
+                say(f"{output / eval_name(n)}: fetched")
+        shutil.rmtree(output / _STAGE, ignore_errors=True)
+
+
+def _remote(manifest: Manifest, dataset: str, revision: str | None, lengths: Sequence[int]) -> Remote:
+    pinned = _pinned(manifest, dataset)
+    if pinned and revision and revision != pinned and _resolve(dataset, revision).commit != pinned:
+        raise DownloadError(
+            f"{manifest.folder}: holds files of {dataset} at {pinned}; choose another folder for {revision}"
+        )
+    names = [eval_name(n) for n in lengths]
+    if pinned and names and all(name in manifest.files and (manifest.folder / name).exists() for name in names):
+        return Remote(dataset, pinned, dict.fromkeys(names, (None, "")))  # nothing to ask the hub for
+    return _resolve(dataset, pinned or revision)
+
+
+def _offered(remote: Remote, lengths: Sequence[int]) -> list[int]:
+    offered = [n for n in LENGTHS if eval_name(n) in remote.files]
+    absent = [eval_name(n) for n in lengths if eval_name(n) not in remote.files]
+    if absent or not offered:
+        has = " ".join(map(str, offered)) or "(none)"
+        raise DownloadError(f"{remote.dataset} has no {(absent or ['eval_<n>.json'])[0]}; it has the lengths {has}")
+    return list(lengths or offered)
+
+
+def _adopt_known(remote: Remote, name: str, manifest: Manifest) -> None:
+    """Enter a file that was fetched by other means, if it is the hub's."""
+    path = manifest.folder / name
+    if name in manifest.files or not path.is_file():
+        return
+    if (sha256 := sha256_of(path)) == remote.files[name][1]:
+        manifest.adopt(path, name, remote.source, sha256)
+
+
+def _pinned(manifest: Manifest, dataset: str) -> str | None:
+    sources = [entry["source"] for entry in manifest.files.values()]
+    return next((s["revision"] for s in sources if s["kind"] == "download" and s["dataset"] == dataset), None)
+
+
+def _resolve(dataset: str, revision: str | None) -> Remote:
+    from huggingface_hub import HfApi  # slow to import, and reads HF_ENDPOINT when it is
+
+    info = _asking(dataset, lambda: HfApi().dataset_info(dataset, revision=revision, files_metadata=True))
+    files = {file.rfilename: (file.size, file.lfs.sha256 if file.lfs else "") for file in info.siblings or ()}
+    assert info.sha is not None, "the hub always names the commit"
+    return Remote(dataset, info.sha, files)
+
+
+def _fetch(remote: Remote, name: str, manifest: Manifest) -> None:
+    size, stated = remote.files[name]
+    part = manifest.folder / _STAGE / f"{remote.commit[:12]}-{name}"
+    part.parent.mkdir(exist_ok=True)
+    with part.open("ab") as file:
+        _asking(remote.dataset, lambda: _continue(remote, name, size, file))
+    sha256 = sha256_of(part)
+    if stated not in ("", sha256):
+        part.unlink()
+        raise DownloadError(f"{name} arrived damaged (not the SHA-256 that the hub states); run again")
+    manifest.adopt(part, name, remote.source, sha256)
+
+
+def _continue(remote: Remote, name: str, size: int | None, file: BinaryIO) -> None:
+    # Not hf_hub_download: since its version 2 it starts afresh in every process.
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers
+
+    url = hf_hub_url(remote.dataset, name, repo_type="dataset", revision=remote.commit)
+    headers = build_hf_headers() | {"Accept-Encoding": "identity"}  # ranges are of the plain bytes
+    http_get(url, file, resume_size=file.tell(), headers=headers, expected_size=size, displayed_filename=name)
+
+
+def _asking(dataset: str, ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except Exception as error:  # the hub client raises its own, HTTP, file and value errors alike
+        hint = "HF_ENDPOINT and HF_TOKEN say where and as whom"
+        raise DownloadError(f"{dataset}: {first_line(error)} ({hint}); run again to continue") from None
+
+
+@one_line_errors("the same command continues where it stopped")
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="download", description="Fetch published evaluation files.")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of eval_<length>.json")
+    parser.add_argument("--lengths", help="numbers of documents (all that the dataset has)")
+    parser.add_argument("--dataset", default=DATASET, metavar="ID", help=f"dataset on the hub ({DATASET})")
+    parser.add_argument("--revision", help="branch, tag or commit; resolved once, then kept")
+    args = parser.parse_args(argv)
+    lengths = () if args.lengths is None else parse_lengths(args.lengths)
+    download(args.dataset, args.revision or None, lengths, args.output)
+    return 0
+
+
+if __name__ == "__main__":
+    stop_on_signals()
+    sys.exit(main())

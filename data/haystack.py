@@ -1,0 +1,97 @@
+"""A question's gold documents hidden among distractors, in an order that tells nothing.
+
+``haystack`` gives the numbers of a pool's documents in reading order; ``assemble`` makes them one text::
+
+    haystack(pool, question with gold (7, 3), documents=5, seed=42)  ->  (3, 90, 7, 12, 55)
+    assemble(["Ann\\nAnn is.", "Bob\\nBob is."])  ->  "Document 1:\\nAnn\\nAnn is.\\n\\nDocument 2:\\nBob\\nBob is."
+
+Invariants:
+- every gold document is there once, every other document at most once, and there are exactly as many as asked for;
+- no distractor holds an answer, as whole words in SQuAD form. Answers such as yes and no are not looked for: their
+  words stand everywhere and prove nothing;
+- distractors that came with the question are taken first, the rest at random from the whole pool;
+- order and choice come from a generator of this question, length and seed alone: every position is equally likely for
+  a gold document, and the result does not depend on other questions, on processes or on their number. The printed
+  numbers count documents as they stand, so they say nothing that the order does not say.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from ..rewards.answer_kinds import AnswerKind, kind_of
+from ..rewards.qa_metrics import normalise_squad
+from ..system.errors import MemAgentError
+from .pool import Pool, PoolQuestion
+
+
+class HaystackError(MemAgentError):
+    """A document of this length cannot be made; says what there is."""
+
+
+def haystack(pool: Pool, question: PoolQuestion, documents: int, seed: int) -> tuple[int, ...]:
+    """Numbers of the documents, in reading order.
+
+    Raises:
+        HaystackError: more gold documents than ``documents``, or too few others without an answer.
+    """
+    if len(question.gold) > documents:
+        raise HaystackError(
+            f"question {question.id} has {len(question.gold)} gold documents, more than the {documents} asked for; "
+            "choose a greater length"
+        )
+    rng = random.Random(f"{seed}/{question.id}/{documents}")
+    is_clean = _without_answer(pool, question)
+    own = [number for number in question.own if is_clean(number)]
+    rng.shuffle(own)
+    chosen = [*question.gold, *own[: documents - len(question.gold)]]
+    tried = {*question.gold, *question.own}
+    strangers = (n for n in _permutation(rng, len(pool)) if n not in tried and is_clean(n))
+    chosen += islice(strangers, documents - len(chosen))
+    if len(chosen) < documents:
+        raise HaystackError(
+            f"question {question.id}: {documents} documents asked for, but of the {len(pool)} in the pool only "
+            f"{len(chosen)} can be used (others hold its answer); give more raw files or a smaller length"
+        )
+    rng.shuffle(chosen)
+    assert len(set(chosen)) == documents and set(question.gold) <= set(chosen)
+    return tuple(chosen)
+
+
+def assemble(texts: Iterable[str]) -> str:
+    """One text of all documents, numbered from 1."""
+    return "\n\n".join(f"Document {number}:\n{text}" for number, text in enumerate(texts, start=1))
+
+
+def _without_answer(pool: Pool, question: PoolQuestion) -> Callable[[int], bool]:
+    """Whether a document holds none of the answers."""
+    needles, articles = [], []
+    for answer in question.answers:
+        form = normalise_squad(answer)
+        if kind_of(answer) is AnswerKind.CHOICE:
+            continue
+        if form:
+            needles.append(f" {form} ".encode())
+        elif form := normalise_squad(answer, keep_articles=True):  # "The The": all articles
+            articles.append(f" {form} ")
+
+    def is_clean(number: int) -> bool:
+        if any(pool.words.holds(number, needle) for needle in needles):
+            return False
+        if not articles:
+            return True
+        words = f" {normalise_squad(pool.texts[number], keep_articles=True)} "
+        return not any(form in words for form in articles)
+
+    return is_clean
+
+
+def _permutation(rng: random.Random, size: int) -> Iterator[int]:
+    """All numbers below ``size`` in random order, at a cost of those taken only."""
+    moved: dict[int, int] = {}
+    for last in range(size - 1, -1, -1):
+        at = rng.randrange(last + 1)
+        yield moved.get(at, at)
+        moved[at] = moved.get(last, last)

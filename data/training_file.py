@@ -1,0 +1,88 @@
+"""Training documents in an order that is a pure function of (seed, number).
+
+Group ``k`` is row ``permutation(seed, epoch)[k mod rows]`` with ``epoch = k // rows``. The whole state of the data
+order is therefore one integer, the next group number; resuming and replaying need nothing else.
+
+The file is scanned once for line offsets and validated; rows are read back one by one, so its size does not matter.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ..hooks.sample import Sample
+from ..system.errors import MemAgentError
+
+
+class DataError(MemAgentError):
+    """The training file cannot be used: names file, line and what is wrong."""
+
+
+class DataSource:
+    """Groups of ``siblings`` Samples each, by number."""
+
+    def __init__(self, path: str | Path, seed: int, siblings: int) -> None:
+        self.path = Path(path)
+        self._seed, self._siblings = seed, siblings
+        self._offsets = _scan(self.path)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def group(self, number: int) -> list[Sample]:
+        """Fresh Samples of group ``number``; ``index`` is unique over the run."""
+        epoch, position = divmod(number, len(self._offsets))
+        row = self._row(_permutation(len(self._offsets), self._seed, epoch)[position])
+        return [
+            Sample(
+                prompt=row["prompt"],
+                label=row.get("label"),
+                metadata=dict(row["metadata"]),
+                group_index=number,
+                index=number * self._siblings + sibling,
+            )
+            for sibling in range(self._siblings)
+        ]
+
+    def _row(self, line: int) -> dict[str, Any]:
+        with self.path.open("rb") as file:
+            file.seek(self._offsets[line])
+            return orjson.loads(file.readline())
+
+
+@lru_cache(maxsize=4)
+def _permutation(rows: int, seed: int, epoch: int) -> list[int]:
+    order = list(range(rows))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    return order
+
+
+def _scan(path: Path) -> list[int]:
+    """Byte offsets of the rows; every line is checked once."""
+    if not path.is_file():
+        raise DataError(f"TRAIN_DATA={str(path)!r}: no such file; make it with prepare_data.py")
+    offsets, position = [], 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                _check(path, number, line)
+                offsets.append(position)
+            position += len(line)
+    if not offsets:
+        raise DataError(f"{path}: no rows")
+    return offsets
+
+
+def _check(path: Path, number: int, line: bytes) -> None:
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        remedy = "write the file again with prepare_data.py"
+        raise DataError(f"{path}, line {number}: not JSON ({error}); {remedy}") from None
+    if not isinstance(row, dict) or "prompt" not in row or not isinstance(row.get("metadata"), dict):
+        raise DataError(f"{path}, line {number}: expected an object with `prompt` and `metadata`")

@@ -1,0 +1,149 @@
+"""What is said to an inference engine, and how its answer is read: vLLM's wording and SGLang's.
+
+Invariant: as many log-probs as sampled ids, all finite, or reading raises: nothing is ever padded.
+
+Log-probs are passed on as the engine gives them, and trainers compare them with logits divided by the rollout
+temperature. SGLang divides by it too, unless started with ``SGLANG_RETURN_ORIGINAL_LOGPROB=1``; vLLM does so with
+``--logprobs-mode processed_logprobs``, which vime and the embedded host set. With ``top_p`` or ``top_k`` the two
+engines differ: SGLang's are those before the cut, vLLM's those after it, and a trainer knows no cut at all. So
+training rollouts sample with ``top_p`` 1 and no ``top_k``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from ..agents.records import Generation, StopReason
+
+
+class Dialect(StrEnum):
+    VLLM = "vllm"
+    SGLANG = "sglang"
+
+    @property
+    def path(self) -> str:
+        return "/inference/v1/generate" if self is Dialect.VLLM else "/generate"
+
+    @property
+    def routing_header(self) -> str:
+        """By which the router keeps a group on one engine."""
+        return "x-session-id" if self is Dialect.VLLM else "X-SMG-Routing-Key"
+
+
+# --- wording ------------------------------------------------------------------------------------------------------
+
+
+def vllm_body(prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """``POST /inference/v1/generate``; ``logprobs: 1`` returns the sampled token's own log-prob first."""
+    params = _pick(sampling, ("temperature", "top_p", "top_k", "repetition_penalty", "stop", "stop_token_ids"))
+    if sampling.get("min_new_tokens") is not None:
+        params["min_tokens"] = sampling["min_new_tokens"]
+    seed = seed_of(sampling)
+    if seed is not None:
+        params["seed"] = seed
+    return {"token_ids": prompt_ids, "sampling_params": params | {"max_tokens": max_new_tokens, "logprobs": 1}}
+
+
+def sglang_body(prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """``POST /generate``."""
+    names = ("temperature", "top_p", "top_k", "repetition_penalty", "min_new_tokens", "stop", "stop_token_ids",
+             "custom_params")
+    params = _pick(sampling, names)
+    seed = seed_of(sampling)
+    if seed is not None:
+        params["sampling_seed"] = seed
+    params |= {
+        "max_new_tokens": max_new_tokens,
+        "skip_special_tokens": False,
+        "no_stop_trim": True,
+        "spaces_between_special_tokens": False,
+    }
+    return {"input_ids": prompt_ids, "sampling_params": params, "return_logprob": True}
+
+
+def _pick(source: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    # Some hosts switch top_k off with 0, which SGLang refuses.
+    return {n: source[n] for n in names if source.get(n) is not None and not (n == "top_k" and source[n] == 0)}
+
+
+def seed_of(sampling: Mapping[str, Any]) -> int | None:
+    """The request's seed: vLLM hosts call it ``seed``, SGLang hosts ``sampling_seed``."""
+    return sampling["seed"] if sampling.get("seed") is not None else sampling.get("sampling_seed")
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def parse_vllm(answer: Mapping[str, Any]) -> Generation:
+    """One choice of ``/inference/v1/generate``."""
+    choice = answer["choices"][0]
+    ids = choice["token_ids"]
+    content = (choice.get("logprobs") or {}).get("content") or []
+    for position, (token_id, entry) in enumerate(zip(ids, content, strict=False)):
+        if entry.get("token_id", token_id) != token_id:
+            raise ValueError(f"log-prob {position} belongs to token {entry['token_id']}, sampled was {token_id}")
+    usage = answer.get("usage") or {}
+    return _generation(
+        ids,
+        [entry["logprob"] for entry in content],
+        choice["finish_reason"],
+        _versions(choice.get("weight_versions"), answer.get("weight_version")),
+        (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
+    )
+
+
+def parse_sglang(answer: Mapping[str, Any]) -> Generation:
+    """An answer of ``/generate``; ids come from ``output_token_logprobs``, entries ``[log-prob, id, text]``."""
+    meta = answer["meta_info"]
+    entries = meta.get("output_token_logprobs") or []
+    ids = [entry[1] for entry in entries]
+    sampled = answer.get("output_ids")
+    aborted = _stop_reason(meta["finish_reason"]) is StopReason.ABORT
+    if sampled is not None and list(sampled) != ids and not aborted:
+        raise ValueError(f"{len(sampled)} output ids do not match the {len(ids)} ids with log-probs")
+    return _generation(
+        ids,
+        [entry[0] for entry in entries],
+        meta["finish_reason"],
+        _versions(meta.get("weight_versions"), meta.get("weight_version")),
+        meta.get("cached_tokens") or 0,
+    )
+
+
+def _versions(spans: list[Mapping[str, Any]] | None, last: Any) -> str:
+    """Every weight version that sampled a part of the answer, in order, joined by ``+``."""
+    return "+".join(dict.fromkeys(str(span["version"]) for span in spans or ())) or str(last or "")
+
+
+_STOP_REASONS = {
+    "stop": StopReason.STOP,
+    "length": StopReason.LENGTH,
+    "abort": StopReason.ABORT,
+    "cancelled": StopReason.ABORT,
+}
+
+
+def _stop_reason(finish: Any) -> StopReason:
+    reason = finish["type"] if isinstance(finish, Mapping) else finish
+    if reason not in _STOP_REASONS:
+        raise ValueError(f"finish reason {reason!r}; known are {', '.join(_STOP_REASONS)}")
+    return _STOP_REASONS[reason]
+
+
+def _generation(ids: list[int], log_probs: list[float], finish: Any, version: str, cached: int) -> Generation:
+    reason = _stop_reason(finish)
+    if reason is StopReason.ABORT:
+        # Partial tokens of an aborted request are never used; some servers send them without log-probs.
+        return Generation([], [], reason, version, int(cached))
+    if not ids:
+        raise ValueError("no token was sampled")
+    if len(ids) != len(log_probs):
+        raise ValueError(f"{len(log_probs)} log-probs for {len(ids)} sampled tokens")
+    if not all(type(i) is int and i >= 0 for i in ids):
+        raise ValueError("a sampled id is not a whole number from 0 on")
+    if not all(type(p) in (int, float) and math.isfinite(p) and p < 0.01 for p in log_probs):
+        raise ValueError("a log-prob is not a finite number up to 0")
+    return Generation(list(ids), [float(p) for p in log_probs], reason, version, int(cached))

@@ -1,0 +1,81 @@
+"""What a rollout reads with, built once per process: tokenizer, agent, documents."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from ..agents import build_agent
+from ..agents.documents import DocumentCache
+from ..agents.interface import MemoryAgent
+from ..agents.records import FailureKind, TurnFailed
+from ..agents.vocabulary import Vocabulary
+from ..config import Config, ConfigError
+from ..data.document_store import DocumentStore, MissingDocument, store_folder
+
+_reader_lock = threading.Lock()
+
+
+class Reader:
+    """A tokenizer with the agent and the document cache that belong to it."""
+
+    def __init__(self, checkpoint: str, config: Config, chat_template_kwargs: Mapping[str, Any]) -> None:
+        from transformers import AutoTokenizer
+
+        self.vocabulary = Vocabulary(AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=True))
+        self.agent: MemoryAgent = build_agent(config, self.vocabulary, chat_template_kwargs)
+        self.documents = DocumentCache(self.vocabulary.encode_text)
+
+
+@lru_cache(maxsize=8)
+def _reader_once(checkpoint: str, config: Config, kwargs: str) -> Reader:
+    try:
+        return Reader(checkpoint, config, json.loads(kwargs))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the tokenizer of {checkpoint} cannot be used: {' '.join(str(error).split())}") from error
+
+
+def reader_for(checkpoint: str, config: Config, chat_template_kwargs: str) -> Reader:
+    """The one reader of these settings; ``chat_template_kwargs`` is JSON."""
+    with _reader_lock:
+        return _reader_once(checkpoint, config, chat_template_kwargs)
+
+
+@lru_cache(maxsize=8)
+def _store(path: str) -> DocumentStore:
+    return DocumentStore(path)
+
+
+async def context_of(args: Any, config: Config, sample: Any) -> str:
+    """The document of a host's ``sample``, inline or by id. Raises TurnFailed where there is none."""
+    metadata = sample.metadata or {}
+    context = metadata.get("context")
+    if context is None and metadata.get("context_id") is not None:
+        context = await asyncio.to_thread(_stored, _stores(args, config), metadata["context_id"])
+    if not isinstance(context, str) or not context.strip():
+        raise TurnFailed(FailureKind.NO_CONTEXT, "metadata has neither a context text nor a context_id")
+    return context
+
+
+def _stores(args: Any, config: Config) -> list[str]:
+    """Where documents by id may lie: MEM_DOC_STORE, or beside the training file and each evaluation file."""
+    if config.mem_doc_store:
+        return [config.mem_doc_store]
+    # ``prompt_data`` is the hosts' name of the training file.
+    training = getattr(args, "prompt_data", None) or config.train_data
+    return [str(store_folder(path)) for path in (training, *config.eval_files)]
+
+
+def _stored(stores: list[str], document_id: str) -> str:
+    """The document from the first store that has it; the first store's reason if none has."""
+    reasons = []
+    for path in stores:
+        try:
+            return _store(path).get(document_id)
+        except MissingDocument as error:
+            reasons.append(error)
+    raise TurnFailed(FailureKind.MISSING_DOCUMENT, str(reasons[0])) from reasons[0]

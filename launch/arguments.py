@@ -1,0 +1,226 @@
+"""The command line of the host's ``train.py``, group by group.
+
+Both hosts take Megatron's flags, their own, and their engine's with its name in front; most of their own are the same.
+They ignore flags they do not know, so ``tests/hooks/test_hosts.py`` has both hosts' real parsers read what is made
+here.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from ..config import Config
+from .checkout import Checkout
+from .layout import Layout
+
+Group = list[str]
+
+
+def build_arguments(
+    config: Config, checkout: Checkout, model: list[str], layout: Layout, settings: Path, sticky_router: bool
+) -> dict[str, Group]:
+    """Flags by group, in order.
+
+    Args:
+        config: with absolute paths and ``engine_max_len`` settled.
+        settings: the YAML that carries ``config`` to every worker.
+        sticky_router: the installed sglang-router can keep a routing key at one engine.
+    """
+    groups = {
+        "model": model,
+        "checkpoint": _checkpoint(config),
+        "hooks": _hooks(config, checkout, settings),
+        "rollout": _rollout(config),
+        "grpo": _grpo(config),
+        "optimizer": _optimizer(config),
+        "performance": _performance(layout),
+        "gpus": _gpus(layout),
+        "engine": _slime_engine(config, sticky_router) if checkout.name == "slime" else _vime_engine(config),
+        "asynchronous": _asynchronous(config, checkout, layout),
+        "evaluation": _evaluation(config),
+        "tracker": _tracker(config),
+        "host_args": shlex.split(config.host_args),
+    }
+    return {name: group for name, group in groups.items() if group}
+
+
+def evaluation_sets(config: Config) -> list[tuple[str, str]]:
+    """(name, path) of each file in EVAL_DATA; the name is the file's."""
+    return [(Path(path).stem, path) for path in config.eval_files]
+
+
+def _checkpoint(config: Config) -> Group:
+    """``--load`` is the run's own folder: without a checkpoint in it hosts start from ``--ref-load``."""
+    return [
+        "--hf-checkpoint", config.hf_ckpt,
+        "--ref-load", config.torch_dist,
+        "--load", config.save_path,
+        "--save", config.save_path,
+        "--save-interval", str(config.save_interval),
+    ]
+
+
+def _hooks(config: Config, checkout: Checkout, settings: Path) -> Group:
+    group = [
+        "--custom-generate-function-path", "mem_agent.rollout.generate",
+        "--custom-rm-path", "mem_agent.rollout.reward_func",
+        "--custom-convert-samples-to-train-data-path", "mem_agent.custom_convert.custom_convert",
+        "--eval-function-path", "mem_agent.hooks.eval.evaluate",
+        "--custom-rollout-log-function-path", "mem_agent.hooks.log.log_rollout",
+        "--custom-eval-rollout-log-function-path", "mem_agent.hooks.log.log_eval",
+        "--custom-config-path", str(settings),
+    ]
+    if config.dynamic_filter == "nonzero_std":
+        group += ["--dynamic-sampling-filter-path", "mem_agent.hooks.filter.nonzero_std"]
+    if config.fully_async:
+        asynchronous = f"{checkout.name}.rollout.fully_async_rollout.generate_rollout_fully_async"
+        group += ["--rollout-function-path", asynchronous]
+    return group
+
+
+def _rollout(config: Config) -> Group:
+    group = [
+        "--prompt-data", config.train_data,
+        "--input-key", "prompt",
+        "--label-key", "label",
+        "--metadata-key", "metadata",
+        "--rollout-shuffle",
+        "--rollout-seed", str(config.seed),
+        "--seed", str(config.seed),
+        "--num-rollout", str(config.num_rollout),
+        "--rollout-batch-size", str(config.rollout_batch_size),
+        "--n-samples-per-prompt", str(config.n_samples_per_prompt),
+        "--num-steps-per-rollout", str(config.trajectories_per_rollout // config.step_trajectories),
+        "--global-batch-size", str(config.step_trajectories),
+        "--rollout-max-response-len", str(max(config.mem_max_memory, config.mem_max_final)),
+        "--rollout-temperature", f"{config.temperature:g}",
+        "--rollout-top-p", "1.0",
+    ]
+    if config.over_sampling_batch_size:
+        group += ["--over-sampling-batch-size", str(config.over_sampling_batch_size)]
+    return group
+
+
+def _grpo(config: Config) -> Group:
+    group = [
+        "--advantage-estimator", "grpo",
+        "--eps-clip", f"{config.eps_clip:g}",
+        "--eps-clip-high", f"{config.eps_clip_high:g}",
+        "--entropy-coef", "0.0",
+    ]
+    if config.kl_coef > 0:
+        group += ["--use-kl-loss", "--kl-loss-coef", f"{config.kl_coef:g}", "--kl-loss-type", "low_var_kl"]
+    if config.loss_agg == "token":
+        group += ["--calculate-per-token-loss"]
+    if config.tis == "on" or (config.tis == "auto" and config.fully_async):
+        group += ["--use-tis"]
+    return group
+
+
+def _optimizer(config: Config) -> Group:
+    return [
+        "--optimizer", "adam",
+        "--lr", f"{config.lr:g}",
+        "--lr-decay-style", "constant",
+        "--lr-warmup-iters", str(config.lr_warmup_steps),
+        "--weight-decay", f"{config.weight_decay:g}",
+        "--adam-beta1", f"{config.adam_beta1:g}",
+        "--adam-beta2", f"{config.adam_beta2:g}",
+        "--clip-grad", f"{config.clip_grad:g}",
+    ]
+
+
+def _performance(layout: Layout) -> Group:
+    """Rows of one trajectory differ in number and length, which only dynamic batches can divide."""
+    group = [
+        "--tensor-model-parallel-size", str(layout.tp),
+        "--pipeline-model-parallel-size", str(layout.pp),
+        "--context-parallel-size", str(layout.cp),
+        "--expert-model-parallel-size", "1",
+        "--expert-tensor-parallel-size", "1",
+        "--recompute-granularity", "full",
+        "--recompute-method", "uniform",
+        "--recompute-num-layers", "1",
+        "--use-dynamic-batch-size",
+        "--max-tokens-per-gpu", str(layout.tokens_per_gpu),
+        "--balance-data",
+        "--attention-dropout", "0.0",
+        "--hidden-dropout", "0.0",
+        "--accumulate-allreduce-grads-in-fp32",
+        "--attention-softmax-in-fp32",
+        "--attention-backend", "flash",
+    ]
+    return group + (["--sequence-parallel"] if layout.tp > 1 else [])
+
+
+def _gpus(layout: Layout) -> Group:
+    group = [
+        "--actor-num-nodes", str(layout.train_nodes),
+        "--actor-num-gpus-per-node", str(layout.train_per_node),
+        "--rollout-num-gpus", str(layout.rollout_gpus),
+        "--rollout-num-gpus-per-engine", str(layout.engine_gpus),
+        "--num-gpus-per-node", str(layout.gpus_per_node),
+    ]
+    return group + (["--colocate"] if layout.colocate else [])
+
+
+def _slime_engine(config: Config, sticky_router: bool) -> Group:
+    """``manual`` keeps a group, by its ``X-SMG-Routing-Key``, at one engine; ``min_load`` chooses that engine.
+
+    Measured with four workers and 32 groups of 8: the default policy spreads each group over 3.8 engines, this over 1.
+    """
+    group = [
+        "--sglang-mem-fraction-static", f"{config.engine_memory_fraction:g}",
+        "--sglang-context-length", str(config.engine_max_len),
+    ]
+    return group + (["--router-policy", "manual", "--router-assignment-mode", "min_load"] if sticky_router else [])
+
+
+def _vime_engine(config: Config) -> Group:
+    """The policy sends a group, by its ``x-session-id``, to one engine, where its siblings share the prefix cache."""
+    return [
+        "--vllm-gpu-memory-utilization", f"{config.engine_memory_fraction:g}",
+        "--vllm-max-model-len", str(config.engine_max_len),
+        "--vllm-router-policy", "consistent_hash",
+    ]
+
+
+_BUSY_ENGINE = 32
+"""Trajectories that keep one engine busy."""
+
+
+def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
+    """Bounds how old samples get, at two rollouts or what keeps the engines busy.
+
+    The host's one number for each engine limits the trajectories being sampled and, in slime, the finished groups that
+    wait: twice the batch of trajectories in all lets at most two rollouts wait. The hosts' own 512 could be dozens.
+    """
+    if not config.fully_async:
+        return []
+    engines = layout.rollout_gpus // layout.engine_gpus
+    flag = {"slime": "--sglang-server-concurrency", "vime": "--vllm-server-concurrency"}[checkout.name]
+    return [flag, str(max(-(-2 * config.rollout_batch_size // engines), _BUSY_ENGINE))]
+
+
+def _evaluation(config: Config) -> Group:
+    if not config.eval_interval:
+        return []
+    group = ["--eval-interval", str(config.eval_interval), "--eval-prompt-data"]
+    for name, path in evaluation_sets(config):
+        group += [name, path]
+    return group + [
+        "--n-samples-per-eval-prompt", "1",
+        "--eval-temperature", f"{config.eval_temperature:g}",
+        "--eval-top-p", f"{config.eval_top_p:g}",
+        "--eval-max-response-len", str(max(config.mem_max_memory, config.mem_max_final)),
+    ]
+
+
+def _tracker(config: Config) -> Group:
+    if config.tracker == "wandb":
+        return ["--use-wandb", "--wandb-project", config.tracker_project, "--wandb-group", Path(config.save_path).name]
+    if config.tracker == "tensorboard":
+        name = Path(config.save_path).name
+        return ["--use-tensorboard", "--tb-project-name", config.tracker_project, "--tb-experiment-name", name]
+    return []

@@ -1,0 +1,71 @@
+"""Which framework trains: the one that is named, that stands around the pack, or that Python imports; else our own.
+
+::
+
+    python launch/find_host.py PACK    what the scripts ask, with any Python: prints "slime /root/slime", or "local"
+
+HOST names one (``auto``: any), HOST_ROOT its checkout. PACK is the pack's folder by the path the user knows it by: a
+link to it inside a checkout counts as inside.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+HOSTS = ("slime", "vime")
+LOCAL = "local"
+
+
+class NoHost(ValueError):
+    """What was named is not there; one line for people."""
+
+
+def find_host(host: str, host_root: str, pack: Path) -> tuple[str, Path | None]:
+    """(name, its checkout), or ``("local", None)``.
+
+    Raises:
+        NoHost: ``host`` or ``host_root`` names something that is not there.
+    """
+    if host not in ("auto", LOCAL, *HOSTS):
+        raise NoHost(f"HOST={host!r}: allowed: auto, {LOCAL}, {', '.join(HOSTS)}")
+    if host == LOCAL:
+        return LOCAL, None
+    names = HOSTS if host == "auto" else (host,)
+    if host_root:
+        root = Path(host_root).expanduser().absolute()
+        for name in names:
+            if _is_checkout(root, name):
+                return name, root
+        raise NoHost(f"HOST_ROOT={host_root!r}: no checkout of {' or '.join(names)} with its train.py is there")
+    for name in names:
+        for root in (*pack.absolute().parents, *imported_root(name)):
+            if _is_checkout(root, name):
+                return name, root
+    for name in names:
+        for root in imported_root(name):
+            raise NoHost(f"HOST={host}: {name} is installed in {root}, without its train.py; set HOST_ROOT to its "
+                         f"checkout, or HOST={LOCAL}")
+    if host == "auto":
+        return LOCAL, None
+    raise NoHost(f"HOST={host}: no checkout of {host} around {pack} or in Python's path; set HOST_ROOT to one")
+
+
+def _is_checkout(root: Path, name: str) -> bool:
+    return (root / "train.py").is_file() and (root / name / "utils" / "arguments.py").is_file()
+
+
+def imported_root(name: str) -> list[Path]:
+    """The folders that hold the package ``name`` as Python would import it."""
+    spec = importlib.util.find_spec(name)
+    return [Path(p).parent for p in (spec.submodule_search_locations or [])] if spec else []
+
+
+if __name__ == "__main__":
+    try:
+        found = find_host(os.environ.get("HOST") or "auto", os.environ.get("HOST_ROOT", ""), Path(sys.argv[1]))
+        print(*filter(None, found))
+    except NoHost as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,111 @@
+"""Train in slime or vime::
+
+    python -m mem_agent.launch.launch            what `HOST=slime|vime bash run-train.sh` runs
+    python -m mem_agent.launch.launch --dry-run  print the resolved config and every command, start nothing
+
+It runs in the host's own Python. Order: find the host, settle every setting, check, convert the reference model if it
+is missing, start or join Ray, run the host's ``train.py`` as a job, wait. What the run was made of stays in
+``SAVE_PATH/launch``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+
+from ..config import Config
+from ..system.one_line_errors import one_line_errors
+from ..system.signals import stop_on_signals
+from ..training.run_log import start_logging
+from ..training.save_lock import save_lock
+from . import reference, remote_env
+from .plan import PACK, Plan, make_plan
+from .preflight import problems
+from .ray_cluster import cluster, head_command, run_job, submit_command, worker_command
+
+
+def launch(plan: Plan) -> None:
+    config, job = plan.config, f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    write_records(plan)
+    if not reference.is_there(Path(config.torch_dist)):
+        folder = Path(config.torch_dist)
+        reference.make(plan.conversion(reference.hidden(folder)), plan.python_path, folder, plan.checkout.root)
+    with (
+        remote_env.written(plan.variables, os.environ, plan.folder) as runtime_env,
+        cluster(config, plan.layout.gpus_per_node, plan.folder / "ray_head.log", plan.folder / "tokens"),
+    ):
+        run_job(config, job, runtime_env, plan.command)
+
+
+def write_records(plan: Plan) -> None:
+    """The config for every worker, the command as it runs, and the name ``mem_agent`` for this pack."""
+    show = plan.folder / "import"
+    show.mkdir(parents=True, exist_ok=True)
+    link = show / "mem_agent"
+    if not (link.is_symlink() and link.resolve() == PACK):
+        link.unlink(missing_ok=True)
+        link.symlink_to(PACK, target_is_directory=True)
+    (plan.folder / "mem_agent.yaml").write_text(plan.config.to_yaml())
+    (plan.folder / "command.sh").write_text(_shell(plan.command) + "\n")
+
+
+def print_plan(plan: Plan) -> None:
+    """What would be written and run, in order, as shell and YAML."""
+    config = plan.config
+    print(f"# {plan.checkout.name} in {plan.checkout.root}, model family {plan.family}")
+    print(f"# {plan.layout}")
+    print("# --- config of every worker")
+    print(config.to_yaml(), end="")
+    print("# --- environment of every worker")
+    references = remote_env.token_files(os.environ, plan.folder / "tokens")
+    for name, value in (*plan.variables.items(), *((variable, path) for path, (variable, _) in references.items())):
+        print(f"{name}={shlex.quote(str(value))}")
+    print("# --- commands")
+    if not reference.is_there(Path(config.torch_dist)):
+        print(_shell(plan.conversion(reference.hidden(Path(config.torch_dist)))))
+    if not config.ray_address:
+        print(_shell(head_command(config, plan.layout.gpus_per_node)))
+    if config.num_nodes > 1 and not config.ray_address:
+        print(f"# on each other machine: {_shell(worker_command(config, plan.layout.gpus_per_node))}")
+    print(_shell(submit_command(config, "mem_agent-TIME", plan.folder / "runtime_env.yaml", plan.command)))
+
+
+def _shell(command: list[str]) -> str:
+    """One flag with its values per line."""
+    lines: list[str] = []
+    for item in command:
+        quoted = shlex.quote(item)
+        if item.startswith("--") or not lines:
+            lines.append(quoted)
+        else:
+            lines[-1] += f" {quoted}"
+    return " \\\n    ".join(lines)
+
+
+@one_line_errors("the same command continues from the newest checkpoint")
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Train a memory agent in slime or vime.")
+    parser.add_argument("--dry-run", action="store_true", help="print config and commands, start nothing")
+    options = parser.parse_args()
+    start_logging()
+    stop_on_signals()
+    plan = make_plan(Config.from_env(), weights=not options.dry_run)
+    found = problems(plan)
+    if options.dry_run:
+        print_plan(plan)
+    for line in found:
+        print(f"error: {line}", file=sys.stderr)
+    if found:
+        return 1
+    if not options.dry_run:
+        with save_lock(plan.config.save_path):
+            launch(plan)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Everything a launch is made of, settled before anything starts.
+
+Reads files and asks machines; writes nothing. What is refused here cannot work at all; what may work on another day
+(a full disk, a taken port) is in ``preflight.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..agents import check_agent
+from ..agents.longest_turn import check_length, longest_turn
+from ..checkpoints.hf_model import local_folder, with_engine_length
+from ..config import Config, ConfigError
+from . import reference, remote_env
+from .arguments import build_arguments
+from .checkout import Checkout, check_version, find_checkout, find_megatron
+from .layout import Layout, derive
+from .machine import find_gpus, has_nvlink, has_sticky_router
+from .model_args import ModelSize, model_args, model_size, read_model_config
+
+PACK = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What runs, and with what."""
+
+    config: Config
+    """Paths absolute, host named, engine length and layout filled in."""
+    checkout: Checkout
+    family: str
+    model_arguments: list[str]
+    size: ModelSize
+    layout: Layout
+    python_path: str
+    variables: Mapping[str, str]
+    arguments: Mapping[str, list[str]]
+
+    @property
+    def folder(self) -> Path:
+        """What the run was made of stays there."""
+        return Path(self.config.save_path) / "launch"
+
+    @property
+    def command(self) -> list[str]:
+        driver = self.checkout.driver(self.config.fully_async)
+        return [sys.executable, str(driver), *(item for group in self.arguments.values() for item in group)]
+
+    def conversion(self, output: Path) -> list[str]:
+        """The command that writes the reference model as torch_dist into ``output``."""
+        return reference.conversion_command(self.config, self.checkout, self.model_arguments, output)
+
+
+def make_plan(config: Config, *, weights: bool = True) -> Plan:
+    """Settle every setting.
+
+    Args:
+        weights: load the weights as well if HF_CKPT is a hub id; its configuration and tokenizer always are.
+
+    Raises:
+        ConfigError: something cannot work; the message says what and the remedy.
+    """
+    checkout = find_checkout(config, PACK)
+    check_version(checkout, config)
+    check_agent(config)
+    _refuse_what_cannot_work(config)
+    model_folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
+    content = read_model_config(model_folder)
+    family, model = model_args(checkout.model_scripts, config.model_family, content)
+    config = with_engine_length(_absolute(config), model_folder)
+    config = replace(
+        config, host=checkout.name, host_root=str(checkout.root), megatron_root=str(find_megatron(config)),
+        hf_ckpt=str(model_folder), torch_dist=str(reference.default_folder(config)), model_family=family,
+    )
+    reference.is_there(Path(config.torch_dist))
+    longest = longest_turn(config, model_folder)
+    check_length(config, longest)
+    size = model_size(content)
+    layout = derive(size, find_gpus(config), longest, config)
+    config = replace(config, tp=layout.tp, pp=layout.pp, cp=layout.cp, max_tokens_per_gpu=layout.tokens_per_gpu,
+                     engine_gpus=layout.engine_gpus, num_gpus=layout.gpus_per_node)
+    folder = Path(config.save_path) / "launch"
+    entries = [str(folder / "import"), config.megatron_root, config.host_root, *_user_path()]
+    python_path = os.pathsep.join(dict.fromkeys(entries))
+    variables = remote_env.worker_variables(
+        os.environ, python_path=python_path, save_path=config.save_path, master_addr=config.master_addr,
+        nvlink=has_nvlink(),
+    )
+    sticky = checkout.name == "slime" and has_sticky_router()
+    arguments = build_arguments(config, checkout, model, layout, folder / "mem_agent.yaml", sticky)
+    return Plan(config, checkout, family, model, size, layout, python_path, variables, arguments)
+
+
+_REFUSED_ARGUMENTS = {
+    "--partial-rollout": "a multi-turn trajectory cannot be continued",
+    "--group-rm": "rewards are given by trajectory",
+    "--apply-chat-template": "the rendered chat would become the question",
+    "--log-passrate": "it counts rows, not trajectories",
+    "--rollout-top-p": "training needs the log-probs of the whole vocabulary",
+    "--wandb-key": "it would be shown on Ray's pages; set WANDB_API_KEY",
+    "--tensor-model-parallel-size": "set TP",
+    "--pipeline-model-parallel-size": "set PP",
+    "--context-parallel-size": "set CP",
+    "--max-tokens-per-gpu": "set MAX_TOKENS_PER_GPU",
+}
+
+
+def _refuse_what_cannot_work(config: Config) -> None:
+    asynchronous = {
+        "the hosts' asynchronous rollout ignores filters; set DYNAMIC_FILTER=none": config.dynamic_filter != "none",
+        "it has no over-sampling; unset OVER_SAMPLING_BATCH_SIZE": config.over_sampling_batch_size > 0,
+        "its worker holds the engines of which evaluation needs some; set EVAL_INTERVAL=0": config.eval_interval > 0,
+    }
+    for reason, wanted in asynchronous.items():
+        if config.fully_async and wanted:
+            raise ConfigError(f"FULLY_ASYNC=1: {reason}")
+    try:
+        given = shlex.split(config.host_args)
+    except ValueError as error:
+        raise ConfigError(f"HOST_ARGS={config.host_args!r}: {error}; quote it as in a shell") from None
+    for flag, reason in _REFUSED_ARGUMENTS.items():
+        if any(item.partition("=")[0] == flag for item in given):
+            raise ConfigError(f"HOST_ARGS: {flag} cannot be used: {reason}")
+
+
+def _absolute(config: Config) -> Config:
+    """Workers have other working directories."""
+    names = ("train_data", "save_path", "torch_dist", "mem_prompts", "mem_doc_store")
+    paths = {name.upper(): getattr(config, name) for name in names}
+    absolute = {name: str(Path(path).expanduser().absolute()) for name, path in paths.items() if path}
+    absolute["EVAL_DATA"] = shlex.join(str(Path(path).expanduser().absolute()) for path in config.eval_files)
+    return Config.from_mapping(config.to_mapping() | absolute)
+
+
+def _user_path() -> list[str]:
+    """PYTHONPATH as the user set it, without the folder through which the scripts show this pack to Python."""
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    shown = os.environ.get("MEM_AGENT_IMPORT")
+    return [str(Path(entry).absolute()) for entry in entries if entry and entry != shown]

@@ -1,0 +1,203 @@
+"""Everything that can be known to go wrong before anything is started, each as one line with its remedy."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+
+from ..config import Config, ConfigError
+from ..data.document_store import DocumentStore, MissingDocument, row_slice, store_folder, without_slice
+from ..data.training_file import DataSource
+from ..system.errors import MemAgentError
+from . import reference
+from .arguments import evaluation_sets
+from .checkout import Checkout
+from .layout import Layout
+from .machine import check_free, check_port
+from .model_args import ModelSize
+from .plan import PACK, Plan
+
+HOOK_MODULES = ("rollout", "custom_convert", "rollout_filter", "rollout_log", "rollout_eval")
+_CHECKPOINT_BYTES, _REFERENCE_BYTES = 14, 2
+"""On disk per parameter: bf16 weights, and in a checkpoint fp32 master weights and two Adam moments."""
+
+
+def problems(plan: Plan) -> list[str]:
+    """One line for each thing that would stop or spoil the run."""
+    config, layout = plan.config, plan.layout
+    checks: list[Callable[[], None]] = [
+        lambda: _training_file(config),
+        lambda: _slices(config),
+        lambda: _evaluation_files(config),
+        lambda: _documents(config),
+        lambda: _save_path(config, plan.size),
+        lambda: _torch_dist(config, plan.size),
+        lambda: _free_gpus(config, layout),
+        lambda: _ports(config),
+        lambda: _batches(config, layout),
+        _ray_can_run,
+        lambda: _hooks_import(plan.checkout, plan.python_path),
+    ]
+    found = []
+    for check in checks:
+        try:
+            check()
+        except MemAgentError as error:
+            found.append(str(error))
+    return found
+
+
+def _training_file(config: Config) -> None:
+    if not config.train_data:
+        raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
+    rows = len(DataSource(without_slice(config.train_data), config.seed, config.n_samples_per_prompt))
+    rows = len(range(rows)[row_slice(config.train_data)])
+    if rows < config.rollout_batch_size:
+        raise ConfigError(
+            f"{config.train_data}: {rows} rows, a rollout takes ROLLOUT_BATCH_SIZE={config.rollout_batch_size}"
+        )
+
+
+def _slices(config: Config) -> None:
+    for data in (config.train_data, *config.eval_files):
+        rows = row_slice(data)
+        if config.host == "vime" and min(rows.start or 0, rows.stop or 0) < 0:
+            raise ConfigError(f"{data}: vime takes no rows counted from the end; give their numbers from the start")
+
+
+def _evaluation_files(config: Config) -> None:
+    sets = evaluation_sets(config)
+    if config.eval_interval and not sets:
+        raise ConfigError(f"EVAL_INTERVAL={config.eval_interval} needs EVAL_DATA, files of prepare_data.py")
+    if sets and not config.eval_interval:
+        raise ConfigError(f"EVAL_DATA={config.eval_data!r} is never used with EVAL_INTERVAL=0; set EVAL_INTERVAL to a "
+                          "number of rollouts, or unset EVAL_DATA")
+    names = [name for name, _ in sets]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"EVAL_DATA={config.eval_data!r}: two files have the same name; metrics go by it")
+    for _, path in sets:
+        if not without_slice(path).is_file():
+            raise ConfigError(f"EVAL_DATA: {path}: no such file; make it with prepare_data.py")
+
+
+def _documents(config: Config) -> None:
+    """A forgotten ``.docs`` folder would fail every trajectory: the first document by id of each file is looked up."""
+    files = [path for path in map(without_slice, (config.train_data, *config.eval_files)) if path.is_file()]
+    stores = [config.mem_doc_store] if config.mem_doc_store else [store_folder(path) for path in files]
+    for path in files:
+        identifier = _first_document_id(path)
+        if identifier is not None:
+            _look_up(identifier, path, [DocumentStore(store) for store in stores])
+
+
+def _look_up(identifier: str, path: Path, stores: list[DocumentStore]) -> None:
+    reasons = []
+    for store in stores:
+        try:
+            store.get(identifier)
+            return
+        except MissingDocument as error:
+            reasons.append(error)
+    raise ConfigError(f"{path}: its first document is not to be had: {reasons[0]}")
+
+
+def _first_document_id(path: Path) -> str | None:
+    """Of the first row; a file has documents by id in all of its rows or in none."""
+    with path.open("rb") as lines:
+        first = next((line for line in lines if line.strip()), b"{}")
+    try:
+        return orjson.loads(first)["metadata"].get("context_id")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None  # its own check says more
+
+
+def _save_path(config: Config, model: ModelSize) -> None:
+    """Room for all checkpoints of the run: hosts delete none."""
+    there = len(list(Path(config.save_path).glob("iter_*")))
+    count = max(1, -(-config.num_rollout // config.save_interval) - there)
+    _room("SAVE_PATH", config.save_path, count * _CHECKPOINT_BYTES * model.parameters,
+          f"{count} checkpoints (the host deletes none)", "raise SAVE_INTERVAL or choose another SAVE_PATH")
+
+
+def _torch_dist(config: Config, model: ModelSize) -> None:
+    if not reference.is_there(Path(config.torch_dist)):
+        _room("TORCH_DIST", config.torch_dist, _REFERENCE_BYTES * model.parameters, "the reference model",
+              "choose another TORCH_DIST")
+
+
+def _room(variable: str, path: str, needed: float, what: str, remedy: str) -> None:
+    folder = Path(path)
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigError(f"{variable}={path!r}: {folder} is no writable folder; choose another {variable}")
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ConfigError(
+            f"{variable}={path!r}: {free / 1e9:.0f} GB free, {what} will take {needed / 1e9:.0f} GB; {remedy}"
+        )
+
+
+def _free_gpus(config: Config, layout: Layout) -> None:
+    if config.ray_address:
+        check_free(config, layout.gpus_per_node)
+
+
+def _ports(config: Config) -> None:
+    if config.ray_address:
+        return
+    if config.ray_port in (config.ray_dashboard_port, config.ray_dashboard_port + 1):
+        raise ConfigError(f"RAY_PORT={config.ray_port}: RAY_DASHBOARD_PORT={config.ray_dashboard_port} takes that "
+                          "port and the next; choose another port")
+    check_port("RAY_PORT", config.ray_port)
+    check_port("RAY_DASHBOARD_PORT", config.ray_dashboard_port)
+    check_port("RAY_DASHBOARD_PORT + 1, the agent's,", config.ray_dashboard_port + 1)
+    if config.num_nodes > 1 and config.master_addr in ("127.0.0.1", "localhost"):
+        raise ConfigError(f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others")
+
+
+def _batches(config: Config, layout: Layout) -> None:
+    if config.step_trajectories < layout.data_parallel:
+        raise ConfigError(
+            f"GLOBAL_BATCH_SIZE={config.step_trajectories} trajectories per step are fewer than the "
+            f"{layout.data_parallel} data-parallel ranks; raise it, or TP or CP"
+        )
+
+
+def _ray_can_run() -> None:
+    if " " in sys.executable:
+        raise ConfigError(f"PYTHON={sys.executable!r}: Ray cannot run from a path with a blank; set PYTHON to another")
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError(f"{sys.executable} has no module ray; set PYTHON to the Python of the host's environment")
+
+
+def _hooks_import(checkout: Checkout, python_path: str) -> None:
+    """Workers must import this pack's hooks, and not a module of the same name.
+
+    The first entry of their PYTHONPATH, a folder with a link to this pack, is not written yet: one like it stands in.
+    """
+    code = f"import mem_agent, {', '.join(f'mem_agent.{m}' for m in HOOK_MODULES)}; print(mem_agent.__path__[0])"
+    with tempfile.TemporaryDirectory() as show:
+        (Path(show) / "mem_agent").symlink_to(PACK, target_is_directory=True)
+        rest = python_path.split(os.pathsep)[1:]
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=checkout.root, capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([show, *rest])},
+        )
+        found = Path((done.stdout.strip().splitlines() or ["."])[-1]).resolve()
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ConfigError(
+            f"{sys.executable} cannot import the hooks: {reason}; install into that Python what is missing of the "
+            "dependencies in pyproject.toml, or move what stands in the way"
+        )
+    if found != PACK:
+        raise ConfigError(f"the name mem_agent leads to {found}, not to {PACK}; rename or remove that folder")

@@ -1,0 +1,63 @@
+"""RULER's two metrics: how many of the expected strings stand in the reply.
+
+======================  ==========================================  ==================
+metric                  of one reply                                tasks
+======================  ==========================================  ==================
+``string_match_all``    fraction of the expected strings in it      niah_*, vt, cwe, fwe
+``string_match_part``   1 if any of the expected strings is in it   qa_1, qa_2
+======================  ==========================================  ==================
+
+A string is "in" a reply as a run of characters, in any case, with no regard to words: "12" is in "3126". The reply is
+first stripped, and control characters count as newlines. A task's score is the mean over ALL its samples, those
+without a reply as 0; RULER prints it times 100, rounded to two decimals.
+
+Invariants: between 0 and 1; an empty reply scores 0; part >= all.
+
+Worked example, expected ["Ann Lee", "Bob"]: the reply "ann lee and Bo" scores all = 0.5, part = 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..ruler.sample import RulerError
+
+STRING_MATCH_ALL = "string_match_all"
+STRING_MATCH_PART = "string_match_part"
+
+_CONTROL = re.compile(r"[\x00-\x1f]")
+
+
+def string_match_all(prediction: str | None, answers: Sequence[str]) -> float:
+    """The fraction of ``answers`` that are in the reply."""
+    found = _found(prediction, answers)
+    return sum(found) / len(found)
+
+
+def string_match_part(prediction: str | None, answers: Sequence[str]) -> float:
+    """1.0 if any of ``answers`` is in the reply."""
+    return float(any(_found(prediction, answers)))
+
+
+METRICS = {STRING_MATCH_ALL: string_match_all, STRING_MATCH_PART: string_match_part}
+
+
+def score(metric: str, prediction: str | None, answers: Sequence[str]) -> float:
+    """The reply's score by the metric that its file names.
+
+    Raises:
+        RulerError: there is no such metric.
+        ValueError: ``answers`` is no list of non-empty strings.
+    """
+    if metric not in METRICS:
+        raise RulerError(f"no RULER metric {metric!r}; allowed: {', '.join(METRICS)}")
+    return METRICS[metric](prediction, answers)
+
+
+def _found(prediction: str | None, answers: Sequence[str]) -> list[bool]:
+    """One entry per answer. An empty answer would be in every reply, so it is refused."""
+    if isinstance(answers, str) or not answers or not all(answers):
+        raise ValueError(f"answers must be a list of non-empty strings, got {answers!r}")
+    reply = _CONTROL.sub("\n", (prediction or "").strip()).strip().lower()
+    return [answer.lower() in reply for answer in answers]

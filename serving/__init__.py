@@ -1,0 +1,1 @@
+"""Inference engines behind a router: started, kept alive, given new weights."""

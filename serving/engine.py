@@ -1,0 +1,163 @@
+"""One vLLM server: how it is started, and the calls that control it.
+
+Control calls go straight to the server's own URL. The router would pass them to whichever single worker it likes.
+Every call either did what it says or raises ``EngineError``; nothing here retries.
+
+Settings that are more than taste:
+
+- ``--logprobs-mode processed_logprobs``: the returned log-probs are those of the distribution that was sampled from,
+  at any temperature.
+- ``--enable-scale-out`` and ``VLLM_SERVER_DEV_MODE=1``: without them the token-in-token-out and the weight endpoints
+  answer 403 and 404.
+- On CPU, one executor without a shared-memory queue and one OpenMP thread: other settings spin on the cores that the
+  trainer needs. ``VLLM_CPU_KVCACHE_SPACE`` is removed because it would override ``--kv-cache-memory-bytes``. Dynamo is
+  off because even an eager server would otherwise run a C++ compiler for many seconds within the first request.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import aiohttp
+
+from ..config import Config
+from ..system.processes import FleetError
+
+Device = Literal["cpu", "cuda"]
+PauseMode = Literal["abort", "wait", "keep"]
+
+SERVED_NAME = "policy"
+"""What requests may put into their ``model`` field."""
+CONTROL_TIMEOUT_S = 60.0
+GPU_MEMORY_UTILIZATION = 0.6
+"""Leaves room for a trainer on the same GPU."""
+
+
+class EngineError(FleetError):
+    """A control call failed: the message names server, call and answer."""
+
+
+def engine_command(config: Config, model: Path, port: int, device: Device, index: int) -> list[str]:
+    """The command line of server number ``index`` for ``model`` on 127.0.0.1."""
+    command = [
+        # -P: the working directory may hold modules named like ones that vLLM imports.
+        sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server",
+        "--model", str(model), "--served-model-name", SERVED_NAME,
+        "--host", "127.0.0.1", "--port", str(port),
+        "--dtype", engine_dtype(config, device),
+        "--max-model-len", str(config.engine_max_len),
+        "--max-num-seqs", str(config.engine_max_seqs),
+        "--block-size", str(config.engine_block_size),
+        # Engines with one seed would sample the same replies to the same prompt.
+        "--seed", str(config.seed + index),
+        "--logprobs-mode", "processed_logprobs",
+        "--generation-config", "vllm",
+        "--worker-extension-cls", "mem_agent.serving.engine_extension.PolicyReload",
+        "--enable-prefix-caching", "--enable-prompt-tokens-details", "--enable-scale-out",
+        "--disable-uvicorn-access-log",
+    ]
+    if device == "cpu":
+        # With chunked prefill, a seeded request whose prompt is only partly computed rewinds its random generator,
+        # which CPU generators cannot do: the whole engine dies ("CPU Generator does not use offset", vLLM 0.32).
+        command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(max(4096, config.engine_max_len))]
+        command += ["--kv-cache-memory-bytes", str(config.engine_kv_bytes), "--enforce-eager",
+                    "--distributed-executor-backend", "uni"]
+    else:
+        command += ["--gpu-memory-utilization", str(GPU_MEMORY_UTILIZATION)]
+    return command
+
+
+def engine_dtype(config: Config, device: Device) -> str:
+    if config.engine_dtype != "auto":
+        return config.engine_dtype
+    return "float32" if device == "cpu" else "bfloat16"
+
+
+def engine_environment(base: Mapping[str, str], device: Device, index: int) -> dict[str, str]:
+    """``base`` with what a server needs; on GPUs the server ``index`` gets the device of that rank."""
+    env = {k: v for k, v in base.items() if k != "VLLM_CPU_KVCACHE_SPACE"}
+    env |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1"}
+    if device == "cpu":
+        return env | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                      "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
+    visible = [d for d in base.get("CUDA_VISIBLE_DEVICES", "").split(",") if d] or [str(index)]
+    return env | {"CUDA_VISIBLE_DEVICES": visible[index % len(visible)]}
+
+
+@dataclass(frozen=True)
+class EngineClient:
+    """The control calls of the server at ``url``."""
+
+    url: str
+    session: aiohttp.ClientSession
+
+    async def healthy(self, timeout_s: float = 5.0) -> bool:
+        """Whether the API server answers and its engine did not die. A hung engine can still look healthy here."""
+        try:
+            async with self.session.get(f"{self.url}/health", timeout=aiohttp.ClientTimeout(timeout_s)) as reply:
+                return reply.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def load(self, folder: Path, version: str, mode: PauseMode, drain_timeout_s: float) -> None:
+        """From whatever it serves to ``folder``'s weights as ``version``, with nothing cached from before.
+
+        An ``EngineError`` anywhere leaves it paused, which is the state in which this can be called again.
+        """
+        await self.pause(mode, CONTROL_TIMEOUT_S + (drain_timeout_s if mode == "wait" else 0.0))
+        await self.reload_weights(folder)
+        await self.name_weights(version)
+        await self.reset_prefix_cache()
+        await self.resume()
+
+    async def name_weights(self, version: str) -> None:
+        """Set the version and see that the server reports it."""
+        await self.update_weight_version(version)
+        if (found := await self.weight_info()) != version:
+            raise FleetError(f"engine {self.url} reports weight version {found!r} instead of {version!r}; "
+                             "it is not a server of this fleet or does not support weight updates")
+
+    async def pause(self, mode: PauseMode = "abort", timeout_s: float = CONTROL_TIMEOUT_S) -> None:
+        """Stop scheduling. abort: requests in flight return what they have; wait: they finish; keep: they freeze."""
+        await self._call("POST", f"/pause?mode={mode}", timeout_s=timeout_s)
+
+    async def resume(self) -> None:
+        await self._call("POST", "/resume")
+
+    async def reload_weights(self, folder: Path, timeout_s: float = 600.0) -> None:
+        """Load ``folder``'s safetensors in place. After a failure the weights are broken: keep it paused."""
+        body = {"method": "reload_policy", "kwargs": {"weights_path": str(folder)}}
+        await self._call("POST", "/collective_rpc", body, timeout_s)
+
+    async def update_weight_version(self, version: str) -> None:
+        """Name the loaded weights; every later token is reported with this name."""
+        await self._call("POST", "/update_weight_version", {"new_version": version})
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget key-value blocks of earlier weights. Refused while requests hold blocks, hence an error then."""
+        reply = await self._call("POST", "/reset_prefix_cache")
+        if reply.get("success") is not True:
+            raise EngineError(f"engine {self.url}: /reset_prefix_cache was refused: {reply}")
+
+    async def weight_info(self, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
+        """The weight version, asked of the engine process itself: an answer proves that it is not hung."""
+        reply = await self._call("GET", "/weight_info", timeout_s=timeout_s)
+        return str(reply["weight_version"])
+
+    async def _call(
+        self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = CONTROL_TIMEOUT_S
+    ) -> dict[str, Any]:
+        where = f"engine {self.url}: {method} {path}"
+        timeout = aiohttp.ClientTimeout(timeout_s)
+        try:
+            async with self.session.request(method, self.url + path, json=body, timeout=timeout) as reply:
+                text = await reply.text()
+                if reply.status != 200:
+                    raise EngineError(f"{where} answered {reply.status}: {' '.join(text.split())[:300]}")
+                return await reply.json()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise EngineError(f"{where} failed: {type(error).__name__} {error}") from error

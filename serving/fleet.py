@@ -1,0 +1,293 @@
+"""The rollout side of a run: engines behind one router, kept alive, always serving the weights they claim to serve.
+
+::
+
+    async with Fleet(config, model_folder) as fleet:
+        await fleet.sync_weights(policy.state_dict(), version="1")
+        await fleet.ensure_alive()              # before each rollout
+        ...                                     # generate at fleet.url
+
+Invariants:
+
+- Between syncs the router only knows engines that confirmed the fleet's current version.
+- Weights change on a paused engine, and it only resumes after reload, confirmed version and empty prefix cache. An
+  engine that cannot get there is replaced, never resumed.
+- A replaced engine has a new port and the current weights before the router hears of it.
+- ``stop`` ends every process that this fleet started, and no other; it is not interrupted by cancellation.
+
+Methods are for one asyncio loop; ``sync_weights`` and ``ensure_alive`` exclude each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import aiohttp
+import torch
+
+from ..config import Config
+from ..system.processes import TERM_GRACE_S, ChildProcess, FleetError, free_ports, port_answers, wait_until_healthy
+from ..system.together import together
+from . import engine as engines
+from . import router as routers
+from .engine import Device, EngineClient, EngineError
+from .router import RouterClient
+from .sync_folder import SyncFolder, checkpoint_names
+
+log = logging.getLogger(__name__)
+
+HUNG_TIMEOUT_S = 20.0
+"""An idle engine answers within milliseconds; one that takes this long twice is taken for hung. A busy one answers
+between two steps, and on CPU a step of a long prompt may take minutes."""
+REPLACE_GRACE_S = 3.0
+
+
+@dataclass
+class _Engine:
+    index: int
+    process: ChildProcess
+    client: EngineClient
+    settled: bool = False  # serving, not somewhere inside a weight update
+
+
+class Fleet:
+    """Starts and owns ``config.num_engines`` engines and a router; use as an async context manager."""
+
+    def __init__(
+        self,
+        config: Config,
+        model: str | Path,
+        *,
+        run_folder: str | Path | None = None,
+        port: int | None = None,
+        version: str = "0",
+        device: Device | None = None,
+    ) -> None:
+        if port is not None and port_answers(port):  # its answers would be taken for our router's
+            raise FleetError(f"port {port} on 127.0.0.1 is in use; choose another one or none")
+        self.config = config
+        self.model = Path(model).resolve()
+        self.logs = Path(run_folder or config.save_path).resolve() / "logs"
+        self.host = "127.0.0.1"
+        self.port = port or free_ports(1)[0]
+        self._ports = {self.port}
+        self.version = version
+        """The weight version that every engine has confirmed, or is about to while a sync runs."""
+        self.restarts = 0
+        self.device: Device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self._names = checkpoint_names(self.model)
+        self._folder: SyncFolder | None = None
+        self._engines: list[_Engine] = []
+        self._router: ChildProcess | None = None
+        self._processes: list[ChildProcess] = []
+        self._session: aiohttp.ClientSession | None = None
+        self._busy = asyncio.Lock()
+
+    @property
+    def url(self) -> str:
+        """Where to send generation requests."""
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def engine_urls(self) -> list[str]:
+        return [e.client.url for e in self._engines]
+
+    @property
+    def engine_pids(self) -> list[int]:
+        return [e.process.pid for e in self._engines]
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Fleet:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Engines in parallel with the router; returns once all serve version ``self.version``."""
+        assert self._session is None, "a fleet starts once"
+        began = time.monotonic()
+        # A new connection per control call: a kept one may have been closed by the server since the last sync.
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
+        self._folder = SyncFolder.create(self.model, fallback=self.logs.parent)
+        _, *self._engines = await together(
+            self._start_router(), *(self._start_engine(i) for i in range(self.config.num_engines))
+        )
+        await together(*(self._load_current(e) for e in self._engines))
+        await self._admit()
+        log.info("%d engine(s) behind %s after %.1f s", len(self._engines), self.url, time.monotonic() - began)
+
+    async def stop(self) -> None:
+        """End everything this fleet started. The part that ends processes does not await, so it always completes."""
+        if self._router is not None:
+            self._end(self._router, 0.0)  # at once: its open requests would keep it and the engines waiting
+        for process in self._processes:
+            process.terminate()
+        deadline = time.monotonic() + TERM_GRACE_S
+        for process in self._processes:
+            self._end(process, deadline - time.monotonic())
+        self._engines, self._router = [], None
+        if self._folder is not None:
+            self._folder.remove()
+        if self._session is not None:
+            await self._session.close()
+
+    # --- weights ----------------------------------------------------------------------------------------------------
+
+    async def sync_weights(
+        self, tensors: Mapping[str, torch.Tensor], version: str, mode: Literal["abort", "wait"] = "abort"
+    ) -> float:
+        """Give every engine these weights under this version; returns the seconds it took.
+
+        ``tensors`` has the checkpoint's names, all of them: vLLM would silently keep old values for missing ones.
+        """
+        assert self._folder is not None, "the fleet is not started"
+        if missing := sorted(self._names - set(tensors)):
+            raise FleetError(f"weight sync {version}: {len(missing)} tensors of {self.model} are missing, e.g. "
+                             f"{missing[0]}; pass the whole state under checkpoint names")
+        began = time.monotonic()
+        async with self._busy:
+            await asyncio.to_thread(self._folder.write, tensors)
+            self.version = version
+            await together(*(self._update_or_replace(e, mode) for e in self._engines))
+            await self._check_router()
+            await self._admit()
+        return time.monotonic() - began
+
+    async def _update_or_replace(self, engine: _Engine, mode: Literal["abort", "wait"]) -> None:
+        for attempt in (1, 2):  # no more: what a failed reload leaves behind in vLLM cannot be told from outside
+            try:
+                return await self._update(engine, mode)
+            except EngineError as error:
+                log.warning("weight sync %s, attempt %d: %s", self.version, attempt, error)
+                cause = str(error)
+        await self._replace(engine, cause)
+
+    async def _load_current(self, engine: _Engine) -> None:
+        """Bring an engine that just started to the fleet's weights and version."""
+        assert self._folder is not None
+        if self._folder.written:
+            return await self._update(engine, "abort")
+        await engine.client.name_weights(self.version)
+        engine.settled = True
+
+    async def _update(self, engine: _Engine, mode: Literal["abort", "wait"]) -> None:
+        assert self._folder is not None
+        engine.settled = False
+        await engine.client.load(self._folder.path, self.version, mode, self.config.mem_request_timeout)
+        engine.settled = True
+
+    # --- staying alive ----------------------------------------------------------------------------------------------
+
+    async def ensure_alive(self, hung_after_s: float = HUNG_TIMEOUT_S) -> int:
+        """Replace dead or hung engines and a dead router; returns how many processes were replaced.
+
+        ``hung_after_s`` is for idle engines; while requests are in flight, give what a request may take.
+        """
+        assert self._router is not None, "the fleet is not started"
+        before = self.restarts
+        async with self._busy:
+            await self._check_router()
+            await together(*(self._check_engine(e, hung_after_s) for e in self._engines))
+            await self._admit()
+        return self.restarts - before
+
+    async def _check_engine(self, engine: _Engine, hung_after_s: float) -> None:
+        if not (await self._serves_current(engine, hung_after_s) or await self._serves_current(engine, hung_after_s)):
+            await self._replace(engine, "it does not answer /health and /weight_info with the current version")
+
+    async def _serves_current(self, engine: _Engine, hung_after_s: float) -> bool:
+        if engine.process.exit_code is not None or not engine.settled:
+            return False
+        try:
+            healthy = await engine.client.healthy(hung_after_s)
+            return healthy and await engine.client.weight_info(hung_after_s) == self.version
+        except EngineError:
+            return False
+
+    async def _replace(self, engine: _Engine, cause: str) -> None:
+        """A new process with the current weights in ``engine``'s place; the router learns of it in ``_admit``."""
+        self._count_restart(engine.process, cause)
+        if await self._router_client.alive():
+            await self._router_client.remove_worker(engine.client.url)
+        self._end(engine.process, REPLACE_GRACE_S)
+        fresh = await self._start_engine(engine.index)
+        engine.process, engine.client, engine.settled = fresh.process, fresh.client, False
+        await self._load_current(engine)
+
+    async def _check_router(self) -> None:
+        assert self._router is not None
+        for _ in range(2):
+            if self._router.exit_code is None and await self._router_client.alive():
+                return
+        self._count_restart(self._router, "it does not answer /liveness")
+        self._end(self._router, 0.0)
+        await self._start_router()
+
+    def _count_restart(self, process: ChildProcess, cause: str) -> None:
+        self.restarts += 1
+        line = f"{process.describe()} [{cause}]"
+        if self.restarts > self.config.engine_restarts:
+            raise FleetError(f"ENGINE_RESTARTS={self.config.engine_restarts} is used up: {line}")
+        log.warning("restart %d of at most %d: %s", self.restarts, self.config.engine_restarts, line)
+
+    async def _admit(self) -> None:
+        """Make the router's workers exactly the fleet's engines, all of which have confirmed the version."""
+        known = set(await self._router_client.workers())
+        for url in sorted(known - set(self.engine_urls)):
+            await self._router_client.remove_worker(url)
+        await together(*(self._router_client.add_worker(u) for u in self.engine_urls if u not in known))
+
+    # --- processes --------------------------------------------------------------------------------------------------
+
+    @property
+    def _router_client(self) -> RouterClient:
+        assert self._session is not None, "the fleet is not started"
+        return RouterClient(self.url, self._session)
+
+    async def _start_engine(self, index: int) -> _Engine:
+        assert self._session is not None
+        port = self._new_port()
+        command = engines.engine_command(self.config, self.model, port, self.device, index)
+        process = self._launch(f"engine-{index}", command, engines.engine_environment(os.environ, self.device, index))
+        client = EngineClient(f"http://{self.host}:{port}", self._session)
+        try:
+            await wait_until_healthy(process, client.healthy, self.config.engine_start_timeout)
+        except BaseException:
+            self._end(process, 0.0)
+            raise
+        return _Engine(index, process, client)
+
+    async def _start_router(self) -> None:
+        command = routers.router_command(self.config, self.port, self._new_port())
+        self._router = self._launch("router", command, routers.router_environment(os.environ))
+        await wait_until_healthy(self._router, self._router_client.alive, self.config.engine_start_timeout)
+
+    def _launch(self, name: str, command: list[str], env: dict[str, str]) -> ChildProcess:
+        assert self._folder is not None
+        process = ChildProcess(name, command, env, self.logs / f"{name}.log", cleanup=self._folder.path)
+        self._processes.append(process)
+        return process
+
+    def _end(self, process: ChildProcess, grace_s: float) -> None:
+        process.stop(grace_s)
+        self._processes = [p for p in self._processes if p is not process]
+
+    def _new_port(self) -> int:
+        """Never one that this fleet used before: the router must not mistake a new server for an old one."""
+        [port] = free_ports(1, avoid=self._ports)
+        self._ports.add(port)
+        return port

@@ -1,0 +1,93 @@
+"""The vLLM router in front of the engines: one address for generation, requests of one trajectory to one engine.
+
+The router starts empty and only learns of engines whose weights were verified; a worker that it finds again by its own
+health check would come back with stale weights, so replaced engines get a new port and are removed here first.
+
+Its policy is a consistent hash of the header ``X-Session-ID``, so the turns of a trajectory (and, if the client so
+chooses, the siblings of a group) find their prefix cache.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+from ..config import Config
+from ..system.processes import FleetError
+
+ADMIT_TIMEOUT_S = 60
+
+
+class RouterError(FleetError):
+    """The router refused a call: the message names call and answer."""
+
+
+def router_command(config: Config, port: int, metrics_port: int) -> list[str]:
+    """The command line of a router without workers on 127.0.0.1."""
+    return [
+        sys.executable, "-P", "-m", "vllm_router.launch_router",
+        "--host", "127.0.0.1", "--port", str(port),
+        "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port),
+        "--policy", "consistent_hash", "--log-level", "warning",
+        # A hung engine is never retried by the router: its requests end by this clock.
+        "--request-timeout-secs", str(math.ceil(config.mem_request_timeout)),
+        # Tolerant of an engine that is slow under load, quick enough that new requests avoid a dead one.
+        "--health-check-interval-secs", "2", "--health-check-timeout-secs", "5",
+        "--health-failure-threshold", "2", "--health-success-threshold", "1",
+        "--worker-startup-timeout-secs", str(ADMIT_TIMEOUT_S), "--worker-startup-check-interval", "1",
+        # Two tries move a request from a dead engine to a living one; waiting longer is the client's business.
+        "--retry-max-retries", "2", "--retry-initial-backoff-ms", "100", "--retry-max-backoff-ms", "1000",
+        # The default keeps a circuit open for a minute: with one engine that is a minute of refused requests.
+        "--cb-failure-threshold", "5", "--cb-success-threshold", "1", "--cb-timeout-duration-secs", "5",
+        "--max-concurrent-requests", "32768", "--queue-size", "32768",
+    ]
+
+
+def router_environment(base: Mapping[str, str]) -> dict[str, str]:
+    """``base`` without a proxy for the local engines."""
+    return {**base, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+
+
+@dataclass(frozen=True)
+class RouterClient:
+    """The calls to the router at ``url``."""
+
+    url: str
+    session: aiohttp.ClientSession
+
+    async def alive(self, timeout_s: float = 5.0) -> bool:
+        """Whether the router itself answers, whatever its workers do."""
+        try:
+            async with self.session.get(f"{self.url}/liveness", timeout=aiohttp.ClientTimeout(timeout_s)) as reply:
+                return reply.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def add_worker(self, worker_url: str) -> None:
+        """Admit an engine; returns once the router has seen it healthy."""
+        await self._call("POST", "/add_worker", worker_url)
+
+    async def remove_worker(self, worker_url: str) -> None:
+        """Send nothing more to an engine; an unknown one is no error."""
+        await self._call("POST", "/remove_worker", worker_url)
+
+    async def workers(self) -> list[str]:
+        return json.loads(await self._call("GET", "/list_workers"))["urls"]
+
+    async def _call(self, method: str, path: str, worker_url: str | None = None) -> str:
+        where = f"router {self.url}: {method} {path} {worker_url or ''}".rstrip()
+        timeout = aiohttp.ClientTimeout(ADMIT_TIMEOUT_S + 10)
+        params = {} if worker_url is None else {"url": worker_url}
+        try:
+            async with self.session.request(method, self.url + path, params=params, timeout=timeout) as reply:
+                text = await reply.text()
+                if reply.status != 200:
+                    raise RouterError(f"{where} answered {reply.status}: {' '.join(text.split())[:300]}")
+                return text
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise RouterError(f"{where} failed: {type(error).__name__} {error}") from error

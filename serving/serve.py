@@ -1,0 +1,76 @@
+"""Serve a model with the fleet alone: ``python -m mem_agent.serving.serve --model DIR [--num-engines N] [--port P]``.
+
+Prints one line ``READY http://127.0.0.1:PORT`` on standard output once every engine is healthy, keeps engines and
+router alive, and on SIGTERM or SIGINT stops all of them and exits with 0. Progress goes to standard error. Exit code 2
+is a bad argument or setting, 1 a fleet that cannot start or stay up; both with one line that says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from ..checkpoints.hf_model import local_folder, with_engine_length
+from ..config import Config, ConfigError
+from ..system.atomic_file import write_atomically
+from ..system.processes import FleetError
+from ..system.signals import run_stoppable
+from .fleet import Fleet
+
+CHECK_EVERY_S = 10.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        config = Config.from_env()
+        if options.num_engines is not None:
+            config = dataclasses.replace(config, num_engines=options.num_engines)
+        model = local_folder(options.model, "--model")
+        fleet = Fleet(with_engine_length(config, model), model, port=options.port)
+    except (ConfigError, FleetError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        run_stoppable(_serve(fleet, options.url_file))
+    except FleetError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0  # it serves until it is told to stop
+
+
+async def _serve(fleet: Fleet, url_file: Path | None) -> NoReturn:
+    """Run until cancelled."""
+    try:
+        async with fleet:
+            if url_file is not None:
+                write_atomically(url_file, f"{fleet.url}\n".encode())
+            print(f"READY {fleet.url}", flush=True)
+            while True:
+                await asyncio.sleep(CHECK_EVERY_S)
+                await fleet.ensure_alive(fleet.config.mem_request_timeout)
+    finally:
+        if url_file is not None:
+            url_file.unlink(missing_ok=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    description = "Serve a model for rollouts."
+    parser = argparse.ArgumentParser(prog="python -m mem_agent.serving.serve", description=description)
+    parser.add_argument("--model", required=True, help="Hugging Face folder of the model")
+    parser.add_argument("--num-engines", type=int, help="inference servers behind the router (default: NUM_ENGINES)")
+    parser.add_argument("--port", type=int, help="the router's port on 127.0.0.1 (default: a free one)")
+    parser.add_argument("--url-file", type=Path, help="write the URL into this file when ready")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The folder through which new weights reach the engines: one complete ``model.safetensors``, replaced atomically.
+
+It lives in shared memory when that has room for two copies, else in the run's folder, and it belongs to one run: a
+new folder each time, removed at the end. Its file is only ever absent or complete, so an engine that is restarted at
+any moment reads either the previous or the current weights, never a torn file (which would break the engine).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from ..system.processes import FleetError
+
+SHARED_MEMORY = Path("/dev/shm")
+# The old and the new copy exist together, each float32 where the checkpoint may be 16 bits, plus half of that as room
+# for others.
+ROOM_FACTOR = 6
+
+
+@dataclass(frozen=True)
+class SyncFolder:
+    path: Path
+
+    @classmethod
+    def create(cls, model: Path, fallback: Path) -> SyncFolder:
+        """A new empty folder for checkpoints like ``model``."""
+        size = sum(f.stat().st_size for f in model.glob("*.safetensors"))
+        roomy = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_FACTOR * size
+        parent = SHARED_MEMORY if roomy else fallback
+        parent.mkdir(parents=True, exist_ok=True)
+        return cls(Path(tempfile.mkdtemp(prefix="mem_agent-weights-", dir=parent)))
+
+    @property
+    def file(self) -> Path:
+        return self.path / "model.safetensors"
+
+    @property
+    def written(self) -> bool:
+        """Whether it holds weights: false until the first sync."""
+        return self.file.exists()
+
+    def write(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Replace the weights; readers of the old file keep it."""
+        draft = self.path / "draft.tmp"
+        save_file(_storable(tensors), draft)
+        os.replace(draft, self.file)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def checkpoint_names(model: Path) -> frozenset[str]:
+    """The tensor names of a Hugging Face folder with safetensors; a folder that is none is an error."""
+    if not (model / "config.json").is_file():
+        raise FleetError(f"{model}: not a Hugging Face model folder (no config.json); pass the folder of a checkpoint")
+    index = model / "model.safetensors.index.json"
+    if index.is_file():
+        return frozenset(json.loads(index.read_text())["weight_map"])
+    if not (model / "model.safetensors").is_file():
+        raise FleetError(f"{model}: no model.safetensors and no model.safetensors.index.json; "
+                         "save the checkpoint with safe_serialization")
+    with safe_open(model / "model.safetensors", framework="pt") as file:
+        return frozenset(file.keys())
+
+
+def _storable(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """On the CPU, contiguous, and no two sharing memory (tied embeddings do, and the format cannot say so)."""
+    result, seen = {}, set()
+    for name, tensor in tensors.items():
+        flat = tensor.detach().cpu().contiguous()
+        storage = flat.untyped_storage().data_ptr()
+        result[name] = flat.clone() if storage in seen else flat
+        seen.add(storage)
+    return result

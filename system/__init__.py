@@ -1,0 +1,1 @@
+"""What any command needs, of the standard library alone: errors, files, processes, concurrency."""

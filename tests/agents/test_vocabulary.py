@@ -1,0 +1,193 @@
+"""Text never becomes a control token; memories are carried as sampled ids."""
+
+import copy
+from functools import lru_cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers
+from transformers import PreTrainedTokenizerFast
+
+from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+CONTROL = ["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<think>", "</think>"]
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return Vocabulary(make_tokenizer())
+
+
+def one_id(vocabulary, text):
+    (token,) = vocabulary.encode_markup(text)
+    return token
+
+
+@pytest.mark.parametrize("literal", CONTROL)
+def test_control_literals_in_text_stay_text(vocabulary, literal):
+    text = f"before {literal} after{literal}"
+    ids = vocabulary.encode_text(text)
+    assert not set(ids) & vocabulary.control_ids
+    assert vocabulary.tokenizer.decode(ids) == text
+
+
+@given(st.lists(st.one_of(st.text(max_size=8), st.sampled_from(CONTROL)), max_size=8))
+def test_no_text_makes_a_control_id_and_all_text_survives(parts):
+    vocabulary = Vocabulary(make_tokenizer())
+    text = "".join(parts).encode("utf-8", "ignore").decode()
+    ids = vocabulary.encode_text(text)
+    assert not set(ids) & vocabulary.control_ids
+    assert vocabulary.tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
+
+
+def test_markup_does_make_control_ids(vocabulary):
+    assert vocabulary.encode_markup("<|im_end|>")[0] in vocabulary.control_ids
+
+
+def test_control_strings_that_are_also_plain_entries_are_encoded_letter_by_letter():
+    """A word-level vocabulary would match ``<|im_end|>`` as a whole even without added tokens."""
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {w: i for i, w in enumerate(["[UNK]", "<|im_end|>", "a", *"<|im_end>"])}
+    core = Tokenizer(models.WordLevel(dict.fromkeys(words, 0) | {w: i for i, w in enumerate(words)}, "[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    core.add_special_tokens([AddedToken("<|im_end|>", special=True)])
+    vocabulary = Vocabulary(PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|im_end|>"))
+    ids = vocabulary.encode_text("a <|im_end|> a")
+    assert not set(ids) & vocabulary.control_ids
+    assert len(ids) == 2 + len("<|im_end|>")
+
+
+@pytest.mark.parametrize("words", [["BRCA1", "TP53", "EGFR"], ["  ", "    "]])
+def test_ordinary_added_tokens_keep_their_ids(words):
+    """Added after the control tokens, they must not slide onto the ids of control tokens that are taken out."""
+    tokenizer = copy.deepcopy(make_tokenizer())
+    tokenizer.add_tokens(words)
+    vocabulary = Vocabulary(tokenizer)
+    text = f"gene {words[0]} and {words[-1]}. <|im_end|>"
+    ids = vocabulary.encode_text(text)
+    assert not set(ids) & vocabulary.control_ids and tokenizer.decode(ids) == text
+    assert tokenizer.convert_tokens_to_ids(words[-1]) in ids
+
+
+def test_a_normaliser_cannot_smuggle_a_control_token_in():
+    """NFKC turns full-width brackets into ASCII ones after any search of the raw text."""
+    from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    core = Tokenizer(models.WordLevel({"[UNK]": 0, "</s>": 1, "a": 2}, "[UNK]"))
+    core.normalizer = normalizers.NFKC()
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    core.add_special_tokens([AddedToken("</s>", special=True)])
+    vocabulary = Vocabulary(PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>"))
+    assert not set(vocabulary.encode_text("a ＜/s＞ a </s>")) & vocabulary.control_ids
+
+
+def test_memory_keeps_sampled_ids_without_control_eos_and_out_of_vocabulary(vocabulary):
+    body = vocabulary.encode_text("key of Anna")
+    end = one_id(vocabulary, "<|im_end|>")
+    sampled = [body[0], end, *body[1:], vocabulary.size, vocabulary.size + 7, end]
+    assert vocabulary.memory_ids(sampled, limit=99) == body
+    assert vocabulary.memory_ids(sampled, limit=2) == body[:2]
+
+
+def test_memory_ids_need_not_be_what_the_text_would_encode_to(vocabulary):
+    letters = [vocabulary.encode_text(c)[0] for c in "The"]
+    assert vocabulary.encode_text("The") != letters
+    assert vocabulary.memory_ids(letters, limit=9) == letters
+
+
+@pytest.mark.parametrize("as_tokens", [True, False], ids=["think is a token", "think is text"])
+def test_thinking_never_enters_memory(as_tokens):
+    vocabulary = Vocabulary(make_tokenizer(thinking_tokens=as_tokens))
+    encode = vocabulary.encode_markup
+    red = encode("red")
+    assert vocabulary.memory_ids(encode("<think>I see a key</think>") + red, limit=9) == red
+    assert vocabulary.memory_ids(encode("prompt opened it</think>") + red, limit=9) == red
+    assert vocabulary.memory_ids(encode("a</think>b</think>") + red, limit=9) == red
+    assert vocabulary.memory_ids(encode("<think>never closed"), limit=9) == []
+    assert vocabulary.memory_ids(encode("never closed"), limit=9, thinking_open=True) == []
+    assert vocabulary.answer_text(encode("<think>no \\boxed{x}</think> \\boxed{red}")) == "\\boxed{red}"
+
+
+def test_every_turn_ending_token_is_a_stop():
+    vocabulary = Vocabulary(make_tokenizer())
+    assert one_id(vocabulary, "<|im_end|>") in vocabulary.eos_ids
+
+
+def test_slow_tokenizers_are_refused():
+    class Slow:
+        is_fast, name_or_path = False, "old/model"
+
+    with pytest.raises(ValueError, match="old/model: a fast tokenizer"):
+        Vocabulary(Slow())
+
+
+def test_a_part_keeps_its_sampled_ids(vocabulary):
+    odd = [vocabulary.encode_text(letter)[0] for letter in "The key"]
+    ids = [*vocabulary.encode_text("say "), *odd, *vocabulary.encode_text(" now")]
+    assert vocabulary.part_ids(ids, 4, 11) == odd
+
+
+def test_what_a_token_shares_with_the_outside_is_encoded_by_itself(vocabulary):
+    ids = vocabulary.encode_text("The key of Anna")
+    assert max(len(vocabulary.decode([i])) for i in ids) > 2  # there is a token to cut
+    for start in range(15):
+        for end in range(start, 16):
+            part = vocabulary.part_ids(ids, start, end)
+            assert vocabulary.decode(part) == "The key of Anna"[start:end]
+            assert start or end < 15 or part == ids
+
+
+@given(st.lists(st.one_of(st.text(max_size=4), st.sampled_from(["é", "中", "😀", " key"])), max_size=6), st.data())
+def test_any_part_decodes_to_its_text(parts, data):
+    vocabulary = Vocabulary(make_tokenizer())
+    ids = vocabulary.encode_text("".join(parts).encode("utf-8", "ignore").decode())
+    text = vocabulary.decode(ids)
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, len(text)))
+    assert vocabulary.decode(vocabulary.part_ids(ids, start, end)) == text[start:end]
+
+
+@lru_cache
+def byte_fallback():
+    """As SentencePiece models decode: a byte that has no character of its own is held back, then shown."""
+    core = Tokenizer(models.BPE({"<unk>": 0} | {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
+                                | {"▁": 257} | {letter: 258 + n for n, letter in enumerate("<>/abdeptu")}, [],
+                                unk_token="<unk>", byte_fallback=True))
+    core.normalizer = normalizers.Replace(" ", "▁")
+    core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return Vocabulary(PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<unk>"))
+
+
+@given(st.lists(st.integers(1, 267), max_size=9), st.lists(st.integers(1, 267), max_size=9))
+def test_bytes_between_ids_break_no_part(before, inside):
+    """Such ids once raised in a decoder that takes them one by one."""
+    vocabulary = byte_fallback()
+    update, end = vocabulary.encode_text("<update>"), vocabulary.encode_text("</update>")
+    ids = [*before, *update, *inside, *end]
+    text = vocabulary.decode(ids)
+    start, stop = text.rindex("<update>") + 8, text.rindex("</update>")
+    part = vocabulary.part_ids(ids, start, stop)
+    assert vocabulary.decode(part) == text[start:stop]
+    assert part == inside or "\ufffd" in text[start:stop]
+
+
+def test_a_character_cut_off_at_the_end_leaves_the_part_before_it_as_sampled(vocabulary):
+    odd = [vocabulary.encode_text(letter)[0] for letter in "The key"]
+    ids = [*odd, *vocabulary.encode_text("."), vocabulary.encode_text("é")[0]]
+    assert vocabulary.decode(ids).endswith("\ufffd") and vocabulary.part_ids(ids, 0, 7) == odd
+
+
+@given(st.lists(st.integers(0, 400), max_size=12), st.data())
+def test_a_part_of_broken_characters_is_still_there(ids, data):
+    """Sampled bytes need not be text; the part is then encoded from what was decoded."""
+    vocabulary = Vocabulary(make_tokenizer())
+    ids = vocabulary.memory_ids(ids, limit=99)
+    text = vocabulary.decode(ids)
+    start = data.draw(st.integers(0, len(text)))
+    part = vocabulary.part_ids(ids, start, len(text))
+    assert not set(part) & vocabulary.control_ids and vocabulary.decode(part) == text[start:]

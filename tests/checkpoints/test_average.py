@@ -1,0 +1,126 @@
+"""The average of several model folders is their float32 mean, of one model, complete or not there at all."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from mem_agent.checkpoints.average import AverageError, average, main
+from mem_agent.checkpoints.hf_folder import HfTensors
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+
+Weights = dict[str, torch.Tensor]
+
+
+def write(folder: Path, weights: Weights) -> None:
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def edit(folder: Path, file: str, **change: object) -> None:
+    settings = json.loads((folder / file).read_text()) | change
+    (folder / file).write_text(json.dumps(settings))
+
+
+@pytest.fixture
+def three(tmp_path) -> list[Path]:
+    """Folders of one model in bfloat16 that differ in their weights and in who wrote them."""
+    folders = []
+    for seed in range(3):
+        folder = make_tiny_model(tmp_path / f"iter_{seed}", seed)
+        write(folder, {name: tensor.bfloat16() for name, tensor in load_file(folder / "model.safetensors").items()})
+        edit(folder, "config.json", dtype="bfloat16", transformers_version=f"5.{seed}")
+        folders.append(folder)
+    return folders
+
+
+def read(folder: Path) -> Weights:
+    tensors = HfTensors(folder)
+    return {name: tensors.read(name) for name in tensors.shapes}
+
+
+def test_a_model_that_diverged_is_not_averaged_in(three, tmp_path):
+    weights = load_file(three[1] / "model.safetensors")
+    next(iter(weights.values())).view(-1)[0] = float("nan")
+    write(three[1], weights)
+    with pytest.raises(AverageError, match="is not finite in one of the inputs"):
+        average(three, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("shard_size", [5 * 10**9, 50_000])
+def test_the_mean_is_taken_in_float32_and_cast_back(three, tmp_path, shard_size):
+    average(three, tmp_path / "out", shard_size=shard_size)
+    inputs, found = [read(folder) for folder in three], read(tmp_path / "out")
+    assert set(found) == set(inputs[0])
+    for name, tensor in found.items():
+        mean = (inputs[0][name].float() + inputs[1][name].float() + inputs[2][name].float()) / 3
+        assert torch.equal(tensor, mean.bfloat16()), name
+    files = {file.name for file in three[0].iterdir()} - {"model.safetensors"}
+    assert files <= {file.name for file in (tmp_path / "out").iterdir()}
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").dtype == torch.bfloat16
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").encode("Anna") != []
+
+
+def test_averaging_equals_changes_nothing_and_the_sharding_may_differ(three, tmp_path):
+    average([three[0], shutil.copytree(three[0], tmp_path / "same")], tmp_path / "one")
+    average([tmp_path / "one", three[0]], tmp_path / "sharded", shard_size=50_000)
+    average([three[0], tmp_path / "sharded"], tmp_path / "out")
+    assert (tmp_path / "sharded" / "model.safetensors.index.json").exists()
+    first, last = read(three[0]), read(tmp_path / "out")
+    assert all(torch.equal(tensor, last[name]) for name, tensor in first.items())
+
+
+def missing_tensor(folder: Path) -> None:
+    write(folder, {name: tensor for name, tensor in read(folder).items() if name != "model.norm.weight"})
+
+
+def other_shape(folder: Path) -> None:
+    write(folder, read(folder) | {"model.norm.weight": torch.zeros(65, dtype=torch.bfloat16)})
+
+
+def other_format(folder: Path) -> None:
+    write(folder, {name: tensor.float() for name, tensor in read(folder).items()})
+
+
+DIFFERENCES = [
+    (missing_tensor, "tensor model.norm.weight has shape (64,) in the first and absent in the second"),
+    (other_shape, "tensor model.norm.weight has shape (64,) in the first and (65,) in the second"),
+    (other_format, "tensor lm_head.weight has format BF16 in the first and F32 in the second"),
+    (lambda f: edit(f, "config.json", rms_norm_eps=0.5), "config.json has rms_norm_eps=1e-06 in the first and 0.5"),
+    (lambda f: edit(f, "generation_config.json", top_k=3), "generation_config.json has top_k="),
+    (lambda f: edit(f, "tokenizer_config.json", eos_token="x"), "tokenizer_config.json differs"),
+    (lambda f: (f / "chat_template.jinja").unlink(), "chat_template.jinja is absent in"),
+    (lambda f: (f / "config.json").write_text("{"), "config.json: not JSON"),
+    (lambda f: (f / "model.safetensors").write_bytes(b"x" * 100), "not readable as safetensors"),
+    (lambda f: (f / "model.safetensors").unlink(), "no *.safetensors weights"),
+]
+
+
+@pytest.mark.parametrize("change,message", DIFFERENCES, ids=[message[:40] for _, message in DIFFERENCES])
+def test_the_first_difference_is_one_line_and_nothing_is_written(three, tmp_path, change, message, capsys):
+    change(three[2])
+    assert main(["--inputs", *map(str, three), "--output", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert message in error and str(three[2]) in error and error.count("\n") == 1, error
+    assert not [path for path in tmp_path.iterdir() if "out" in path.name]
+
+
+def test_fewer_than_two_and_repeated_inputs_are_refused(three, tmp_path):
+    with pytest.raises(AverageError, match="1 folder given to average; at least 2"):
+        average(three[:1], tmp_path / "out")
+    with pytest.raises(AverageError, match="iter_1: given twice"):
+        average([*three, three[0] / ".." / "iter_1"], tmp_path / "out")
+
+
+def test_an_existing_output_is_replaced_only_when_forced(three, tmp_path, capsys):
+    arguments = ["--inputs", *map(str, three), "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    assert main(arguments) == 1
+    error = f"error: {tmp_path / 'out'}: exists already; set FORCE=1 (--force) to replace it\n"
+    assert capsys.readouterr().err == error
+    assert main([*arguments, "--force"]) == 0
+    assert not list(tmp_path.glob(".*"))

@@ -1,0 +1,68 @@
+"""Weights that are not those of the config are named before training, not deep inside a library."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mem_agent.checkpoints.bridge import UnsupportedModel, build_bridge
+from mem_agent.checkpoints.hf_folder import check_weights, write_shards
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+
+FULL = ["full_attention"] * 3
+
+
+def check(folder):
+    check_weights(build_bridge(folder), folder)
+
+
+def edit_config(folder, **change):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "qwen2", "llama"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_fits_itself(tmp_path, architecture, tied):
+    check(make_tiny_model(tmp_path, architecture=architecture, tied=tied))
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"num_hidden_layers": 1, "layer_types": FULL[:1]}, r"has no place for, e.g. model\.layers\.1"),
+        ({"num_hidden_layers": 3, "layer_types": FULL}, r"no tensor model\.layers\.2"),
+        ({"num_hidden_layers": 3}, r"config\.json: "),
+        ({"intermediate_size": 96}, "has shape"),
+        ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, r"no place for, e\.g\. .*k_norm"),
+    ],
+)
+def test_another_config_is_named_in_one_line(tmp_path, change, message):
+    folder = make_tiny_model(tmp_path)
+    edit_config(folder, **change)
+    with pytest.raises(UnsupportedModel, match=message) as error:
+        check(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_torn_and_missing_files_are_named(tmp_path):
+    folder = make_tiny_model(tmp_path)
+    weights = folder / "model.safetensors"
+    tensors = load_file(weights)
+    save_file({k: torch.cat([v, v]) if "k_norm" in k else v for k, v in tensors.items()}, weights)
+    with pytest.raises(UnsupportedModel, match=r"k_norm\.weight has shape"):
+        check(folder)
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(UnsupportedModel, match=r"model\.safetensors: not readable"):
+        check(folder)
+    weights.unlink()
+    with pytest.raises(UnsupportedModel, match=r"no .*safetensors weights"):
+        check(folder)
+
+
+def test_weights_can_be_read_by_whoever_may_read_new_files(tmp_path):
+    (tmp_path / "any").touch()
+    write_shards(tmp_path, [["a"], ["b"]], lambda name: [(name, torch.zeros(2))])
+    assert {file.stat().st_mode for file in tmp_path.iterdir()} == {(tmp_path / "any").stat().st_mode}
+    assert load_file(tmp_path / "model-00002-of-00002.safetensors").keys() == {"b"}

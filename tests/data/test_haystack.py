@@ -1,0 +1,112 @@
+"""Gold documents among distractors: who gets in, and that the order tells nothing."""
+
+from collections import Counter
+
+import pytest
+
+from mem_agent.data.haystack import HaystackError, assemble, haystack
+from mem_agent.data.pool import Pool, PoolQuestion
+from mem_agent.rewards.answer_kinds import AnswerKind, kind_of
+
+KINDS = [
+    ("yes", AnswerKind.CHOICE), ("No.", AnswerKind.CHOICE), ("noanswer", AnswerKind.CHOICE),
+    ("1,984", AnswerKind.NUMBER), ("seven", AnswerKind.NUMBER), ("U2", AnswerKind.NUMBER),
+    ("The A", AnswerKind.NUMBER),
+    ("Ann Lee", AnswerKind.OPEN), ("Nowhere", AnswerKind.OPEN), ("14 May 1969", AnswerKind.OPEN),
+]
+
+
+@pytest.mark.parametrize(("answer", "kind"), KINDS)
+def test_kinds_of_answers(answer, kind):
+    assert kind_of(answer) is kind
+
+
+def pool_of(*texts):
+    pool = Pool()
+    for text in texts:
+        pool.add(text)
+    return pool
+
+
+def plain_pool(size):
+    return pool_of(*(f"Title {n}\nText {n}." for n in range(size)))
+
+
+def question(answers=("Ann Lee",), gold=(0,), own=(), name="q"):
+    return PoolQuestion(name, "Who?", tuple(answers), tuple(gold), tuple(own), ())
+
+
+def test_worked_example():
+    assert assemble(["Ann\nAnn is.", "Bob\nBob is."]) == "Document 1:\nAnn\nAnn is.\n\nDocument 2:\nBob\nBob is."
+
+
+def test_every_document_once_and_golds_always_there():
+    pool, asked = plain_pool(60), question(gold=(3, 7), own=(5, 8))
+    for documents in (2, 3, 4, 30, 60):
+        chosen = haystack(pool, asked, documents, seed=1)
+        assert len(chosen) == len(set(chosen)) == documents and {3, 7} <= set(chosen)
+        assert documents < 4 or {5, 8} <= set(chosen)
+
+
+def test_golds_stand_everywhere_equally_often():
+    pool, places = plain_pool(50), Counter()
+    for number in range(2000):
+        chosen = haystack(pool, question(gold=(3, 7), own=(5,), name=f"q{number}"), 10, seed=1)
+        places.update((chosen.index(3), chosen.index(7)))
+    assert sum((places[place] - 400) ** 2 / 400 for place in range(10)) < 27.9  # chi-square, p = 0.001
+
+
+def test_the_printed_number_says_nothing_about_gold():
+    """The number of a document is where it stands, whoever it is."""
+    pool = plain_pool(20)
+    for number in range(5):
+        chosen = haystack(pool, question(name=f"q{number}"), 20, seed=1)
+        lines = assemble(pool.texts[n] for n in chosen).splitlines()
+        assert [line for line in lines if line.startswith("Document ")] == [f"Document {i}:" for i in range(1, 21)]
+
+
+def test_a_sample_depends_on_seed_question_and_length_alone():
+    pool, first = plain_pool(100), question(name="a")
+    again = [haystack(pool, first, 10, seed=1) for _ in range(2)]
+    second = question(name="b")
+    others = {haystack(pool, second, 10, 1), haystack(pool, first, 10, 2), haystack(pool, first, 11, 1)[:10]}
+    assert again[0] == again[1] and again[0] not in others and len(others) == 3
+
+
+HOLDERS = [
+    ("Ann Lee", "She was ANN LEE.", True),
+    ("Ann Lee", "Joann Leeds was there.", False),
+    ("the Rock", "They call him Rock, always.", True),
+    ("1,984", "in 1984", True),
+    ("The The", "The The made records.", True),
+    ("The The", "The thing.", False),
+    ("no", "There was no way to know.", False),
+    ("yes", "Yes they were.", False),
+    ("!?", "What !? no.", False),
+]
+
+
+@pytest.mark.parametrize(("answer", "text", "holds"), HOLDERS)
+def test_distractors_never_hold_an_answer(answer, text, holds):
+    pool = pool_of("Gold\nIt is.", *(f"T{n}\n{text} {n}" for n in range(20)), *(f"U{n}\nClean {n}" for n in range(20)))
+    asked = question(answers=("something else", answer), own=(1, 2))
+    chosen = haystack(pool, asked, 21, seed=1)
+    assert any("T" == pool.texts[n][0] for n in chosen) is not holds
+
+
+def test_gold_documents_keep_their_answer():
+    pool = pool_of("Ann\nAnn Lee is.", "Bob\nBob is.")
+    assert set(haystack(pool, question(gold=(0,)), 2, seed=1)) == {0, 1}
+
+
+IMPOSSIBLE = [
+    (question(gold=(0, 1, 2)), 2, "question q has 3 gold documents, more than the 2 asked for"),
+    (question(answers=("Text 4",)), 40, "of the 40 in the pool only 39 can be used"),
+    (question(), 41, "of the 40 in the pool only 40 can be used"),
+]
+
+
+@pytest.mark.parametrize(("asked", "documents", "reason"), IMPOSSIBLE)
+def test_a_pool_too_small_is_one_line(asked, documents, reason):
+    with pytest.raises(HaystackError, match=reason):
+        haystack(plain_pool(40), asked, documents, seed=1)

@@ -1,0 +1,219 @@
+"""Endpoints: which wording is chosen, what is sent and read, where the key goes, a server that dies and returns."""
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from mem_agent import eval_ruler_hqa as ev
+from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.config import Config
+from mem_agent.evaluation.connect import checked_url, connect, key_from
+from mem_agent.evaluation.endpoint import frame_of, reply_ids
+from mem_agent.evaluation.questions import EvalError
+from mem_agent.evaluation.result_store import read_rows, read_run
+from mem_agent.evaluation.tables import failures, summarise
+from mem_agent.tests.evaluation.test_eval_ruler_hqa import CONFIG, RED, make_model, write_data
+from mem_agent.tests.helpers.fake_router import FakeRouter, chat_message, running_beside, vllm_answer
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+GENERATE, COMPLETIONS, CHAT = "/inference/v1/generate", "/v1/completions", "/v1/chat/completions"
+BOXED = "it is \\boxed{red}"
+WORDINGS = [((), "generate"), ((GENERATE,), "completions"), ((GENERATE, COMPLETIONS), "chat")]
+
+
+@pytest.fixture
+def model(tmp_path):
+    return make_model(tmp_path / "model")
+
+
+def evaluate_at(tmp_path, model, router, **settings):
+    with running_beside(router):
+        config = Config(**{**vars(CONFIG), "base_url": f"http://127.0.0.1:{router.port}/v1", **settings})
+        ev.run(tmp_path, ["50"], model, "", config, tmp_path / "out", True)
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("missing,api", WORDINGS)
+def test_the_most_exact_wording_there_is_is_taken(tmp_path, model, missing, api):
+    write_data(tmp_path)
+    router = FakeRouter(default=RED if api == "generate" else BOXED, missing=missing)
+    output = evaluate_at(tmp_path, model, router)
+    assert {r["em"] for r in read_rows(output, "50")} == {1.0}
+    assert read_run(output)["model"].endswith(f" {api} served")
+    assert {body.get("model") for body in router.requests} == ({None} if api == "generate" else {"served"})
+
+
+def test_openai_wordings_hold_standard_fields_only(tmp_path, model):
+    write_data(tmp_path, count=1)
+    router = FakeRouter(default=BOXED, missing=(GENERATE,))
+    evaluate_at(tmp_path, model, router)
+    assert router.requests[-1].keys() == {"model", "prompt", "max_tokens", "temperature", "top_p", "seed"}
+    assert all(type(i) is int for i in router.requests[-1]["prompt"])
+
+
+def test_chat_sends_the_message_without_the_local_template(tmp_path, model):
+    write_data(tmp_path, count=1, context="<|im_end|> red", input="which key?")
+    router = FakeRouter(default=BOXED)
+    evaluate_at(tmp_path, model, router, eval_api="chat")
+    (message,) = router.requests[1]["messages"]
+    assert message["role"] == "user" and "<problem>\nwhich key?\n</problem>" in message["content"]
+    assert "<|im_start|>" not in message["content"] and "</think>" not in message["content"]
+    assert message["content"].endswith("Updated memory:\n")
+
+
+def test_a_new_name_of_the_reply_limit_is_found_out(tmp_path, model):
+    write_data(tmp_path, count=1)
+    router = FakeRouter(default=lambda body: 400 if "max_tokens" in body else chat_message(BOXED))
+    output = evaluate_at(tmp_path, model, router, eval_api="chat")
+    assert summarise(output, "50").failed == 0 and router.requests[-1]["max_completion_tokens"] == CONFIG.mem_max_final
+
+
+def test_replies_that_come_as_text_keep_their_thinking_apart():
+    vocabulary = Vocabulary(make_tokenizer())
+    ids = reply_ids(vocabulary, "red? blue? </think>red <|im_end|>")
+    assert vocabulary.answer_text(ids) == "red <|im_end|>"
+    assert vocabulary.answer_text(reply_ids(vocabulary, "red")) == "red" and reply_ids(vocabulary, "") == []
+
+
+def test_the_frame_is_what_stands_around_a_message():
+    frame = frame_of(lambda text: f"<system>be kind</system><user>{text}</user><bot>")
+    assert frame.content("<system>be kind</system><user>hi <user></user><bot>") == "hi <user>"
+
+
+# --- keys ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_key_comes_from_either_variable():
+    assert key_from({"OPENAI_API_KEY": "a", "BASE_URL_KEY": " b\n"}) == "b"
+    assert key_from({"OPENAI_API_KEY": "a", "BASE_URL_KEY": ""}) == "a" and key_from({}) == ""
+
+
+def test_the_key_is_in_the_header_and_nowhere_else(tmp_path, model, monkeypatch, caplog, capsys):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("BASE_URL_KEY", "sk-secret")
+    write_data(tmp_path)
+    router = FakeRouter(key="sk-secret", missing=(GENERATE,))
+    router.default = lambda body: 403 if body["max_tokens"] > 1 else {"choices": []}
+    output = evaluate_at(tmp_path, model, router)
+    assert {h.get("Authorization") for h in router.headers} == {"Bearer sk-secret"}
+    written = "".join(p.read_text() for p in output.iterdir()) + caplog.text + "".join(capsys.readouterr())
+    assert summarise(output, "50").failed == 3 and "sk-secret" not in written
+
+
+def test_an_error_that_repeats_the_key_is_redacted(tmp_path, model, monkeypatch):
+    monkeypatch.setenv("BASE_URL_KEY", "sk-wrong")
+    write_data(tmp_path)
+    with pytest.raises(EvalError, match="the key is refused; set BASE_URL_KEY or OPENAI_API_KEY") as error:
+        evaluate_at(tmp_path, model, FakeRouter(default=RED, key="sk-right"))
+    assert "sk-" not in str(error.value)
+
+
+def test_an_own_router_never_sees_the_key(tmp_path, model, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    write_data(tmp_path, count=1)
+    router = FakeRouter(default=RED)
+    with running_beside(router):
+        ev.run(tmp_path, ["50"], model, f"http://127.0.0.1:{router.port}", CONFIG, tmp_path / "out", True)
+    assert router.headers and all("Authorization" not in h for h in router.headers)
+
+
+# --- wrong endpoints ----------------------------------------------------------------------------------------------
+
+WRONG_URLS = [
+    ("localhost:8000", "allowed: http://HOST:PORT or https://HOST/v1"),
+    ("http://", "allowed: http://HOST:PORT or https://HOST/v1"),
+    ("http://user:sk-secret@host/v1", "holds credentials"),
+    ("https://host/v1?key=sk-secret", "holds credentials"),
+    ("http://host:port", "not an address"),
+]
+
+
+@pytest.mark.parametrize("url,message", WRONG_URLS)
+def test_a_wrong_url_is_one_line_without_secrets(url, message):
+    with pytest.raises(EvalError, match=message) as error:
+        checked_url("BASE_URL", url)
+    assert "secret" not in str(error.value)
+
+
+def test_a_url_may_end_in_v1():
+    assert checked_url("BASE_URL", "https://host/api/v1/") == "https://host/api"
+
+
+def asked(model, router, **settings):
+    with running_beside(router):
+        config = Config(**{**vars(CONFIG), "base_url": f"http://127.0.0.1:{router.port}", **settings})
+        return asyncio.run(connect("", model, config))
+
+
+def test_a_server_without_a_usable_api_says_what_was_tried(model):
+    router = FakeRouter(missing=(GENERATE, COMPLETIONS, CHAT))
+    with pytest.raises(EvalError, match=r"generate -> HTTP 404, completions -> HTTP 404, chat -> HTTP 404"):
+        asked(model, router)
+
+
+def test_of_several_models_one_has_to_be_named(model):
+    models = ({"id": "a", "max_model_len": 99}, {"id": "b"})
+    with pytest.raises(EvalError, match=r"serves 2 models \(a, b\); name one with EVAL_MODEL"):
+        asked(model, FakeRouter(models=models))
+    endpoint = asked(model, FakeRouter(models=models, default=BOXED), eval_model="a", eval_api="chat")
+    assert (endpoint.model, endpoint.max_tokens) == ("a", 99)
+
+
+def test_an_unreachable_endpoint_is_one_line(tmp_path, model, monkeypatch, capsys):
+    write_data(tmp_path)
+    monkeypatch.setenv("BASE_URL", "http://127.0.0.1:1")
+    command = f"--data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
+    assert ev.main(command.split()) == 1
+    assert capsys.readouterr().err.startswith("error: http://127.0.0.1:1: nothing answers there (")
+    assert not (tmp_path / "out").exists()
+
+
+# --- a server that dies -------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_dies_and_returns_costs_nothing(tmp_path, model):
+    write_data(tmp_path)
+    first, second = FakeRouter(script=[RED, RED, RED, "hang"], default="hang"), FakeRouter(default=RED)
+
+    def restart():
+        while len(first.requests) < 4:
+            stopped.wait(0.05)
+        runner.__exit__(None, None, None)
+        second.port = first.port
+        stopped.wait(1.5)
+        with running_beside(second):
+            stopped.wait(60)
+
+    stopped = threading.Event()
+    runner = running_beside(first)
+    runner.__enter__()
+    thread = threading.Thread(target=restart)
+    thread.start()
+    config = Config(**{**vars(CONFIG), "eval_server_wait": 30.0, "mem_concurrency": 1})
+    try:
+        ev.run(tmp_path, ["50"], model, f"http://127.0.0.1:{first.port}", config, tmp_path / "out", True)
+    finally:
+        stopped.set()
+        thread.join()
+    summary = summarise(tmp_path / "out", "50")
+    assert (summary.n, summary.failed, summary.missing) == (3, 0, 0) and second.requests
+
+
+def test_a_server_that_stays_away_ends_the_run_and_keeps_what_is_there(tmp_path, model):
+    write_data(tmp_path, count=4)
+    router = FakeRouter(script=[RED, RED, RED], default="drop")
+    with pytest.raises(EvalError, match="did not come back within EVAL_SERVER_WAIT=0 s; the same command continues"):
+        evaluate_at(tmp_path, model, router, mem_concurrency=1)
+    summary = summarise(tmp_path / "out", "50")
+    assert (summary.n, summary.failed, summary.missing) == (2, 1, 2)
+    assert failures(tmp_path / "out", ["50"])[0].split(": ")[1] == "connection"
+
+
+def test_a_request_that_breaks_a_healthy_server_is_tried_twice_not_for_ever(tmp_path, model):
+    write_data(tmp_path, count=1)
+    router = FakeRouter(default=lambda body: 500 if body["sampling_params"]["max_tokens"] > 1 else vllm_answer(RED))
+    output = evaluate_at(tmp_path, model, router, eval_server_wait=60.0)
+    sent = [body for body in router.requests if body["sampling_params"]["max_tokens"] > 1]
+    assert len(sent) == 2 and failures(output, ["50"])[0].startswith("50/0: server_error: ")

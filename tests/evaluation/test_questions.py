@@ -1,0 +1,94 @@
+"""Reading evaluation files: every kind of entry, and every kind of damage in one line."""
+
+import hashlib
+import json
+import os
+
+import pytest
+
+from mem_agent.evaluation.questions import Contexts, EvalError, data_hash, load_questions
+from mem_agent.system.errors import MemAgentError
+
+
+def write(root, content, length="50"):
+    text = content if isinstance(content, str) else json.dumps(content)
+    (root / f"eval_{length}.json").write_text(text)
+
+
+WHOLE = {"context": "c", "input": "q", "answers": ["a"], "index": 1}
+BAD = [
+    ("[", "not JSON after 0 entries"),
+    (json.dumps([WHOLE])[:-2], "not JSON after 0 entries"),
+    (json.dumps([WHOLE])[:-1] + ', {"context": "cut he', "not JSON after 1 entries"),
+    ("[]", "expected a non-empty list"),
+    ("{}", "expected a non-empty list"),
+    (["text"], "entry 0 has no usable `input`"),
+    ([WHOLE | {"answers": []}], "entry 0 has no usable `answers`"),
+    ([{"context": "c", "answers": ["a"]}], "entry 0 has no usable `input`"),
+    ([{"input": "q", "answers": ["a"]}], "entry 0 has no usable `context`"),
+    ([WHOLE | {"context": [7, 2]}], "entry 0 gives numbers as `context`"),
+    ([WHOLE | {"context": ""}], "entry 0 has no usable `context`"),
+    ([WHOLE, WHOLE], "entries 0 and 1 both have the index 1"),
+    ([WHOLE | {"metric": "bleu"}], "entry 0 has the metric 'bleu'; known are string_match_all, string_match_part"),
+    ([{"documents": ["x"], "input": "q", "answers": ["a"]}], "entry 0 has no usable `documents`"),
+]
+
+
+@pytest.mark.parametrize("content,message", BAD)
+def test_bad_data_is_one_line(tmp_path, content, message):
+    write(tmp_path, content)
+    with pytest.raises(EvalError) as error:
+        list(load_questions(tmp_path, "50"))
+    assert message in str(error.value) and "eval_50.json" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_an_entry_may_leave_out(tmp_path):
+    write(tmp_path, [{"context": "c", "input": "q", "answers": [1995]}, WHOLE | {"index": "x7"}])
+    first, second = (entry.question for entry in load_questions(tmp_path, "50"))
+    assert (first.id, first.answers, first.task, first.metric) == ("0", ("1995",), "", "") and second.id == "x7"
+
+
+def indexed(tmp_path):
+    lines = b'"Ann\\nAnn is."\n"Bob\\nBob is."\n'
+    (tmp_path / "corpus.jsonl").write_bytes(lines)
+    digest = hashlib.sha256(lines).hexdigest()
+    write(tmp_path, [{"documents": [1, 0], "input": "q", "answers": ["a"], "index": 0}], "25600")
+    content = (tmp_path / "eval_25600.json").read_bytes()
+    files = {
+        "corpus.jsonl": {"sha256": digest, "bytes": len(lines)},
+        "eval_25600.json": {
+            "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content),
+            "corpus": {"file": "corpus.jsonl", "sha256": digest},
+        },
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": files}))
+
+
+def test_documents_by_number_come_from_the_corpus(tmp_path):
+    indexed(tmp_path)
+    (entry,) = load_questions(tmp_path, "25600")
+    assert entry.context == "Document 1:\nBob\nBob is.\n\nDocument 2:\nAnn\nAnn is."
+    before = data_hash(tmp_path, "25600")
+    with (tmp_path / "corpus.jsonl").open("a") as file:
+        file.write('"more"\n')
+    assert data_hash(tmp_path, "25600") != before
+    with pytest.raises(MemAgentError, match=r"corpus\.jsonl"):
+        list(load_questions(tmp_path, "25600"))
+
+
+def test_a_file_of_numbers_without_a_word_about_its_corpus_is_refused(tmp_path):
+    indexed(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    del manifest["files"]["eval_25600.json"]["corpus"]  # as a download enters it
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(MemAgentError, match=r"eval_25600\.json: .* does not say which corpus.* copy all three"):
+        list(load_questions(tmp_path, "25600"))
+
+
+def test_contexts_come_back_and_leave_no_file(tmp_path):
+    contexts = Contexts(tmp_path)
+    texts = ["ä red key", "", "x" * 100_000, "\ud800 half a pair"]
+    places = [contexts.put(text) for text in texts]
+    assert [contexts.get(place) for place in reversed(places)] == texts[::-1]
+    assert os.listdir(tmp_path) == []
+    contexts.close()

@@ -1,0 +1,113 @@
+"""Intervals and tests: by hand on small cases, by simulation on their promise, and in time on many rows."""
+
+import time
+
+import numpy as np
+import pytest
+
+from mem_agent.evaluation.statistics import by_question, compare, interval, sign_flip_p
+
+
+def test_the_samples_of_a_question_are_averaged_first():
+    rows = [("a", 1.0), ("b", 0.0), ("a", 0.0), ("b", 0.0), ("c", 1.0)]
+    assert by_question(rows) == {"a": 0.5, "b": 0.0, "c": 1.0}
+
+
+# By hand: of the 2^n sign patterns, the share whose sum is as far from 0 as the one found.
+FLIPS = [
+    ([1, 1, 1], 2 / 8),
+    ([1, -1], 4 / 4),  # found 0: every pattern is as far
+    ([1, 1, 0, 0], 2 / 4),  # zeros have no sign
+    ([2, 1], 2 / 4),  # +-3 of +-3, +-1
+    ([2, -1], 4 / 4),
+    ([1] * 5 + [-1], 14 / 64),  # |sum| >= 4: no or one minus, and their mirrors: 2 x (1 + 6)
+    ([0, 0], 1.0),
+]
+
+
+@pytest.mark.parametrize("differences,p", FLIPS)
+def test_few_differences_are_counted_exactly(differences, p):
+    assert sign_flip_p(np.array(differences, dtype=float), np.random.default_rng(0)) == pytest.approx(p)
+
+
+def test_many_differences_are_drawn_and_agree_with_the_binomial():
+    # 20 differences of 1, 15 of them up: P(|sum| >= 10) = 2 x P(Binomial(20, 1/2) >= 15) = 2 x 21700 / 2^20.
+    p = sign_flip_p(np.array([1.0] * 15 + [-1.0] * 5), np.random.default_rng(0))
+    assert p == pytest.approx(2 * 21700 / 2**20, abs=0.006)
+
+
+def test_a_drawn_p_is_never_zero():
+    assert sign_flip_p(np.ones(400), np.random.default_rng(0)) == pytest.approx(1 / 10_001)
+    assert sign_flip_p(np.arange(1.0, 401.0), np.random.default_rng(0)) == pytest.approx(1 / 10_001)
+
+
+def test_the_interval_of_two_questions_is_that_of_three_outcomes():
+    # Means 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4: both tails hold more than 2.5 %.
+    found = interval([0.0, 1.0])
+    assert (found.mean, found.low, found.high, found.n) == (0.5, 0.0, 1.0, 2)
+
+
+@pytest.mark.parametrize("n", [128, 1000])
+def test_both_ways_of_drawing_agree_with_the_normal_interval(n):
+    rng = np.random.default_rng(1)
+    for values in (rng.integers(0, 2, n).astype(float), rng.random(n)):  # few values, and one for each question
+        found = interval(values)
+        half = 1.96 * values.std() / n**0.5
+        assert found.low == pytest.approx(values.mean() - half, abs=0.1 * half)
+        assert found.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.8])
+def test_95_percent_of_the_intervals_hold_the_truth(rate):
+    rng = np.random.default_rng(7)
+    held = 0
+    for seed in range(600):
+        found = interval((rng.random(128) < rate).astype(float), seed=seed, resamples=2000)
+        held += found.low <= rate <= found.high
+    assert 0.92 <= held / 600 <= 0.98
+
+
+def test_equal_runs_are_told_apart_5_percent_of_the_time():
+    rng = np.random.default_rng(3)
+    small = 0
+    for _ in range(600):
+        hard = rng.random(128)
+        first, second = ((rng.random(128) < hard).astype(float) for _ in range(2))
+        small += sign_flip_p(second - first, rng) <= 0.05
+    assert 0.02 <= small / 600 <= 0.08
+
+
+def test_runs_are_compared_on_the_questions_both_have():
+    first = {"a": 0.0, "b": 1.0, "c": 0.0, "x": 1.0}
+    second = {"a": 1.0, "b": 1.0, "c": 1.0, "y": 0.0}
+    found = compare(first, second)
+    assert (found.first, found.second) == (pytest.approx(1 / 3), 1.0)
+    assert found.difference.n == 3 and found.difference.mean == pytest.approx(2 / 3) and found.p == pytest.approx(0.5)
+    assert compare(first, second) == found
+
+
+def test_a_hundred_thousand_questions_take_seconds():
+    rng = np.random.default_rng(0)
+    first, second = (dict(enumerate(rng.integers(0, 5, 100_000) / 4)) for _ in range(2))
+    began = time.monotonic()
+    compare(first, second)
+    interval(first.values())
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(("score", "questions", "low", "high"), [(0.0, 2, 0.0, 0.842), (1.0, 128, 0.972, 1.0)])
+def test_equal_scores_do_not_pretend_certainty(score, questions, low, high):
+    found = interval([score] * questions, full=1.0)
+    assert (found.mean, found.n) == (score, questions)
+    assert [found.low, found.high] == pytest.approx([low, high], abs=1e-3)
+
+
+def test_equal_costs_have_no_spread():
+    found = interval([1.0] * 5)
+    assert (found.mean, found.low, found.high) == (1.0, 1.0, 1.0)
+
+
+def test_equal_runs_differ_by_nothing():
+    same = {"a": 1.0, "b": 0.0}
+    found = compare(same, same)
+    assert (found.difference.mean, found.difference.low, found.difference.high, found.p) == (0.0, 0.0, 0.0, 1.0)

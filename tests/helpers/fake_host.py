@@ -1,0 +1,90 @@
+"""A checkout with what the launcher reads of slime or vime, and model folders of the sizes the recipes are for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+FLAGS = (
+    "custom-config-path", "custom-convert-samples-to-train-data-path", "custom-eval-rollout-log-function-path",
+    "custom-generate-function-path", "custom-rm-path", "custom-rollout-log-function-path",
+    "dynamic-sampling-filter-path", "num-steps-per-rollout", "use-dynamic-batch-size",
+)
+MODELS = {
+    # config.json of the models on the hub, as far as their size goes
+    "qwen3-4b": {"model_type": "qwen3", "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32,
+                 "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 9728, "vocab_size": 151936,
+                 "tie_word_embeddings": True, "max_position_embeddings": 40960},
+    "qwen3-0.6b": {"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16,
+                   "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936,
+                   "tie_word_embeddings": True, "max_position_embeddings": 40960},
+    "qwen2.5-7b": {"model_type": "qwen2", "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
+                   "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064,
+                   "tie_word_embeddings": False, "max_position_embeddings": 32768},
+    "qwen2.5-3b": {"model_type": "qwen2", "hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16,
+                   "num_key_value_heads": 2, "intermediate_size": 11008, "vocab_size": 151936,
+                   "tie_word_embeddings": True, "max_position_embeddings": 32768},
+    "qwen2.5-0.5b": {"model_type": "qwen2", "hidden_size": 896, "num_hidden_layers": 24, "num_attention_heads": 14,
+                     "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936,
+                     "tie_word_embeddings": True, "max_position_embeddings": 32768},
+}
+ROTARY = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-6}
+RECIPES = {
+    # recipe -> the model it is for
+    "qwen3-4b": "qwen3-4b", "qwen2.5-7b": "qwen2.5-7b", "qwen2.5-3b": "qwen2.5-3b", "qwen2.5-0.5b": "qwen2.5-0.5b",
+    "qwen3-0.6b-24gb": "qwen3-0.6b", "rememr1-qwen2.5-3b": "qwen2.5-3b", "rememr1-qwen2.5-7b": "qwen2.5-7b",
+}
+
+
+def make_model(folder: Path, name: str, **changes) -> Path:
+    """``config.json`` and a small tokenizer; no weights, which nothing before the conversion reads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    make_tokenizer().save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(MODELS[name] | ROTARY | changes))
+    return folder
+
+
+def make_host(root: Path, name: str = "slime", *, train: str = "", without: str = "") -> Path:
+    """A checkout whose ``train.py`` is ``train``; ``without`` leaves a flag or a file out."""
+    package = root / name
+    for folder in (package / "utils", package / "rollout", root / "scripts" / "models", root / "tools"):
+        folder.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    flags = "\n".join(f'add("--{flag}")' for flag in FLAGS if flag != without)
+    (package / "utils" / "arguments.py").write_text(flags)
+    for file in ("utils/dp_schedule.py", "rollout/fully_async_rollout.py"):
+        if file != without:
+            (package / file).touch()
+    for driver in ("train.py", "train_async.py"):
+        (root / driver).write_text(train)
+    (root / "tools" / "convert_hf_to_torch_dist.py").write_text(_CONVERTER)
+    for model, content in MODELS.items():
+        (root / "scripts" / "models" / f"{model}.sh").write_text(_model_script(content))
+    return root
+
+
+def _model_script(content: dict) -> str:
+    flags = {"--num-layers": "num_hidden_layers", "--hidden-size": "hidden_size", "--vocab-size": "vocab_size",
+             "--ffn-hidden-size": "intermediate_size", "--num-attention-heads": "num_attention_heads",
+             "--num-query-groups": "num_key_value_heads"}
+    lines = ["--group-query-attention", *(f"{flag} {content[key]}" for flag, key in flags.items())]
+    lines += ["--norm-epsilon 1e-6", '--rotary-base "${MODEL_ARGS_ROTARY_BASE:-1000000}"']
+    lines += [f"--kv-channels {content['head_dim']}", "--qk-layernorm"] if content["model_type"] == "qwen3" else []
+    lines += ["--add-qkv-bias"] if content["model_type"] == "qwen2" else []
+    lines += [] if content["tie_word_embeddings"] else ["--untie-embeddings-and-output-weights"]
+    return "MODEL_ARGS=(\n   " + "\n   ".join(lines) + "\n)"
+
+
+def make_megatron(root: Path) -> Path:
+    (root / "megatron" / "training").mkdir(parents=True)
+    return root
+
+
+_CONVERTER = """\
+import pathlib, sys
+out = pathlib.Path(sys.argv[sys.argv.index("--save") + 1])
+(out / "release").mkdir(parents=True)
+(out / "latest_checkpointed_iteration.txt").write_text("release")
+"""

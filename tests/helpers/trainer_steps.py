@@ -1,0 +1,81 @@
+"""Rows to train on, and a program that trains on them, alone or as one of torchrun's ranks.
+
+Run as ``python tests/helpers/trainer_steps.py MODEL OUT TP OTHER``: three steps, then a checkpoint in OUT, a
+fourth step; then a step from the checkpoint in OTHER, which one process wrote; and ``OUT/result.json`` with what
+rank 0 saw.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import torch
+
+from mem_agent.config import Config
+from mem_agent.training.rows import TrainRow
+
+# Idle OpenMP threads spin: with other processes on the cores, two of them are many times slower than one.
+torch.set_num_threads(1)
+
+
+def make_rows(trajectories: int = 4, vocab: int = 512, seed: int = 0) -> list[TrainRow]:
+    """Trajectories of one to three turns with uneven lengths; the last is fully masked."""
+    rng = random.Random(seed)
+    rows = []
+    for rollout_id in range(trajectories):
+        responses = [rng.randint(1, 9) for _ in range(rng.randint(1, 3))]
+        live = int(rollout_id < trajectories - 1)
+        for length in responses:
+            tokens = [rng.randrange(vocab) for _ in range(rng.randint(1, 30) + length)]
+            log_probs = [-6.0] * length
+            advantage = (-1.0) ** rollout_id
+            total = live * sum(responses)
+            rows.append(TrainRow(tokens, length, [live] * length, log_probs, advantage, rollout_id, total))
+    return rows
+
+
+def make_config(model: Path | str, **settings) -> Config:
+    defaults = {"lr": 1e-3, "temperature": 0.7, "max_tokens_per_gpu": 64, "kl_coef": 0.05, "lr_warmup_steps": 2}
+    return Config(hf_ckpt=str(model), **(defaults | settings))
+
+
+def train(trainer, rows: list[TrainRow], steps: int) -> list[dict[str, float]]:
+    """Off-policy from the second step on, so that ratios, clipping and KL all take part."""
+    old = trainer.log_probs(rows)
+    reference = trainer.reference_log_probs(rows) if trainer.reference is not None else None
+    return [trainer.train_step(rows, old, reference) for _ in range(steps)]
+
+
+def main(model: str, out: str, tp: int, other: str) -> None:
+    from safetensors.torch import save_file
+
+    from mem_agent.checkpoints import checkpoint
+    from mem_agent.training.trainer import Trainer
+
+    trainer = Trainer(make_config(model, tp=tp, train_procs=2))
+    rows = make_rows(vocab=trainer.bridge.vocab_size)
+    one_row = trainer.log_probs(rows[:1])
+    steps = train(trainer, rows, 3)
+    log_probs = trainer.log_probs(rows)
+    checkpoint.save(out, 2, trainer, {"rollout": 2})
+    exported = trainer.export_hf()
+    resumed = train(trainer, rows, 1)
+    alone = trainer.sft_step(rows[:1], lr=0.0)
+    checkpoint.load(other, trainer)
+    loaded, started = trainer.export_hf(), Trainer(make_config(model, tp=tp, train_procs=2, torch_dist=other))
+    assert all(torch.equal(tensor, loaded[name]) for name, tensor in started.export_hf().items())
+    taken_over = trainer.log_probs(rows), train(trainer, rows, 1)
+    if torch.distributed.get_rank() == 0:
+        save_file(exported, Path(out) / "exported.safetensors")
+        result = {"steps": steps, "log_probs": log_probs, "one_row": one_row, "resumed": resumed, "alone": alone}
+        result["taken_over"] = taken_over
+        (Path(out) / "result.json").write_text(json.dumps(result))
+    else:
+        assert exported == {}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])

@@ -1,0 +1,173 @@
+"""The converter keeps every trajectory, weighs each once, and fits the hosts' schedule."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mem_agent.custom_convert import custom_convert, row_counts
+from mem_agent.hooks.sample import Sample
+
+KEYS = {"tokens", "response_lengths", "rewards", "raw_reward", "truncated", "sample_indices", "loss_masks",
+        "rollout_ids", "rollout_mask_sums", "rollout_log_probs"}
+
+
+def turn(length, kind="memory", prompt=4, stop="stop"):
+    return {"tokens": list(range(prompt + length)), "response_length": length, "loss_mask": [1] * length,
+            "rollout_log_probs": [-0.1] * length, "kind": kind, "stop": stop}
+
+
+def trajectory(index, group=0, reward=1.0, lengths=(3, 2), status="completed", **fields):
+    turns = [turn(n) for n in lengths[:-1]] + [turn(lengths[-1], "final")] if lengths else []
+    return Sample(index=index, group_index=group, reward=reward, status=Sample.Status(status),
+                  train_metadata={"turns": turns, "failure": None}, **fields)
+
+
+def convert(samples, settings=(), **args):
+    return custom_convert(SimpleNamespace(mem_agent=dict(settings), **args), samples)
+
+
+def test_worked_example_of_the_docstring():
+    data = convert([trajectory(7, reward=1.0, lengths=(3, 2)), trajectory(8, reward=0.0, lengths=(2,))])
+    assert set(data) == KEYS
+    assert data["rollout_ids"] == [7, 7, 8]
+    assert data["rewards"] == [0.5, 0.5, -0.5]
+    assert data["rollout_mask_sums"] == [5, 5, 2]
+    assert data["response_lengths"] == [3, 2, 2]
+    assert data["raw_reward"] == [1.0, 1.0, 0.0]
+
+
+def test_nothing_is_divided_by_the_number_of_turns():
+    data = convert([trajectory(0, lengths=(2,) * 12), trajectory(1, reward=0.0, lengths=(2,))])
+    assert set(data["rewards"]) == {0.5, -0.5} and data["rewards"].count(0.5) == 12
+
+
+@pytest.mark.parametrize("status", ["failed", "aborted"])
+def test_a_failure_is_one_masked_row_outside_the_statistics(status):
+    bad = trajectory(1, reward=0.0, status=status, lengths=(3, 3))
+    data = convert([trajectory(0, reward=1.0), bad, trajectory(2, reward=0.0)])
+    row = data["rollout_ids"].index(1)
+    assert data["rollout_ids"].count(1) == 1
+    assert data["loss_masks"][row] == [0] and data["rewards"][row] == 0.0 and data["rollout_mask_sums"][row] == 0
+    assert data["rewards"][0] == 0.5  # mean of 1 and 0, not of 1, 0 and 0
+
+
+def test_removed_samples_train_nothing_but_stay_in_the_statistics():
+    data = convert([trajectory(0, reward=1.0, remove_sample=True), trajectory(1, reward=0.0)])
+    assert [sum(m) for m in data["loss_masks"]] == [0, 0, 3, 2] and data["rewards"][2] == -0.5
+    assert data["rollout_mask_sums"][:2] == [0, 0]
+
+
+def test_group_of_one_and_equal_rewards_give_zero():
+    data = convert([trajectory(0, group=0), trajectory(1, group=1), trajectory(2, group=1)], {"ADV_STD": 1})
+    assert set(data["rewards"]) == {0.0}
+
+
+def test_turns_can_be_left_out_and_an_empty_trajectory_stays():
+    samples = [trajectory(0, lengths=(3, 2)), trajectory(1, reward=0.0, lengths=(4,))]
+    assert convert(samples, {"TRAIN_TURNS": "final"})["response_lengths"] == [2, 4]
+    memory = convert(samples, {"TRAIN_TURNS": "memory"})
+    assert memory["response_lengths"] == [3, 1] and memory["loss_masks"][1] == [0]
+    assert memory["rollout_mask_sums"] == [3, 0]
+
+
+def test_truncated_marks_the_turn_that_was_cut():
+    one = trajectory(0)
+    one.train_metadata["turns"][0]["stop"] = "length"
+    assert convert([one])["truncated"] == [1, 0]
+
+
+def test_rows_of_each_step_are_padded_to_the_data_parallel_size():
+    samples = [trajectory(i, group=i // 2, reward=i % 2, lengths=(2,) * (i + 1)) for i in range(4)]
+    data = convert(samples, data_parallel_size=4, global_batch_size=2)  # steps of 3 and 7 rows
+    assert data["rollout_ids"] == [0, 1, 1, 1] + [2] * 3 + [3] * 5
+    assert [sum(m) for m in data["loss_masks"]].count(0) == 2
+    assert data["rollout_mask_sums"][:4] == [2, 4, 4, 4]
+
+
+def test_static_batching_and_virtual_pipelines_ask_for_more():
+    samples = [trajectory(i) for i in range(3)]
+    assert len(convert(samples, data_parallel_size=2, use_dynamic_batch_size=False, micro_batch_size=4)["tokens"]) == 8
+    virtual = {"virtual_pipeline_model_parallel_size": 2, "microbatch_group_size_per_vp_stage": 4}
+    assert len(convert(samples, data_parallel_size=1, **virtual)["tokens"]) == 8
+
+
+def counted(samples, settings=(), **args):
+    return row_counts(SimpleNamespace(mem_agent=dict(settings), **args), samples)
+
+
+def test_rows_are_counted_as_they_are_made():
+    samples = [trajectory(i, group=i // 2, reward=i % 2, lengths=(2,) * (i + 1)) for i in range(4)]
+    samples[1] = trajectory(1, status="failed", lengths=(2, 2))
+    # Steps of 1 + 1 (the failure's placeholder) and 3 + 4 rows, each filled up to a multiple of 4.
+    assert counted(samples, data_parallel_size=4, global_batch_size=2) == {"rows": 4 + 8, "padding_rows": 2 + 1}
+    assert len(convert(samples, data_parallel_size=4, global_batch_size=2)["tokens"]) == 12
+    # One step: the only final turns of three trajectories, and the placeholder.
+    assert counted(samples, {"TRAIN_TURNS": "final"}) == {"rows": 4, "padding_rows": 0}
+
+
+def test_rows_need_neither_rewards_nor_ids_nor_samples():
+    twins = [trajectory(None, reward=None, rollout_id=5) for _ in range(2)]
+    assert counted(twins) == {"rows": 4, "padding_rows": 0}
+    assert counted([], data_parallel_size=4) == {"rows": 0, "padding_rows": 0}
+
+
+def test_no_padding_without_need():
+    assert len(convert([trajectory(0), trajectory(1)], data_parallel_size=4)["tokens"]) == 4
+
+
+def test_contract_call_with_attribute_less_args():
+    """The hosts' own contract test: no args, two samples of another generate hook, no group, no log-probs."""
+    samples = [Sample(index=i, reward=0.5, tokens=[i, i + 1], response_length=2, loss_mask=[1, 1],
+                      status=Sample.Status.COMPLETED) for i in range(2)]
+    data = custom_convert(type("Args", (), {})(), samples)
+    assert KEYS - {"rollout_log_probs"} == set(data)
+
+
+def test_foreign_samples_with_and_without_log_probs_do_not_mix():
+    samples = [Sample(index=i, reward=0.5, tokens=[1, 2], response_length=1, status=Sample.Status.COMPLETED,
+                      rollout_log_probs=[-0.1] if i else None) for i in range(2)]
+    with pytest.raises(AssertionError, match="log-probs"):
+        convert(samples)
+
+
+def test_a_missing_reward_names_the_sample():
+    with pytest.raises(AssertionError, match=r"sample 5 .* without a reward"):
+        convert([trajectory(5, reward=None)])
+
+
+def test_dict_rewards_use_the_hosts_key():
+    assert convert([trajectory(0, reward={"score": 1.0})], reward_key="score")["raw_reward"][0] == 1.0
+
+
+def test_missing_rollout_ids_are_fresh_and_unique():
+    samples = [trajectory(i, lengths=(1,)) for i in range(3)]
+    samples[0].index = samples[2].index = None
+    assert len(set(convert(samples)["rollout_ids"])) == 3
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]),
+                  st.lists(st.integers(1, 5), min_size=1, max_size=12),
+                  st.sampled_from(["completed", "completed", "truncated", "failed", "aborted"])),
+        min_size=1, max_size=16),
+    st.integers(1, 5), st.integers(1, 8), st.booleans(),
+)
+def test_every_trajectory_survives_and_weighs_once(rows, dp, step, std):
+    samples = [trajectory(i, g, r, tuple(n), s) for i, (g, r, n, s) in enumerate(rows)]
+    data = convert(samples, {"ADV_STD": std}, data_parallel_size=dp, global_batch_size=step)
+    assert counted(samples, data_parallel_size=dp, global_batch_size=step)["rows"] == len(data["tokens"])
+    assert list(dict.fromkeys(data["rollout_ids"])) == list(range(len(samples)))
+    for i, sample in enumerate(samples):
+        mine = [k for k, rid in enumerate(data["rollout_ids"]) if rid == i]
+        trained = sum(sum(data["loss_masks"][k]) for k in mine)
+        assert {data["rollout_mask_sums"][k] for k in mine} == {trained}
+        usable = sample.status.value in ("completed", "truncated")
+        assert trained == (sum(t["response_length"] for t in sample.train_metadata["turns"]) if usable else 0)
+        assert len({data["rewards"][k] for k in mine if sum(data["loss_masks"][k])}) <= 1
+    for first in range(0, len(samples), step):
+        ids = set(range(first, min(first + step, len(samples))))
+        assert sum(rid in ids for rid in data["rollout_ids"]) % dp == 0

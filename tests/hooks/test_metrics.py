@@ -1,0 +1,149 @@
+"""Numbers of a rollout: by hand for two documents, by turn in doubling ranges, and for every mix of Samples."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mem_agent.hooks.metrics import memory_records, rollout_metrics, turn_range
+from mem_agent.hooks.sample import Sample
+
+ARGS = SimpleNamespace(reward_key=None)
+
+
+def written(golds=(False, True), tokens=10, cached=0, group=0, reward=1.0, status="completed", failure=None):
+    """A Sample as ``rollout.generate`` leaves it: a memory for each of ``golds``, prompts of 100 tokens."""
+    turns = [{"prompt_tokens": 100, "cached_tokens": cached * number} for number in range(len(golds) + 1)]
+    counts = {"turns": len(turns), "chunks": len(golds), "memory_tokens": tokens, "document_tokens": 8,
+              "prompt_tokens": 100 * len(turns), "cached_tokens": sum(t["cached_tokens"] for t in turns),
+              "response_tokens": 5 * len(turns), "truncated_memories": 1, "empty_updates": 2, "dropped_tokens": 3}
+    memories = [{"tokens": tokens, "gold": gold} for gold in golds]
+    return Sample(group_index=group, reward=reward, status=Sample.Status(status),
+                  train_metadata={"turns": turns, "memories": memories, "counts": counts, "failure": failure})
+
+
+def foreign(status="completed", reward=0.5, **fields):
+    return Sample(status=Sample.Status(status), reward=reward, tokens=[1, 2], response_length=1, **fields)
+
+
+def test_two_documents_by_hand():
+    short = written([False, True], tokens=10, cached=40, reward=1.0)
+    long = written([False, False, True, True], tokens=20, cached=10, reward=0.0)
+    assert rollout_metrics(ARGS, [short, long]) == {
+        "trajectories": 2, "aborted": 0, "failed": 0, "truncated_answers": 0,
+        "reward": 0.5, "mixed_groups": 1.0,
+        "turns": 4.0,  # (3 + 5) / 2: each chunk and the answer
+        "chunks": 3.0,
+        "memory_tokens": 15.0,
+        "prompt_tokens": 400.0, "response_tokens": 20.0, "document_tokens": 8.0,
+        "truncated_memories": 2, "empty_updates": 4, "dropped_tokens": 6,
+        "prefix_cache_hit_rate": 220 / 800,  # 0 + 40 + 80 and 0 + 10 + 20 + 30 + 40, of 3 + 5 prompts of 100
+        "memory_tokens/turn_1": 15.0, "memory_tokens/turn_2": 15.0, "memory_tokens/turn_3-4": 20.0,
+        "gold_in_memory/turn_1": 0.0,
+        "gold_in_memory/turn_2": 1 / 2,  # the short one has it, the long one not yet
+        "gold_in_memory/turn_3-4": 1.0,  # the long one alone, twice
+        "gold_in_memory/last": 1.0,
+        "cache_hit/turn_1": 0.0,
+        "cache_hit/turn_2": (40 + 10) / 200,
+        "cache_hit/turn_3-4": (80 + 20 + 30) / 300,  # the short one's answer is its turn 3
+        "cache_hit/turn_5-8": 40 / 100,
+    }
+
+
+@pytest.mark.parametrize(
+    "number,name",
+    [(1, "turn_1"), (2, "turn_2"), (3, "turn_3-4"), (4, "turn_3-4"), (5, "turn_5-8"), (8, "turn_5-8"),
+     (9, "turn_9-16"), (500, "turn_257-512"), (513, "turn_513-1024")],
+)
+def test_turn_ranges_double(number, name):
+    assert turn_range(number) == name
+
+
+def test_a_long_trajectory_gives_few_keys():
+    metrics = rollout_metrics(ARGS, [written([False] * 499)])
+    assert sum(name.startswith("cache_hit/") for name in metrics) == 10
+    assert len(metrics) < 60
+
+
+@given(st.integers(1, 10**6))
+@settings(max_examples=50)
+def test_a_range_holds_its_turn(number):
+    bounds = [int(part) for part in turn_range(number).removeprefix("turn_").split("-")]
+    assert bounds[0] <= number <= bounds[-1] < 2 * bounds[0]
+
+
+@pytest.mark.parametrize(
+    "golds,text,found",
+    [
+        (["Mumbai", "Bombay"], "lives in Bombay now", True),
+        (["Mumbai"], "Navi Mumbaikar", False),
+        (["The Red One"], "it was red one", True),  # articles and case do not matter
+        (["red"], "", False),
+        ([], "red", None),
+        (["yes"], "yes it is", None),
+        (["No."], "no idea", None),
+        (["noanswer", "?!"], "noanswer", None),
+        (["yes", "red"], "yes", False),  # only red is looked for
+        (["A"], "plan a", True),
+    ],
+)
+def test_a_gold_is_found_where_containment_tells_something(golds, text, found):
+    assert memory_records([[1, 2, 3]], lambda ids: text, golds) == [{"tokens": 3, "gold": found}]
+
+
+def test_memories_without_golds_still_have_a_length():
+    metrics = rollout_metrics(ARGS, [written([None, None], tokens=7), written([], tokens=0)])
+    assert metrics["memory_tokens/turn_2"] == 7.0
+    assert not [name for name in metrics if name.startswith("gold_in_memory")]
+
+
+def test_only_trajectories_that_ended_by_themselves_are_in_the_means():
+    samples = [written([True], reward=1.0), written([False], reward=0.0, status="truncated"),
+               written([False] * 9, reward=0.0, status="failed", failure="timeout"),
+               written([False] * 9, reward=0.0, status="aborted")]
+    metrics = rollout_metrics(ARGS, samples)
+    assert (metrics["trajectories"], metrics["failed/timeout"], metrics["aborted"]) == (4, 1, 1)
+    assert metrics["reward"] == 0.5 and metrics["turns"] == 2.0 and metrics["gold_in_memory/last"] == 0.5
+
+
+def test_dict_rewards_are_read_by_the_hosts_keys():
+    samples = [written(reward={"score": 1.0, "test": 0.0}), written(reward={"score": 0.0, "test": 0.0})]
+    args = SimpleNamespace(reward_key="score", eval_reward_key="test")
+    assert rollout_metrics(args, samples)["reward"] == 0.5
+    assert rollout_metrics(args, samples)["mixed_groups"] == 1.0
+    assert rollout_metrics(args, samples, evaluation=True)["reward"] == 0.0
+    args.eval_reward_key = None
+    assert rollout_metrics(args, samples, evaluation=True)["reward"] == 0.5
+
+
+def test_mixed_groups_are_a_share_of_the_groups_there_are():
+    samples = [written(group=g, reward=r) for g, r in [(0, 1.0), (0, 0.0), (1, 1.0), (1, 1.0)]]
+    assert rollout_metrics(ARGS, samples)["mixed_groups"] == 0.5
+    assert "mixed_groups" not in rollout_metrics(ARGS, [written(group=None, reward=r) for r in (0.0, 1.0)])
+
+
+def test_samples_of_another_hook_count_with_their_reward_only():
+    samples = [written(reward=1.0), foreign(reward=0.0), foreign(reward=None), foreign("failed"),
+               foreign(reward=0.0, train_metadata={"turns": 3})]
+    metrics = rollout_metrics(ARGS, samples)
+    assert metrics["trajectories"] == 5 and metrics["failed/unknown"] == 1
+    assert metrics["reward"] == 1 / 3  # 1, 0 and 0; the sample without a reward is in no mean
+    assert metrics["turns"] == 3.0
+
+
+def test_without_a_trajectory_that_ended_only_the_counts_are_left():
+    nothing = {"aborted": 0, "failed": 0, "truncated_answers": 0}
+    assert rollout_metrics(ARGS, []) == {"trajectories": 0} | nothing
+    failed = written(status="failed", failure="timeout", reward=0.0)
+    assert rollout_metrics(ARGS, [failed]) == nothing | {"trajectories": 1, "failed": 1, "failed/timeout": 1}
+
+
+def test_accuracy_and_what_an_agent_counts_are_means_of_those_who_tell():
+    plain, quick, slow = written(reward=1.0), written(reward=0.9), written(reward=0.0)
+    for done, accuracy, skipped in ((quick, 1.0, 3), (slow, 0.0, 0)):
+        done.train_metadata["accuracy"] = accuracy
+        done.train_metadata["counts"] |= {"skipped": skipped, "rounds": 2}
+    metrics = rollout_metrics(ARGS, [plain, quick, slow])
+    assert (metrics["accuracy"], metrics["skipped"], metrics["rounds"]) == (0.5, 1.5, 2.0)
+    assert not {"accuracy", "skipped"} & rollout_metrics(ARGS, [plain]).keys()

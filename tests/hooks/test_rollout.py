@@ -1,0 +1,312 @@
+"""The hooks as hosts call them: records written, failures typed and counted, abort, reward forms, contract calls."""
+
+import asyncio
+import sys
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from mem_agent import rollout
+from mem_agent.config import ConfigError
+from mem_agent.data.document_store import DocumentWriter
+from mem_agent.hooks.sample import Sample
+from mem_agent.rollout_client import close_clients
+from mem_agent.tests.helpers.fake_router import FakeRouter, running
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 999}
+SETTINGS = {"MEM_CHUNK_TOKENS": 4, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 16, "MEM_MAX_RETRIES": 0}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tokenizer")
+    make_tokenizer().save_pretrained(path)
+    return str(path)
+
+
+def encode(text):
+    tokenizer = make_tokenizer()
+    return tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id]
+
+
+def run(router, checkpoint, *samples, sampling=SAMPLING, settings=(), evaluation=False, **host_args):
+    async def main():
+        async with running(router):
+            args = SimpleNamespace(
+                hf_checkpoint=checkpoint,
+                vllm_router_ip="127.0.0.1",
+                vllm_router_port=router.port,
+                mem_agent=SETTINGS | dict(settings),
+                **host_args,
+            )
+            try:
+                return await asyncio.gather(*(rollout.generate(args, s, sampling, evaluation) for s in samples))
+            finally:
+                await close_clients()
+
+    done = asyncio.run(main())
+    return done[0] if len(done) == 1 else done
+
+
+def sample(context="QWZRXYUJ", **fields):
+    metadata = {"context": context, "ground_truth": ["red"]}
+    return Sample(**{"prompt": "who?", "index": 3, "group_index": 1, "metadata": metadata} | fields)
+
+
+def test_a_trajectory_is_one_sample_with_its_turns(checkpoint):
+    router = FakeRouter([encode("m one"), encode("m two"), encode("\\boxed{red}")])
+    done = run(router, checkpoint, sample())
+    turns = done.train_metadata["turns"]
+    assert [t["kind"] for t in turns] == ["memory", "memory", "final"]
+    assert done.status is Sample.Status.COMPLETED and done.reward is None and done.response == "\\boxed{red}"
+    assert done.tokens == turns[-1]["tokens"] and done.response_length == turns[-1]["response_length"]
+    for turn, request in zip(turns, router.requests, strict=True):
+        assert turn["tokens"] == request["token_ids"] + turn["tokens"][len(request["token_ids"]) :]
+        assert len(turn["loss_mask"]) == len(turn["rollout_log_probs"]) == turn["response_length"]
+    assert done.weight_versions == ["v1"] and done.prompt == "who?"
+    assert [r["sampling_params"]["max_tokens"] for r in router.requests] == [8, 8, 16]
+
+
+def test_every_memory_is_measured_and_searched_for_a_gold(checkpoint):
+    router = FakeRouter([encode("it is the Red one"), encode("reddish"), encode("\\boxed{red}")])
+    done = run(router, checkpoint, sample(metadata={"context": "QWZRXYUJ", "ground_truth": ["blue", "red"]}),
+               settings={"MEM_MAX_MEMORY": 99})
+    ids = [len(encode(text)) - 1 for text in ("it is the Red one", "reddish")]  # the end of turn is not carried
+    assert done.train_metadata["memories"] == [{"tokens": ids[0], "gold": True}, {"tokens": ids[1], "gold": False}]
+
+
+def test_a_failed_or_aborted_trajectory_keeps_the_memories_it_had(checkpoint):
+    done = run(FakeRouter([encode("red"), 400]), checkpoint, sample())
+    assert [m["gold"] for m in done.train_metadata["memories"]] == [True]
+    assert run(FakeRouter(), checkpoint, sample(prompt=" ")).train_metadata["memories"] == []
+
+
+@dataclass
+class CacheInfo:
+    """What slime's and vime's Samples keep, under the names of their engines' answers."""
+
+    cached_tokens: int = 0
+    total_prompt_tokens: int = 0
+
+    def add(self, meta_info):
+        self.cached_tokens += meta_info.get("cached_tokens", 0)
+        self.total_prompt_tokens += meta_info.get("prompt_tokens", 0)
+
+
+@dataclass
+class HostSample(Sample):
+    prefix_cache_info: CacheInfo = field(default_factory=CacheInfo)
+
+
+def test_cached_prompt_tokens_are_kept_by_turn_and_where_hosts_look(checkpoint):
+    again = HostSample(**vars(sample()), prefix_cache_info=CacheInfo(70, 80))  # of an attempt that was aborted
+    router = FakeRouter(default=encode("x"))  # answers that 2 tokens of each prompt were cached
+    done = run(router, checkpoint, again)
+    turns = done.train_metadata["turns"]
+    prompts = [len(r["token_ids"]) for r in router.requests]
+    assert [t["prompt_tokens"] for t in turns] == prompts and [t["cached_tokens"] for t in turns] == [2, 2, 2]
+    assert done.prefix_cache_info == CacheInfo(2 + 2 + 2, sum(prompts))
+
+
+def test_siblings_share_one_routing_key_and_one_tokenisation(checkpoint):
+    router = FakeRouter(default=encode("x"))
+    encoded = rollout.reader_for(checkpoint, rollout.Config.from_mapping(SETTINGS), "{}").documents
+    before = encoded.encoded
+    run(router, checkpoint, *(sample("UJXYZW" * 3, index=i, group_index=7) for i in range(4)))
+    assert {h["x-session-id"] for h in router.headers} == {"group-7"}
+    assert encoded.encoded == before + 1
+
+
+def test_evaluation_without_group_is_keyed_by_document(checkpoint):
+    router = FakeRouter(default=encode("x"))
+    run(router, checkpoint, sample(group_index=None), sample(group_index=None), sample("other", group_index=None))
+    assert len({h["x-session-id"] for h in router.headers}) == 2
+
+
+def test_seeds_differ_by_turn_and_repeat_by_run(checkpoint):
+    seen = []
+    for _ in range(2):
+        router = FakeRouter(default=encode("x"))
+        run(router, checkpoint, sample(), sampling=SAMPLING | {"sampling_seed": 5})
+        seen.append([r["sampling_params"]["seed"] for r in router.requests])
+    assert seen[0] == seen[1] and len(set(seen[0])) == 3
+
+
+def test_shared_sampling_params_are_never_changed(checkpoint):
+    before = dict(SAMPLING)
+    run(FakeRouter(default=encode("x")), checkpoint, sample())
+    assert before == SAMPLING
+
+
+@pytest.mark.parametrize(
+    "broken,failure",
+    [
+        ({"metadata": {}}, "no_context"),
+        ({"metadata": None}, "no_context"),
+        ({"metadata": {"context": "  "}}, "no_context"),
+        ({"metadata": {"context": 7}}, "no_context"),
+        ({"prompt": " "}, "no_question"),
+        ({"prompt": [{"role": "system", "content": "x"}]}, "no_question"),
+        ({"prompt": "why " * 600}, "long_question"),
+    ],
+)
+def test_bad_rows_fail_alone_with_a_counted_reason(checkpoint, broken, failure):
+    router = FakeRouter(default=encode("x"))
+    done = run(router, checkpoint, sample(**broken))
+    assert done.status is Sample.Status.FAILED and done.reward == 0.0 and done.remove_sample
+    assert done.train_metadata["failure"] == failure and router.requests == []
+    assert (done.tokens, done.loss_mask, done.rollout_log_probs) == ([0, 0], [0], [0.0])
+
+
+@pytest.mark.parametrize(
+    "fault,failure", [(400, "rejected"), (503, "server_error"), ("drop", "connection"), ({"bad": 1}, "bad_response")]
+)
+def test_server_faults_fail_one_trajectory(checkpoint, fault, failure):
+    done = run(FakeRouter([encode("m"), fault]), checkpoint, sample())
+    assert done.status is Sample.Status.FAILED and done.train_metadata["failure"] == failure
+    assert len(done.train_metadata["turns"]) == 1
+
+
+def test_unexpected_errors_fail_one_trajectory_too(checkpoint, monkeypatch):
+    monkeypatch.setattr(rollout, "split_chunks", lambda *a: 1 / 0)
+    done = run(FakeRouter(default=encode("x")), checkpoint, sample())
+    assert done.train_metadata["failure"] == "internal"
+
+
+def test_a_bad_configuration_does_raise(checkpoint):
+    with pytest.raises(ConfigError, match="AGENT='nope'"):
+        run(FakeRouter(default=encode("x")), checkpoint, sample(), settings={"AGENT": "nope"})
+    with pytest.raises(ConfigError, match="--partial-rollout"):
+        run(FakeRouter(default=encode("x")), checkpoint, sample(), partial_rollout=True)
+    with pytest.raises(ConfigError, match="--apply-chat-template"):
+        run(FakeRouter(default=encode("x")), checkpoint, sample(), apply_chat_template=True)
+    with pytest.raises(ConfigError, match="the tokenizer of /nowhere cannot be used"):
+        run(FakeRouter(default=encode("x")), "/nowhere", sample())
+
+
+def test_chat_template_options_may_be_nested(checkpoint):
+    options = {"enable_thinking": True, "tools": [{"name": "x"}]}
+    done = run(FakeRouter(default=encode("x")), checkpoint, sample(), apply_chat_template_kwargs=options)
+    assert done.status is Sample.Status.COMPLETED
+
+
+def test_a_reward_key_is_honoured_by_every_sample(checkpoint):
+    failed = run(FakeRouter(default=400), checkpoint, sample(), reward_key="score")
+    assert failed.reward == {"score": 0.0}
+    args = SimpleNamespace(reward_key="score")
+    assert asyncio.run(rollout.reward_func(args, sample(response="\\boxed{red}"))) == {"score": 1.0}
+
+
+def test_documents_by_id_come_from_the_store_beside_the_training_file(checkpoint, tmp_path):
+    train = tmp_path / "train.jsonl"
+    with DocumentWriter(f"{train}.docs") as writer:
+        context_id = writer.add("QWZRXYUJ")
+        writer.commit()
+    router = FakeRouter(default=encode("x"))
+    done = run(router, checkpoint, sample(metadata={"context_id": context_id}), prompt_data=f"{train}@[0:9]")
+    assert done.status is Sample.Status.COMPLETED and len(router.requests) == 3
+    done = run(router, checkpoint, sample(metadata={"context_id": "absent"}), prompt_data=str(train))
+    assert done.train_metadata["failure"] == "missing_document"
+
+
+@pytest.mark.parametrize("module", ["slime.rollout.sglang_rollout", "vime.rollout.vllm_rollout"])
+def test_the_hosts_abort_flag_ends_the_trajectory(checkpoint, monkeypatch, module):
+    state = SimpleNamespace(aborted=False)
+    fake = ModuleType(module)
+    fake.GenerateState = lambda args: state
+    monkeypatch.setitem(sys.modules, module, fake)
+
+    def first_turn(body):
+        state.aborted = True
+        return encode_answer
+
+    from mem_agent.tests.helpers.fake_router import vllm_answer
+
+    encode_answer = vllm_answer(encode("m"))
+    router = FakeRouter([first_turn], default=encode("x"))
+    done = run(router, checkpoint, sample())
+    assert done.status is Sample.Status.ABORTED and len(router.requests) == 1 and done.remove_sample
+
+
+def test_cancellation_is_not_swallowed(checkpoint):
+    async def main():
+        async with running(FakeRouter(default="hang")) as router:
+            args = SimpleNamespace(hf_checkpoint=checkpoint, vllm_router_ip="127.0.0.1",
+                                   vllm_router_port=router.port, mem_agent=SETTINGS)
+            task = asyncio.ensure_future(rollout.generate(args, sample(), SAMPLING))
+            await asyncio.sleep(0.5)
+            task.cancel()
+            try:
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            finally:
+                await close_clients()
+
+    asyncio.run(main())
+
+
+def test_contract_call_with_bare_args_and_sample():
+    """The hosts' own contract test: no tokenizer, no router, empty metadata, three sampling keys at most."""
+    done = asyncio.run(rollout.generate(SimpleNamespace(partial_rollout=False), Sample(index=0, prompt="prompt"),
+                                        {"temperature": 0.3}, evaluation=True))
+    assert isinstance(done.tokens, list) and isinstance(done.response, str) and done.reward is not None
+    assert done.status is Sample.Status.FAILED
+
+
+def test_a_requeued_sample_starts_afresh(checkpoint):
+    again = run(FakeRouter(default=400), checkpoint, sample())
+    done = run(FakeRouter(default=encode("x")), checkpoint, again)
+    assert done.status is Sample.Status.COMPLETED and done.reward is None and not done.remove_sample
+
+
+def reward(thing):
+    return asyncio.run(rollout.reward_func(SimpleNamespace(), thing))
+
+
+def test_reward_accepts_a_sample_a_list_and_nothing():
+    right, wrong = sample(response="so \\boxed{Red}"), sample(response="red")
+    assert reward(right) == 1.0 and reward(wrong) == 0.0
+    assert reward([right, wrong]) == [1.0, 0.0] and reward([]) == []
+
+
+def test_reward_uses_all_golds_and_falls_back_to_the_label():
+    assert reward(sample(response="\\boxed{b}", metadata={"ground_truth": ["a", "b"]})) == 1.0
+    assert reward(sample(response="\\boxed{b}", metadata={}, label="b")) == 1.0
+    assert reward(sample(response="\\boxed{b}", metadata={}, label=None)) == 0.0
+
+
+GATED = {"AGENT": "gated", "MEM_MAX_MEMORY": 24}
+
+
+def test_a_right_answer_pays_for_its_rounds_in_training_alone(checkpoint):
+    """Two rounds of a reading that could have had three."""
+    def finished(evaluation=False, **settings):
+        router = FakeRouter([encode("finish\nred"), encode("\\boxed{red}")])
+        return run(router, checkpoint, sample(), settings=GATED | settings, evaluation=evaluation)
+
+    def rewarded(done, **settings):
+        reward = asyncio.run(rollout.reward_func(SimpleNamespace(mem_agent=SETTINGS | GATED | settings), done))
+        return reward, done.train_metadata["accuracy"]
+
+    done = finished()
+    counts = done.train_metadata["counts"]
+    assert (counts["chunks"], counts["chunks_read"], counts["rounds"]) == (2, 1, 2)
+    assert rewarded(done) == (pytest.approx(1 - 0.2 * 2 / 3), 1.0)
+    assert rewarded(done, MEM_TURN_COST="0.6") == (pytest.approx(0.6), 1.0)
+    assert rewarded(done, MEM_TURN_COST="0") == rewarded(done, AGENT="memagent") == (1.0, 1.0)
+    assert rewarded(finished(evaluation=True)) == (1.0, 1.0)
+    done.response = "\\boxed{blue}"
+    assert rewarded(done) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("chunks", [1, 3, 512])
+def test_a_right_answer_is_worth_more_than_a_wrong_one_and_the_quicker_the_more(chunks):
+    args = SimpleNamespace(mem_agent=SETTINGS | GATED | {"MEM_TURN_COST": "0.9"})
+    rewards = []
+    for rounds in (2, chunks // 2 + 2, chunks + 1, 3 * chunks):
+        told = {"counts": {"rounds": rounds, "chunks": chunks}, "evaluation": False}
+        done = sample(response="\\boxed{red}", train_metadata=told)
+        rewards.append(asyncio.run(rollout.reward_func(args, done)))
+    assert rewards == sorted(rewards, reverse=True) and rewards[-1] > 0.09

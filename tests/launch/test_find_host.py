@@ -1,0 +1,87 @@
+"""Which framework trains is decided at one place, for scripts and launcher alike."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mem_agent.launch.find_host import NoHost, find_host
+from mem_agent.tests.helpers.fake_host import make_host
+
+ROOT = Path(__file__).parents[2]
+PACK = Path("/nowhere/mem_agent")
+
+
+def test_nothing_around_is_the_packs_own_host():
+    assert find_host("auto", "", PACK) == ("local", None)
+
+
+@pytest.mark.parametrize("name", ["slime", "vime"])
+def test_a_checkout_around_the_pack_a_named_one_and_an_imported_one(name, tmp_path, monkeypatch):
+    root = make_host(tmp_path / "checkout", name)
+    inside = root / "examples" / "deeper" / "mem_agent"
+    for given in (("auto", "", inside), ("auto", str(root), PACK), (name, str(root), PACK)):
+        assert find_host(*given) == (name, root)
+    assert find_host("local", str(root), inside) == ("local", None)
+    (root / name / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(root))
+    assert find_host("auto", "", PACK) == (name, root)
+
+
+def test_an_installed_host_without_its_checkout_is_not_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "vime").mkdir()
+    (tmp_path / "vime" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(NoHost, match=r"vime is installed in .*, without its train.py; set HOST_ROOT .* or HOST=local"):
+        find_host("auto", "", PACK)
+    assert find_host("local", "", PACK) == ("local", None)
+
+
+def test_a_relative_root_is_taken_from_where_one_stands(tmp_path, monkeypatch):
+    make_host(tmp_path / "checkout", "vime")
+    monkeypatch.chdir(tmp_path)
+    assert find_host("auto", "checkout", PACK) == ("vime", tmp_path / "checkout")
+
+
+@pytest.mark.parametrize("host,root,message", [
+    ("verl", "", "HOST='verl': allowed: auto, local, slime, vime"),
+    ("auto", "/etc", "HOST_ROOT='/etc': no checkout of slime or vime"),
+    ("vime", "/etc", "HOST_ROOT='/etc': no checkout of vime"),
+    ("slime", "", "HOST=slime: no checkout of slime around"),
+])
+def test_what_is_named_must_be_there(host, root, message):
+    with pytest.raises(NoHost) as error:
+        find_host(host, root, PACK)
+    assert message in str(error.value)
+
+
+def test_a_link_inside_a_checkout_counts_as_inside(tmp_path):
+    root = make_host(tmp_path / "my checkout", "slime")
+    (root / "examples").mkdir()
+    link = root / "examples" / "mem_agent"
+    link.symlink_to(ROOT, target_is_directory=True)
+    code = f"source '{link}/_common.sh'; find_host; printf '%s %s' \"$HOST\" \"$HOST_ROOT\""
+    env = {"PATH": "/usr/bin:/bin", "PYTHON": sys.executable}
+    done = subprocess.run(["bash", "-c", code], env=env, capture_output=True, text=True, cwd="/")
+    assert done.stdout == f"slime {root}", done.stderr
+    assert subprocess.run(["bash", "-c", code.replace(str(link), str(ROOT))], env=env, capture_output=True, text=True,
+                          cwd="/").stdout == "local "
+
+
+def test_what_a_wrapper_of_python_prints_is_not_taken_for_the_host(tmp_path):
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\necho hello from a module\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    code = f"source '{ROOT}/_common.sh'; find_host; printf '%s.' \"$HOST\" \"$HOST_ROOT\""
+    done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin", "PYTHON": str(wrapper)},
+                          capture_output=True, text=True, cwd="/")
+    assert done.stdout == "local..", done.stderr
+
+
+def test_recipes_keep_quoted_blanks_and_equal_signs(tmp_path):
+    recipe = tmp_path / "own.env"
+    recipe.write_text('# comment\nA=plain\nB="--flag \'q r\'"\nC=x=y=\nD=$A/$C')
+    code = f"source '{ROOT}/_common.sh'; load_recipe '{recipe}'; printf '%s|' \"$A\" \"$B\" \"$C\" \"$D\""
+    done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, cwd="/")
+    assert done.stdout == "plain|--flag 'q r'|x=y=|plain/x=y=|", done.stderr

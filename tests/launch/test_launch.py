@@ -1,0 +1,316 @@
+"""What ``HOST=slime|vime run-train.sh`` would run, recipe by recipe, and one line for every way it cannot."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from mem_agent.agents import longest_turn
+from mem_agent.checkpoints import hf_model
+from mem_agent.config import Config, ConfigError
+from mem_agent.data.document_store import DocumentWriter
+from mem_agent.launch import launch, machine, preflight
+from mem_agent.launch import plan as planning
+from mem_agent.launch.ray_api import MachineGpus
+from mem_agent.tests.helpers.fake_host import RECIPES, make_host, make_megatron, make_model
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parents[1] / "golden"
+GPUS = {"qwen3-4b": (1, 8, 80), "qwen2.5-7b": (4, 8, 80), "qwen2.5-3b": (1, 8, 80), "qwen2.5-0.5b": (1, 8, 80),
+        "qwen3-0.6b-24gb": (1, 1, 24), "rememr1-qwen2.5-3b": (2, 8, 80), "rememr1-qwen2.5-7b": (4, 8, 80)}
+ROW = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}\n'
+
+
+def settings(tmp_path, host="slime", model="qwen3-4b", **changes):
+    """Environment of a launch that works, with its files made."""
+    train = tmp_path / "train.jsonl"
+    if not train.exists():
+        train.write_text(ROW * 200)
+        make_host(tmp_path / host, host)
+        make_megatron(tmp_path / "megatron")
+        make_model(tmp_path / "model", model)
+    return {
+        "HOST": host, "HOST_ROOT": str(tmp_path / host), "MEGATRON_ROOT": str(tmp_path / "megatron"),
+        "HF_CKPT": str(tmp_path / "model"), "TRAIN_DATA": str(train), "SAVE_PATH": str(tmp_path / "run"),
+        "NUM_GPUS": "8", "GPU_MEMORY_GB": "80",
+    } | changes
+
+
+def recipe(name):
+    lines = (ROOT / "recipes" / f"{name}.env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def plan(env):
+    return planning.make_plan(Config.from_env(env))
+
+
+def commands(env, tmp_path, capsys):
+    """The commands part of a dry run, with this machine's paths replaced."""
+    launch.print_plan(plan(env))
+    text = capsys.readouterr().out.split("# --- commands\n")[1]
+    text = text.replace(str(tmp_path), "TMP").replace(shlex.quote(sys.executable), "PYTHON")
+    return text.replace(f".{os.getpid()}.", ".PID.")
+
+
+CASES = [("slime", name, {}) for name in RECIPES] + [
+    ("vime", "qwen3-4b", {}),
+    ("slime", "qwen2.5-0.5b", {"FULLY_ASYNC": "1"}),
+    ("vime", "qwen2.5-3b", {"DYNAMIC_FILTER": "nonzero_std", "OVER_SAMPLING_BATCH_SIZE": "64"}),
+    ("vime", "qwen2.5-7b", {"EVAL_INTERVAL": "5", "EVAL_DATA": "TMP/dev.jsonl", "TRACKER": "wandb",
+                            "RAY_ADDRESS": "http://head:8265", "TORCH_DIST_WRITER": "pack"}),
+]
+
+
+@pytest.mark.parametrize("host,name,changes", CASES)
+def test_dry_run_of_each_recipe(host, name, changes, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(machine, "machines", lambda address: [MachineGpus(8, 8)] * 4)
+    monkeypatch.setattr(planning, "has_sticky_router", lambda: True)
+    nodes, gpus, memory = GPUS[name]
+    env = settings(tmp_path, host, RECIPES[name], **recipe(name))
+    env |= {"NUM_NODES": str(nodes), "NUM_GPUS": str(gpus), "GPU_MEMORY_GB": str(memory), "MASTER_ADDR": "10.0.0.1"}
+    env |= {key: value.replace("TMP", str(tmp_path)) for key, value in changes.items()}
+    found = commands(env, tmp_path, capsys)
+    file = GOLDEN / f"{'-'.join([host, name, *sorted(k.lower() for k in changes)][:3])}.txt"
+    if os.environ.get("WRITE_GOLDEN"):
+        file.write_text(found)
+    assert found == file.read_text()
+
+
+def test_arguments_of_an_asynchronous_run(tmp_path):
+    made = plan(settings(tmp_path, FULLY_ASYNC="1", ROLLOUT_GPUS="6"))
+    flags = [item for group in made.arguments.values() for item in group]
+    assert made.command[1].endswith("train_async.py") and "--colocate" not in flags and "--use-tis" in flags
+    assert made.layout.train_gpus == 2 and made.layout.rollout_gpus == 6
+    assert "slime.rollout.fully_async_rollout.generate_rollout_fully_async" in flags
+
+
+def test_the_users_arguments_come_last_and_split_as_in_a_shell(tmp_path):
+    made = plan(settings(tmp_path, HOST_ARGS="--lr 5e-6 --wandb-group 'my run'"))
+    assert made.command[-4:] == ["--lr", "5e-6", "--wandb-group", "my run"]
+
+
+def test_paths_reach_workers_absolute(tmp_path, monkeypatch):
+    env = settings(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    relative = {"TRAIN_DATA": "train.jsonl", "SAVE_PATH": "run", "HF_CKPT": "model", "EVAL_DATA": "a.jsonl b.jsonl"}
+    made = plan(env | relative)
+    assert made.config.train_data == str(tmp_path / "train.jsonl") and made.config.save_path == str(tmp_path / "run")
+    assert made.config.eval_data == f"{tmp_path}/a.jsonl {tmp_path}/b.jsonl"
+    assert made.config.torch_dist == str(tmp_path / "model_torch_dist")
+
+
+@pytest.mark.parametrize("batch,concurrency", [("32", "32"), ("192", "64")])
+def test_an_asynchronous_worker_keeps_about_two_rollouts(batch, concurrency, tmp_path):
+    made = plan(settings(tmp_path, FULLY_ASYNC="1", ROLLOUT_GPUS="6", ENGINE_GPUS="1", ROLLOUT_BATCH_SIZE=batch))
+    assert made.arguments["asynchronous"] == ["--sglang-server-concurrency", concurrency]  # 2 x 192 over 6 engines
+
+
+def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
+    env = settings(tmp_path)
+    asked = []
+
+    def download(name, ignore_patterns):
+        asked.append((name, ignore_patterns))
+        return str(tmp_path / "model")
+
+    monkeypatch.setattr(hf_model, "snapshot_download", download)
+    config = Config.from_env(env | {"HF_CKPT": "Qwen/Qwen3-4B"})
+    made = planning.make_plan(config, weights=False)
+    planning.make_plan(config)
+    assert [name for name, _ in asked] == ["Qwen/Qwen3-4B"] * 2
+    assert "*.safetensors" in asked[0][1] and asked[1][1] is None
+    assert made.config.torch_dist == str(tmp_path / "run" / "Qwen3-4B_torch_dist")  # never in the hub's cache
+
+
+WRONG = [
+    ({"HOST_ROOT": "/nowhere"}, "HOST_ROOT='/nowhere': no checkout of slime"),
+    ({"MEGATRON_ROOT": "/nowhere"}, "MEGATRON_ROOT='/nowhere': no Megatron-LM"),
+    ({"MODEL_FAMILY": "qwen9"}, "MODEL_FAMILY='qwen9': no "),
+    ({"MODEL_FAMILY": "qwen2.5-7b"}, "does not describe HF_CKPT: --num-layers 28 there, num_hidden_layers 36"),
+    ({"HF_CKPT": "/nowhere"}, "HF_CKPT='/nowhere': no such folder"),
+    ({"NUM_GPUS": "0"}, "no GPU was found; set NUM_GPUS"),
+    ({"GPU_MEMORY_GB": "0"}, "GPU_MEMORY_GB is not set"),
+    ({"NUM_GPUS": "1"}, "do not fit 1 training GPUs of 80 GiB; use 2 or more"),
+    ({"TP": "3"}, "TP=3 CP=0 PP=0 (0: any) do not divide"),
+    ({"ENGINE_MAX_LEN": "4500"}, "the longest turn has"),
+    ({"ENGINE_MAX_LEN": "99999"}, "the model in"),
+    ({"MEM_CHUNK_TOKENS": "60000"}, "cannot hold MEM_CHUNK_TOKENS=60000"),
+    ({"AGENT": "nobody"}, "AGENT='nobody': allowed"),
+    ({"FULLY_ASYNC": "1", "ROLLOUT_GPUS": "8"}, "ROLLOUT_GPUS=8 leaves none of 8 GPUs"),
+    ({"ENGINE_GPUS": "3"}, "ENGINE_GPUS=3 does not divide"),
+    ({"FULLY_ASYNC": "1", "DYNAMIC_FILTER": "nonzero_std"}, "set DYNAMIC_FILTER=none"),
+    ({"FULLY_ASYNC": "1", "EVAL_INTERVAL": "5"}, "set EVAL_INTERVAL=0"),
+    ({"FULLY_ASYNC": "1", "OVER_SAMPLING_BATCH_SIZE": "9"}, "unset OVER_SAMPLING_BATCH_SIZE"),
+    ({"HOST_ARGS": "--lr 1 --partial-rollout"}, "--partial-rollout cannot be used: a multi-turn trajectory"),
+    ({"HOST_ARGS": "--wandb-key=abc"}, "--wandb-key cannot be used"),
+    ({"EVAL_DATA": "it's.jsonl"}, "No closing quotation; quote it as in a shell"),
+    ({"RAY_DASHBOARD_PORT": "65535"}, "RAY_DASHBOARD_PORT=65535: allowed"),
+    ({"HOST_ARGS": "--x 'y"}, "No closing quotation; quote it as in a shell"),
+    ({"GLOBAL_BATCH_SIZE": "48"}, "must divide ROLLOUT_BATCH_SIZE x N_SAMPLES_PER_PROMPT = 64"),
+]
+
+
+@pytest.mark.parametrize("changes,message", WRONG)
+def test_what_cannot_be_planned_is_one_line(changes, message, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # no nvidia-smi
+    with pytest.raises(ConfigError) as error:
+        plan(settings(tmp_path, **changes))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("without", ["custom-generate-function-path", "num-steps-per-rollout", "utils/dp_schedule.py"])
+def test_a_host_version_without_what_is_needed_is_refused(without, tmp_path):
+    env = settings(tmp_path)
+    make_host(tmp_path / "old", without=without)
+    with pytest.raises(ConfigError, match=f"this version of slime lacks .*{without}.*; use "):
+        plan(env | {"HOST_ROOT": str(tmp_path / "old")})
+
+
+def test_a_folder_with_something_else_is_not_taken_for_the_reference(tmp_path):
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "notes.txt").touch()
+    with pytest.raises(ConfigError, match="holds files, but no checkpoint"):
+        plan(settings(tmp_path, TORCH_DIST=str(tmp_path / "reference")))
+
+
+def test_a_joined_cluster_with_too_few_gpus_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "machines", lambda address: [MachineGpus(8, 8), MachineGpus(4, 4)])
+    with pytest.raises(ConfigError, match=r"NUM_NODES=2 machines with 8 GPUs are needed, .* have 8, 4; lower"):
+        plan(settings(tmp_path, RAY_ADDRESS="http://head:8265", NUM_NODES="2"))
+
+
+# --- preflight ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plenty(monkeypatch):
+    """A machine with disk space and Ray, so that only what a test breaks is found."""
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**15}))
+    monkeypatch.setattr(preflight, "_ray_can_run", lambda: None)
+
+
+def problems(env):
+    return preflight.problems(plan(env))
+
+
+FREE = {"RAY_PORT": "6390", "RAY_DASHBOARD_PORT": "8290"}
+
+
+def test_a_good_launch_has_no_problems(tmp_path, plenty):
+    assert problems(settings(tmp_path, **FREE)) == []
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        ({"TRAIN_DATA": "/nowhere.jsonl"}, "TRAIN_DATA='/nowhere.jsonl': no such file"),
+        ({"TRAIN_DATA": ""}, "TRAIN_DATA is not set"),
+        ({"ROLLOUT_BATCH_SIZE": "256"}, "200 rows, a rollout takes ROLLOUT_BATCH_SIZE=256"),
+        ({"TRAIN_DATA": "TMP/train.jsonl@[150:]"}, "50 rows, a rollout takes ROLLOUT_BATCH_SIZE=64"),
+        ({"EVAL_DATA": "TMP/train.jsonl"}, "is never used with EVAL_INTERVAL=0; set EVAL_INTERVAL"),
+        ({"EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5 needs EVAL_DATA"),
+        ({"EVAL_INTERVAL": "5", "EVAL_DATA": "/a/x.jsonl /b/x.jsonl"}, "two files have the same name"),
+        ({"EVAL_INTERVAL": "5", "EVAL_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl: no such file"),
+        ({"RAY_PORT": "8291"}, "RAY_PORT=8291: RAY_DASHBOARD_PORT=8290 takes that port and the next"),
+        ({"RAY_PORT": "12000"}, "RAY_PORT=12000: Ray keeps 10002 to 19999"),
+        ({"NUM_NODES": "2"}, "NUM_NODES=2: set MASTER_ADDR"),
+        ({"ROLLOUT_BATCH_SIZE": "2", "N_SAMPLES_PER_PROMPT": "2"}, "fewer than the 8 data-parallel ranks"),
+        ({"SAVE_PATH": "/etc/passwd/run"}, "/etc/passwd is no writable folder"),
+    ],
+)
+def test_each_problem_is_one_line(changes, message, tmp_path, plenty):
+    changes = {name: value.replace("TMP", str(tmp_path)) for name, value in changes.items()}
+    (found,) = problems(settings(tmp_path, **{"ROLLOUT_BATCH_SIZE": "64"} | FREE | changes))
+    assert message in found and "\n" not in found
+
+
+@pytest.mark.parametrize("python,message", [("/opt/my env/bin/python", "Ray cannot run from a path with a blank"),
+                                            ("/opt/env/bin/python", "has no module ray")])
+def test_a_python_that_cannot_run_ray_is_told(python, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(preflight.sys, "executable", python)
+    monkeypatch.setattr(preflight.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=message):
+        preflight._ray_can_run()
+
+
+def test_several_problems_are_all_told(tmp_path, plenty):
+    assert len(problems(settings(tmp_path, **FREE | {"TRAIN_DATA": "/no.jsonl", "EVAL_INTERVAL": "1"}))) == 2
+
+
+def test_an_occupied_port_is_told(tmp_path, plenty):
+    with machine.socket.socket() as other:
+        other.bind(("0.0.0.0", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        (found,) = problems(settings(tmp_path, **FREE | {"RAY_DASHBOARD_PORT": str(port)}))
+    assert f"RAY_DASHBOARD_PORT={port}:" in found
+
+
+def test_rows_counted_from_the_end_are_refused_where_the_host_cannot(tmp_path, plenty):
+    env = settings(tmp_path, "vime", **FREE)
+    (found,) = problems(env | {"TRAIN_DATA": f"{tmp_path}/train.jsonl@[-100:]"})
+    assert "vime takes no rows counted from the end" in found
+    assert problems(env | {"TRAIN_DATA": f"{tmp_path}/train.jsonl@[100:]"}) == []
+
+
+def test_a_full_disk_is_told(tmp_path, plenty, monkeypatch):
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**9}))
+    checkpoints, reference = problems(settings(tmp_path, **FREE))
+    assert "1 GB free, 10 checkpoints (the host deletes none) will take 563 GB" in checkpoints  # 140 x 4.02e9 bytes
+    assert "TORCH_DIST=" in reference and "the reference model will take 8 GB; choose another" in reference
+
+
+def test_documents_by_id_without_their_store_are_told(tmp_path, plenty):
+    env = settings(tmp_path, **FREE)
+    row = '{"prompt": "q", "label": "a", "metadata": {"context_id": "%s", "ground_truth": ["a"]}}\n'
+    with DocumentWriter(tmp_path / "train.jsonl.docs") as documents:
+        identifier = documents.add("a text")
+        documents.commit()
+    (tmp_path / "train.jsonl").write_text(row % identifier * 200)
+    assert problems(env) == []
+    (tmp_path / "dev.jsonl").write_text(row % identifier)
+    assert problems(env | {"EVAL_INTERVAL": "5", "EVAL_DATA": str(tmp_path / "dev.jsonl")}) == []
+    (tmp_path / "dev.jsonl").write_text(row % "0123456789abcdef")
+    (found,) = problems(env | {"EVAL_INTERVAL": "5", "EVAL_DATA": str(tmp_path / "dev.jsonl")})
+    assert "dev.jsonl: its first document is not to be had" in found and "0123456789abcdef" in found
+    (tmp_path / "train.jsonl.docs").rename(tmp_path / "elsewhere")
+    (found,) = problems(env)
+    assert "no document store" in found
+    assert problems(env | {"MEM_DOC_STORE": str(tmp_path / "elsewhere")}) == []
+
+
+@pytest.mark.parametrize("file", ["mem_agent/__init__.py", "mem_agent.py"])
+def test_another_module_of_the_packs_name_in_the_checkout_is_told(file, tmp_path, plenty):
+    env = settings(tmp_path, **FREE)
+    other = tmp_path / "slime" / file
+    other.parent.mkdir(exist_ok=True)
+    other.touch()
+    (found,) = problems(env)
+    assert str(tmp_path / "slime" / "mem_agent") in found or "cannot import the hooks" in found
+
+
+def test_the_longest_turn_is_measured_with_the_models_own_template(tmp_path):
+    env = settings(tmp_path)
+    config = Config.from_env(env)
+    longest = longest_turn.longest_turn(config, tmp_path / "model")
+    budget = config.mem_max_question + config.mem_chunk_tokens + 2 * config.mem_max_memory
+    assert budget < longest < budget + 512
+
+
+@pytest.mark.parametrize("settings,memories", [
+    ({"agent": "memagent"}, 2), ({"agent": "gated"}, 2), ({"agent": "gated", "mem_query_blind": True}, 2),
+    ({"agent": "parallel", "mem_parallel": 1}, 2), ({"agent": "parallel", "mem_parallel": 3}, 5),
+    ({"agent": "parallel", "mem_parallel": 16}, 18),
+])
+def test_the_longest_turn_has_every_memory_at_its_longest(tmp_path, settings, memories):
+    """``memories`` stand in it: the old one, the new one, and in a merge turn those of the whole round."""
+    folder = make_model(tmp_path / "model", "qwen3-4b")
+    sizes = {"mem_chunk_tokens": 300, "mem_max_final": 40, "mem_max_question": 50}
+    short, long = (
+        longest_turn.longest_turn(Config(**sizes, **settings, mem_max_memory=tokens), folder) for tokens in (200, 400)
+    )
+    assert long - short == memories * 200
+    assert long <= Config(**sizes, **settings, mem_max_memory=400).longest_request

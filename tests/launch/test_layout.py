@@ -1,0 +1,100 @@
+"""Parallel sizes follow from model size, GPUs and the longest row; what the user gives is kept or refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mem_agent.config import Config, ConfigError
+from mem_agent.launch.layout import GIB, Gpus, derive
+from mem_agent.launch.model_args import ModelSize
+
+SMALL = ModelSize(596_049_920, layers=28, hidden=1024, heads=16, kv_heads=8, vocab=151936)
+SEVEN = ModelSize(7_615_283_200, layers=28, hidden=3584, heads=28, kv_heads=4, vocab=152064)
+SEVENTY = ModelSize(70_553_706_496, layers=80, hidden=8192, heads=64, kv_heads=8, vocab=128256)
+NODE = Gpus(1, 8, 80 * GIB)
+
+CASES = [
+    # model, GPUs, longest row -> tp, cp, pp, GPUs per engine
+    (SMALL, Gpus(1, 1, 24 * GIB), 1200, (1, 1, 1, 1)),
+    (SMALL, NODE, 8600, (1, 1, 1, 1)),
+    (SEVEN, NODE, 8600, (2, 1, 1, 1)),  # 6 x 7.6 + 12 x 7.6 / 8 = 57 GB at tp 1, half of 80 GiB is 43
+    (SEVEN, Gpus(1, 4, 80 * GIB), 8600, (4, 1, 1, 1)),  # 22.8 + 22.8 GB at tp 2 is still too much
+]
+
+
+@pytest.mark.parametrize("model,gpus,row,expected", CASES)
+def test_the_smallest_sizes_that_hold_the_longest_row(model, gpus, row, expected):
+    made = derive(model, gpus, row, Config())
+    assert (made.tp, made.cp, made.pp, made.engine_gpus) == expected
+    assert made.tokens_per_gpu * made.cp >= row and made.colocate and made.rollout_gpus == gpus.total
+
+
+def test_the_example_of_the_docstring():
+    held = [7.6e9 * 6 / tp + 7.6e9 * 12 / 8 for tp in (1, 2)]
+    assert [round(h / 1e9) for h in held] == [57, 34] and derive(SEVEN, NODE, 8600, Config()).tp == 2
+
+
+def test_a_model_of_many_machines_is_split_in_pipeline_stages():
+    made = derive(SEVENTY, Gpus(8, 8, 80 * GIB), 8600, Config())
+    assert made.tp == 8 and made.pp > 1 and made.engine_gpus == 8
+    assert made.data_parallel * made.tp * made.pp * made.cp == 64
+
+
+def test_long_rows_are_divided_by_context_parallelism():
+    memory = Gpus(1, 8, 24 * GIB)
+    short, long = (derive(SMALL, memory, row, Config(tp=1)) for row in (2000, 16000))
+    assert short.cp == 1 and long.cp > 1 and long.tokens_per_gpu * long.cp >= 16000
+
+
+def test_given_sizes_are_kept():
+    made = derive(SEVEN, NODE, 8600, Config(host="slime", tp=4, cp=2, max_tokens_per_gpu=5000, engine_gpus=2))
+    assert (made.tp, made.cp, made.tokens_per_gpu, made.engine_gpus) == (4, 2, 5000, 2)
+
+
+def test_all_four_given_overrule_the_estimate():
+    made = derive(SEVENTY, NODE, 8600, Config(host="slime", tp=8, cp=1, pp=1, max_tokens_per_gpu=4096, engine_gpus=8))
+    assert made.tokens_per_gpu == 4096
+
+
+@pytest.mark.parametrize(
+    "nodes,given,expected",
+    [(1, 0, (1, 4, 4)), (1, 6, (1, 2, 6)), (2, 0, (1, 8, 8)), (4, 8, (3, 8, 8))],
+)
+def test_asynchronous_training_divides_the_gpus(nodes, given, expected):
+    made = derive(SMALL, Gpus(nodes, 8, 80 * GIB), 4000, Config(fully_async=True, rollout_gpus=given))
+    assert (made.train_nodes, made.train_per_node, made.rollout_gpus) == expected and not made.colocate
+
+
+@pytest.mark.parametrize(
+    "model,gpus,config,message",
+    [
+        (SEVEN, Gpus(1, 1, 24 * GIB), {}, "do not fit 1 training GPUs of 24 GiB; use 11 or more"),
+        (SMALL, Gpus(1, 1, 24 * GIB), {}, "rows of 8600 tokens do not fit: 1 training GPUs of 24 GiB hold"),
+        (SEVEN, NODE, {"tp": 8}, "TP=8 CP=0 PP=0 (0: any) do not divide"),  # 28 heads
+        (SMALL, Gpus(1, 1, 80 * GIB), {"fully_async": True}, "FULLY_ASYNC=1 needs GPUs"),
+        (SMALL, Gpus(2, 8, 80 * GIB), {"fully_async": True, "rollout_gpus": 3}, "set ROLLOUT_GPUS to a multiple of 8"),
+        (SEVENTY, Gpus(1, 8, 24 * GIB), {}, "do not fit 8 training GPUs"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused_with_a_remedy(model, gpus, config, message):
+    with pytest.raises(ConfigError) as error:
+        derive(model, gpus, 8600, Config(host="slime", **config))
+    assert message in str(error.value)
+
+
+@given(
+    parameters=st.floats(1e8, 4e10), nodes=st.integers(1, 8), per_node=st.sampled_from([1, 2, 4, 8]),
+    memory=st.sampled_from([24, 40, 80, 141]), row=st.integers(500, 40000), asynchronous=st.booleans(),
+)
+def test_every_layout_divides_the_gpus_and_holds_the_row(parameters, nodes, per_node, memory, row, asynchronous):
+    model = ModelSize(int(parameters), layers=32, hidden=4096, heads=32, kv_heads=8, vocab=152064)
+    gpus = Gpus(nodes, per_node, memory * GIB)
+    try:
+        made = derive(model, gpus, row, Config(fully_async=asynchronous))
+    except ConfigError:
+        return
+    assert made.data_parallel * made.tp * made.cp * made.pp == made.train_gpus
+    assert made.tokens_per_gpu * made.cp >= row and made.tp <= per_node
+    assert made.rollout_gpus % made.engine_gpus == 0
+    used = made.train_gpus if made.colocate else made.train_gpus + made.rollout_gpus
+    assert used == gpus.total

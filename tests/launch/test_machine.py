@@ -1,0 +1,199 @@
+"""What is found on machines with and without GPUs and NVLink, and in a running Ray cluster."""
+
+import json
+import socket
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from mem_agent.config import Config, ConfigError
+from mem_agent.launch import ray_api as ray_api_module
+from mem_agent.launch.layout import GIB
+from mem_agent.launch.machine import check_free, find_gpus, has_nvlink, has_sticky_router
+from mem_agent.launch.ray_api import MachineGpus, NotKnown, machines, ray_api
+
+MEMORY = "81559\n81559\n"
+TOPOLOGY = "\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n"
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Put an nvidia-smi with these answers on the PATH."""
+
+    def put(memory=MEMORY, topology=TOPOLOGY, code=0):
+        script = tmp_path / "nvidia-smi"
+        (tmp_path / "memory").write_text(memory)
+        (tmp_path / "topology").write_text(topology)
+        answer = f'[ "$1" = topo ] && cat {tmp_path}/topology || cat {tmp_path}/memory'
+        script.write_text(f"#!/bin/sh\n{answer}\nexit {code}\n")
+        script.chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return put
+
+
+def test_gpus_are_those_that_nvidia_smi_lists(nvidia_smi):
+    nvidia_smi()
+    found = find_gpus(Config(num_nodes=2))
+    assert (found.nodes, found.per_node, round(found.memory / GIB, 1)) == (2, 2, 79.6)
+
+
+def test_what_is_declared_wins(nvidia_smi):
+    nvidia_smi()
+    found = find_gpus(Config(num_gpus=1, gpu_memory_gb=40))
+    assert (found.per_node, found.memory) == (1, 40 * GIB)
+
+
+@pytest.mark.parametrize("topology,code,expected", [(TOPOLOGY, 0, True), ("GPU0\tPHB\tSYS\n", 0, False),
+                                                    (TOPOLOGY, 9, False), ("", 0, False)])
+def test_a_machine_without_nvlink_is_no_error(topology, code, expected, nvidia_smi):
+    nvidia_smi(topology=topology, code=code)
+    assert has_nvlink() is expected
+
+
+def test_a_machine_without_nvidia_smi(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert has_nvlink() is False
+    with pytest.raises(ConfigError, match="no GPU was found"):
+        find_gpus(Config())
+
+
+def test_a_failing_driver_is_no_gpu(nvidia_smi):
+    nvidia_smi(code=9)
+    with pytest.raises(ConfigError, match="no GPU was found"):
+        find_gpus(Config())
+
+
+@pytest.mark.parametrize("fields,expected", [("policy: str = ''\n    assignment_mode: str = ''", True),
+                                             ("policy: str = ''", False)])
+def test_an_older_router_is_not_asked_to_stick(fields, expected, tmp_path, monkeypatch):
+    package = tmp_path / "sglang_router"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    text = f"import dataclasses\n@dataclasses.dataclass\nclass RouterArgs:\n    {fields}\n"
+    (package / "launch_router.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("sglang_router", "sglang_router.launch_router"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert has_sticky_router() is expected
+
+
+# --- a Ray cluster, by the answers of its job server --------------------------------------------------------------
+
+
+def node(gpus, state="ALIVE", name="a"):
+    return {"node_id": name, "state": state, "resources_total": {"CPU": 8.0, **({"GPU": float(gpus)} if gpus else {})}}
+
+
+@pytest.fixture
+def job_server():
+    """An address, its nodes, and its GPUs in use by node; None where no autoscaler counts them."""
+    nodes: list[dict] = []
+    used: dict[str, float] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            by_node = {name: {"CPU": [1.0, 8.0], "GPU": [gpus, 8.0]} for name, gpus in used.items()}
+            status = {"loadMetricsReport": {"usageByNode": by_node}} if used else None
+            answers = {
+                "/api/v0/nodes": {"result": {"result": nodes}}, "/api/cluster_status": {"clusterStatus": status},
+            }
+            answer = answers.get(self.path.partition("?")[0])
+            self.send_response(200 if answer else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps({"data": answer}).encode())
+
+        def log_message(self, *args):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", nodes, used
+    server.shutdown()
+    server.server_close()
+
+
+def test_only_living_machines_count(job_server):
+    address, nodes, _ = job_server
+    nodes += [node(8), node(0), node(8, "DEAD"), node(4)]
+    assert machines(address) == [MachineGpus(8, 8), MachineGpus(4, 4), MachineGpus(0, 0)]
+
+
+def test_gpus_of_other_jobs_are_not_free(job_server):
+    address, nodes, used = job_server
+    nodes += [node(8, name="a"), node(8, name="b")]
+    used["b"] = 3.0
+    assert machines(address) == [MachineGpus(8, 8), MachineGpus(8, 5)]
+
+
+@pytest.mark.parametrize(
+    "wanted,expected",
+    [({}, 8), ({"num_nodes": 2}, 4), ({"num_nodes": 2, "num_gpus": 4}, 4), ({"num_gpus": 2}, 2)],
+)
+def test_a_joined_cluster_gives_what_each_of_its_machines_has(wanted, expected, job_server):
+    address, nodes, _ = job_server
+    nodes += [node(8), node(4), node(0)]
+    assert find_gpus(Config(ray_address=address, gpu_memory_gb=80, **wanted)).per_node == expected
+
+
+@pytest.mark.parametrize("wanted", [{"num_nodes": 3}, {"num_nodes": 2, "num_gpus": 8}, {"num_gpus": 16}])
+def test_a_joined_cluster_with_too_few_gpus_is_refused(wanted, job_server):
+    address, nodes, _ = job_server
+    nodes += [node(8), node(4), node(0)]
+    with pytest.raises(ConfigError, match="those of the cluster have 8, 4, 0; lower NUM_NODES or NUM_GPUS"):
+        find_gpus(Config(ray_address=address, gpu_memory_gb=80, **wanted))
+
+
+def test_a_busy_cluster_is_refused_but_what_is_free_can_be_had(job_server):
+    address, nodes, used = job_server
+    nodes += [node(8, name="a")]
+    used["a"] = 6.0
+    config = Config(ray_address=address, gpu_memory_gb=80)
+    assert find_gpus(config).per_node == 8
+    with pytest.raises(ConfigError, match="8 free GPUs are needed on NUM_NODES=1 machines, free are 2 of 8; wait for"):
+        check_free(config, 8)
+    check_free(config, 2)
+
+
+def test_what_the_server_does_not_know_is_told_apart(job_server):
+    with pytest.raises(NotKnown):
+        ray_api(job_server[0], "/api/jobs/none")
+
+
+@pytest.mark.parametrize("answer", [b"\x00\x01 not http \r\n\r\n", b'HTTP/1.0 200 OK\r\n\r\n{"status": "ok"}',
+                                    b"HTTP/1.0 200 OK\r\n\r\n<html>", b"HTTP/1.0 404 Not Found\r\n\r\n",
+                                    b"HTTP/1.0 500 Error\r\n\r\n", b""])
+def test_another_service_at_the_address_is_one_line(answer):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def serve():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(ConfigError, match=r"no Ray job server answers there") as error:
+            machines(f"http://127.0.0.1:{server.getsockname()[1]}")
+    assert "\n" not in str(error.value)
+
+
+def test_usage_that_cannot_be_had_is_no_usage(job_server, monkeypatch):
+    address, nodes, used = job_server
+    nodes += [node(8)]
+    used["a"] = 6.0
+    real = ray_api_module.ray_api
+
+    def failing(address, path, method="GET"):
+        if "cluster_status" in path:
+            raise ConfigError("HTTP Error 500")
+        return real(address, path, method)
+
+    monkeypatch.setattr(ray_api_module, "ray_api", failing)
+    assert machines(address) == [MachineGpus(8, 8)]
+
+
+def test_no_job_server_is_one_line():
+    with pytest.raises(ConfigError, match=r"no Ray job server answers there .*; it is http://HEAD:8265 by default"):
+        ray_api("http://127.0.0.1:1", "/api/version")

@@ -1,0 +1,123 @@
+"""``run-train.sh`` with a real Ray head and a host whose ``train.py`` writes down what reached it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mem_agent.tests.launch.test_launch import settings
+
+pytest.importorskip("ray")
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.skipif(" " in sys.executable, reason="Ray starts no workers from a path with a blank"),
+]
+
+ROOT = Path(__file__).parents[2]
+SEEN = """\
+import json, os, sys
+import mem_agent.hooks.log
+from mem_agent.config import load_yaml
+save = sys.argv[sys.argv.index("--save") + 1]
+config = load_yaml(sys.argv[sys.argv.index("--custom-config-path") + 1])
+token = open(os.environ["HF_TOKEN_PATH"]).read()
+seen = {"chunk": config.mem_chunk_tokens, "pack": mem_agent.__path__[0], "token": token, "env": dict(os.environ)}
+json.dump(seen, open(save + "/seen.json", "w"))
+"""
+
+
+@pytest.fixture
+def port():
+    """Ray's; the next one is its dashboard's, the one after that its agent's."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return min(probe.getsockname()[1], 65533)
+
+
+@pytest.fixture
+def launch(tmp_path, port):
+    """``launch(train)`` starts run-train.sh with a host that runs ``train``: (process, SAVE_PATH)."""
+    started = []
+
+    def start(train, **changes):
+        env = settings(tmp_path, model="qwen3-0.6b", **changes)
+        for driver in ("train.py", "train_async.py"):
+            (tmp_path / "slime" / driver).write_text(train)
+        env |= {"PYTHON": sys.executable, "RAY_PORT": str(port), "RAY_DASHBOARD_PORT": str(port + 1), "CONVERT": "0",
+                "NUM_ROLLOUT": "1", "HF_TOKEN": "hf_secret", "WANDB_API_KEY": "wandb_secret", "NCCL_DEBUG": "WARN"}
+        clean = {k: v for k, v in os.environ.items() if k not in ("VENV", "RECIPE", "DRY_RUN")}
+        process = subprocess.Popen(
+            ["bash", str(ROOT / "run-train.sh")], env=clean | env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, cwd="/", start_new_session=True,
+        )
+        started.append(process)
+        return process, Path(env["SAVE_PATH"])
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(120)
+
+
+def ray_processes(port):
+    """Pids of processes of the head on this port."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if re.search(rb"(?<!\d)%d(?!\d)" % port, (folder / "cmdline").read_bytes()):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_for(condition, seconds=240):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.2)
+
+
+def test_a_job_gets_settings_hooks_and_tokens_and_leaves_nothing_behind(launch, port, tmp_path):
+    process, save = launch(SEEN, MEM_CHUNK_TOKENS="777")
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    seen = json.loads((save / "seen.json").read_text())
+    assert seen["chunk"] == 777 and Path(seen["pack"]).resolve() == ROOT.resolve()
+    assert seen["env"]["NCCL_DEBUG"] == "WARN" and seen["env"]["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    assert seen["token"] == "hf_secret" and not any("secret" in value for value in seen["env"].values())
+    assert (tmp_path / "model_torch_dist" / "latest_checkpointed_iteration.txt").read_text() == "release"
+    written = (save / "launch" / "runtime_env.yaml").read_text() + (save / "launch" / "mem_agent.yaml").read_text()
+    assert "secret" not in output + written and not (save / "launch" / "tokens").exists()
+    assert yaml.safe_load(written.split("mem_agent:")[0])["env_vars"]["NETRC"].endswith("tokens/netrc")
+    wait_for(lambda: not ray_processes(port), 30)
+
+
+def test_a_failing_job_is_one_line_and_an_exit_code(launch, port):
+    process, _ = launch("import sys; print('it broke'); sys.exit(3)")
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 1 and "it broke" in output
+    (error,) = [line for line in output.splitlines() if line.startswith("error: ")]
+    assert "FAILED" in error
+    wait_for(lambda: not ray_processes(port), 30)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_launch_stops_its_job_and_its_ray(sent, launch, port):
+    process, save = launch("import sys, time\n"
+                           "open(sys.argv[sys.argv.index('--save') + 1] + '/started', 'w').close()\ntime.sleep(600)")
+    wait_for((save / "started").exists)
+    os.kill(process.pid, sent) if sent == signal.SIGTERM else os.killpg(process.pid, sent)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130 and "interrupted" in output, output
+    wait_for(lambda: not ray_processes(port), 30)
+    assert not (save / "launch" / "tokens").exists()

@@ -1,0 +1,220 @@
+"""What a report says of results: counts, missing answers, comparability, published rows, and one-line errors."""
+
+import csv
+import io
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+import pytest
+
+from mem_agent.report.__main__ import main, make_report
+from mem_agent.report.lm_eval_export import export
+from mem_agent.report.measures import differences, summarise
+from mem_agent.report.page import warnings
+from mem_agent.report.published import METRIC, PUBLISHED, half_width, published_rows
+from mem_agent.report.results import ReportError, read_runs
+from mem_agent.report.standing import comparisons
+from mem_agent.report.tables import Table, accuracy_table, doings_table, markdown, results_csv
+from mem_agent.tests.helpers.fake_results import write_rows, write_run
+
+
+def row(question: str, sample: int = 0, score: float = 1.0, failure: str | None = None, **more: object) -> dict:
+    scores = dict.fromkeys(("em", "f1", "sub_em", "sub_em_legacy"), score)
+    counts = {"turns": 3, "document_tokens": 7000, "prompt_tokens": 9000, "response_tokens": 90, "memory_tokens": 30}
+    return {"_id": question, "sample": sample, "input": "Who?", "answers": ["x"], "pred": "x", **scores,
+            "failure": failure, "failure_message": failure, "counts": counts, "seconds": 2.0, **more}
+
+
+def folder(path: Path, rows: list[dict], stem: str = "50", data: str = "same") -> Path:
+    path.mkdir(parents=True)
+    (path / "run.json").write_bytes(orjson.dumps({"model": "m", "settings": {"seed": 1}, "data": {stem: data}}))
+    write_rows(path, stem, rows)
+    return path
+
+
+def test_samples_of_a_question_are_averaged_before_questions(tmp_path):
+    rows = [row("a", 0, 1.0), row("a", 1, 0.0), row("b", 0, 1.0), row("b", 1, 1.0)]
+    (summary,) = summarise(read_runs([folder(tmp_path / "run", rows)]))
+    assert (summary.questions, summary.rows, summary.scores["sub_em"].mean) == (2, 4, 75.0)
+    assert summary.scores["sub_em"].low == 50.0
+
+
+def test_failed_rows_count_in_scores_and_not_in_costs(tmp_path):
+    rows = [row("a"), row("b", score=0.0, failure="Timeout", seconds=900.0)]
+    (summary,) = summarise(read_runs([folder(tmp_path / "run", rows)]))
+    assert summary.failed == 1
+    assert summary.scores["em"].mean == 50.0
+    assert summary.costs["seconds"].mean == 2.0
+
+
+def test_what_an_agent_counts_has_a_column(tmp_path):
+    told = [("memagent", {"chunks_read": 3}), ("rememr1", {"chunks_read": 3, "updates": 2, "cached_tokens": 5})]
+    runs = [folder(tmp_path / name, [row("a") | {"counts": {"turns": 4, **counts}}]) for name, counts in told]
+    summaries = summarise(read_runs(runs))
+    lines = markdown(doings_table(summaries)).splitlines()
+    assert lines[2] == "| run | length | chunks read | updates |"
+    assert lines[4:6] == ["| memagent | 50 | 3.00 | – |", "| rememr1 | 50 | 3.00 | 2.00 |"]
+    first, second = csv.DictReader(results_csv(summaries, {}).splitlines())
+    assert (first["updates"], second["updates"], second["cached_tokens"]) == ("", "2.0", "5.0")
+
+
+def test_newest_row_of_a_sample_counts_and_half_a_line_does_not(tmp_path):
+    run = folder(tmp_path / "run", [row("a", failure="Timeout", score=0.0), row("a")])
+    content = (run / "50.jsonl").read_bytes() + b'{"_id": "b", "inp'
+    (run / "50.jsonl").write_bytes(content)
+    (summary,) = summarise(read_runs([run]))
+    assert (summary.rows, summary.failed, summary.scores["em"].mean) == (1, 0, 100.0)
+    assert (run / "50.jsonl").read_bytes() == content, "a report leaves results as they are"
+
+
+def test_missing_is_what_a_run_of_the_same_data_has(tmp_path):
+    whole = folder(tmp_path / "whole", [row("a"), row("b"), row("c")])
+    part = folder(tmp_path / "part", [row("a")])
+    other = folder(tmp_path / "other", [row("a")], data="different")
+    summaries = summarise(read_runs([whole, part, other]))
+    assert [s.missing for s in summaries] == [0, 2, 0]
+
+
+def test_claimed_length_without_rows_is_shown_as_such(tmp_path):
+    run = folder(tmp_path / "run", [row("a")])
+    (run / "run.json").write_bytes(orjson.dumps({"model": "m", "settings": {}, "data": {"50": "x", "100": "y"}}))
+    runs = read_runs([run])
+    assert "run, multi-document QA, 100: no rows yet." in warnings(runs, summarise(runs))
+    assert make_report([run], tmp_path / "report").is_file()
+
+
+def test_runs_of_other_data_are_marked_and_never_subtracted(tmp_path):
+    first = folder(tmp_path / "first", [row("a"), row("b", score=0.0)])
+    same = folder(tmp_path / "same", [row("a"), row("b")])
+    other = folder(tmp_path / "other", [row("a"), row("b")], data="different")
+    runs = read_runs([first, same, other])
+    (found,) = differences(runs)
+    assert (found.run, found.base, found.found.difference.mean) == ("same", "first", 50.0)
+    assert "50: not comparable, because the data files differ or are unknown: first, same | other" in " ".join(
+        warnings(runs, summarise(runs))
+    )
+    table = accuracy_table(summarise(runs), "sub_em")
+    assert [cells[1].endswith("*") for cells in table.rows] == [False, False, True]
+
+
+def test_published_rows_stand_in_their_metric_only(tmp_path):
+    run = write_run(tmp_path / "run", lengths=("50", "6400"), questions=8)
+    output = make_report([run], tmp_path / "report").parent
+    found = list(csv.DictReader(io.StringIO((output / "results.csv").read_text())))
+    published = [line for line in found if line["kind"] == "published"]
+    assert len(published) == sum(len(p.accuracy) for p in published_rows(""))
+    assert all(line[METRIC] and line["source"] and not line["sub_em"] and not line["em"] for line in published)
+    sections = (output / "report.md").read_text().split("\n### ")
+    shown = [section.partition("\n")[0] for section in sections if "(published)" in section and "MemAgent" in section]
+    assert shown == ["Beside systems published on HotpotQA",
+                     "multi-document QA: sub_em_legacy (published metric) by documents",
+                     "Sources of the numbers on HotpotQA"]
+
+
+@pytest.mark.parametrize("arguments", [["--no-published"], []])
+def test_results_without_a_published_length_have_no_published_rows(tmp_path, arguments, capsys):
+    run = write_run(tmp_path / "run", lengths=("50",) if arguments else ("3", "8"), questions=4)
+    assert main([str(run), *arguments]) == 0
+    assert "QwenLong" not in (tmp_path / "report" / "index.html").read_text()
+    assert str(tmp_path / "report" / "index.html") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("system", "dataset", "length", "number"),
+    [
+        ("MemAgent-7B, RL (v2)", "HotpotQA", "25600", 71.88),
+        ("MemAgent-14B, RL (v1)", "HotpotQA", "50", 83.59),
+        ("Qwen2.5-14B-Instruct-1M", "HotpotQA", "6400", 0.0),
+        ("QwenLong-L1-32B", "HotpotQA", "800", 31.25),
+        ("ReMemR1-7B", "HotpotQA", "6400", 80.8),
+        ("ReMemR1-7B", "2WikiMultiHopQA", "6400", 50.3),
+    ],
+)
+def test_published_number(system, dataset, length, number):
+    (found,) = [p for p in PUBLISHED if (p.system, p.dataset) == (system, dataset)]
+    assert found.accuracy[length] == number
+
+
+def test_published_systems_are_named_once_per_dataset():
+    names = [(p.dataset, p.system) for p in PUBLISHED]
+    assert len(set(names)) == len(names)
+    assert published_rows("niah_single_1") == ()
+    assert half_width(80.0) == pytest.approx(6.93, abs=0.01)
+
+
+def test_standing_is_level_unless_both_intervals_leave_room(tmp_path):
+    right, wrong = [row(str(i)) for i in range(100)], [row(str(i), score=0.0) for i in range(100)]
+    rows = {"all": right, "none": wrong, "most": right[:80] + wrong[80:]}
+    runs = read_runs([folder(tmp_path / name, made) for name, made in rows.items()])
+    verdicts = {c.run: c.verdict for c in comparisons(summarise(runs)) if c.published.system == "MemAgent-7B, RL (v2)"}
+    assert verdicts == {"all": "above", "none": "below", "most": "level"}
+
+
+def test_memory_by_turn_is_pooled_in_doubling_ranges(tmp_path):
+    memories = [{"tokens": t, "gold": g} for t, g in ((10, False), (20, False), (30, True), (50, False), (70, None))]
+    (summary,) = summarise(read_runs([folder(tmp_path / "run", [row("a", memories=memories)])]))
+    found = [(t.name, t.first, t.tokens.mean, t.gold and t.gold.mean) for t in summary.turns]
+    assert found == [("turn_1", 1, 10, 0), ("turn_2", 2, 20, 0), ("turn_3-4", 3, 40, 50), ("turn_5-8", 5, 70, None)]
+
+
+def test_same_folder_names_are_told_apart(tmp_path):
+    folders = [folder(tmp_path / parent / "before", [row("a")]) for parent in ("x", "y")]
+    assert [run.label for run in read_runs(folders)] == ["x/before", "y/before"]
+    assert make_report(folders, tmp_path / "report").is_file()
+
+
+def test_markdown_cells_keep_their_table_and_are_no_html():
+    table = Table("T", ("run", "n"), (("a|b <i>&\nc", "1"),))
+    assert markdown(table).splitlines()[4] == "| a\\|b &lt;i>&amp; c | 1 |"
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda path: path.mkdir(), "no run.json"),
+        (lambda path: folder(path, []), "no rows yet"),
+        (lambda path: (folder(path, [row("a")]) / "run.json").write_text("{"), "not an evaluation's"),
+        (lambda path: folder(path, [row("a"), {"_id": "b"}]), "line 2 is no evaluation row (no `input`)"),
+    ],
+)
+def test_bad_folder_is_one_clear_line(tmp_path, prepare, message, capsys):
+    prepare(tmp_path / "run")
+    assert main([str(tmp_path / "run")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and message in error and error.count("\n") == 1
+
+
+def test_a_folder_twice_and_a_folder_of_code_are_refused(tmp_path):
+    run = folder(tmp_path / "run", [row("a")])
+    with pytest.raises(ReportError, match="given 2 times"):
+        read_runs([run, run])
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "__init__.py").touch()
+    with pytest.raises(ReportError, match="source code"):
+        make_report([run], tmp_path / "code")
+
+
+def test_lm_eval_file_has_the_harness_keys(tmp_path):
+    run = write_run(tmp_path / "a <run>", lengths=("8192",), task="vt", questions=10, samples=2)
+    (read,) = read_runs([run])
+    path, content = export(read, {"vt_8192": summarise([read])[0]})
+    document = json.loads(content)
+    assert path.parts[0] == "a__run__"
+    date = path.name.removeprefix("results_").removesuffix(".json")
+    assert datetime.strptime(date, "%Y-%m-%dT%H-%M-%S.%f").replace(tzinfo=UTC) == read.written
+    task = "mem_agent_vt_8192"
+    assert set(document["results"][task]) == {"name", "alias", "sample_len", "ruler,none", "ruler_stderr,none"}
+    assert document["n-samples"][task] == {"original": 10, "effective": 10}
+    assert document["configs"][task]["repeats"] == 2
+    for section in ("group_subtasks", "versions", "n-shot", "higher_is_better", "task_hashes"):
+        assert set(document[section]) == {task}, section
+
+
+def test_lm_eval_itself_prints_the_file(tmp_path):
+    harness = pytest.importorskip("lm_eval.utils", reason="lm-eval is not installed")
+    run = write_run(tmp_path / "run", lengths=("50",), questions=10)
+    make_report([run], tmp_path / "report")
+    (file,) = (tmp_path / "report" / "lm_eval").rglob("*.json")
+    assert "mem_agent_hqa_50" in harness.make_table(json.loads(file.read_text()))

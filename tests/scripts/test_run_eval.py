@@ -1,0 +1,38 @@
+"""run-eval.sh and the processes under it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def ready():
+    if not (ROOT / ".venv" / "installed-pack").exists():
+        pytest.skip("the pack's own .venv is not set up; tests/run.sh does that")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_client_ends_with_the_script(tmp_path, number):
+    (tmp_path / "eval_1.json").write_text(json.dumps([{"context": "c", "input": "q", "answers": ["a"]}]))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        env = os.environ | {
+            "BASE_URL": f"http://127.0.0.1:{silent.getsockname()[1]}", "MODEL_PATH": str(ROOT / "pocket" / "start"),
+            "DATA_ROOT": str(tmp_path), "RESULTS": str(tmp_path), "SAVE_FILE": "out", "LENGTH": "1",
+            "RECIPE": str(ROOT / "recipes" / "pocket.env"),
+        }
+        script = subprocess.Popen(["bash", str(ROOT / "run-eval.sh")], env=env, stderr=subprocess.DEVNULL)
+        client, _ = silent.accept()
+        script.send_signal(number)
+        with client:
+            client.settimeout(20)
+            while client.recv(2**16):  # until the client's process is gone
+                pass
+        assert script.wait(20) == (130 if number == signal.SIGTERM else -number)

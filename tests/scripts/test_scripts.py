@@ -1,0 +1,200 @@
+"""The shell scripts: what they would run, and one line for every way to use them wrongly."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mem_agent.checkpoints.hf_to_torch_dist import write_release
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+
+ROOT = Path(__file__).parents[2]
+PYTHON = str(ROOT / ".venv" / "bin" / "python")
+VARIABLES = ("AVERAGE", "OUTPUT", "FORCE", "HOST", "HOST_ROOT", "PYTHON", "HF_CKPT", "TRAIN_DATA", "SAVE_PATH",
+             "DATA_ROOT", "MODEL_PATH", "SINGLE_ITER", "RECIPE", "SEED", "LENGTHS", "QUESTIONS", "CLOSED_BOOK",
+             "EVAL_DATASET", "EVAL_REVISION")
+
+
+def script(name, *arguments, **env):
+    clean = {k: v for k, v in os.environ.items() if k not in VARIABLES}
+    command = ["bash", str(ROOT / name), *arguments]
+    return subprocess.run(command, env=clean | env, capture_output=True, text=True, cwd="/")
+
+
+@pytest.fixture(autouse=True)
+def ready():
+    if not (ROOT / ".venv" / "installed-pack").exists():
+        pytest.skip("the pack's own .venv is not set up; tests/run.sh does that")
+
+
+def test_the_default_is_the_pocket_profile_from_evaluation_to_table():
+    done = script("run-train.sh", DRY_RUN="1")
+    assert done.returncode == 0, done.stderr
+    train = "training.train"
+    steps = ("pocket.prepare", f"{train} --check", "run-eval.sh", train, "convert-to-hf.sh", "run-eval.sh")
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(steps) and all(step in line for step, line in zip(steps, lines, strict=True))
+    assert f"{ROOT}/pocket/start" in " ".join(shlex.split(done.stdout))
+
+
+def test_own_settings_win_over_the_recipe():
+    done = script("run-train.sh", DRY_RUN="1", SAVE_PATH="/tmp/x y", POCKET_DATA="/tmp/pocket data")
+    assert "/tmp/x\\ y/hf/iter_0000000" in done.stdout and "--output /tmp/pocket\\ data" in done.stdout
+
+
+def test_own_model_and_data_leave_the_pocket_out():
+    done = script("run-train.sh", DRY_RUN="1", HF_CKPT="/m", TRAIN_DATA="/t.jsonl")
+    assert "pocket" not in done.stdout and "no evaluation of before" in done.stderr
+
+
+CONVERT = {"SAVE_PATH": "/tmp/none", "HF_CKPT": "/m", "DRY_RUN": "1"}
+START = str(ROOT / "pocket" / "start")
+FITS = {"RECIPE": str(ROOT / "recipes" / "pocket.env")}
+WRONG = [
+    ("run-train.sh", {"HOST": "verl"}, "HOST='verl': allowed: auto, local, slime, vime"),
+    ("run-train.sh", {"HOST_ROOT": "/etc"}, "HOST_ROOT='/etc': no checkout of slime or vime"),
+    ("run-train.sh", {"HOST": "slime", "HOST_ROOT": "/etc", "PYTHON": PYTHON, "CONVERT": "0"}, "no checkout of slime"),
+    ("run-train.sh", {"HOST": "slime", "PYTHON": "/bin/false"}, "PYTHON='/bin/false' does not run"),
+    ("run-train.sh", {"PYTHON": "./no/python"}, "PYTHON='./no/python' does not run"),
+    ("run-train.sh", {"RECIPE": "/no/recipe.env"}, "RECIPE='/no/recipe.env': no such file"),
+    ("run-train.sh", {"HF_CKPT": "/nowhere", "TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl'"),
+    ("run-eval.sh", {}, "set MODEL_PATH"),
+    ("run-eval.sh", {"MODEL_PATH": "/m"}, "set DATA_ROOT"),
+    ("run-eval.sh", {"MODEL_PATH": "/m", "DATA_ROOT": "/tmp", "RESULTS": "/tmp/none"}, "MODEL_PATH='/m': no such"),
+    ("run-eval.sh", {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "RESULTS": "/tmp/none", "LENGTH": "7"} | FITS,
+     "/tmp/none/eval_7.json: no such file"),
+    ("run-eval.sh", {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "BASE_URL": "http://127.0.0.1:1"} | FITS,
+     "http://127.0.0.1:1: nothing answers there"),
+    ("run-eval.sh", {"CONVERT": "1"}, "CONVERT=1 needs SAVE_PATH and SINGLE_ITER"),
+    ("convert-to-hf.sh", {}, "set SAVE_PATH"),
+    ("convert-to-hf.sh", {"SAVE_PATH": "/tmp"}, "set HF_CKPT"),
+    ("convert-to-hf.sh", {"SAVE_PATH": "/tmp", "HF_CKPT": "/m"}, "no checkpoint has been written there"),
+    ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "all", "AVERAGE": "1 2"}, "set AVERAGE or SINGLE_ITER, not both"),
+    ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "all", "OUTPUT": "/o"}, "unset OUTPUT"),
+    ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "all"}, "/tmp/none: no iter_* checkpoints"),
+    ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "99"}, "no checkpoint iter_0000099; there are: none"),
+    ("prepare-eval-data.sh", {}, "set DATA_ROOT"),
+    ("prepare-eval-data.sh", {"DATA_ROOT": "/tmp/none", "LENGTHS": "50"}, "1 of the files are missing"),
+    ("prepare-eval-data.sh", {"DATA_ROOT": "/tmp/none", "LENGTHS": "50 x"}, "'x' is not a number of documents"),
+]
+
+
+@pytest.mark.parametrize("name,env,message", WRONG)
+def test_wrong_use_is_one_line(name, env, message):
+    done = script(name, **env)
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("== ")]
+    assert done.returncode != 0 and len(errors) == 1, done.stderr
+    assert errors[0].startswith("error: ") and message in errors[0]
+
+
+def test_data_that_is_there_is_said_to_be_there(tmp_path):
+    (tmp_path / "eval_50.json").write_text("[]")
+    done = script("prepare-eval-data.sh", DATA_ROOT=str(tmp_path), LENGTHS="50")
+    assert done.returncode == 0 and f"there:   {tmp_path}/eval_50.json" in done.stderr
+
+
+def test_an_evaluation_serves_a_model_or_asks_a_running_server():
+    model = {"MODEL_PATH": "/m", "DATA_ROOT": "/tmp", "RESULTS": "/r", "DRY_RUN": "1"}
+    served, asked = script("run-eval.sh", **model), script("run-eval.sh", BASE_URL="https://host/v1", **model)
+    assert "mem_agent.serving.serve --model /m" in served.stdout and "--output /r/m --url URL" in served.stdout
+    assert asked.stdout.endswith("/python -m mem_agent.eval_ruler_hqa --model /m --output /r/m \n")
+
+
+def test_unknown_options_are_refused(tmp_path):
+    done = script("prepare-eval-data.sh", "--fetch", DATA_ROOT=str(tmp_path))
+    assert done.returncode == 1 and "unknown option --fetch" in done.stderr
+    done = script("prepare-eval-data.sh", "--download", "50", DATA_ROOT=str(tmp_path))
+    assert done.returncode == 1 and "unknown option 50; --download takes none" in done.stderr
+    done = script("prepare-eval-data.sh", "--synthesize", DATA_ROOT=str(tmp_path))
+    assert done.returncode == 1 and "--synthesize needs raw files" in done.stderr
+
+
+def test_evaluation_data_is_fetched_or_made(tmp_path):
+    where = {"DATA_ROOT": f"{tmp_path}/x y", "LENGTHS": "50 200", "DRY_RUN": "1"}
+    done = script("prepare-eval-data.sh", "--download", **where, EVAL_REVISION="v1")
+    assert "-m mem_agent.data.download --dataset BytedTsinghua-SIA/hotpotqa --output" in done.stdout
+    assert done.stdout.rstrip().endswith("x\\ y --lengths 50\\ 200 --revision v1")
+    done = script("prepare-eval-data.sh", "--synthesize", "/a b.json", "/c.json", **where, QUESTIONS="8", SEED="7")
+    assert "-m mem_agent.data.eval_files --raw /a\\ b.json /c.json --lengths 50\\ 200" in done.stdout
+    assert done.stdout.rstrip().endswith("--questions 8 --seed 7")
+
+
+def test_evaluation_data_is_made(tmp_path):
+    paragraphs = [[f"Title {n}", [f"Text {n}."]] for n in range(60)]
+    row = {"_id": "5a", "question": "Who?", "answer": "yes", "supporting_facts": [["Title 0", 0]]}
+    (tmp_path / "raw.json").write_text(json.dumps([row | {"context": paragraphs}]))
+    made = {"DATA_ROOT": str(tmp_path), "LENGTHS": "50", "QUESTIONS": "1"}
+    done = script("prepare-eval-data.sh", "--synthesize", str(tmp_path / "raw.json"), **made)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "eval_50.json").read_text())[0]["num_docs"] == 50
+    assert script("prepare-eval-data.sh", **made).returncode == 0
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A folder with three checkpoints, the last of them torn, of a model; none is converted."""
+    make_tiny_model(tmp_path / "model", tied=True)
+    write_release(tmp_path / "model", tmp_path / "start")
+    for iteration in (20, 30, 100):
+        shutil.copytree(tmp_path / "start" / "release", tmp_path / f"iter_{iteration:07d}")
+    (tmp_path / "iter_0000100" / ".metadata").write_bytes(b"")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("100\n")
+    return tmp_path
+
+
+def convert(run, **env):
+    settings = {"SAVE_PATH": str(run), "HF_CKPT": str(run / "model"), "AVERAGE": "", "OUTPUT": "", "FORCE": ""}
+    return script("convert-to-hf.sh", **settings | env)
+
+
+def planned(run, **env):
+    """Module and output of every command."""
+    done = convert(run, DRY_RUN="1", **env)
+    assert done.returncode == 0, done.stderr
+    words = [shlex.split(line) for line in done.stdout.splitlines() if "mem_agent.checkpoints" in line]
+    outputs = [line[line.index("--output") + 1].removeprefix(f"{run}/") for line in words]
+    return [(line[2].removeprefix("mem_agent.checkpoints."), out) for line, out in zip(words, outputs, strict=True)]
+
+
+def test_which_checkpoints_convert_where(run):
+    newest = [("convert", "hf/iter_0000100")]
+    assert planned(run) == planned(run, SINGLE_ITER="100") == planned(run, SINGLE_ITER="iter_0000100") == newest
+    assert planned(run, SINGLE_ITER="20", OUTPUT=f"{run}/o") == [("convert", "o")]
+    every = [("convert", f"hf/iter_00000{iteration}") for iteration in (20, 30)]
+    assert planned(run, SINGLE_ITER="all") == every + newest
+    assert planned(run, AVERAGE="30 iter_0000020") == [*every[::-1], ("average", "hf/average_30_20")]
+    (run / "hf" / "iter_0000020").mkdir(parents=True)
+    assert planned(run, SINGLE_ITER="all") == every[1:] + newest
+    assert planned(run, SINGLE_ITER="all", FORCE="1") == every + newest
+    assert planned(run, AVERAGE="20 30", OUTPUT=f"{run}/o") == [every[1], ("average", "o")]
+
+
+WRONG_AVERAGE = [
+    ("20", "at least 2 iterations"),
+    ("20 020", "iter_0000020 is given twice"),
+    ("20 40", "no checkpoint iter_0000040; there are: iter_0000020 iter_0000030 iter_0000100"),
+]
+
+
+@pytest.mark.parametrize("average,message", WRONG_AVERAGE)
+def test_an_average_of_what_is_not_there_is_one_line(run, average, message):
+    done = convert(run, AVERAGE=average, DRY_RUN="1")
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("== ")]
+    assert done.returncode == 1 and len(errors) == 1 and message in errors[0]
+
+
+def test_one_torn_checkpoint_does_not_lose_the_others_which_can_be_averaged(run):
+    done = convert(run, SINGLE_ITER="all")
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("== ")]
+    assert done.returncode == 1 and "iter_0000100: the checkpoint is damaged" in errors[0]
+    assert errors[1:] == ["error: not converted: iter_0000100; the lines above say why"]
+    done = convert(run, AVERAGE="20 30")
+    assert done.returncode == 0 and f"there: {run}/hf/iter_0000020" in done.stderr
+    weights = [load_file(folder / "model.safetensors") for folder in (run / "model", run / "hf" / "average_20_30")]
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())

@@ -1,0 +1,336 @@
+"""The fleet against stub engines behind the real router: order of calls, failures, replacement, nothing left."""
+
+import asyncio
+import dataclasses
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import aiohttp
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mem_agent.config import Config
+from mem_agent.serving import engine, fleet, router, serve
+from mem_agent.serving.fleet import Fleet
+from mem_agent.serving.sync_folder import SyncFolder
+from mem_agent.system.processes import FleetError
+from mem_agent.tests.system.test_processes import group_members, wait_for
+
+STUB = Path(__file__).parents[1] / "helpers" / "stub_engine.py"
+SYNC = ["pause", "reload_policy", "update_weight_version", "reset_prefix_cache", "resume"]
+TENSORS = {"a.weight": torch.zeros(4), "b.weight": torch.ones(2, 3)}
+
+
+class Stubs:
+    """Stub engines instead of vLLM; ``options[index]`` holds the options of that engine's next starts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.journal = folder / "journal.txt"
+        self.options: dict[int, list[list[str]]] = {}
+
+    def command(self, config: Config, model: Path, port: int, device: str, index: int) -> list[str]:
+        planned = self.options.get(index, [])
+        options = planned.pop(0) if planned else []
+        return [sys.executable, str(STUB), str(port), str(self.journal), *options]
+
+    def calls(self) -> dict[str, list[str]]:
+        """The control calls of each engine, by port."""
+        result: dict[str, list[str]] = {}
+        for line in self.journal.read_text().splitlines():
+            port, call = line.split()
+            result.setdefault(port, []).append(call)
+        return result
+
+
+@pytest.fixture
+def stubs(tmp_path, monkeypatch):
+    stubs = Stubs(tmp_path)
+    monkeypatch.setattr(engine, "engine_command", stubs.command)
+    return stubs
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    save_file(TENSORS, folder / "model.safetensors")
+    return folder
+
+
+def make_fleet(model: Path, **settings) -> Fleet:
+    settings = {"num_engines": 1, "engine_restarts": 2, "engine_start_timeout": 60.0, **settings}
+    return Fleet(Config(**settings), model, run_folder=model.parent / "run")
+
+
+def groups(running: Fleet) -> list[int]:
+    return [p.pid for p in running._processes]
+
+
+def port_of(url: str) -> str:
+    return url.rpartition(":")[2]
+
+
+async def ask_router(running: Fleet, path: str) -> dict:
+    async with aiohttp.ClientSession() as session, session.get(running.url + path) as reply:
+        return await reply.json()
+
+
+async def generate(running: Fleet) -> dict:
+    async with aiohttp.ClientSession() as session:
+        async with session.post(running.url + "/inference/v1/generate", json={"token_ids": [1]}) as reply:
+            assert reply.status == 200, await reply.text()
+            return await reply.json(content_type=None)
+
+
+@pytest.mark.asyncio
+async def test_sync_order_on_every_engine_and_nothing_left_after_stop(stubs, model):
+    async with make_fleet(model, num_engines=2) as running:
+        seconds = await running.sync_weights(TENSORS, "7")
+        assert 0 < seconds < 20
+        assert len((await ask_router(running, "/workers"))["workers"]) == 2
+        assert (await generate(running))["version"] == "7"
+        started = groups(running)
+        folder = running._folder.path
+        stored = load_file(folder / "model.safetensors")
+        assert sorted(stored) == sorted(TENSORS) and torch.equal(stored["b.weight"], TENSORS["b.weight"])
+        assert [f.name for f in folder.iterdir()] == ["model.safetensors"]
+    for calls in stubs.calls().values():
+        assert calls == ["update_weight_version", *SYNC]
+    assert len(started) == 3 and [group_members(g) for g in started] == [[], [], []]
+    assert not folder.exists()
+
+
+@pytest.mark.asyncio
+async def test_a_wrong_version_is_an_error_and_nothing_is_left(stubs, model):
+    stubs.options = {0: [["wrong-version", "child"]]}
+    running = make_fleet(model)
+    with pytest.raises(FleetError, match="reports weight version 'stale' instead of '0'"):
+        async with running:
+            raise AssertionError("must not become ready")
+    assert groups(running) == []
+
+
+@pytest.mark.asyncio
+async def test_missing_tensors_are_refused_before_any_engine_is_touched(stubs, model):
+    async with make_fleet(model) as running:
+        with pytest.raises(FleetError, match=r"1 tensors .* missing, e\.g\. b\.weight"):
+            await running.sync_weights({"a.weight": torch.zeros(4)}, "1")
+        assert list(stubs.calls().values()) == [["update_weight_version"]]
+
+
+@pytest.mark.asyncio
+async def test_one_failed_reload_is_repeated_while_the_engine_stays_paused(stubs, model):
+    stubs.options = {0: [["bad-reload=1"]]}
+    async with make_fleet(model) as running:
+        await running.sync_weights(TENSORS, "1")
+        assert running.restarts == 0
+    assert list(stubs.calls().values()) == [["update_weight_version", "pause", "reload_policy", *SYNC]]
+
+
+@pytest.mark.asyncio
+async def test_an_engine_that_cannot_load_is_replaced_and_never_resumed(stubs, model):
+    stubs.options = {0: [["bad-reload=2"]]}
+    async with make_fleet(model) as running:
+        [old] = running.engine_urls
+        await running.sync_weights(TENSORS, "1")
+        [new] = running.engine_urls
+        assert running.restarts == 1 and new != old
+        assert (await ask_router(running, "/list_workers"))["urls"] == [new]
+        assert (await generate(running))["version"] == "1"
+    assert "resume" not in stubs.calls()[port_of(old)]
+    assert stubs.calls()[port_of(new)] == SYNC
+
+
+@pytest.mark.asyncio
+async def test_a_killed_engine_comes_back_with_current_weights_before_the_router_knows_it(stubs, model):
+    async with make_fleet(model, num_engines=2) as running:
+        await running.sync_weights(TENSORS, "5")
+        assert await running.ensure_alive() == 0
+        victim, other = running.engine_urls
+        os.killpg(running.engine_pids[0], signal.SIGKILL)
+        assert await running.ensure_alive() == 1
+        replaced = running.engine_urls[0]
+        assert set((await ask_router(running, "/list_workers"))["urls"]) == {replaced, other}
+    assert victim != replaced and stubs.calls()[port_of(replaced)] == SYNC
+
+
+@pytest.mark.asyncio
+async def test_a_hung_engine_is_replaced(stubs, model, monkeypatch):
+    monkeypatch.setattr(fleet, "REPLACE_GRACE_S", 0.5)
+    async with make_fleet(model) as running:
+        [group] = running.engine_pids
+        for pid in set(group_members(group)) - {group}:
+            os.kill(pid, signal.SIGSTOP)
+        assert await running.ensure_alive(0.5) == 1
+        assert group_members(group) == []
+        assert (await generate(running))["version"] == "0"
+
+
+@pytest.mark.asyncio
+async def test_a_busy_engine_is_waited_for(stubs, model):
+    async with make_fleet(model) as running:
+        [group] = running.engine_pids
+        busy = set(group_members(group)) - {group}
+        for pid in busy:
+            os.kill(pid, signal.SIGSTOP)
+        asked = asyncio.create_task(running.ensure_alive(60.0))
+        await asyncio.sleep(1.0)
+        for pid in busy:
+            os.kill(pid, signal.SIGCONT)
+        assert await asked == 0 and running.engine_pids == [group]
+
+
+@pytest.mark.asyncio
+async def test_a_dead_router_comes_back_at_its_address_with_the_engines(stubs, model):
+    async with make_fleet(model) as running:
+        url = running.url
+        os.killpg(running._router.pid, signal.SIGKILL)
+        assert await running.ensure_alive() == 1
+        assert running.url == url and (await generate(running))["version"] == "0"
+
+
+@pytest.mark.asyncio
+async def test_restarts_are_limited_and_the_error_names_engine_code_log_and_cause(stubs, model):
+    async with make_fleet(model, engine_restarts=0) as running:
+        os.killpg(running.engine_pids[0], signal.SIGKILL)
+        wait_for(lambda: not group_members(running.engine_pids[0]))
+        with pytest.raises(FleetError) as failure:
+            await running.ensure_alive()
+    message = str(failure.value)
+    assert "\n" not in message
+    for part in ("ENGINE_RESTARTS=0", "engine-0", "code 137", str(model.parent / "run/logs/engine-0.log")):
+        assert part in message
+
+
+@pytest.mark.asyncio
+async def test_an_engine_that_dies_at_start_stops_the_others_at_once(stubs, model):
+    stubs.options = {0: [["never-healthy"]], 1: [["dies"]]}
+    running = make_fleet(model, num_engines=2)
+    with pytest.raises(FleetError, match=r"engine-1 .*exited with code 1; log .*ValueError: no room for the KV cache"):
+        async with asyncio.timeout(30):
+            await running.__aenter__()
+    assert groups(running) == []
+
+
+@pytest.mark.asyncio
+async def test_cancellation_while_starting_leaves_nothing(stubs, model):
+    stubs.options = {0: [["never-healthy"]]}
+    running = make_fleet(model)
+    task = asyncio.create_task(running.__aenter__())
+    while len(groups(running)) < 2:
+        await asyncio.sleep(0.05)
+    started = groups(running)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [group_members(g) for g in started] == [[], []]
+
+
+@pytest.mark.asyncio
+async def test_a_sync_that_was_cut_short_is_repaired_by_ensure_alive(stubs, model):
+    async with make_fleet(model) as running:
+        running._engines[0].settled = False  # as after a cancelled sync: it may be paused with a broken model
+        assert await running.ensure_alive() == 1
+        assert (await generate(running))["version"] == "0"
+
+
+def test_serve_announces_its_url_and_stops_cleanly_on_sigterm(stubs, model, tmp_path):
+    config = dataclasses.asdict(Config(engine_start_timeout=60.0, save_path=str(tmp_path / "run")))
+    code = (
+        "import sys; from mem_agent.config import Config; from mem_agent.serving import engine, serve\n"
+        f"engine.engine_command = lambda c, m, port, d, i: [sys.executable, {str(STUB)!r}, str(port), "
+        f"{str(stubs.journal)!r}, 'child']\n"
+        f"Config.from_env = classmethod(lambda cls: cls(**{config!r}))\n"
+        f"sys.exit(serve.main(['--model', {str(model)!r}, '--url-file', {str(tmp_path / 'url')!r}]))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        ready = serving.stdout.readline().split()
+        assert ready[0] == "READY" and (tmp_path / "url").read_text().strip() == ready[1]
+        with urllib.request.urlopen(ready[1] + "/list_workers") as reply:
+            assert len(json.load(reply)["urls"]) == 1
+        children = [int(s.parent.name) for s in Path("/proc").glob("[0-9]*/status")
+                    if f"PPid:\t{serving.pid}\n" in _read(s)]
+        assert len(children) == 2
+        serving.terminate()
+        assert serving.wait(30) == 0
+    wait_for(lambda: all(group_members(g) == [] for g in children), 1.0)
+    assert not (tmp_path / "url").exists()
+
+
+def _read(status: Path) -> str:
+    try:
+        return status.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def test_serve_refuses_a_bad_model_folder_with_one_line(tmp_path, capsys):
+    assert serve.main(["--model", str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and "no config.json" in message
+
+
+def test_serve_refuses_a_port_on_which_somebody_answers(model, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert serve.main(["--model", str(model), "--port", str(taken.getsockname()[1])]) == 2
+    assert "is in use" in capsys.readouterr().err
+
+
+def test_tied_and_strided_tensors_can_be_stored(tmp_path):
+    folder = SyncFolder(tmp_path)
+    embedding = torch.arange(12.0).reshape(3, 4)
+    assert not folder.written
+    folder.write({"embed": embedding, "head": embedding, "t": embedding.t(), "p": torch.nn.Parameter(embedding[1:])})
+    assert folder.written
+    stored = load_file(folder.file)
+    assert torch.equal(stored["head"], embedding) and torch.equal(stored["t"], embedding.t())
+    assert torch.equal(stored["p"], embedding[1:])
+
+
+def test_engine_command_line_golden():
+    config = Config(engine_max_len=1024, engine_max_seqs=16, engine_kv_bytes=1 << 26, engine_block_size=32, seed=3)
+    command = engine.engine_command(config, Path("/models/m"), 20001, "cpu", 1)
+    assert command[0] == sys.executable
+    assert " ".join(command[1:]) == (
+        "-P -m vllm.entrypoints.openai.api_server --model /models/m --served-model-name policy "
+        "--host 127.0.0.1 --port 20001 --dtype float32 --max-model-len 1024 --max-num-seqs 16 --block-size 32 "
+        "--seed 4 --logprobs-mode processed_logprobs --generation-config vllm "
+        "--worker-extension-cls mem_agent.serving.engine_extension.PolicyReload --enable-prefix-caching "
+        "--enable-prompt-tokens-details "
+        "--enable-scale-out --disable-uvicorn-access-log "
+        "--no-enable-chunked-prefill --max-num-batched-tokens 4096 --kv-cache-memory-bytes 67108864 --enforce-eager "
+        "--distributed-executor-backend uni"
+    )
+    on_gpu = engine.engine_command(config, Path("/models/m"), 20001, "cuda", 0)
+    assert "bfloat16" in on_gpu and "--gpu-memory-utilization" in on_gpu and "--enforce-eager" not in on_gpu
+    half = dataclasses.replace(config, engine_dtype="float16")
+    assert "float16" in engine.engine_command(half, Path("/models/m"), 20001, "cpu", 0)
+
+
+def test_engine_environment_golden():
+    env = engine.engine_environment({"PATH": "/bin", "VLLM_CPU_KVCACHE_SPACE": "4", "OMP_NUM_THREADS": "8"}, "cpu", 0)
+    assert env == {
+        "PATH": "/bin", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
+        "TORCHDYNAMO_DISABLE": "1",
+    }
+    ranks = [engine.engine_environment({"CUDA_VISIBLE_DEVICES": "4,5"}, "cuda", i) for i in range(3)]
+    assert [e["CUDA_VISIBLE_DEVICES"] for e in ranks] == ["4", "5", "4"]
+
+
+def test_router_command_line_golden():
+    command = router.router_command(Config(mem_request_timeout=12.5), 20001, 20002)
+    assert " ".join(command[1:]).startswith(
+        "-P -m vllm_router.launch_router --host 127.0.0.1 --port 20001 --prometheus-host 127.0.0.1 "
+        "--prometheus-port 20002 --policy consistent_hash --log-level warning --request-timeout-secs 13 "
+    )
+    assert router.router_environment({"HTTP_PROXY": "http://p"})["NO_PROXY"] == "127.0.0.1,localhost"

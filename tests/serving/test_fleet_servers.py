@@ -1,0 +1,151 @@
+"""A real vLLM server behind the real router: log-probs, weight sync, replacement, and a launcher that is killed."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+import torch
+from safetensors.torch import load_file
+
+from mem_agent.config import Config
+from mem_agent.serving.fleet import Fleet
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+from mem_agent.tests.system.test_processes import group_members, status_line, wait_for
+
+pytestmark = [pytest.mark.servers, pytest.mark.asyncio(loop_scope="module")]
+
+# Longer than one and than many cache blocks, so that a stale prefix cache would show.
+PROMPT_LENGTHS = (5, 150, 400)
+SETTINGS = {
+    "mem_chunk_tokens": 256, "mem_max_memory": 128, "engine_max_len": 1024, "engine_max_seqs": 16,
+    "engine_kv_bytes": 64 * 2**20,
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> list[Path]:
+    """Three policies of one shape: the starting weights and two later ones. Tied, the harder case of a reload."""
+    return [make_tiny_model(tmp_path_factory.mktemp("policy"), seed=seed, tied=True) for seed in range(3)]
+
+
+@pytest.fixture(scope="module")
+def policies(folders):
+    from transformers import AutoModelForCausalLM
+
+    return [AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32).eval() for f in folders]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(folders, tmp_path_factory):
+    async with Fleet(Config(**SETTINGS), folders[0], run_folder=tmp_path_factory.mktemp("run")) as fleet:
+        yield fleet
+
+
+async def generate(fleet: Fleet, prompt: list[int], tokens: int = 24, **sampling) -> dict:
+    body = {"token_ids": prompt,
+            "sampling_params": {"max_tokens": tokens, "logprobs": 0, "ignore_eos": True, **sampling}}
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{fleet.url}/inference/v1/generate", json=body) as reply:
+            assert reply.status == 200, await reply.text()
+            return (await reply.json())["choices"][0]
+
+
+def prompts() -> list[list[int]]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(3, 512, (n,), generator=generator).tolist() for n in PROMPT_LENGTHS]
+
+
+@torch.no_grad()
+def greedy(policy, prompt: list[int], tokens: int = 24) -> list[int]:
+    ids = list(prompt)
+    for _ in range(tokens):
+        ids.append(int(policy(torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids[len(prompt):]
+
+
+def versions(choice: dict) -> set[str]:
+    return {span["version"] for span in choice["weight_versions"]}
+
+
+@torch.no_grad()
+def log_prob_gap(policy, prompt: list[int], choice: dict, temperature: float) -> float:
+    """Largest difference between the engine's log-probs and the policy's own."""
+    ids, content = choice["token_ids"], choice["logprobs"]["content"]
+    assert [c["token_id"] for c in content] == ids
+    logits = policy(torch.tensor([prompt + ids])).logits[0, len(prompt) - 1:-1]
+    expected = (logits / temperature).log_softmax(-1).gather(-1, torch.tensor(ids)[:, None])[:, 0]
+    return float((torch.tensor([c["logprob"] for c in content]) - expected).abs().max())
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+async def test_log_probs_are_those_of_the_sampled_distribution(running, policies, temperature):
+    for seed, prompt in enumerate(prompts()):
+        choice = await generate(running, prompt, temperature=temperature, seed=seed)
+        assert versions(choice) == {"0"}
+        assert log_prob_gap(policies[0], prompt, choice, temperature) < 1e-4
+
+
+async def test_seeded_prompts_that_overflow_one_batch_do_not_kill_the_engine(running):
+    """With chunked prefill vLLM's CPU engine dies here, see ``engine_command``."""
+    long = prompts()[-1]
+    work = (generate(running, [3 + i, *long], tokens=4, temperature=1.0, seed=i) for i in range(40))
+    assert all(len(choice["token_ids"]) == 4 for choice in await asyncio.gather(*work))
+
+
+async def test_sync_gives_the_new_policy_for_old_and_cached_prompts(running, folders, policies):
+    for prompt in prompts():
+        before = await generate(running, prompt, temperature=0.0)
+        assert before["token_ids"] == greedy(policies[0], prompt)
+    seconds = await running.sync_weights(load_file(folders[1] / "model.safetensors"), "1")
+    assert seconds < 10
+    for prompt in prompts():
+        after = await generate(running, prompt, temperature=0.0)
+        assert after["token_ids"] == greedy(policies[1], prompt) != greedy(policies[0], prompt)
+        assert versions(after) == {"1"} and log_prob_gap(policies[1], prompt, after, 1.0) < 1e-4
+
+
+async def test_a_request_in_flight_is_aborted_by_a_sync_and_keeps_its_version(running, folders):
+    long = asyncio.create_task(generate(running, [5, 6, 7], tokens=1000))
+    await asyncio.sleep(1.0)
+    await running.sync_weights(load_file(folders[2] / "model.safetensors"), "2")
+    choice = await long
+    assert choice["finish_reason"] == "abort" and versions(choice) == {"1"}
+    assert len(choice["token_ids"]) == len(choice["logprobs"]["content"]) < 1000
+
+
+async def test_a_killed_engine_returns_with_the_current_weights_and_version(running, policies):
+    [group] = running.engine_pids
+    api_server = next(p for p in group_members(group) if status_line(p, "PPid").split()[1] == str(group))
+    os.kill(api_server, signal.SIGKILL)  # leaves the engine process orphaned: the guard must end it
+    assert await running.ensure_alive() == 1
+    assert group_members(group) == []
+    assert await running.ensure_alive() == 0
+    for prompt in prompts():
+        choice = await generate(running, prompt, temperature=0.0)
+        assert choice["token_ids"] == greedy(policies[2], prompt)
+        assert versions(choice) == {"2"}
+
+
+async def test_a_launcher_killed_with_sigkill_leaves_nothing(running, folders, tmp_path):
+    env = {**os.environ, **{k.upper(): str(v) for k, v in SETTINGS.items()}, "SAVE_PATH": str(tmp_path)}
+    command = [sys.executable, "-m", "mem_agent.serving.serve", "--model", str(folders[0])]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline().startswith("READY ")
+        groups = [int(p.name) for p in Path("/proc").glob("[0-9]*") if _is_child(int(p.name), launcher.pid)]
+        assert len(groups) == 2 and sum(len(group_members(g)) for g in groups) >= 5
+        launcher.kill()
+    wait_for(lambda: all(group_members(g) == [] for g in groups), 10.0)
+
+
+def _is_child(pid: int, parent: int) -> bool:
+    try:
+        return status_line(pid, "PPid").split()[1] == str(parent)
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,53 @@
+"""One writer of a folder: the second is told who and what to do, and a file system without locks stops nobody."""
+
+import errno
+import fcntl
+import os
+
+import pytest
+
+from mem_agent.config import ConfigError
+from mem_agent.system.file_lock import hold_folder
+from mem_agent.training.save_lock import save_lock
+
+
+def hold(folder):
+    return hold_folder(folder, ".lock", RuntimeError, busy="somebody writes there", other="take another")
+
+
+def test_a_folder_is_made_held_and_given_back(tmp_path):
+    folder = tmp_path / "new" / "folder"
+    with hold(folder), pytest.raises(RuntimeError, match="folder: somebody writes there"), hold(folder):
+        pass
+    with hold(folder):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(RuntimeError, match=r"cannot be written \(Not a directory\); take another"),
+        hold(tmp_path / "file" / "x"),
+    ):
+        pass
+
+
+def test_without_locks_work_goes_on(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with hold(tmp_path), hold(tmp_path):
+        pass
+
+
+def test_a_second_run_in_a_save_path_is_refused(tmp_path, monkeypatch):
+    with (
+        save_lock(tmp_path),
+        pytest.raises(ConfigError, match=f"SAVE_PATH={tmp_path}: is in use by another run"),
+        save_lock(tmp_path),
+    ):
+        pass
+    monkeypatch.setenv("RANK", "1")
+    with hold(tmp_path), save_lock(tmp_path):
+        pass

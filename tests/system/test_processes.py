@@ -1,0 +1,170 @@
+"""Children never outlive their launcher: groups, orphans, SIGKILL, and what a failed start says."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mem_agent.system.processes import ChildProcess, ProcessError, free_ports, wait_until_healthy
+
+# A server with a grandchild that ignores SIGTERM, like an engine whose main process was killed.
+WITH_GRANDCHILD = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"])
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def group_members(group: int) -> list[int]:
+    """Living (not zombie) processes of a process group."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[2]) == group and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return sorted(found)
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "condition did not become true"
+        time.sleep(0.05)
+
+
+def start(tmp_path: Path, code: str, name: str = "server") -> ChildProcess:
+    return ChildProcess(name, [sys.executable, "-c", code], os.environ, tmp_path / f"{name}.log")
+
+
+def start_with_grandchild(tmp_path: Path) -> ChildProcess:
+    child = start(tmp_path, WITH_GRANDCHILD)
+    wait_for(lambda: len(group_members(child.pid)) == 3 and "up" in child.log_path.read_text())
+    return child
+
+
+def test_stop_ends_the_whole_group_even_a_stubborn_grandchild(tmp_path):
+    child = start_with_grandchild(tmp_path)
+    assert child.exit_code is None
+    child.stop(grace_s=0.5)
+    wait_for(lambda: group_members(child.pid) == [], 1.0)
+    child.stop()  # a second stop is harmless
+
+
+def test_orphans_of_a_killed_server_are_ended_and_the_exit_is_seen(tmp_path):
+    child = start_with_grandchild(tmp_path)
+    server = next(p for p in group_members(child.pid) if f"{child.pid}\n" in status_line(p, "PPid"))
+    os.kill(server, signal.SIGKILL)
+    wait_for(lambda: child.exit_code is not None)
+    wait_for(lambda: group_members(child.pid) == [], 1.0)
+    assert child.exit_code == 128 + signal.SIGKILL
+    child.stop()
+
+
+def test_a_killed_guard_takes_its_server_along_and_stop_takes_the_rest(tmp_path):
+    child = start_with_grandchild(tmp_path)
+    os.kill(child.pid, signal.SIGKILL)
+    wait_for(lambda: len(group_members(child.pid)) == 1)
+    assert child.exit_code == 128 + signal.SIGKILL
+    child.stop()
+    wait_for(lambda: group_members(child.pid) == [], 1.0)
+
+
+def test_a_launcher_killed_by_sigkill_leaves_neither_processes_nor_its_folder(tmp_path):
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    (folder / "model.safetensors").write_text("x")
+    launcher_code = (
+        "import os, sys, time; from pathlib import Path; from mem_agent.system.processes import ChildProcess\n"
+        f"c = ChildProcess('server', [sys.executable, '-c', {WITH_GRANDCHILD!r}], os.environ,"
+        f" Path({str(tmp_path / 'server.log')!r}), cleanup=Path({str(folder)!r}))\n"
+        "print(c.pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", launcher_code], stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        group = int(launcher.stdout.readline())
+        wait_for(lambda: len(group_members(group)) == 3)
+        launcher.kill()
+    wait_for(lambda: group_members(group) == [])
+    assert not folder.exists()
+
+
+def test_exit_codes_are_seen_without_reaping(tmp_path):
+    child = start(tmp_path, "raise SystemExit(3)")
+    wait_for(lambda: child.exit_code is not None)
+    assert child.exit_code == 3
+    os.kill(child.pid, 0)  # still ours: the number cannot belong to somebody else
+    child.stop()
+    assert child.exit_code == 3
+
+
+@pytest.mark.asyncio
+async def test_a_dead_process_fails_the_wait_at_once_with_name_code_log_and_cause(tmp_path):
+    child = start(tmp_path, "print('INFO hello'); raise ValueError('no room for the KV cache')", "engine-0")
+    began = time.monotonic()
+    with pytest.raises(ProcessError) as failure:
+        await wait_until_healthy(child, never, timeout_s=60)
+    assert time.monotonic() - began < 10
+    message = str(failure.value)
+    assert "\n" not in message
+    for part in ("engine-0", "code 1", str(tmp_path / "engine-0.log"), "ValueError: no room for the KV cache"):
+        assert part in message
+    child.stop()
+
+
+@pytest.mark.asyncio
+async def test_an_unhealthy_process_fails_after_the_timeout_and_reports_progress(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("mem_agent.system.processes.PROGRESS_EVERY_S", 0.2)
+    caplog.set_level("INFO")
+    child = start(tmp_path, "import time; time.sleep(600)", "engine-0")
+    with pytest.raises(ProcessError, match="not healthy after 1 s"):
+        await wait_until_healthy(child, never, timeout_s=1)
+    assert any("waiting for engine-0" in r.message for r in caplog.records)
+    child.stop()
+
+
+def test_the_last_error_skips_consequences_prefixes_and_earlier_runs(tmp_path):
+    first = start(tmp_path, "print('OSError: from an earlier run')")
+    first.stop()
+    second = start(tmp_path, r"""
+print("this can cause errors like `OSError: [Errno 24] Too many open files`")
+print("(EngineCore pid=12) ERROR 11-21 10:00:00 [core.py:9] ValueError: cache needs 2 GiB")
+print("(EngineCore pid=12) ERROR 11-21 10:00:00 [core.py:10] giving up")
+print("RuntimeError: Engine core initialization failed. See root cause above.")
+print("bye")""")
+    wait_for(lambda: second.exit_code is not None)
+    assert second.last_error() == "ValueError: cache needs 2 GiB"
+    third = start(tmp_path, "print('calm')")
+    wait_for(lambda: third.exit_code is not None)
+    assert third.last_error() == "calm"
+    second.stop()
+    third.stop()
+
+
+def test_free_ports_differ_and_skip_taken_ones(monkeypatch):
+    ports = free_ports(5)
+    assert len(set(ports)) == 5
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", ports[0]))
+        monkeypatch.setattr("mem_agent.system.processes.PORTS", range(ports[0], ports[0] + 1))
+        with pytest.raises(ProcessError, match="free ports"):
+            free_ports(1)
+
+
+def status_line(pid: int, key: str) -> str:
+    return next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines(True) if line.startswith(key))
+
+
+async def never() -> bool:
+    await asyncio.sleep(0)
+    return False

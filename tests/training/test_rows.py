@@ -1,0 +1,62 @@
+"""What the trainer accepts from a converter hook, and how rows become optimizer steps."""
+
+import pytest
+
+from mem_agent.training.rows import TrainDataError, TrainRow, optimizer_steps, rows_from_train_data
+
+
+def train_data() -> dict:
+    return {
+        "tokens": [[1, 2, 3], [1, 4, 5, 6], [7, 8]],
+        "response_lengths": [1, 2, 1],
+        "rewards": [0.5, 0.5, -0.5],
+        "loss_masks": [[1], [1, 0], [1]],
+        "rollout_ids": [10, 10, 11],
+        "rollout_mask_sums": [2, 2, 1],
+        "rollout_log_probs": [[-0.1], [-0.2, -0.3], [-0.4]],
+        "raw_reward": [1.0, 1.0, 0.0],
+    }
+
+
+def rows_of(*rollout_ids: int) -> list[TrainRow]:
+    return [TrainRow([1, 2], 1, [1], [0.0], 0.0, rollout_id, 1.0) for rollout_id in rollout_ids]
+
+
+def test_a_converters_dict_becomes_rows_in_order():
+    rows = rows_from_train_data(train_data())
+    assert rows[1] == TrainRow([1, 4, 5, 6], 2, [1, 0], [-0.2, -0.3], 0.5, 10, 2.0)
+    assert (rows[1].prompt_length, rows[1].response) == (2, [5, 6])
+    assert [row.rollout_id for row in rows] == [10, 10, 11]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("rollout_ids", None, "lacks the key rollout_ids"),
+        ("rollout_log_probs", None, "lacks the key rollout_log_probs"),
+        ("rewards", [0.5], "rewards has 1 entries, tokens has 3"),
+        ("loss_masks", [[1], [1], [1]], "row 1: loss_masks has 1 entries, response_length is 2"),
+        ("rollout_log_probs", [[-0.1], [-0.2, -0.3], []], "row 2: rollout_log_probs has 0 entries"),
+        ("response_lengths", [3, 2, 1], "row 0: response_length 3 of 3 tokens; a row needs at least one prompt token"),
+    ],
+)
+def test_bad_train_data_is_refused_in_one_line_that_names_the_key(key, value, message):
+    data = train_data() | {key: value}
+    if value is None:
+        del data[key]
+    with pytest.raises(TrainDataError, match=message) as error:
+        rows_from_train_data(data)
+    assert "\n" not in str(error.value)
+
+
+def test_an_optimizer_step_holds_whole_trajectories_in_order_of_first_occurrence():
+    rows = rows_of(5, 3, 5, 9, 3, 1)
+    first, second = optimizer_steps(rows, 2)
+    assert [row.rollout_id for row in first] == [5, 5, 3, 3]
+    assert [row.rollout_id for row in second] == [9, 1]
+
+
+@pytest.mark.parametrize("rollout_ids", [(1, 2, 3), ()])
+def test_trajectories_that_do_not_fill_the_last_step_are_refused(rollout_ids):
+    with pytest.raises(TrainDataError, match=f"{len(rollout_ids)} trajectories do not divide into steps of 2"):
+        optimizer_steps(rows_of(*rollout_ids), 2)

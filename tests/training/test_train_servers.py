@@ -1,0 +1,151 @@
+"""The whole loop with real servers: vLLM behind vllm-router, megatron-core, two GRPO steps, a kill between them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mem_agent.pocket.prepare import prepare
+from mem_agent.training.run_log import read_metrics
+from mem_agent.training.save_lock import save_lock
+
+START = Path(__file__).parents[2] / "pocket" / "start"
+EXACT = ("loss", "pg_loss", "kl", "grad_norm", "reward", "tokens", "entropy", "rows")
+
+pytestmark = pytest.mark.servers
+
+
+def settings(tmp_path: Path, save: str, **more: object) -> dict[str, str]:
+    prepare(tmp_path / "data", 1)
+    values = {
+        "HF_CKPT": START, "TRAIN_DATA": tmp_path / "data" / "train.jsonl", "SAVE_PATH": tmp_path / save,
+        "MEM_PROMPTS": START.parent / "prompts.yaml", "MEM_CHUNK_TOKENS": 32, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 12,
+        "ENGINE_MAX_LEN": 512, "ENGINE_KV_BYTES": 2**26, "ENGINE_BLOCK_SIZE": 32, "NUM_ROLLOUT": 2,
+        "ROLLOUT_BATCH_SIZE": 4, "N_SAMPLES_PER_PROMPT": 4, "LR": 3e-4, "KL_COEF": 0.01, "SAVE_INTERVAL": 1,
+        "OMP_NUM_THREADS": 1, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": 0,
+    }
+    return {**os.environ, **{k: str(v) for k, v in (values | more).items()}}
+
+
+def start(env: dict[str, str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "mem_agent.training.train"]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(env: dict[str, str]) -> str:
+    process = start(env)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return output
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of running processes that name ``folder``."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line:
+            found.append(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """Two rollouts in one go."""
+    folder = tmp_path_factory.mktemp("straight")
+    output = finish(settings(folder, "run"))
+    return folder / "run", output
+
+
+def test_two_steps_train_on_what_the_engines_sampled(straight):
+    save, output = straight
+    first, second = read_metrics(save)
+    assert first["trajectories"] == 16 and first["failed"] == 0 and first["stale"] == 0
+    assert first["rows"] == 64 and first["turns"] == 4
+    assert first["rollout_log_prob_gap"] < 1e-4 and second["rollout_log_prob_gap"] < 1e-4
+    assert first["kl"] == 0 and second["kl"] > 0 and first["grad_norm"] > 0
+    assert first["prefix_cache_hit_rate"] > 0.3
+    assert (save / "latest_checkpointed_iteration.txt").read_text() == "1" and (save / "iter_0000001").is_dir()
+    assert "rollout 2/2 | reward" in output
+
+
+def test_a_run_killed_in_its_second_rollout_continues_with_the_same_step(straight, tmp_path):
+    env = settings(tmp_path, "run")
+    process = start(env)
+    deadline = time.monotonic() + 200
+    while not (tmp_path / "run" / "latest_checkpointed_iteration.txt").exists():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[0]
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    output = finish(env)
+    assert "continuing after rollout 1" in output
+    for one, other in zip(read_metrics(straight[0]), read_metrics(tmp_path / "run"), strict=True):
+        assert {k: one[k] for k in EXACT} == {k: other[k] for k in EXACT}
+    assert processes_of(tmp_path) == []
+
+
+def test_two_data_parallel_processes_take_the_same_steps(straight, tmp_path):
+    finish(settings(tmp_path, "run", TRAIN_PROCS=2))
+    for one, two in zip(read_metrics(straight[0]), read_metrics(tmp_path / "run"), strict=True):
+        assert {k: one[k] for k in ("reward", "tokens", "rows")} == {k: two[k] for k in ("reward", "tokens", "rows")}
+        assert [two[k] for k in ("loss", "kl", "grad_norm")] == pytest.approx(
+            [one[k] for k in ("loss", "kl", "grad_norm")], rel=1e-3, abs=1e-6
+        )
+    assert processes_of(tmp_path) == []
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
+    with save_lock(tmp_path / "run"):
+        process = start(settings(tmp_path, "run"))
+        output, _ = process.communicate(timeout=100)
+    assert process.returncode == 1 and "is in use by another run" in output and output.count("\n") == 1
+
+
+def test_a_finished_run_says_so_and_starts_nothing_new(straight, tmp_path):
+    save = straight[0]
+    env = settings(tmp_path, "run") | {"SAVE_PATH": str(save)}
+    before = read_metrics(save)
+    assert "already holds 2 rollouts" in finish(env)
+    assert read_metrics(save) == before
+
+
+def test_an_interrupt_stops_the_servers_and_names_the_way_on(tmp_path):
+    process = start(settings(tmp_path, "run", NUM_ROLLOUT=50))
+    deadline = time.monotonic() + 200
+    while not (tmp_path / "run" / "metrics.jsonl").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and "the same command continues" in output
+    assert processes_of(tmp_path) == []
+
+
+BAD = [
+    ({"TRAIN_DATA": ""}, "TRAIN_DATA is not set"),
+    ({"TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl"),
+    ({"HF_CKPT": "/nowhere"}, "HF_CKPT='/nowhere': no such folder"),
+    ({"AGENT": "nope"}, "AGENT='nope': allowed: memagent"),
+    ({"MEM_LAYOUT": "x"}, "MEM_LAYOUT='x'"),
+    ({"ENGINE_MAX_LEN": "40"}, "an engine context of 40 tokens"),
+    ({"TRAIN_PROCS": "32", "GLOBAL_BATCH_SIZE": "16"}, "GLOBAL_BATCH_SIZE=16 is below the 32"),
+]
+
+
+@pytest.mark.parametrize("change,message", BAD)
+def test_bad_settings_are_one_line_before_anything_starts(tmp_path, change, message):
+    env = settings(tmp_path, "run", **change)
+    command = [sys.executable, "-m", "mem_agent.training.train", "--check"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert message in done.stderr and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1

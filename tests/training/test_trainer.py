@@ -1,0 +1,173 @@
+"""The trainer against plain transformers and torch, and one process against two."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from mem_agent.checkpoints import checkpoint, megatron_cpu
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
+from mem_agent.training.rows import TrainRow
+from mem_agent.training.trainer import Trainer
+
+ODD_VOCAB = 513
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model"), vocab=ODD_VOCAB, tied=True, heads=4, kv_heads=2)
+
+
+def plain_log_probs(model: torch.nn.Module, row: TrainRow, temperature: float) -> torch.Tensor:
+    logits = model(torch.tensor([row.tokens])).logits[0, row.prompt_length - 1 : -1] / temperature
+    return logits.log_softmax(-1).gather(1, torch.tensor(row.response)[:, None])[:, 0]
+
+
+def plain_step(model, optimizer, rows, old, ref, config) -> tuple[float, float]:
+    """One GRPO step in a dozen lines of torch, for the trajectory mean."""
+    terms = []
+    for row, lo, lr in zip(rows, old, ref, strict=True):
+        new, mask = plain_log_probs(model, row, config.temperature), torch.tensor(row.loss_mask)
+        ratio = (new - torch.tensor(lo)).exp()
+        clipped = ratio.clamp(1 - config.eps_clip, 1 + config.eps_clip_high)
+        log_ratio = torch.tensor(lr) - new
+        kl = log_ratio.exp() - 1 - log_ratio
+        x = -torch.minimum(ratio * row.advantage, clipped * row.advantage) + config.kl_coef * kl
+        terms.append((x * mask).sum() / max(row.rollout_mask_sum, 1))
+    loss = torch.stack(terms).sum() / len({row.rollout_id for row in rows})
+    optimizer.zero_grad()
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_grad)
+    optimizer.step()
+    return loss.item(), norm.item()
+
+
+def test_log_probs_are_those_of_the_sampling_distribution(model):
+    trainer = Trainer(make_config(model, max_tokens_per_gpu=50))
+    plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    rows = [*make_rows(), TrainRow([5, 6, 7], 0, [], [], 0.0, 99, 0.0)]
+    found = trainer.log_probs(rows)
+    with torch.no_grad():
+        for row, log_probs in zip(rows, found, strict=True):
+            expected = plain_log_probs(plain, row, 0.7) if row.response_length else torch.empty(0)
+            torch.testing.assert_close(torch.tensor(log_probs), expected, atol=1e-5, rtol=0)
+    assert trainer.reference_log_probs(rows) == found
+
+
+@pytest.mark.parametrize("max_tokens", [16, 64, 4096])
+def test_steps_equal_plain_transformers_with_torch_adamw(model, max_tokens):
+    config = make_config(model, max_tokens_per_gpu=max_tokens, weight_decay=0.1)
+    trainer, rows = Trainer(config), make_rows()
+    plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    matrices = [p for p in plain.parameters() if p.dim() > 1]
+    vectors = [p for p in plain.parameters() if p.dim() == 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(config.adam_beta1, config.adam_beta2))
+    old = ref = trainer.log_probs(rows)
+    for step in range(5):
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3 * min(1.0, (step + 1) / 2)
+        loss, norm = plain_step(plain, optimizer, rows, old, ref, config)
+        metrics = trainer.train_step(rows, old, ref)
+        assert metrics["loss"] == pytest.approx(loss, abs=1e-5)
+        assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
+        assert metrics["lr"] == optimizer.param_groups[0]["lr"]
+    assert metrics["clip_fraction"] > 0 and metrics["kl"] > 0 and metrics["entropy"] > 0
+    weights = plain.state_dict()
+    for name, tensor in trainer.export_hf().items():
+        # Not every element: where a gradient is almost zero, Adam's first step follows the sign of its noise.
+        assert (tensor - weights[name]).abs().mean() < 1e-6, name
+
+
+def test_the_reference_stays_where_the_policy_started(model):
+    trainer, rows = Trainer(make_config(model)), make_rows()
+    before = trainer.reference_log_probs(rows)
+    train(trainer, rows, 2)
+    assert trainer.reference_log_probs(rows) == before != trainer.log_probs(rows)
+
+
+def test_without_kl_there_is_no_reference_model(model):
+    trainer = Trainer(make_config(model, kl_coef=0.0))
+    assert trainer.reference is None
+    assert train(trainer, make_rows(), 1)[0]["kl"] == 0.0
+
+
+def test_a_step_whose_rows_are_all_masked_changes_nothing(model):
+    trainer = Trainer(make_config(model, weight_decay=0.0, loss_agg="token"))
+    rows = [TrainRow([1, 2], 1, [0], [0.0], 3.0, i, 0.0) for i in range(3)]
+    before = trainer.export_hf()
+    metrics = train(trainer, rows, 1)[0]
+    assert (metrics["loss"], metrics["grad_norm"], metrics["tokens"]) == (0.0, 0.0, 0.0)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.export_hf().items())
+
+
+def test_supervised_steps_lower_the_plain_token_mean(model):
+    trainer, rows = Trainer(make_config(model)), make_rows()
+    plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    with torch.no_grad():
+        live = [row for row in rows if any(row.loss_mask)]
+        expected = -torch.cat([plain_log_probs(plain, row, 1.0) for row in live]).mean().item()
+    first = trainer.sft_step(rows, lr=1e-2)
+    assert first["loss"] == pytest.approx(expected, abs=1e-5)
+    assert first["lr"] == 1e-2
+    assert trainer.sft_step(rows, lr=1e-2)["loss"] < first["loss"]
+
+
+def test_exported_weights_are_copies_and_start_bit_equal(model):
+    trainer = Trainer(make_config(model))
+    exported, saved = trainer.export_hf(), load_file(model / "model.safetensors")
+    assert set(exported) == set(saved)
+    assert all(torch.equal(exported[name], saved[name]) for name in saved)
+    train(trainer, make_rows(), 1)
+    assert all(torch.equal(exported[name], saved[name]) for name in saved)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("tp", [1, 2])
+def test_two_processes_do_what_one_does(model, tmp_path, tp):
+    rows = make_rows(vocab=ODD_VOCAB)
+    other = Trainer(make_config(model))
+    train(other, rows, 2)
+    checkpoint.save(tmp_path / "other", 0, other, {})
+    run_ranks(model, tmp_path, tp, tmp_path / "other")
+    result = json.loads((tmp_path / "result.json").read_text())
+
+    trainer = Trainer(make_config(model))
+    assert result["one_row"][0] == pytest.approx(trainer.log_probs(rows[:1])[0], abs=1e-5)
+    for found, expected in zip(result["steps"], train(trainer, rows, 3), strict=True):
+        del found["micro_batches"], expected["micro_batches"]
+        assert found == pytest.approx(expected, abs=1e-5)
+    for found, expected in zip(result["log_probs"], trainer.log_probs(rows), strict=True):
+        assert found == pytest.approx(expected, abs=1e-4)
+    exported = load_file(tmp_path / "exported.safetensors")
+    for name, tensor in trainer.export_hf().items():
+        torch.testing.assert_close(exported[name], tensor, atol=1e-4, rtol=0)
+
+    log_probs, steps = result["taken_over"]
+    assert log_probs[0] == pytest.approx(other.log_probs(rows)[0], abs=1e-5)
+    expected = train(other, rows, 1)[0]
+    assert steps[0]["loss"] == pytest.approx(expected["loss"], abs=1e-5)
+    assert steps[0]["grad_norm"] == pytest.approx(expected["grad_norm"], abs=1e-5)
+
+    resumed = Trainer(make_config(model))
+    assert checkpoint.load(tmp_path, resumed) == {"rollout": 2}
+    assert all(torch.equal(exported[name], tensor) for name, tensor in resumed.export_hf().items())
+    continued = train(resumed, rows, 1)[0]
+    assert continued["loss"] == pytest.approx(result["resumed"][0]["loss"], abs=1e-5)
+    assert continued["grad_norm"] == pytest.approx(result["resumed"][0]["grad_norm"], abs=1e-5)
+    assert resumed.sft_step(rows[:1], lr=0.0)["loss"] == pytest.approx(result["alone"]["loss"], abs=1e-4)
+
+
+def run_ranks(model: Path, out: Path, tp: int, other: Path) -> None:
+    program = Path(__file__).parents[1] / "helpers" / "trainer_steps.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = os.environ | megatron_cpu.process_environment(processes=2)
+    arguments = [str(program), str(model), str(out), str(tp), str(other)]
+    subprocess.run([*command, *arguments], env=environment, check=True, timeout=300)

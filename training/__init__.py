@@ -1,0 +1,1 @@
+"""The embedded host: real megatron-core on whatever machine this is."""

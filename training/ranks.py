@@ -1,0 +1,47 @@
+"""TRAIN_PROCS > 1: this process becomes rank 0 and starts the other ranks as guarded children.
+
+The children run the same command with ``RANK`` set, log into ``<save>/logs/trainer-<rank>.log``, and end with this
+process, however it ends. If one of them dies, the error of rank 0 is replaced by the line that names it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..config import Config
+from ..system.processes import ChildProcess, ProcessError, free_ports
+
+
+@contextmanager
+def other_ranks(config: Config) -> Iterator[None]:
+    """Ranks 1 to TRAIN_PROCS - 1, for as long as the block lasts; nothing to do for one process or in a rank."""
+    if config.train_procs == 1 or "RANK" in os.environ:
+        yield
+        return
+    port = free_ports(1)[0]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(config.train_procs)}
+    children = [_start(rank, config, meeting) for rank in range(1, config.train_procs)]
+    # torch.distributed reads its meeting point from the environment.
+    os.environ.update(meeting | {"RANK": "0", "LOCAL_RANK": "0"})
+    try:
+        yield
+    except Exception as error:
+        dead = next((child for child in children if child.exit_code not in (None, 0)), None)
+        if dead is not None:
+            raise ProcessError(dead.describe()) from error
+        raise
+    finally:
+        for child in children:
+            child.stop()
+        for name in (*meeting, "RANK", "LOCAL_RANK"):
+            os.environ.pop(name, None)
+
+
+def _start(rank: int, config: Config, meeting: dict[str, str]) -> ChildProcess:
+    env = {**os.environ, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+    command = [sys.executable, "-m", "mem_agent.training.train", *sys.argv[1:]]
+    return ChildProcess(f"trainer-{rank}", command, env, Path(config.save_path) / "logs" / f"trainer-{rank}.log")

@@ -1,0 +1,30 @@
+"""One run at a time in a SAVE_PATH."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..config import ConfigError
+from ..system.file_lock import hold_folder
+
+
+@contextmanager
+def save_lock(save_path: str | Path) -> Iterator[None]:
+    """Hold the folder for as long as the block lasts; other ranks of a run come in under their rank 0.
+
+    Raises:
+        ConfigError: another run holds it, or it cannot be written.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        yield
+        return
+    busy = "is in use by another run; wait for it or set another"
+    with hold_folder(Path(save_path), ".lock", _refused, busy=busy, other="set another"):
+        yield
+
+
+def _refused(reason: str) -> ConfigError:
+    return ConfigError(f"SAVE_PATH={reason}")

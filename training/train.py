@@ -1,0 +1,212 @@
+"""The embedded host's training loop.
+
+    python -m mem_agent.training.train
+
+Settings come from the environment (see ``config.py``); with TRAIN_PROCS=2 this process starts a second rank. One turn
+of the loop, for rollout r:
+
+    1. engines serve weights of version r; documents are read through the hooks (rank 0)
+    2. the converter hook makes training rows; they go to the journal, then to every rank
+    3. old-policy and reference log-probs of all rows
+    4. one optimizer step per GLOBAL_BATCH_SIZE trajectories
+    5. weights of version r+1 into every engine, confirmed by each
+    6. a checkpoint every SAVE_INTERVAL rollouts: ``iter_<r>``
+
+Every process runs this file; rank 0 alone owns engines, data, journal and logs, the others get each rollout by
+broadcast. A run that was killed continues from its newest checkpoint and replays the journal up to where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..agents import check_agent
+from ..checkpoints.hf_model import local_folder, with_engine_length
+from ..config import Config, ConfigError, load_yaml
+from ..data.training_file import DataSource
+from ..system.errors import MemAgentError
+from ..system.processes import FleetError
+from ..system.signals import stop_if_asked, stop_on_signals
+from .group_rollout import RolloutError
+from .journal import Rollout, fingerprint
+from .ranks import other_ranks
+from .run_log import RunLog, progress_line, start_logging
+from .save_lock import save_lock
+
+if TYPE_CHECKING:
+    from .rollout_side import RolloutSide
+
+logger = logging.getLogger("mem_agent")
+
+
+def train(config: Config) -> None:
+    """Run or continue the training run in ``config.save_path``."""
+    from ..checkpoints import checkpoint
+    from .rollout_side import RolloutSide
+    from .trainer import Trainer
+
+    newest = checkpoint.latest(config.save_path)
+    if newest is not None and int(newest.name.removeprefix("iter_")) + 1 >= config.num_rollout:
+        logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, config.num_rollout)
+        return
+    rank_zero = os.environ.get("RANK", "0") == "0"
+    side = RolloutSide(config) if rank_zero else None
+    try:
+        trainer = Trainer(config)
+        start, next_group = resume(config, trainer)
+        if side is not None:
+            side.wait_until_ready()
+        log = RunLog(config.save_path, start) if rank_zero else None
+        sync(side, trainer, start)
+        for number in range(start, config.num_rollout):
+            stop_if_asked()
+            began = time.monotonic()
+            rollout = broadcast(side.rollout(number, next_group) if side is not None else None)
+            next_group = rollout.next_group
+            stop_if_asked()
+            metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}
+            metrics |= learn(config, trainer, rollout)
+            metrics["seconds/sync"] = sync(side, trainer, number + 1)
+            metrics["seconds"] = time.monotonic() - began
+            if log is not None:
+                # Before the checkpoint: a resumed run drops lines it writes again, but could not make up a lost one.
+                log.write(number, metrics)
+                logger.info(progress_line(number, config.num_rollout, metrics))
+            if (number + 1) % config.save_interval == 0 or number + 1 == config.num_rollout:
+                save(config, trainer, number, next_group)
+                if side is not None:
+                    side.journal.forget(number)
+    finally:
+        if side is not None:
+            side.close()
+
+
+def broadcast(rollout: Rollout | None) -> Rollout:
+    """Rank 0's rollout on every rank."""
+    from torch import distributed
+
+    box = [rollout]
+    distributed.broadcast_object_list(box, src=0)
+    assert box[0] is not None
+    return box[0]
+
+
+def learn(config: Config, trainer: Any, rollout: Rollout) -> dict[str, float]:
+    """Log-probs under the old and the reference policy, then the optimizer steps; metrics are means over steps."""
+    from .rows import optimizer_steps, rows_from_train_data
+
+    rows = rows_from_train_data(rollout.train_data)
+    began = time.monotonic()
+    old = trainer.log_probs(rows)
+    reference = trainer.reference_log_probs(rows) if config.kl_coef > 0 else None
+    scored = time.monotonic()
+    steps = optimizer_steps(rows, config.step_trajectories)
+    assert [row for step in steps for row in step] == rows, "the converter keeps a trajectory's rows together"
+    results, first = [], 0
+    for step in steps:
+        part = slice(first, first + len(step))
+        results.append(trainer.train_step(step, old[part], reference[part] if reference is not None else None))
+        first += len(step)
+    tokens = sum(len(row.tokens) for row in rows)
+    metrics = {name: sum(r[name] for r in results) / len(results) for name in results[0]}
+    if not all(math.isfinite(metrics[name]) for name in ("loss", "grad_norm")):
+        raise RolloutError(
+            f"loss {metrics['loss']} and gradient norm {metrics['grad_norm']} are not finite; lower LR and continue "
+            f"from the newest checkpoint in {config.save_path}"
+        )
+    return metrics | {
+        "rows": len(rows),
+        "row_tokens": tokens,
+        "seconds/log_probs": scored - began,
+        "seconds/update": time.monotonic() - scored,
+    }
+
+
+def sync(side: RolloutSide | None, trainer: Any, version: int) -> float:
+    """The policy's weights into every engine, under ``version``; seconds. Collective."""
+    tensors = trainer.export_hf()
+    return side.sync(tensors, version) if side is not None else 0.0
+
+
+def resume(config: Config, trainer: Any) -> tuple[int, int]:
+    """Load the newest checkpoint, if any: (first rollout to do, next group of the data order)."""
+    from ..checkpoints import checkpoint
+
+    folder = checkpoint.latest(config.save_path)
+    if folder is None:
+        return 0, 0
+    state = checkpoint.load(folder, trainer)
+    if state["start"] != start_of(config):
+        raise ConfigError(
+            f"{config.save_path} holds a run that started from {state['start']}, not from {start_of(config)}; "
+            "set another SAVE_PATH, or HF_CKPT and TORCH_DIST as they were"
+        )
+    if state["fingerprint"] != fingerprint(config):
+        logger.warning("settings have changed since %s was written; its run continues under the new ones", folder)
+    logger.info("continuing after rollout %d from %s", state["rollout"] + 1, folder)
+    return state["rollout"] + 1, state["next_group"]
+
+
+def start_of(config: Config) -> str:
+    """Where the policy and the reference model come from: a run keeps both for life."""
+    return os.path.realpath(config.torch_dist or config.hf_ckpt)
+
+
+def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
+    from ..checkpoints import checkpoint
+
+    state: dict[str, Any] = {"rollout": number, "next_group": next_group}
+    state |= {"fingerprint": fingerprint(config), "start": start_of(config)}
+    path = checkpoint.save(config.save_path, number, trainer, state)
+    checkpoint.prune(config.save_path, config.keep_checkpoints)
+    logger.info("checkpoint %s", path)
+
+
+# --- command line -------------------------------------------------------------------------------------------------
+
+
+def checked(config: Config) -> Config:
+    """The config with a local model folder, or the reason why it cannot be trained, before anything is started."""
+    if not config.train_data:
+        raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
+    check_agent(config)
+    copies = config.train_procs // config.trainer_tp
+    if config.step_trajectories < copies:
+        raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
+    DataSource(config.train_data, config.seed, config.n_samples_per_prompt)
+    folder = local_folder(config.hf_ckpt)
+    return with_engine_length(replace(config, hf_ckpt=str(folder)), folder)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Train a memory agent with the embedded host.")
+    parser.add_argument("--config", type=Path, help="YAML written by Config.to_yaml; default: the environment")
+    parser.add_argument("--check", action="store_true", help="only check settings and training file")
+    options = parser.parse_args()
+    start_logging()
+    stop_on_signals()
+    try:
+        config = checked(load_yaml(options.config) if options.config else Config.from_env())
+        if not options.check:
+            with save_lock(config.save_path), other_ranks(config):
+                train(config)
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues from the newest checkpoint", file=sys.stderr)
+        return 130
+    except (MemAgentError, FleetError, OSError) as error:
+        # OSError: a full disk or a folder without permission, anywhere; its text names the file.
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""The policy in training: forward passes, optimizer steps and weight export, on megatron-core.
+
+SPMD: every process builds the same ``Trainer`` and makes the same calls with the same rows; each trains its
+data-parallel share and all return the same numbers. Per optimizer step the caller does::
+
+    old = trainer.log_probs(rows)                  # once per rollout, before its first step
+    ref = trainer.reference_log_probs(rows)        # only with KL_COEF > 0
+    metrics = trainer.train_step(step_rows, step_old, step_ref)
+
+Arithmetic is fp32. Log-probs are those of the sampling distribution: logits are divided by TEMPERATURE.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from mbridge.core.parallel_states import ParallelStates
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from torch import Tensor
+
+from ..checkpoints import megatron_cpu
+from ..checkpoints.bridge import build_bridge, build_model
+from ..checkpoints.checkpoint import load_weights
+from ..checkpoints.hf_folder import check_weights
+from ..config import Config
+from . import process_group as parallel
+from .forward import response_log_probs
+from .loss import policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics, token_batch
+from .packing import micro_batches, split_rows
+from .rows import TrainRow
+
+LossFunction = Callable[[Tensor, Tensor, list[int]], tuple[Tensor, int, Tensor]]
+"""``(log_probs [n], entropy [n], row indices) -> (numerator, count, sums)``."""
+
+
+@dataclass
+class TrainState:
+    """What a checkpoint holds of the trainer besides tensors."""
+
+    steps: int = 0
+    """Optimizer steps taken with the training learning rate; warm-up counts these."""
+
+
+class Trainer:
+    def __init__(self, config: Config) -> None:
+        """Build the policy of ``config.hf_ckpt``; weights from ``config.torch_dist`` if that is set."""
+        megatron_cpu.prepare()
+        parallel.start(config.trainer_tp)
+        self.config = config
+        self.state = TrainState()
+        self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state())
+        if not config.torch_dist:
+            check_weights(self.bridge, config.hf_ckpt)
+        self.model = self._starting_model()
+        self.reference: GPTModel | None = None
+        if config.kl_coef > 0:
+            self.reference = self._starting_model().eval().requires_grad_(False)
+        self._add_optimizer()
+
+    def _starting_model(self) -> GPTModel:
+        model = build_model(self.bridge)
+        if self.config.torch_dist:
+            load_weights(self.config.torch_dist, self.bridge, model)
+        else:
+            with torch.no_grad():
+                self.bridge.load_weights([model], self.config.hf_ckpt)
+        return model
+
+    def _add_optimizer(self) -> None:
+        config = self.config
+        ddp_config = DistributedDataParallelConfig(grad_reduce_in_fp32=True, overlap_grad_reduce=False)
+        optimizer_config = OptimizerConfig(
+            optimizer="adam",
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            adam_beta1=config.adam_beta1,
+            adam_beta2=config.adam_beta2,
+            # Infinity still measures the gradient norm, it only never clips.
+            clip_grad=config.clip_grad or math.inf,
+            params_dtype=torch.float32,
+            use_distributed_optimizer=False,
+        )
+        with megatron_cpu.device_mode():
+            self.ddp = DistributedDataParallel(self.model.config, ddp_config, self.model)
+            self.optimizer = get_megatron_optimizer(optimizer_config, [self.ddp])
+        self.model.config.finalize_model_grads_func = finalize_model_grads
+
+    # --- forward passes ---------------------------------------------------------------------------------------------
+
+    def log_probs(self, rows: Sequence[TrainRow]) -> list[list[float]]:
+        """The policy's log-probability of every response token, row by row."""
+        return self._all_log_probs(self.model, rows)
+
+    def reference_log_probs(self, rows: Sequence[TrainRow]) -> list[list[float]]:
+        assert self.reference is not None, "KL_COEF=0 loads no reference model"
+        return self._all_log_probs(self.reference, rows)
+
+    @torch.no_grad()
+    def _all_log_probs(self, model: GPTModel, rows: Sequence[TrainRow]) -> list[list[float]]:
+        mine: dict[int, list[float]] = {}
+        model.eval()
+        for batch in self._micro_batches(rows):
+            log_probs, _ = self._forward(model, rows, batch, self.config.temperature)
+            parts = log_probs.split([rows[i].response_length for i in batch])
+            mine.update({i: part.tolist() for i, part in zip(batch, parts, strict=True)})
+        shares: list[Any] = [None] * parallel_state.get_data_parallel_world_size()
+        torch.distributed.all_gather_object(shares, mine, group=parallel_state.get_data_parallel_group())
+        everything = {index: values for share in shares for index, values in share.items()}
+        return [everything[index] for index in range(len(rows))]
+
+    def _micro_batches(self, rows: Sequence[TrainRow]) -> list[list[int]]:
+        """This rank's micro-batches, as indices into ``rows``."""
+        lengths = [len(row.tokens) for row in rows]
+        share = split_rows(lengths, parallel_state.get_data_parallel_world_size())
+        return micro_batches(share[parallel_state.get_data_parallel_rank()], lengths, self.config.packed_tokens)
+
+    def _forward(
+        self, model: Any, rows: Sequence[TrainRow], batch: list[int], temperature: float, with_entropy: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        packed = [rows[i] for i in batch]
+        return response_log_probs(model, packed, self.bridge.vocab_size, temperature, with_entropy)
+
+    # --- optimizer steps --------------------------------------------------------------------------------------------
+
+    def train_step(
+        self,
+        rows: Sequence[TrainRow],
+        old_log_probs: Sequence[Sequence[float]],
+        ref_log_probs: Sequence[Sequence[float]] | None = None,
+    ) -> dict[str, float]:
+        """One GRPO step on all rows of the step; the same rows, in the same order, on every rank."""
+        assert (ref_log_probs is not None) == (self.config.kl_coef > 0), "reference log-probs go with KL_COEF > 0"
+        weights = row_weights(rows, self.config.loss_agg)
+
+        def loss(log_probs: Tensor, entropy: Tensor, batch: list[int]) -> tuple[Tensor, int, Tensor]:
+            tokens = token_batch(
+                [rows[i] for i in batch],
+                [weights[i] for i in batch],
+                [old_log_probs[i] for i in batch],
+                None if ref_log_probs is None else [ref_log_probs[i] for i in batch],
+                log_probs.device,
+            )
+            numerator, sums = policy_loss(log_probs, entropy, tokens, self.config)
+            return numerator, tokens.count, sums
+
+        warmup = min(1.0, (self.state.steps + 1) / max(1, self.config.lr_warmup_steps))
+        sums, step = self._step(rows, loss, self.config.temperature, self.config.lr * warmup, with_entropy=True)
+        self.state.steps += 1
+        return policy_metrics(sums) | step
+
+    def sft_step(self, rows: Sequence[TrainRow], lr: float) -> dict[str, float]:
+        """One step of plain cross entropy on the unmasked response tokens, mean over tokens, at temperature 1."""
+
+        def loss(log_probs: Tensor, entropy: Tensor, batch: list[int]) -> tuple[Tensor, int, Tensor]:
+            mask = torch.tensor([float(m) for i in batch for m in rows[i].loss_mask], device=log_probs.device)
+            numerator, sums = sft_loss(log_probs, mask)
+            return numerator, int(mask.sum()), sums
+
+        sums, step = self._step(rows, loss, 1.0, lr, with_entropy=False)
+        return sft_metrics(sums) | step
+
+    def _step(
+        self, rows: Sequence[TrainRow], loss: LossFunction, temperature: float, lr: float, with_entropy: bool
+    ) -> tuple[Tensor, dict[str, float]]:
+        batches = self._micro_batches(rows)
+        # With fewer rows than ranks, an idle rank still joins the gradient reduction: it repeats a row for nothing.
+        idle = not batches
+        batches = batches or [[0]]
+
+        def forward_step(remaining: Iterator[list[int]], model: Any) -> tuple[Tensor, Callable]:
+            batch = next(remaining)
+            log_probs, entropy = self._forward(model, rows, batch, temperature, with_entropy)
+
+            def finish(log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+                numerator, count, sums = loss(log_probs, entropy, batch)
+                if idle:
+                    numerator, count, sums = numerator * 0.0, 0, sums * 0.0
+                return numerator, torch.tensor(count, dtype=torch.int, device=log_probs.device), sums
+
+            return log_probs, finish
+
+        self.ddp.train()
+        self.ddp.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+            # megatron-core leaves it to the schedule to spare norms and biases from weight decay.
+            group["weight_decay"] = self.config.weight_decay * group["wd_mult"]
+        with megatron_cpu.device_mode():
+            sums_per_batch = get_forward_backward_func()(
+                forward_step_func=forward_step,
+                data_iterator=iter(batches),
+                model=[self.ddp],
+                num_microbatches=len(batches),
+                seq_length=self.config.packed_tokens,
+                micro_batch_size=1,
+            )
+            _, grad_norm, _ = self.optimizer.step()
+        sums = torch.stack(sums_per_batch).sum(0)
+        torch.distributed.all_reduce(sums, group=parallel_state.get_data_parallel_group())
+        return sums, {"grad_norm": float(grad_norm), "lr": lr, "micro_batches": float(len(batches))}
+
+    # --- weights ----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def export_hf(self) -> dict[str, Tensor]:
+        """All weights under their Hugging Face names, fp32 CPU copies, on rank 0; ``{}`` elsewhere. Collective."""
+        first = torch.distributed.get_rank() == 0
+        with megatron_cpu.device_mode():
+            pairs = ((name, tensor.detach()) for name, tensor in self.bridge.export_weights([self.model]))
+            return {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in pairs if first}
+
