@@ -38,13 +38,13 @@ def longest_turn(config: Config, folder: Path) -> int:
         replies = [[next(letters)] * r.max_new_tokens for r in requests]
         state = agent.advance(state, [Generation(ids, [0.0] * len(ids), StopReason.LENGTH) for ids in replies])
     # An agent that keeps tagged parts only has kept nothing of these replies.
-    return longest + max(0, config.shown_memory - len(agent.memory(state)))
+    return longest + max(0, config.mem_max_memory - len(agent.memory(state)))
 
 
 def check_length(config: Config, longest: int) -> None:
     if longest > config.engine_max_len:
         raise ConfigError(
             f"the longest turn has {longest} tokens (MEM_MAX_QUESTION={config.mem_max_question}, "
-            f"{config.longest_text_words}, memories of MEM_MAX_MEMORY={config.mem_max_memory}, template), the "
+            f"MEM_CHUNK_TOKENS, memories of MEM_MAX_MEMORY={config.mem_max_memory}, template), the "
             f"engine holds {config.engine_max_len}; lower one of them or raise ENGINE_MAX_LEN"
         )

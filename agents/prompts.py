@@ -154,7 +154,11 @@ class TokenTemplate:
         return ids
 
 
-def chat_frame(tokenizer: Any, thinking: bool, extra: Mapping[str, Any]) -> Callable[[str], str]:
+Frame = Callable[[str], str]
+"""The text of one user message to the text of the whole prompt."""
+
+
+def chat_frame(tokenizer: Any, thinking: bool, extra: Mapping[str, Any]) -> Frame:
     """One user message to the full prompt text. Models without a chat template get the bare text."""
     if not tokenizer.chat_template:
         return lambda content: content
@@ -167,7 +171,7 @@ def chat_frame(tokenizer: Any, thinking: bool, extra: Mapping[str, Any]) -> Call
     return frame
 
 
-def compile_template(text: str, frame: Callable[[str], str], vocabulary: Vocabulary) -> TokenTemplate:
+def compile_template(text: str, frame: Frame, vocabulary: Vocabulary) -> TokenTemplate:
     """Tokenise the fixed pieces of ``text`` inside the chat ``frame``.
 
     Raises:

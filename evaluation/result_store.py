@@ -26,32 +26,12 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ..config import Config
 from ..system.atomic_file import write_atomically
 from ..system.file_lock import hold_folder
 from .questions import EvalError
 
 RUN, _LOCK = "run.json", ".lock"
-ALWAYS = ("eval_mode", "eval_temperature", "eval_top_p", "seed", "mem_max_question", "mem_max_final", "mem_thinking")
-BY_MODE = {
-    "recurrent": ("agent", "mem_chunk_tokens", "mem_max_memory", "mem_max_chunks", "mem_layout"),
-    "direct": ("engine_max_len",),
-    "rag": ("eval_top_k", "eval_retriever", "eval_embedding"),
-}
 Row = dict[str, Any]
-
-
-def settings_of(config: Config) -> dict[str, Any]:
-    """The settings that shape an answer in this mode."""
-    settings = {name: getattr(config, name) for name in (*ALWAYS, *BY_MODE[config.eval_mode])}
-    if config.eval_mode == "recurrent":
-        settings["prompts"] = Path(config.mem_prompts).read_text() if config.mem_prompts else ""
-        # Only where they shape an answer: results that know nothing of them stay good.
-        settings |= {"mem_query_blind": True} if config.mem_query_blind else {}
-        settings |= {"mem_parallel": config.mem_parallel} if config.agent == "parallel" else {}
-    if config.eval_mode == "recurrent" and config.agent == "rememr1":
-        settings |= {name: getattr(config, name) for name in ("mem_recall", "mem_recall_model")}
-    return settings
 
 
 def model_hash(model: Path) -> str:

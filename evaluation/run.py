@@ -16,17 +16,18 @@ from typing import Any
 import orjson
 
 from .. import rollout
+from ..agents import answer_settings
 from ..checkpoints.hf_model import with_engine_length
 from ..config import Config, ConfigError
-from ..hooks.hook_args import hook_args
+from ..hooks.host import embedded_args
 from ..hooks.sample import Sample
-from ..rollout_client import client_for, close_clients
+from ..rollout_client import close_clients
 from ..system.signals import run_stoppable
 from .connect import connect
-from .endpoint import EvalClient, EvalEndpoint
+from .endpoint import EvalEndpoint
 from .one_prompt import OnePromptMode
 from .questions import Contexts, EvalError, Place, Question, data_hash, load_questions
-from .result_store import RowWriter, answered, claim, hold, model_hash, read_rows, settings_of
+from .result_store import RowWriter, answered, claim, hold, model_hash, read_rows
 from .retrieval import retriever_for
 from .sweep import Answer, Job, sweep
 
@@ -87,13 +88,10 @@ async def _fill(
     total = sum(counts.values()) * config.eval_samples
     print(f"{len(jobs)} of {total} answers to get, {total - len(jobs)} already in {output}", flush=True)
     try:
-        args = hook_args(config, None, None)
-        args.mem_agent_endpoint = endpoint
-        client = client_for(endpoint, config)
-        assert isinstance(client, EvalClient)
+        args = embedded_args(config, endpoint)
         with RowWriter(output) as rows:
-            await sweep(jobs, _mode(args, contexts, endpoint), config, rows, lambda: client.gone, quiet=quiet)
-        if client.gone:
+            await sweep(jobs, _mode(args, contexts, endpoint), config, rows, lambda: endpoint.outage.gone, quiet=quiet)
+        if endpoint.outage.gone:
             raise EvalError(
                 f"{endpoint.base_url} stopped answering and did not come back within EVAL_SERVER_WAIT="
                 f"{config.eval_server_wait:g} s; the same command continues"
@@ -129,8 +127,8 @@ def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> 
 
     async def recurrent(question: Question, place: Place, sampling: dict[str, Any]) -> Sample:
         context = await asyncio.to_thread(contexts.get, place)
-        metadata = {"context": context, "ground_truth": list(question.answers)}
-        return await rollout.generate(args, Sample(prompt=question.text, metadata=metadata), sampling, evaluation=True)
+        sample = Sample(prompt=question.text, metadata=question.metadata | {"context": context})
+        return await rollout.generate(args, sample, sampling, evaluation=True)
 
     return recurrent
 
@@ -139,7 +137,7 @@ def _provenance(data_root: Path, counts: dict[str, int], model: str, config: Con
     return {
         "model": model,
         "mode": config.eval_mode,
-        "settings": settings_of(config),
+        "settings": answer_settings(config),
         "samples": config.eval_samples,
         "data": {length: data_hash(data_root, length) for length in counts},
         "questions": counts,

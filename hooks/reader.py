@@ -16,6 +16,7 @@ from ..agents.records import FailureKind, TurnFailed
 from ..agents.vocabulary import Vocabulary
 from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, MissingDocument, store_folder
+from .host import HostArgs
 
 _reader_lock = threading.Lock()
 
@@ -50,24 +51,22 @@ def _store(path: str) -> DocumentStore:
     return DocumentStore(path)
 
 
-async def context_of(args: Any, config: Config, sample: Any) -> str:
+async def context_of(host: HostArgs, sample: Any) -> str:
     """The document of a host's ``sample``, inline or by id. Raises TurnFailed where there is none."""
     metadata = sample.metadata or {}
     context = metadata.get("context")
     if context is None and metadata.get("context_id") is not None:
-        context = await asyncio.to_thread(_stored, _stores(args, config), metadata["context_id"])
+        context = await asyncio.to_thread(_stored, _stores(host), metadata["context_id"])
     if not isinstance(context, str) or not context.strip():
         raise TurnFailed(FailureKind.NO_CONTEXT, "metadata has neither a context text nor a context_id")
     return context
 
 
-def _stores(args: Any, config: Config) -> list[str]:
+def _stores(host: HostArgs) -> list[str]:
     """Where documents by id may lie: MEM_DOC_STORE, or beside the training file and each evaluation file."""
-    if config.mem_doc_store:
-        return [config.mem_doc_store]
-    # ``prompt_data`` is the hosts' name of the training file.
-    training = getattr(args, "prompt_data", None) or config.train_data
-    return [str(store_folder(path)) for path in (training, *config.eval_files)]
+    if host.config.mem_doc_store:
+        return [host.config.mem_doc_store]
+    return [str(store_folder(path)) for path in (host.prompt_data, *host.config.eval_files)]
 
 
 def _stored(stores: list[str], document_id: str) -> str:

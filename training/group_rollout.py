@@ -20,7 +20,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..hooks.sample import Sample
+from ..hooks.record import Record
+from ..hooks.sample import Sample, ended
 from ..system.errors import MemAgentError
 from ..system.together import together
 
@@ -116,8 +117,8 @@ def _stop_if_hopeless(dropped: int, batch_size: int) -> None:
 
 
 def _require_survivors(samples: list[Sample]) -> None:
-    if any(s.status in (Sample.Status.COMPLETED, Sample.Status.TRUNCATED) for s in samples):
+    if any(map(ended, samples)):
         return
-    messages = [s.train_metadata["failure_message"] for s in samples if s.train_metadata]
-    first = next((m for m in messages if m), "aborted")
+    records = [record for sample in samples if (record := Record.of(sample)) is not None]
+    first = next((record.failure_message for record in records if record.failure_message), "aborted")
     raise RolloutError(f"all {len(samples)} trajectories of a rollout failed; the first: {first}")

@@ -15,8 +15,9 @@ from .. import rollout as hooks
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
 from ..data.training_file import DataSource
-from ..hooks.filter import nonzero_std
-from ..hooks.hook_args import hook_args
+from ..hooks import batch_reward
+from ..hooks.engine_api import Dialect, Endpoint
+from ..hooks.host import HostArgs, embedded_args
 from ..hooks.metrics import rollout_metrics
 from ..hooks.sample import Sample
 from ..rollout_client import close_clients
@@ -82,8 +83,9 @@ class RolloutSide:
 
     async def _sample(self, number: int, first_group: int) -> Rollout:
         config = self.config
-        args = hook_args(config, self.fleet.host, self.fleet.port)
-        keep = nonzero_std if config.dynamic_filter == "nonzero_std" else None
+        endpoint = Endpoint(Dialect.VLLM, self.fleet.url, config.mem_max_prompt_tokens or config.engine_max_len)
+        args = embedded_args(config, endpoint)
+        keep = hooks.nonzero_std if config.dynamic_filter == "nonzero_std" else None
         batch = await collect_batch(
             Hooks(hooks.generate, hooks.reward_func, keep),
             args,
@@ -95,7 +97,8 @@ class RolloutSide:
         )
         samples = batch.samples
         stale = mask_stale(samples, str(number))
-        metrics = rollout_metrics(args, batch.sampled) | row_counts(args, samples)
+        batch_reward.apply(HostArgs.of(args), samples, number)
+        metrics = rollout_metrics(batch.sampled) | row_counts(args, samples)
         metrics |= {"dropped_groups": len(batch.dropped), "stale": stale}
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 

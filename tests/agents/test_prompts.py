@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.agents import own_wording
+from mem_agent.agents import all_wording
 from mem_agent.agents.prompts import chat_frame, compile_template, load_prompts
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import ConfigError
@@ -100,7 +100,7 @@ def test_chat_template_that_drops_the_message_is_refused(vocabulary):
 
 @pytest.mark.parametrize("layout", ["section_first", "memory_first"])
 def test_a_hidden_problem_has_no_slot_before_the_final_turn(layout):
-    shown, hidden = (load_prompts(layout, own=own_wording(), blind=blind) for blind in (False, True))
+    shown, hidden = (load_prompts(layout, own=all_wording(), blind=blind) for blind in (False, True))
     for prompts, there in ((shown, True), (hidden, False)):
         assert all(("{problem}" in text) is there for text in before_the_final_turn(prompts))
     assert hidden.final == shown.final and "{problem}" in hidden.final

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from mem_agent.agents import recall
+from mem_agent.agents import check_agent, recall
 from mem_agent.agents.recall import VectorHistory, WordHistory, bm25, histories, tfidf, words
 from mem_agent.config import Config, ConfigError
 
@@ -145,4 +145,4 @@ def test_each_method_by_its_setting():
     with pytest.raises(ConfigError, match="MEM_RECALL_MODEL='/nowhere': no such folder"):
         histories(Config(mem_recall="embedding", mem_recall_model="/nowhere"))
     with pytest.raises(ConfigError, match="MEM_RECALL_MODEL is empty"):
-        Config(agent="rememr1", mem_recall="embedding")
+        check_agent(Config(agent="rememr1", mem_recall="embedding"))

@@ -8,11 +8,13 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from mem_agent import rollout
-from mem_agent.config import ConfigError
+from mem_agent.config import Config, ConfigError
 from mem_agent.data.document_store import DocumentWriter
+from mem_agent.hooks.record import Record
 from mem_agent.hooks.sample import Sample
 from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
+from mem_agent.tests.helpers.samples import trajectory
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 999}
@@ -58,13 +60,13 @@ def sample(context="QWZRXYUJ", **fields):
 def test_a_trajectory_is_one_sample_with_its_turns(checkpoint):
     router = FakeRouter([encode("m one"), encode("m two"), encode("\\boxed{red}")])
     done = run(router, checkpoint, sample())
-    turns = done.train_metadata["turns"]
-    assert [t["kind"] for t in turns] == ["memory", "memory", "final"]
+    turns = Record.of(done).turns
+    assert [t.kind for t in turns] == ["memory", "memory", "final"]
     assert done.status is Sample.Status.COMPLETED and done.reward is None and done.response == "\\boxed{red}"
-    assert done.tokens == turns[-1]["tokens"] and done.response_length == turns[-1]["response_length"]
+    assert done.tokens == turns[-1].tokens and done.response_length == turns[-1].response_length
+    assert done.loss_mask == [1] * done.response_length and done.rollout_log_probs == turns[-1].log_probs
     for turn, request in zip(turns, router.requests, strict=True):
-        assert turn["tokens"] == request["token_ids"] + turn["tokens"][len(request["token_ids"]) :]
-        assert len(turn["loss_mask"]) == len(turn["rollout_log_probs"]) == turn["response_length"]
+        assert turn.tokens[: turn.prompt_tokens] == request["token_ids"]
     assert done.weight_versions == ["v1"] and done.prompt == "who?"
     assert [r["sampling_params"]["max_tokens"] for r in router.requests] == [8, 8, 16]
 
@@ -104,15 +106,15 @@ def test_cached_prompt_tokens_are_kept_by_turn_and_where_hosts_look(checkpoint):
     again = HostSample(**vars(sample()), prefix_cache_info=CacheInfo(70, 80))  # of an attempt that was aborted
     router = FakeRouter(default=encode("x"))  # answers that 2 tokens of each prompt were cached
     done = run(router, checkpoint, again)
-    turns = done.train_metadata["turns"]
+    turns = Record.of(done).turns
     prompts = [len(r["token_ids"]) for r in router.requests]
-    assert [t["prompt_tokens"] for t in turns] == prompts and [t["cached_tokens"] for t in turns] == [2, 2, 2]
+    assert [t.prompt_tokens for t in turns] == prompts and [t.cached_tokens for t in turns] == [2, 2, 2]
     assert done.prefix_cache_info == CacheInfo(2 + 2 + 2, sum(prompts))
 
 
 def test_siblings_share_one_routing_key_and_one_tokenisation(checkpoint):
     router = FakeRouter(default=encode("x"))
-    encoded = rollout.reader_for(checkpoint, rollout.Config.from_mapping(SETTINGS), "{}").documents
+    encoded = rollout.reader_for(checkpoint, Config.from_mapping(SETTINGS), "{}").documents
     before = encoded.encoded
     run(router, checkpoint, *(sample("UJXYZW" * 3, index=i, group_index=7) for i in range(4)))
     assert {h["x-session-id"] for h in router.headers} == {"group-7"}
@@ -306,7 +308,7 @@ def test_a_right_answer_is_worth_more_than_a_wrong_one_and_the_quicker_the_more(
     args = SimpleNamespace(mem_agent=SETTINGS | GATED | {"MEM_TURN_COST": "0.9"})
     rewards = []
     for rounds in (2, chunks // 2 + 2, chunks + 1, 3 * chunks):
-        told = {"counts": {"rounds": rounds, "chunks": chunks}, "evaluation": False}
-        done = sample(response="\\boxed{red}", train_metadata=told)
+        written = trajectory(counts={"rounds": rounds, "chunks": chunks}).train_metadata
+        done = sample(response="\\boxed{red}", train_metadata=written, status=Sample.Status.COMPLETED)
         rewards.append(asyncio.run(rollout.reward_func(args, done)))
     assert rewards == sorted(rewards, reverse=True) and rewards[-1] > 0.09

@@ -7,8 +7,9 @@ import pytest
 
 from mem_agent.agents.records import FailureKind, StopReason, TurnFailed
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks.engine_api import Dialect
-from mem_agent.rollout_client import Endpoint, RetryPolicy, RouterClient, endpoint_from_args
+from mem_agent.hooks.engine_api import Dialect, Endpoint
+from mem_agent.hooks.host import HostArgs
+from mem_agent.rollout_client import EngineClient, RetryPolicy
 from mem_agent.tests.helpers.fake_router import FakeRouter, running, sglang_answer, vllm_answer
 
 SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": -1, "max_new_tokens": 4096, "stop_token_ids": [2], "seed": 11,
@@ -20,7 +21,7 @@ def ask(router, dialect=Dialect.VLLM, retries=2, timeout=5.0, max_tokens=0, time
     async def main():
         async with running(router):
             endpoint = Endpoint(dialect, f"http://127.0.0.1:{router.port}", max_tokens)
-            client = RouterClient(endpoint, RetryPolicy(timeout, retries, 0.001), concurrency)
+            client = EngineClient(endpoint, RetryPolicy(timeout, retries, 0.001), concurrency)
             try:
                 calls = (client.generate([5, 6, 7], 9, sampling, key) for _ in range(times))
                 return await asyncio.gather(*calls)
@@ -94,7 +95,7 @@ def test_a_hanging_server_times_out_without_retry():
 
 def test_no_server_is_a_connection_failure():
     async def main():
-        client = RouterClient(Endpoint(Dialect.VLLM, "http://127.0.0.1:9"), RetryPolicy(5, 1, 0.001), 1)
+        client = EngineClient(Endpoint(Dialect.VLLM, "http://127.0.0.1:9"), RetryPolicy(5, 1, 0.001), 1)
         try:
             await client.generate([1], 1, SAMPLING, "k")
         finally:
@@ -204,12 +205,12 @@ def args(**values):
     ],
 )
 def test_dialect_follows_what_the_host_offers(host_args, expected):
-    assert endpoint_from_args(host_args, Config()) == expected
+    assert HostArgs.of(host_args).router == expected
 
 
 def test_own_limit_wins_and_no_router_is_an_error():
     config = Config(mem_max_prompt_tokens=50)
-    host_args = args(vllm_router_ip="h", vllm_router_port=1, vllm_max_model_len=9)
-    assert endpoint_from_args(host_args, config).max_tokens == 50
+    host_args = args(vllm_router_ip="h", vllm_router_port=1, vllm_max_model_len=9, mem_agent=config)
+    assert HostArgs.of(host_args).router.max_tokens == 50
     with pytest.raises(ConfigError, match="no router"):
-        endpoint_from_args(args(), Config())
+        _ = HostArgs.of(args()).router

@@ -7,6 +7,8 @@ from unittest import mock
 import pytest
 import torch
 
+from mem_agent.tests.helpers import samples
+from mem_agent.tests.helpers.samples import turn
 from mem_agent.tests.inside_host.host import DIALECT, NAME, Sample, contents, manager, module, no_object_store
 
 STATUSES = ("completed", "completed", "completed", "truncated", "failed", "aborted", "removed")
@@ -18,15 +20,11 @@ COMMON = {"reward_key": None, "balance_data": False, "balance_by_flops": False, 
 
 def trajectory(index, group, reward, turns, status="completed"):
     """``turns`` are pairs of prompt and reply lengths; ``removed`` is a finished one that a host's filter removed."""
-    rows = [
-        {"tokens": list(range(prompt + reply)), "response_length": reply, "loss_mask": [1] * reply,
-         "rollout_log_probs": [-0.5] * reply, "kind": "memory", "stop": "stop"}
-        for prompt, reply in turns
-    ]
+    outcome = "completed" if status == "removed" else status
+    written = samples.trajectory([turn(reply, prompt=prompt) for prompt, reply in turns], outcome)
     return Sample(
         index=index, group_index=group, reward=reward, prompt="p", remove_sample=status == "removed",
-        status=Sample.Status("completed" if status == "removed" else status),
-        train_metadata={"turns": rows, "failure": None},
+        status=Sample.Status(outcome), train_metadata=written.train_metadata,
     )
 
 

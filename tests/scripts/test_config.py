@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from mem_agent.config import Config, ConfigError, load_yaml, variable_names
+from mem_agent.hooks.host import config_of
 
 BAD = [
     ({"MEM_CHUNK_TOKENS": "0"}, "MEM_CHUNK_TOKENS=0: allowed: a whole number at least 1"),
@@ -55,13 +56,13 @@ def test_yaml_round_trip_as_hosts_deliver_it(tmp_path):
     path.write_text(config.to_yaml())
     assert load_yaml(path) == config
     args = SimpleNamespace(**yaml.safe_load(path.read_text()))
-    assert Config.from_args(args) == config
+    assert config_of(args) == config
 
 
 def test_args_without_config_fall_back_to_the_environment(monkeypatch):
     monkeypatch.setenv("MEM_CHUNK_TOKENS", "33")
-    assert Config.from_args(SimpleNamespace()).mem_chunk_tokens == 33
-    assert Config.from_args(SimpleNamespace(mem_agent={"MEM_CHUNK_TOKENS": 44})).mem_chunk_tokens == 44
+    assert config_of(SimpleNamespace()).mem_chunk_tokens == 33
+    assert config_of(SimpleNamespace(mem_agent={"MEM_CHUNK_TOKENS": 44})).mem_chunk_tokens == 44
 
 
 def test_importing_any_core_module_reads_no_environment(tmp_path):

@@ -3,10 +3,9 @@
 import pytest
 
 from mem_agent.config import Config
-from mem_agent.hooks.engine_api import Dialect
-from mem_agent.hooks.hook_args import hook_args
+from mem_agent.hooks.engine_api import Dialect, Endpoint
+from mem_agent.hooks.host import HostArgs, embedded_args
 from mem_agent.hooks.sample import Sample
-from mem_agent.rollout_client import endpoint_from_args
 from mem_agent.training.group_rollout import RolloutError
 from mem_agent.training.rollout_side import mask_stale, training_sampling
 
@@ -36,6 +35,6 @@ def test_engines_that_are_all_stale_end_the_run():
 
 def test_hooks_see_the_names_that_other_hosts_use():
     config = Config(engine_max_len=77)
-    endpoint = endpoint_from_args(hook_args(config, "127.0.0.1", 9), config)
-    assert (endpoint.dialect, endpoint.base_url, endpoint.max_tokens) == (Dialect.VLLM, "http://127.0.0.1:9", 77)
-    assert Config.from_args(hook_args(config, "h", 1)) is config
+    endpoint = Endpoint(Dialect.VLLM, "http://127.0.0.1:9", 77)
+    host = HostArgs.of(embedded_args(config, endpoint))
+    assert host.router is endpoint and host.config is config and host.step_trajectories == 64
