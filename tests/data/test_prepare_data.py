@@ -296,7 +296,7 @@ def test_runs_as_module_and_as_script(tmp_path, out, how):
 def test_script_without_package_says_what_to_do(tmp_path):
     for name in ("_bootstrap.py", "prepare_data.py"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    command = [sys.executable, "-S", str(tmp_path / "prepare_data.py")]  # -S: nothing installed is visible
+    command = [sys.executable, "-ES", str(tmp_path / "prepare_data.py")]  # nothing installed, no PYTHONPATH
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert "rename" in done.stderr and "pip install" in done.stderr
