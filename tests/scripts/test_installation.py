@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PIP = """
 import os, pathlib, sys, time
-site = pathlib.Path(__file__).parents[2]
+site = pathlib.Path(__file__).parents[1]
 with open(site / "told", "a") as told:
     print(*sys.argv[4:], file=told)
 time.sleep(float(os.environ.get("PIP_TAKES", 0)))
