@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..agents.records import FailureKind
+from ..hooks.metrics import failure_of
 from ..hooks.record import Record
 from ..hooks.sample import Sample, ended
 from ..system.errors import MemAgentError
@@ -27,6 +29,10 @@ from ..system.together import together
 
 Group = list[Sample]
 MAX_DROPPED_PER_BATCH = 20
+SERVER_FAILURES = frozenset(
+    {FailureKind.CONNECTION, FailureKind.TIMEOUT, FailureKind.SERVER_ERROR, FailureKind.BAD_RESPONSE}
+)
+"""Failures that a dead or hung server can cause; a document or a prompt causes the others."""
 
 
 class RolloutError(MemAgentError):
@@ -56,6 +62,15 @@ class Batch:
     @property
     def sampled(self) -> list[Sample]:
         return [sample for group in (*self.groups, *self.dropped) for sample in group]
+
+    @property
+    def lost(self) -> bool:
+        """Whether a server may be to blame for a failure; in a dropped group it may be why the filter dropped it."""
+        return any(
+            sample.status is Sample.Status.ABORTED  # nobody aborts here, so an engine did
+            or failure_of(sample) in SERVER_FAILURES
+            for sample in self.sampled
+        )
 
 
 async def collect_batch(

@@ -334,3 +334,17 @@ def test_router_command_line_golden():
         "--prometheus-port 20002 --policy consistent_hash --log-level warning --request-timeout-secs 13 "
     )
     assert router.router_environment({"HTTP_PROXY": "http://p"})["NO_PROXY"] == "127.0.0.1,localhost"
+
+
+@pytest.mark.asyncio
+async def test_a_fleet_is_out_of_service_without_its_router_or_without_its_last_engine(stubs, model):
+    async with make_fleet(model, num_engines=2) as running:
+        first, second = (e.process for e in running._engines)
+        for process, last in ((first, False), (second, True)):
+            assert not running.out_of_service
+            os.killpg(process.pid, signal.SIGKILL)
+            wait_for(lambda process=process: process.exit_code is not None)
+            assert running.out_of_service is last
+    async with make_fleet(model) as running:
+        os.killpg(running._router.pid, signal.SIGKILL)
+        wait_for(lambda: running.out_of_service)

@@ -10,7 +10,7 @@ from mem_agent.hooks.record import Record, failed
 from mem_agent.hooks.sample import Sample
 from mem_agent.rollout import nonzero_std
 from mem_agent.tests.helpers.samples import trajectory, turn
-from mem_agent.training.group_rollout import Hooks, RolloutError, collect_batch
+from mem_agent.training.group_rollout import Batch, Hooks, RolloutError, collect_batch
 
 ARGS = SimpleNamespace()
 
@@ -140,3 +140,19 @@ def test_filter_counts_a_fanned_out_trajectory_once():
         one.train_metadata = trajectory(turns).train_metadata
     assert nonzero_std(ARGS, earned) and not nonzero_std(SimpleNamespace(mem_agent={"MEM_ALPHA": "1"}), earned)
     assert nonzero_std(SimpleNamespace(reward_key="s"), [sample({"s": 1.0}), sample({"s": 0.0})])
+
+
+LOST = [
+    ("failed", "connection", True), ("failed", "timeout", True), ("failed", "server_error", True),
+    ("failed", "bad_response", True), ("aborted", None, True),
+    ("failed", "rejected", False), ("failed", "long_prompt", False), ("failed", "internal", False),
+    ("completed", None, False), ("truncated", None, False),
+]
+
+
+@pytest.mark.parametrize("status,failure,lost", LOST)
+def test_what_servers_may_have_lost_is_seen_in_kept_and_dropped_groups(status, failure, lost):
+    fine = Sample(status=Sample.Status.COMPLETED)  # of another generate hook: it describes nothing
+    other = trajectory(status=status, failure=failure)
+    assert Batch([[fine, other]], 1, []).lost is lost
+    assert Batch([[fine]], 2, [[fine, other]]).lost is lost
