@@ -22,8 +22,11 @@ run() {
 has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
 
 # Set every variable of a recipe that the user has not set: lines NAME=value, later ones may use earlier ones.
+# Scripts that this one starts have them all, and take neither the recipe again nor another one; Python refuses a RECIPE
+# that was not loaded.
 load_recipe() {
     local line name value
+    [ "$1" != "${MEM_AGENT_RECIPE_LOADED:-}" ] || return 0
     [ -f "$1" ] || die "RECIPE='$1': no such file; $PACK_DIR/recipes has some"
     while IFS= read -r line || [ -n "$line" ]; do
         case "$line" in '' | \#*) continue ;; esac
@@ -31,6 +34,7 @@ load_recipe() {
         case "$value" in \"*\") value="${value:1:-1}" ;; esac
         [ -n "${!name:-}" ] || export "$name=$(eval "printf '%s' \"$value\"")"
     done <"$1"
+    export RECIPE="$1" MEM_AGENT_RECIPE_LOADED="$1"
 }
 
 # The environment in $VENV from the pinned requirements; a second call finds it ready. `setup_python dev` adds what the

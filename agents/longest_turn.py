@@ -6,12 +6,12 @@ from itertools import cycle
 from pathlib import Path
 from string import ascii_lowercase
 
+from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config, ConfigError
 from . import build_agent
 from .chunking import Chunks
 from .interface import Reading
 from .records import Generation, StopReason
-from .vocabulary import Vocabulary
 
 
 def longest_turn(config: Config, folder: Path) -> int:
@@ -20,12 +20,7 @@ def longest_turn(config: Config, folder: Path) -> int:
     Raises:
         ConfigError: they cannot be used.
     """
-    from transformers import AutoTokenizer
-
-    try:
-        vocabulary = Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=True))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"HF_CKPT={str(folder)!r}: no usable tokenizer: {' '.join(str(error).split())}") from None
+    vocabulary = load_vocabulary(folder)
     agent = build_agent(config, vocabulary, {})
     # Replies that differ, as an agent may leave out what is said twice; two rounds of chunks, as memories grow.
     letters = cycle(vocabulary.encode_text(letter)[0] for letter in ascii_lowercase)

@@ -35,7 +35,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config import Config
+from ..config import Config, ConfigError
 
 Ids = tuple[int, ...]
 Floats = NDArray[np.floating]
@@ -61,12 +61,17 @@ class History(Protocol):
 
 
 def histories(config: Config) -> Callable[[], History]:
-    """Makes the empty history of each trajectory. Raises ConfigError where the embedding model cannot be found."""
+    """Makes the empty history of each trajectory. Raises ConfigError where the embedding model cannot be had."""
     if config.mem_recall == "embedding":
         from ..checkpoints.hf_model import local_folder
         from .embedding import Embedding
 
-        model = Embedding(local_folder(config.mem_recall_model, "MEM_RECALL_MODEL"))
+        folder = local_folder(config.mem_recall_model, "MEM_RECALL_MODEL")
+        try:
+            model = Embedding(folder)
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(f"MEM_RECALL_MODEL={config.mem_recall_model!r}: cannot be loaded: {reason}") from error
         return lambda: VectorHistory(lambda text: model.embed([text])[0])
     score = {"tfidf": tfidf, "bm25": bm25}[config.mem_recall]
     return lambda: WordHistory(score)

@@ -9,6 +9,7 @@ import orjson
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+from ..agents.vocabulary import Vocabulary
 from ..config import Config, ConfigError
 
 _WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]
@@ -34,6 +35,23 @@ def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) 
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(f"{variable}={name!r}: no such folder, and not to be had from the hub: {reason}") from None
+
+
+def load_vocabulary(folder: Path | str) -> Vocabulary:
+    """The tokenizer of the model in ``folder``.
+
+    Raises:
+        ConfigError: it has none, or none that can be used.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=True))
+    except Exception as error:  # for a damaged file every tokenizer class has errors of its own, KeyError among them
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ConfigError(
+            f"the tokenizer of {folder} cannot be used ({reason}); the folder needs the model's tokenizer.json"
+        ) from error
 
 
 def with_engine_length(config: Config, folder: Path) -> Config:

@@ -26,7 +26,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from ..agents.records import Outcome
-from ..rewards.qa_metrics import _CLOSED_ANSWERS, normalise_squad, sub_em
+from ..rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad, sub_em
 from .record import MemoryRecord, Record, TurnRecord
 from .sample import ended, reward_of
 
@@ -67,7 +67,7 @@ def find_golds(
     ``gold`` is None where containment tells nothing: without golds, and for yes, no and noanswer, which texts hold by
     chance.
     """
-    nothing = _CLOSED_ANSWERS | {""}
+    nothing = CLOSED_ANSWERS | {""}
     searched = [gold for gold in golds if normalise_squad(gold, keep_articles=True) not in nothing]
     return [MemoryRecord(len(m), sub_em(decode(m), searched) == 1.0 if searched else None) for m in memories]
 

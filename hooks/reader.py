@@ -13,8 +13,8 @@ from ..agents import build_agent
 from ..agents.documents import DocumentCache
 from ..agents.interface import MemoryAgent
 from ..agents.records import FailureKind, TurnFailed
-from ..agents.vocabulary import Vocabulary
-from ..config import Config, ConfigError
+from ..checkpoints.hf_model import load_vocabulary
+from ..config import Config
 from ..data.document_store import DocumentStore, MissingDocument, store_folder
 from .host import HostArgs
 
@@ -25,19 +25,14 @@ class Reader:
     """A tokenizer with the agent and the document cache that belong to it."""
 
     def __init__(self, checkpoint: str, config: Config, chat_template_kwargs: Mapping[str, Any]) -> None:
-        from transformers import AutoTokenizer
-
-        self.vocabulary = Vocabulary(AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=True))
+        self.vocabulary = load_vocabulary(checkpoint)
         self.agent: MemoryAgent = build_agent(config, self.vocabulary, chat_template_kwargs)
         self.documents = DocumentCache(self.vocabulary.encode_text)
 
 
 @lru_cache(maxsize=8)
 def _reader_once(checkpoint: str, config: Config, kwargs: str) -> Reader:
-    try:
-        return Reader(checkpoint, config, json.loads(kwargs))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"the tokenizer of {checkpoint} cannot be used: {' '.join(str(error).split())}") from error
+    return Reader(checkpoint, config, json.loads(kwargs))
 
 
 def reader_for(checkpoint: str, config: Config, chat_template_kwargs: str) -> Reader:

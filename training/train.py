@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..agents import check_agent
-from ..checkpoints.hf_model import local_folder, with_engine_length
+from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
 from ..config import Config, ConfigError, load_yaml
 from ..data.training_file import DataSource
 from ..system.errors import MemAgentError
@@ -172,17 +172,35 @@ def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
 
 # --- command line -------------------------------------------------------------------------------------------------
 
+_NOT_HERE = {
+    "TRACKER": "this host writes metrics to SAVE_PATH/metrics.jsonl alone; set TRACKER=none",
+    "EVAL_INTERVAL": "this host does not evaluate while it trains; set EVAL_INTERVAL=0, and DATA_ROOT for an "
+    "evaluation before and after",
+    "EVAL_DATA": "this host does not evaluate while it trains; unset EVAL_DATA, and set DATA_ROOT for an evaluation "
+    "before and after",
+}
+"""Settings of slime and vime that look as if they did something here, and the remedy."""
+
+
+def refuse_what_is_not_done_here(config: Config) -> None:
+    given, default = config.to_mapping(), Config().to_mapping()
+    for name, remedy in _NOT_HERE.items():
+        if given[name] != default[name]:
+            raise ConfigError(f"{name}={given[name]!r}: {remedy}")
+
 
 def checked(config: Config) -> Config:
     """The config with a local model folder, or the reason why it cannot be trained, before anything is started."""
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
+    refuse_what_is_not_done_here(config)
     check_agent(config)
     copies = config.train_procs // config.trainer_tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
     DataSource(config.train_data, config.seed, config.n_samples_per_prompt)
     folder = local_folder(config.hf_ckpt)
+    load_vocabulary(folder)
     return with_engine_length(replace(config, hf_ckpt=str(folder)), folder)
 
 

@@ -1,5 +1,7 @@
 """Prompts are spliced from ready ids; the two layouts and the override; thinking off."""
 
+import copy
+
 import pytest
 
 from mem_agent.agents import all_wording
@@ -96,6 +98,18 @@ def test_missing_override_names_the_variable():
 def test_chat_template_that_drops_the_message_is_refused(vocabulary):
     with pytest.raises(ConfigError, match="does not show a user message once"):
         compile_template("{problem}", lambda content: "constant", vocabulary)
+
+
+@pytest.mark.parametrize("template,reason", [
+    ("{{ raise_exception('a system message\nis needed') }}", "a system message is needed"),
+    ("{{ messages[1].content }}", "has no element 1"),
+])
+def test_a_chat_template_that_fails_is_one_line(template, reason):
+    tokenizer = copy.deepcopy(make_tokenizer())
+    tokenizer.chat_template = template
+    with pytest.raises(ConfigError, match=f"cannot show a single user message: .*{reason}") as error:
+        chat_frame(tokenizer, False, {})("hello")
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("layout", ["section_first", "memory_first"])

@@ -139,6 +139,13 @@ def test_embeddings_by_cosine(monkeypatch):
     assert held.add((3,), "anti").find("red", now=(2,)) == ()  # nothing above 0
 
 
+def test_an_embedding_model_that_cannot_be_loaded_is_one_line(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=f"MEM_RECALL_MODEL='{tmp_path}': cannot be loaded: ") as error:
+        histories(Config(mem_recall="embedding", mem_recall_model=str(tmp_path)))
+    assert "\n" not in str(error.value)
+
+
 def test_each_method_by_its_setting():
     assert histories(Config(agent="rememr1"))().score is recall.tfidf
     assert histories(Config(mem_recall="bm25"))().score is recall.bm25

@@ -161,6 +161,15 @@ def test_what_cannot_be_planned_is_one_line(changes, message, tmp_path, monkeypa
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_model_without_a_tokenizer_is_one_line(tmp_path):
+    env = settings(tmp_path)
+    for file in (tmp_path / "model").glob("*token*"):
+        file.unlink()
+    with pytest.raises(ConfigError, match=r"the tokenizer of .*/model cannot be used .*tokenizer\.json$") as error:
+        plan(env)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("without", ["custom-generate-function-path", "num-steps-per-rollout", "utils/dp_schedule.py"])
 def test_a_host_version_without_what_is_needed_is_refused(without, tmp_path):
     env = settings(tmp_path)

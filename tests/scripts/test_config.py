@@ -1,6 +1,7 @@
 """One frozen config: every bad value names the variable, the value and what is allowed."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -43,6 +44,33 @@ def test_unknown_setting_is_refused():
 def test_environment_reaches_every_field_and_unset_keeps_the_default():
     config = Config.from_env({"MEM_CHUNK_TOKENS": "5000", "LR": "1e-6", "MEM_THINKING": "1", "AGENT": ""})
     assert (config.mem_chunk_tokens, config.lr, config.mem_thinking, config.agent) == (5000, 1e-6, True, "memagent")
+
+
+def test_a_recipe_that_no_script_has_loaded_is_refused():
+    with pytest.raises(ConfigError, match=r"RECIPE='my\.env' is read by the scripts .* or export its lines") as error:
+        Config.from_env({"RECIPE": "my.env"})
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError):
+        Config.from_env({"RECIPE": "my.env", "MEM_AGENT_RECIPE_LOADED": "other.env"})
+    loaded = {"RECIPE": "my.env", "MEM_AGENT_RECIPE_LOADED": "my.env", "SEED": "7"}
+    assert Config.from_env(loaded).seed == 7 and Config.from_env({"RECIPE": ""}) == Config()
+
+
+COMMANDS = {
+    "mem_agent.config": [],
+    "mem_agent.training.train": ["--check"],
+    "mem_agent.serving.serve": ["--model", "/m"],
+    "mem_agent.eval_ruler_hqa": ["--model", "/m", "--output", "/o", "--check"],
+    "mem_agent.launch.launch": ["--dry-run"],
+}
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_no_command_passes_over_a_recipe(module):
+    command = [sys.executable, "-m", module, *COMMANDS[module]]
+    done = subprocess.run(command, env=os.environ | {"RECIPE": "my.env"}, capture_output=True, text=True)
+    assert done.returncode and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "RECIPE='my.env' is read by the scripts alone" in done.stderr
 
 
 def test_frozen():

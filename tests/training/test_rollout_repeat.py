@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 from safetensors.torch import load_file
 
-from mem_agent.rollout_client import EngineClient
+from mem_agent.hooks.engine_api import Endpoint
 from mem_agent.serving import engine, fleet
 from mem_agent.tests.serving.test_fleet import SYNC, Stubs, port_of
 from mem_agent.tests.system.test_processes import group_members
@@ -41,14 +41,14 @@ def serving(folder, **settings):
 
 def at_answer(monkeypatch, number, act):
     """Call ``act`` with this answer of an engine; the rollout below has 32 of them."""
-    numbers, parsed = count(1), EngineClient.parsed
+    numbers, parsed = count(1), Endpoint.parse_response
 
     def parse_and_act(self, answer):
         if next(numbers) == number:
             act(answer)
         return parsed(self, answer)
 
-    monkeypatch.setattr(EngineClient, "parsed", parse_and_act)
+    monkeypatch.setattr(Endpoint, "parse_response", parse_and_act)
 
 
 def check_repeated_once(side):
