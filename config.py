@@ -207,7 +207,7 @@ class Config:
     _in("the embedded host")
     train_procs: int = _knob(1, "trainer processes (data parallel x tensor parallel)", _TRAINING, at_least=1)
     num_engines: int = _knob(1, "inference servers behind the router", _NOTHING, at_least=1)
-    engine_max_len: int = _knob(0, "engine context length in tokens; 0: what the MEM_ budgets need",
+    engine_max_len: int = _knob(0, "engine context length in tokens; 0: the agent's longest turn",
                                 at_least=0, modes=("direct",))
     engine_max_seqs: int = _knob(64, "sequences an engine decodes at once", _NOTHING, at_least=1)
     engine_kv_bytes: int = _knob(2**30, "KV cache bytes of an engine", _NOTHING, at_least=1)

@@ -32,7 +32,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .checkpoints.hf_model import load_vocabulary, local_folder
+from .checkpoints.hf_model import local_folder
 from .config import Config, ConfigError
 from .evaluation.questions import EvalError, load_questions
 from .evaluation.run import check, engine_config, run
@@ -79,7 +79,6 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
     if not lengths:
         raise ConfigError("LENGTH is empty; name the <n> of the eval_<n>.json to evaluate")
     model = local_folder(options.model, "MODEL_PATH")
-    load_vocabulary(model)
     config = engine_config(config, model)
     if options.check:
         check(data_root, lengths, model, config, options.output)

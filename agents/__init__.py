@@ -48,15 +48,21 @@ def all_wording(*chosen: type[MemoryAgent]) -> dict[str, Wording]:
     return {name: wording for agent in (*AGENTS.values(), *chosen) for name, wording in agent.own_wording.items()}
 
 
-def build_agent(config: Config, vocabulary: Vocabulary, chat_template_kwargs: Mapping[str, Any]) -> MemoryAgent:
+def build_agent(
+    config: Config, vocabulary: Vocabulary, chat_template_kwargs: Mapping[str, Any], *, models: bool = True
+) -> MemoryAgent:
     """The configured workflow for one tokenizer.
+
+    Args:
+        models: load the models of its own that the agent needs to go from turn to turn; its prompts need none.
 
     Raises:
         ConfigError: ``AGENT`` is unknown, or its prompts do not fit the model's chat template.
     """
     prompts = check_agent(config)
     frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, chat_template_kwargs)
-    return agent_class(config).from_config(config, vocabulary, prompts, frame)
+    agent = agent_class(config)
+    return agent.from_config(config if models else agent.without_models(config), vocabulary, prompts, frame)
 
 
 def turn_cost(config: Config) -> float:

@@ -59,6 +59,16 @@ class MemoryAgent(ABC):
         return parse_settings(cls.Settings, config.agent_args, "AGENT_ARGS")
 
     @classmethod
+    def model_settings(cls, config: Config) -> tuple[str, ...]:
+        """The fields of ``config`` that name models which the agent itself needs; they come to it as folders."""
+        return ()
+
+    @classmethod
+    def without_models(cls, config: Config) -> Config:
+        """Settings under which the agent shows the same prompts and loads no model of its own."""
+        return config
+
+    @classmethod
     @abstractmethod
     def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
         """The agent for one tokenizer. Raises ConfigError where it cannot work."""
@@ -78,6 +88,11 @@ class MemoryAgent(ABC):
     @abstractmethod
     def memory(self, state: Any) -> Sequence[int]:
         """The memory that the next turn will be shown, in token ids; empty where that turn will be told of none."""
+
+    def filled(self, state: Any, ids: Sequence[int]) -> Any:
+        """``state`` with ``ids`` for every memory that the next turn is shown, or with what stands for none of them
+        where that is longer: the turn's prompts at their longest."""
+        return state
 
     @abstractmethod
     def answer(self, state: Any) -> str:

@@ -87,6 +87,9 @@ class MemAgent(MemoryAgent):
     def memory(self, state: Any) -> tuple[int, ...]:
         return state.memory
 
+    def filled(self, state: Any, ids: Sequence[int]) -> Any:
+        return replace(state, memory=max(tuple(ids), self._empty, key=len))
+
     def answer(self, state: Any) -> str:
         return state.answer or ""
 

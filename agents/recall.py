@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -61,14 +62,12 @@ class History(Protocol):
 
 
 def histories(config: Config) -> Callable[[], History]:
-    """Makes the empty history of each trajectory. Raises ConfigError where the embedding model cannot be had."""
+    """Makes the empty history of each trajectory; MEM_RECALL_MODEL is a folder. Raises ConfigError."""
     if config.mem_recall == "embedding":
-        from ..checkpoints.hf_model import local_folder
         from .embedding import Embedding
 
-        folder = local_folder(config.mem_recall_model, "MEM_RECALL_MODEL")
         try:
-            model = Embedding(folder)
+            model = Embedding(Path(config.mem_recall_model))
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(f"MEM_RECALL_MODEL={config.mem_recall_model!r}: cannot be loaded: {reason}") from error

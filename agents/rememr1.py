@@ -109,8 +109,19 @@ class ReMemR1(memagent.MemAgent):
         slow = config.mem_recall == "embedding"
         return cls(vocabulary, prompts, frame, memagent.Limits.of(config), histories(config), slow)
 
+    @classmethod
+    def model_settings(cls, config: Config) -> tuple[str, ...]:
+        return ("mem_recall_model",) if config.mem_recall == "embedding" else ()
+
+    @classmethod
+    def without_models(cls, config: Config) -> Config:
+        return replace(config, mem_recall="tfidf")
+
     def start(self, reading: Reading) -> State:
         return State(reading, history=self._new_history())
+
+    def filled(self, state: State, ids: Sequence[int]) -> State:
+        return replace(super().filled(state, ids), recalled=max(tuple(ids), self._no_recall, key=len))
 
     def _slots(self, state: State) -> dict[str, Sequence[int]]:
         return super()._slots(state) | {RECALLED: state.recalled or self._no_recall}

@@ -13,12 +13,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
-
 from .. import rollout
 from ..agents import answer_settings
-from ..checkpoints.hf_model import with_engine_length
-from ..config import Config, ConfigError
+from ..checkpoints.hf_model import load_vocabulary, with_serving_length
+from ..config import Config
 from ..hooks.host import embedded_args
 from ..hooks.sample import Sample
 from ..rollout_client import close_clients
@@ -40,12 +38,7 @@ def engine_config(config: Config, model: Path) -> Config:
     """
     if config.base_url:
         return config
-    if config.eval_mode == "direct" and not config.engine_max_len:
-        positions = orjson.loads((model / "config.json").read_bytes()).get("max_position_embeddings")
-        if not positions:
-            raise ConfigError(f"{model}/config.json names no max_position_embeddings; set ENGINE_MAX_LEN")
-        return replace(config, engine_max_len=positions)
-    return with_engine_length(config, model)
+    return with_serving_length(config, model, load_vocabulary(model))
 
 
 def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path) -> None:

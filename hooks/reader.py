@@ -13,7 +13,7 @@ from ..agents import build_agent
 from ..agents.documents import DocumentCache
 from ..agents.interface import MemoryAgent
 from ..agents.records import FailureKind, TurnFailed
-from ..checkpoints.hf_model import load_vocabulary
+from ..checkpoints.hf_model import load_vocabulary, with_local_models
 from ..config import Config
 from ..data.document_store import DocumentStore, MissingDocument, store_folder
 from .host import HostArgs
@@ -26,7 +26,7 @@ class Reader:
 
     def __init__(self, checkpoint: str, config: Config, chat_template_kwargs: Mapping[str, Any]) -> None:
         self.vocabulary = load_vocabulary(checkpoint)
-        self.agent: MemoryAgent = build_agent(config, self.vocabulary, chat_template_kwargs)
+        self.agent: MemoryAgent = build_agent(with_local_models(config), self.vocabulary, chat_template_kwargs)
         self.documents = DocumentCache(self.vocabulary.encode_text)
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..agents import check_agent
-from ..agents.longest_turn import check_length, longest_turn
-from ..checkpoints.hf_model import local_folder, with_engine_length
+from ..agents.longest_turn import longest_turn
+from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
 from ..config import Config, ConfigError
 from . import reference, remote_env
 from .arguments import build_arguments
@@ -73,16 +73,15 @@ def make_plan(config: Config, *, weights: bool = True) -> Plan:
     model_folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
     content = read_model_config(model_folder)
     family, model = model_args(checkout.model_scripts, config.model_family, content)
-    config = with_engine_length(_absolute(config), model_folder)
+    vocabulary = load_vocabulary(model_folder)
+    config = with_engine_length(_absolute(config), model_folder, vocabulary)
     config = replace(
         config, host=checkout.name, host_root=str(checkout.root), megatron_root=str(find_megatron(config)),
         hf_ckpt=str(model_folder), torch_dist=str(reference.default_folder(config)), model_family=family,
     )
     reference.is_there(Path(config.torch_dist))
-    longest = longest_turn(config, model_folder)
-    check_length(config, longest)
     size = model_size(content)
-    layout = derive(size, find_gpus(config), longest, config)
+    layout = derive(size, find_gpus(config), longest_turn(config, vocabulary), config)
     config = replace(config, tp=layout.tp, pp=layout.pp, cp=layout.cp, max_tokens_per_gpu=layout.tokens_per_gpu,
                      engine_gpus=layout.engine_gpus, num_gpus=layout.gpus_per_node)
     folder = Path(config.save_path) / "launch"

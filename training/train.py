@@ -200,8 +200,7 @@ def checked(config: Config) -> Config:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
     DataSource(config.train_data, config.seed, config.n_samples_per_prompt)
     folder = local_folder(config.hf_ckpt)
-    load_vocabulary(folder)
-    return with_engine_length(replace(config, hf_ckpt=str(folder)), folder)
+    return with_engine_length(replace(config, hf_ckpt=str(folder)), folder, load_vocabulary(folder))
 
 
 def main() -> int:

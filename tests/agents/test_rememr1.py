@@ -234,11 +234,6 @@ def test_own_templates_need_the_recalled_slot(tmp_path):
     assert "R not a thing P who?" in prompts[0]
 
 
-def test_an_engine_must_hold_two_memories():
-    plain, recalls = Config(mem_max_memory=100), Config(agent="rememr1", mem_max_memory=100)
-    assert recalls.longest_request == plain.longest_request + 100
-
-
 # --- through the hooks ----------------------------------------------------------------------------------------------
 
 

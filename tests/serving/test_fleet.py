@@ -21,6 +21,7 @@ from mem_agent.serving import engine, fleet, router, serve
 from mem_agent.serving.fleet import Fleet
 from mem_agent.serving.sync_folder import SyncFolder
 from mem_agent.system.processes import FleetError
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 from mem_agent.tests.system.test_processes import group_members, wait_for
 
 STUB = Path(__file__).parents[1] / "helpers" / "stub_engine.py"
@@ -59,7 +60,7 @@ def stubs(tmp_path, monkeypatch):
 @pytest.fixture
 def model(tmp_path):
     folder = tmp_path / "model"
-    folder.mkdir()
+    make_tokenizer().save_pretrained(folder)
     (folder / "config.json").write_text("{}")
     save_file(TENSORS, folder / "model.safetensors")
     return folder
