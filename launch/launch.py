@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 
 from ..config import Config
+from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
+from ..system.save_lock import save_lock
 from ..system.signals import stop_on_signals
-from ..training.run_log import start_logging
-from ..training.save_lock import save_lock
 from . import reference, remote_env
 from .plan import PACK, Plan, make_plan
 from .preflight import problems

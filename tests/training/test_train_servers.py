@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mem_agent.pocket.prepare import prepare
+from mem_agent.system.save_lock import save_lock
 from mem_agent.training.run_log import read_metrics
-from mem_agent.training.save_lock import save_lock
 
 START = Path(__file__).parents[2] / "pocket" / "start"
 EXACT = ("loss", "pg_loss", "kl", "grad_norm", "reward", "tokens", "entropy", "rows")
