@@ -66,13 +66,13 @@ def _hooks(config: Config, checkout: Checkout, settings: Path) -> Group:
         "--custom-generate-function-path", "mem_agent.rollout.generate",
         "--custom-rm-path", "mem_agent.rollout.reward_func",
         "--custom-convert-samples-to-train-data-path", "mem_agent.custom_convert.custom_convert",
-        "--eval-function-path", "mem_agent.hooks.eval.evaluate",
-        "--custom-rollout-log-function-path", "mem_agent.hooks.log.log_rollout",
-        "--custom-eval-rollout-log-function-path", "mem_agent.hooks.log.log_eval",
+        "--eval-function-path", "mem_agent.rollout.evaluate",
+        "--custom-rollout-log-function-path", "mem_agent.rollout.log_rollout",
+        "--custom-eval-rollout-log-function-path", "mem_agent.rollout.log_eval",
         "--custom-config-path", str(settings),
     ]
     if config.dynamic_filter == "nonzero_std":
-        group += ["--dynamic-sampling-filter-path", "mem_agent.hooks.filter.nonzero_std"]
+        group += ["--dynamic-sampling-filter-path", "mem_agent.rollout.nonzero_std"]
     if config.fully_async:
         asynchronous = f"{checkout.name}.rollout.fully_async_rollout.generate_rollout_fully_async"
         group += ["--rollout-function-path", asynchronous]

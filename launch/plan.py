@@ -109,6 +109,8 @@ _REFUSED_ARGUMENTS = {
     "--context-parallel-size": "set CP",
     "--max-tokens-per-gpu": "set MAX_TOKENS_PER_GPU",
 }
+_FORMER_HOOK_MODULES = ("mem_agent.rollout_eval.", "mem_agent.rollout_log.", "mem_agent.rollout_filter.")
+"""Their functions are in ``mem_agent.rollout``; a host would look for the old path only on its workers."""
 
 
 def _refuse_what_cannot_work(config: Config) -> None:
@@ -127,6 +129,9 @@ def _refuse_what_cannot_work(config: Config) -> None:
     for flag, reason in _REFUSED_ARGUMENTS.items():
         if any(item.partition("=")[0] == flag for item in given):
             raise ConfigError(f"HOST_ARGS: {flag} cannot be used: {reason}")
+    for path in (item.rpartition("=")[2] for item in given):
+        if path.startswith(_FORMER_HOOK_MODULES):
+            raise ConfigError(f"HOST_ARGS: {path} has moved; name mem_agent.rollout.{path.rpartition('.')[2]}")
 
 
 def _absolute(config: Config) -> Config:

@@ -25,7 +25,7 @@ from .machine import check_free, check_port
 from .model_args import ModelSize
 from .plan import PACK, Plan
 
-HOOK_MODULES = ("rollout", "custom_convert", "rollout_filter", "rollout_log", "rollout_eval")
+HOOK_MODULES = ("rollout", "custom_convert")
 _CHECKPOINT_BYTES, _REFERENCE_BYTES = 14, 2
 """On disk per parameter: bf16 weights, and in a checkpoint fp32 master weights and two Adam moments."""
 

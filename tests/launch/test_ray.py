@@ -24,7 +24,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 SEEN = """\
 import json, os, sys
-import mem_agent.hooks.log
+import mem_agent.rollout
 from mem_agent.config import load_yaml
 save = sys.argv[sys.argv.index("--save") + 1]
 config = load_yaml(sys.argv[sys.argv.index("--custom-config-path") + 1])
