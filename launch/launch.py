@@ -25,10 +25,12 @@ from ..system.signals import stop_on_signals
 from . import reference, remote_env
 from .plan import PACK, Plan, make_plan
 from .preflight import problems
-from .ray_cluster import cluster, head_command, run_job, submit_command, worker_command
+from .ray_cluster import cluster, head_command, job_address, submit_command, worker_command
 
 
 def launch(plan: Plan) -> None:
+    from .ray_jobs import run_job  # with Ray, which preflight has seen to be there; dry runs need none
+
     config, job = plan.config, f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     write_records(plan)
     if not reference.is_there(Path(config.torch_dist)):
@@ -38,7 +40,7 @@ def launch(plan: Plan) -> None:
         remote_env.written(plan.variables, os.environ, plan.folder) as runtime_env,
         cluster(config, plan.layout.gpus_per_node, plan.folder / "ray_head.log", plan.folder / "tokens"),
     ):
-        run_job(config, job, runtime_env, plan.command)
+        run_job(job_address(config), job, runtime_env, plan.command)
 
 
 def write_records(plan: Plan) -> None:

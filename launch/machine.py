@@ -8,10 +8,10 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 
 from ..config import Config, ConfigError
-from .layout import GIB, Gpus
-from .ray_api import machines
+from .layout import GIB, Gpus, MachineGpus
 
 _RAY_WORKER_PORTS = range(10002, 20000)
 
@@ -56,6 +56,26 @@ def check_free(config: Config, per_node: int) -> None:
             f"RAY_ADDRESS={config.ray_address}: {per_node} free GPUs are needed on NUM_NODES={config.num_nodes} "
             f"machines, free are {have}; wait for other jobs to end, or lower NUM_GPUS"
         )
+
+
+def machines(address: str) -> list[MachineGpus]:
+    """The living machines of a running cluster, the one with most GPUs first.
+
+    Raises:
+        ConfigError: no job server of Ray is at this address, or there is no Ray here to ask it with.
+    """
+    try:
+        from . import ray_jobs  # planning needs Ray for nothing else
+
+        return sorted(ray_jobs.machines(address), reverse=True)
+    except ImportError as error:
+        raise ConfigError(f"RAY_ADDRESS={address}: {sys.executable} cannot ask there ({error}); set PYTHON to the "
+                          "Python of the host's environment") from None
+    except Exception as error:  # whatever Ray's client makes of another service's answer
+        reason = " ".join(str(error).split())[-300:]
+        raise ConfigError(
+            f"RAY_ADDRESS={address}: no Ray job server answers there ({reason}); it is http://HEAD:8265 by default"
+        ) from None
 
 
 def has_sticky_router() -> bool:

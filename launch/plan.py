@@ -122,6 +122,11 @@ def _refuse_what_cannot_work(config: Config) -> None:
     for reason, wanted in asynchronous.items():
         if config.fully_async and wanted:
             raise ConfigError(f"FULLY_ASYNC=1: {reason}")
+    if config.ray_address and not config.ray_address.startswith(("http://", "https://")):
+        raise ConfigError(f"RAY_ADDRESS={config.ray_address!r}: give its job server's address, http://HEAD:8265")
+    if os.environ.get("RAY_API_SERVER_ADDRESS"):
+        raise ConfigError("RAY_API_SERVER_ADDRESS is set, which Ray takes for every cluster's address; unset it, or "
+                          "set RAY_ADDRESS in its place")
     try:
         given = shlex.split(config.host_args)
     except ValueError as error:

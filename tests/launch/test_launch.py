@@ -13,7 +13,7 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.data.document_store import DocumentWriter
 from mem_agent.launch import launch, machine, preflight
 from mem_agent.launch import plan as planning
-from mem_agent.launch.ray_api import MachineGpus
+from mem_agent.launch.layout import MachineGpus
 from mem_agent.tests.helpers.fake_host import RECIPES, make_host, make_megatron, make_model
 
 ROOT = Path(__file__).parents[2]
@@ -153,6 +153,8 @@ WRONG = [
      "mem_agent.rollout_filter.nonzero_std has moved; name mem_agent.rollout.nonzero_std"),
     ({"EVAL_DATA": "it's.jsonl"}, "No closing quotation; quote it as in a shell"),
     ({"RAY_DASHBOARD_PORT": "65535"}, "RAY_DASHBOARD_PORT=65535: allowed"),
+    ({"RAY_ADDRESS": "auto"}, "RAY_ADDRESS='auto': give its job server's address, http://HEAD:8265"),
+    ({"RAY_ADDRESS": "10.0.0.1:6379"}, "RAY_ADDRESS='10.0.0.1:6379': give its job server's"),
     ({"HOST_ARGS": "--x 'y"}, "No closing quotation; quote it as in a shell"),
     ({"GLOBAL_BATCH_SIZE": "48"}, "must divide ROLLOUT_BATCH_SIZE x N_SAMPLES_PER_PROMPT = 64"),
 ]
@@ -164,6 +166,12 @@ def test_what_cannot_be_planned_is_one_line(changes, message, tmp_path, monkeypa
     with pytest.raises(ConfigError) as error:
         plan(settings(tmp_path, **changes))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_an_address_that_ray_would_put_before_ours_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://another:8265")
+    with pytest.raises(ConfigError, match=r"RAY_API_SERVER_ADDRESS is set, .*; unset it"):
+        plan(settings(tmp_path))
 
 
 @pytest.mark.parametrize("without", ["custom-generate-function-path", "num-steps-per-rollout", "utils/dp_schedule.py"])
