@@ -191,7 +191,7 @@ _BUSY_ENGINE = 32
 
 
 def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
-    """Bounds how old samples get, at two rollouts or what keeps the engines busy.
+    """Bound how old samples get, at two rollouts or what keeps the engines busy.
 
     The host's one number for each engine limits the trajectories being sampled and, in slime, the finished groups that
     wait: twice the batch of trajectories in all lets at most two rollouts wait. The hosts' own 512 could be dozens.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mem_agent.tests.launch.test_launch import settings
+from mem_agent.tests.helpers.fake_host import settings
 
 pytest.importorskip("ray")
 pytestmark = [
