@@ -32,10 +32,6 @@ _POLL_S = 5.0
 _LOST_AFTER_S = 600.0
 
 
-class JobError(MemAgentError):
-    """The job failed, or its cluster is gone."""
-
-
 class JobServer(JobSubmissionClient):
     """Ray's client, with a limit on each request and without a proxy."""
 
@@ -75,7 +71,7 @@ def run_job(address: str, job: str, runtime_env: Path, command: Sequence[str]) -
     """Submit, show the job's log, and wait for its end; a KeyboardInterrupt stops the job first.
 
     Raises:
-        JobError: it was not accepted, failed or was stopped, or the cluster does not answer any more.
+        MemAgentError: it was not accepted, failed or was stopped, or the cluster does not answer any more.
     """
     server = JobServer(address)
     environment = yaml.safe_load(runtime_env.read_text())
@@ -85,13 +81,13 @@ def run_job(address: str, job: str, runtime_env: Path, command: Sequence[str]) -
         end = _wait_for_end(server, job)
     except _NO_ANSWER as error:
         _stop(server, job)  # the submission may have arrived all the same
-        raise JobError(f"job {job} was not accepted: {_one_line(error)}") from None
+        raise MemAgentError(f"job {job} was not accepted: {_one_line(error)}") from None
     except KeyboardInterrupt:
         logger.info("stopping job %s", job)
         _stop(server, job)
         raise
     if end.status != "SUCCEEDED":
-        raise JobError(f"job {job} {end.status}: {_one_line(end.message or '')}; its log is above")
+        raise MemAgentError(f"job {job} {end.status}: {_one_line(end.message or '')}; its log is above")
 
 
 async def _show_log(server: JobServer, job: str) -> None:
@@ -114,7 +110,7 @@ def _wait_for_end(server: JobServer, job: str) -> JobDetails:
                 return details
         except _NO_ANSWER as error:
             if time.monotonic() - answered > _LOST_AFTER_S:
-                raise JobError(f"job {job}: its cluster does not answer any more: {_one_line(error)}") from None
+                raise MemAgentError(f"job {job}: its cluster does not answer any more: {_one_line(error)}") from None
         time.sleep(_POLL_S)
 
 

@@ -17,10 +17,6 @@ from ..system.errors import MemAgentError
 from .checkout import Checkout
 
 
-class ConversionError(MemAgentError):
-    """The conversion failed; its own output stands above."""
-
-
 def default_folder(config: Config) -> Path:
     """TORCH_DIST, or as the hosts do: beside the Hugging Face folder, with ``_torch_dist``; SAVE_PATH for a hub id."""
     model = Path(config.hf_ckpt).expanduser()
@@ -67,7 +63,7 @@ def convert_reference(command: list[str], python_path: str, folder: Path, cwd: P
         draft.parent.mkdir(parents=True, exist_ok=True)
         code = subprocess.run(command, env=environment, cwd=cwd).returncode
         if code or not (draft / TRACKER).is_file():
-            raise ConversionError(
+            raise MemAgentError(
                 f"the conversion of the reference model ended with code {code}, see above; set TORCH_DIST to a "
                 "converted model, or TORCH_DIST_WRITER=pack to convert without a GPU"
             )
@@ -76,6 +72,6 @@ def convert_reference(command: list[str], python_path: str, folder: Path, cwd: P
                 folder.rmdir()
             draft.rename(folder)
     except OSError as error:
-        raise ConversionError(f"TORCH_DIST={str(folder)!r} cannot be written: {error}; name another folder") from None
+        raise MemAgentError(f"TORCH_DIST={str(folder)!r} cannot be written: {error}; name another folder") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -7,6 +7,7 @@ import yaml
 
 from mem_agent.config import Config
 from mem_agent.launch import ray_cluster
+from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_job_server import FakeJobServer, lead_astray, serving
 
 pytest.importorskip("ray")
@@ -50,7 +51,7 @@ def test_a_log_that_breaks_and_answers_that_fail_leave_the_end_to_the_jobs_state
 @pytest.mark.parametrize("state", ["FAILED", "STOPPED"])
 def test_a_job_that_does_not_succeed_is_one_line(state, run, server):
     server.states, server.message = [state], "Job entrypoint command failed\nwith exit code 3\n"
-    with pytest.raises(ray_jobs.JobError) as error:
+    with pytest.raises(MemAgentError) as error:
         run()
     assert str(error.value) == f"job mine {state}: Job entrypoint command failed with exit code 3; its log is above"
 
@@ -61,7 +62,7 @@ def test_a_cluster_that_is_gone_for_too_long_ends_the_launch(lost, run, server, 
     monkeypatch.setattr(ray_jobs, "_LOST_AFTER_S", 0.5)
     monkeypatch.setattr(ray_jobs, "_TIMEOUT_S", 0.3)
     server.states = ["RUNNING", lost]
-    with pytest.raises(ray_jobs.JobError, match="job mine: its cluster does not answer any more: "):
+    with pytest.raises(MemAgentError, match="job mine: its cluster does not answer any more: "):
         run()
     assert server.asked.count(f"GET {JOB}") > 2 and f"POST {JOB}/stop" not in server.asked
 
@@ -111,7 +112,7 @@ def test_a_submission_that_fails_is_one_line_and_leaves_no_job(submission, run, 
     """One without an answer may have arrived all the same."""
     monkeypatch.setattr(ray_jobs, "_TIMEOUT_S", 0.3)
     server.submission, server.states = submission, ["STOPPED"]
-    with pytest.raises(ray_jobs.JobError, match="job mine was not accepted: ") as error:
+    with pytest.raises(MemAgentError, match="job mine was not accepted: ") as error:
         run()
     assert "\n" not in str(error.value) and f"POST {JOB}/stop" in server.asked
 
