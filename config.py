@@ -446,6 +446,7 @@ def _markdown_table(section: str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """``--markdown`` prints the page of settings, nothing prints them for a terminal."""
+    refuse_unloaded_recipe(os.environ)
     options = sys.argv[1:] if argv is None else argv
     if options not in ([], ["--markdown"]):
         print("usage: python -m mem_agent config [--markdown]", file=sys.stderr)

@@ -33,13 +33,14 @@ from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_le
 from ..config import Config, ConfigError, load_yaml
 from ..data.training_file import DataSource
 from ..system.errors import MemAgentError
+from ..system.logging_setup import start_logging
 from ..system.processes import FleetError
+from ..system.save_lock import save_lock
 from ..system.signals import stop_if_asked, stop_on_signals
 from .group_rollout import RolloutError
 from .journal import Rollout, fingerprint
 from .ranks import other_ranks
-from .run_log import RunLog, progress_line, start_logging
-from .save_lock import save_lock
+from .run_log import RunLog, progress_line
 
 if TYPE_CHECKING:
     from .rollout_side import RolloutSide

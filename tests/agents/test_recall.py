@@ -13,6 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from mem_agent.agents import check_agent, recall
 from mem_agent.agents.recall import VectorHistory, WordHistory, bm25, histories, tfidf, words
+from mem_agent.checkpoints.hf_model import with_local_models
 from mem_agent.config import Config, ConfigError
 
 METHODS = {"tfidf": tfidf, "bm25": bm25}
@@ -149,7 +150,10 @@ def test_an_embedding_model_that_cannot_be_loaded_is_one_line(tmp_path):
 def test_each_method_by_its_setting():
     assert histories(Config(agent="rememr1"))().score is recall.tfidf
     assert histories(Config(mem_recall="bm25"))().score is recall.bm25
+    unknown = Config(agent="rememr1", mem_recall="embedding", mem_recall_model="/nowhere")
+    with pytest.raises(ConfigError, match="MEM_RECALL_MODEL='/nowhere': cannot be loaded"):
+        histories(unknown)
     with pytest.raises(ConfigError, match="MEM_RECALL_MODEL='/nowhere': no such folder"):
-        histories(Config(mem_recall="embedding", mem_recall_model="/nowhere"))
+        with_local_models(unknown)
     with pytest.raises(ConfigError, match="MEM_RECALL_MODEL is empty"):
         check_agent(Config(agent="rememr1", mem_recall="embedding"))
