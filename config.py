@@ -33,6 +33,7 @@ from typing import Any
 import yaml
 
 from .system.errors import ConfigError
+from .system.one_line_errors import one_line_errors
 from .system.plugins import kind_of_number, parse_value
 
 __all__ = ["Config", "ConfigError", "Shapes", "load_yaml", "variable_names"]
@@ -444,6 +445,7 @@ def _markdown_table(section: str) -> str:
     return "\n".join([*lines, ""])
 
 
+@one_line_errors("nothing was changed")
 def main(argv: list[str] | None = None) -> int:
     """``--markdown`` prints the page of settings, nothing prints them for a terminal."""
     refuse_unloaded_recipe(os.environ)

@@ -186,7 +186,8 @@ def test_an_embedding_model_is_looked_for_without_its_weights(tmp_path, monkeypa
         return str(tmp_path)
 
     monkeypatch.setattr(hf_model, "snapshot_download", download)
-    longest_turn(Config(agent="rememr1", mem_recall="embedding", mem_recall_model="some/model"), VOCABULARY)
+    config = Config(agent="rememr1", mem_recall="embedding", mem_recall_model="some/model")
+    hf_model.with_local_models(config, weights=False)
     assert [name for name, _ in asked] == ["some/model"] and "*.safetensors" in asked[0][1]
 
 
