@@ -25,7 +25,7 @@ from ..rewards.qa_metrics import score_answer
 from ..rewards.ruler import score
 from ..system.together import together
 from .questions import Place, Question
-from .result_store import Row, RowWriter
+from .results import Row, RowWriter
 
 Answer = Callable[[Question, Place, dict[str, Any]], Awaitable[Sample]]
 """A mode: one answer to one question, with these sampling parameters."""
@@ -77,19 +77,21 @@ async def _row(job: Job, answer: Answer, config: Config) -> Row:
     began = time.monotonic()
     sample = await answer(question, job.place, sampling)
     prediction = last_boxed(sample.response) or ""
-    told = sample.train_metadata
-    assert told is not None, "a mode writes its trajectory into the sample"
-    aborted = told["outcome"] == Outcome.ABORTED  # nobody here asked for it, so the server was stopped
-    row: Row = {
-        "_id": question.id, "sample": job.sample, "length": question.length, "task": question.task,
-        "mode": config.eval_mode, "input": question.text, "answers": list(question.answers),
-        "response": sample.response, "pred": prediction, **_scores(question, prediction),
-        "outcome": told["outcome"],
-        "failure": "aborted" if aborted else told["failure"],
-        "failure_message": "the server ended the request" if aborted else told["failure_message"],
-        "counts": told["counts"], "memories": told["memories"], "seconds": round(time.monotonic() - began, 3),
-    }
-    return row | ({"turns": [_trace(turn) for turn in told["turns"]]} if config.eval_trace else {})
+    record = sample.train_metadata
+    assert record is not None, "a mode writes its trajectory into the sample"
+    aborted = record["outcome"] == Outcome.ABORTED  # nobody here asked for it, so the server was stopped
+    return Row(
+        question=question.id, sample=job.sample, length=question.length, task=question.task, mode=config.eval_mode,
+        text=question.text, answers=question.answers, response=sample.response, prediction=prediction,
+        scores=_scores(question, prediction), outcome=record["outcome"],
+        failure="aborted" if aborted else record["failure"],
+        failure_message="the server ended the request" if aborted else record["failure_message"],
+        counts=record["counts"],
+        memory_tokens=tuple(memory["tokens"] for memory in record["memories"]),
+        memory_gold=tuple(memory["gold"] for memory in record["memories"]),
+        seconds=round(time.monotonic() - began, 3),
+        turns=tuple(map(_trace, record["turns"])) if config.eval_trace else None,
+    )
 
 
 def _scores(question: Question, prediction: str) -> dict[str, float]:
