@@ -12,9 +12,9 @@ from mem_agent.config import Config
 from mem_agent.evaluation.connect import checked_url, connect, key_from
 from mem_agent.evaluation.endpoint import frame_of, reply_ids
 from mem_agent.evaluation.questions import EvalError
-from mem_agent.evaluation.result_store import read_rows, read_run
-from mem_agent.evaluation.tables import failures, summarise
-from mem_agent.tests.evaluation.test_eval_ruler_hqa import CONFIG, RED, make_model, write_data
+from mem_agent.evaluation.results import read_rows, read_run
+from mem_agent.evaluation.tables import failures
+from mem_agent.tests.helpers.evaluations import CONFIG, RED, counted, make_model, summary_of, write_data
 from mem_agent.tests.helpers.fake_router import FakeRouter, chat_message, running_beside, vllm_answer
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -40,8 +40,8 @@ def test_the_most_exact_wording_there_is_is_taken(tmp_path, model, missing, api)
     write_data(tmp_path)
     router = FakeRouter(default=RED if api == "generate" else BOXED, missing=missing)
     output = evaluate_at(tmp_path, model, router)
-    assert {r["em"] for r in read_rows(output, "50")} == {1.0}
-    assert read_run(output)["model"].endswith(f" {api} served")
+    assert {r.scores["em"] for r in read_rows(output, "50")} == {1.0}
+    assert read_run(output).model.endswith(f" {api} served")
     assert {body.get("model") for body in router.requests} == ({None} if api == "generate" else {"served"})
 
 
@@ -67,7 +67,7 @@ def test_a_new_name_of_the_reply_limit_is_found_out(tmp_path, model):
     write_data(tmp_path, count=1)
     router = FakeRouter(default=lambda body: 400 if "max_tokens" in body else chat_message(BOXED))
     output = evaluate_at(tmp_path, model, router, eval_api="chat")
-    assert summarise(output, "50").failed == 0 and router.requests[-1]["max_completion_tokens"] == CONFIG.mem_max_final
+    assert summary_of(output).failed == 0 and router.requests[-1]["max_completion_tokens"] == CONFIG.mem_max_final
 
 
 def test_replies_that_come_as_text_keep_their_thinking_apart():
@@ -99,7 +99,7 @@ def test_the_key_is_in_the_header_and_nowhere_else(tmp_path, model, monkeypatch,
     output = evaluate_at(tmp_path, model, router)
     assert {h.get("Authorization") for h in router.headers} == {"Bearer sk-secret"}
     written = "".join(p.read_text() for p in output.iterdir()) + caplog.text + "".join(capsys.readouterr())
-    assert summarise(output, "50").failed == 3 and "sk-secret" not in written
+    assert summary_of(output).failed == 3 and "sk-secret" not in written
 
 
 def test_an_error_that_repeats_the_key_is_redacted(tmp_path, model, monkeypatch):
@@ -197,8 +197,7 @@ def test_a_server_that_dies_and_returns_costs_nothing(tmp_path, model):
     finally:
         stopped.set()
         thread.join()
-    summary = summarise(tmp_path / "out", "50")
-    assert (summary.n, summary.failed, summary.missing) == (3, 0, 0) and second.requests
+    assert counted(summary_of(tmp_path / "out")) == (3, 0, 0) and second.requests
 
 
 def test_a_server_that_stays_away_ends_the_run_and_keeps_what_is_there(tmp_path, model):
@@ -206,8 +205,7 @@ def test_a_server_that_stays_away_ends_the_run_and_keeps_what_is_there(tmp_path,
     router = FakeRouter(script=[RED, RED, RED], default="drop")
     with pytest.raises(EvalError, match="did not come back within EVAL_SERVER_WAIT=0 s; the same command continues"):
         evaluate_at(tmp_path, model, router, mem_concurrency=1)
-    summary = summarise(tmp_path / "out", "50")
-    assert (summary.n, summary.failed, summary.missing) == (2, 1, 2)
+    assert counted(summary_of(tmp_path / "out")) == (2, 1, 2)
     assert failures(tmp_path / "out", ["50"])[0].split(": ")[1] == "connection"
 
 
