@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mem_agent.checkpoints.bridge import UnsupportedModel, build_bridge
-from mem_agent.checkpoints.hf_folder import check_weights, write_shards
+from mem_agent.checkpoints.hf_folder import HfTensors, check_weights, hf_shapes, write_shards
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 FULL = ["full_attention"] * 3
@@ -25,7 +25,9 @@ def edit_config(folder, **change):
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen2", "llama"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_model_fits_itself(tmp_path, architecture, tied):
-    check(make_tiny_model(tmp_path, architecture=architecture, tied=tied))
+    folder = make_tiny_model(tmp_path, architecture=architecture, tied=tied)
+    check(folder)
+    assert hf_shapes(build_bridge(folder)) == HfTensors(folder).shapes
 
 
 @pytest.mark.parametrize(

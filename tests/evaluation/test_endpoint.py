@@ -74,6 +74,7 @@ def test_replies_that_come_as_text_keep_their_thinking_apart():
     vocabulary = Vocabulary(make_tokenizer())
     ids = reply_ids(vocabulary, "red? blue? </think>red <|im_end|>")
     assert vocabulary.answer_text(ids) == "red <|im_end|>"
+    assert vocabulary.answer_text(reply_ids(vocabulary, "red? </think> blue? </think>red")) == "red"
     assert vocabulary.answer_text(reply_ids(vocabulary, "red")) == "red" and reply_ids(vocabulary, "") == []
 
 
@@ -99,10 +100,20 @@ def test_the_key_is_in_the_header_and_nowhere_else(tmp_path, model, monkeypatch,
     output = evaluate_at(tmp_path, model, router)
     assert {h.get("Authorization") for h in router.headers} == {"Bearer sk-secret"}
     written = "".join(p.read_text() for p in output.iterdir()) + caplog.text + "".join(capsys.readouterr())
-    assert summary_of(output).failed == 3 and "sk-secret" not in written
+    assert summary_of(output).failed == 3 and "status 403 for Bearer ***" in written
+    assert "sk-secret" not in written
 
 
-def test_an_error_that_repeats_the_key_is_redacted(tmp_path, model, monkeypatch):
+def test_an_error_that_repeats_the_key_is_redacted(model, monkeypatch):
+    monkeypatch.setenv("BASE_URL_KEY", "sk-secret")
+    with pytest.raises(EvalError, match=r"generate -> HTTP 500.*status 500 for Bearer \*\*\*") as error:
+        asked(model, FakeRouter(default=500, key="sk-secret"))
+    assert "sk-" not in str(error.value)
+    endpoint = asked(model, FakeRouter(default=RED, key="sk-secret"))
+    assert endpoint.headers() == {"Authorization": "Bearer sk-secret"} and "sk-" not in repr(endpoint)
+
+
+def test_a_refused_key_is_told_without_it(tmp_path, model, monkeypatch):
     monkeypatch.setenv("BASE_URL_KEY", "sk-wrong")
     write_data(tmp_path)
     with pytest.raises(EvalError, match="the key is refused; set BASE_URL_KEY or OPENAI_API_KEY") as error:

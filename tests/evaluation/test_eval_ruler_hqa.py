@@ -105,7 +105,8 @@ def test_samples_have_seeds_of_their_own_and_join_an_earlier_run(tmp_path, model
 
 
 def test_longest_documents_go_first_over_all_lengths(tmp_path, model):
-    for length, times in (("50", 1), ("7", 3)):  # of which 50 comes first, as a word
+    """Neither as the lengths were named, nor by their names: as text 50 is before 7."""
+    for length, times in (("50", 1), ("7", 3)):
         write_data(tmp_path, length, 1, context="red key " * times, input=f"question {length}")
     router = FakeRouter(default=RED)
     evaluate(tmp_path, model, router, ("50", "7"), mem_concurrency=1)

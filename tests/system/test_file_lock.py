@@ -33,12 +33,15 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
 
 
 def test_without_locks_work_goes_on(tmp_path, monkeypatch):
+    tried = []
+
     def no_locks(*_):
+        tried.append(len(tried))
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with hold(tmp_path), hold(tmp_path):
-        pass
+        assert tried == [0, 1]
 
 
 def test_a_second_run_in_a_save_path_is_refused(tmp_path, monkeypatch):
