@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..checkpoints.tracker import TRACKER
+from ..checkpoints.folders import TRACKER
 from ..config import Config, ConfigError
 from ..system.errors import MemAgentError
 from .checkout import Checkout

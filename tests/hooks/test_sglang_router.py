@@ -262,7 +262,7 @@ def test_whole_trajectories_of_a_group_stay_on_one_worker(sticky_router, checkpo
     done = asyncio.run(main())
     assert [s.status for s in done] == [Sample.Status.COMPLETED] * 8 and {s.response for s in done} == {"red"}
     assert all(s.weight_versions == ["3"] and len(s.train_metadata["turns"]) == 3 for s in done)
-    assert all(t["rollout_log_probs"] == log_probs_of(reply) for s in done for t in s.train_metadata["turns"])
+    assert all(t["log_probs"] == log_probs_of(reply) for s in done for t in s.train_metadata["turns"])
     assert sorted(workers[0].keys + workers[1].keys) == ["group-100"] * 12 + ["group-101"] * 12
     assert not set(workers[0].keys) & set(workers[1].keys)
 
