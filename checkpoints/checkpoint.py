@@ -27,8 +27,9 @@ import random
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -50,14 +51,29 @@ from .folders import TRACKER, CheckpointError, is_numbered, latest, number_of, n
 from .metadata import DamagedCheckpoint, check_files, damage_explained, damaged, read_metadata
 from .torch_dist import PADDED, ModelTensors, misfit, stored_name
 
-if TYPE_CHECKING:
-    from ..training.trainer import Trainer
+
+@dataclass
+class TrainState:
+    """What a checkpoint holds of a trainer besides tensors."""
+
+    steps: int = 0
+    """Optimizer steps taken with the training learning rate; warm-up counts these."""
+
+
+class Trained(Protocol):
+    """What is saved, and loaded into: a trainer."""
+
+    model: GPTModel
+    optimizer: Any
+    """megatron-core's."""
+    bridge: LocalBridge
+    state: TrainState
 
 
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
-def save(save_path: str | Path, iteration: int, trainer: Trainer, host_state: dict[str, Any]) -> Path:
+def save(save_path: str | Path, iteration: int, trainer: Trained, host_state: dict[str, Any]) -> Path:
     """Write ``iter_<iteration>`` and make it the latest; ``host_state`` is any JSON-able dict, given back by load."""
     final = Path(save_path) / f"iter_{iteration:07d}"
     temporary = final.with_name(f".{final.name}.writing")
@@ -130,7 +146,7 @@ def _cause(error: BaseException) -> str:
 # --- loading ---------------------------------------------------------------------------------------------------------
 
 
-def load(path: str | Path, trainer: Trainer) -> dict[str, Any]:
+def load(path: str | Path, trainer: Trained) -> dict[str, Any]:
     """Resume ``trainer`` from a checkpoint of this pack, exactly; gives back the ``host_state`` it was saved with."""
     folder = resolve(path)
     with _way_back_named(folder):
@@ -278,7 +294,7 @@ def _sharded_model(model: GPTModel) -> dict[str, Any]:
     return model.sharded_state_dict(metadata={"dp_cp_group": group})
 
 
-def _sharded_state(trainer: Trainer, *, with_optimizer: bool | None = None, loading: bool = False) -> dict[str, Any]:
+def _sharded_state(trainer: Trained, *, with_optimizer: bool | None = None, loading: bool = False) -> dict[str, Any]:
     model = _sharded_model(trainer.model)
     if with_optimizer is None:
         with_optimizer = bool(trainer.optimizer.state)  # an optimizer that never stepped has nothing to save
@@ -287,7 +303,7 @@ def _sharded_state(trainer: Trainer, *, with_optimizer: bool | None = None, load
     return {"model": model, "optimizer": trainer.optimizer.sharded_state_dict(model, is_loading=loading)}
 
 
-def _common_state(trainer: Trainer, iteration: int, host_state: dict[str, Any]) -> dict[str, Any]:
+def _common_state(trainer: Trained, iteration: int, host_state: dict[str, Any]) -> dict[str, Any]:
     return {
         "args": hosts_args(trainer.bridge),
         "checkpoint_version": 3.0,

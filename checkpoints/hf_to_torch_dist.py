@@ -69,7 +69,7 @@ def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None =
     hf_dir, output = Path(hf_dir), Path(output).absolute()
     _check_free(output, force)
     bridge = build_bridge(hf_dir)
-    check_weights(bridge, hf_dir)
+    check_weights(bridge.hf_config, hf_dir)
     tensors = HfTensors(hf_dir)
     target = DTYPES[dtype] if dtype else _stored_dtype(bridge, tensors, hf_dir)
     with complete_folder(output / "release", force=True) as temporary:
