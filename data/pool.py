@@ -35,7 +35,7 @@ import orjson
 
 from ..rewards.qa_metrics import normalise_squad
 from ..system.errors import MemAgentError
-from .questions import DOCUMENT_COLUMNS, BadRow, Impossible, Question, read_question, squad_rows
+from .questions import DOCUMENT_COLUMNS, BadRow, Impossible, Question, read_question, squad_rows, titles_of
 from .sources import SourceError, open_file
 
 _SQUAD_FILE = re.compile(rb'\s*\{\s*("version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:')
@@ -172,7 +172,10 @@ def read_questions(path: Path) -> Iterator[tuple[str, Question | Skip]]:
             try:
                 if not any(name in fields for name in DOCUMENT_COLUMNS):
                     raise BadRow("fits no known data set; expected HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD")
-                yield where, read_question(fields)
+                question = read_question(fields)
+                if titles_of(question.extras.get("supporting_facts")) is None:
+                    raise BadRow("supporting_facts is neither titles, pairs of title and sentence, nor two columns")
+                yield where, question
             except Impossible:
                 yield where, Skip.IMPOSSIBLE
             except BadRow as error:

@@ -128,7 +128,7 @@ def read_question(fields: Mapping[str, Any], needs_document: bool = True) -> Que
     if given is None:
         return found
     if not isinstance(given, str):
-        paragraphs, supporting = _paragraphs(given, name, _titles(found.extras.get("supporting_facts")))
+        paragraphs, supporting = _paragraphs(given, name, titles_of(found.extras.get("supporting_facts")) or ())
         return replace(found, paragraphs=paragraphs, supporting=supporting)
     found = replace(found, context=_text(given, name))
     if not is_squad or not fields.get("title"):
@@ -162,6 +162,15 @@ def own_row(fields: Mapping[str, Any], needs_document: bool = True) -> dict[str,
     if needs_document and not documents:
         raise BadRow(f"metadata.{_NO_DOCUMENT}")
     return {name: fields[name] for name in OWN_COLUMNS if name in fields}
+
+
+def titles_of(supporting_facts: Any) -> tuple[str, ...] | None:
+    """Titles, given as such, in pairs with a sentence, or as a column; None if it is anything else."""
+    facts = supporting_facts.get("title") if isinstance(supporting_facts, dict) else supporting_facts or []
+    if not isinstance(facts, list):
+        return None
+    titles = [fact[0] if isinstance(fact, list) and fact else fact for fact in facts]
+    return tuple(dict.fromkeys(titles)) if all(isinstance(title, str) for title in titles) else None
 
 
 def squad_rows(articles: Any) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -278,16 +287,6 @@ def _answer_text(answer: Any, name: str) -> str:
     if not isinstance(answer, str):
         raise BadRow(f"{name} holds {_kind(answer)}, expected text")
     return _check_unicode(answer, name)
-
-
-def _titles(supporting_facts: Any) -> tuple[str, ...]:
-    """Titles, given as such, in pairs with a sentence, or as a column."""
-    facts = supporting_facts.get("title") if isinstance(supporting_facts, dict) else supporting_facts or []
-    if isinstance(facts, list):
-        titles = [fact[0] if isinstance(fact, list) and fact else fact for fact in facts]
-        if all(isinstance(title, str) for title in titles):
-            return tuple(dict.fromkeys(titles))
-    raise BadRow("supporting_facts is neither titles, pairs of title and sentence, nor columns of both")
 
 
 def _decoded(value: Any) -> Any:

@@ -95,6 +95,7 @@ UNREADABLE = {
     "articles.json": ('{"data": [{"title": "a"}]}', "article 1 is not as in SQuAD files"),
     "shape.jsonl": ('{"text": "a"}', "line 1: fits no known data set; expected HotpotQA"),
     "text.jsonl": (json.dumps(HOTPOTQA | {"context": "[["}), "line 1: no paragraph has any text"),
+    "facts.jsonl": (json.dumps(HOTPOTQA | {"supporting_facts": [1]}), "line 1: supporting_facts is neither titles"),
     "blank.jsonl": (json.dumps(HOTPOTQA | {"context": [["Ann", [" "]]]}), "line 1: no paragraph has any text"),
     "gold.jsonl": (json.dumps(HOTPOTQA | {"answer": None}), "line 1: answer is missing or empty; use rows that"),
     "twice.jsonl": ("\n".join([json.dumps(HOTPOTQA)] * 2), "line 2: id 5a is at twice.jsonl line 1 already"),

@@ -82,6 +82,12 @@ def test_without_marks_every_paragraph_is_gold():
     assert question.supporting == () and all(paragraph.gold for paragraph in question.paragraphs)
 
 
+@pytest.mark.parametrize("facts", [[1], "Ann", {"title": "Ann"}, [[["Ann"], 0]], 7])
+def test_other_marks_are_kept_for_those_who_know_them(facts):
+    question = read_question(HOTPOTQA | {"supporting_facts": facts})
+    assert question.extras["supporting_facts"] == facts and question.supporting == ()
+
+
 def test_musique_marks_its_paragraphs():
     question = read_question(MUSIQUE)
     assert [(p.title, p.gold) for p in question.paragraphs] == [("Ann", True), ("Bob", False)]
@@ -192,8 +198,6 @@ BAD_ROWS = [
     (HOTPOTQA | {"context": [{"title": "Ann"}]}, "holds a paragraph that is neither"),
     (HOTPOTQA | {"context": ["\ud800"]}, "context holds half a Unicode character"),
     (MUSIQUE | {"paragraphs": [1]}, "paragraphs holds a paragraph that is neither"),
-    (HOTPOTQA | {"supporting_facts": [1]}, "supporting_facts is neither titles, pairs"),
-    (HOTPOTQA | {"supporting_facts": "Ann"}, "supporting_facts is neither titles, pairs"),
     (HOTPOTQA | {"level": deep(70)}, "nested deeper than 64"),
     (HOTPOTQA | {"level": deep(900)}, "nested deeper than 64"),
 ]
