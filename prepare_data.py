@@ -186,8 +186,6 @@ def _report(text: str, number: int, strict: bool) -> None:
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` when the block ends well, and vanishes otherwise."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path}: is a folder; --output names a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as out:
         yield out

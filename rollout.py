@@ -1,49 +1,56 @@
-"""The hooks a host calls for one trajectory: ``mem_agent.rollout.generate`` and ``mem_agent.rollout.reward_func``.
+"""Every hook that a host calls, but for the converter (``custom_convert.py``).
 
     --custom-generate-function-path mem_agent.rollout.generate
     --custom-rm-path mem_agent.rollout.reward_func
+    --dynamic-sampling-filter-path mem_agent.rollout.nonzero_std            (optional)
+    --custom-rollout-log-function-path mem_agent.rollout.log_rollout
+    --eval-function-path mem_agent.rollout.evaluate
+    --custom-eval-rollout-log-function-path mem_agent.rollout.log_eval
 
 Invariants, for slime, vime and the embedded host alike:
-- one trajectory is one ``Sample``, in training and in evaluation; its turns are in ``train_metadata["turns"]``, from
+- one trajectory is one ``Sample``, in training and in evaluation; its turns are in its record (``hooks.record``), from
   which ``custom_convert`` makes the training rows;
 - ``sample.tokens`` is a sequence the policy really saw: the final turn's prompt and reply;
 - ``sampling_params``, ``args`` and ``sample.prompt`` are never changed (hosts share and requeue them);
-- ``train_metadata["memories"]`` describes the memory after each round (``rollout_metrics.memory_records``);
-- with ``AGENT=rememr1`` every turn of a finished trajectory has ``state_rewards`` (``rewards.memory_state``);
 - nothing but a bad configuration raises: every other error becomes status FAILED with reward 0, a fully masked
-  placeholder and a counted reason in ``train_metadata["failure"]``; the group statistics leave it out;
+  placeholder and a counted reason; the group statistics leave it out;
 - an abort ends the trajectory before its next turn, status ABORTED.
 
-``sample.metadata`` carries the document inline (``context``) or by id (``context_id``, see ``document_store``) and
-the accepted answers (``ground_truth``).
+``sample.metadata`` carries the document inline (``context``) or by id (``context_id``, see ``document_store``), the
+accepted answers (``ground_truth``) and perhaps a task of its own (``task``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
 import random
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from .agents.chunking import split_chunks
+from .agents import agent_class, turn_cost
+from .agents.chunking import Chunks, split_chunks
 from .agents.interface import MemoryAgent, Reading
 from .agents.loop import run_trajectory
-from .agents.records import Failure, FailureKind, Generation, Outcome, Trajectory, TurnFailed, TurnRequest
+from .agents.records import FailureKind, Generation, Outcome, Trajectory, TurnFailed, TurnRequest
 from .agents.vocabulary import Vocabulary
 from .config import Config, ConfigError
+from .custom_convert import row_counts
+from .hooks import batch_reward
 from .hooks.engine_api import seed_of
-from .hooks.metrics import Record, memory_records
-from .hooks.reader import context_of, reader_for
-from .hooks.record import FINISHED, write_trajectory
-from .hooks.reward import golds_of, reward_func
+from .hooks.host import HostArgs, evaluate_in_host, is_aborting
+from .hooks.metrics import find_golds, metrics_line, rollout_metrics
+from .hooks.reader import Reader, context_of, reader_for
+from .hooks.record import MemoryRecord, Record, failed, write_record, write_scores
+from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
+from .hooks.task_row import question_of, row_of, task_name, task_of
 from .rewards.memory_state import Rewards, state_rewards, supporting_titles
-from .rollout_client import client_for, endpoint_from_args
+from .rollout_client import client_for
+from .tasks import Task
 
-__all__ = ["generate", "reward_func"]
+__all__ = ["evaluate", "generate", "log_eval", "log_rollout", "nonzero_std", "reward_func"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,55 +59,199 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     """Run one trajectory and write it into ``sample``.
 
     Args:
-        args: the host's namespace; read are the router address, ``hf_checkpoint``, ``mem_agent`` (see ``Config``) and
-            ``apply_chat_template_kwargs``.
+        args: the host's namespace; ``hooks.host.HostArgs`` lists what is read of it.
         sample: the host's Sample; ``prompt`` is the question (text, or messages whose last user message it is).
         sampling_params: the host's dict; ``max_new_tokens`` is replaced by each turn's own budget.
-        evaluation: the loop is the same; only ``reward_func`` charges nothing for the turns.
+        evaluation: the loop is the same; only ``reward_func`` measures instead of training.
 
     Raises:
         ConfigError: the configuration cannot work for any sample.
     """
-    config = Config.from_args(args)
-    if getattr(args, "partial_rollout", False):
-        raise ConfigError("--partial-rollout: a multi-turn trajectory cannot be continued; leave it off")
-    if getattr(args, "apply_chat_template", False):
-        raise ConfigError("--apply-chat-template would make the rendered chat the question; leave it off")
+    host = HostArgs.of(args)
+    if host.refused:
+        raise ConfigError(host.refused)
     sample.reward, sample.remove_sample = None, False
-    memories: list[Record] = []
+    memories: list[MemoryRecord] = []
     states: list[Rewards] = []
     try:
-        trajectory, memories, states = await _run(args, config, sample, sampling_params)
+        trajectory, memories, states = await _run(args, host, sample, sampling_params)
     except ConfigError:
         raise
     except TurnFailed as error:
-        trajectory = _failed(error.kind, str(error))
+        trajectory = failed(error.kind, str(error))
     except Exception as error:  # the rollout boundary: one bad trajectory must not end the run
         logger.exception("trajectory %s failed", sample.index)
-        trajectory = _failed(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
+        trajectory = failed(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
     if trajectory.failure:
         logger.warning("trajectory %s: %s: %s", sample.index, trajectory.failure.kind, trajectory.failure.message)
-    return write_trajectory(args, sample, trajectory, memories, states, evaluation)
+    task = task_name(host.config, sample)
+    record = Record.of_trajectory(trajectory, memories, states, evaluation=evaluation, task=task)
+    return write_record(sample, record, trajectory, host.reward_key)
+
+
+# Newer vime cancels the task of a function that carries this mark, instead of draining its requests.
+generate.abort_mode = "request"  # type: ignore[attr-defined]
+
+
+async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
+    """What the outcome of a trajectory is worth: the sum of the task's parts, the turns' cost, and REWARD's parts.
+
+    In training a right answer pays for its rounds: ``MEM_TURN_COST * rounds / (chunks + 1)`` of what it is worth.
+    Reading all chunks one by one costs MEM_TURN_COST, however long the document. So any right answer is worth more
+    than a wrong one, of two right ones the quicker is worth more, and ending early never pays where it loses more than
+    MEM_TURN_COST of the right answers. Wrong answers pay nothing: among siblings that are all wrong, the cost would
+    only teach to give up. Evaluation charges nothing and adds nothing.
+
+    ``sample`` may be a list (hosts do that for groups and fan-outs); the result is then a list.
+    """
+    host = HostArgs.of(args)
+    if isinstance(sample, list):
+        return [await _reward(host, one) for one in sample]
+    return await _reward(host, sample)
+
+
+async def _reward(host: HostArgs, sample: Any) -> Any:
+    if lost(sample):
+        return as_reward(0.0, host.reward_key)
+    parts = dict(task_of(host.config, sample).reward(sample.response or "", row_of(sample)))
+    record = Record.of(sample)
+    if record is None:  # of another generate hook
+        return as_reward(sum(parts.values()), host.reward_key)
+    accuracy = sum(parts.values())
+    record = replace(record, reward_parts=parts, accuracy=accuracy)
+    if not record.evaluation:
+        reward = batch_reward.reward_for(host)
+        parts = dict(await reward.parts(batch_reward.answered(sample, record)))
+        paid = _turn_cost(host.config, record) * max(0.0, accuracy)
+        parts |= {"turn_cost": -paid} if paid else {}
+        record = replace(record, reward_parts=parts)
+    write_scores(sample, record)
+    return as_reward(sum(parts.values()), host.reward_key)
+
+
+def _turn_cost(config: Config, record: Record) -> float:
+    """The share of a right answer's worth that its rounds cost."""
+    cost = turn_cost(config)
+    return cost * min(1.0, record.counts["rounds"] / (record.counts["chunks"] + 1)) if cost else 0.0
+
+
+def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
+    """Keep the group iff at least two usable trajectories have different rewards, those of their turns included.
+
+    Source: DAPO, arXiv 2503.14476, section 3.2. An element of the group may be a list of Samples of one trajectory,
+    which counts once. Failed and aborted trajectories are no evidence either way.
+    """
+    host = HostArgs.of(args)
+    trajectories = [s[0] if isinstance(s, list) else s for s in samples]
+    by_turn = host.config.mem_alpha < 1
+    return len({(reward_of(s, host.reward_key), *(_state_totals(s) if by_turn else ())) for s in trajectories
+                if ended(s)}) > 1
+
+
+def _state_totals(sample: Any) -> Sequence[float]:
+    record = Record.of(sample)
+    return (record.state_totals if record else None) or ()
+
+
+# --- evaluation and logs ------------------------------------------------------------------------------------------
+
+
+def evaluate(args: Any, rollout_id: int, data_source: Any, evaluation: bool = True) -> Any:
+    """One evaluation of all of the host's evaluation sets, through the same ``generate`` hook as training."""
+    assert evaluation, "this is the evaluation function; training has --rollout-function-path"
+    return evaluate_in_host(args, rollout_id, data_source)
+
+
+def log_rollout(
+    rollout_id: int, args: Any, samples: list[Any], rollout_extra_metrics: dict[str, Any] | None, rollout_time: float
+) -> bool:
+    """Score what looks at the whole rollout, and log it: ``rollout/memory/<name>`` in the host's metrics, and a line.
+
+    Hosts give None in place of their metrics where they replay saved rollouts; the line is then all there is. Returns
+    False, so the host logs what it always logs.
+    """
+    host = HostArgs.of(args)
+    batch_reward.apply(host, samples, rollout_id)
+    metrics = rollout_metrics(samples, host.reward_key) | row_counts(args, samples)
+    _merge(rollout_extra_metrics, "rollout/memory", metrics)
+    logger.info("rollout %s: %s | %.1f s", rollout_id, metrics_line(metrics), rollout_time)
+    return False
+
+
+def log_eval(rollout_id: int, args: Any, data: dict[str, Any], extra_metrics: dict[str, Any] | None) -> bool:
+    """Log an evaluation, one line for each data set: ``eval/<dataset>/memory/<name>``. Returns False."""
+    host = HostArgs.of(args)
+    for dataset, results in data.items():
+        # ``samples`` is optional in the hosts' contract: an own evaluation function may give rewards alone.
+        metrics = rollout_metrics(results.get("samples") or [], host.eval_reward_key)
+        if metrics["trajectories"]:
+            _merge(extra_metrics, f"eval/{dataset}/memory", metrics)
+            logger.info("eval %s %s: %s", rollout_id, dataset, metrics_line(metrics))
+    return False
+
+
+def _merge(host_metrics: dict[str, Any] | None, prefix: str, metrics: Mapping[str, float]) -> None:
+    if host_metrics is not None:
+        host_metrics.update({f"{prefix}/{name}": value for name, value in metrics.items()})
 
 
 # --- one trajectory -----------------------------------------------------------------------------------------------
 
 
 async def _run(
-    args: Any, config: Config, sample: Any, sampling_params: Mapping[str, Any]
-) -> tuple[Trajectory, list[Record], list[Rewards]]:
-    question = _question(sample)
-    context = await context_of(args, config, sample)
-    kwargs = json.dumps(getattr(args, "apply_chat_template_kwargs", None) or {}, sort_keys=True)
-    reader = await asyncio.to_thread(reader_for, args.hf_checkpoint, config, kwargs)
+    args: Any, host: HostArgs, sample: Any, sampling_params: Mapping[str, Any]
+) -> tuple[Trajectory, list[MemoryRecord], list[Rewards]]:
+    config = host.config
+    try:
+        task = task_of(config, sample)
+    except ConfigError as error:
+        raise TurnFailed(FailureKind.UNKNOWN_TASK, str(error)) from error
+    question = question_of(sample)
+    if not question:
+        raise TurnFailed(FailureKind.NO_QUESTION, "the prompt is empty")
+    context = await _context(host, task, sample)
+    reader = await asyncio.to_thread(reader_for, host.hf_checkpoint, config, host.chat_template_kwargs)
     question_ids = reader.vocabulary.encode_text(question)
     if len(question_ids) > config.mem_max_question:
         raise TurnFailed(
             FailureKind.LONG_QUESTION,
             f"question of {len(question_ids)} tokens, MEM_MAX_QUESTION={config.mem_max_question}",
         )
-    document = await reader.documents.get(context)
-    chunks = split_chunks(document, config.mem_chunk_tokens, config.mem_max_chunks)
+    document = await _document(reader, config, sample, context) if context else Chunks((), 0)
+    client = client_for(host.router, config)
+    sampling = _sampling(sampling_params, reader.vocabulary)
+    key = _routing_key(sample, context or question)
+
+    async def sample_turn(request: TurnRequest, number: int) -> Generation:
+        turn_sampling = sampling if sampling["seed"] is None else sampling | {"seed": _turn_seed(sampling, number)}
+        return await client.generate(
+            request.prompt_ids, request.max_new_tokens, turn_sampling, key, lambda: is_aborting(args)
+        )
+
+    trajectory = await run_trajectory(
+        reader.agent, Reading(question_ids, document), sample_turn, lambda: is_aborting(args)
+    )
+    # Hundreds of memories take a while to decode, and other trajectories need this loop meanwhile.
+    golds = gold_answers(sample)
+    memories = await asyncio.to_thread(find_golds, trajectory.memories, reader.vocabulary.decode, golds)
+    states = await asyncio.to_thread(_state_rewards, config, reader.agent, trajectory, sample)
+    return trajectory, memories, states
+
+
+async def _context(host: HostArgs, task: Task, sample: Any) -> str:
+    """The document's text; empty where the agent reads none, or the row's task has none."""
+    if not agent_class(host.config).needs_document:
+        return ""
+    try:
+        return await context_of(host, sample)
+    except TurnFailed as error:
+        if error.kind is FailureKind.NO_CONTEXT and not task.needs_document:
+            return ""
+        raise
+
+
+async def _document(reader: Reader, config: Config, sample: Any, context: str) -> Chunks:
+    chunks = split_chunks(await reader.documents.get(context), config.mem_chunk_tokens, config.mem_max_chunks)
     if not chunks.chunks:
         raise TurnFailed(FailureKind.NO_CONTEXT, "the document has no tokens")
     if chunks.dropped:
@@ -108,42 +259,17 @@ async def _run(
             "trajectory %s: %d of %d document tokens dropped from its centre (MEM_MAX_CHUNKS=%d)",
             sample.index, chunks.dropped, chunks.tokens, config.mem_max_chunks,
         )
-    client = client_for(endpoint_from_args(args, config), config)
-    sampling = _sampling(sampling_params, reader.vocabulary)
-    key = _routing_key(sample, context)
-
-    async def sample_turn(request: TurnRequest, number: int) -> Generation:
-        turn_sampling = sampling if sampling["seed"] is None else sampling | {"seed": _turn_seed(sampling, number)}
-        return await client.generate(
-            request.prompt_ids, request.max_new_tokens, turn_sampling, key, lambda: host_is_aborting(args)
-        )
-
-    trajectory = await run_trajectory(
-        reader.agent, Reading(question_ids, chunks), sample_turn, lambda: host_is_aborting(args)
-    )
-    # Hundreds of memories take a while to decode, and other trajectories need this loop meanwhile.
-    memories = await asyncio.to_thread(memory_records, trajectory.memories, reader.vocabulary.decode, golds_of(sample))
-    states = await asyncio.to_thread(_state_rewards, config, reader.agent, trajectory, sample)
-    return trajectory, memories, states
+    return chunks
 
 
 def _state_rewards(config: Config, agent: MemoryAgent, trajectory: Trajectory, sample: Any) -> list[Rewards]:
     """What each turn earned by itself, where the agent's turns earn anything."""
-    steps = agent.state_steps(trajectory) if trajectory.outcome in FINISHED else ()
+    finished = trajectory.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED)
+    steps = agent.state_steps(trajectory) if finished else ()
     if not steps:
         return []
     titles = supporting_titles(sample.metadata or {}) if config.mem_evidence_reward else []
-    return state_rewards(steps, trajectory.answer, golds_of(sample), titles)
-
-
-def _question(sample: Any) -> str:
-    prompt = sample.prompt
-    if isinstance(prompt, list):
-        users = [m["content"] for m in prompt if m.get("role") == "user"]
-        prompt = users[-1] if users else ""
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise TurnFailed(FailureKind.NO_QUESTION, "the prompt is empty")
-    return prompt.strip()
+    return state_rewards(steps, trajectory.answer, gold_answers(sample), titles)
 
 
 def _sampling(params: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:
@@ -155,34 +281,8 @@ def _turn_seed(sampling: Mapping[str, Any], number: int) -> int:
     return random.Random(f"{sampling['seed']}/{number}").getrandbits(31)
 
 
-def _routing_key(sample: Any, context: str) -> str:
+def _routing_key(sample: Any, text: str) -> str:
     """Siblings share a document, so they share a key; in evaluation hosts give no group, so the text decides."""
     if sample.group_index is not None:
         return f"group-{sample.group_index}"
-    return "document-" + hashlib.sha256(context.encode()).hexdigest()[:16]
-
-
-# --- host specifics -----------------------------------------------------------------------------------------------
-
-HOST_ROLLOUTS = ("slime.rollout.sglang_rollout", "vime.rollout.vllm_rollout")
-
-
-def host_is_aborting(args: Any) -> bool:
-    """Whether the host has asked its rollouts to end.
-
-    slime and vime keep this in ``GenerateState(args).aborted``. The class is looked up through its module at each
-    call because the hosts' own tests replace it, and only where the host itself has already loaded that module.
-    """
-    for name in HOST_ROLLOUTS:
-        module = sys.modules.get(name)
-        if module is not None:
-            return bool(module.GenerateState(args).aborted)
-    return False
-
-
-# Newer vime cancels the task of a function that carries this mark, instead of draining its requests.
-generate.abort_mode = "request"  # type: ignore[attr-defined]
-
-
-def _failed(kind: FailureKind, message: str) -> Trajectory:
-    return Trajectory((), Outcome.FAILED, failure=Failure(kind, message))
+    return "document-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

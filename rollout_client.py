@@ -1,6 +1,7 @@
 """Async client of the router in front of the inference engines: token ids in, token ids and log-probs out.
 
-The dialect (``hooks/engine_api.py``) is chosen by what the host's ``args`` offer.
+What is sent and how an answer is read is the endpoint's business (``hooks.engine_api``); here are connections, retries
+and patience.
 
 Invariants:
 - every request carries the key of its GROUP (document), so that siblings meet the same prefix cache;
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,25 +25,8 @@ import aiohttp
 import orjson
 
 from .agents.records import FailureKind, Generation, StopReason, TurnFailed
-from .config import Config, ConfigError
-from .hooks.engine_api import Dialect, parse_sglang, parse_vllm, sglang_body, vllm_body
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where to send requests, how to word them, and how many tokens a prompt plus its reply may have (0: unknown)."""
-
-    dialect: Dialect
-    base_url: str
-    max_tokens: int = 0
-
-    @property
-    def url(self) -> str:
-        return self.base_url + self.dialect.path
-
-    def client(self, policy: RetryPolicy, concurrency: int) -> RouterClient:
-        """A client for this endpoint; evaluation has endpoints that are worded otherwise."""
-        return RouterClient(self, policy, concurrency)
+from .config import Config
+from .hooks.engine_api import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +41,7 @@ class RetryPolicy:
         return min(30.0, self.backoff * 2**attempt) * random.uniform(1.0, 1.25)
 
 
-def endpoint_from_args(args: Any, config: Config) -> Endpoint:
-    """Read the host's router address, unless ``args.mem_agent_endpoint`` is one already.
-
-    ``getattr`` defaults are the hosts' contract: each offers only its own names.
-    """
-    ready = getattr(args, "mem_agent_endpoint", None)
-    if isinstance(ready, Endpoint):
-        return ready
-    for dialect, length in ((Dialect.VLLM, "vllm_max_model_len"), (Dialect.SGLANG, "sglang_context_length")):
-        ip = getattr(args, f"{dialect}_router_ip", None)
-        port = getattr(args, f"{dialect}_router_port", None)
-        if ip and port:
-            host = f"[{ip}]" if ":" in ip and not ip.startswith("[") else ip
-            # vime sizes its engines by ``rollout_max_context_len`` where the engine's own flag is not set.
-            offered = getattr(args, length, None) or getattr(args, "rollout_max_context_len", None)
-            limit = config.mem_max_prompt_tokens or offered or 0
-            return Endpoint(dialect, f"http://{host}:{port}", int(limit))
-    raise ConfigError("no router: args has neither vllm_router_ip/port nor sglang_router_ip/port")
-
-
-class RouterClient:
+class EngineClient:
     """One keep-alive connection pool; make it inside the event loop that uses it, or take it from ``client_for``."""
 
     def __init__(self, endpoint: Endpoint, policy: RetryPolicy, concurrency: int) -> None:
@@ -110,6 +75,23 @@ class RouterClient:
         Raises:
             TurnFailed: the kind says why.
         """
+        patience = self.endpoint.patience()
+        while True:
+            began = time.monotonic()
+            try:
+                return await self._generate(prompt_ids, max_new_tokens, sampling, routing_key, is_aborted)
+            except TurnFailed as failure:
+                if patience is None or not await patience.try_again(failure, began):
+                    raise
+
+    async def _generate(
+        self,
+        prompt_ids: list[int],
+        max_new_tokens: int,
+        sampling: Mapping[str, Any],
+        routing_key: str,
+        is_aborted: Callable[[], bool],
+    ) -> Generation:
         limit = self.endpoint.max_tokens
         if limit and len(prompt_ids) + max_new_tokens > limit:
             raise TurnFailed(
@@ -117,29 +99,17 @@ class RouterClient:
                 f"prompt of {len(prompt_ids)} + reply of {max_new_tokens} tokens exceed the engine's {limit}; "
                 f"lower MEM_CHUNK_TOKENS or MEM_MAX_MEMORY",
             )
-        body, headers = self.worded(prompt_ids, max_new_tokens, sampling, routing_key)
+        body, headers = self.endpoint.build_request(prompt_ids, max_new_tokens, sampling, routing_key)
         async with self._slots:
             answer = await self._post(orjson.dumps(body), headers, is_aborted)
         if answer is None:
             return Generation([], [], StopReason.ABORT)
         try:
-            return self.parsed(answer)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+            return self.endpoint.parse_response(answer)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise TurnFailed(
                 FailureKind.BAD_RESPONSE, f"{self.endpoint.url}: {type(error).__name__}: {error}"
             ) from error
-
-    def worded(
-        self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], routing_key: str
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        """The request's body and headers in the endpoint's dialect."""
-        dialect = self.endpoint.dialect
-        make_body = vllm_body if dialect is Dialect.VLLM else sglang_body
-        return make_body(prompt_ids, max_new_tokens, sampling), {dialect.routing_header: routing_key}
-
-    def parsed(self, answer: Any) -> Generation:
-        """What an answer in the endpoint's dialect holds; anything that is amiss in it is an ordinary exception."""
-        return parse_vllm(answer) if self.endpoint.dialect is Dialect.VLLM else parse_sglang(answer)
 
     async def _post(self, body: bytes, headers: Mapping[str, str], is_aborted: Callable[[], bool]) -> Any:
         """The answer, or None where the host asked to end before it was sent."""
@@ -176,23 +146,23 @@ class RouterClient:
         if status == 200:
             return None
         kind = FailureKind.SERVER_ERROR if status >= 500 or status == 429 else FailureKind.REJECTED
-        text = " ".join(content[:300].decode("utf-8", "replace").split())
+        text = self.endpoint.redacted(" ".join(content[:300].decode("utf-8", "replace").split()))
         return TurnFailed(kind, f"{self.endpoint.url}: HTTP {status}: {text}")
 
     def _failure(self, kind: FailureKind, error: Exception) -> TurnFailed:
         return TurnFailed(kind, f"{self.endpoint.url}: {type(error).__name__}: {error}")
 
 
-_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, RouterClient]] = weakref.WeakKeyDictionary()
+_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, EngineClient]] = weakref.WeakKeyDictionary()
 
 
-def client_for(endpoint: Endpoint, config: Config) -> RouterClient:
+def client_for(endpoint: Endpoint, config: Config) -> EngineClient:
     """The running event loop's shared client for ``endpoint``."""
     policy = RetryPolicy(config.mem_request_timeout, config.mem_max_retries, config.mem_retry_backoff)
     clients = _clients.setdefault(asyncio.get_running_loop(), {})
     key = (endpoint, policy, config.mem_concurrency)
     if key not in clients:
-        clients[key] = endpoint.client(policy, config.mem_concurrency)
+        clients[key] = EngineClient(endpoint, policy, config.mem_concurrency)
     return clients[key]
 
 

@@ -1,50 +1,94 @@
 """Memory workflows: pure state machines (``interface.py``), run by one loop (``loop.py``).
 
-``AGENT`` names one of ``AGENTS``. A new workflow is one file here and one line in this table; ``README.md`` of this
-folder has a complete example.
+``AGENT`` names one of ``AGENTS``, or a class of the user's (``system.plugins``). A new workflow of the pack is one
+file here and one line in this table; ``README.md`` of this folder has a complete example.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from ..config import Config, ConfigError
+from ..config import Config, shaping_answers, shaping_training
+from ..system.plugins import load_class, source_digest
 from .gated import Gated
 from .interface import MemoryAgent
 from .memagent import MemAgent
+from .one_prompt import Single
 from .parallel import Parallel
 from .prompts import Prompts, Wording, chat_frame, load_prompts
 from .rememr1 import ReMemR1
 from .vocabulary import Vocabulary
 
-AGENTS: dict[str, type[MemAgent]] = {
-    "memagent": MemAgent, "rememr1": ReMemR1, "gated": Gated, "parallel": Parallel,
+AGENTS: dict[str, type[MemoryAgent]] = {
+    "memagent": MemAgent, "rememr1": ReMemR1, "gated": Gated, "parallel": Parallel, "single": Single,
 }
+
+
+def agent_class(config: Config) -> type[MemoryAgent]:
+    """Raises ConfigError where ``AGENT`` names none."""
+    return load_class("AGENT", config.agent, AGENTS, MemoryAgent)
 
 
 def check_agent(config: Config) -> Prompts:
     """The prompts of the configured workflow.
 
     Raises:
-        ConfigError: before any tokenizer is loaded, if ``AGENT`` is unknown or its prompts cannot work.
+        ConfigError: before any tokenizer is loaded, if ``AGENT`` is unknown, cannot work under these settings, or its
+            prompts cannot.
     """
-    if config.agent not in AGENTS:
-        raise ConfigError(f"AGENT={config.agent!r}: allowed: {', '.join(AGENTS)}")
-    return load_prompts(config.mem_layout, config.mem_prompts, own_wording(), config.mem_query_blind)
+    agent = agent_class(config)
+    agent.check(config)
+    return load_prompts(config.mem_layout, config.mem_prompts, all_wording(agent), config.mem_query_blind)
 
 
-def own_wording() -> dict[str, Wording]:
-    """The turns that only some agents have."""
-    return {name: wording for agent in AGENTS.values() for name, wording in agent.own_wording.items()}
+def all_wording(*chosen: type[MemoryAgent]) -> dict[str, Wording]:
+    """The turns that only some agents have, of the pack's own agents and of chosen ones."""
+    return {name: wording for agent in (*AGENTS.values(), *chosen) for name, wording in agent.own_wording.items()}
 
 
-def build_agent(config: Config, vocabulary: Vocabulary, chat_template_kwargs: Mapping[str, Any]) -> MemoryAgent:
+def build_agent(
+    config: Config, vocabulary: Vocabulary, chat_template_kwargs: Mapping[str, Any], *, models: bool = True
+) -> MemoryAgent:
     """The configured workflow for one tokenizer.
+
+    Args:
+        models: load the models of its own that the agent needs to go from turn to turn; its prompts need none.
 
     Raises:
         ConfigError: ``AGENT`` is unknown, or its prompts do not fit the model's chat template.
     """
     prompts = check_agent(config)
     frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, chat_template_kwargs)
-    return AGENTS[config.agent].from_config(config, vocabulary, prompts, frame)
+    agent = agent_class(config)
+    return agent.from_config(config if models else agent.without_models(config), vocabulary, prompts, frame)
+
+
+def turn_cost(config: Config) -> float:
+    """MEM_TURN_COST, or the agent's own."""
+    return config.mem_turn_cost if config.mem_turn_cost >= 0 else agent_class(config).turn_cost
+
+
+# --- what identifies a run ------------------------------------------------------------------------------------------
+
+
+def training_settings(config: Config) -> dict[str, Any]:
+    """All that two runs must share for one to replay what the other sampled."""
+    return _values(config, shaping_training())
+
+
+def answer_settings(config: Config) -> dict[str, Any]:
+    """All that two evaluations must share for their answers to belong together."""
+    return _values(config, shaping_answers(config.eval_mode))
+
+
+def _values(config: Config, names: list[str]) -> dict[str, Any]:
+    """The named fields without those that only other agents read, and what the files hold that they name."""
+    declared = frozenset[str]().union(*(agent.settings for agent in AGENTS.values()))
+    unread = declared - agent_class(config).settings
+    values = {name: getattr(config, name) for name in names if name not in unread}
+    if values.get("mem_prompts"):
+        values["mem_prompts"] = Path(config.mem_prompts).read_text()
+    sources = {f"{name}_source": source_digest(values[name]) for name in ("agent", "task", "reward") if name in values}
+    return values | {name: digest for name, digest in sources.items() if digest}

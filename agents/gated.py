@@ -28,8 +28,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from . import memagent
-from .interface import Reading
-from .prompts import MEMORY, PROBLEM, SECTION, Prompts, Wording
+from .prompts import MEMORY, PROBLEM, SECTION, Frame, Prompts, Wording
 from .records import Generation
 from .vocabulary import Vocabulary
 
@@ -58,6 +57,9 @@ class State(memagent.State):
 class Gated(memagent.MemAgent):
     """``AGENT=gated``"""
 
+    state_type = State
+    turn_cost = 0.2
+
     own_wording: ClassVar[Mapping[str, Wording]] = {
         "gated": Wording(
             "You are reading a long document one section at a time in order to solve a problem, and keep a memory, "
@@ -71,13 +73,9 @@ class Gated(memagent.MemAgent):
         )
     }
 
-    def __init__(self, vocabulary: Vocabulary, prompts: Prompts, frame, limits: memagent.Limits) -> None:
+    def __init__(self, vocabulary: Vocabulary, prompts: Prompts, frame: Frame, limits: memagent.Limits) -> None:
         super().__init__(vocabulary, replace(prompts, memory=prompts.own["gated"]), frame, limits)
         self._decisions = (SKIP, UPDATE, FINISH) if PROBLEM in self._memory_turn.slots else (SKIP, UPDATE)
-
-    def start(self, reading: Reading) -> State:
-        assert reading.document.chunks, "a reading has at least one chunk"
-        return State(reading)
 
     def _after_reading(self, state: State, generations: Sequence[Generation]) -> State:
         (reply,) = generations

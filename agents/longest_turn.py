@@ -1,50 +1,61 @@
-"""The longest prompt with its reply of a run, measured on the agent itself with the model's own template."""
+"""The longest prompt with its reply of a run, measured on the agent itself with the model's own template.
+
+A question and chunks of full length are read with replies that fill their budget. Before every turn the agent is asked
+what it would show if its memories were full too (``MemAgent.filled``); the longest of these prompts, with the reply it
+allows, is what an engine must hold. ``AGENT=parallel`` with ``MEM_PARALLEL=2``::
+
+    prompt                                      reply            counted
+    template, question, chunk, full memory      MEM_MAX_MEMORY   both, for each of the two chunks
+    template, question, full memory, 2 replies  MEM_MAX_MEMORY   the merge turn
+    template, question, full memory             MEM_MAX_FINAL
+
+No server, no torch and no weights: a tokenizer is all that is needed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import cycle
-from pathlib import Path
 from string import ascii_lowercase
 
-from ..config import Config, ConfigError
+from ..config import Config
 from . import build_agent
 from .chunking import Chunks
 from .interface import Reading
 from .records import Generation, StopReason
 from .vocabulary import Vocabulary
 
+_CHUNKS = 32
+"""Twice as many as any agent reads side by side (the bound of MEM_PARALLEL)."""
+_BUDGETS = ("MEM_CHUNK_TOKENS", "MEM_MAX_MEMORY", "MEM_MAX_QUESTION", "MEM_MAX_FINAL", "MEM_PARALLEL")
 
-def longest_turn(config: Config, folder: Path) -> int:
-    """Its tokens, for the tokenizer and chat template in ``folder``.
+
+def longest_turn(config: Config, vocabulary: Vocabulary) -> int:
+    """Its tokens.
 
     Raises:
-        ConfigError: they cannot be used.
+        ConfigError: the agent cannot work under these settings, or with this model's chat template.
     """
-    from transformers import AutoTokenizer
-
-    try:
-        vocabulary = Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=True))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"HF_CKPT={str(folder)!r}: no usable tokenizer: {' '.join(str(error).split())}") from None
-    agent = build_agent(config, vocabulary, {})
-    # Replies that differ, as an agent may leave out what is said twice; two rounds of chunks, as memories grow.
-    letters = cycle(vocabulary.encode_text(letter)[0] for letter in ascii_lowercase)
-    letter = next(letters)
-    chunks = ([letter] * config.mem_chunk_tokens,) * (2 * config.mem_parallel)
-    state = agent.start(Reading([letter] * config.mem_max_question, Chunks(chunks, dropped=0)))
+    agent = build_agent(config, vocabulary, {}, models=False)
+    # Replies differ from each other and from the memory: an agent may leave out what is said twice.
+    full, *others = (vocabulary.encode_text(letter)[-1] for letter in ascii_lowercase)
+    letters = cycle(others)
+    chunks = ([full] * config.mem_chunk_tokens,) * min(config.mem_max_chunks, _CHUNKS)
+    state = agent.start(Reading([full] * config.mem_max_question, Chunks(chunks, dropped=0)))
+    thought = vocabulary.encode_markup("</think>")  # where a template opens it, all before this is no memory
     longest = 0
     while requests := agent.requests(state):
-        longest = max(longest, *(len(r.prompt_ids) + r.max_new_tokens for r in requests))
-        replies = [[next(letters)] * r.max_new_tokens for r in requests]
+        fullest = agent.requests(agent.filled(state, [full] * config.mem_max_memory))
+        longest = max(longest, *(len(r.prompt_ids) + r.max_new_tokens for r in fullest))
+        replies = [[*thought, *[next(letters)] * r.max_new_tokens] for r in requests]
         state = agent.advance(state, [Generation(ids, [0.0] * len(ids), StopReason.LENGTH) for ids in replies])
-    # An agent that keeps tagged parts only has kept nothing of these replies.
-    return longest + max(0, config.shown_memory - len(agent.memory(state)))
+    return longest
 
 
-def check_length(config: Config, longest: int) -> None:
-    if longest > config.engine_max_len:
-        raise ConfigError(
-            f"the longest turn has {longest} tokens (MEM_MAX_QUESTION={config.mem_max_question}, "
-            f"{config.longest_text_words}, memories of MEM_MAX_MEMORY={config.mem_max_memory}, template), the "
-            f"engine holds {config.engine_max_len}; lower one of them or raise ENGINE_MAX_LEN"
-        )
+def shortening(config: Config, vocabulary: Vocabulary) -> Sequence[str]:
+    """The settings whose lowering makes the longest turn shorter, as ``NAME=value``, the most effective first."""
+    longest, settings = longest_turn(config, vocabulary), config.to_mapping()
+    lowered = {name: Config.from_mapping(settings | {name: 1}) for name in _BUDGETS}
+    saved = {name: longest - longest_turn(least, vocabulary) for name, least in lowered.items()}
+    names = sorted((name for name in _BUDGETS if saved[name] > 0), key=saved.__getitem__, reverse=True)
+    return [f"{name}={settings[name]}" for name in names]

@@ -16,15 +16,14 @@ marker again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from ..config import Config
-from ..rewards.memory_state import Step
-from .interface import Reading
-from .prompts import MEMORY, PROBLEM, SECTION, Prompts, TokenTemplate, Wording, compile_template
-from .records import Generation, StopReason, Trajectory, TurnKind, TurnRequest
+from .interface import MemoryAgent, Reading
+from .prompts import MEMORY, PROBLEM, SECTION, Frame, Prompts, TokenTemplate, compile_template
+from .records import Generation, StopReason, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
 
@@ -51,14 +50,15 @@ class State:
     truncated_memories: int = 0
 
 
-class MemAgent:
+class MemAgent(MemoryAgent):
     """The overwrite agent (``AGENT=memagent``). Other readers derive from it and differ in what a reply does."""
 
-    own_wording: ClassVar[Mapping[str, Wording]] = {}
-    """Turns that only this agent has: the name in ``MEM_PROMPTS``, and the wording."""
-    slow = False
+    own_settings: Any = None
+    """AGENT_ARGS as ``Settings``, in an agent of the user's."""
+    state_type: ClassVar[type[State]] = State
+    """What ``start`` makes; readers that count more derive theirs from ``State``."""
 
-    def __init__(self, vocabulary: Vocabulary, prompts: Prompts, frame, limits: Limits) -> None:
+    def __init__(self, vocabulary: Vocabulary, prompts: Prompts, frame: Frame, limits: Limits) -> None:
         self._vocabulary = vocabulary
         self._limits = limits
         self._memory_turn: TokenTemplate = compile_template(prompts.memory, frame, vocabulary)
@@ -66,13 +66,13 @@ class MemAgent:
         self._empty = tuple(vocabulary.encode_text(prompts.empty_memory))
 
     @classmethod
-    def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame) -> Self:
-        """The agent as ``config`` has it. Raises ConfigError where it cannot work."""
-        return cls(vocabulary, prompts, frame, Limits.of(config))
+    def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
+        agent = cls(vocabulary, prompts, frame, Limits.of(config))
+        agent.own_settings = cls.settings_of(config)
+        return agent
 
     def start(self, reading: Reading) -> Any:
-        assert reading.document.chunks, "a reading has at least one chunk"
-        return State(reading)
+        return self.state_type(reading)
 
     def requests(self, state: Any) -> tuple[TurnRequest, ...]:
         if state.answer is not None:
@@ -91,6 +91,9 @@ class MemAgent:
     def memory(self, state: Any) -> tuple[int, ...]:
         return state.memory
 
+    def filled(self, state: Any, ids: Sequence[int]) -> Any:
+        return replace(state, memory=max(tuple(ids), self._empty, key=len))
+
     def answer(self, state: Any) -> str:
         return state.answer or ""
 
@@ -105,9 +108,6 @@ class MemAgent:
             "empty_updates": state.empty_updates,
             "truncated_memories": state.truncated_memories,
         }
-
-    def state_steps(self, trajectory: Trajectory) -> Sequence[Step]:
-        return ()
 
     # --- what readers differ in -------------------------------------------------------------------------------------
 

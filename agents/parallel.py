@@ -26,8 +26,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from . import memagent
-from .interface import Reading
-from .prompts import MEMORY, NOTES, PROBLEM, SECTION, Prompts, Wording, compile_template
+from .prompts import MEMORY, NOTES, PROBLEM, SECTION, Frame, Prompts, Wording, compile_template
 from .records import Generation, StopReason, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
@@ -48,6 +47,9 @@ class State(memagent.State):
 
 class Parallel(memagent.MemAgent):
     """``AGENT=parallel``"""
+
+    state_type = State
+    settings = frozenset({"mem_parallel"})
 
     own_wording: ClassVar[Mapping[str, Wording]] = {
         "note": Wording(
@@ -76,15 +78,11 @@ class Parallel(memagent.MemAgent):
         ),
     }
 
-    def __init__(self, vocabulary: Vocabulary, prompts: Prompts, frame, limits: memagent.Limits) -> None:
+    def __init__(self, vocabulary: Vocabulary, prompts: Prompts, frame: Frame, limits: memagent.Limits) -> None:
         super().__init__(vocabulary, replace(prompts, memory=prompts.own["note"]), frame, limits)
         self._merge_turn = compile_template(prompts.own["merge"], frame, vocabulary)
         self._between = tuple(vocabulary.encode_markup(BETWEEN))
         self._nothing = {NOTHING, prompts.empty_memory.strip(_AROUND).lower()}
-
-    def start(self, reading: Reading) -> State:
-        assert reading.document.chunks, "a reading has at least one chunk"
-        return State(reading)
 
     def requests(self, state: State) -> tuple[TurnRequest, ...]:
         if not state.notes:

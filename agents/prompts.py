@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import TemplateError
 
 from ..config import ConfigError
 from .vocabulary import Vocabulary
@@ -154,20 +155,32 @@ class TokenTemplate:
         return ids
 
 
-def chat_frame(tokenizer: Any, thinking: bool, extra: Mapping[str, Any]) -> Callable[[str], str]:
-    """One user message to the full prompt text. Models without a chat template get the bare text."""
+Frame = Callable[[str], str]
+"""The text of one user message to the text of the whole prompt."""
+
+
+def chat_frame(tokenizer: Any, thinking: bool, extra: Mapping[str, Any]) -> Frame:
+    """One user message to the full prompt text. Models without a chat template get the bare text.
+
+    Raises:
+        ConfigError: when it is called, and the chat template refuses such a message.
+    """
     if not tokenizer.chat_template:
         return lambda content: content
     options = {"enable_thinking": thinking, **extra}
 
     def frame(content: str) -> str:
         messages = [{"role": "user", "content": content}]
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
+        try:
+            return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
+        except (ValueError, TemplateError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(f"the model's chat template cannot show a single user message: {reason}") from error
 
     return frame
 
 
-def compile_template(text: str, frame: Callable[[str], str], vocabulary: Vocabulary) -> TokenTemplate:
+def compile_template(text: str, frame: Frame, vocabulary: Vocabulary) -> TokenTemplate:
     """Tokenise the fixed pieces of ``text`` inside the chat ``frame``.
 
     Raises:

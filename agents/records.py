@@ -45,6 +45,8 @@ class FailureKind(StrEnum):
     LONG_QUESTION = "long_question"
     LONG_PROMPT = "long_prompt"
     MISSING_DOCUMENT = "missing_document"
+    UNKNOWN_TASK = "unknown_task"
+    """The row names a task that is not there."""
     CONNECTION = "connection"
     TIMEOUT = "timeout"
     REJECTED = "rejected"

@@ -27,11 +27,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import ClassVar, Self
 
-from ..config import Config
+from ..config import Config, ConfigError
 from ..rewards.memory_state import Step
 from . import memagent
 from .interface import Reading
-from .prompts import MEMORY, PROBLEM, RECALLED, SECTION, Prompts, Wording
+from .prompts import MEMORY, PROBLEM, RECALLED, SECTION, Frame, Prompts, Wording
 from .recall import History, histories
 from .records import Generation, StopReason, Trajectory
 from .tagged_reply import examples_in, read_reply
@@ -76,13 +76,15 @@ class State(memagent.State):
 class ReMemR1(memagent.MemAgent):
     """The agent with a revisitable memory (``AGENT=rememr1``)."""
 
+    state_type = State
+    settings = frozenset({"mem_recall", "mem_recall_model", "mem_evidence_reward"})
     own_wording: ClassVar[Mapping[str, Wording]] = {"revisit": REVISIT, "revisit_final": _FINAL}
 
     def __init__(
         self,
         vocabulary: Vocabulary,
         prompts: Prompts,
-        frame,
+        frame: Frame,
         limits: memagent.Limits,
         new_history: Callable[[], History],
         slow: bool = False,
@@ -97,13 +99,29 @@ class ReMemR1(memagent.MemAgent):
         self._chunk_text = lru_cache(maxsize=256)(self._decode_chunk)
 
     @classmethod
-    def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame) -> Self:
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        if config.mem_recall == "embedding" and not config.mem_recall_model:
+            raise ConfigError("MEM_RECALL_MODEL is empty; MEM_RECALL=embedding needs an embedding model")
+
+    @classmethod
+    def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
         slow = config.mem_recall == "embedding"
         return cls(vocabulary, prompts, frame, memagent.Limits.of(config), histories(config), slow)
 
+    @classmethod
+    def model_settings(cls, config: Config) -> tuple[str, ...]:
+        return ("mem_recall_model",) if config.mem_recall == "embedding" else ()
+
+    @classmethod
+    def without_models(cls, config: Config) -> Config:
+        return replace(config, mem_recall="tfidf")
+
     def start(self, reading: Reading) -> State:
-        assert reading.document.chunks, "a reading has at least one chunk"
         return State(reading, history=self._new_history())
+
+    def filled(self, state: State, ids: Sequence[int]) -> State:
+        return replace(super().filled(state, ids), recalled=max(tuple(ids), self._no_recall, key=len))
 
     def _slots(self, state: State) -> dict[str, Sequence[int]]:
         return super()._slots(state) | {RECALLED: state.recalled or self._no_recall}

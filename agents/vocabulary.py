@@ -13,6 +13,7 @@ added tokens (runs of blanks in some vocabularies) are ordinary text.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,8 @@ class Vocabulary:
     """A Hugging Face fast tokenizer seen as a safe pair of functions between text and ids.
 
     Raises:
-        ValueError: the tokenizer has no ``tokenizer.json`` (a slow tokenizer), so it cannot be split safely.
+        ValueError: the tokenizer has no ``tokenizer.json`` (a slow tokenizer), so it cannot be split safely, or it has
+            no words: of a folder without tokenizer files, transformers makes one that turns every text into nothing.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -49,6 +51,8 @@ class Vocabulary:
         self._leaks = {text for text in control.values() if self.control_ids & set(self._encode_plain(text))}
         literals = sorted({*self._words, *self._leaks}, key=len, reverse=True)
         self._literals = re.compile("(" + "|".join(map(re.escape, literals)) + ")") if literals else None
+        if not self.encode_text(string.ascii_lowercase):
+            raise ValueError("it knows no letters")
 
     def encode_text(self, text: str) -> list[int]:
         """Ids of untrusted text (documents, questions): never a control id, never a BOS or EOS."""

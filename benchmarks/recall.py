@@ -31,7 +31,7 @@ from ..agents.rememr1 import ReMemR1
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
 from ..custom_convert import custom_convert
-from ..hooks.record import write_trajectory
+from ..hooks.record import Record, write_record
 from ..hooks.sample import Sample
 from ..rewards.memory_state import Rewards, Step, state_rewards
 
@@ -133,7 +133,7 @@ def _trajectory(reading: Reading, memories: list[str]) -> Trajectory:
 
 def _sample(index: int, trajectory: Trajectory, states: list[Rewards]) -> Sample:
     sample = Sample(index=index, group_index=index // GROUP, reward=float(index % 2))
-    return write_trajectory(SimpleNamespace(), sample, trajectory, (), states)
+    return write_record(sample, Record.of_trajectory(trajectory, states=states), trajectory)
 
 
 def main() -> None:

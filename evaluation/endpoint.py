@@ -31,7 +31,7 @@ import aiohttp
 
 from ..agents.records import FailureKind, Generation, StopReason, TurnFailed
 from ..agents.vocabulary import Vocabulary
-from ..rollout_client import Endpoint, RetryPolicy, RouterClient
+from ..hooks.engine_api import Endpoint
 
 POLL_S = 2.0
 PROBE_TIMEOUT_S = 60.0
@@ -79,13 +79,26 @@ class EvalEndpoint(Endpoint):
     budget_name: str = "max_tokens"
     key: str = field(default="", repr=False)
     server_wait: float = 0.0
+    outage: Outage = field(default_factory=lambda: Outage(), compare=False, repr=False)
 
     @property
     def url(self) -> str:
         return self.base_url + PATHS[self.api]
 
-    def client(self, policy: RetryPolicy, concurrency: int) -> EvalClient:
-        return EvalClient(self, policy, concurrency)
+    def patience(self) -> ServerPatience:
+        return ServerPatience(self)
+
+    def build_request(
+        self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], routing_key: str
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        if self.api is not Api.GENERATE:
+            return self.body(prompt_ids, max_new_tokens, sampling), self.headers()
+        # Not super(): a dataclass with slots is a new class, which the implicit form does not know.
+        body, headers = Endpoint.build_request(self, prompt_ids, max_new_tokens, sampling, routing_key)
+        return body, headers | self.headers()
+
+    def parse_response(self, answer: Any) -> Generation:
+        return Endpoint.parse_response(self, answer) if self.api is Api.GENERATE else self.read(answer)
 
     def headers(self) -> dict[str, str]:
         return {"Authorization": _AUTHORISED.format(self.key)} if self.key else {}
@@ -139,69 +152,46 @@ def reply_ids(vocabulary: Vocabulary, text: str) -> list[int]:
     return [*vocabulary.encode_text(thinking), *vocabulary.encode_markup(_THINK_END), *vocabulary.encode_text(rest)]
 
 
-class EvalClient(RouterClient):
-    """A pool that waits for a server that went away."""
+class Outage:
+    """Whether the server answers, shared by all requests: one asks, the others wait for what it learns."""
 
-    endpoint: EvalEndpoint
-
-    def __init__(self, endpoint: EvalEndpoint, policy: RetryPolicy, concurrency: int) -> None:
-        super().__init__(endpoint, policy, concurrency)
+    def __init__(self) -> None:
         self.gone = False
-        self._down_until = -math.inf
+        """A wait for the server was in vain."""
+        self.down_until = -math.inf
         """The last time at which the server was known not to answer."""
         self._asking = asyncio.Lock()
 
-    def worded(
-        self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], routing_key: str
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        if self.endpoint.api is Api.GENERATE:
-            body, headers = super().worded(prompt_ids, max_new_tokens, sampling, routing_key)
-            return body, headers | self.endpoint.headers()
-        return self.endpoint.body(prompt_ids, max_new_tokens, sampling), self.endpoint.headers()
-
-    def parsed(self, answer: Any) -> Generation:
-        return super().parsed(answer) if self.endpoint.api is Api.GENERATE else self.endpoint.read(answer)
-
-    async def generate(
-        self,
-        prompt_ids: list[int],
-        max_new_tokens: int,
-        sampling: Mapping[str, Any],
-        routing_key: str,
-        is_aborted: Callable[[], bool] = lambda: False,
-    ) -> Generation:
-        deadline = math.inf
-        failed_while_up = False
-        while True:
-            began = time.monotonic()
-            try:
-                return await super().generate(prompt_ids, max_new_tokens, sampling, routing_key, is_aborted)
-            except TurnFailed as error:
-                if error.kind not in (FailureKind.CONNECTION, FailureKind.SERVER_ERROR) or failed_while_up:
-                    raise
-                deadline = min(deadline, time.monotonic() + self.endpoint.server_wait)
-                if not await self._back_before(deadline):
-                    raise
-                failed_while_up = self._down_until < began
-
-    async def _back_before(self, deadline: float) -> bool:
-        """Whether the server answers before the deadline; one request asks, the others wait for what it learns."""
-        async with self._asking:
-            while not await self._answers():
+    async def over_before(self, deadline: float, endpoint: EvalEndpoint) -> bool:
+        """Whether the server answers before the deadline."""
+        async with self._asking, aiohttp.ClientSession(trust_env=False) as session:
+            while (await probe_status(session, endpoint))[0] != 200:
                 if self.gone or time.monotonic() >= deadline:
                     self.gone = True
                     return False
                 await asyncio.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
-                self._down_until = time.monotonic()
+                self.down_until = time.monotonic()
             self.gone = False
             return time.monotonic() < deadline
 
-    async def _answers(self) -> bool:
-        return (await probe_status(self._session, self.endpoint))[0] == 200
 
-    def _status_failure(self, status: int, content: bytes) -> TurnFailed | None:
-        failure = super()._status_failure(status, content)
-        return failure and TurnFailed(failure.kind, self.endpoint.redacted(str(failure)))
+class ServerPatience:
+    """Of one request: it waits EVAL_SERVER_WAIT in all, and tries once more with a server that answers others."""
+
+    def __init__(self, endpoint: EvalEndpoint) -> None:
+        self._endpoint = endpoint
+        self._deadline = math.inf
+        self._failed_while_up = False
+
+    async def try_again(self, failure: TurnFailed, began: float) -> bool:
+        if failure.kind not in (FailureKind.CONNECTION, FailureKind.SERVER_ERROR) or self._failed_while_up:
+            return False
+        outage = self._endpoint.outage
+        self._deadline = min(self._deadline, time.monotonic() + self._endpoint.server_wait)
+        if not await outage.over_before(self._deadline, self._endpoint):
+            return False
+        self._failed_while_up = outage.down_until < began
+        return True
 
 
 async def probe_status(session: aiohttp.ClientSession, endpoint: EvalEndpoint) -> tuple[int, str]:

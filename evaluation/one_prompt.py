@@ -12,24 +12,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
+from ..agents import check_agent
 from ..agents.chunking import split_chunks
 from ..agents.documents import DocumentCache
 from ..agents.interface import Reading
 from ..agents.loop import run_trajectory
-from ..agents.prompts import PROBLEM, SECTION, chat_frame, compile_template
-from ..agents.records import Failure, FailureKind, Generation, Outcome, Trajectory, TurnFailed, TurnKind, TurnRequest
+from ..agents.one_prompt import OnePrompt
+from ..agents.prompts import chat_frame
+from ..agents.records import FailureKind, Generation, Trajectory, TurnFailed, TurnRequest
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
-from ..hooks.record import write_trajectory
+from ..hooks.host import HostArgs
+from ..hooks.record import Record, failed, write_record
 from ..hooks.sample import Sample
-from ..rollout_client import client_for, endpoint_from_args
+from ..rollout_client import client_for
 from .questions import Contexts, Place, Question
 from .retrieval import Retriever, split_passages
 
@@ -37,61 +39,6 @@ logger = logging.getLogger(__name__)
 
 UNLIMITED = 2**40
 """Tokens of a server that does not say how many it takes; it refuses what is too long by itself."""
-_PROMPT = (
-    "Solve the problem with what the document says and write the final answer inside \\boxed{}.\n\n"
-    "<document>\n{section}\n</document>\n\n<problem>\n{problem}\n</problem>\n\nAnswer:\n"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    reading: Reading
-    answer: str | None = None
-
-
-class OnePrompt:
-    """The agent (see ``agents.interface``): its reading has one chunk, all that fits the prompt."""
-
-    slow = False
-
-    def __init__(self, vocabulary: Vocabulary, config: Config) -> None:
-        frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
-        self._vocabulary = vocabulary
-        self._template = compile_template(_PROMPT, frame, vocabulary)
-        self._reply = config.mem_max_final
-
-    def room(self, limit: int, question_ids: Sequence[int]) -> int:
-        """Document tokens that fit beside the question and the reply."""
-        return limit - self._reply - len(self._template.fill({PROBLEM: question_ids, SECTION: ()}))
-
-    def start(self, reading: Reading) -> State:
-        assert len(reading.document.chunks) == 1, "the whole reading is one prompt"
-        return State(reading)
-
-    def requests(self, state: State) -> tuple[TurnRequest, ...]:
-        if state.answer is not None:
-            return ()
-        (document,) = state.reading.document.chunks
-        prompt = self._template.fill({PROBLEM: state.reading.question_ids, SECTION: document})
-        return (TurnRequest(TurnKind.FINAL, prompt, self._reply),)
-
-    def advance(self, state: State, generations: Sequence[Generation]) -> State:
-        (reply,) = generations
-        opened = self._template.thinking_open
-        return replace(state, answer=self._vocabulary.answer_text(reply.token_ids, thinking_open=opened))
-
-    def memory(self, state: State) -> tuple[int, ...]:
-        return ()
-
-    def answer(self, state: State) -> str:
-        return state.answer or ""
-
-    def counts(self, state: State) -> dict[str, float]:
-        document = state.reading.document
-        return {"chunks": 1, "document_tokens": document.tokens, "dropped_tokens": document.dropped}
-
-    def state_steps(self, trajectory: Trajectory) -> tuple[()]:
-        return ()
 
 
 class OnePromptMode:
@@ -103,7 +50,8 @@ class OnePromptMode:
         self._args = args
         self._config: Config = args.mem_agent
         self._vocabulary = vocabulary
-        self._agent = OnePrompt(vocabulary, self._config)
+        frame = chat_frame(vocabulary.tokenizer, self._config.mem_thinking, {})
+        self._agent = OnePrompt.from_config(self._config, vocabulary, check_agent(self._config), frame)
         self._contexts = contexts
         self._retriever = retriever
         self._documents = DocumentCache(vocabulary.encode_text)
@@ -112,17 +60,17 @@ class OnePromptMode:
         self._retrieved = lru_cache(maxsize=1024)(self._retrieve)
 
     async def __call__(self, question: Question, place: Place, sampling: dict[str, Any]) -> Sample:
-        sample = Sample(prompt=question.text, metadata={"ground_truth": list(question.answers)})
+        sample = Sample(prompt=question.text, metadata=question.metadata)
         try:
             text, counts = await self._text(question, place)
             trajectory = await self._run(question, text, sampling)
             trajectory = replace(trajectory, counts=trajectory.counts | counts)
         except TurnFailed as error:
-            trajectory = _failed(error.kind, str(error))
+            trajectory = failed(error.kind, str(error))
         except Exception as error:  # as in training: one bad question must not end the run
             logger.exception("question %s/%s failed", question.length, question.id)
-            trajectory = _failed(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
-        return write_trajectory(self._args, sample, trajectory)
+            trajectory = failed(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
+        return write_record(sample, Record.of_trajectory(trajectory, evaluation=True), trajectory)
 
     async def _text(self, question: Question, place: Place) -> tuple[str, dict[str, float]]:
         """What the prompt shows, with counts of its own."""
@@ -138,7 +86,7 @@ class OnePromptMode:
         return "\n\n".join(passages[i] for i in chosen), {"passages": len(passages), "retrieved": len(chosen)}
 
     async def _run(self, question: Question, text: str, sampling: dict[str, Any]) -> Trajectory:
-        endpoint = endpoint_from_args(self._args, self._config)
+        endpoint = HostArgs.of(self._args).router
         client = client_for(endpoint, self._config)
         question_ids = self._vocabulary.encode_text(question.text.strip())
         limit = endpoint.max_tokens or UNLIMITED
@@ -156,6 +104,3 @@ class OnePromptMode:
 
         return await run_trajectory(self._agent, Reading(question_ids, document), sample_turn)
 
-
-def _failed(kind: FailureKind, message: str) -> Trajectory:
-    return Trajectory((), Outcome.FAILED, failure=Failure(kind, message))

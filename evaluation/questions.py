@@ -47,6 +47,13 @@ class Question:
     metric: str = ""
     """RULER's own score of its task; empty for question answering."""
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The row as tasks see it; a file that names a metric is RULER's."""
+        ruler = {"task": "ruler", "metric": self.metric, "ruler_task": self.task} if self.metric else {}
+        own = {"task": self.task} if self.task and not self.metric else {}
+        return {"ground_truth": list(self.answers), **ruler, **own}
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -13,20 +13,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
-
 from .. import rollout
-from ..checkpoints.hf_model import with_engine_length
-from ..config import Config, ConfigError
-from ..hooks.hook_args import hook_args
+from ..agents import answer_settings
+from ..checkpoints.hf_model import load_vocabulary, with_serving_length
+from ..config import Config
+from ..hooks.host import embedded_args
 from ..hooks.sample import Sample
-from ..rollout_client import client_for, close_clients
+from ..rollout_client import close_clients
 from ..system.signals import run_stoppable
 from .connect import connect
-from .endpoint import EvalClient, EvalEndpoint
+from .endpoint import EvalEndpoint
+from .identity import check_same_run, model_hash
 from .one_prompt import OnePromptMode
 from .questions import Contexts, EvalError, Place, Question, data_hash, load_questions
-from .result_store import RowWriter, answered, claim, hold, model_hash, read_rows, settings_of
+from .results import RowWriter, Run, answered, lock_dir, read_rows, write_run
 from .retrieval import retriever_for
 from .sweep import Answer, Job, sweep
 
@@ -39,19 +39,14 @@ def engine_config(config: Config, model: Path) -> Config:
     """
     if config.base_url:
         return config
-    if config.eval_mode == "direct" and not config.engine_max_len:
-        positions = orjson.loads((model / "config.json").read_bytes()).get("max_position_embeddings")
-        if not positions:
-            raise ConfigError(f"{model}/config.json names no max_position_embeddings; set ENGINE_MAX_LEN")
-        return replace(config, engine_max_len=positions)
-    return with_engine_length(config, model)
+    return with_serving_length(config, model, load_vocabulary(model))
 
 
 def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path) -> None:
     """Raises EvalError where data and output folder are of no use for this run."""
     counts = {length: sum(1 for _ in load_questions(data_root, length)) for length in lengths}
-    with hold(output):
-        claim(output, _provenance(data_root, counts, model_hash(model), config))
+    with lock_dir(output):
+        write_run(output, check_same_run(output, _run_of(data_root, counts, model_hash(model), config)))
 
 
 def run(
@@ -71,7 +66,7 @@ async def _run(
     endpoint = await connect(url, model, config)
     if config.eval_mode == "direct":
         config = replace(config, engine_max_len=endpoint.max_tokens)
-    with hold(output):
+    with lock_dir(output):
         await _fill(data_root, lengths, model, config, output, endpoint, own=bool(url), quiet=quiet)
 
 
@@ -83,17 +78,14 @@ async def _fill(
     contexts = Contexts(output)
     jobs, counts = _jobs(data_root, lengths, config, output, contexts)
     name = model_hash(model) + f" {endpoint.api} {endpoint.model}" * (not own)
-    claim(output, _provenance(data_root, counts, name, config))
+    write_run(output, check_same_run(output, _run_of(data_root, counts, name, config)))
     total = sum(counts.values()) * config.eval_samples
     print(f"{len(jobs)} of {total} answers to get, {total - len(jobs)} already in {output}", flush=True)
     try:
-        args = hook_args(config, None, None)
-        args.mem_agent_endpoint = endpoint
-        client = client_for(endpoint, config)
-        assert isinstance(client, EvalClient)
+        args = embedded_args(config, endpoint)
         with RowWriter(output) as rows:
-            await sweep(jobs, _mode(args, contexts, endpoint), config, rows, lambda: client.gone, quiet=quiet)
-        if client.gone:
+            await sweep(jobs, _mode(args, contexts, endpoint), config, rows, lambda: endpoint.outage.gone, quiet=quiet)
+        if endpoint.outage.gone:
             raise EvalError(
                 f"{endpoint.base_url} stopped answering and did not come back within EVAL_SERVER_WAIT="
                 f"{config.eval_server_wait:g} s; the same command continues"
@@ -129,18 +121,14 @@ def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> 
 
     async def recurrent(question: Question, place: Place, sampling: dict[str, Any]) -> Sample:
         context = await asyncio.to_thread(contexts.get, place)
-        metadata = {"context": context, "ground_truth": list(question.answers)}
-        return await rollout.generate(args, Sample(prompt=question.text, metadata=metadata), sampling, evaluation=True)
+        sample = Sample(prompt=question.text, metadata=question.metadata | {"context": context})
+        return await rollout.generate(args, sample, sampling, evaluation=True)
 
     return recurrent
 
 
-def _provenance(data_root: Path, counts: dict[str, int], model: str, config: Config) -> dict[str, Any]:
-    return {
-        "model": model,
-        "mode": config.eval_mode,
-        "settings": settings_of(config),
-        "samples": config.eval_samples,
-        "data": {length: data_hash(data_root, length) for length in counts},
-        "questions": counts,
-    }
+def _run_of(data_root: Path, counts: dict[str, int], model: str, config: Config) -> Run:
+    return Run(
+        model=model, mode=config.eval_mode, settings=answer_settings(config), samples=config.eval_samples,
+        data={length: data_hash(data_root, length) for length in counts}, questions=counts,
+    )

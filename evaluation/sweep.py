@@ -17,15 +17,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..agents.records import Outcome, TurnKind
+from ..agents.records import Outcome
 from ..config import Config
+from ..hooks.record import Record, TurnRecord
 from ..hooks.sample import Sample
-from ..rewards.boxed import last_boxed
-from ..rewards.qa_metrics import score_answer
-from ..rewards.ruler import score
+from ..hooks.task_row import row_of, task_of
 from ..system.together import together
 from .questions import Place, Question
-from .result_store import Row, RowWriter
+from .results import Row, RowWriter
 
 Answer = Callable[[Question, Place, dict[str, Any]], Awaitable[Sample]]
 """A mode: one answer to one question, with these sampling parameters."""
@@ -76,31 +75,26 @@ async def _row(job: Job, answer: Answer, config: Config) -> Row:
     }
     began = time.monotonic()
     sample = await answer(question, job.place, sampling)
-    prediction = last_boxed(sample.response) or ""
-    told = sample.train_metadata
-    assert told is not None, "a mode writes its trajectory into the sample"
-    aborted = told["outcome"] == Outcome.ABORTED  # nobody here asked for it, so the server was stopped
-    row: Row = {
-        "_id": question.id, "sample": job.sample, "length": question.length, "task": question.task,
-        "mode": config.eval_mode, "input": question.text, "answers": list(question.answers),
-        "response": sample.response, "pred": prediction, **_scores(question, prediction),
-        "outcome": told["outcome"],
-        "failure": "aborted" if aborted else told["failure"],
-        "failure_message": "the server ended the request" if aborted else told["failure_message"],
-        "counts": told["counts"], "memories": told["memories"], "seconds": round(time.monotonic() - began, 3),
-    }
-    return row | ({"turns": [_trace(turn) for turn in told["turns"]]} if config.eval_trace else {})
+    record = Record.of(sample)
+    assert record is not None, "a mode writes its trajectory into the sample"
+    task = task_of(config, sample)
+    aborted = record.outcome is Outcome.ABORTED  # nobody here asked for it, so the server was stopped
+    return Row(
+        question=question.id, sample=job.sample, length=question.length, task=question.task, mode=config.eval_mode,
+        text=question.text, answers=question.answers, response=sample.response,
+        prediction=task.read_answer(sample.response), scores=task.metrics(sample.response, row_of(sample)),
+        headline=task.headline, outcome=record.outcome.value,
+        failure="aborted" if aborted else record.failure and record.failure.value,
+        failure_message="the server ended the request" if aborted else record.failure_message,
+        counts=record.counts, memory_tokens=tuple(memory.tokens for memory in record.memories),
+        memory_gold=tuple(memory.gold for memory in record.memories), seconds=round(time.monotonic() - began, 3),
+        turns=tuple(map(_trace, record.turns)) if config.eval_trace else None,
+    )
 
 
-def _scores(question: Question, prediction: str) -> dict[str, float]:
-    if not question.metric:
-        return score_answer(prediction, question.answers)
-    return {"ruler": score(question.metric, prediction, question.answers)}
-
-
-def _trace(turn: dict[str, Any]) -> dict[str, Any]:
-    split = turn["prompt_tokens"]
+def _trace(turn: TurnRecord) -> dict[str, Any]:
+    split = turn.prompt_tokens
     return {
-        "kind": TurnKind(turn["kind"]).value, "prompt": turn["tokens"][:split], "response": turn["tokens"][split:],
-        "stop": turn["stop"], "cached_tokens": turn["cached_tokens"],
+        "kind": turn.kind.value, "prompt": turn.tokens[:split], "response": turn.tokens[split:],
+        "stop": turn.stop.value, "cached_tokens": turn.cached_tokens,
     }

@@ -1,4 +1,4 @@
-"""What is said to an inference engine, and how its answer is read: vLLM's wording and SGLang's.
+"""How an inference engine is asked and how its answer is read: an ``Endpoint`` speaks vLLM's API or SGLang's.
 
 Invariant: as many log-probs as sampled ids, all finite, or reading raises: nothing is ever padded.
 
@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
-from ..agents.records import Generation, StopReason
+from ..agents.records import Generation, StopReason, TurnFailed
 
 
 class Dialect(StrEnum):
@@ -33,7 +34,47 @@ class Dialect(StrEnum):
         return "x-session-id" if self is Dialect.VLLM else "X-SMG-Routing-Key"
 
 
-# --- wording ------------------------------------------------------------------------------------------------------
+class Patience(Protocol):
+    """Of one request with a server that may come back."""
+
+    async def try_again(self, failure: TurnFailed, began: float) -> bool:
+        """Wait, perhaps, and say whether to send the request anew; ``began`` is when it was sent (monotonic)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A router or server, and its API; evaluation derives endpoints that speak OpenAI's."""
+
+    dialect: Dialect
+    base_url: str
+    max_tokens: int = 0
+    """What a prompt plus its reply may have; 0: unknown."""
+
+    @property
+    def url(self) -> str:
+        return self.base_url + self.dialect.path
+
+    def build_request(
+        self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], routing_key: str
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """The body and the headers of one generation request."""
+        make_body = vllm_body if self.dialect is Dialect.VLLM else sglang_body
+        return make_body(prompt_ids, max_new_tokens, sampling), {self.dialect.routing_header: routing_key}
+
+    def parse_response(self, answer: Any) -> Generation:
+        """Read an answer; whatever is amiss in it is an ordinary exception."""
+        return parse_vllm(answer) if self.dialect is Dialect.VLLM else parse_sglang(answer)
+
+    def redacted(self, text: str) -> str:
+        """``text`` without anything secret that this endpoint sends."""
+        return text
+
+    def patience(self) -> Patience | None:
+        """What one request does when all its attempts failed; None: it fails."""
+        return None
+
+
+# --- requests -----------------------------------------------------------------------------------------------------
 
 
 def vllm_body(prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +115,7 @@ def seed_of(sampling: Mapping[str, Any]) -> int | None:
     return sampling["seed"] if sampling.get("seed") is not None else sampling.get("sampling_seed")
 
 
-# --- reading ------------------------------------------------------------------------------------------------------
+# --- answers ------------------------------------------------------------------------------------------------------
 
 
 def parse_vllm(answer: Mapping[str, Any]) -> Generation:

@@ -5,6 +5,7 @@ Invariants:
   other numbers are over the trajectories that ended by themselves;
 - any mix of Samples is legal: a number that no Sample can tell is left out, never made up. Samples of another generate
   hook count as trajectories and with their reward, not with turns;
+- a reward has a number for each of its named parts, ``reward/<part>``, and ``accuracy`` for what the task alone gave;
 - numbers by turn are pooled in doubling ranges of the turn's number, counted from 1: ``turn_1``, ``turn_2``,
   ``turn_3-4``, ``turn_5-8`` ... A trajectory of 500 turns gives ten keys of each kind. Within a range every turn
   counts alike (every prompt token for the cache), so a long document has more to say than a short one.
@@ -22,57 +23,59 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
-from ..rewards.qa_metrics import _CLOSED_ANSWERS, normalise_squad, sub_em
-from .filter import reward_value
+from ..agents.records import Outcome
+from ..rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad, sub_em
+from .record import MemoryRecord, Record, TurnRecord
+from .sample import ended, reward_of
 
+T = TypeVar("T")
 _MEANS = ("turns", "chunks", "memory_tokens", "prompt_tokens", "response_tokens", "document_tokens")
 _SUMS = ("truncated_memories", "empty_updates", "dropped_tokens")
 _TURN_COUNTS = frozenset({"cached_tokens"})
 """Counts that are shown in another way; all that an agent counts beyond these three lists is a mean."""
-_WRITTEN = frozenset({"counts", "turns", "memories"})
-"""Keys of ``train_metadata`` that tell our Samples from those of another generate hook."""
-
-Record = Mapping[str, Any]
-"""A turn or a memory as ``train_metadata`` describes it."""
 
 
-def rollout_metrics(args: Any, samples: Sequence[Any], evaluation: bool = False) -> dict[str, float]:
-    """Metrics of a flat list of scored Samples. ``evaluation`` says which of the host's two reward keys applies."""
-    ended = [s for s in samples if s.status.value in ("completed", "truncated")]
+def rollout_metrics(samples: Sequence[Any], reward_key: str = "") -> dict[str, float]:
+    """Metrics of a flat list of scored Samples; ``reward_key`` is the entry that counts where rewards are dicts."""
+    finished = [s for s in samples if ended(s)]
     metrics: dict[str, float] = {
         "trajectories": len(samples),
-        "aborted": sum(s.status.value == "aborted" for s in samples),
-        "failed": sum(s.status.value == "failed" for s in samples),
-        "truncated_answers": sum(s.status.value == "truncated" for s in samples),
+        "aborted": sum(s.status.value == Outcome.ABORTED for s in samples),
+        "failed": sum(s.status.value == Outcome.FAILED for s in samples),
+        "truncated_answers": sum(s.status.value == Outcome.TRUNCATED for s in samples),
     }
-    failures = Counter(_failure(s) for s in samples if s.status.value == "failed")
+    failures = Counter(failure_of(s) for s in samples if s.status.value == Outcome.FAILED)
     metrics |= {f"failed/{kind}": count for kind, count in sorted(failures.items())}
-    metrics |= _reward_metrics([(s.group_index, reward_value(args, s, evaluation)) for s in ended])
-    written = [s.train_metadata for s in ended if _WRITTEN <= (s.train_metadata or {}).keys()]
-    told = [w["accuracy"] for w in written if "accuracy" in w]
-    if told:
-        metrics["accuracy"] = fmean(told)
-    if written:
-        metrics |= _count_metrics([w["counts"] for w in written])
-        metrics |= _memory_metrics([w["memories"] for w in written])
-        metrics |= _cache_metrics([w["turns"] for w in written])
-        metrics |= _state_metrics([t["state_rewards"] for w in written for t in w["turns"] if "state_rewards" in t])
+    metrics |= _reward_metrics([(s.group_index, reward_of(s, reward_key)) for s in finished])
+    records = [record for s in finished if (record := Record.of(s)) is not None]
+    metrics |= _part_metrics(records)
+    if records:
+        metrics |= _count_metrics([r.counts for r in records])
+        metrics |= _memory_metrics([r.memories for r in records])
+        metrics |= _cache_metrics([r.turns for r in records])
+        metrics |= _state_metrics([t.state_rewards for r in records for t in r.turns if t.state_rewards is not None])
     return metrics
 
 
-def memory_records(
+def find_golds(
     memories: Sequence[Sequence[int]], decode: Callable[[Sequence[int]], str], golds: Sequence[str]
-) -> list[Record]:
-    """One record for each memory of a trajectory: ``tokens``, and ``gold``, whether an accepted answer stands in it.
+) -> list[MemoryRecord]:
+    """One record for each memory of a trajectory: its tokens, and whether an accepted answer stands in it.
 
     ``gold`` is None where containment tells nothing: without golds, and for yes, no and noanswer, which texts hold by
     chance.
     """
-    nothing = _CLOSED_ANSWERS | {""}
+    nothing = CLOSED_ANSWERS | {""}
     searched = [gold for gold in golds if normalise_squad(gold, keep_articles=True) not in nothing]
-    return [{"tokens": len(m), "gold": sub_em(decode(m), searched) == 1.0 if searched else None} for m in memories]
+    return [MemoryRecord(len(m), sub_em(decode(m), searched) == 1.0 if searched else None) for m in memories]
+
+
+def failure_of(sample: Any) -> str:
+    """Why a failed trajectory failed."""
+    record = Record.of(sample)
+    return record.failure.value if record and record.failure else "unknown"
 
 
 def turn_range(number: int) -> str:
@@ -81,10 +84,6 @@ def turn_range(number: int) -> str:
     last = 1 << (number - 1).bit_length()
     first = last // 2 + 1
     return f"turn_{last}" if first >= last else f"turn_{first}-{last}"
-
-
-def _failure(sample: Any) -> str:
-    return (sample.train_metadata or {}).get("failure") or "unknown"
 
 
 def _reward_metrics(rewards: Sequence[tuple[Any, float | None]]) -> dict[str, float]:
@@ -98,6 +97,16 @@ def _reward_metrics(rewards: Sequence[tuple[Any, float | None]]) -> dict[str, fl
     return metrics | ({"mixed_groups": fmean(len(values) > 1 for values in groups.values())} if groups else {})
 
 
+def _part_metrics(records: Sequence[Record]) -> dict[str, float]:
+    """Means of what the task alone gave, and of each named part; a part that a trajectory lacks is 0 there."""
+    scored = [record for record in records if record.accuracy is not None]
+    if not scored:
+        return {}
+    names = dict.fromkeys(name for record in scored for name in record.reward_parts)
+    parts = {f"reward/{name}": fmean(r.reward_parts.get(name, 0.0) for r in scored) for name in names}
+    return {"accuracy": fmean(r.accuracy for r in scored if r.accuracy is not None), **parts}
+
+
 def _count_metrics(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     metrics = {name: fmean(c[name] for c in counts) for name in _MEANS}
     metrics |= {name: sum(c[name] for c in counts) for name in _SUMS}
@@ -107,21 +116,21 @@ def _count_metrics(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return metrics | {"prefix_cache_hit_rate": cached / sum(c["prompt_tokens"] for c in counts)}
 
 
-def _memory_metrics(trajectories: Sequence[Sequence[Record]]) -> dict[str, float]:
+def _memory_metrics(trajectories: Sequence[Sequence[MemoryRecord]]) -> dict[str, float]:
     ranges = _by_range(trajectories)
-    metrics = {f"memory_tokens/{name}": fmean(m["tokens"] for m in memories) for name, memories in ranges.items()}
+    metrics = {f"memory_tokens/{name}": fmean(m.tokens for m in memories) for name, memories in ranges.items()}
     last = [memories[-1] for memories in trajectories if memories]
     for name, memories in (ranges | {"last": last}).items():
-        told = [m["gold"] for m in memories if m["gold"] is not None]
-        if told:
-            metrics[f"gold_in_memory/{name}"] = fmean(told)
+        known = [m.gold for m in memories if m.gold is not None]
+        if known:
+            metrics[f"gold_in_memory/{name}"] = fmean(known)
     return metrics
 
 
-def _cache_metrics(trajectories: Sequence[Sequence[Record]]) -> dict[str, float]:
+def _cache_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, float]:
     """Prompt tokens found in the engines' prefix caches, as a share of the range's prompt tokens."""
     return {
-        f"cache_hit/{name}": sum(t["cached_tokens"] for t in turns) / sum(t["prompt_tokens"] for t in turns)
+        f"cache_hit/{name}": sum(t.cached_tokens for t in turns) / sum(t.prompt_tokens for t in turns)
         for name, turns in _by_range(trajectories).items()
     }
 
@@ -132,9 +141,50 @@ def _state_metrics(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {f"state_reward/{name}": fmean(t[name] for t in turns if name in t) for name in names}
 
 
-def _by_range(trajectories: Iterable[Sequence[Record]]) -> dict[str, list[Record]]:
-    ranges: dict[str, list[Record]] = defaultdict(list)
+def _by_range(trajectories: Iterable[Sequence[T]]) -> dict[str, list[T]]:
+    ranges: dict[str, list[T]] = defaultdict(list)
     for records in trajectories:
         for number, record in enumerate(records, start=1):
             ranges[turn_range(number)].append(record)
     return dict(ranges)
+
+
+# --- a line for people ----------------------------------------------------------------------------------------------
+
+_SHOWN = (
+    ("reward", "reward {:.3f}"),
+    ("mixed_groups", "mixed groups {:.0%}"),
+    ("accuracy", "accuracy {:.3f}"),
+    ("turns", "turns {:.1f}"),
+    ("chunks_read", "chunks read {:.1f}"),
+    ("memory_tokens", "memory {:.1f} tokens"),
+    ("recalls", "recalls {:.1f}"),
+    ("prefix_cache_hit_rate", "cache hits {:.0%}"),
+    ("rows", "rows {:.0f}"),
+    ("padding_rows", "padding {:.0f}"),
+)
+
+
+def metrics_line(metrics: Mapping[str, float]) -> str:
+    """The numbers that people look at first; what is absent is left out."""
+    parts = [_endings(metrics)]
+    parts += [text.format(metrics[name]) for name, text in _SHOWN if name in metrics]
+    if "gold_in_memory/last" in metrics:
+        parts.append("gold in memory " + _by_turn(metrics, "gold_in_memory/"))
+    return " | ".join(parts)
+
+
+def _endings(metrics: Mapping[str, float]) -> str:
+    parts = [f"{metrics['trajectories']} trajectories"]
+    counted = ("truncated_answers", "aborted")
+    parts += [f"{metrics[name]} {name.replace('_', ' ')}" for name in counted if metrics[name]]
+    if metrics["failed"]:
+        kinds = {name.removeprefix("failed/"): n for name, n in metrics.items() if name.startswith("failed/")}
+        parts.append(f"FAILED {metrics['failed']} ({', '.join(f'{kind} {n}' for kind, n in kinds.items())})")
+    return ", ".join(parts)
+
+
+def _by_turn(metrics: Mapping[str, float], prefix: str) -> str:
+    """``1: 0%, 2: 25%, 3-4: 60%, last: 60%``."""
+    values = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
+    return ", ".join(f"{name.removeprefix('turn_')}: {value:.0%}" for name, value in values.items())

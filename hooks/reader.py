@@ -13,9 +13,10 @@ from ..agents import build_agent
 from ..agents.documents import DocumentCache
 from ..agents.interface import MemoryAgent
 from ..agents.records import FailureKind, TurnFailed
-from ..agents.vocabulary import Vocabulary
-from ..config import Config, ConfigError
+from ..checkpoints.hf_model import load_vocabulary, with_local_models
+from ..config import Config
 from ..data.document_store import DocumentStore, MissingDocument, store_folder
+from .host import HostArgs
 
 _reader_lock = threading.Lock()
 
@@ -24,19 +25,14 @@ class Reader:
     """A tokenizer with the agent and the document cache that belong to it."""
 
     def __init__(self, checkpoint: str, config: Config, chat_template_kwargs: Mapping[str, Any]) -> None:
-        from transformers import AutoTokenizer
-
-        self.vocabulary = Vocabulary(AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=True))
-        self.agent: MemoryAgent = build_agent(config, self.vocabulary, chat_template_kwargs)
+        self.vocabulary = load_vocabulary(checkpoint)
+        self.agent: MemoryAgent = build_agent(with_local_models(config), self.vocabulary, chat_template_kwargs)
         self.documents = DocumentCache(self.vocabulary.encode_text)
 
 
 @lru_cache(maxsize=8)
 def _reader_once(checkpoint: str, config: Config, kwargs: str) -> Reader:
-    try:
-        return Reader(checkpoint, config, json.loads(kwargs))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"the tokenizer of {checkpoint} cannot be used: {' '.join(str(error).split())}") from error
+    return Reader(checkpoint, config, json.loads(kwargs))
 
 
 def reader_for(checkpoint: str, config: Config, chat_template_kwargs: str) -> Reader:
@@ -50,24 +46,22 @@ def _store(path: str) -> DocumentStore:
     return DocumentStore(path)
 
 
-async def context_of(args: Any, config: Config, sample: Any) -> str:
+async def context_of(host: HostArgs, sample: Any) -> str:
     """The document of a host's ``sample``, inline or by id. Raises TurnFailed where there is none."""
     metadata = sample.metadata or {}
     context = metadata.get("context")
     if context is None and metadata.get("context_id") is not None:
-        context = await asyncio.to_thread(_stored, _stores(args, config), metadata["context_id"])
+        context = await asyncio.to_thread(_stored, _stores(host), metadata["context_id"])
     if not isinstance(context, str) or not context.strip():
         raise TurnFailed(FailureKind.NO_CONTEXT, "metadata has neither a context text nor a context_id")
     return context
 
 
-def _stores(args: Any, config: Config) -> list[str]:
+def _stores(host: HostArgs) -> list[str]:
     """Where documents by id may lie: MEM_DOC_STORE, or beside the training file and each evaluation file."""
-    if config.mem_doc_store:
-        return [config.mem_doc_store]
-    # ``prompt_data`` is the hosts' name of the training file.
-    training = getattr(args, "prompt_data", None) or config.train_data
-    return [str(store_folder(path)) for path in (training, *config.eval_files)]
+    if host.config.mem_doc_store:
+        return [host.config.mem_doc_store]
+    return [str(store_folder(path)) for path in (host.prompt_data, *host.config.eval_files)]
 
 
 def _stored(stores: list[str], document_id: str) -> str:

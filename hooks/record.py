@@ -1,74 +1,187 @@
-"""A trajectory as the host's ``Sample``, where ``custom_convert`` and the metrics find it again."""
+"""What a trajectory leaves in ``sample.train_metadata``: written by ``rollout.generate``, read by everything else.
+
+``Record.of(sample)`` is the only reader and ``Record.to_dict`` the only writer. The dict is plain (hosts pickle it,
+save it with ``torch.save`` and replay it), its keys are the fields below; lists of tokens are shared, never copied.
+A sample of another generate hook has no record.
+
+A turn of 4 prompt and 2 sampled tokens, of which 3 prompt tokens were in the engine's prefix cache::
+
+    {"kind": "memory", "stop": "stop", "tokens": [1, 2, 3, 4, 50, 51], "log_probs": [-0.1, -0.7], "cached_tokens": 3}
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
-from ..agents.records import Outcome, Trajectory
-from ..rewards.memory_state import Rewards
-from .metrics import Record
-from .reward import keyed
+from ..agents.records import Failure, FailureKind, Outcome, StopReason, Trajectory, Turn, TurnKind
+from .sample import as_reward
 
-PLACEHOLDER: dict[str, Any] = {"tokens": [0, 0], "response_length": 1, "loss_mask": [0], "rollout_log_probs": [0.0]}
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """One turn as a training row: ``tokens = prompt + reply``, every reply token trained."""
+
+    kind: TurnKind
+    stop: StopReason
+    tokens: list[int]
+    log_probs: list[float]
+    """Of the reply, one for each of its tokens."""
+    cached_tokens: int = 0
+    state_rewards: Mapping[str, float] | None = None
+    """What the turn earned by itself, by name; None where turns earn nothing."""
+
+    @property
+    def response_length(self) -> int:
+        return len(self.log_probs)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.tokens) - len(self.log_probs)
+
+    @classmethod
+    def of_turn(cls, turn: Turn, state_rewards: Mapping[str, float] | None = None) -> Self:
+        tokens = [*turn.prompt_ids, *turn.response_ids]
+        return cls(turn.kind, turn.stop, tokens, list(turn.log_probs), turn.cached_tokens, state_rewards)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """The memory after one round of memory turns."""
+
+    tokens: int
+    gold: bool | None
+    """Whether an accepted answer stands in it; None where containment tells nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One trajectory, as data."""
+
+    turns: tuple[TurnRecord, ...]
+    memories: tuple[MemoryRecord, ...] = ()
+    outcome: Outcome
+    failure: FailureKind | None = None
+    failure_message: str | None = None
+    counts: Mapping[str, float] = field(default_factory=dict)
+    """See ``agents.records.Trajectory.counts``."""
+    evaluation: bool = False
+    task: str = ""
+    """The row's task, TASK unless the row names one."""
+    reward_parts: Mapping[str, float] = field(default_factory=dict)
+    """Named parts of the training reward, which is their sum; empty until ``rollout.reward_func`` has scored it."""
+    accuracy: float | None = None
+    """What the answer was worth to its task, before anything else was charged or added."""
+    batch_scored: bool = False
+    """The parts that depend on the whole rollout are in ``reward_parts``."""
+
+    @classmethod
+    def of_trajectory(
+        cls,
+        trajectory: Trajectory,
+        memories: Sequence[MemoryRecord] = (),
+        states: Sequence[Mapping[str, float]] = (),
+        *,
+        evaluation: bool = False,
+        task: str = "",
+    ) -> Self:
+        """``states`` are the turns' own rewards, one for each turn, or none at all."""
+        rewards = states or [None] * len(trajectory.turns)
+        failure = trajectory.failure
+        return cls(
+            turns=tuple(TurnRecord.of_turn(t, own) for t, own in zip(trajectory.turns, rewards, strict=True)),
+            memories=tuple(memories),
+            outcome=trajectory.outcome,
+            failure=failure.kind if failure else None,
+            failure_message=failure.message if failure else None,
+            counts=dict(trajectory.counts),
+            evaluation=evaluation,
+            task=task,
+        )
+
+    @classmethod
+    def of(cls, sample: Any) -> Record | None:
+        """The record in a host's sample; None in one of another generate hook."""
+        written = sample.train_metadata or {}
+        if not {"turns", "memories", "outcome", "counts"} <= written.keys():
+            return None
+        values = {f.name: written[f.name] for f in fields(cls)}
+        failure = values["failure"]
+        return cls(
+            **values
+            | {
+                "turns": tuple(_turn(turn) for turn in values["turns"]),
+                "memories": tuple(MemoryRecord(**memory) for memory in values["memories"]),
+                "outcome": Outcome(values["outcome"]),
+                "failure": FailureKind(failure) if failure else None,
+            }
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for ``train_metadata``; token lists are the record's own."""
+        values = _shallow(self)
+        return values | {
+            "turns": [_shallow(turn) | {"kind": turn.kind.value, "stop": turn.stop.value} for turn in self.turns],
+            "memories": [_shallow(memory) for memory in self.memories],
+            "outcome": self.outcome.value,
+            "failure": self.failure.value if self.failure else None,
+        }
+
+    @property
+    def state_totals(self) -> list[float] | None:
+        """What each turn earned by itself; None where turns earn nothing."""
+        named = [turn.state_rewards for turn in self.turns]
+        if all(rewards is None for rewards in named):
+            return None
+        assert None not in named, f"{named.count(None)} of {len(named)} turns have no state rewards"
+        return [sum(rewards.values()) for rewards in named if rewards is not None]
+
+
+def _turn(values: Mapping[str, Any]) -> TurnRecord:
+    return TurnRecord(**{**values, "kind": TurnKind(values["kind"]), "stop": StopReason(values["stop"])})
+
+
+def _shallow(record: Any) -> dict[str, Any]:
+    return {f.name: getattr(record, f.name) for f in fields(record)}
+
+
+# --- into the host's Sample ---------------------------------------------------------------------------------------
+
+PLACEHOLDER = TurnRecord(TurnKind.FINAL, StopReason.ABORT, [0, 0], [0.0])
 """A row that trains nothing and is legal for every host: one prompt token, one masked response token."""
 
-FINISHED = (Outcome.COMPLETED, Outcome.TRUNCATED)
-"""The outcomes of a trajectory that ended with its final turn."""
 
-
-def write_trajectory(
-    args: Any,
-    sample: Any,
-    trajectory: Trajectory,
-    memories: Sequence[Record] = (),
-    states: Sequence[Rewards] = (),
-    evaluation: bool = False,
-) -> Any:
+def write_record(sample: Any, record: Record, trajectory: Trajectory, reward_key: str = "") -> Any:
     """Write the outcome into the host's Sample; ``sample.Status`` is the host's own enum."""
-    sample.status = sample.Status(trajectory.outcome.value)
+    finished = record.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED)
+    row = record.turns[-1] if finished else PLACEHOLDER
+    sample.status = sample.Status(record.outcome.value)
     sample.response = trajectory.answer
-    turns = [turn_row(t) for t in trajectory.turns]
-    if states:
-        turns = [turn | {"state_rewards": rewards} for turn, rewards in zip(turns, states, strict=True)]
-    sample.train_metadata = {
-        "turns": turns,
-        "memories": list(memories),
-        "outcome": trajectory.outcome.value,
-        "failure": trajectory.failure.kind.value if trajectory.failure else None,
-        "failure_message": trajectory.failure.message if trajectory.failure else None,
-        "counts": dict(trajectory.counts),
-        "evaluation": evaluation,
-    }
+    sample.train_metadata = record.to_dict()
     sample.weight_versions = list(dict.fromkeys(t.weight_version for t in trajectory.turns if t.weight_version))
-    _write_cache_counts(sample, turns)
-    finished = trajectory.outcome in FINISHED
-    row = turns[-1] if finished else PLACEHOLDER
-    sample.tokens = list(row["tokens"])
-    sample.response_length = row["response_length"]
-    sample.loss_mask = list(row["loss_mask"])
-    sample.rollout_log_probs = list(row["rollout_log_probs"])
+    sample.tokens = list(row.tokens)
+    sample.response_length = row.response_length
+    sample.loss_mask = [int(finished)] * row.response_length
+    sample.rollout_log_probs = list(row.log_probs)
     if not finished:
-        sample.reward, sample.remove_sample = keyed(args, 0.0), True
+        sample.reward, sample.remove_sample = as_reward(0.0, reward_key), True
+    _write_cache_counts(sample, record.turns)
     return sample
 
 
-def turn_row(turn: Any) -> dict[str, Any]:
-    """One turn as the fields of a training row: ``tokens = prompt + reply``, every reply token trained."""
-    return {
-        "tokens": [*turn.prompt_ids, *turn.response_ids],
-        "response_length": len(turn.response_ids),
-        "loss_mask": [1] * len(turn.response_ids),
-        "rollout_log_probs": list(turn.log_probs),
-        "kind": turn.kind.value,
-        "stop": turn.stop.value,
-        "prompt_tokens": len(turn.prompt_ids),
-        "cached_tokens": turn.cached_tokens,
-    }
+def write_scores(sample: Any, record: Record) -> None:
+    """Keep how the reward of ``sample`` came about."""
+    sample.train_metadata |= {name: getattr(record, name) for name in ("reward_parts", "accuracy", "batch_scored")}
 
 
-def _write_cache_counts(sample: Any, turns: Sequence[Record]) -> None:
-    """Fill what slime and vime compute their own cache metrics from; turns name the counts as their ``add`` does.
+def failed(kind: FailureKind, message: str) -> Trajectory:
+    """A trajectory that never began."""
+    return Trajectory((), Outcome.FAILED, failure=Failure(kind, message))
+
+
+def _write_cache_counts(sample: Any, turns: Sequence[TurnRecord]) -> None:
+    """Fill what slime and vime compute their own cache metrics from, under the names of their engines' answers.
 
     ``hasattr`` is the hosts' contract: the embedded host's Sample, and those of older hosts, have no such attribute.
     A new one replaces what an earlier attempt at this sample counted.
@@ -76,4 +189,4 @@ def _write_cache_counts(sample: Any, turns: Sequence[Record]) -> None:
     if hasattr(sample, "prefix_cache_info"):
         sample.prefix_cache_info = type(sample.prefix_cache_info)()
         for turn in turns:
-            sample.prefix_cache_info.add(turn)
+            sample.prefix_cache_info.add({"prompt_tokens": turn.prompt_tokens, "cached_tokens": turn.cached_tokens})

@@ -1,10 +1,16 @@
-"""The embedded host's Sample: the fields of slime's and vime's that the hooks and this host use, under their names."""
+"""One trajectory on its way through the hooks: the host's ``Sample``, and how everything here reads one.
+
+slime and vime bring a ``Sample`` of their own; the embedded host's, below, has the fields that the hooks use. Hooks
+never import a host's class: they look at ``status.value`` and at the fields named here.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from ..agents.records import Outcome
 
 
 @dataclass
@@ -32,8 +38,43 @@ class Sample:
     response_length: int = 0
     loss_mask: list[int] | None = None
     rollout_log_probs: list[float] | None = None
-    reward: float | None = None
+    reward: float | dict[str, float] | None = None
     status: Status = Status.PENDING
     remove_sample: bool = False
     train_metadata: dict[str, Any] | None = None
+    """See ``record.Record``."""
     weight_versions: list[str] = field(default_factory=list)
+
+
+def ended(sample: Any) -> bool:
+    """Whether the trajectory ended with its final turn."""
+    return sample.status.value in (Outcome.COMPLETED, Outcome.TRUNCATED)
+
+
+def lost(sample: Any) -> bool:
+    """Whether the trajectory was aborted or failed: it trains nothing and is in no group's statistics."""
+    return sample.status.value in (Outcome.ABORTED, Outcome.FAILED)
+
+
+def gold_answers(sample: Any) -> list[str]:
+    """The accepted answers: ``metadata["ground_truth"]``, else ``label``."""
+    golds = (sample.metadata or {}).get("ground_truth")
+    if golds is None:
+        golds = sample.label
+    if golds is None:
+        return []
+    return [str(g) for g in golds] if isinstance(golds, list | tuple) else [str(golds)]
+
+
+def reward_of(sample: Any, key: str = "") -> float | None:
+    """The reward as a number, also where the host wants a dict of rewards; None where nothing scored the sample.
+
+    Args:
+        key: the host's reward key; looked up in dicts only, so it may be empty wherever rewards are plain numbers.
+    """
+    return sample.reward[key] if isinstance(sample.reward, dict) else sample.reward
+
+
+def as_reward(value: float, key: str) -> Any:
+    """``value`` as the host wants it: with ``--reward-key`` a dict, in failed samples too."""
+    return {key: value} if key else value

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from .qa_metrics import normalise_squad
+from .qa_metrics import CLOSED_ANSWERS, normalise_squad
 
-_CHOICES = frozenset({"yes", "no", "noanswer"})
 _NUMERALS = frozenset(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion".split()
@@ -34,7 +33,7 @@ class AnswerKind(StrEnum):
 
 def kind_of(answer: str) -> AnswerKind:
     form = normalise_squad(answer)
-    if form in _CHOICES:
+    if form in CLOSED_ANSWERS:
         return AnswerKind.CHOICE
     if len(form) <= _SHORT or all(word.isdigit() or word in _NUMERALS for word in form.split()):
         return AnswerKind.NUMBER

@@ -32,7 +32,7 @@ from functools import lru_cache
 from statistics import fmean
 
 from .boxed import one_box
-from .qa_metrics import _CLOSED_ANSWERS, normalise_squad
+from .qa_metrics import CLOSED_ANSWERS, normalise_squad
 
 Rewards = dict[str, float]
 _FOREIGN_PUNCTUATION = re.compile(r"[^\w\s\x00-\x7f]")
@@ -110,7 +110,7 @@ def _recall_bonus(step: Step, golds: Wanted) -> float:
 def _words_of(texts: Iterable[str]) -> Wanted:
     """The words of each text that tells something by standing in another one."""
     forms = [_words(text) or _words(text, keep_articles=True) for text in texts]
-    return tuple(tuple(words) for words in forms if words and " ".join(words) not in _CLOSED_ANSWERS)
+    return tuple(tuple(words) for words in forms if words and " ".join(words) not in CLOSED_ANSWERS)
 
 
 @lru_cache(maxsize=256)

@@ -30,7 +30,8 @@ from collections.abc import Callable, Sequence
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_CLOSED_ANSWERS = frozenset({"yes", "no", "noanswer"})
+CLOSED_ANSWERS = frozenset({"yes", "no", "noanswer"})
+"""Answers, in SQuAD form, that a question itself offers: their words prove nothing in a text."""
 
 
 def normalise_squad(text: str, *, keep_articles: bool = False) -> str:
@@ -82,7 +83,7 @@ def _forms(prediction: str, gold: str) -> tuple[str, str]:
 
 
 def _f1(pred: str, gold: str) -> float:
-    if pred != gold and {pred, gold} & _CLOSED_ANSWERS:
+    if pred != gold and {pred, gold} & CLOSED_ANSWERS:
         return 0.0
     pred_tokens, gold_tokens = pred.split(), gold.split()
     shared = (Counter(pred_tokens) & Counter(gold_tokens)).total()

@@ -21,7 +21,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..ruler.sample import RulerError
+from ..system.errors import MemAgentError
+
+
+class UnknownMetric(MemAgentError):
+    """A file names a metric that RULER does not have."""
+
 
 STRING_MATCH_ALL = "string_match_all"
 STRING_MATCH_PART = "string_match_part"
@@ -47,11 +52,11 @@ def score(metric: str, prediction: str | None, answers: Sequence[str]) -> float:
     """The reply's score by the metric that its file names.
 
     Raises:
-        RulerError: there is no such metric.
+        UnknownMetric: there is no such metric.
         ValueError: ``answers`` is no list of non-empty strings.
     """
     if metric not in METRICS:
-        raise RulerError(f"no RULER metric {metric!r}; allowed: {', '.join(METRICS)}")
+        raise UnknownMetric(f"no RULER metric {metric!r}; allowed: {', '.join(METRICS)}")
     return METRICS[metric](prediction, answers)
 
 

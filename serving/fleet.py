@@ -4,7 +4,7 @@
 
     async with Fleet(config, model_folder) as fleet:
         await fleet.sync_weights(policy.state_dict(), version="1")
-        await fleet.ensure_alive()              # before each rollout
+        await fleet.ensure_alive()              # before each rollout, and after one that lost trajectories
         ...                                     # generate at fleet.url
 
 Invariants:
@@ -162,10 +162,18 @@ class Fleet:
         async with self._busy:
             await asyncio.to_thread(self._folder.write, tensors)
             self.version = version
-            await together(*(self._update_or_replace(e, mode) for e in self._engines))
-            await self._check_router()
-            await self._admit()
+            await self._update_all(mode)
         return time.monotonic() - began
+
+    async def start_over(self) -> None:
+        """Every engine as right after the last sync: nothing in flight, nothing cached."""
+        async with self._busy:
+            await self._update_all("abort")
+
+    async def _update_all(self, mode: Literal["abort", "wait"]) -> None:
+        await together(*(self._update_or_replace(e, mode) for e in self._engines))
+        await self._check_router()
+        await self._admit()
 
     async def _update_or_replace(self, engine: _Engine, mode: Literal["abort", "wait"]) -> None:
         for attempt in (1, 2):  # no more: what a failed reload leaves behind in vLLM cannot be told from outside
@@ -191,6 +199,12 @@ class Fleet:
         engine.settled = True
 
     # --- staying alive ----------------------------------------------------------------------------------------------
+
+    @property
+    def out_of_service(self) -> bool:
+        """Whether the router or every engine has ended. A cheap look: only ``ensure_alive`` finds what hangs."""
+        assert self._router is not None, "the fleet is not started"
+        return self._router.exit_code is not None or all(e.process.exit_code is not None for e in self._engines)
 
     async def ensure_alive(self, hung_after_s: float = HUNG_TIMEOUT_S) -> int:
         """Replace dead or hung engines and a dead router; returns how many processes were replaced.

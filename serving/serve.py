@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ..checkpoints.hf_model import local_folder, with_engine_length
+from ..checkpoints.hf_model import load_vocabulary, local_folder, with_serving_length
 from ..config import Config, ConfigError
 from ..system.atomic_file import write_atomically
 from ..system.processes import FleetError
@@ -34,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.num_engines is not None:
             config = dataclasses.replace(config, num_engines=options.num_engines)
         model = local_folder(options.model, "--model")
-        fleet = Fleet(with_engine_length(config, model), model, port=options.port)
+        config = with_serving_length(config, model, load_vocabulary(model))
+        fleet = Fleet(config, model, port=options.port)
     except (ConfigError, FleetError) as error:
         print(error, file=sys.stderr)
         return 2

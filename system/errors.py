@@ -7,3 +7,7 @@ Its message is one line that says what, where and the remedy; command lines prin
 
 class MemAgentError(Exception):
     """One clear line for people."""
+
+
+class ConfigError(MemAgentError, ValueError):
+    """A bad setting: the message names the variable, its value and what is allowed."""

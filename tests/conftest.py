@@ -1,12 +1,37 @@
-"""One OpenMP thread for every test process: several spinning ones on a small machine cost more than they give.
+"""What holds for every test, and in the processes that tests start.
+
+They import the mem_agent of this checkout, whatever its folder is called and wherever the environment's own mem_agent
+lies, and scripts use the environment that the tests run in.
+
+One OpenMP thread for every test process: several spinning ones on a small machine cost more than they give.
 
 No deadline for property tests either: how long an example takes on a busy machine says nothing about the code.
 """
 
+import atexit
 import os
+import sys
+import tempfile
+from pathlib import Path
 
 from hypothesis import settings
 
+
+def show_checkout() -> None:
+    """Put a folder with a link `mem_agent` to this checkout first on the path; once for all workers of xdist."""
+    checkout = Path(__file__).parents[1]
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if not (os.path.isabs(paths[0]) and os.path.realpath(f"{paths[0]}/mem_agent") == os.path.realpath(checkout)):
+        shown = tempfile.TemporaryDirectory(prefix="mem-agent-")
+        atexit.register(shown.cleanup)
+        Path(shown.name, "mem_agent").symlink_to(checkout)
+        paths.insert(0, shown.name)
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    sys.path.insert(0, paths[0])
+
+
+show_checkout()
+os.environ["VENV"] = sys.prefix
 os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT="0", TORCHDYNAMO_DISABLE="1")
 
 # Run by test_hosts.py in a process inside the host; elsewhere its imports are not there.

@@ -6,12 +6,12 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../_common.sh"
 setup_python dev
 cd "$PACK_DIR"
 bin="$VENV/bin"
-"$bin/ruff" check .
+"$bin/python" -m ruff check .
 # mypy knows a package by its folder's name, whatever this checkout is called.
 link="$(mktemp -d)"
 trap 'rm -r "$link"' EXIT
 ln -s "$PACK_DIR" "$link/mem_agent"
-(cd "$link" && "$bin/mypy" --config-file mem_agent/pyproject.toml mem_agent)
+(cd "$link" && "$bin/python" -m mypy --config-file mem_agent/pyproject.toml mem_agent)
 "$bin/shellcheck" --shell=bash --external-sources --source-path="$PACK_DIR" ./*.sh tests/run.sh .ci/run
 
 failed=0

@@ -20,12 +20,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..hooks.sample import Sample
+from ..agents.records import FailureKind
+from ..hooks.metrics import failure_of
+from ..hooks.record import Record
+from ..hooks.sample import Sample, ended
 from ..system.errors import MemAgentError
 from ..system.together import together
 
 Group = list[Sample]
 MAX_DROPPED_PER_BATCH = 20
+SERVER_FAILURES = frozenset(
+    {FailureKind.CONNECTION, FailureKind.TIMEOUT, FailureKind.SERVER_ERROR, FailureKind.BAD_RESPONSE}
+)
+"""Failures that a dead or hung server can cause; a document or a prompt causes the others."""
 
 
 class RolloutError(MemAgentError):
@@ -55,6 +62,15 @@ class Batch:
     @property
     def sampled(self) -> list[Sample]:
         return [sample for group in (*self.groups, *self.dropped) for sample in group]
+
+    @property
+    def lost(self) -> bool:
+        """Whether a server may be to blame for a failure; in a dropped group it may be why the filter dropped it."""
+        return any(
+            sample.status is Sample.Status.ABORTED  # nobody aborts here, so an engine did
+            or failure_of(sample) in SERVER_FAILURES
+            for sample in self.sampled
+        )
 
 
 async def collect_batch(
@@ -116,8 +132,8 @@ def _stop_if_hopeless(dropped: int, batch_size: int) -> None:
 
 
 def _require_survivors(samples: list[Sample]) -> None:
-    if any(s.status in (Sample.Status.COMPLETED, Sample.Status.TRUNCATED) for s in samples):
+    if any(map(ended, samples)):
         return
-    messages = [s.train_metadata["failure_message"] for s in samples if s.train_metadata]
-    first = next((m for m in messages if m), "aborted")
+    records = [record for sample in samples if (record := Record.of(sample)) is not None]
+    first = next((record.failure_message for record in records if record.failure_message), "aborted")
     raise RolloutError(f"all {len(samples)} trajectories of a rollout failed; the first: {first}")

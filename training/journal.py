@@ -2,7 +2,7 @@
 
 ``<save>/rollouts/rollout_0000017.json`` is written, atomically, before rollout 17 is trained on. A run that resumes
 from checkpoint 14 replays 15, 16 and 17 from these files without sampling; since training is deterministic, it
-arrives at the same weights, bit for bit. Files that a newer checkpoint has made needless are removed.
+arrives at the same weights, bit for bit. Files that not even the oldest kept checkpoint needs are removed.
 
 A replay is refused when settings that shape a rollout have changed since (the fingerprint differs).
 """
@@ -17,19 +17,11 @@ from typing import Any
 
 import orjson
 
+from ..agents import training_settings
 from ..config import Config
 from ..system.atomic_file import write_atomically
 
 _NAME = re.compile(r"rollout_(\d{7})\.json$")
-_SHAPING = (
-    "agent", "hf_ckpt", "torch_dist", "train_data", "rollout_batch_size", "n_samples_per_prompt", "global_batch_size",
-    "dynamic_filter", "seed", "train_procs", "tp", "max_tokens_per_gpu", "engine_max_len", "engine_dtype",
-    "mem_max_question", "mem_max_prompt_tokens", "mem_chunk_tokens", "mem_max_memory", "mem_max_final",
-    "mem_max_chunks", "mem_layout", "mem_prompts", "mem_thinking", "mem_query_blind", "mem_parallel",
-    "mem_turn_cost", "adv_std", "train_turns", "temperature", "lr",
-    "lr_warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "clip_grad", "eps_clip", "eps_clip_high",
-    "kl_coef", "loss_agg",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +34,8 @@ class Rollout:
 
 
 def fingerprint(config: Config) -> str:
-    """A hash of the settings under which two runs must behave alike."""
-    values = {name: getattr(config, name) for name in _SHAPING}
-    values["prompts"] = Path(config.mem_prompts).read_text() if config.mem_prompts else ""
+    """A hash of the settings under which two runs must behave alike, and of what the files hold that they name."""
+    values = training_settings(config)
     values["train_data_bytes"] = Path(config.train_data).stat().st_size if config.train_data else 0
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 

@@ -1,6 +1,13 @@
 """What only rank 0 of a run has: engines behind a router, the documents, the journal, and the hooks that read them.
 
 The engines start and answer on an event loop in a thread of its own, so they come up while the trainer is built.
+
+A rollout is whole: where a server died or hung under it, what it had sampled is thrown away, the server is replaced,
+and the rollout is sampled again with the same weights and seeds and with empty caches. So the batch, and the run, are
+those of servers that never fail; ENGINE_RESTARTS bounds it::
+
+    ensure_alive | sample .. 3 of 16 lost | ensure_alive: 1 replaced | start_over | sample .. 16 | journal
+    ensure_alive | sample .. 1 of 16 lost | ensure_alive: all well   | journal, the failed one masked
 """
 
 from __future__ import annotations
@@ -9,22 +16,27 @@ import asyncio
 import logging
 import threading
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 from .. import rollout as hooks
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
 from ..data.training_file import DataSource
-from ..hooks.filter import nonzero_std
-from ..hooks.hook_args import hook_args
+from ..hooks import batch_reward
+from ..hooks.engine_api import Dialect, Endpoint
+from ..hooks.host import HostArgs, embedded_args
 from ..hooks.metrics import rollout_metrics
 from ..hooks.sample import Sample
 from ..rollout_client import close_clients
 from ..serving.fleet import Fleet
-from .group_rollout import Hooks, RolloutError, collect_batch
+from .group_rollout import Batch, Hooks, RolloutError, collect_batch
 from .journal import Journal, Rollout
 
 logger = logging.getLogger("mem_agent")
+
+WATCH_EVERY_S = 1.0
+"""How often a rollout looks whether anybody is left to answer, instead of waiting for the last retry to fail."""
 
 
 class Background:
@@ -75,29 +87,70 @@ class RolloutSide:
         if known is not None:
             logger.info("rollout %d is replayed from the journal", number + 1)
             return known
-        self.background.run(self.fleet.ensure_alive())
         fresh = self.background.run(self._sample(number, first_group))
         self.journal.write(number, fresh)
         return fresh
 
     async def _sample(self, number: int, first_group: int) -> Rollout:
+        await self.fleet.ensure_alive()
+        repeated = 0
+        while (batch := await self._whole_batch(first_group)) is None:
+            repeated += 1
+            logger.warning("rollout %d is sampled again: a server had to be replaced", number + 1)
+        args, samples = self._args(), batch.samples
+        stale = mask_stale(samples, str(number))
+        batch_reward.apply(HostArgs.of(args), samples, number)
+        metrics = rollout_metrics(batch.sampled) | row_counts(args, samples)
+        metrics |= {"dropped_groups": len(batch.dropped), "stale": stale, "repeated": repeated}
+        return Rollout(custom_convert(args, samples), batch.next_group, metrics)
+
+    async def _whole_batch(self, first_group: int) -> Batch | None:
+        """A batch that no server spoilt; None where one did, all servers then being ready for another attempt."""
+        try:
+            batch = await self._while_served(self._collect(first_group))
+        except RolloutError:
+            if await self._repaired():
+                return None
+            raise
+        return None if batch.lost and await self._repaired() else batch
+
+    async def _collect(self, first_group: int) -> Batch:
         config = self.config
-        args = hook_args(config, self.fleet.host, self.fleet.port)
-        keep = nonzero_std if config.dynamic_filter == "nonzero_std" else None
-        batch = await collect_batch(
+        keep = hooks.nonzero_std if config.dynamic_filter == "nonzero_std" else None
+        return await collect_batch(
             Hooks(hooks.generate, hooks.reward_func, keep),
-            args,
+            self._args(),
             self.source.group,
             first_group,
             config.rollout_batch_size,
             config.groups_in_flight,
             lambda sample: training_sampling(config, sample),
         )
-        samples = batch.samples
-        stale = mask_stale(samples, str(number))
-        metrics = rollout_metrics(args, batch.sampled) | row_counts(args, samples)
-        metrics |= {"dropped_groups": len(batch.dropped), "stale": stale}
-        return Rollout(custom_convert(args, samples), batch.next_group, metrics)
+
+    async def _while_served(self, sampling: Coroutine[Any, Any, Batch]) -> Batch:
+        """The result of ``sampling``, which is cancelled when the router or the last engine ends."""
+        task = asyncio.ensure_future(sampling)
+        try:
+            while not (await asyncio.wait({task}, timeout=WATCH_EVERY_S))[0]:
+                if self.fleet.out_of_service:
+                    raise RolloutError("the router or all engines ended during a rollout")
+            return await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _repaired(self) -> bool:
+        """Whether a server had to be replaced. All engines then stand where the rollout found them."""
+        # An engine may be inside a long step of requests that were given up. It is asked twice: one request's time.
+        if not await self.fleet.ensure_alive(self.config.mem_request_timeout / 2):
+            return False
+        await self.fleet.start_over()
+        return True
+
+    def _args(self) -> SimpleNamespace:
+        config = self.config
+        limit = config.mem_max_prompt_tokens or config.engine_max_len
+        return embedded_args(config, Endpoint(Dialect.VLLM, self.fleet.url, limit))
 
     def close(self) -> None:
         self._starting.cancel()

@@ -6,8 +6,6 @@ from hypothesis import strategies as st
 
 from mem_agent.agents.parallel import most_rounds
 from mem_agent.agents.records import StopReason
-from mem_agent.checkpoints.hf_model import with_engine_length
-from mem_agent.config import Config, ConfigError
 from mem_agent.tests.helpers.scripted import QUESTION, SECTIONS, VOCABULARY, read, spliced
 
 BOX = "\\boxed{red}"
@@ -114,13 +112,3 @@ def test_hidden_questions_reach_the_final_turn_alone():
     run = read(["a", "b", "c", "m", BOX], agent="parallel", mem_parallel=3, mem_query_blind=True)
     assert [QUESTION in prompt for prompt in run.prompts] == [False] * 4 + [True]
     assert BLIND_MERGE in run.prompts[3]
-
-
-def test_the_engine_is_given_room_for_a_merge(tmp_path):
-    (tmp_path / "config.json").write_text('{"max_position_embeddings": 9000}')
-    sizes = {"mem_chunk_tokens": 100, "mem_max_memory": 500, "mem_max_final": 10, "mem_max_question": 10}
-    plain = with_engine_length(Config(**sizes), tmp_path).engine_max_len
-    wide = with_engine_length(Config(**sizes, agent="parallel", mem_parallel=8), tmp_path).engine_max_len
-    assert wide >= plain - 100 + 8 * 500
-    with pytest.raises(ConfigError, match="cannot hold MEM_PARALLEL=16 notes of MEM_MAX_MEMORY=500 and 1000 tokens"):
-        with_engine_length(Config(**sizes, agent="parallel", mem_parallel=16), tmp_path)

@@ -1,8 +1,10 @@
 """Prompts are spliced from ready ids; the two layouts and the override; thinking off."""
 
+import copy
+
 import pytest
 
-from mem_agent.agents import own_wording
+from mem_agent.agents import all_wording
 from mem_agent.agents.prompts import chat_frame, compile_template, load_prompts
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import ConfigError
@@ -98,9 +100,21 @@ def test_chat_template_that_drops_the_message_is_refused(vocabulary):
         compile_template("{problem}", lambda content: "constant", vocabulary)
 
 
+@pytest.mark.parametrize("template,reason", [
+    ("{{ raise_exception('a system message\nis needed') }}", "a system message is needed"),
+    ("{{ messages[1].content }}", "has no element 1"),
+])
+def test_a_chat_template_that_fails_is_one_line(template, reason):
+    tokenizer = copy.deepcopy(make_tokenizer())
+    tokenizer.chat_template = template
+    with pytest.raises(ConfigError, match=f"cannot show a single user message: .*{reason}") as error:
+        chat_frame(tokenizer, False, {})("hello")
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("layout", ["section_first", "memory_first"])
 def test_a_hidden_problem_has_no_slot_before_the_final_turn(layout):
-    shown, hidden = (load_prompts(layout, own=own_wording(), blind=blind) for blind in (False, True))
+    shown, hidden = (load_prompts(layout, own=all_wording(), blind=blind) for blind in (False, True))
     for prompts, there in ((shown, True), (hidden, False)):
         assert all(("{problem}" in text) is there for text in before_the_final_turn(prompts))
     assert hidden.final == shown.final and "{problem}" in hidden.final
@@ -109,7 +123,7 @@ def test_a_hidden_problem_has_no_slot_before_the_final_turn(layout):
 
 
 def before_the_final_turn(prompts):
-    return [prompts.memory, *(text for name, text in prompts.own.items() if name != "revisit_final")]
+    return [prompts.memory, *(text for name, text in prompts.own.items() if name not in ("revisit_final", "single"))]
 
 
 def test_an_override_that_shows_a_hidden_problem_is_refused(tmp_path):

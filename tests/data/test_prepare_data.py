@@ -323,6 +323,15 @@ def test_bad_outputs(tmp_path, capsys):
     assert source.read_text() == json.dumps(MEMAGENT) + "\n"
 
 
+def test_a_fifo_as_output_is_refused_in_one_line_and_stays(tmp_path, capsys):
+    source, fifo = put(tmp_path / "in.jsonl", MEMAGENT), tmp_path / "fifo"
+    os.mkfifo(fifo)
+    assert prepare(source, fifo) == 2
+    problem = "is no regular file and stays as it is; name a file to write"
+    assert capsys.readouterr().err == f"prepare_data: {fifo}: {problem}\n"
+    assert fifo.is_fifo() and sorted(p.name for p in tmp_path.iterdir()) == ["fifo", "in.jsonl"]
+
+
 # --- Hugging Face (local folders take the same way through the library) ----------------------------------------------
 @pytest.fixture
 def repository(tmp_path):
@@ -400,9 +409,8 @@ def test_a_plain_conversion_does_without_the_synthesiser(tmp_path, out):
 def test_script_without_package_says_what_to_do(tmp_path):
     for name in ("_bootstrap.py", "prepare_data.py"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    command = [sys.executable, "-S", str(tmp_path / "prepare_data.py")]  # -S: nothing installed is visible
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
+    command = [sys.executable, "-ES", str(tmp_path / "prepare_data.py")]  # nothing installed, no PYTHONPATH
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert "rename" in done.stderr and "pip install" in done.stderr
 

@@ -1,6 +1,7 @@
 """A stand-in for an inference server, run as a process of its own: ``python stub_engine.py PORT JOURNAL [OPTION...]``.
 
 It answers the control calls of ``mem_agent.serving.engine`` and appends each to the JOURNAL file as ``PORT CALL``.
+What it samples is a function of prompt and seed, as it is in a server whose requests have seeds.
 Options: ``dies`` prints a traceback and exits; ``never-healthy``; ``wrong-version`` reports another version than it
 was given; ``bad-reload=N`` fails the first N reloads; ``child`` starts a grandchild that ignores SIGTERM, like a stuck
 engine core.
@@ -9,6 +10,7 @@ engine core.
 from __future__ import annotations
 
 import asyncio
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -43,8 +45,14 @@ def make_app(port: int, journal: Path, options: list[str]) -> web.Application:
             state["version"] = body["new_version"]
         return web.json_response({"success": True, "results": [None]})
 
-    async def generate(_: web.Request) -> web.Response:
-        return web.json_response({"port": port, "version": state["version"]})
+    async def generate(request: web.Request) -> web.Response:
+        body = await request.json()
+        draw = random.Random(f"{body['token_ids']} {body.get('sampling_params', {}).get('seed')}")
+        ids = [draw.randrange(20, 200) for _ in range(5)]
+        choice = {"token_ids": ids, "logprobs": {"content": [{"token_id": i, "logprob": -0.01 * i} for i in ids]}}
+        versions = [{"version": state["version"], "start": 0, "end": len(ids)}]
+        choice |= {"finish_reason": "stop", "weight_versions": versions}
+        return web.json_response({"port": port, "version": state["version"], "choices": [choice]})
 
     app = web.Application()
     app.add_routes([web.get("/health", health), web.get("/weight_info", weight_info),

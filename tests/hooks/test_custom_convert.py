@@ -8,24 +8,19 @@ from hypothesis import strategies as st
 
 from mem_agent.custom_convert import custom_convert, row_counts
 from mem_agent.hooks.sample import Sample
+from mem_agent.tests.helpers import samples
+from mem_agent.tests.helpers.samples import turns_of
 
 KEYS = {"tokens", "response_lengths", "rewards", "raw_reward", "truncated", "sample_indices", "loss_masks",
         "rollout_ids", "rollout_mask_sums", "rollout_log_probs"}
 
 
-def turn(length, kind="memory", prompt=4, stop="stop"):
-    return {"tokens": list(range(prompt + length)), "response_length": length, "loss_mask": [1] * length,
-            "rollout_log_probs": [-0.1] * length, "kind": kind, "stop": stop}
-
-
 def trajectory(index, group=0, reward=1.0, lengths=(3, 2), status="completed", **fields):
-    turns = [turn(n) for n in lengths[:-1]] + [turn(lengths[-1], "final")] if lengths else []
-    return Sample(index=index, group_index=group, reward=reward, status=Sample.Status(status),
-                  train_metadata={"turns": turns, "failure": None}, **fields)
+    return samples.trajectory(turns_of(lengths), status, index=index, group_index=group, reward=reward, **fields)
 
 
-def convert(samples, settings=(), **args):
-    return custom_convert(SimpleNamespace(mem_agent=dict(settings), **args), samples)
+def convert(batch, settings=(), **args):
+    return custom_convert(SimpleNamespace(mem_agent=dict(settings), **args), batch)
 
 
 def test_worked_example_of_the_docstring():
@@ -65,9 +60,9 @@ def test_group_of_one_and_equal_rewards_give_zero():
 
 
 def test_turns_can_be_left_out_and_an_empty_trajectory_stays():
-    samples = [trajectory(0, lengths=(3, 2)), trajectory(1, reward=0.0, lengths=(4,))]
-    assert convert(samples, {"TRAIN_TURNS": "final"})["response_lengths"] == [2, 4]
-    memory = convert(samples, {"TRAIN_TURNS": "memory"})
+    batch = [trajectory(0, lengths=(3, 2)), trajectory(1, reward=0.0, lengths=(4,))]
+    assert convert(batch, {"TRAIN_TURNS": "final"})["response_lengths"] == [2, 4]
+    memory = convert(batch, {"TRAIN_TURNS": "memory"})
     assert memory["response_lengths"] == [3, 1] and memory["loss_masks"][1] == [0]
     assert memory["rollout_mask_sums"] == [3, 0]
 
@@ -79,32 +74,32 @@ def test_truncated_marks_the_turn_that_was_cut():
 
 
 def test_rows_of_each_step_are_padded_to_the_data_parallel_size():
-    samples = [trajectory(i, group=i // 2, reward=i % 2, lengths=(2,) * (i + 1)) for i in range(4)]
-    data = convert(samples, data_parallel_size=4, global_batch_size=2)  # steps of 3 and 7 rows
+    batch = [trajectory(i, group=i // 2, reward=i % 2, lengths=(2,) * (i + 1)) for i in range(4)]
+    data = convert(batch, data_parallel_size=4, global_batch_size=2)  # steps of 3 and 7 rows
     assert data["rollout_ids"] == [0, 1, 1, 1] + [2] * 3 + [3] * 5
     assert [sum(m) for m in data["loss_masks"]].count(0) == 2
     assert data["rollout_mask_sums"][:4] == [2, 4, 4, 4]
 
 
 def test_static_batching_and_virtual_pipelines_ask_for_more():
-    samples = [trajectory(i) for i in range(3)]
-    assert len(convert(samples, data_parallel_size=2, use_dynamic_batch_size=False, micro_batch_size=4)["tokens"]) == 8
+    batch = [trajectory(i) for i in range(3)]
+    assert len(convert(batch, data_parallel_size=2, use_dynamic_batch_size=False, micro_batch_size=4)["tokens"]) == 8
     virtual = {"virtual_pipeline_model_parallel_size": 2, "microbatch_group_size_per_vp_stage": 4}
-    assert len(convert(samples, data_parallel_size=1, **virtual)["tokens"]) == 8
+    assert len(convert(batch, data_parallel_size=1, **virtual)["tokens"]) == 8
 
 
-def counted(samples, settings=(), **args):
-    return row_counts(SimpleNamespace(mem_agent=dict(settings), **args), samples)
+def counted(batch, settings=(), **args):
+    return row_counts(SimpleNamespace(mem_agent=dict(settings), **args), batch)
 
 
 def test_rows_are_counted_as_they_are_made():
-    samples = [trajectory(i, group=i // 2, reward=i % 2, lengths=(2,) * (i + 1)) for i in range(4)]
-    samples[1] = trajectory(1, status="failed", lengths=(2, 2))
+    batch = [trajectory(i, group=i // 2, reward=i % 2, lengths=(2,) * (i + 1)) for i in range(4)]
+    batch[1] = trajectory(1, status="failed", lengths=(2, 2))
     # Steps of 1 + 1 (the failure's placeholder) and 3 + 4 rows, each filled up to a multiple of 4.
-    assert counted(samples, data_parallel_size=4, global_batch_size=2) == {"rows": 4 + 8, "padding_rows": 2 + 1}
-    assert len(convert(samples, data_parallel_size=4, global_batch_size=2)["tokens"]) == 12
+    assert counted(batch, data_parallel_size=4, global_batch_size=2) == {"rows": 4 + 8, "padding_rows": 2 + 1}
+    assert len(convert(batch, data_parallel_size=4, global_batch_size=2)["tokens"]) == 12
     # One step: the only final turns of three trajectories, and the placeholder.
-    assert counted(samples, {"TRAIN_TURNS": "final"}) == {"rows": 4, "padding_rows": 0}
+    assert counted(batch, {"TRAIN_TURNS": "final"}) == {"rows": 4, "padding_rows": 0}
 
 
 def test_rows_need_neither_rewards_nor_ids_nor_samples():
@@ -118,18 +113,18 @@ def test_no_padding_without_need():
 
 
 def test_contract_call_with_attribute_less_args():
-    """The hosts' own contract test: no args, two samples of another generate hook, no group, no log-probs."""
-    samples = [Sample(index=i, reward=0.5, tokens=[i, i + 1], response_length=2, loss_mask=[1, 1],
+    """The hosts' own contract test: no args, two batch of another generate hook, no group, no log-probs."""
+    batch = [Sample(index=i, reward=0.5, tokens=[i, i + 1], response_length=2, loss_mask=[1, 1],
                       status=Sample.Status.COMPLETED) for i in range(2)]
-    data = custom_convert(type("Args", (), {})(), samples)
+    data = custom_convert(type("Args", (), {})(), batch)
     assert KEYS - {"rollout_log_probs"} == set(data)
 
 
 def test_foreign_samples_with_and_without_log_probs_do_not_mix():
-    samples = [Sample(index=i, reward=0.5, tokens=[1, 2], response_length=1, status=Sample.Status.COMPLETED,
+    batch = [Sample(index=i, reward=0.5, tokens=[1, 2], response_length=1, status=Sample.Status.COMPLETED,
                       rollout_log_probs=[-0.1] if i else None) for i in range(2)]
     with pytest.raises(AssertionError, match="log-probs"):
-        convert(samples)
+        convert(batch)
 
 
 def test_a_missing_reward_names_the_sample():
@@ -142,9 +137,9 @@ def test_dict_rewards_use_the_hosts_key():
 
 
 def test_missing_rollout_ids_are_fresh_and_unique():
-    samples = [trajectory(i, lengths=(1,)) for i in range(3)]
-    samples[0].index = samples[2].index = None
-    assert len(set(convert(samples)["rollout_ids"])) == 3
+    batch = [trajectory(i, lengths=(1,)) for i in range(3)]
+    batch[0].index = batch[2].index = None
+    assert len(set(convert(batch)["rollout_ids"])) == 3
 
 
 @settings(max_examples=80)
@@ -157,17 +152,17 @@ def test_missing_rollout_ids_are_fresh_and_unique():
     st.integers(1, 5), st.integers(1, 8), st.booleans(),
 )
 def test_every_trajectory_survives_and_weighs_once(rows, dp, step, std):
-    samples = [trajectory(i, g, r, tuple(n), s) for i, (g, r, n, s) in enumerate(rows)]
-    data = convert(samples, {"ADV_STD": std}, data_parallel_size=dp, global_batch_size=step)
-    assert counted(samples, data_parallel_size=dp, global_batch_size=step)["rows"] == len(data["tokens"])
-    assert list(dict.fromkeys(data["rollout_ids"])) == list(range(len(samples)))
-    for i, sample in enumerate(samples):
+    batch = [trajectory(i, g, r, tuple(n), s) for i, (g, r, n, s) in enumerate(rows)]
+    data = convert(batch, {"ADV_STD": std}, data_parallel_size=dp, global_batch_size=step)
+    assert counted(batch, data_parallel_size=dp, global_batch_size=step)["rows"] == len(data["tokens"])
+    assert list(dict.fromkeys(data["rollout_ids"])) == list(range(len(batch)))
+    for i, sample in enumerate(batch):
         mine = [k for k, rid in enumerate(data["rollout_ids"]) if rid == i]
         trained = sum(sum(data["loss_masks"][k]) for k in mine)
         assert {data["rollout_mask_sums"][k] for k in mine} == {trained}
         usable = sample.status.value in ("completed", "truncated")
-        assert trained == (sum(t["response_length"] for t in sample.train_metadata["turns"]) if usable else 0)
+        assert trained == (sum(len(t["log_probs"]) for t in sample.train_metadata["turns"]) if usable else 0)
         assert len({data["rewards"][k] for k in mine if sum(data["loss_masks"][k])}) <= 1
-    for first in range(0, len(samples), step):
-        ids = set(range(first, min(first + step, len(samples))))
+    for first in range(0, len(batch), step):
+        ids = set(range(first, min(first + step, len(batch))))
         assert sum(rid in ids for rid in data["rollout_ids"]) % dp == 0

@@ -5,7 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from mem_agent.hooks.eval import evaluate
+from mem_agent.rollout import evaluate
 
 
 @pytest.fixture

@@ -14,10 +14,12 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent.custom_convert import custom_convert
-from mem_agent.hooks.filter import nonzero_std
 from mem_agent.hooks.sample import Sample
+from mem_agent.rollout import nonzero_std
 from mem_agent.rollout_client import close_clients
+from mem_agent.tests.helpers import samples
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
+from mem_agent.tests.helpers.samples import turn
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 # --- how hooks are named and called -------------------------------------------------------------------------------
@@ -26,7 +28,7 @@ POSITIONAL = {
     "mem_agent.rollout.generate": ("args", "sample", "sampling_params"),
     "mem_agent.rollout.reward_func": ("args", "sample"),
     "mem_agent.custom_convert.custom_convert": ("args", "samples"),
-    "mem_agent.hooks.filter.nonzero_std": ("args", "samples"),
+    "mem_agent.rollout.nonzero_std": ("args", "samples"),
 }
 AWAITED = {"mem_agent.rollout.generate", "mem_agent.rollout.reward_func"}
 
@@ -88,14 +90,10 @@ def schedule(data, step, ranks, cap, *, cp=1, group=1):
     return steps
 
 
-def turn(prompt, reply):
-    return {"tokens": list(range(prompt + reply)), "response_length": reply, "loss_mask": [1] * reply,
-            "rollout_log_probs": [-0.5] * reply, "kind": "memory", "stop": "stop"}
-
-
 def trajectory(index, group, reward, turns, status="completed", **fields):
-    return Sample(index=index, group_index=group, reward=reward, status=Sample.Status(status),
-                  train_metadata={"turns": [turn(*t) for t in turns], "failure": None}, **fields)
+    """``turns`` are pairs of prompt and reply lengths."""
+    records = [turn(reply, prompt=prompt) for prompt, reply in turns]
+    return samples.trajectory(records, status, index=index, group_index=group, reward=reward, **fields)
 
 
 def converted(samples, step, ranks, **args):

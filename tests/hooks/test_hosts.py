@@ -16,7 +16,7 @@ OVERRIDES = {
     "CUSTOM_GENERATE_FUNCTION_PATH": "mem_agent.rollout.generate",
     "CUSTOM_RM_PATH": "mem_agent.rollout.reward_func",
     "CUSTOM_CONVERT_SAMPLES_TO_TRAIN_DATA_PATH": "mem_agent.custom_convert.custom_convert",
-    "DYNAMIC_SAMPLING_FILTER_PATH": "mem_agent.hooks.filter.nonzero_std",
+    "DYNAMIC_SAMPLING_FILTER_PATH": "mem_agent.rollout.nonzero_std",
 }
 
 pytestmark = pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)

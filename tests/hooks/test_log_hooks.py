@@ -7,29 +7,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from mem_agent.hooks.log import log_eval, log_rollout
 from mem_agent.hooks.sample import Sample
-from mem_agent.tests.hooks.test_metrics import foreign, written
+from mem_agent.rollout import log_eval, log_rollout
+from mem_agent.tests.helpers.samples import foreign
+from mem_agent.tests.hooks.test_metrics import written
 
 ARGS = SimpleNamespace(mem_agent={}, reward_key=None, eval_reward_key=None, data_parallel_size=4)
 
 
-def trained(**fields):
-    """A Sample with turns that the converter can make rows of."""
-    sample = written(**fields)
-    for turn in sample.train_metadata["turns"]:
-        turn |= {"tokens": [1, 2], "response_length": 1, "loss_mask": [1], "rollout_log_probs": [0.0],
-                 "kind": "memory", "stop": "stop"}
-    return sample
-
-
 def lines(caplog):
-    return [r.getMessage() for r in caplog.records if r.name == "mem_agent.hooks.log"]
+    return [r.getMessage() for r in caplog.records if r.name == "mem_agent.rollout"]
 
 
 @pytest.fixture(autouse=True)
 def hear_info(caplog):
-    caplog.set_level(logging.INFO, logger="mem_agent.hooks.log")
+    caplog.set_level(logging.INFO, logger="mem_agent.rollout")
 
 
 def test_signatures_are_the_hosts():
@@ -41,7 +33,7 @@ def test_signatures_are_the_hosts():
 
 def test_rollout_numbers_join_the_hosts(caplog):
     extra = {"rollout/dynamic_filter/drop_zero_std_0": 3}
-    samples = [trained(reward=1.0), trained(reward=0.0, golds=[False, False]), foreign("failed", reward=0.0)]
+    samples = [written(reward=1.0), written(reward=0.0, golds=[False, False]), foreign("failed", reward=0.0)]
     assert log_rollout(7, ARGS, samples, extra, 12.34) is False
     assert extra["rollout/dynamic_filter/drop_zero_std_0"] == 3
     assert extra["rollout/memory/reward"] == 0.5
@@ -69,20 +61,20 @@ def test_eval_numbers_are_kept_apart_by_data_set(caplog):
 
 
 def test_without_a_dict_the_line_is_still_said(caplog):
-    assert log_rollout(0, ARGS, [trained()], None, 1.0) is False
+    assert log_rollout(0, ARGS, [written()], None, 1.0) is False
     assert log_eval(0, ARGS, {"hqa": {"rewards": [1.0], "samples": [written()]}}, None) is False
     assert len(lines(caplog)) == 2
 
 
 KINDS = {
-    "ours": lambda: trained(),
-    "failed": lambda: trained(status="failed", failure="timeout", reward=0.0),
-    "aborted": lambda: trained(status="aborted", reward=None),
-    "truncated": lambda: trained(status="truncated"),
+    "ours": lambda: written(),
+    "failed": lambda: written(status="failed", failure="timeout", reward=0.0),
+    "aborted": lambda: written(status="aborted", reward=None),
+    "truncated": lambda: written(status="truncated"),
     "foreign": lambda: foreign(),
     "foreign failed": lambda: foreign("failed", reward=None),
     "no reward": lambda: foreign(reward=None),
-    "dict reward": lambda: trained(reward={"score": 1.0}),
+    "dict reward": lambda: written(reward={"score": 1.0}),
     "pending": lambda: Sample(),
 }
 
@@ -101,5 +93,5 @@ def test_every_mix_is_survived_and_said_in_one_line(caplog, size):
 
 def test_an_args_without_attributes_will_do():
     """The hosts' own contract tests call hooks so."""
-    assert log_rollout(3, type("Args", (), {})(), [trained()], {}, 0.5) is False
-    assert log_eval(4, type("Args", (), {})(), {"d": {"rewards": [1.0], "samples": [trained()]}}, {}) is False
+    assert log_rollout(3, type("Args", (), {})(), [written()], {}, 0.5) is False
+    assert log_eval(4, type("Args", (), {})(), {"d": {"rewards": [1.0], "samples": [written()]}}, {}) is False

@@ -1,36 +1,29 @@
 """Numbers of a rollout: by hand for two documents, by turn in doubling ranges, and for every mix of Samples."""
 
-from types import SimpleNamespace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mem_agent.hooks.metrics import memory_records, rollout_metrics, turn_range
-from mem_agent.hooks.sample import Sample
+from mem_agent.hooks.metrics import find_golds, rollout_metrics, turn_range
+from mem_agent.hooks.record import MemoryRecord
+from mem_agent.tests.helpers.samples import foreign, trajectory, turn
 
-ARGS = SimpleNamespace(reward_key=None)
 
-
-def written(golds=(False, True), tokens=10, cached=0, group=0, reward=1.0, status="completed", failure=None):
-    """A Sample as ``rollout.generate`` leaves it: a memory for each of ``golds``, prompts of 100 tokens."""
-    turns = [{"prompt_tokens": 100, "cached_tokens": cached * number} for number in range(len(golds) + 1)]
+def written(golds=(False, True), tokens=10, cached=0, group=0, reward=1.0, status="completed", **fields):
+    """A memory for each of ``golds``, prompts of 100 tokens."""
+    turns = [turn(5, prompt=100, cached_tokens=cached * number) for number in range(len(golds) + 1)]
     counts = {"turns": len(turns), "chunks": len(golds), "memory_tokens": tokens, "document_tokens": 8,
-              "prompt_tokens": 100 * len(turns), "cached_tokens": sum(t["cached_tokens"] for t in turns),
+              "prompt_tokens": 100 * len(turns), "cached_tokens": sum(t.cached_tokens for t in turns),
               "response_tokens": 5 * len(turns), "truncated_memories": 1, "empty_updates": 2, "dropped_tokens": 3}
-    memories = [{"tokens": tokens, "gold": gold} for gold in golds]
-    return Sample(group_index=group, reward=reward, status=Sample.Status(status),
-                  train_metadata={"turns": turns, "memories": memories, "counts": counts, "failure": failure})
-
-
-def foreign(status="completed", reward=0.5, **fields):
-    return Sample(status=Sample.Status(status), reward=reward, tokens=[1, 2], response_length=1, **fields)
+    memories = [MemoryRecord(tokens, gold) for gold in golds]
+    fields = {"counts": counts, "memories": memories, "reward": reward, "group_index": group} | fields
+    return trajectory(turns, status, **fields)
 
 
 def test_two_documents_by_hand():
     short = written([False, True], tokens=10, cached=40, reward=1.0)
     long = written([False, False, True, True], tokens=20, cached=10, reward=0.0)
-    assert rollout_metrics(ARGS, [short, long]) == {
+    assert rollout_metrics([short, long]) == {
         "trajectories": 2, "aborted": 0, "failed": 0, "truncated_answers": 0,
         "reward": 0.5, "mixed_groups": 1.0,
         "turns": 4.0,  # (3 + 5) / 2: each chunk and the answer
@@ -61,7 +54,7 @@ def test_turn_ranges_double(number, name):
 
 
 def test_a_long_trajectory_gives_few_keys():
-    metrics = rollout_metrics(ARGS, [written([False] * 499)])
+    metrics = rollout_metrics([written([False] * 499)])
     assert sum(name.startswith("cache_hit/") for name in metrics) == 10
     assert len(metrics) < 60
 
@@ -89,11 +82,11 @@ def test_a_range_holds_its_turn(number):
     ],
 )
 def test_a_gold_is_found_where_containment_tells_something(golds, text, found):
-    assert memory_records([[1, 2, 3]], lambda ids: text, golds) == [{"tokens": 3, "gold": found}]
+    assert find_golds([[1, 2, 3]], lambda ids: text, golds) == [MemoryRecord(3, found)]
 
 
 def test_memories_without_golds_still_have_a_length():
-    metrics = rollout_metrics(ARGS, [written([None, None], tokens=7), written([], tokens=0)])
+    metrics = rollout_metrics([written([None, None], tokens=7), written([], tokens=0)])
     assert metrics["memory_tokens/turn_2"] == 7.0
     assert not [name for name in metrics if name.startswith("gold_in_memory")]
 
@@ -102,31 +95,28 @@ def test_only_trajectories_that_ended_by_themselves_are_in_the_means():
     samples = [written([True], reward=1.0), written([False], reward=0.0, status="truncated"),
                written([False] * 9, reward=0.0, status="failed", failure="timeout"),
                written([False] * 9, reward=0.0, status="aborted")]
-    metrics = rollout_metrics(ARGS, samples)
+    metrics = rollout_metrics(samples)
     assert (metrics["trajectories"], metrics["failed/timeout"], metrics["aborted"]) == (4, 1, 1)
     assert metrics["reward"] == 0.5 and metrics["turns"] == 2.0 and metrics["gold_in_memory/last"] == 0.5
 
 
 def test_dict_rewards_are_read_by_the_hosts_keys():
     samples = [written(reward={"score": 1.0, "test": 0.0}), written(reward={"score": 0.0, "test": 0.0})]
-    args = SimpleNamespace(reward_key="score", eval_reward_key="test")
-    assert rollout_metrics(args, samples)["reward"] == 0.5
-    assert rollout_metrics(args, samples)["mixed_groups"] == 1.0
-    assert rollout_metrics(args, samples, evaluation=True)["reward"] == 0.0
-    args.eval_reward_key = None
-    assert rollout_metrics(args, samples, evaluation=True)["reward"] == 0.5
+    assert rollout_metrics(samples, "score")["reward"] == 0.5
+    assert rollout_metrics(samples, "score")["mixed_groups"] == 1.0
+    assert rollout_metrics(samples, "test")["reward"] == 0.0
 
 
 def test_mixed_groups_are_a_share_of_the_groups_there_are():
     samples = [written(group=g, reward=r) for g, r in [(0, 1.0), (0, 0.0), (1, 1.0), (1, 1.0)]]
-    assert rollout_metrics(ARGS, samples)["mixed_groups"] == 0.5
-    assert "mixed_groups" not in rollout_metrics(ARGS, [written(group=None, reward=r) for r in (0.0, 1.0)])
+    assert rollout_metrics(samples)["mixed_groups"] == 0.5
+    assert "mixed_groups" not in rollout_metrics([written(group=None, reward=r) for r in (0.0, 1.0)])
 
 
 def test_samples_of_another_hook_count_with_their_reward_only():
     samples = [written(reward=1.0), foreign(reward=0.0), foreign(reward=None), foreign("failed"),
                foreign(reward=0.0, train_metadata={"turns": 3})]
-    metrics = rollout_metrics(ARGS, samples)
+    metrics = rollout_metrics(samples)
     assert metrics["trajectories"] == 5 and metrics["failed/unknown"] == 1
     assert metrics["reward"] == 1 / 3  # 1, 0 and 0; the sample without a reward is in no mean
     assert metrics["turns"] == 3.0
@@ -134,16 +124,20 @@ def test_samples_of_another_hook_count_with_their_reward_only():
 
 def test_without_a_trajectory_that_ended_only_the_counts_are_left():
     nothing = {"aborted": 0, "failed": 0, "truncated_answers": 0}
-    assert rollout_metrics(ARGS, []) == {"trajectories": 0} | nothing
+    assert rollout_metrics([]) == {"trajectories": 0} | nothing
     failed = written(status="failed", failure="timeout", reward=0.0)
-    assert rollout_metrics(ARGS, [failed]) == nothing | {"trajectories": 1, "failed": 1, "failed/timeout": 1}
+    assert rollout_metrics([failed]) == nothing | {"trajectories": 1, "failed": 1, "failed/timeout": 1}
 
 
 def test_accuracy_and_what_an_agent_counts_are_means_of_those_who_tell():
-    plain, quick, slow = written(reward=1.0), written(reward=0.9), written(reward=0.0)
-    for done, accuracy, skipped in ((quick, 1.0, 3), (slow, 0.0, 0)):
-        done.train_metadata["accuracy"] = accuracy
+    def scored(reward, accuracy, skipped, **parts):
+        done = written(reward=reward, record={"accuracy": accuracy, "reward_parts": parts})
         done.train_metadata["counts"] |= {"skipped": skipped, "rounds": 2}
-    metrics = rollout_metrics(ARGS, [plain, quick, slow])
+        return done
+
+    plain = written(reward=1.0)
+    quick, slow = scored(0.9, 1.0, 3, answer=1.0, turn_cost=-0.1), scored(0.0, 0.0, 0, answer=0.0)
+    metrics = rollout_metrics([plain, quick, slow])
     assert (metrics["accuracy"], metrics["skipped"], metrics["rounds"]) == (0.5, 1.5, 2.0)
-    assert not {"accuracy", "skipped"} & rollout_metrics(ARGS, [plain]).keys()
+    assert (metrics["reward/answer"], metrics["reward/turn_cost"]) == (0.5, -0.05)  # no cost is a cost of 0
+    assert not {"accuracy", "skipped"} & rollout_metrics([plain]).keys()

@@ -8,11 +8,15 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from mem_agent import rollout
-from mem_agent.config import ConfigError
+from mem_agent.config import Config, ConfigError
+from mem_agent.custom_convert import custom_convert
 from mem_agent.data.document_store import DocumentWriter
+from mem_agent.hooks.engine_api import Dialect
+from mem_agent.hooks.record import Record
 from mem_agent.hooks.sample import Sample
 from mem_agent.rollout_client import close_clients
-from mem_agent.tests.helpers.fake_router import FakeRouter, running
+from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running
+from mem_agent.tests.helpers.samples import trajectory
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 999}
@@ -31,16 +35,12 @@ def encode(text):
     return tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id]
 
 
-def run(router, checkpoint, *samples, sampling=SAMPLING, settings=(), evaluation=False, **host_args):
+def run(router, checkpoint, *samples, sampling=SAMPLING, settings=(), evaluation=False, dialect="vllm", **host_args):
     async def main():
         async with running(router):
-            args = SimpleNamespace(
-                hf_checkpoint=checkpoint,
-                vllm_router_ip="127.0.0.1",
-                vllm_router_port=router.port,
-                mem_agent=SETTINGS | dict(settings),
-                **host_args,
-            )
+            address = {f"{dialect}_router_ip": "127.0.0.1", f"{dialect}_router_port": router.port}
+            config = SETTINGS | dict(settings)
+            args = SimpleNamespace(hf_checkpoint=checkpoint, mem_agent=config, **address, **host_args)
             try:
                 return await asyncio.gather(*(rollout.generate(args, s, sampling, evaluation) for s in samples))
             finally:
@@ -58,15 +58,27 @@ def sample(context="QWZRXYUJ", **fields):
 def test_a_trajectory_is_one_sample_with_its_turns(checkpoint):
     router = FakeRouter([encode("m one"), encode("m two"), encode("\\boxed{red}")])
     done = run(router, checkpoint, sample())
-    turns = done.train_metadata["turns"]
-    assert [t["kind"] for t in turns] == ["memory", "memory", "final"]
+    turns = Record.of(done).turns
+    assert [t.kind for t in turns] == ["memory", "memory", "final"]
     assert done.status is Sample.Status.COMPLETED and done.reward is None and done.response == "\\boxed{red}"
-    assert done.tokens == turns[-1]["tokens"] and done.response_length == turns[-1]["response_length"]
+    assert done.tokens == turns[-1].tokens and done.response_length == turns[-1].response_length
+    assert done.loss_mask == [1] * done.response_length and done.rollout_log_probs == turns[-1].log_probs
     for turn, request in zip(turns, router.requests, strict=True):
-        assert turn["tokens"] == request["token_ids"] + turn["tokens"][len(request["token_ids"]) :]
-        assert len(turn["loss_mask"]) == len(turn["rollout_log_probs"]) == turn["response_length"]
+        assert turn.tokens[: turn.prompt_tokens] == request["token_ids"]
     assert done.weight_versions == ["v1"] and done.prompt == "who?"
     assert [r["sampling_params"]["max_tokens"] for r in router.requests] == [8, 8, 16]
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_log_prob_stays_with_its_token_from_the_engine_to_the_training_row(checkpoint, dialect):
+    replies = [encode("m one"), encode("another memory"), encode("so \\boxed{red}")]
+    done = run(FakeRouter(replies), checkpoint, sample(), dialect=dialect, settings={"MEM_MAX_MEMORY": 40})
+    done.reward = 1.0
+    data = custom_convert(SimpleNamespace(mem_agent=SETTINGS), [done])
+    assert data["rollout_log_probs"] == [log_probs_of(reply) for reply in replies]
+    rows = zip(data["tokens"], data["response_lengths"], strict=True)
+    assert [tokens[-length:] for tokens, length in rows] == replies
+    assert done.rollout_log_probs == log_probs_of(replies[-1])
 
 
 def test_every_memory_is_measured_and_searched_for_a_gold(checkpoint):
@@ -104,15 +116,15 @@ def test_cached_prompt_tokens_are_kept_by_turn_and_where_hosts_look(checkpoint):
     again = HostSample(**vars(sample()), prefix_cache_info=CacheInfo(70, 80))  # of an attempt that was aborted
     router = FakeRouter(default=encode("x"))  # answers that 2 tokens of each prompt were cached
     done = run(router, checkpoint, again)
-    turns = done.train_metadata["turns"]
+    turns = Record.of(done).turns
     prompts = [len(r["token_ids"]) for r in router.requests]
-    assert [t["prompt_tokens"] for t in turns] == prompts and [t["cached_tokens"] for t in turns] == [2, 2, 2]
+    assert [t.prompt_tokens for t in turns] == prompts and [t.cached_tokens for t in turns] == [2, 2, 2]
     assert done.prefix_cache_info == CacheInfo(2 + 2 + 2, sum(prompts))
 
 
 def test_siblings_share_one_routing_key_and_one_tokenisation(checkpoint):
     router = FakeRouter(default=encode("x"))
-    encoded = rollout.reader_for(checkpoint, rollout.Config.from_mapping(SETTINGS), "{}").documents
+    encoded = rollout.reader_for(checkpoint, Config.from_mapping(SETTINGS), "{}").documents
     before = encoded.encoded
     run(router, checkpoint, *(sample("UJXYZW" * 3, index=i, group_index=7) for i in range(4)))
     assert {h["x-session-id"] for h in router.headers} == {"group-7"}
@@ -306,7 +318,7 @@ def test_a_right_answer_is_worth_more_than_a_wrong_one_and_the_quicker_the_more(
     args = SimpleNamespace(mem_agent=SETTINGS | GATED | {"MEM_TURN_COST": "0.9"})
     rewards = []
     for rounds in (2, chunks // 2 + 2, chunks + 1, 3 * chunks):
-        told = {"counts": {"rounds": rounds, "chunks": chunks}, "evaluation": False}
-        done = sample(response="\\boxed{red}", train_metadata=told)
+        written = trajectory(counts={"rounds": rounds, "chunks": chunks}).train_metadata
+        done = sample(response="\\boxed{red}", train_metadata=written, status=Sample.Status.COMPLETED)
         rewards.append(asyncio.run(rollout.reward_func(args, done)))
     assert rewards == sorted(rewards, reverse=True) and rewards[-1] > 0.09

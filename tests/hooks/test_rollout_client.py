@@ -7,9 +7,10 @@ import pytest
 
 from mem_agent.agents.records import FailureKind, StopReason, TurnFailed
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks.engine_api import Dialect
-from mem_agent.rollout_client import Endpoint, RetryPolicy, RouterClient, endpoint_from_args
-from mem_agent.tests.helpers.fake_router import FakeRouter, running, sglang_answer, vllm_answer
+from mem_agent.hooks.engine_api import Dialect, Endpoint
+from mem_agent.hooks.host import HostArgs
+from mem_agent.rollout_client import EngineClient, RetryPolicy
+from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running, sglang_answer, vllm_answer
 
 SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": -1, "max_new_tokens": 4096, "stop_token_ids": [2], "seed": 11,
             "skip_special_tokens": False, "stop": None}
@@ -20,7 +21,7 @@ def ask(router, dialect=Dialect.VLLM, retries=2, timeout=5.0, max_tokens=0, time
     async def main():
         async with running(router):
             endpoint = Endpoint(dialect, f"http://127.0.0.1:{router.port}", max_tokens)
-            client = RouterClient(endpoint, RetryPolicy(timeout, retries, 0.001), concurrency)
+            client = EngineClient(endpoint, RetryPolicy(timeout, retries, 0.001), concurrency)
             try:
                 calls = (client.generate([5, 6, 7], 9, sampling, key) for _ in range(times))
                 return await asyncio.gather(*calls)
@@ -45,7 +46,7 @@ def test_vllm_request_and_answer():
          "stop_token_ids": [2], "seed": 11, "max_tokens": 9, "logprobs": 1}}
     ]
     assert router.headers[0]["x-session-id"] == "group-3"
-    assert generation.token_ids == [8, 9] and generation.log_probs == [-0.5, -0.5]
+    assert generation.token_ids == [8, 9] and generation.log_probs == log_probs_of([8, 9])
     assert generation.stop is StopReason.STOP and generation.weight_version == "v1" and generation.cached_tokens == 2
 
 
@@ -58,7 +59,7 @@ def test_sglang_request_and_answer():
          "no_stop_trim": True, "spaces_between_special_tokens": False}}
     ]
     assert router.headers[0]["X-SMG-Routing-Key"] == "group-3"
-    assert generation.token_ids == [8, 9] and generation.log_probs == [-0.5, -0.5]
+    assert generation.token_ids == [8, 9] and generation.log_probs == log_probs_of([8, 9])
 
 
 @pytest.mark.parametrize("fault", [500, 503, 429, "drop"])
@@ -94,7 +95,7 @@ def test_a_hanging_server_times_out_without_retry():
 
 def test_no_server_is_a_connection_failure():
     async def main():
-        client = RouterClient(Endpoint(Dialect.VLLM, "http://127.0.0.1:9"), RetryPolicy(5, 1, 0.001), 1)
+        client = EngineClient(Endpoint(Dialect.VLLM, "http://127.0.0.1:9"), RetryPolicy(5, 1, 0.001), 1)
         try:
             await client.generate([1], 1, SAMPLING, "k")
         finally:
@@ -117,14 +118,14 @@ MISALIGNED = [
     vllm_answer([8, 9]) | {"choices": [vllm_answer([8, 9])["choices"][0] | {"logprobs": None}]},
     vllm_answer([8, 9]) | {"choices": [vllm_answer([8, 9])["choices"][0] | {"token_ids": [8, 9, 10]}]},
     vllm_answer([8, 9]) | {"choices": [vllm_answer([8, 9])["choices"][0] | {"token_ids": [8, 10]}]},
-    vllm_answer([8], log_prob=None),
+    vllm_answer([8], [None]),
     vllm_answer([]),
     vllm_answer([8], finish="error"),
     vllm_answer([8], finish=None),
     vllm_answer([-3]),
     vllm_answer([7.9]),
-    vllm_answer([8], log_prob=True),
-    vllm_answer([8], log_prob=3.0),
+    vllm_answer([8], [True]),
+    vllm_answer([8], [3.0]),
     {"choices": []},
     {"unexpected": 1},
     "garbage",
@@ -142,7 +143,7 @@ def test_vllm_answers_without_one_log_prob_per_id_fail(answer):
     "answer",
     [
         sglang_answer([8, 9]) | {"output_ids": [8]},
-        sglang_answer([8], log_prob=None),
+        sglang_answer([8], [None]),
         sglang_answer([]),
         {"meta_info": {}},
     ],
@@ -204,12 +205,12 @@ def args(**values):
     ],
 )
 def test_dialect_follows_what_the_host_offers(host_args, expected):
-    assert endpoint_from_args(host_args, Config()) == expected
+    assert HostArgs.of(host_args).router == expected
 
 
 def test_own_limit_wins_and_no_router_is_an_error():
     config = Config(mem_max_prompt_tokens=50)
-    host_args = args(vllm_router_ip="h", vllm_router_port=1, vllm_max_model_len=9)
-    assert endpoint_from_args(host_args, config).max_tokens == 50
+    host_args = args(vllm_router_ip="h", vllm_router_port=1, vllm_max_model_len=9, mem_agent=config)
+    assert HostArgs.of(host_args).router.max_tokens == 50
     with pytest.raises(ConfigError, match="no router"):
-        endpoint_from_args(args(), Config())
+        _ = HostArgs.of(args()).router

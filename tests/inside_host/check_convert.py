@@ -7,6 +7,8 @@ from unittest import mock
 import pytest
 import torch
 
+from mem_agent.tests.helpers import samples
+from mem_agent.tests.helpers.samples import turn
 from mem_agent.tests.inside_host.host import DIALECT, NAME, Sample, contents, manager, module, no_object_store
 
 STATUSES = ("completed", "completed", "completed", "truncated", "failed", "aborted", "removed")
@@ -18,15 +20,11 @@ COMMON = {"reward_key": None, "balance_data": False, "balance_by_flops": False, 
 
 def trajectory(index, group, reward, turns, status="completed"):
     """``turns`` are pairs of prompt and reply lengths; ``removed`` is a finished one that a host's filter removed."""
-    rows = [
-        {"tokens": list(range(prompt + reply)), "response_length": reply, "loss_mask": [1] * reply,
-         "rollout_log_probs": [-0.5] * reply, "kind": "memory", "stop": "stop"}
-        for prompt, reply in turns
-    ]
+    outcome = "completed" if status == "removed" else status
+    written = samples.trajectory([turn(reply, prompt=prompt) for prompt, reply in turns], outcome)
     return Sample(
         index=index, group_index=group, reward=reward, prompt="p", remove_sample=status == "removed",
-        status=Sample.Status("completed" if status == "removed" else status),
-        train_metadata={"turns": rows, "failure": None},
+        status=Sample.Status(outcome), train_metadata=written.train_metadata,
     )
 
 
@@ -148,5 +146,7 @@ def test_random_batches(seed):
 
 
 def test_the_log_prob_column_is_what_the_turns_carried():
-    log_probs = torch.cat([row["rollout_log_probs"] for row in rows_of(split(mixed(), 12, dp=1))])
-    assert set(log_probs.tolist()) == {-0.5, 0.0}
+    """The turns' are -0.1, -0.2 ... in order; a placeholder's is 0."""
+    for row in rows_of(split(mixed(), 12, dp=1)):
+        carried = [round(value, 5) for value in row["rollout_log_probs"].tolist()]
+        assert carried in ([0.0], [round(-(n + 1) / 10, 5) for n in range(len(carried))])

@@ -22,9 +22,9 @@ from mem_agent.tests.inside_host.host import (
     questions_of,
 )
 
-FILTER = ("--dynamic-sampling-filter-path", "mem_agent.hooks.filter.nonzero_std")
-LOGS = ("--custom-rollout-log-function-path", "mem_agent.hooks.log.log_rollout",
-        "--custom-eval-rollout-log-function-path", "mem_agent.hooks.log.log_eval")
+FILTER = ("--dynamic-sampling-filter-path", "mem_agent.rollout.nonzero_std")
+LOGS = ("--custom-rollout-log-function-path", "mem_agent.rollout.log_rollout",
+        "--custom-eval-rollout-log-function-path", "mem_agent.rollout.log_eval")
 
 
 def wrong(turn, before):
@@ -172,7 +172,7 @@ def test_evaluation_is_logged_with_our_numbers(tmp_path, logged):
     with running_beside(router):
         args = parse(tmp_path, router, "--eval-prompt-data", "hqa", str(path), "--eval-interval", "1",
                      "--n-samples-per-eval-prompt", "1",
-                     "--eval-function-path", "mem_agent.hooks.eval.evaluate", *LOGS)
+                     "--eval-function-path", "mem_agent.rollout.evaluate", *LOGS)
         manager(args).eval(0)
     assert logged[0]["eval/hqa"] == logged[0]["eval/hqa/memory/reward"] == 0.75
     assert logged[0]["eval/hqa/memory/trajectories"] == 4 and logged[0]["eval/hqa/memory/turns"] > 1

@@ -1,5 +1,6 @@
 """Which framework trains is decided at one place, for scripts and launcher alike."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -85,3 +86,20 @@ def test_recipes_keep_quoted_blanks_and_equal_signs(tmp_path):
     code = f"source '{ROOT}/_common.sh'; load_recipe '{recipe}'; printf '%s|' \"$A\" \"$B\" \"$C\" \"$D\""
     done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, cwd="/")
     assert done.stdout == "plain|--flag 'q r'|x=y=|plain/x=y=|", done.stderr
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["the user's", "the script's"])
+def test_scripts_that_a_script_starts_take_no_other_recipe(own, tmp_path):
+    """As run-train.sh starts run-eval.sh: neither its own values nor cpu.env's, which is the default there."""
+    recipe = tmp_path / "own.env"
+    recipe.write_text("MEM_CHUNK_TOKENS=77\nBASE_URL=http://h")
+    script = tmp_path / "script.sh"
+    script.write_text(
+        f"source '{ROOT}/_common.sh'\nhas_gpu() {{ false; }}\nRECIPE=\"${{RECIPE:-$1}}\"\ndefault_recipe\n"
+        "printf '%s|%s|' \"$MEM_CHUNK_TOKENS\" \"${MEM_MAX_QUESTION:-}${BASE_URL:-}\"\n"
+        f"[ -z \"$1\" ] || env -u BASE_URL bash '{script}' ''\n"
+        f"'{sys.executable}' -c 'from mem_agent.config import Config; print(Config.from_env().mem_chunk_tokens)'\n"
+    )
+    env = os.environ | ({"RECIPE": str(recipe)} if own else {})
+    done = subprocess.run(["bash", str(script), str(recipe)], env=env, capture_output=True, text=True)
+    assert done.stdout == "77|http://h|77||77\n77\n", done.stderr

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.rewards.ruler import METRICS, STRING_MATCH_ALL, STRING_MATCH_PART, score
-from mem_agent.ruler.sample import RulerError
+from mem_agent.rewards.ruler import METRICS, STRING_MATCH_ALL, STRING_MATCH_PART, UnknownMetric, score
 from mem_agent.ruler.tasks import TASKS
 
 # reply, expected strings, string_match_all, string_match_part
@@ -49,7 +48,7 @@ def test_which_task_is_scored_how():
 
 
 def test_an_unknown_metric_is_named():
-    with pytest.raises(RulerError, match=r"'f1'; allowed: string_match_all, string_match_part"):
+    with pytest.raises(UnknownMetric, match=r"'f1'; allowed: string_match_all, string_match_part"):
         score("f1", "a", ["a"])
 
 

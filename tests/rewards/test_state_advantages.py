@@ -84,7 +84,7 @@ def test_alpha_1_is_memagent(rows, std):
     with_them, without = with_states(rows), with_states(rows)
     for sample in without:
         for turn in sample.train_metadata["turns"]:
-            del turn["state_rewards"]
+            turn["state_rewards"] = None
     assert convert(with_them, MEM_ALPHA=1, ADV_STD=std) == convert(without, AGENT="memagent", ADV_STD=std)
 
 

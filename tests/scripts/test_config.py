@@ -1,6 +1,7 @@
 """One frozen config: every bad value names the variable, the value and what is allowed."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from mem_agent.config import Config, ConfigError, load_yaml, variable_names
+from mem_agent.hooks.host import config_of
 
 BAD = [
     ({"MEM_CHUNK_TOKENS": "0"}, "MEM_CHUNK_TOKENS=0: allowed: a whole number at least 1"),
@@ -44,6 +46,33 @@ def test_environment_reaches_every_field_and_unset_keeps_the_default():
     assert (config.mem_chunk_tokens, config.lr, config.mem_thinking, config.agent) == (5000, 1e-6, True, "memagent")
 
 
+def test_a_recipe_that_no_script_has_loaded_is_refused():
+    with pytest.raises(ConfigError, match=r"RECIPE='my\.env' is read by the scripts .* or export its lines") as error:
+        Config.from_env({"RECIPE": "my.env"})
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError):
+        Config.from_env({"RECIPE": "my.env", "MEM_AGENT_RECIPE_LOADED": "other.env"})
+    loaded = {"RECIPE": "my.env", "MEM_AGENT_RECIPE_LOADED": "my.env", "SEED": "7"}
+    assert Config.from_env(loaded).seed == 7 and Config.from_env({"RECIPE": ""}) == Config()
+
+
+COMMANDS = {
+    "mem_agent.config": [],
+    "mem_agent.training.train": ["--check"],
+    "mem_agent.serving.serve": ["--model", "/m"],
+    "mem_agent.eval_ruler_hqa": ["--model", "/m", "--output", "/o", "--check"],
+    "mem_agent.launch.launch": ["--dry-run"],
+}
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_no_command_passes_over_a_recipe(module):
+    command = [sys.executable, "-m", module, *COMMANDS[module]]
+    done = subprocess.run(command, env=os.environ | {"RECIPE": "my.env"}, capture_output=True, text=True)
+    assert done.returncode and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "RECIPE='my.env' is read by the scripts alone" in done.stderr
+
+
 def test_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().lr = 1.0
@@ -55,13 +84,13 @@ def test_yaml_round_trip_as_hosts_deliver_it(tmp_path):
     path.write_text(config.to_yaml())
     assert load_yaml(path) == config
     args = SimpleNamespace(**yaml.safe_load(path.read_text()))
-    assert Config.from_args(args) == config
+    assert config_of(args) == config
 
 
 def test_args_without_config_fall_back_to_the_environment(monkeypatch):
     monkeypatch.setenv("MEM_CHUNK_TOKENS", "33")
-    assert Config.from_args(SimpleNamespace()).mem_chunk_tokens == 33
-    assert Config.from_args(SimpleNamespace(mem_agent={"MEM_CHUNK_TOKENS": 44})).mem_chunk_tokens == 44
+    assert config_of(SimpleNamespace()).mem_chunk_tokens == 33
+    assert config_of(SimpleNamespace(mem_agent={"MEM_CHUNK_TOKENS": 44})).mem_chunk_tokens == 44
 
 
 def test_importing_any_core_module_reads_no_environment(tmp_path):

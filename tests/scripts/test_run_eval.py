@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def ready():
-    if not (ROOT / ".venv" / "installed-pack").exists():
-        pytest.skip("the pack's own .venv is not set up; tests/run.sh does that")
+    if not Path(sys.prefix, "installed-pack").exists():
+        pytest.skip("not in an environment of the pack's own; tests/run.sh sets one up")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -21,6 +21,7 @@ from mem_agent.serving import engine, fleet, router, serve
 from mem_agent.serving.fleet import Fleet
 from mem_agent.serving.sync_folder import SyncFolder
 from mem_agent.system.processes import FleetError
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 from mem_agent.tests.system.test_processes import group_members, wait_for
 
 STUB = Path(__file__).parents[1] / "helpers" / "stub_engine.py"
@@ -59,7 +60,7 @@ def stubs(tmp_path, monkeypatch):
 @pytest.fixture
 def model(tmp_path):
     folder = tmp_path / "model"
-    folder.mkdir()
+    make_tokenizer().save_pretrained(folder)
     (folder / "config.json").write_text("{}")
     save_file(TENSORS, folder / "model.safetensors")
     return folder
@@ -334,3 +335,17 @@ def test_router_command_line_golden():
         "--prometheus-port 20002 --policy consistent_hash --log-level warning --request-timeout-secs 13 "
     )
     assert router.router_environment({"HTTP_PROXY": "http://p"})["NO_PROXY"] == "127.0.0.1,localhost"
+
+
+@pytest.mark.asyncio
+async def test_a_fleet_is_out_of_service_without_its_router_or_without_its_last_engine(stubs, model):
+    async with make_fleet(model, num_engines=2) as running:
+        first, second = (e.process for e in running._engines)
+        for process, last in ((first, False), (second, True)):
+            assert not running.out_of_service
+            os.killpg(process.pid, signal.SIGKILL)
+            wait_for(lambda process=process: process.exit_code is not None)
+            assert running.out_of_service is last
+    async with make_fleet(model) as running:
+        os.killpg(running._router.pid, signal.SIGKILL)
+        wait_for(lambda: running.out_of_service)

@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.servers, pytest.mark.asyncio(loop_scope="module")]
 # Longer than one and than many cache blocks, so that a stale prefix cache would show.
 PROMPT_LENGTHS = (5, 150, 400)
 SETTINGS = {
-    "mem_chunk_tokens": 256, "mem_max_memory": 128, "engine_max_len": 1024, "engine_max_seqs": 16,
-    "engine_kv_bytes": 64 * 2**20,
+    "mem_chunk_tokens": 256, "mem_max_memory": 128, "mem_max_question": 64, "engine_max_len": 1024,
+    "engine_max_seqs": 16, "engine_kv_bytes": 64 * 2**20,
 }
 
 

@@ -5,9 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from mem_agent.hooks.filter import nonzero_std
+from mem_agent.agents.records import FailureKind
+from mem_agent.hooks.record import Record, failed
 from mem_agent.hooks.sample import Sample
-from mem_agent.training.group_rollout import Hooks, RolloutError, collect_batch
+from mem_agent.rollout import nonzero_std
+from mem_agent.tests.helpers.samples import trajectory, turn
+from mem_agent.training.group_rollout import Batch, Hooks, RolloutError, collect_batch
 
 ARGS = SimpleNamespace()
 
@@ -31,7 +34,6 @@ def collect(generate, keep=None, batch=2, in_flight=2, first=0):
 async def good(args, sample, sampling, delay=0.0):
     await asyncio.sleep(delay)
     sample.status, sample.reward = Sample.Status.COMPLETED, float(sample.index % 2)
-    sample.train_metadata = {"failure": None}
     return sample
 
 
@@ -91,7 +93,8 @@ def test_a_hopeless_filter_ends_with_a_reason():
 
 async def failing(args, sample, sampling):
     sample.status, sample.reward = Sample.Status.FAILED, 0.0
-    sample.train_metadata = {"failure": "connection", "failure_message": "http://x: refused"}
+    lost = Record.of_trajectory(failed(FailureKind.CONNECTION, "http://x: refused"))
+    sample.train_metadata = lost.to_dict()
     return sample
 
 
@@ -133,6 +136,23 @@ def test_filter_counts_a_fanned_out_trajectory_once():
     assert not nonzero_std(ARGS, [sample(1.0), sample(0.0, "failed"), sample(0.0, "aborted")])
     earned = [sample(1.0), sample(1.0)]
     for one, gains in zip(earned, ([1.0, 0.0], [0.0, 0.0]), strict=True):
-        one.train_metadata = {"turns": [{"state_rewards": {"format": 1.0, "gain": gain}} for gain in gains]}
+        turns = [turn(state_rewards={"format": 1.0, "gain": gain}) for gain in gains]
+        one.train_metadata = trajectory(turns).train_metadata
     assert nonzero_std(ARGS, earned) and not nonzero_std(SimpleNamespace(mem_agent={"MEM_ALPHA": "1"}), earned)
     assert nonzero_std(SimpleNamespace(reward_key="s"), [sample({"s": 1.0}), sample({"s": 0.0})])
+
+
+LOST = [
+    ("failed", "connection", True), ("failed", "timeout", True), ("failed", "server_error", True),
+    ("failed", "bad_response", True), ("aborted", None, True),
+    ("failed", "rejected", False), ("failed", "long_prompt", False), ("failed", "internal", False),
+    ("completed", None, False), ("truncated", None, False),
+]
+
+
+@pytest.mark.parametrize("status,failure,lost", LOST)
+def test_what_servers_may_have_lost_is_seen_in_kept_and_dropped_groups(status, failure, lost):
+    fine = Sample(status=Sample.Status.COMPLETED)  # of another generate hook: it describes nothing
+    other = trajectory(status=status, failure=failure)
+    assert Batch([[fine, other]], 1, []).lost is lost
+    assert Batch([[fine]], 2, [[fine, other]]).lost is lost

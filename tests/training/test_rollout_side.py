@@ -1,14 +1,27 @@
-"""Sampling seeds are a function of run and trajectory; trajectories of other weights never train."""
+"""Seeds are a function of run and trajectory, other weights never train, and what servers lose is sampled again."""
 
+import json
+import random
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import aiohttp
 import pytest
 
 from mem_agent.config import Config
-from mem_agent.hooks.engine_api import Dialect
-from mem_agent.hooks.hook_args import hook_args
+from mem_agent.hooks.engine_api import Dialect, Endpoint
+from mem_agent.hooks.host import HostArgs, embedded_args
 from mem_agent.hooks.sample import Sample
-from mem_agent.rollout_client import endpoint_from_args
+from mem_agent.system.processes import FleetError
+from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside, vllm_answer
+from mem_agent.training import rollout_side
 from mem_agent.training.group_rollout import RolloutError
-from mem_agent.training.rollout_side import mask_stale, training_sampling
+from mem_agent.training.rollout_side import RolloutSide, mask_stale, training_sampling
+
+POCKET = Path(__file__).parents[2] / "pocket"
 
 
 def test_seeds_differ_by_trajectory_and_run_and_repeat():
@@ -36,6 +49,132 @@ def test_engines_that_are_all_stale_end_the_run():
 
 def test_hooks_see_the_names_that_other_hosts_use():
     config = Config(engine_max_len=77)
-    endpoint = endpoint_from_args(hook_args(config, "127.0.0.1", 9), config)
-    assert (endpoint.dialect, endpoint.base_url, endpoint.max_tokens) == (Dialect.VLLM, "http://127.0.0.1:9", 77)
-    assert Config.from_args(hook_args(config, "h", 1)) is config
+    endpoint = Endpoint(Dialect.VLLM, "http://127.0.0.1:9", 77)
+    host = HostArgs.of(embedded_args(config, endpoint))
+    assert host.router is endpoint and host.config is config and host.step_trajectories == 64
+
+
+# --- servers that fail inside a rollout ----------------------------------------------------------------------------
+
+
+def pocket_config(folder, **settings):
+    """Two documents, four trajectories each, of three chunks and the answer: 32 requests a rollout."""
+    context = " ".join(f"The key of Anna is number {n}." for n in range(5))
+    row = {"prompt": "Which key?", "metadata": {"ground_truth": ["3"], "context": context}}
+    (folder / "train.jsonl").write_text(json.dumps(row) + "\n")
+    defaults = {
+        "hf_ckpt": str(POCKET / "start"), "mem_prompts": str(POCKET / "prompts.yaml"), "engine_max_len": 512,
+        "train_data": str(folder / "train.jsonl"), "save_path": str(folder / "run"), "rollout_batch_size": 2,
+        "n_samples_per_prompt": 4, "mem_chunk_tokens": 40, "mem_max_memory": 8, "mem_max_final": 12,
+    }
+    return Config(**(defaults | settings))
+
+
+class FakeFleet:
+    """A router alone. ``ensure_alive`` gives one of ``repairs`` after the other; until the last is given, requests
+    that are ``spoilt`` (asked with their number) are answered with ``fault``."""
+
+    def __init__(self, fault, spoilt, repairs=(0, 1)):
+        self.router = FakeRouter(default=self.answer)
+        self.fault, self.spoilt, self.repairs = fault, spoilt, list(repairs)
+        self.calls, self.numbers = [], count()
+        self.out_of_service = False
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.router.port}"
+
+    def answer(self, body):
+        if self.spoilt(next(self.numbers)) and self.repairs:
+            return self.fault
+        draw = random.Random(f"{body['token_ids']} {body['sampling_params']['seed']}")
+        return vllm_answer([draw.randrange(20, 200) for _ in range(5)], version="0")
+
+    async def ensure_alive(self, hung_after_s=0.0):
+        self.calls.append("alive?")
+        replaced = self.repairs.pop(0) if self.repairs else 0
+        if isinstance(replaced, Exception):
+            raise replaced
+        return replaced
+
+    async def start_over(self):
+        self.calls.append("start over")
+        self.out_of_service = False
+        async with aiohttp.ClientSession() as session:
+            await session.post(f"{self.url}/abort_request")
+
+    async def start(self):
+        pass
+
+    stop = start
+
+
+@contextmanager
+def side_of(fleet, folder, monkeypatch, **settings):
+    monkeypatch.setattr(rollout_side, "Fleet", lambda *args, **kwargs: fleet)
+    settings = {"mem_max_retries": 0, "mem_request_timeout": 2.0} | settings
+    with running_beside(fleet.router):
+        side = RolloutSide(pocket_config(folder, **settings))
+        try:
+            yield side
+        finally:
+            side.close()
+
+
+EVERY, SOME = (lambda number: True), (lambda number: number == 11)
+REPAIRED = ["alive?", "alive?", "start over"]
+
+
+@pytest.mark.parametrize("spoilt", [EVERY, SOME], ids=["every", "some"])
+@pytest.mark.parametrize("fault", [503, "drop", "hold", "abort", "garbage"])
+def test_a_rollout_that_lost_trajectories_to_a_replaced_server_is_sampled_again(fault, spoilt, tmp_path, monkeypatch):
+    fleet = FakeFleet(fault, spoilt)
+    with side_of(fleet, tmp_path, monkeypatch) as side:
+        broken = side.rollout(0, 0)
+        assert fleet.calls == REPAIRED and broken.metrics["repeated"] == 1 and broken.metrics["failed"] == 0
+        assert side.journal.read(0) == broken
+        side.journal.forget(0)
+        unbroken = side.rollout(0, 0)
+    assert unbroken.metrics["repeated"] == 0 and len(set(map(tuple, unbroken.train_data["tokens"]))) > 8
+    assert replace(broken, metrics=broken.metrics | {"repeated": 0}) == unbroken
+
+
+def test_losses_while_all_servers_are_well_stay_in_the_batch(tmp_path, monkeypatch):
+    fleet = FakeFleet(503, SOME, repairs=(0, 0))
+    with side_of(fleet, tmp_path, monkeypatch) as side:
+        metrics = side.rollout(0, 0).metrics
+    assert fleet.calls == ["alive?", "alive?"] and metrics["repeated"] == 0 and metrics["failed/server_error"] > 0
+
+
+def test_failures_of_the_request_itself_ask_nothing_of_the_servers(tmp_path, monkeypatch):
+    fleet = FakeFleet(400, SOME)
+    with side_of(fleet, tmp_path, monkeypatch) as side:
+        metrics = side.rollout(0, 0).metrics
+    assert fleet.calls == ["alive?"] and metrics["repeated"] == 0 and metrics["failed/rejected"] > 0
+
+
+@pytest.mark.parametrize("repairs,error", [
+    ((0, 0), (RolloutError, "all 8 trajectories of a rollout failed; the first: .* HTTP 503")),
+    ((0, FleetError("ENGINE_RESTARTS=0 is used up")), (FleetError, "ENGINE_RESTARTS=0")),
+])
+def test_a_rollout_that_cannot_be_repeated_is_not_journalled(repairs, error, tmp_path, monkeypatch):
+    with side_of(FakeFleet(503, EVERY, repairs), tmp_path, monkeypatch) as side:
+        with pytest.raises(error[0], match=error[1]):
+            side.rollout(0, 0)
+        assert side.journal.read(0) is None
+
+
+def test_repeats_go_on_for_as_long_as_servers_are_replaced(tmp_path, monkeypatch):
+    fleet = FakeFleet(503, EVERY, repairs=(0, 1, 2))
+    with side_of(fleet, tmp_path, monkeypatch) as side:
+        assert side.rollout(0, 0).metrics["repeated"] == 2 and fleet.calls == [*REPAIRED, *REPAIRED[1:]]
+
+
+def test_a_rollout_that_nobody_can_answer_is_given_up_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollout_side, "WATCH_EVERY_S", 0.05)
+    fleet = FakeFleet("hold", EVERY)
+    fleet.out_of_service = True
+    began = time.monotonic()
+    with side_of(fleet, tmp_path, monkeypatch, mem_request_timeout=600.0) as side:
+        metrics = side.rollout(0, 0).metrics
+    assert fleet.calls == REPAIRED and metrics["repeated"] == 1 and time.monotonic() - began < 20

@@ -1,21 +1,26 @@
-"""The whole loop with real servers: vLLM behind vllm-router, megatron-core, two GRPO steps, a kill between them."""
+"""The whole loop with real servers: vLLM behind vllm-router, megatron-core, two GRPO steps, kills at every place."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mem_agent.pocket.prepare import prepare
+from mem_agent.system.save_lock import save_lock
+from mem_agent.tests.system.test_processes import status_line
 from mem_agent.training.run_log import read_metrics
-from mem_agent.training.save_lock import save_lock
 
 START = Path(__file__).parents[2] / "pocket" / "start"
+ENGINE, ROUTER = "vllm.entrypoints.openai.api_server", "vllm_router.launch_router"
 EXACT = ("loss", "pg_loss", "kl", "grad_norm", "reward", "tokens", "entropy", "rows")
 
 pytestmark = pytest.mark.servers
@@ -26,9 +31,9 @@ def settings(tmp_path: Path, save: str, **more: object) -> dict[str, str]:
     values = {
         "HF_CKPT": START, "TRAIN_DATA": tmp_path / "data" / "train.jsonl", "SAVE_PATH": tmp_path / save,
         "MEM_PROMPTS": START.parent / "prompts.yaml", "MEM_CHUNK_TOKENS": 32, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 12,
-        "ENGINE_MAX_LEN": 512, "ENGINE_KV_BYTES": 2**26, "ENGINE_BLOCK_SIZE": 32, "NUM_ROLLOUT": 2,
-        "ROLLOUT_BATCH_SIZE": 4, "N_SAMPLES_PER_PROMPT": 4, "LR": 3e-4, "KL_COEF": 0.01, "SAVE_INTERVAL": 1,
-        "OMP_NUM_THREADS": 1, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": 0,
+        "MEM_MAX_QUESTION": 16, "ENGINE_MAX_LEN": 512, "ENGINE_KV_BYTES": 2**26, "ENGINE_BLOCK_SIZE": 32,
+        "NUM_ROLLOUT": 2, "ROLLOUT_BATCH_SIZE": 4, "N_SAMPLES_PER_PROMPT": 4, "LR": 3e-4, "KL_COEF": 0.01,
+        "SAVE_INTERVAL": 1, "OMP_NUM_THREADS": 1, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": 0,
     }
     return {**os.environ, **{k: str(v) for k, v in (values | more).items()}}
 
@@ -58,6 +63,56 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+def children(parent: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if status_line(int(path.name), "PPid").split()[1] == str(parent):
+                found.append(int(path.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def guard_of(module: str, trainer: subprocess.Popen[str]) -> tuple[int, list[str]]:
+    """Pid and command line of the guard that runs ``module``; the first such child of the trainer."""
+    lines = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in children(trainer.pid)}
+    return next((pid, line) for pid, line in lines.items() if module in line)
+
+
+def kill_server(module: str, trainer: subprocess.Popen[str]) -> None:
+    """Only the server; its guard lives."""
+    guard, _ = guard_of(module, trainer)
+    [server] = children(guard)
+    os.kill(server, signal.SIGKILL)
+
+
+def wait_while(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 200
+    while condition():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[0]
+        time.sleep(0.02)
+
+
+def wait_until_sampling(process: subprocess.Popen[str]) -> None:
+    """Return once requests are running in the engine."""
+
+    def idle() -> bool:
+        try:
+            _, line = guard_of(ENGINE, process)
+            with urllib.request.urlopen(f"http://127.0.0.1:{line[line.index('--port') + 1]}/metrics") as reply:
+                return not re.search(rb"^vllm:num_requests_running\{.*\} [1-9]", reply.read(), re.MULTILINE)
+        except (OSError, StopIteration):
+            return True  # not up yet
+
+    wait_while(process, idle)
+
+
+def lasting(metrics: dict[str, float]) -> dict[str, float]:
+    """All but what depends on the clock and on what was repeated."""
+    return {k: v for k, v in metrics.items() if k != "repeated" and not k.startswith("seconds")}
+
+
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """Two rollouts in one go."""
@@ -81,10 +136,7 @@ def test_two_steps_train_on_what_the_engines_sampled(straight):
 def test_a_run_killed_in_its_second_rollout_continues_with_the_same_step(straight, tmp_path):
     env = settings(tmp_path, "run")
     process = start(env)
-    deadline = time.monotonic() + 200
-    while not (tmp_path / "run" / "latest_checkpointed_iteration.txt").exists():
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[0]
-        time.sleep(0.02)
+    wait_while(process, lambda: not (tmp_path / "run" / "latest_checkpointed_iteration.txt").exists())
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     output = finish(env)
@@ -92,6 +144,23 @@ def test_a_run_killed_in_its_second_rollout_continues_with_the_same_step(straigh
     for one, other in zip(read_metrics(straight[0]), read_metrics(tmp_path / "run"), strict=True):
         assert {k: one[k] for k in EXACT} == {k: other[k] for k in EXACT}
     assert processes_of(tmp_path) == []
+
+
+def test_an_engine_and_a_router_that_die_inside_rollouts_change_nothing(straight, tmp_path):
+    process = start(settings(tmp_path, "run"))
+    try:
+        wait_until_sampling(process)
+        kill_server(ENGINE, process)
+        wait_while(process, lambda: not (tmp_path / "run" / "metrics.jsonl").exists())
+        wait_until_sampling(process)
+        kill_server(ROUTER, process)
+        output, _ = process.communicate(timeout=200)
+    finally:
+        process.kill()  # its guards end the servers
+    assert process.returncode == 0 and "restart 2 of at most 3" in output, output
+    for one, other in zip(read_metrics(straight[0]), read_metrics(tmp_path / "run"), strict=True):
+        assert (one["repeated"], other["repeated"]) == (0, 1)
+        assert lasting(one) == lasting(other)
 
 
 def test_two_data_parallel_processes_take_the_same_steps(straight, tmp_path):
@@ -137,7 +206,7 @@ BAD = [
     ({"HF_CKPT": "/nowhere"}, "HF_CKPT='/nowhere': no such folder"),
     ({"AGENT": "nope"}, "AGENT='nope': allowed: memagent"),
     ({"MEM_LAYOUT": "x"}, "MEM_LAYOUT='x'"),
-    ({"ENGINE_MAX_LEN": "40"}, "an engine context of 40 tokens"),
+    ({"ENGINE_MAX_LEN": "40"}, "the engine holds 40 (ENGINE_MAX_LEN)"),
     ({"TRAIN_PROCS": "32", "GLOBAL_BATCH_SIZE": "16"}, "GLOBAL_BATCH_SIZE=16 is below the 32"),
 ]
 

@@ -1,0 +1,87 @@
+r"""Answers from one prompt: the question alone (``AGENT=single``), or with all of a document that fits beside it.
+
+    AGENT=single        [chat head, instructions, <problem>] question ids [</problem>, tail] -> answer
+    EVAL_MODE=direct    [chat head, instructions] document ids [</document> <problem>] question ids [...] -> answer
+
+Both are an agent of one turn on the same loop, so answers, counts and failures mean the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from ..config import Config
+from .interface import MemoryAgent, Reading
+from .prompts import PROBLEM, SECTION, Frame, Prompts, Wording, compile_template
+from .records import Generation, TurnKind, TurnRequest
+from .vocabulary import Vocabulary
+
+_WITH_DOCUMENT = (
+    "Solve the problem with what the document says and write the final answer inside \\boxed{}.\n\n"
+    "<document>\n{section}\n</document>\n\n<problem>\n{problem}\n</problem>\n\nAnswer:\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    reading: Reading
+    answer: str | None = None
+
+
+class OnePrompt(MemoryAgent):
+    """One FINAL turn; a document comes as one chunk."""
+
+    def __init__(self, vocabulary: Vocabulary, template: str, frame: Frame, max_final: int) -> None:
+        self._vocabulary = vocabulary
+        self._template = compile_template(template, frame, vocabulary)
+        self._reply = max_final
+
+    @classmethod
+    def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
+        return cls(vocabulary, _WITH_DOCUMENT, frame, config.mem_max_final)
+
+    def room(self, limit: int, question_ids: Sequence[int]) -> int:
+        """Document tokens that fit beside the question and the reply."""
+        return limit - self._reply - len(self._template.fill({PROBLEM: question_ids, SECTION: ()}))
+
+    def start(self, reading: Reading) -> State:
+        assert len(reading.document.chunks) == 1 or not self.needs_document, "the whole reading is one prompt"
+        return State(reading)
+
+    def requests(self, state: State) -> tuple[TurnRequest, ...]:
+        if state.answer is not None:
+            return ()
+        section = next(iter(state.reading.document.chunks), ())
+        prompt = self._template.fill({PROBLEM: state.reading.question_ids, SECTION: section})
+        return (TurnRequest(TurnKind.FINAL, prompt, self._reply),)
+
+    def advance(self, state: State, generations: Sequence[Generation]) -> State:
+        (reply,) = generations
+        opened = self._template.thinking_open
+        return replace(state, answer=self._vocabulary.answer_text(reply.token_ids, thinking_open=opened))
+
+    def memory(self, state: State) -> tuple[int, ...]:
+        return ()
+
+    def answer(self, state: State) -> str:
+        return state.answer or ""
+
+    def counts(self, state: State) -> dict[str, float]:
+        document = state.reading.document
+        chunks = len(document.chunks)
+        return {"chunks": chunks, "document_tokens": document.tokens, "dropped_tokens": document.dropped}
+
+
+class Single(OnePrompt):
+    """``AGENT=single``"""
+
+    needs_document = False
+    own_wording: ClassVar[Mapping[str, Wording]] = {
+        "single": Wording("Solve the problem and write the final answer inside \\boxed{}.", (PROBLEM,), "Answer:")
+    }
+
+    @classmethod
+    def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
+        return cls(vocabulary, prompts.own["single"], frame, config.mem_max_final)

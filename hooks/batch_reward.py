@@ -1,0 +1,146 @@
+"""The part of a reward that looks at a whole rollout, and its state from rollout to rollout.
+
+Hosts call the log hook with the rollout's number and then the converter without it, in one process; ``apply`` is
+called by whichever comes first and does its work once. State is kept beside the checkpoints::
+
+    SAVE_PATH/reward_state/0000017/     as rollout 17 left it; rollout 18 starts from it
+
+Invariants:
+- rollout n is scored with the state that rollout n - 1 left, in this process or in one before it;
+- a state folder is whole or absent; the newest two stay, and those that a checkpoint continues from;
+- failed and aborted trajectories, and those of another generate hook, are in no batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..config import Config, ConfigError
+from ..rewards.reward import Answered, Reward
+from ..system.plugins import load_class, parse_settings
+from .host import HostArgs
+from .record import Record, write_scores
+from .sample import as_reward, ended
+from .task_row import row_of
+
+logger = logging.getLogger(__name__)
+
+REWARDS: dict[str, type[Reward]] = {"task": Reward}
+_KEPT = 2
+
+
+def load_reward(config: Config) -> Reward:
+    """A fresh reward of the configured kind. Raises ConfigError."""
+    kind = load_class("REWARD", config.reward, REWARDS, Reward)
+    return kind(parse_settings(kind.Settings, config.reward_args, "REWARD_ARGS"))
+
+
+@dataclass
+class _Run:
+    """The reward of a run in this process, and the rollout whose batch it has to see next."""
+
+    reward: Reward
+    next_rollout: int | None = None
+    applied: set[int] = field(default_factory=set)
+
+
+_runs: dict[tuple[Config, str], _Run] = {}
+
+
+def reward_for(host: HostArgs) -> Reward:
+    """The run's one reward in this process."""
+    return _run(host).reward
+
+
+def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
+    """Add what the whole rollout earns to the rewards of its samples, unless that was done.
+
+    Args:
+        rollout: its number; None where the host does not tell.
+
+    Raises:
+        ConfigError: the reward has a state, and the one before this rollout is not there.
+    """
+    run = _run(host)
+    if type(run.reward).batch_parts is Reward.batch_parts:
+        return
+    records = [(sample, record) for sample in samples if ended(sample) and (record := Record.of(sample))]
+    fresh = [(sample, record) for sample, record in records if not record.batch_scored]
+    if not fresh:
+        return
+    assert len(fresh) == len(records), "a rollout is scored as a whole"
+    if _has_state(run.reward):
+        _continue(host, run, rollout)
+    batch = [answered(sample, record) for sample, record in fresh]
+    for (sample, record), parts in zip(fresh, run.reward.batch_parts(batch), strict=True):
+        total = {**record.reward_parts, **{name: float(value) for name, value in parts.items()}}
+        write_scores(sample, replace(record, reward_parts=total, batch_scored=True))
+        sample.reward = as_reward(sum(total.values()), host.reward_key)
+    if _has_state(run.reward):
+        assert rollout is not None
+        run.next_rollout = rollout + 1
+        _save(host, run.reward, rollout)
+
+
+def answered(sample: Any, record: Record) -> Answered:
+    row = row_of(sample)
+    return Answered(
+        row.question, row.golds, row.metadata, sample.response, record.reward_parts, sample.group_index, record.counts
+    )
+
+
+def _run(host: HostArgs) -> _Run:
+    key = (host.config, host.save)
+    if key not in _runs:
+        _runs[key] = _Run(load_reward(host.config))
+    return _runs[key]
+
+
+def _has_state(reward: Reward) -> bool:
+    return type(reward).save is not Reward.save
+
+
+# --- state --------------------------------------------------------------------------------------------------------
+
+
+def _continue(host: HostArgs, run: _Run, rollout: int | None) -> None:
+    """Bring the reward to the state before ``rollout``."""
+    if rollout is None:
+        raise ConfigError(
+            f"REWARD={host.config.reward!r} has a state, which needs the rollout's number; add "
+            "--custom-rollout-log-function-path mem_agent.rollout.log_rollout"
+        )
+    if run.next_rollout == rollout:
+        return
+    run.reward = load_reward(host.config)
+    if rollout > 0:
+        folder = _folder(host, rollout - 1)
+        if not folder.is_dir():
+            raise ConfigError(
+                f"{folder}: the state of REWARD={host.config.reward!r} before rollout {rollout} is not there; bring "
+                "it from where the run was, or start a new SAVE_PATH"
+            )
+        run.reward.load(folder)
+        logger.info("the reward continues from %s", folder)
+
+
+def _save(host: HostArgs, reward: Reward, rollout: int) -> None:
+    final = _folder(host, rollout)
+    draft = final.with_name(f".{final.name}.writing")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    reward.save(draft)
+    shutil.rmtree(final, ignore_errors=True)
+    draft.rename(final)
+    for old in sorted(final.parent.glob("[0-9]*"))[:-_KEPT]:
+        if (int(old.name) + 1) % host.config.save_interval:
+            shutil.rmtree(old)
+
+
+def _folder(host: HostArgs, rollout: int) -> Path:
+    return Path(host.save) / "reward_state" / f"{rollout:07d}"

@@ -1,0 +1,170 @@
+"""The host on one page: all that is read of its ``args`` and of its modules, in slime, vime and the embedded host.
+
+``HostArgs.of(args)`` is the only place that looks at a host's namespace. Its ``getattr`` defaults are the hosts'
+contract: each host offers only its own names, and their plugin tests call hooks with an attribute-less ``args``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Self
+
+from ..config import Config, ConfigError
+from .engine_api import Dialect, Endpoint
+
+_ROLLOUTS = ("slime.rollout.sglang_rollout", "vime.rollout.vllm_rollout")
+"""The hosts' own rollout modules."""
+_ROUTERS = ((Dialect.VLLM, "vllm_max_model_len"), (Dialect.SGLANG, "sglang_context_length"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostArgs:
+    """What the hooks use of a host's ``args``, and who uses it."""
+
+    config: Config
+    """``mem_agent``, put there by ``--custom-config-path``; the environment where it is absent. All hooks."""
+    hf_checkpoint: str
+    """Folder of the tokenizer. ``generate``."""
+    chat_template_kwargs: str
+    """``apply_chat_template_kwargs`` as JSON. ``generate``."""
+    prompt_data: str
+    """The training file, beside which documents by id may lie. ``generate``."""
+    endpoint: Endpoint | None
+    """The router: ``mem_agent_endpoint``, else ``vllm_router_ip`` and ``vllm_router_port``, else SGLang's. Its length
+    is MEM_MAX_PROMPT_TOKENS, else the engine's, else ``rollout_max_context_len``. ``generate``."""
+    save: str
+    """The run's folder, where the state of rewards is kept. ``log_rollout``, the converter."""
+    reward_key: str
+    """Where rewards are dicts, the entry that trains; empty where they are numbers. All hooks."""
+    eval_reward_key: str
+    """The entry that evaluation reports. ``log_eval``."""
+    step_trajectories: int
+    """``global_batch_size``; 0: all of a rollout. The converter."""
+    row_multiple: int
+    """Rows of an optimizer step must be a multiple of this for the host's scheduler. The converter."""
+    refused: str
+    """Why no trajectory can be generated under these arguments; empty if they are fine. ``generate``."""
+
+    @classmethod
+    def of(cls, args: Any) -> Self:
+        config = config_of(args)
+        reward_key = getattr(args, "reward_key", None) or ""
+        return cls(
+            config=config,
+            hf_checkpoint=getattr(args, "hf_checkpoint", ""),
+            chat_template_kwargs=json.dumps(getattr(args, "apply_chat_template_kwargs", None) or {}, sort_keys=True),
+            prompt_data=getattr(args, "prompt_data", None) or config.train_data,
+            endpoint=_endpoint(args, config),
+            save=getattr(args, "save", None) or config.save_path,
+            reward_key=reward_key,
+            eval_reward_key=getattr(args, "eval_reward_key", None) or reward_key,
+            step_trajectories=getattr(args, "global_batch_size", None) or 0,
+            row_multiple=_row_multiple(args),
+            refused=_refused(args),
+        )
+
+    @property
+    def router(self) -> Endpoint:
+        """Raises ConfigError where the host names none."""
+        if self.endpoint is None:
+            raise ConfigError("no router: args has neither vllm_router_ip/port nor sglang_router_ip/port")
+        return self.endpoint
+
+
+def config_of(args: Any) -> Config:
+    """The config that the host carries, else that of the environment."""
+    carried = getattr(args, "mem_agent", None)
+    if isinstance(carried, Config):
+        return carried
+    return Config.cached(os.environ if carried is None else carried)
+
+
+def embedded_args(config: Config, endpoint: Endpoint | None) -> SimpleNamespace:
+    """The namespace that hooks see in the embedded host and in evaluation, under the hosts' names."""
+    return SimpleNamespace(
+        hf_checkpoint=config.hf_ckpt,
+        prompt_data=config.train_data,
+        global_batch_size=config.step_trajectories,
+        save=config.save_path,
+        mem_agent=config,
+        mem_agent_endpoint=endpoint,
+    )
+
+
+def _endpoint(args: Any, config: Config) -> Endpoint | None:
+    ready = getattr(args, "mem_agent_endpoint", None)
+    if ready is not None:
+        return ready
+    for dialect, length in _ROUTERS:
+        ip = getattr(args, f"{dialect}_router_ip", None)
+        port = getattr(args, f"{dialect}_router_port", None)
+        if ip and port:
+            host = f"[{ip}]" if ":" in ip and not ip.startswith("[") else ip
+            # vime sizes its engines by ``rollout_max_context_len`` where the engine's own flag is not set.
+            offered = getattr(args, length, None) or getattr(args, "rollout_max_context_len", None)
+            return Endpoint(dialect, f"http://{host}:{port}", int(config.mem_max_prompt_tokens or offered or 0))
+    return None
+
+
+def _refused(args: Any) -> str:
+    if getattr(args, "partial_rollout", False):
+        return "--partial-rollout: a multi-turn trajectory cannot be continued; leave it off"
+    if getattr(args, "apply_chat_template", False):
+        return "--apply-chat-template would make the rendered chat the question; leave it off"
+    return ""
+
+
+def _row_multiple(args: Any) -> int:
+    ranks = getattr(args, "data_parallel_size", None) or 1
+    if (getattr(args, "virtual_pipeline_model_parallel_size", None) or 1) > 1:
+        # Megatron's rule where the group is not given: one micro-batch for each pipeline stage.
+        stages = getattr(args, "pipeline_model_parallel_size", None) or 1
+        ranks *= getattr(args, "microbatch_group_size_per_vp_stage", None) or stages
+    if not getattr(args, "use_dynamic_batch_size", True):
+        ranks *= getattr(args, "micro_batch_size", None) or 1
+    return ranks
+
+
+# --- the host's modules -------------------------------------------------------------------------------------------
+
+
+def is_aborting(args: Any) -> bool:
+    """Whether the host has asked its rollouts to end.
+
+    slime and vime keep this in ``GenerateState(args).aborted``. The class is looked up through its module at each
+    call because the hosts' own tests replace it, and only where the host itself has already loaded that module.
+    """
+    for name in _ROLLOUTS:
+        module = sys.modules.get(name)
+        if module is not None:
+            return bool(module.GenerateState(args).aborted)
+    return False
+
+
+def evaluate_in_host(args: Any, rollout_id: int, data_source: Any) -> Any:
+    """One evaluation by the host's own rollout function, with room for metrics of ours.
+
+    Hosts give their evaluation log hook the ``metrics`` of the evaluation function, which is None in theirs: whatever
+    the hook adds is lost. With an empty dict in its place the numbers of ``rollout.log_eval`` reach the tracker.
+    """
+    output = _host_rollout().generate_rollout(args, rollout_id, data_source, evaluation=True)
+    if output.metrics is None:
+        output.metrics = {}
+    return output
+
+
+def _host_rollout() -> Any:
+    """The rollout module of the host that runs this process: the one it has loaded, else one that is installed."""
+    for name in _ROLLOUTS:
+        if name in sys.modules:
+            return sys.modules[name]
+    for name in _ROLLOUTS:
+        if importlib.util.find_spec(name.partition(".")[0]) is not None:
+            return importlib.import_module(name)
+    raise ModuleNotFoundError(f"none of {', '.join(_ROLLOUTS)} can be imported; this hook needs slime or vime")

@@ -1,0 +1,36 @@
+"""A host's sample as its task sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import Config
+from ..tasks import Task, TaskRow, load_task
+from .sample import gold_answers
+
+_DOCUMENT = frozenset({"context", "context_id"})
+
+
+def question_of(sample: Any) -> str:
+    """The question: the prompt, or its last user message; empty where there is none."""
+    prompt = sample.prompt
+    if isinstance(prompt, list):
+        users = [m["content"] for m in prompt if m.get("role") == "user"]
+        prompt = users[-1] if users else ""
+    return prompt.strip() if isinstance(prompt, str) else ""
+
+
+def row_of(sample: Any) -> TaskRow:
+    metadata = {name: value for name, value in (sample.metadata or {}).items() if name not in _DOCUMENT}
+    return TaskRow(question_of(sample), tuple(gold_answers(sample)), metadata)
+
+
+def task_name(config: Config, sample: Any) -> str:
+    """The row's own task, else TASK."""
+    return (sample.metadata or {}).get("task") or config.task
+
+
+def task_of(config: Config, sample: Any) -> Task:
+    """Raises ConfigError where a row names a task that is not there."""
+    name = task_name(config, sample)
+    return load_task(name, config.task_args if name == config.task else "")

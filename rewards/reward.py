@@ -1,0 +1,70 @@
+"""Training rewards beyond what a task says of one answer: whole batches, frozen models, memories of earlier answers.
+
+``REWARD=task`` (the default) is the task's reward and nothing else. Other rewards derive from ``Reward``, see
+
+1. each answer alone, as soon as it is there (``parts``; it may wait for a server), then
+2. all answers of a rollout together, in the one process that converts them (``batch_parts``),
+
+and give named parts whose sum trains. Evaluation knows none of this: it measures with the task.
+
+State that outlives a rollout is saved with the run, after every rollout, and put back before the next one when a run
+continues (``save``, ``load``). Invariant that a reward must keep: what a batch earns depends on the batch and the
+state before it alone, not on the order of the batch, so a resumed run gives the same rewards as an unbroken one.
+
+Example, a bonus for answers that no other trajectory of the rollout gave::
+
+    answers   red red blue        batch_parts   {"rare": 0} {"rare": 0} {"rare": 1}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..system.plugins import NoSettings
+
+Parts = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A trajectory that ended, as rewards see it."""
+
+    question: str
+    golds: tuple[str, ...]
+    metadata: Mapping[str, Any]
+    """The row's, without its document."""
+    reply: str
+    """The decoded final reply, thinking removed."""
+    parts: Parts
+    """What the task says it is worth; in ``batch_parts`` with all that was added since."""
+    group: Hashable = None
+    """Siblings share it."""
+    counts: Mapping[str, float] = field(default_factory=dict)
+    """What the agent counted: turns, rounds, chunks_read ..."""
+
+
+class Reward:
+    """``REWARD=task``; the base of every other."""
+
+    Settings: ClassVar[type] = NoSettings
+    """A frozen dataclass with defaults, read from REWARD_ARGS."""
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+
+    async def parts(self, answer: Answered) -> Parts:
+        """The parts of one answer's reward; those of its task unless this returns others."""
+        return answer.parts
+
+    def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
+        """What each answer of a rollout earns besides, in the batch's order; failed trajectories are not in it."""
+        return [{}] * len(batch)
+
+    def save(self, folder: Path) -> None:
+        """Write the state into ``folder``, which is empty. A reward without state writes nothing."""
+
+    def load(self, folder: Path) -> None:
+        """Take the state from a folder that ``save`` has written."""

@@ -1,0 +1,51 @@
+"""What a row asks, and what an answer to it is worth, as one idea.
+
+A task says how the answer is read from a reply, what a training reward is made of, what evaluation measures, and
+whether there is a document to read. ``TASK`` names the task of a run; a row's ``metadata["task"]`` names its own, so
+data sets can be mixed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ..system.plugins import NoSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A row of a data set without its document."""
+
+    question: str
+    golds: tuple[str, ...]
+    """The accepted answers, first one first; empty where the data has none."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Task(ABC):
+    """Derive from this for a task of your own; made once per process and shared, so it keeps no state."""
+
+    Settings: ClassVar[type] = NoSettings
+    """A frozen dataclass with defaults, read from TASK_ARGS."""
+    needs_document: ClassVar[bool] = True
+    """A row without a document then fails, counted; otherwise the agent answers from the question alone."""
+    headline: ClassVar[str]
+    """The metric that evaluation's tables call accuracy."""
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+
+    @abstractmethod
+    def read_answer(self, reply: str) -> str:
+        """The answer in a final reply (thinking removed); empty where there is none."""
+
+    @abstractmethod
+    def reward(self, reply: str, row: TaskRow) -> Mapping[str, float]:
+        """Named parts of the training reward of a final reply; their sum is what it is worth."""
+
+    @abstractmethod
+    def metrics(self, reply: str, row: TaskRow) -> Mapping[str, float]:
+        """What evaluation measures of a final reply, ``headline`` among it; an empty reply is a wrong one."""

@@ -1,0 +1,86 @@
+"""Real processes that die or hang inside a rollout: it is sampled again and gives what an unbroken one gives.
+
+The hooks, the client, the router and the fleet are the real ones; stub engines sample by prompt and seed.
+"""
+
+import os
+import signal
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from safetensors.torch import load_file
+
+from mem_agent.hooks.engine_api import Endpoint
+from mem_agent.serving import engine, fleet
+from mem_agent.tests.serving.test_fleet import SYNC, Stubs, port_of
+from mem_agent.tests.system.test_processes import group_members
+from mem_agent.tests.training.test_rollout_side import POCKET, pocket_config
+from mem_agent.training.rollout_side import RolloutSide
+
+
+@pytest.fixture
+def stubs(tmp_path, monkeypatch):
+    stubs = Stubs(tmp_path)
+    monkeypatch.setattr(engine, "engine_command", stubs.command)
+    return stubs
+
+
+@contextmanager
+def serving(folder, **settings):
+    """The rollout side of a run whose engines serve the weights of rollout 0."""
+    side = RolloutSide(pocket_config(folder, engine_start_timeout=60.0, **settings))
+    try:
+        side.wait_until_ready()
+        side.sync(load_file(POCKET / "start" / "model.safetensors"), 0)
+        yield side
+    finally:
+        side.close()
+
+
+def at_answer(monkeypatch, number, act):
+    """Call ``act`` with this answer of an engine; the rollout below has 32 of them."""
+    numbers, parsed = count(1), Endpoint.parse_response
+
+    def parse_and_act(self, answer):
+        if next(numbers) == number:
+            act(answer)
+        return parsed(self, answer)
+
+    monkeypatch.setattr(Endpoint, "parse_response", parse_and_act)
+
+
+def check_repeated_once(side):
+    broken = side.rollout(0, 0)
+    assert broken.metrics["repeated"] == side.fleet.restarts == 1
+    side.journal.forget(0)
+    assert replace(broken, metrics=broken.metrics | {"repeated": 0}) == side.rollout(0, 0)
+
+
+def test_the_only_engine_dies(stubs, tmp_path, monkeypatch):
+    with serving(tmp_path) as side:
+        at_answer(monkeypatch, 16, lambda _: os.killpg(side.fleet.engine_pids[0], signal.SIGKILL))
+        check_repeated_once(side)
+
+
+def test_the_router_dies_and_the_engine_starts_over(stubs, tmp_path, monkeypatch):
+    with serving(tmp_path) as side:
+        at_answer(monkeypatch, 16, lambda _: os.killpg(side.fleet._router.pid, signal.SIGKILL))
+        check_repeated_once(side)
+        assert stubs.calls() == {port_of(side.fleet.engine_urls[0]): ["update_weight_version", *SYNC, *SYNC]}
+
+
+def test_one_of_two_engines_hangs(stubs, tmp_path, monkeypatch):
+    monkeypatch.setattr(fleet, "REPLACE_GRACE_S", 0.5)
+    # With retries the router's health check could move every request before the first timeout.
+    with serving(tmp_path, num_engines=2, mem_request_timeout=3.0, mem_max_retries=0) as side:
+
+        def freeze(answer):
+            [group] = [pid for pid, url in zip(side.fleet.engine_pids, side.fleet.engine_urls, strict=True)
+                       if port_of(url) == str(answer["port"])]
+            for pid in set(group_members(group)) - {group}:
+                os.kill(pid, signal.SIGSTOP)
+
+        at_answer(monkeypatch, 8, freeze)
+        check_repeated_once(side)

@@ -1,0 +1,97 @@
+"""What the embedded host refuses before anything starts, without servers."""
+
+import json
+
+import pytest
+
+from mem_agent import eval_ruler_hqa
+from mem_agent.config import Config, ConfigError
+from mem_agent.serving import serve
+from mem_agent.tests.helpers.fake_host import make_model
+from mem_agent.training.journal import fingerprint
+from mem_agent.training.train import checked
+
+ROW = {"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}
+
+
+def settings(tmp_path, model="qwen3-0.6b", **env):
+    """The environment of a run that could start; model and data are made."""
+    (tmp_path / "train.jsonl").write_text(f"{json.dumps(ROW)}\n" * 9)
+    make_model(tmp_path / "model", model)
+    return {"TRAIN_DATA": str(tmp_path / "train.jsonl"), "HF_CKPT": str(tmp_path / "model")} | env
+
+
+IGNORED = [
+    ({"TRACKER": "wandb"}, "TRACKER='wandb': this host writes metrics to SAVE_PATH/metrics.jsonl alone; set"),
+    ({"EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5: this host does not evaluate while it trains; set EVAL_INTERVAL=0"),
+    ({"EVAL_DATA": "dev.jsonl"}, "EVAL_DATA='dev.jsonl': this host does not evaluate while it trains; unset"),
+]
+
+
+@pytest.mark.parametrize("env,message", IGNORED)
+def test_what_this_host_would_not_do_is_refused(env, message):
+    with pytest.raises(ConfigError) as error:
+        checked(Config.from_env({"TRAIN_DATA": "/t.jsonl"} | env))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+TOKENIZERS = {
+    "none": None,
+    "torn": '{"version": "1.0", "add',
+    "empty": "{}",
+    "of another format": "[]",
+    "without a word": '{"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}',
+}
+
+
+def leave(model, content):
+    """A folder with no tokenizer but ``content``."""
+    for file in model.glob("*token*"):
+        file.unlink()
+    if content is not None:
+        (model / "tokenizer.json").write_text(content)
+
+
+@pytest.mark.parametrize("content", TOKENIZERS.values(), ids=TOKENIZERS)
+def test_a_model_without_a_usable_tokenizer_is_one_line(content, tmp_path, capsys):
+    env = settings(tmp_path)
+    model = tmp_path / "model"
+    leave(model, content)
+    with pytest.raises(ConfigError) as error:
+        checked(Config.from_env(env))
+    (tmp_path / "eval_50.json").write_text('[{"context": "c", "input": "q", "answers": ["a"]}]')
+    command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
+    assert eval_ruler_hqa.main(command.split()) == 1 and serve.main(["--model", str(model)]) == 2
+    for line in (str(error.value), *capsys.readouterr().err.splitlines()):
+        assert f"the tokenizer of {model} cannot be used (" in line and line.endswith("tokenizer.json")
+
+
+# --- the engine's length --------------------------------------------------------------------------------------------
+
+
+def test_prompts_that_no_engine_of_this_model_holds_are_refused_before_anything_starts(tmp_path, capsys, monkeypatch):
+    """As each of their turns would be refused (``long_prompt``) once the engines are up."""
+    prompts = tmp_path / "p.yaml"
+    prompts.write_text("memory: '" + "one more rule " * 900 + "{problem} {section} {memory}'")
+    budgets = {"MEM_CHUNK_TOKENS": "200", "MEM_MAX_MEMORY": "100", "MEM_MAX_QUESTION": "50"}
+    env = settings(tmp_path, **budgets)
+    model = make_model(tmp_path / "model", "qwen3-0.6b", max_position_embeddings=2000)
+    assert checked(Config.from_env(env)).engine_max_len < 1000
+    with pytest.raises(ConfigError) as error:
+        checked(Config.from_env(env | {"MEM_PROMPTS": str(prompts)}))
+    for name, value in (budgets | {"MEM_PROMPTS": str(prompts)}).items():
+        monkeypatch.setenv(name, value)
+    command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
+    assert eval_ruler_hqa.main(command.split()) == 1 and serve.main(["--model", str(model)]) == 2
+    for line in (str(error.value), *capsys.readouterr().err.splitlines()):
+        assert "the longest turn of AGENT=memagent has " in line and f"shorten MEM_PROMPTS={prompts}" in line
+
+
+def test_a_length_that_is_found_is_as_good_as_one_that_is_given(tmp_path):
+    """A journal is replayed under the same fingerprint only, and that holds the engine's length."""
+    env = settings(tmp_path)
+    found = checked(Config.from_env(env))
+    given = checked(Config.from_env(env | {"ENGINE_MAX_LEN": str(found.engine_max_len)}))
+    assert fingerprint(found) == fingerprint(given) == fingerprint(checked(Config.from_env(env)))
