@@ -31,6 +31,7 @@ import orjson
 from tqdm import tqdm
 
 from ..system.atomic_file import write_atomically
+from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable, stop_if_asked, stop_on_signals
@@ -38,7 +39,6 @@ from ..system.together import together
 from .closed_book_rules import Asked, judge
 from .manifest import sha256_of
 from .pool import PoolQuestion, load_corpora
-from .selection import positive_number, whole_number
 from .sources import first_line
 
 INSTRUCTION = "\n\nAnswer from what you know, and put only the answer into \\boxed{}."

@@ -23,8 +23,8 @@ from typing import Any, BinaryIO
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
-from .eval_files import LENGTHS, eval_name, parse_lengths
 from .manifest import Manifest, hold, sha256_of
+from .options import LENGTHS, eval_name, parse_lengths
 from .sources import first_line
 
 DATASET = "BytedTsinghua-SIA/hotpotqa"

@@ -30,23 +30,19 @@ from typing import Any
 import orjson
 from tqdm import tqdm
 
-from ..system.errors import MemAgentError
+from ..system.command_line_types import positive_number, whole_number
 from ..system.forked_map import in_order
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
 from .corpus_file import CORPUS, CorpusFile
-from .haystack import assemble, haystack
+from .haystack import haystack
 from .manifest import Draft, Manifest, hold
+from .options import LENGTHS, add_options, eval_name, parse_lengths
 from .pool import Corpora
-from .selection import Selection, add_options, positive_number, whole_number
+from .questions import assemble
+from .selection import Selection
 
-LENGTHS = (50, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600)
-"""The lengths of the published results."""
 INDEX_ONLY_ABOVE = 10_000
-
-
-class LengthError(MemAgentError):
-    """A length that is none; says what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +56,6 @@ class Order:
 
     def is_index_only(self, length: int) -> bool:
         return length > self.index_only_above
-
-
-def eval_name(length: int) -> str:
-    return f"eval_{length}.json"
-
-
-def parse_lengths(text: str) -> tuple[int, ...]:
-    """``"50 200"`` -> ``(50, 200)``. Raises LengthError."""
-    words = text.split()
-    wrong = [word for word in words if not word.isdecimal() or int(word) == 0]
-    if wrong or not words:
-        raise LengthError(f"length {(wrong or [''])[0]!r}: allowed: numbers of documents, such as 50 200")
-    return tuple(dict.fromkeys(map(int, words)))
 
 
 def read_context(entry: Mapping[str, Any], corpus: CorpusFile | None = None) -> str:

@@ -24,8 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import ijson
-
+from ..data.sources import Broken, NotJson, json_list
 from ..rewards.ruler import METRICS as RULER_METRICS
 from ..system.errors import MemAgentError
 
@@ -73,15 +72,14 @@ def load_questions(data_root: Path, length: str) -> Iterator[Entry]:
     seen: dict[str, int] = {}
     with path.open("rb") as file:
         try:
-            for number, raw in enumerate(ijson.items(file, "item", use_float=True)):
+            for number, raw in enumerate(json_list(file)):
                 entry = _entry(f"{path}: entry {number}", length, str(number), raw, read_context)
                 first = seen.setdefault(entry.question.id, number)
                 if first != number:
                     raise EvalError(f"{path}: entries {first} and {number} both have the index {entry.question.id}")
                 yield entry
-        except (ijson.JSONError, UnicodeDecodeError) as error:
-            reason = " ".join(str(error).split())[:100]
-            raise EvalError(f"{path}: not JSON after {len(seen)} entries ({reason}); fetch or make it again") from None
+        except NotJson as error:
+            raise EvalError(f"{path}: {error}; fetch or make it again") from None
     if not seen:
         raise EvalError(f"{path}: expected a non-empty list")
 
@@ -98,7 +96,7 @@ def data_hash(data_root: Path, length: str) -> str:
     path = data_path(data_root, length)
     digest = _sha256(path)
     with path.open("rb") as file:
-        inline = "context" in next(ijson.items(file, "item", use_float=True))
+        inline = "context" in next(json_list(file))
     if inline:
         return digest
     return hashlib.sha256(f"{digest} {_sha256(data_root / CORPUS)}".encode()).hexdigest()[:16]
@@ -115,6 +113,8 @@ def _entry(where: str, length: str, number: str, raw: Any, read: Callable[[Any],
             raise EvalError(f"{where} has no usable `{name}`")
         return raw[name]
 
+    if isinstance(raw, Broken):
+        raise EvalError(f"{where}: {raw.problem}; fetch or make the file again")
     text, answers = field("input", str), tuple(str(a) for a in field("answers", list))
     if "context" not in raw and "documents" in raw:
         if not all(type(document) is int for document in field("documents", list)):

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from ..data.ruler_corpus import Corpus, Question
+from ..data.pool import PoolQuestion
+from ..data.ruler_corpus import Corpus
 from ..system.errors import MemAgentError
 from .wording import Wording
 
@@ -41,7 +42,7 @@ class Haystack:
     wording: Wording
     essay: Essay
     corpus: Corpus | None = None
-    question: Question | None = None
+    question: PoolQuestion | None = None
 
 
 @dataclass(frozen=True, slots=True)

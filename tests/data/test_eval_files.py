@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,7 @@ from mem_agent.data import eval_files
 from mem_agent.data.corpus_file import CorpusFileError, open_corpus
 from mem_agent.data.eval_files import main, read_context
 from mem_agent.data.manifest import sha256_of
-
-ROOT = Path(__file__).resolve().parents[2]
-HOTPOTQA_FILE = ROOT.parent / "shared" / "data" / "hotpotqa_distractor_60.json"
+from mem_agent.tests.helpers.question_rows import HOTPOTQA_FILE
 
 
 def raw_row(number):
