@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +44,7 @@ from .hooks.engine_api import seed_of
 from .hooks.host import HostArgs, evaluate_in_host, is_aborting
 from .hooks.metrics import find_golds, metrics_line, rollout_metrics
 from .hooks.reader import Reader, context_of, reader_for
-from .hooks.record import MemoryRecord, Record, failed, write_record, write_scores
+from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
 from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
 from .hooks.task_row import question_of, row_of, task_name, task_of
 from .rewards.memory_state import Rewards, state_rewards, supporting_titles
@@ -102,6 +103,8 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
     MEM_TURN_COST of the right answers. Wrong answers pay nothing: among siblings that are all wrong, the cost would
     only teach to give up. Evaluation charges nothing and adds nothing.
 
+    What cannot be scored (an unknown task or metric, a reward that raises) fails, is counted, and is worth 0.
+
     ``sample`` may be a list (hosts do that for groups and fan-outs); the result is then a list.
     """
     host = HostArgs.of(args)
@@ -113,10 +116,29 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
 async def _reward(host: HostArgs, sample: Any) -> Any:
     if lost(sample):
         return as_reward(0.0, host.reward_key)
+    try:
+        reward = await _sum_of_parts(host, sample)
+        if not math.isfinite(reward):
+            raise ValueError(f"the reward is {reward}")
+    except ConfigError:
+        raise
+    except TurnFailed as error:
+        kind, message = error.kind, str(error)
+    except Exception as error:  # as in generate: one bad row must not end the run
+        logger.exception("trajectory %s cannot be scored", sample.index)
+        kind, message = FailureKind.INTERNAL, f"{type(error).__name__}: {error}"
+    else:
+        return as_reward(reward, host.reward_key)
+    logger.warning("trajectory %s: %s: %s", sample.index, kind, message)
+    write_failure(sample, kind, message, host.reward_key)
+    return as_reward(0.0, host.reward_key)
+
+
+async def _sum_of_parts(host: HostArgs, sample: Any) -> float:
     parts = dict(task_of(host.config, sample).reward(sample.response or "", row_of(sample)))
     record = Record.of(sample)
     if record is None:  # of another generate hook
-        return as_reward(sum(parts.values()), host.reward_key)
+        return sum(parts.values())
     accuracy = sum(parts.values())
     record = replace(record, reward_parts=parts, accuracy=accuracy)
     if not record.evaluation:
@@ -126,7 +148,7 @@ async def _reward(host: HostArgs, sample: Any) -> Any:
         parts |= {"turn_cost": -paid} if paid else {}
         record = replace(record, reward_parts=parts)
     write_scores(sample, record)
-    return as_reward(sum(parts.values()), host.reward_key)
+    return sum(parts.values())
 
 
 def _turn_cost(config: Config, record: Record) -> float:
@@ -202,10 +224,7 @@ async def _run(
     args: Any, host: HostArgs, sample: Any, sampling_params: Mapping[str, Any]
 ) -> tuple[Trajectory, list[MemoryRecord], list[Rewards]]:
     config = host.config
-    try:
-        task = task_of(config, sample)
-    except ConfigError as error:
-        raise TurnFailed(FailureKind.UNKNOWN_TASK, str(error)) from error
+    task = task_of(config, sample)
     question = question_of(sample)
     if not question:
         raise TurnFailed(FailureKind.NO_QUESTION, "the prompt is empty")

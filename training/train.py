@@ -29,11 +29,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..agents import check_agent
 from ..checkpoints.folders import latest, number_of, numbered, prune
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
 from ..config import Config, ConfigError, load_yaml
 from ..data.training_file import DataSource
+from ..hooks.plugins import check_plugins
 from ..system.errors import MemAgentError
 from ..system.logging_setup import start_logging
 from ..system.processes import FleetError
@@ -205,7 +205,7 @@ def checked(config: Config) -> Config:
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     refuse_what_is_not_done_here(config)
-    check_agent(config)
+    check_plugins(config)
     copies = config.train_procs // config.trainer_tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
