@@ -1,4 +1,4 @@
-"""Make the report of some result folders: ``python -m mem_agent.report RESULTS... [--output DIR]``.
+"""Make the report of some result folders: ``mem-agent report RESULTS... [--output DIR]``.
 
 Writes into DIR (``report`` beside the first result folder unless given):
 
@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..system.atomic_file import write_atomically
-from ..system.errors import MemAgentError
+from ..system.one_line_errors import one_line_errors
+from ..system.signals import stop_on_signals
 from .figures import draw
 from .lm_eval_export import export
 from .measures import Summary, differences, summarise
@@ -121,23 +122,21 @@ def _list(title: str, lines: Sequence[str]) -> Table:
     return Table(title, ("to know",), tuple((line,) for line in lines))
 
 
+@one_line_errors("the same command makes the report")
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m mem_agent.report", description="Make the report of evaluations.")
+    parser = argparse.ArgumentParser(prog="mem-agent report", description="Make the report of evaluations.")
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="result folders; first is the base")
     parser.add_argument("--output", type=Path, help="folder to write (default: `report` beside the first results)")
     parser.add_argument("--title", default="", help="heading of the page")
     parser.add_argument("--no-published", action="store_true", help="without published reference rows")
     options = parser.parse_args(arguments)
     output = options.output or options.results[0].resolve().parent / "report"
-    try:
-        page = make_report(options.results, output, options.title, not options.no_published)
-    except (MemAgentError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    page = make_report(options.results, output, options.title, not options.no_published)
     print((output / "report.md").read_text().split("\n### ")[1].partition("\n")[2].strip())
     print(page)
     return 0
 
 
 if __name__ == "__main__":
+    stop_on_signals()
     sys.exit(main())
