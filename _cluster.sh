@@ -17,7 +17,7 @@ python_is_there() {
 }
 
 # Make this pack importable as mem_agent by $PYTHON, whatever its folder is called.
-show_pack() {
+make_importable() {
     MEM_AGENT_IMPORT="$(mktemp -d)"
     export MEM_AGENT_IMPORT PYTHONPATH="$MEM_AGENT_IMPORT${MEGATRON_ROOT:+:$MEGATRON_ROOT}${PYTHONPATH:+:$PYTHONPATH}"
     ln -s "$PACK_DIR" "$MEM_AGENT_IMPORT/mem_agent"
@@ -29,7 +29,7 @@ converting_python() {
     python="$VENV/bin/python"
     if [ "$HOST" = local ]; then setup_python; return; fi
     python="${PYTHON:-python3}"
-    show_pack
+    make_importable
     [ "$DRY_RUN" = 1 ] || "$python" -c 'import mem_agent.checkpoints.convert' 2>/dev/null ||
         die "$python cannot convert checkpoints: it needs megatron-core and mbridge (pip install --no-deps mbridge==0.15.1), or CONVERT=0"
 }
@@ -39,7 +39,7 @@ train_in_host() {
     local python="${PYTHON:-python3}"
     if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
     export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
-    if [ "${CONVERT:-1}" = 1 ]; then converting_python; else show_pack; fi
+    if [ "${CONVERT:-1}" = 1 ]; then converting_python; else make_importable; fi
     if [ "$DRY_RUN" = 1 ]; then
         "$python" -m mem_agent launch --dry-run
         exit

@@ -34,6 +34,7 @@ from typing import Any
 import yaml
 
 from .system.errors import ConfigError
+from .system.one_line_errors import one_line_errors
 from .system.plugins import kind_of_number, parse_value
 
 __all__ = ["Config", "ConfigError", "Shapes", "load_yaml", "variable_names"]
@@ -445,10 +446,13 @@ def _markdown_table(section: str) -> str:
     return "\n".join([*lines, ""])
 
 
+@one_line_errors("nothing was changed")
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent config", description="List every setting and its default.")
     parser.add_argument("--markdown", action="store_true", help="as the page docs/settings.md")
-    print(markdown_tables() if parser.parse_args(argv).markdown else listing())
+    options = parser.parse_args(argv)
+    refuse_unloaded_recipe(os.environ)
+    print(markdown_tables() if options.markdown else listing())
     return 0
 
 

@@ -14,7 +14,7 @@ Invariants:
 - a row is on disk as soon as it is known; a second run does only what is missing, and retries what failed;
 - rows made from other data, another model or other settings are never mixed in, nor compared: the run refuses.
 
-``OUTPUT/<length>.jsonl`` holds the rows, ``OUTPUT/run.json`` what they were made from (``evaluation.result_store``).
+``OUTPUT/<length>.jsonl`` holds the rows, ``OUTPUT/run.json`` what they were made from (``evaluation.results``).
 """
 
 from __future__ import annotations

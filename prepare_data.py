@@ -193,8 +193,6 @@ def _training_line(question: Question, documents: DocumentWriter | None) -> byte
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` when the block ends well, and vanishes otherwise."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path}: is a folder; --output names a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as out:
         yield out

@@ -53,6 +53,8 @@ class State:
 class MemAgent(MemoryAgent):
     """The overwrite agent (``AGENT=memagent``). Other readers derive from it and differ in what a reply does."""
 
+    own_settings: Any = None
+    """AGENT_ARGS as ``Settings``, in an agent of the user's."""
     state_type: ClassVar[type[State]] = State
     """What ``start`` makes; readers that count more derive theirs from ``State``."""
 
@@ -65,7 +67,9 @@ class MemAgent(MemoryAgent):
 
     @classmethod
     def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
-        return cls(vocabulary, prompts, frame, Limits.of(config))
+        agent = cls(vocabulary, prompts, frame, Limits.of(config))
+        agent.own_settings = cls.settings_of(config)
+        return agent
 
     def start(self, reading: Reading) -> Any:
         return self.state_type(reading)

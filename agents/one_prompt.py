@@ -47,7 +47,7 @@ class OnePrompt(MemoryAgent):
         return limit - self._reply - len(self._template.fill({PROBLEM: question_ids, SECTION: ()}))
 
     def start(self, reading: Reading) -> State:
-        assert len(reading.document.chunks) == self.needs_document, "the whole reading is one prompt"
+        assert len(reading.document.chunks) == 1 or not self.needs_document, "the whole reading is one prompt"
         return State(reading)
 
     def requests(self, state: State) -> tuple[TurnRequest, ...]:

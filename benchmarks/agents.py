@@ -27,7 +27,7 @@ from statistics import fmean
 from ..agents import AGENTS
 from ..config import Config
 from ..evaluation import run as evaluation
-from ..evaluation.result_store import Row, read_rows
+from ..evaluation.results import Row, read_rows
 
 HEADER = (
     "| agent | length | chunks | chunks read | turns | rounds | seconds a document | seconds in all | sub_em |\n"
@@ -53,9 +53,9 @@ def compare(
 
 def line(agent: str, length: str, rows: Sequence[Row], seconds: float) -> str:
     """A failed answer counts as wrong, and in no other mean."""
-    answered = [row for row in rows if row["failure"] is None]
-    costs = [fmean(row["counts"][name] for row in answered) for name in ("chunks", "chunks_read", "turns", "rounds")]
-    each, right = fmean(row["seconds"] for row in answered), fmean(row["sub_em"] for row in rows)
+    answered = [row for row in rows if row.failure is None]
+    costs = [fmean(row.counts[name] for row in answered) for name in ("chunks", "chunks_read", "turns", "rounds")]
+    each, right = fmean(row.seconds for row in answered), fmean(row.scores["sub_em"] for row in rows)
     shown = " | ".join(f"{cost:.2f}" for cost in costs)
     return f"| {agent} | {length} | {shown} | {each:.3f} | {seconds:.1f} | {100 * right:.1f} |"
 

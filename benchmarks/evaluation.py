@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import subprocess
@@ -34,8 +33,8 @@ from tokenizers import Tokenizer
 
 from ..config import Config
 from ..evaluation import run as evaluation
-from ..evaluation.result_store import RUN, RowWriter, read_rows
-from ..evaluation.tables import comparison, table
+from ..evaluation.results import Row, RowWriter, Run, read_rows, write_run
+from ..evaluation.tables import comparison, tables
 
 POCKET = Path(__file__).parents[1] / "pocket" / "start"
 LATENCY, IN_FLIGHT, QUESTIONS, CHUNKS = 10.0, 256, 256, 8
@@ -107,8 +106,8 @@ def overhead(model: Path, folder: Path, latency: float) -> None:
         evaluation.run(folder, ["1"], model, url, Config(**AGENT, mem_concurrency=IN_FLIGHT), folder / "out", True)
         computed = time.process_time() - began
     answers = read_rows(folder / "out", "1")
-    turns = sum(row["counts"]["turns"] for row in answers)
-    taken, waited = sum(row["seconds"] for row in answers) / IN_FLIGHT, turns * latency / IN_FLIGHT
+    turns = sum(row.counts["turns"] for row in answers)
+    taken, waited = sum(row.seconds for row in answers) / IN_FLIGHT, turns * latency / IN_FLIGHT
     print(f"{turns:.0f} turns, latency {latency:g} s, {IN_FLIGHT} in flight: {taken:.2f} s, of which {waited:.2f} s "
           f"is waiting; overhead {(taken - waited) / taken:.2%} (target: under 2%); "
           f"{computed:.1f} CPU seconds with start-up")
@@ -126,10 +125,10 @@ def memory(model: Path, folder: Path) -> None:
         process = subprocess.Popen(command, env=os.environ | settings, stdout=subprocess.DEVNULL)
         peak = peak_of(process)
     (row,) = read_rows(folder / "out", "1")
-    assert process.returncode == 0 and row["failure"] is None, row["failure_message"]
-    counts = row["counts"]
+    assert process.returncode == 0 and row.failure is None, row.failure_message
+    counts = row.counts
     print(f"{len(document) / 2**20:.1f} MB, {counts['document_tokens']:,} tokens, {counts['turns']} turns: "
-          f"{peak:.0f} MB at most, {row['seconds']:.1f} s (target: under 300 MB)")
+          f"{peak:.0f} MB at most, {row.seconds:.1f} s (target: under 300 MB)")
 
 
 def peak_of(process: subprocess.Popen[bytes]) -> float:
@@ -148,23 +147,28 @@ def rows(folder: Path) -> None:
     questions = ROWS // SAMPLES
     for name in ("a", "b"):
         (folder / name).mkdir()
-        run = {"model": name, "settings": {}, "samples": SAMPLES, "data": {"1": "x"}, "questions": {"1": questions}}
-        (folder / name / RUN).write_text(json.dumps(run))
+        write_run(folder / name, Run(model=name, mode="recurrent", settings={}, samples=SAMPLES, data={"1": "x"},
+                                     questions={"1": questions}))
         with RowWriter(folder / name) as writer:
             for i in range(ROWS):
-                right = float(draw.random() < 0.7)
-                writer.write({
-                    "_id": str(i // SAMPLES), "sample": i % SAMPLES, "length": "1", "input": "q" * 100,
-                    "response": "r" * 200, "failure": None,
-                    "sub_em": right, "em": right, "f1": right, "sub_em_legacy": right,
-                    "counts": {"turns": 9}, "memories": [{"tokens": 500, "gold": True}] * 8,
-                })
-    calls = {"table": lambda: table([folder / "a"]), "compare": lambda: comparison(folder / "a", folder / "b")}
+                writer.write(made_up_row(str(i // SAMPLES), i % SAMPLES, float(draw.random() < 0.7), draw))
+    calls = {"table": lambda: tables([folder / "a"]), "compare": lambda: comparison(folder / "a", folder / "b")}
     for name, call in calls.items():
         began, computed = time.perf_counter(), time.process_time()
         print(call().splitlines()[-1])
         print(f"{name} of {ROWS:,} rows: {time.perf_counter() - began:.2f} s (target: under 10 s), "
               f"{time.process_time() - computed:.2f} CPU seconds")
+
+
+def made_up_row(question: str, sample: int, right: float, draw: random.Random) -> Row:
+    return Row(
+        question=question, sample=sample, length="1", task="", mode="recurrent", text="q" * 100, answers=("red",),
+        response="r" * 200, prediction="red", scores=dict.fromkeys(("em", "f1", "sub_em", "sub_em_legacy"), right),
+        outcome="completed", failure=None, failure_message=None,
+        counts={"turns": 9, "document_tokens": draw.randrange(7000, 8000), "prompt_tokens": draw.randrange(9000)},
+        memory_tokens=tuple(draw.randrange(400, 600) for _ in range(8)), memory_gold=(False, True) * 4,
+        seconds=9 * draw.random(),
+    )
 
 
 def main() -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 from ..config import Config
+from ..system.logging_setup import start_logging
 from ..training.rows import TrainRow
-from ..training.run_log import start_logging
 from ..training.trainer import Trainer
 
 POCKET = Path(__file__).parents[1] / "pocket" / "start"

@@ -197,7 +197,7 @@ def expected_tensors(bridge: LocalBridge) -> dict[str, tuple[int, ...]]:
 
     ``decoder.layers.3.self_attention.linear_qkv.weight`` stacks q, k and v: ``[q + k + v rows, hidden]``.
     """
-    shapes = hf_shapes(bridge)
+    shapes = hf_shapes(bridge.hf_config)
     per_layer = [key for key in (*bridge._ATTENTION_MAPPING, *bridge._MLP_MAPPING) if "pre_mlp" not in key]
     names = ["embedding.word_embeddings.weight", "decoder.final_layernorm.weight"]
     names += [] if bridge.hf_config.tie_word_embeddings else ["output_layer.weight"]

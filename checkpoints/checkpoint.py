@@ -10,20 +10,26 @@ written and the tracker never names one that is. Tensors carry Megatron's names 
 other TP or number of processes; ``common.pt`` holds what is not a tensor, ``args`` among it, which the hosts'
 converters read.
 
+Disks still break files afterwards, and a SAVE_PATH may come from somebody else. So ``load`` first reads every file in
+a way that runs nothing, and answers damage with the whole checkpoint before it: a run is never set back silently.
+
 ``save``, ``load`` and ``load_weights`` are collective: every rank calls them with the same arguments.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import pickle
 import queue
 import random
-import re
 import shutil
+import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -31,72 +37,43 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.dict_utils import nested_values
-from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
+from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor, ShardedTensorFactory
 from megatron.core.dist_checkpointing.strategies import filesystem_async
 from megatron.core.models.gpt.gpt_model import GPTModel
-from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
+from .folders import TRACKER, CheckpointError, is_numbered, latest, number_of, numbered, resolve
+from .metadata import DamagedCheckpoint, check_files, damage_explained, damaged, read_metadata
 from .torch_dist import PADDED, ModelTensors, misfit, stored_name
 
-if TYPE_CHECKING:
-    from ..training.trainer import Trainer
 
-TRACKER = "latest_checkpointed_iteration.txt"
+@dataclass
+class TrainState:
+    """What a checkpoint holds of a trainer besides tensors."""
 
-
-class CheckpointError(MemAgentError):
-    """A checkpoint could not be written or read: the message names the path, the cause and the remedy."""
-
-
-# --- finding ---------------------------------------------------------------------------------------------------------
+    steps: int = 0
+    """Optimizer steps taken with the training learning rate; warm-up counts these."""
 
 
-def latest(save_path: str | Path) -> Path | None:
-    """The folder that the tracker of ``save_path`` names (``iter_*`` or ``release``), or None without a tracker."""
-    tracker = Path(save_path) / TRACKER
-    if not tracker.exists():
-        return None
-    text = tracker.read_text().strip()
-    if text != "release" and not text.isdigit():
-        raise CheckpointError(f"{tracker} holds {text!r}; expected the number of a checkpoint, such as 99")
-    folder = Path(save_path) / ("release" if text == "release" else f"iter_{int(text):07d}")
-    if not (folder / ".metadata").exists():
-        raise CheckpointError(f"{tracker} names {folder.name}, which is not a checkpoint; write a good number into it")
-    return folder
+class Trained(Protocol):
+    """What is saved, and loaded into: a trainer."""
 
-
-def resolve(path: str | Path) -> Path:
-    """The checkpoint folder meant by ``path``: itself, or the latest one inside it."""
-    folder = Path(path) if (Path(path) / ".metadata").exists() else latest(path)
-    if folder is None:
-        others = ", ".join(sorted(f.name for f in Path(path).parent.glob("iter_*")))
-        there = f"; there are {others}" if others else f"; expected an iter_* folder or {TRACKER} in it"
-        raise CheckpointError(f"{path}: no torch_dist checkpoint{there}")
-    return folder
-
-
-def prune(save_path: str | Path, keep: int) -> None:
-    """Delete all but the ``keep`` newest checkpoints (0 keeps all), never the latest, and leftovers of a crash."""
-    if dist.is_initialized() and dist.get_rank() != 0:
-        return
-    for leftover in Path(save_path).glob(".iter_*"):
-        shutil.rmtree(leftover)
-    folders = sorted(f for f in Path(save_path).glob("iter_*") if re.fullmatch(r"iter_\d{7,}", f.name))
-    for folder in folders[:-keep] if keep else []:
-        if folder != latest(save_path):
-            shutil.rmtree(folder)
+    model: GPTModel
+    optimizer: Any
+    """megatron-core's."""
+    bridge: LocalBridge
+    state: TrainState
 
 
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
-def save(save_path: str | Path, iteration: int, trainer: Trainer, host_state: dict[str, Any]) -> Path:
+def save(save_path: str | Path, iteration: int, trainer: Trained, host_state: dict[str, Any]) -> Path:
     """Write ``iter_<iteration>`` and make it the latest; ``host_state`` is any JSON-able dict, given back by load."""
     final = Path(save_path) / f"iter_{iteration:07d}"
     temporary = final.with_name(f".{final.name}.writing")
@@ -169,25 +146,76 @@ def _cause(error: BaseException) -> str:
 # --- loading ---------------------------------------------------------------------------------------------------------
 
 
-def load(path: str | Path, trainer: Trainer) -> dict[str, Any]:
+def load(path: str | Path, trainer: Trained) -> dict[str, Any]:
     """Resume ``trainer`` from a checkpoint of this pack, exactly; gives back the ``host_state`` it was saved with."""
     folder = resolve(path)
-    common = _load_common(folder)
-    state = _sharded_state(trainer, with_optimizer="optimizer" in common, loading=True)
-    _check_shapes(state, folder, trainer.bridge.vocab_size)
-    with megatron_cpu.device_mode():
-        loaded = dist_checkpointing.load(state, str(folder))
-    trainer.model.load_state_dict(loaded["model"])
-    if "optimizer" in common:
-        trainer.optimizer.load_state_dict(loaded["optimizer"])
-    trainer.state.steps = common["steps"]
-    _set_rng_state(common["rng_state"])
+    with _way_back_named(folder):
+        common, metadata = _checked(folder)
+        state = _sharded_state(trainer, with_optimizer="optimizer" in common, loading=True)
+        _check_shapes(state, metadata, folder, trainer.bridge.vocab_size)
+        # Objects are stored as pickles, which megatron-core runs. Without FP8 they hold nothing.
+        objects = {key: None for key, value in state["model"].items() if isinstance(value, ShardedObject)}
+        state["model"] = {key: value for key, value in state["model"].items() if key not in objects}
+        assert not any(isinstance(value, ShardedObject) for value in nested_values(state)), "the optimizer has objects"
+        with megatron_cpu.device_mode():
+            loaded = dist_checkpointing.load(state, str(folder))
+        trainer.model.load_state_dict(loaded["model"] | objects)
+        if "optimizer" in common:
+            trainer.optimizer.load_state_dict(loaded["optimizer"])
+        trainer.state.steps = common["steps"]
+        _set_rng_state(common["rng_state"])
     return common["host_state"]
 
 
-def _check_shapes(state: dict[str, Any], folder: Path, vocab_size: int) -> None:
-    entries = FileSystemReader(folder).read_metadata().state_dict_metadata
-    stored = {key: entry for key, entry in entries.items() if isinstance(entry, TensorStorageMetadata)}
+@contextlib.contextmanager
+def _way_back_named(folder: Path) -> Iterator[None]:
+    """Damage becomes one line that says what is damaged and which checkpoint to go back to."""
+    try:
+        yield
+    except (CheckpointError, MemoryError, torch.OutOfMemoryError):
+        raise
+    # Reading fails in many types, and torch's CheckpointException is not an Exception.
+    except (Exception, CheckpointException) as error:
+        cause = str(error) if isinstance(error, DamagedCheckpoint) else f"{folder}: cannot be read: {_cause(error)}"
+        raise CheckpointError(f"{cause}; {_way_back(folder)}") from error
+
+
+def _way_back(folder: Path) -> str:
+    """What to do instead of resuming from ``folder``."""
+    others = numbered(folder.parent) if is_numbered(folder) else []
+    for other in reversed(others):
+        if number_of(other) < number_of(folder) and _is_whole(other):
+            return (
+                f"to go on from {other.name}, write {number_of(other)} into {folder.parent / TRACKER}; "
+                "rollouts sampled since then are replayed as far as they are kept"
+            )
+    return "no checkpoint before it is whole; copy it again if it is a copy, or start anew in another SAVE_PATH"
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        _checked(folder)
+    except (MemAgentError, OSError):
+        return False
+    return True
+
+
+def _checked(folder: Path) -> tuple[dict[str, Any], Metadata]:
+    """``common.pt`` and ``.metadata`` of a checkpoint of this pack, whose files are whole as far as that shows.
+
+    Raises:
+        CheckpointError: another host wrote it.
+        DamagedCheckpoint: a file of it is missing, cut or overwritten.
+    """
+    _check_format(folder)
+    common, metadata = _load_common(folder), read_metadata(folder, strict=True)
+    check_files(folder, metadata)
+    return common, metadata
+
+
+def _check_shapes(state: dict[str, Any], metadata: Metadata, folder: Path, vocab_size: int) -> None:
+    entries = metadata.state_dict_metadata.items()
+    stored = {key: entry for key, entry in entries if isinstance(entry, TensorStorageMetadata)}
     for tensor in _sharded_tensors(state):
         wanted = tuple(tensor.global_shape)
         if tensor.key not in stored:
@@ -207,16 +235,37 @@ def _sharded_tensors(state: dict[str, Any]) -> Iterator[ShardedTensor]:
         yield from (tensor for tensor in built if isinstance(tensor, ShardedTensor))
 
 
+def _check_format(folder: Path) -> None:
+    """That the files are those of megatron-core, as ``metadata.json`` says, and all there."""
+    missing = [name for name in ("common.pt", "metadata.json") if not (folder / name).is_file()]
+    if len(missing) == 2:
+        raise _of_another_host(folder)
+    if missing:
+        raise damaged(folder, missing[0], "is missing")
+    try:
+        backend = json.loads((folder / "metadata.json").read_bytes())["sharded_backend"]
+    except (ValueError, LookupError, TypeError):
+        backend = None
+    if backend != "torch_dist":
+        raise damaged(folder, "metadata.json", "does not say torch_dist")
+
+
 def _load_common(folder: Path) -> dict[str, Any]:
-    common: dict[str, Any] = {}
-    if (folder / "common.pt").exists():
+    with damage_explained(folder, "common.pt"):
+        with zipfile.ZipFile(folder / "common.pt") as file:
+            if file.testzip() is not None:
+                raise damaged(folder, "common.pt", "fails its checksum")
         try:
             common = dist_checkpointing.load_common_state_dict(str(folder))
-        except pickle.UnpicklingError:
-            pass  # classes of another host
+        except pickle.UnpicklingError:  # classes of another host
+            raise _of_another_host(folder) from None
     if "host_state" not in common:
-        raise CheckpointError(f"{folder} was not written by this host; to start from its weights, set TORCH_DIST")
+        raise _of_another_host(folder)
     return common
+
+
+def _of_another_host(folder: Path) -> CheckpointError:
+    return CheckpointError(f"{folder} was not written by this host; to start from its weights, set TORCH_DIST")
 
 
 @torch.no_grad()
@@ -245,7 +294,7 @@ def _sharded_model(model: GPTModel) -> dict[str, Any]:
     return model.sharded_state_dict(metadata={"dp_cp_group": group})
 
 
-def _sharded_state(trainer: Trainer, *, with_optimizer: bool | None = None, loading: bool = False) -> dict[str, Any]:
+def _sharded_state(trainer: Trained, *, with_optimizer: bool | None = None, loading: bool = False) -> dict[str, Any]:
     model = _sharded_model(trainer.model)
     if with_optimizer is None:
         with_optimizer = bool(trainer.optimizer.state)  # an optimizer that never stepped has nothing to save
@@ -254,7 +303,7 @@ def _sharded_state(trainer: Trainer, *, with_optimizer: bool | None = None, load
     return {"model": model, "optimizer": trainer.optimizer.sharded_state_dict(model, is_loading=loading)}
 
 
-def _common_state(trainer: Trainer, iteration: int, host_state: dict[str, Any]) -> dict[str, Any]:
+def _common_state(trainer: Trained, iteration: int, host_state: dict[str, Any]) -> dict[str, Any]:
     return {
         "args": hosts_args(trainer.bridge),
         "checkpoint_version": 3.0,

@@ -25,7 +25,7 @@ from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .bridge import build_bridge, expected_tensors, to_hf
-from .checkpoint import resolve
+from .folders import resolve
 from .hf_folder import DTYPES, OutputExists, complete_folder, copy_model_files, plan_shards, write_shards
 from .hf_model import local_folder
 from .torch_dist import ModelTensors, misfit

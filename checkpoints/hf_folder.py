@@ -11,17 +11,14 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
+from huggingface_hub import split_state_dict_into_shards_factory
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from ..system.errors import MemAgentError
-
-if TYPE_CHECKING:
-    from .bridge import LocalBridge
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "added_tokens*", "chat_template*")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -86,25 +83,25 @@ def _weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def hf_shapes(bridge: LocalBridge) -> dict[str, tuple[int, ...]]:
+def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of the Hugging Face model, without the copy of a tied output layer."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(bridge.hf_config)
+        model = AutoModelForCausalLM.from_config(hf_config)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if bridge.hf_config.tie_word_embeddings:
+    if hf_config.tie_word_embeddings:
         del shapes["lm_head.weight"]
     return shapes
 
 
-def check_weights(bridge: LocalBridge, folder: str | Path) -> None:
+def check_weights(hf_config: PretrainedConfig, folder: str | Path) -> None:
     """Raise UnsupportedModel, naming the first tensor that is missing, too much or of another shape.
 
     Loading would otherwise fail deep inside a library, or, with fewer layers in the config than in the files, not at
     all. Only the file headers are read.
     """
-    wanted = hf_shapes(bridge)
+    wanted = hf_shapes(hf_config)
     found = HfTensors(folder).shapes
-    if bridge.hf_config.tie_word_embeddings:
+    if hf_config.tie_word_embeddings:
         found.pop("lm_head.weight", None)
     for name, shape in wanted.items():
         if name not in found:
@@ -137,29 +134,23 @@ def complete_folder(output: Path, *, force: bool) -> Iterator[Path]:
         shutil.rmtree(replaced, ignore_errors=True)
 
 
-def plan_shards(sizes: Mapping[str, int], shard_size: int) -> list[list[str]]:
-    """Names in their order, cut where the next one (of so many bytes) would make a file larger than ``shard_size``."""
-    shards: list[list[str]] = [[]]
-    filled = 0
-    for name, size in sizes.items():
-        if shards[-1] and filled + size > shard_size:
-            shards.append([])
-            filled = 0
-        shards[-1].append(name)
-        filled += size
-    return shards
+def plan_shards(sizes: Mapping[str, int], shard_size: int) -> dict[str, list[str]]:
+    """Names (of so many bytes) by file, in order; a file is larger than ``shard_size`` only for one large tensor."""
+    pattern = "model{suffix}.safetensors"
+    split = split_state_dict_into_shards_factory(
+        dict(sizes), get_storage_size=int, filename_pattern=pattern, max_shard_size=shard_size
+    )
+    return split.filename_to_tensors
 
 
 def write_shards(
-    folder: Path, shards: Sequence[Sequence[str]], made: Callable[[str], Sequence[tuple[str, torch.Tensor]]]
+    folder: Path, shards: Mapping[str, Sequence[str]], made: Callable[[str], Sequence[tuple[str, torch.Tensor]]]
 ) -> None:
-    """One file per shard, with an index if there are several; ``made`` gives the named tensors a name stands for."""
+    """The files of ``plan_shards``, with an index if there are several; ``made`` gives a name's named tensors."""
     weight_map: dict[str, str] = {}
     total = 0
-    for number, shard in enumerate(shards, start=1):
-        several = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        file = "model.safetensors" if len(shards) == 1 else several
-        tensors = dict(pair for name in shard for pair in made(name))
+    for file, names in shards.items():
+        tensors = dict(pair for name in names for pair in made(name))
         save_weights(tensors, folder / file)
         weight_map |= dict.fromkeys(tensors, file)
         total += sum(tensor.nbytes for tensor in tensors.values())

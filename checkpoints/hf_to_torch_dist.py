@@ -40,7 +40,8 @@ from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf, hf_names
-from .checkpoint import TRACKER, hosts_args
+from .checkpoint import hosts_args
+from .folders import TRACKER, tracked
 from .hf_folder import DTYPES, HfTensors, OutputExists, check_weights, complete_folder
 from .torch_dist import stacked_name
 
@@ -70,7 +71,7 @@ def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None =
     hf_dir, output = Path(hf_dir), Path(output).absolute()
     _check_free(output, force)
     bridge = build_bridge(hf_dir)
-    check_weights(bridge, hf_dir)
+    check_weights(bridge.hf_config, hf_dir)
     tensors = HfTensors(hf_dir)
     target = DTYPES[dtype] if dtype else _stored_dtype(bridge, tensors, hf_dir)
     with complete_folder(output / "release", force=True) as temporary:
@@ -86,8 +87,7 @@ def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None =
 
 
 def _check_free(output: Path, force: bool) -> None:
-    tracker = output / TRACKER
-    named = tracker.read_text().strip() if tracker.exists() else None
+    named = tracked(output)
     if any(output.glob("iter_*")) or named not in (None, "release"):
         raise ReleaseError(f"{output}: holds the checkpoints of a training run; choose a folder of its own")
     if named and not force:

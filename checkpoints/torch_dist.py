@@ -8,37 +8,28 @@ entries are not model tensors and are left out.
 
 from __future__ import annotations
 
-import contextlib
-import pickle
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.distributed.checkpoint import FileSystemReader, LoadPlan, ReadItem
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
-from ..system.errors import MemAgentError
+from .metadata import damage_explained, read_metadata
 
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")
 _STACKED = re.compile(r"decoder\.layers\.(?!\d+\.)(.+)")
 OUTPUT_LAYER = "output_layer.weight"
 PADDED = ("embedding.word_embeddings.weight", OUTPUT_LAYER)
-# What torch raises for files that are cut short or overwritten.
-_UNREADABLE = (pickle.UnpicklingError, EOFError, RuntimeError, ValueError, AttributeError, KeyError)
 _FUSED = {
     ".input_layernorm.weight": ".self_attention.linear_qkv.layer_norm_weight",
     ".pre_mlp_layernorm.weight": ".mlp.linear_fc1.layer_norm_weight",
 }
-
-
-class DamagedCheckpoint(MemAgentError):
-    """A file of a checkpoint cannot be read: the message names the folder and the cause."""
 
 
 def stacked_name(name: str) -> tuple[str, int | None]:
@@ -91,13 +82,13 @@ class ModelTensors:
     """The model's tensors in one checkpoint folder (the one with ``.metadata``), by uniform name."""
 
     def __init__(self, folder: str | Path) -> None:
-        self._folder, self._reader = folder, _Reader(folder)
-        with self._explained():
-            metadata = self._reader.read_metadata()
+        metadata = read_metadata(folder)
+        self._folder, self._reader = folder, FileSystemReader(folder)
         self._reader.set_up_storage_reader(metadata, is_coordinator=True)
         entries = metadata.state_dict_metadata.items()
         self._stored = {key: entry for key, entry in entries if isinstance(entry, TensorStorageMetadata)}
-        self._sources = dict(_sources(self._stored))
+        with damage_explained(folder, ".metadata"):
+            self._sources = dict(_sources(self._stored))
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -109,19 +100,11 @@ class ModelTensors:
         if source.layer is not None:
             offsets[0], sizes[0] = source.layer, 1
         chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
-        target = torch.empty(sizes, dtype=stored.properties.dtype)
-        plan = LoadPlan(create_read_items_for_chunk_list(source.key, stored, [chunk]))
-        with self._explained():
+        with damage_explained(self._folder, source.key):
+            target = torch.empty(sizes, dtype=stored.properties.dtype)
+            plan = LoadPlan(create_read_items_for_chunk_list(source.key, stored, [chunk]))
             self._reader.read_data(plan, _Into(target)).wait()
         return target.view(source.shape)
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except _UNREADABLE as error:
-            cause = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise DamagedCheckpoint(f"{self._folder}: the checkpoint is damaged: {cause}") from error
 
 
 def _sources(stored: dict[str, TensorStorageMetadata]) -> Iterator[tuple[str, _Source]]:
@@ -150,33 +133,3 @@ class _Into(DefaultLoadPlanner):
 
     def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
         pass
-
-
-class _Reader(FileSystemReader):
-    """Reads metadata pickled next to any version of Megatron, running none of its code."""
-
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        with open(Path(self.path) / ".metadata", "rb") as file:
-            metadata = _MetadataUnpickler(file).load()
-        if getattr(metadata, "storage_meta", None) is None:
-            metadata.storage_meta = StorageMeta()
-        metadata.storage_meta.load_id = self.load_id
-        return metadata
-
-
-class _Unknown:
-    """Stands for any object that describing tensors does not need."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def __setstate__(self, state: Any) -> None:
-        pass
-
-
-class _MetadataUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        plain = module == "builtins" and name in ("set", "frozenset", "slice", "list", "dict", "tuple", "int", "bool")
-        if plain or module in ("collections", "pathlib") or module.split(".")[0] == "torch":
-            return super().find_class(module, name)
-        return _Unknown

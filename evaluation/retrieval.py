@@ -10,7 +10,6 @@ Invariant: as many as asked for, or all; every index once.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..agents.embedding import Embedding
+from ..agents.recall import bm25, count_query, count_words
 from ..checkpoints.hf_model import local_folder
 from ..config import Config
 
@@ -52,16 +52,11 @@ def retriever_for(config: Config) -> Retriever:
 
 
 class Bm25:
-    """Words alone; an index per document."""
+    """Words alone, as ``agents.recall`` scores memories."""
 
     def rank(self, question: str, passages: Sequence[str], k: int) -> list[int]:
-        import bm25s  # loads a compiler of its own, which the other modes do without
-
-        logging.getLogger("bm25s").setLevel(logging.WARNING)  # it tells of every index it builds
-        index = bm25s.BM25(method="lucene", backend="numpy")
-        index.index(bm25s.tokenize(list(passages), stopwords="en", show_progress=False), show_progress=False)
-        (words,) = bm25s.tokenize([question], stopwords="en", return_ids=False, show_progress=False)
-        return best(index.get_scores(words), k)
+        held, numbers = count_words(passages)
+        return best(bm25(held, count_query(question, numbers, held.vocabulary)), k)
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,10 @@ from ..rollout_client import close_clients
 from ..system.signals import run_stoppable
 from .connect import connect
 from .endpoint import EvalEndpoint
+from .identity import check_same_run, model_hash
 from .one_prompt import OnePromptMode
 from .questions import Contexts, EvalError, Place, Question, data_hash, load_questions
-from .result_store import RowWriter, answered, claim, hold, model_hash, read_rows
+from .results import RowWriter, Run, answered, lock_dir, read_rows, write_run
 from .retrieval import retriever_for
 from .sweep import Answer, Job, sweep
 
@@ -44,8 +45,8 @@ def engine_config(config: Config, model: Path) -> Config:
 def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path) -> None:
     """Raises EvalError where data and output folder are of no use for this run."""
     counts = {length: sum(1 for _ in load_questions(data_root, length)) for length in lengths}
-    with hold(output):
-        claim(output, _provenance(data_root, counts, model_hash(model), config))
+    with lock_dir(output):
+        write_run(output, check_same_run(output, _run_of(data_root, counts, model_hash(model), config)))
 
 
 def run(
@@ -65,7 +66,7 @@ async def _run(
     endpoint = await connect(url, model, config)
     if config.eval_mode == "direct":
         config = replace(config, engine_max_len=endpoint.max_tokens)
-    with hold(output):
+    with lock_dir(output):
         await _fill(data_root, lengths, model, config, output, endpoint, own=bool(url), quiet=quiet)
 
 
@@ -77,7 +78,7 @@ async def _fill(
     contexts = Contexts(output)
     jobs, counts = _jobs(data_root, lengths, config, output, contexts)
     name = model_hash(model) + f" {endpoint.api} {endpoint.model}" * (not own)
-    claim(output, _provenance(data_root, counts, name, config))
+    write_run(output, check_same_run(output, _run_of(data_root, counts, name, config)))
     total = sum(counts.values()) * config.eval_samples
     print(f"{len(jobs)} of {total} answers to get, {total - len(jobs)} already in {output}", flush=True)
     try:
@@ -126,12 +127,8 @@ def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> 
     return recurrent
 
 
-def _provenance(data_root: Path, counts: dict[str, int], model: str, config: Config) -> dict[str, Any]:
-    return {
-        "model": model,
-        "mode": config.eval_mode,
-        "settings": answer_settings(config),
-        "samples": config.eval_samples,
-        "data": {length: data_hash(data_root, length) for length in counts},
-        "questions": counts,
-    }
+def _run_of(data_root: Path, counts: dict[str, int], model: str, config: Config) -> Run:
+    return Run(
+        model=model, mode=config.eval_mode, settings=answer_settings(config), samples=config.eval_samples,
+        data={length: data_hash(data_root, length) for length in counts}, questions=counts,
+    )

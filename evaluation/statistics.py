@@ -21,13 +21,14 @@ Invariants: seeded, so the same rows give the same numbers; up to ``EXACT`` diff
 are counted, above that 10,000 are drawn and the one found counts as one of them, so p is never 0.
 
 Drawing n questions with replacement only needs how often each distinct VALUE is drawn, which is multinomial: the same
-distribution at a cost that does not grow with n; so do sign flips, whose counts are binomial. Only thousands of
-questions with hundreds of distinct values are drawn one by one, at least 2,000 times (``_draws``).
+distribution at a cost that does not grow with n, as long as the values are few. Signs of equal differences are drawn
+together as well, as a binomial count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +40,7 @@ EXACT = 13
 """Differences whose 2^13 sign patterns are fewer than the patterns that would be drawn."""
 _FEW_VALUES = 256
 _DRAWN_AT_ONCE = 2_000_000
-_AFFORDABLE = 200_000_000
+"""Numbers in memory at a time."""
 
 Values = NDArray[np.float64]
 
@@ -64,9 +65,9 @@ class Comparison:
 
 def by_question(scores: Iterable[tuple[str, float]]) -> dict[str, float]:
     """The mean score of each question; a question has one (id, score) pair per sample."""
-    total: dict[str, list[float]] = {}
+    total: dict[str, list[float]] = defaultdict(list)
     for question, score in scores:
-        total.setdefault(question, []).append(score)
+        total[question].append(score)
     return {question: sum(each) / len(each) for question, each in total.items()}
 
 
@@ -102,21 +103,10 @@ def sign_flip_p(differences: Values, rng: np.random.Generator) -> float:
     if counts.sum() <= EXACT:
         sums = _all_patterns(np.repeat(sizes, counts))
         return float(np.mean(np.abs(sums) >= found - _slack(found)))
-    sums = _flipped_sums(sizes, counts, rng)
+    # A sum under random signs: of counts[i] differences of size sizes[i] a binomial number keeps its sign.
+    kept = (rng.binomial(counts, 0.5, (part, sizes.size)) for part in _parts(RESAMPLES, sizes.size))
+    sums = np.concatenate([(2.0 * part - counts) @ sizes for part in kept])
     return float((1 + np.sum(np.abs(sums) >= found - _slack(found))) / (1 + sums.size))
-
-
-def _flipped_sums(sizes: Values, counts: NDArray[np.int64], rng: np.random.Generator) -> Values:
-    """Sums under random signs; ``counts[i]`` differences have the size ``sizes[i]``."""
-    if sizes.size <= _FEW_VALUES:
-        return (2.0 * rng.binomial(counts, 0.5, (RESAMPLES, sizes.size)) - counts) @ sizes
-    single = np.repeat(sizes, counts)
-    sums = np.full(_draws(single.size), -single.sum())
-    for start in range(0, sums.size, step := max(1, _DRAWN_AT_ONCE // single.size)):
-        part = sums[start : start + step]
-        raw = np.frombuffer(rng.bytes(part.size * -(-single.size // 8)), dtype=np.uint8)
-        part += 2.0 * (np.unpackbits(raw.reshape(part.size, -1), axis=1, count=single.size) @ single)
-    return sums
 
 
 def _all_patterns(sizes: Values) -> Values:
@@ -131,18 +121,16 @@ def _slack(found: float) -> float:
 
 
 def _resampled_means(values: Values, rng: np.random.Generator, resamples: int) -> Values:
+    n = values.size
     distinct, counts = np.unique(values, return_counts=True)
     if distinct.size <= _FEW_VALUES:
-        return rng.multinomial(values.size, counts / values.size, size=resamples) @ distinct / values.size
-    means = np.empty(min(resamples, _draws(values.size)))
-    for start in range(0, means.size, step := max(1, _DRAWN_AT_ONCE // values.size)):
-        part = means[start : start + step]
-        # The high half of a 64-bit product: even to one part in 2^32 / n, at a fifth of the cost of `integers(n)`.
-        drawn = rng.integers(2**32, size=(part.size, values.size), dtype=np.uint32) * np.uint64(values.size) >> 32
-        part[:] = values[drawn].mean(axis=1)
-    return means
+        return rng.multinomial(n, counts / n, size=resamples) @ distinct / n
+    drawn = (rng.integers(n, size=(part, n), dtype=np.int32) for part in _parts(resamples, n))
+    return np.concatenate([values[part].mean(axis=1) for part in drawn])
 
 
-def _draws(n: int) -> int:
-    """Resamples of ``n`` things that are drawn one by one."""
-    return min(RESAMPLES, max(RESAMPLES // 5, _AFFORDABLE // n))
+def _parts(draws: int, width: int) -> Iterator[int]:
+    """``draws`` in parts, each small enough for ``width`` numbers per draw to be in memory."""
+    most = max(1, _DRAWN_AT_ONCE // width)
+    for start in range(0, draws, most):
+        yield min(most, draws - start)

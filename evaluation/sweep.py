@@ -24,7 +24,7 @@ from ..hooks.sample import Sample
 from ..hooks.task_row import row_of, task_of
 from ..system.together import together
 from .questions import Place, Question
-from .result_store import Row, RowWriter
+from .results import Row, RowWriter
 
 Answer = Callable[[Question, Place, dict[str, Any]], Awaitable[Sample]]
 """A mode: one answer to one question, with these sampling parameters."""
@@ -79,18 +79,17 @@ async def _row(job: Job, answer: Answer, config: Config) -> Row:
     assert record is not None, "a mode writes its trajectory into the sample"
     task = task_of(config, sample)
     aborted = record.outcome is Outcome.ABORTED  # nobody here asked for it, so the server was stopped
-    row: Row = {
-        "_id": question.id, "sample": job.sample, "length": question.length, "task": question.task,
-        "mode": config.eval_mode, "input": question.text, "answers": list(question.answers),
-        "response": sample.response, "pred": task.read_answer(sample.response),
-        **task.metrics(sample.response, row_of(sample)),
-        "outcome": record.outcome.value,
-        "failure": "aborted" if aborted else record.failure and record.failure.value,
-        "failure_message": "the server ended the request" if aborted else record.failure_message,
-        "counts": record.counts, "memories": record.to_dict()["memories"],
-        "seconds": round(time.monotonic() - began, 3),
-    }
-    return row | ({"turns": [_trace(turn) for turn in record.turns]} if config.eval_trace else {})
+    return Row(
+        question=question.id, sample=job.sample, length=question.length, task=question.task, mode=config.eval_mode,
+        text=question.text, answers=question.answers, response=sample.response,
+        prediction=task.read_answer(sample.response), scores=task.metrics(sample.response, row_of(sample)),
+        headline=task.headline, outcome=record.outcome.value,
+        failure="aborted" if aborted else record.failure and record.failure.value,
+        failure_message="the server ended the request" if aborted else record.failure_message,
+        counts=record.counts, memory_tokens=tuple(memory.tokens for memory in record.memories),
+        memory_gold=tuple(memory.gold for memory in record.memories), seconds=round(time.monotonic() - began, 3),
+        turns=tuple(map(_trace, record.turns)) if config.eval_trace else None,
+    )
 
 
 def _trace(turn: TurnRecord) -> dict[str, Any]:

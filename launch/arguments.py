@@ -66,13 +66,13 @@ def _hooks(config: Config, checkout: Checkout, settings: Path) -> Group:
         "--custom-generate-function-path", "mem_agent.rollout.generate",
         "--custom-rm-path", "mem_agent.rollout.reward_func",
         "--custom-convert-samples-to-train-data-path", "mem_agent.custom_convert.custom_convert",
-        "--eval-function-path", "mem_agent.hooks.eval.evaluate",
-        "--custom-rollout-log-function-path", "mem_agent.hooks.log.log_rollout",
-        "--custom-eval-rollout-log-function-path", "mem_agent.hooks.log.log_eval",
+        "--eval-function-path", "mem_agent.rollout.evaluate",
+        "--custom-rollout-log-function-path", "mem_agent.rollout.log_rollout",
+        "--custom-eval-rollout-log-function-path", "mem_agent.rollout.log_eval",
         "--custom-config-path", str(settings),
     ]
     if config.dynamic_filter == "nonzero_std":
-        group += ["--dynamic-sampling-filter-path", "mem_agent.hooks.filter.nonzero_std"]
+        group += ["--dynamic-sampling-filter-path", "mem_agent.rollout.nonzero_std"]
     if config.fully_async:
         asynchronous = f"{checkout.name}.rollout.fully_async_rollout.generate_rollout_fully_async"
         group += ["--rollout-function-path", asynchronous]
@@ -191,7 +191,7 @@ _BUSY_ENGINE = 32
 
 
 def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
-    """Bounds how old samples get, at two rollouts or what keeps the engines busy.
+    """Bound how old samples get, at two rollouts or what keeps the engines busy.
 
     The host's one number for each engine limits the trajectories being sampled and, in slime, the finished groups that
     wait: twice the batch of trajectories in all lets at most two rollouts wait. The hosts' own 512 could be dozens.

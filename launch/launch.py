@@ -19,34 +19,37 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import Config
+from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
+from ..system.save_lock import save_lock
 from ..system.signals import stop_on_signals
-from ..training.run_log import start_logging
-from ..training.save_lock import save_lock
 from . import reference, remote_env
 from .plan import PACK, Plan, make_plan
-from .preflight import problems
-from .ray_cluster import cluster, head_command, run_job, submit_command, worker_command
+from .preflight import find_problems
+from .ray_cluster import cluster, head_command, job_address, submit_command, worker_command
 
 
 def launch(plan: Plan) -> None:
+    from .ray_jobs import run_job  # with Ray, which preflight has seen to be there; dry runs need none
+
     config, job = plan.config, f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     write_records(plan)
-    if not reference.is_there(Path(config.torch_dist)):
-        folder = Path(config.torch_dist)
-        reference.make(plan.conversion(reference.hidden(folder)), plan.python_path, folder, plan.checkout.root)
+    folder = Path(config.torch_dist)
+    if not reference.has_checkpoint(folder):
+        conversion = plan.conversion(reference.draft_folder(folder))
+        reference.convert_reference(conversion, plan.python_path, folder, plan.checkout.root)
     with (
-        remote_env.written(plan.variables, os.environ, plan.folder) as runtime_env,
+        remote_env.runtime_env_file(plan.variables, os.environ, plan.folder) as runtime_env,
         cluster(config, plan.layout.gpus_per_node, plan.folder / "ray_head.log", plan.folder / "tokens"),
     ):
-        run_job(config, job, runtime_env, plan.command)
+        run_job(job_address(config), job, runtime_env, plan.command)
 
 
 def write_records(plan: Plan) -> None:
-    """The config for every worker, the command as it runs, and the name ``mem_agent`` for this pack."""
-    show = plan.folder / "import"
-    show.mkdir(parents=True, exist_ok=True)
-    link = show / "mem_agent"
+    """Write the config for every worker, the command as it runs, and a link that names this pack ``mem_agent``."""
+    imported = plan.folder / "import"
+    imported.mkdir(parents=True, exist_ok=True)
+    link = imported / "mem_agent"
     if not (link.is_symlink() and link.resolve() == PACK):
         link.unlink(missing_ok=True)
         link.symlink_to(PACK, target_is_directory=True)
@@ -55,7 +58,7 @@ def write_records(plan: Plan) -> None:
 
 
 def print_plan(plan: Plan) -> None:
-    """What would be written and run, in order, as shell and YAML."""
+    """Print what would be written and run, in order, as shell and YAML."""
     config = plan.config
     print(f"# {plan.checkout.name} in {plan.checkout.root}, model family {plan.family}")
     print(f"# {plan.layout}")
@@ -66,8 +69,8 @@ def print_plan(plan: Plan) -> None:
     for name, value in (*plan.variables.items(), *((variable, path) for path, (variable, _) in references.items())):
         print(f"{name}={shlex.quote(str(value))}")
     print("# --- commands")
-    if not reference.is_there(Path(config.torch_dist)):
-        print(_shell(plan.conversion(reference.hidden(Path(config.torch_dist)))))
+    if not reference.has_checkpoint(Path(config.torch_dist)):
+        print(_shell(plan.conversion(reference.draft_folder(Path(config.torch_dist)))))
     if not config.ray_address:
         print(_shell(head_command(config, plan.layout.gpus_per_node)))
     if config.num_nodes > 1 and not config.ray_address:
@@ -95,12 +98,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     start_logging()
     stop_on_signals()
     plan = make_plan(Config.from_env(), weights=not options.dry_run)
-    found = problems(plan)
+    problems = find_problems(plan)
     if options.dry_run:
         print_plan(plan)
-    for line in found:
+    for line in problems:
         print(f"error: {line}", file=sys.stderr)
-    if found:
+    if problems:
         return 1
     if not options.dry_run:
         with save_lock(plan.config.save_path):

@@ -31,7 +31,7 @@ _MOST_ROWS = 4
 
 @dataclass(frozen=True)
 class Gpus:
-    """What there is: ``nodes`` machines with ``per_node`` GPUs of ``memory`` bytes."""
+    """All GPUs of a run: ``nodes`` machines with ``per_node`` GPUs of ``memory`` bytes."""
 
     nodes: int
     per_node: int
@@ -42,9 +42,17 @@ class Gpus:
         return self.nodes * self.per_node
 
 
+@dataclass(frozen=True, order=True)
+class MachineGpus:
+    """One machine of a running cluster. ``free`` is ``total`` where the cluster does not tell."""
+
+    total: int
+    free: int
+
+
 @dataclass(frozen=True)
 class Layout:
-    """How they are used. ``train_nodes`` x ``train_per_node`` GPUs train, ``rollout_gpus`` sample."""
+    """How GPUs are used: ``train_nodes`` x ``train_per_node`` GPUs train, ``rollout_gpus`` sample."""
 
     tp: int
     pp: int
@@ -66,7 +74,7 @@ class Layout:
         return self.train_gpus // (self.tp * self.pp * self.cp)
 
 
-def derive(model: ModelSize, gpus: Gpus, longest_row: int, config: Config) -> Layout:
+def derive_layout(model: ModelSize, gpus: Gpus, longest_row: int, config: Config) -> Layout:
     """The layout for rows of up to ``longest_row`` tokens.
 
     Raises:
@@ -119,7 +127,7 @@ def _train_sizes(model: ModelSize, gpus: Gpus, longest_row: int, config: Config)
         if tokens >= share:
             return tp, cp, pp, config.max_tokens_per_gpu or min(tokens, _MOST_ROWS * share)
         longest = max(longest, tokens * cp)
-    raise ConfigError(_too_small(model, gpus, longest_row, longest))
+    raise ConfigError(_too_small_message(model, gpus, longest_row, longest))
 
 
 def _divisions(model: ModelSize, gpus: Gpus, config: Config) -> list[tuple[int, int, int]]:
@@ -140,7 +148,7 @@ def _divisions(model: ModelSize, gpus: Gpus, config: Config) -> list[tuple[int, 
     return found
 
 
-def _too_small(model: ModelSize, gpus: Gpus, longest_row: int, longest: int) -> str:
+def _too_small_message(model: ModelSize, gpus: Gpus, longest_row: int, longest: int) -> str:
     here = f"{gpus.total} training GPUs of {gpus.memory / GIB:.0f} GiB"
     if not longest:
         enough = -(-model.parameters * 18 // (0.5 * gpus.memory))

@@ -8,10 +8,10 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 
 from ..config import Config, ConfigError
-from .layout import GIB, Gpus
-from .ray_api import machines
+from .layout import GIB, Gpus, MachineGpus
 
 _RAY_WORKER_PORTS = range(10002, 20000)
 
@@ -25,7 +25,7 @@ def find_gpus(config: Config) -> Gpus:
     memories = _nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").split()
     per_node = config.num_gpus or len(memories)
     if config.ray_address:
-        per_node = _of_cluster(config)
+        per_node = _gpus_of_cluster(config)
     if not per_node:
         raise ConfigError("no GPU was found; set NUM_GPUS and GPU_MEMORY_GB (of one machine), or HOST=local")
     memory = config.gpu_memory_gb * GIB or min(map(float, memories), default=0) * 2**20
@@ -34,12 +34,12 @@ def find_gpus(config: Config) -> Gpus:
     return Gpus(config.num_nodes, per_node, memory)
 
 
-def _of_cluster(config: Config) -> int:
+def _gpus_of_cluster(config: Config) -> int:
     """GPUs of each of NUM_NODES machines of the running cluster."""
-    there = machines(config.ray_address)
-    per_node = config.num_gpus or (there[config.num_nodes - 1].total if len(there) >= config.num_nodes else 0)
-    if sum(machine.total >= max(per_node, 1) for machine in there) < config.num_nodes:
-        have = ", ".join(str(machine.total) for machine in there) or "none"
+    found = machines(config.ray_address)
+    per_node = config.num_gpus or (found[config.num_nodes - 1].total if len(found) >= config.num_nodes else 0)
+    if sum(machine.total >= max(per_node, 1) for machine in found) < config.num_nodes:
+        have = ", ".join(str(machine.total) for machine in found) or "none"
         raise ConfigError(
             f"RAY_ADDRESS={config.ray_address}: NUM_NODES={config.num_nodes} machines with {per_node or 'some'} GPUs "
             f"are needed, those of the cluster have {have}; lower NUM_NODES or NUM_GPUS, or add machines"
@@ -49,13 +49,33 @@ def _of_cluster(config: Config) -> int:
 
 def check_free(config: Config, per_node: int) -> None:
     """Raise ConfigError if other jobs hold GPUs that are needed."""
-    there = machines(config.ray_address)
-    if sum(machine.free >= per_node for machine in there) < config.num_nodes:
-        have = ", ".join(f"{machine.free} of {machine.total}" for machine in there)
+    found = machines(config.ray_address)
+    if sum(machine.free >= per_node for machine in found) < config.num_nodes:
+        have = ", ".join(f"{machine.free} of {machine.total}" for machine in found)
         raise ConfigError(
             f"RAY_ADDRESS={config.ray_address}: {per_node} free GPUs are needed on NUM_NODES={config.num_nodes} "
             f"machines, free are {have}; wait for other jobs to end, or lower NUM_GPUS"
         )
+
+
+def machines(address: str) -> list[MachineGpus]:
+    """The living machines of a running cluster, the one with most GPUs first.
+
+    Raises:
+        ConfigError: no job server of Ray is at this address, or there is no Ray here to ask it with.
+    """
+    try:
+        from . import ray_jobs  # planning needs Ray for nothing else
+
+        return sorted(ray_jobs.machines(address), reverse=True)
+    except ImportError as error:
+        raise ConfigError(f"RAY_ADDRESS={address}: {sys.executable} cannot ask there ({error}); set PYTHON to the "
+                          "Python of the host's environment") from None
+    except Exception as error:  # whatever Ray's client makes of another service's answer
+        reason = " ".join(str(error).split())[-300:]
+        raise ConfigError(
+            f"RAY_ADDRESS={address}: no Ray job server answers there ({reason}); it is http://HEAD:8265 by default"
+        ) from None
 
 
 def has_sticky_router() -> bool:
@@ -71,7 +91,7 @@ def has_nvlink() -> bool:
 
 
 def _nvidia_smi(*arguments: str) -> str:
-    """Its output, or nothing where it is missing or fails."""
+    """The output of nvidia-smi, or nothing where it is missing or fails."""
     if shutil.which("nvidia-smi") is None:
         return ""
     done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True)

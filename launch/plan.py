@@ -20,7 +20,7 @@ from ..config import Config, ConfigError
 from . import reference, remote_env
 from .arguments import build_arguments
 from .checkout import Checkout, check_version, find_checkout, find_megatron
-from .layout import Layout, derive
+from .layout import Layout, derive_layout
 from .machine import find_gpus, has_nvlink, has_sticky_router
 from .model_args import ModelSize, model_args, model_size, read_model_config
 
@@ -29,7 +29,7 @@ PACK = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Plan:
-    """What runs, and with what."""
+    """What a launch runs, and with what."""
 
     config: Config
     """Paths absolute, host named, engine length and layout filled in."""
@@ -44,7 +44,7 @@ class Plan:
 
     @property
     def folder(self) -> Path:
-        """What the run was made of stays there."""
+        """Where the records of what the run was made of stay."""
         return Path(self.config.save_path) / "launch"
 
     @property
@@ -69,7 +69,7 @@ def make_plan(config: Config, *, weights: bool = True) -> Plan:
     checkout = find_checkout(config, PACK)
     check_version(checkout, config)
     check_agent(config)
-    _refuse_what_cannot_work(config)
+    _check_settings(config)
     model_folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
     content = read_model_config(model_folder)
     family, model = model_args(checkout.model_scripts, config.model_family, content)
@@ -79,9 +79,9 @@ def make_plan(config: Config, *, weights: bool = True) -> Plan:
         config, host=checkout.name, host_root=str(checkout.root), megatron_root=str(find_megatron(config)),
         hf_ckpt=str(model_folder), torch_dist=str(reference.default_folder(config)), model_family=family,
     )
-    reference.is_there(Path(config.torch_dist))
+    reference.has_checkpoint(Path(config.torch_dist))  # or nothing; anything else is refused
     size = model_size(content)
-    layout = derive(size, find_gpus(config), longest_turn(config, vocabulary), config)
+    layout = derive_layout(size, find_gpus(config), longest_turn(config, vocabulary), config)
     config = replace(config, tp=layout.tp, pp=layout.pp, cp=layout.cp, max_tokens_per_gpu=layout.tokens_per_gpu,
                      engine_gpus=layout.engine_gpus, num_gpus=layout.gpus_per_node)
     folder = Path(config.save_path) / "launch"
@@ -108,9 +108,11 @@ _REFUSED_ARGUMENTS = {
     "--context-parallel-size": "set CP",
     "--max-tokens-per-gpu": "set MAX_TOKENS_PER_GPU",
 }
+_FORMER_HOOK_MODULES = ("mem_agent.rollout_eval.", "mem_agent.rollout_log.", "mem_agent.rollout_filter.")
+"""Their functions are in ``mem_agent.rollout``; a host would look for the old path only on its workers."""
 
 
-def _refuse_what_cannot_work(config: Config) -> None:
+def _check_settings(config: Config) -> None:
     asynchronous = {
         "the hosts' asynchronous rollout ignores filters; set DYNAMIC_FILTER=none": config.dynamic_filter != "none",
         "it has no over-sampling; unset OVER_SAMPLING_BATCH_SIZE": config.over_sampling_batch_size > 0,
@@ -119,6 +121,11 @@ def _refuse_what_cannot_work(config: Config) -> None:
     for reason, wanted in asynchronous.items():
         if config.fully_async and wanted:
             raise ConfigError(f"FULLY_ASYNC=1: {reason}")
+    if config.ray_address and not config.ray_address.startswith(("http://", "https://")):
+        raise ConfigError(f"RAY_ADDRESS={config.ray_address!r}: give its job server's address, http://HEAD:8265")
+    if os.environ.get("RAY_API_SERVER_ADDRESS"):
+        raise ConfigError("RAY_API_SERVER_ADDRESS is set, which Ray takes for every cluster's address; unset it, or "
+                          "set RAY_ADDRESS in its place")
     try:
         given = shlex.split(config.host_args)
     except ValueError as error:
@@ -126,10 +133,13 @@ def _refuse_what_cannot_work(config: Config) -> None:
     for flag, reason in _REFUSED_ARGUMENTS.items():
         if any(item.partition("=")[0] == flag for item in given):
             raise ConfigError(f"HOST_ARGS: {flag} cannot be used: {reason}")
+    for path in (item.rpartition("=")[2] for item in given):
+        if path.startswith(_FORMER_HOOK_MODULES):
+            raise ConfigError(f"HOST_ARGS: {path} has moved; name mem_agent.rollout.{path.rpartition('.')[2]}")
 
 
 def _absolute(config: Config) -> Config:
-    """Workers have other working directories."""
+    """The config with absolute paths: workers have other working directories."""
     names = ("train_data", "save_path", "torch_dist", "mem_prompts", "mem_doc_store")
     paths = {name.upper(): getattr(config, name) for name in names}
     absolute = {name: str(Path(path).expanduser().absolute()) for name, path in paths.items() if path}
@@ -138,7 +148,7 @@ def _absolute(config: Config) -> Config:
 
 
 def _user_path() -> list[str]:
-    """PYTHONPATH as the user set it, without the folder through which the scripts show this pack to Python."""
+    """PYTHONPATH as the user set it, without the folder by which the scripts make this pack importable."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    shown = os.environ.get("MEM_AGENT_IMPORT")
-    return [str(Path(entry).absolute()) for entry in entries if entry and entry != shown]
+    own = os.environ.get("MEM_AGENT_IMPORT")
+    return [str(Path(entry).absolute()) for entry in entries if entry and entry != own]

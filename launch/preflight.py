@@ -25,26 +25,26 @@ from .machine import check_free, check_port
 from .model_args import ModelSize
 from .plan import PACK, Plan
 
-HOOK_MODULES = ("rollout", "custom_convert", "rollout_filter", "rollout_log", "rollout_eval")
+HOOK_MODULES = ("rollout", "custom_convert")
 _CHECKPOINT_BYTES, _REFERENCE_BYTES = 14, 2
 """On disk per parameter: bf16 weights, and in a checkpoint fp32 master weights and two Adam moments."""
 
 
-def problems(plan: Plan) -> list[str]:
+def find_problems(plan: Plan) -> list[str]:
     """One line for each thing that would stop or spoil the run."""
     config, layout = plan.config, plan.layout
     checks: list[Callable[[], None]] = [
-        lambda: _training_file(config),
-        lambda: _slices(config),
-        lambda: _evaluation_files(config),
-        lambda: _documents(config),
-        lambda: _save_path(config, plan.size),
-        lambda: _torch_dist(config, plan.size),
-        lambda: _free_gpus(config, layout),
-        lambda: _ports(config),
-        lambda: _batches(config, layout),
-        _ray_can_run,
-        lambda: _hooks_import(plan.checkout, plan.python_path),
+        lambda: _check_training_file(config),
+        lambda: _check_slices(config),
+        lambda: _check_evaluation_files(config),
+        lambda: _check_documents(config),
+        lambda: _check_save_path(config, plan.size),
+        lambda: _check_torch_dist(config, plan.size),
+        lambda: _check_free_gpus(config, layout),
+        lambda: _check_ports(config),
+        lambda: _check_batches(config, layout),
+        _check_ray,
+        lambda: _check_hooks_import(plan.checkout, plan.python_path),
     ]
     found = []
     for check in checks:
@@ -55,7 +55,7 @@ def problems(plan: Plan) -> list[str]:
     return found
 
 
-def _training_file(config: Config) -> None:
+def _check_training_file(config: Config) -> None:
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     rows = len(DataSource(without_slice(config.train_data), config.seed, config.n_samples_per_prompt))
@@ -66,14 +66,14 @@ def _training_file(config: Config) -> None:
         )
 
 
-def _slices(config: Config) -> None:
+def _check_slices(config: Config) -> None:
     for data in (config.train_data, *config.eval_files):
         rows = row_slice(data)
         if config.host == "vime" and min(rows.start or 0, rows.stop or 0) < 0:
             raise ConfigError(f"{data}: vime takes no rows counted from the end; give their numbers from the start")
 
 
-def _evaluation_files(config: Config) -> None:
+def _check_evaluation_files(config: Config) -> None:
     sets = evaluation_sets(config)
     if config.eval_interval and not sets:
         raise ConfigError(f"EVAL_INTERVAL={config.eval_interval} needs EVAL_DATA, files of prepare_data.py")
@@ -88,7 +88,7 @@ def _evaluation_files(config: Config) -> None:
             raise ConfigError(f"EVAL_DATA: {path}: no such file; make it with prepare_data.py")
 
 
-def _documents(config: Config) -> None:
+def _check_documents(config: Config) -> None:
     """A forgotten ``.docs`` folder would fail every trajectory: the first document by id of each file is looked up."""
     files = [path for path in map(without_slice, (config.train_data, *config.eval_files)) if path.is_file()]
     stores = [config.mem_doc_store] if config.mem_doc_store else [store_folder(path) for path in files]
@@ -110,7 +110,7 @@ def _look_up(identifier: str, path: Path, stores: list[DocumentStore]) -> None:
 
 
 def _first_document_id(path: Path) -> str | None:
-    """Of the first row; a file has documents by id in all of its rows or in none."""
+    """The document's id in the first row; a file has documents by id in all of its rows or in none."""
     with path.open("rb") as lines:
         first = next((line for line in lines if line.strip()), b"{}")
     try:
@@ -119,21 +119,21 @@ def _first_document_id(path: Path) -> str | None:
         return None  # its own check says more
 
 
-def _save_path(config: Config, model: ModelSize) -> None:
-    """Room for all checkpoints of the run: hosts delete none."""
-    there = len(list(Path(config.save_path).glob("iter_*")))
-    count = max(1, -(-config.num_rollout // config.save_interval) - there)
-    _room("SAVE_PATH", config.save_path, count * _CHECKPOINT_BYTES * model.parameters,
+def _check_save_path(config: Config, model: ModelSize) -> None:
+    """There must be room for all checkpoints of the run: hosts delete none."""
+    existing = len(list(Path(config.save_path).glob("iter_*")))
+    count = max(1, -(-config.num_rollout // config.save_interval) - existing)
+    _check_room("SAVE_PATH", config.save_path, count * _CHECKPOINT_BYTES * model.parameters,
           f"{count} checkpoints (the host deletes none)", "raise SAVE_INTERVAL or choose another SAVE_PATH")
 
 
-def _torch_dist(config: Config, model: ModelSize) -> None:
-    if not reference.is_there(Path(config.torch_dist)):
-        _room("TORCH_DIST", config.torch_dist, _REFERENCE_BYTES * model.parameters, "the reference model",
+def _check_torch_dist(config: Config, model: ModelSize) -> None:
+    if not reference.has_checkpoint(Path(config.torch_dist)):
+        _check_room("TORCH_DIST", config.torch_dist, _REFERENCE_BYTES * model.parameters, "the reference model",
               "choose another TORCH_DIST")
 
 
-def _room(variable: str, path: str, needed: float, what: str, remedy: str) -> None:
+def _check_room(variable: str, path: str, needed: float, what: str, remedy: str) -> None:
     folder = Path(path)
     while not folder.exists():
         folder = folder.parent
@@ -146,12 +146,12 @@ def _room(variable: str, path: str, needed: float, what: str, remedy: str) -> No
         )
 
 
-def _free_gpus(config: Config, layout: Layout) -> None:
+def _check_free_gpus(config: Config, layout: Layout) -> None:
     if config.ray_address:
         check_free(config, layout.gpus_per_node)
 
 
-def _ports(config: Config) -> None:
+def _check_ports(config: Config) -> None:
     if config.ray_address:
         return
     if config.ray_port in (config.ray_dashboard_port, config.ray_dashboard_port + 1):
@@ -164,7 +164,7 @@ def _ports(config: Config) -> None:
         raise ConfigError(f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others")
 
 
-def _batches(config: Config, layout: Layout) -> None:
+def _check_batches(config: Config, layout: Layout) -> None:
     if config.step_trajectories < layout.data_parallel:
         raise ConfigError(
             f"GLOBAL_BATCH_SIZE={config.step_trajectories} trajectories per step are fewer than the "
@@ -172,25 +172,25 @@ def _batches(config: Config, layout: Layout) -> None:
         )
 
 
-def _ray_can_run() -> None:
+def _check_ray() -> None:
     if " " in sys.executable:
         raise ConfigError(f"PYTHON={sys.executable!r}: Ray cannot run from a path with a blank; set PYTHON to another")
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(f"{sys.executable} has no module ray; set PYTHON to the Python of the host's environment")
 
 
-def _hooks_import(checkout: Checkout, python_path: str) -> None:
+def _check_hooks_import(checkout: Checkout, python_path: str) -> None:
     """Workers must import this pack's hooks, and not a module of the same name.
 
     The first entry of their PYTHONPATH, a folder with a link to this pack, is not written yet: one like it stands in.
     """
     code = f"import mem_agent, {', '.join(f'mem_agent.{m}' for m in HOOK_MODULES)}; print(mem_agent.__path__[0])"
-    with tempfile.TemporaryDirectory() as show:
-        (Path(show) / "mem_agent").symlink_to(PACK, target_is_directory=True)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "mem_agent").symlink_to(PACK, target_is_directory=True)
         rest = python_path.split(os.pathsep)[1:]
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=checkout.root, capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([show, *rest])},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([folder, *rest])},
         )
         found = Path((done.stdout.strip().splitlines() or ["."])[-1]).resolve()
     if done.returncode:

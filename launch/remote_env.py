@@ -66,8 +66,8 @@ def token_files(env: Mapping[str, str], folder: Path) -> dict[Path, tuple[str, s
 
 
 @contextmanager
-def written(variables: Mapping[str, str], env: Mapping[str, str], folder: Path) -> Iterator[Path]:
-    """The runtime_env file in ``folder``, with token files beside it for as long as the block lasts."""
+def runtime_env_file(variables: Mapping[str, str], env: Mapping[str, str], folder: Path) -> Iterator[Path]:
+    """Write the runtime_env file in ``folder``, with token files beside it for as long as the block lasts."""
     secrets = folder / "tokens"
     files = token_files(env, secrets)
     shutil.rmtree(secrets, ignore_errors=True)

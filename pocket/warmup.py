@@ -25,8 +25,8 @@ import torch
 
 from ..checkpoints.hf_folder import save_weights
 from ..config import Config
+from ..system.logging_setup import start_logging
 from ..training.rows import TrainRow
-from ..training.run_log import start_logging
 from . import tokenizer as pocket_tokenizer
 from . import two_hop_rows
 from .habits import AbilityMix, Gate, Habits, Row, RowMaker, Shape, ability_rows, mixed_rows

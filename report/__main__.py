@@ -18,44 +18,46 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..evaluation.results import Results, read_results
+from ..evaluation.summary import Summary, differences, main_metric_of, summarise
 from ..system.atomic_file import write_atomically
+from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .figures import draw
 from .lm_eval_export import export
-from .measures import Summary, differences, summarise
 from .page import render, warnings
-from .published import CAVEATS, METRIC, Published, published_rows
-from .results import ReportError, Run, read_runs
-from .standing import comparisons, headlines
+from .published import CAVEATS, METRIC, Published, published_comparisons, published_rows
 from .tables import (
+    HEADLINE,
     Table,
     accuracy_table,
+    agent_table,
     costs_table,
     difference_table,
-    doings_table,
     headline_table,
-    main_metrics,
     markdown,
+    published_comparison_tables,
     results_csv,
     scores_table,
     sources_table,
-    standing_tables,
     turns_csv,
 )
 from .wording import named
+
+_CARE = "Read with care"
 
 
 def make_report(folders: Sequence[Path], output: Path, title: str = "", with_published: bool = True) -> Path:
     """Write everything; returns the page's path.
 
     Raises:
-        ReportError: a folder is no evaluation's or empty, or ``output`` is a Python package.
+        MemAgentError: a folder is no evaluation's or empty, or ``output`` is a Python package.
     """
     if (output / "__init__.py").exists():
-        raise ReportError(f"{output} is a folder of source code; give another --output")
-    runs = read_runs(folders)
-    summaries = summarise(runs)
+        raise MemAgentError(f"{output} is a folder of source code; give another --output")
+    runs = read_results(folders)
+    summaries = [summarise(run.label, cell) for run in runs for cell in run.cells]
     published = _published(summaries) if with_published else {}
     plots = draw(summaries, published)
     tables = _tables(runs, summaries, published)
@@ -65,7 +67,7 @@ def make_report(folders: Sequence[Path], output: Path, title: str = "", with_pub
     files["results.csv"] = results_csv(summaries, published).encode()
     files["memory_by_turn.csv"] = turns_csv(summaries).encode()
     for run in runs:
-        path, content = export(run, {c.stem: s for c, s in zip(run.cells, _of(run, summaries), strict=True)})
+        path, content = export(run)
         files[f"lm_eval/{path}"] = content
     page = render(title, runs, summaries, plots, tables, any(published.values()))
     files["index.html"] = page.encode()
@@ -73,10 +75,6 @@ def make_report(folders: Sequence[Path], output: Path, title: str = "", with_pub
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output / name, content)
     return output / "index.html"
-
-
-def _of(run: Run, summaries: Sequence[Summary]) -> list[Summary]:
-    return [summary for summary in summaries if summary.run == run.label]
 
 
 def _published(summaries: Sequence[Summary]) -> dict[str, list[Published]]:
@@ -92,27 +90,28 @@ def _published(summaries: Sequence[Summary]) -> dict[str, list[Published]]:
 
 
 def _tables(
-    runs: Sequence[Run], summaries: Sequence[Summary], published: dict[str, list[Published]]
+    runs: Sequence[Results], summaries: Sequence[Summary], published: dict[str, list[Published]]
 ) -> dict[str, list[Table]]:
     by_task = {task: [s for s in summaries if s.task == task] for task in dict.fromkeys(s.task for s in summaries)}
-    metrics = {task: main_metrics(cells) for task, cells in by_task.items()}
-    paired = difference_table(differences(runs))
-    beside = standing_tables(comparisons(summaries)) if published else []
+    paired = difference_table(runs[0].label, differences(runs))
+    beside = published_comparison_tables(published_comparisons(summaries)) if published else []
     return {
-        "standing": [headline_table(headlines(summaries)), *beside],
+        "standing": [headline_table(summaries), *beside],
         "published": [
             table
             for task, rows in published.items() if rows
             for table in (accuracy_table(by_task[task], METRIC, rows), sources_table(rows))
         ],
-        "accuracy": [accuracy_table(cells, metric) for task, cells in by_task.items() if (metric := metrics[task])],
+        "accuracy": [
+            accuracy_table(cells, metric) for cells in by_task.values() if (metric := main_metric_of(cells))
+        ],
         "paired": [scores_table(summaries), *([paired] if paired else [])],
-        "cost": [table for table in (costs_table(summaries), doings_table(summaries)) if table],
+        "cost": [table for table in (costs_table(summaries), agent_table(summaries)) if table],
     }
 
 
 def _markdown(title: str, tables: dict[str, list[Table]], warned: Sequence[str], with_published: bool) -> str:
-    parts = [f"# {title}\n", *([markdown(_list("Read with care", warned))] if warned else [])]
+    parts = [f"# {title}\n", *([markdown(_list(_CARE, warned))] if warned else [])]
     parts += [markdown(table) for section in tables.values() for table in section]
     parts += [markdown(_list("Published numbers", CAVEATS))] if with_published else []
     return "\n".join(parts)
@@ -132,7 +131,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     output = options.output or options.results[0].resolve().parent / "report"
     page = make_report(options.results, output, options.title, not options.no_published)
-    print((output / "report.md").read_text().split("\n### ")[1].partition("\n")[2].strip())
+    sections = (output / "report.md").read_text().split("\n### ")
+    for section in sections:
+        if section.startswith((_CARE, HEADLINE)):
+            print(section.partition("\n")[2].strip(), end="\n\n")
     print(page)
     return 0
 

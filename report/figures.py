@@ -16,16 +16,17 @@ from itertools import pairwise
 from math import ceil, log2
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from ..evaluation.results import length_order
 from ..evaluation.statistics import Estimate
-from .measures import Summary, main_metric
+from ..evaluation.summary import Summary, main_metric_of
 from .published import METRIC, Published
-from .results import length_order
 from .wording import metric_name, shorten, task_name, unit_of
 
 # Okabe and Ito's palette, told apart by colour-blind readers; its yellow is too pale for a line on white.
@@ -66,6 +67,7 @@ class Panel:
     """How the y axis runs: percent, log, or from 0."""
 
 
+@rc_context({"text.parse_math": False})  # a run may be called $x$
 def draw(summaries: Sequence[Summary], published: Mapping[str, Sequence[Published]]) -> tuple[Plot, ...]:
     """Every plot that the summaries can fill; ``published`` has the rows to show for each task."""
     styles = _styles(list(dict.fromkeys(s.run for s in summaries)))
@@ -120,7 +122,7 @@ def _by_length(
     cells: Sequence[Summary], styles: Mapping[str, Mapping[str, Any]], what: str, rows: Sequence[Published] = ()
 ) -> Panel:
     """A metric or a cost by length; the task's main metric where ``what`` is empty."""
-    metric = what or main_metric(name for cell in cells for name in cell.scores) or ""
+    metric = what or main_metric_of(cells) or ""
     positions = _positions([cell.length for cell in cells])
     side_by_side = _side_by_side(len(styles), sorted(positions.values()))
     curves = []
@@ -149,8 +151,8 @@ def _by_turn(cells: Sequence[Summary], styles: Mapping[str, Mapping[str, Any]], 
     for run, style in styles.items():
         turns = chosen[run].turns if run in chosen else ()
         ticks |= {2.0**n: t.name.removeprefix("turn_").replace("-", "–") for n, t in enumerate(turns)}
-        told = [(2.0**n, t.tokens if what == "memory_tokens" else t.gold) for n, t in enumerate(turns)]
-        curves.append(Curve(run, style, [(at, e.mean, e) for at, e in told if e]))
+        points = [(2.0**n, t.tokens if what == "memory_tokens" else t.gold) for n, t in enumerate(turns)]
+        curves.append(Curve(run, style, [(at, e.mean, e) for at, e in points if e]))
     title = f"{task_name(cells[0].task)}, {cells[0].length} {unit_of(cells)}"
     label = "memory tokens" if what == "memory_tokens" else "memories with the answer"
     return Panel(title, "turn", label, ticks, curves, "0" if what == "memory_tokens" else "percent")

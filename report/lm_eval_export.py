@@ -11,7 +11,6 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from math import sqrt
 from pathlib import PurePosixPath
 from statistics import stdev
@@ -19,38 +18,38 @@ from typing import Any
 
 import orjson
 
-from .measures import Summary, question_means
-from .results import Cell, Run
+from ..evaluation.results import Cell, Results, Run
+from ..evaluation.summary import question_means, shared_metrics
 
 _VERSION = 1
 
 
-def export(run: Run, summaries: Mapping[str, Summary]) -> tuple[PurePosixPath, bytes]:
-    """The file's path below the harness's output folder, and its content; ``summaries`` by the cells' stems."""
-    cells = {f"mem_agent_{cell.task or 'hqa'}_{cell.length}": cell for cell in run.cells if cell.rows}
-    settings = dict(run.settings)
+def export(results: Results) -> tuple[PurePosixPath, bytes]:
+    """The file's path below the harness's output folder, and its content."""
+    run = results.run
+    cells = {f"mem_agent_{cell.task or 'hqa'}_{cell.length}": cell for cell in results.cells if cell.rows}
     document: dict[str, Any] = {
         "results": {task: _results(task, cell) for task, cell in cells.items()},
         "group_subtasks": {task: [] for task in cells},
         "configs": {task: _config(task, cell, run) for task, cell in cells.items()},
         "versions": dict.fromkeys(cells, _VERSION),
         "n-shot": dict.fromkeys(cells, 0),
-        "higher_is_better": {task: dict.fromkeys(_metrics(cell), True) for task, cell in cells.items()},
-        "n-samples": {task: _counts(summaries[cell.stem]) for task, cell in cells.items()},
+        "higher_is_better": {task: dict.fromkeys(shared_metrics(cell.rows), True) for task, cell in cells.items()},
+        "n-samples": {task: _counts(cell) for task, cell in cells.items()},
         "config": {"model": "mem_agent", "model_args": {"pretrained": run.model}, "batch_size": None, "limit": None,
-                   "gen_kwargs": {name: settings.get(f"eval_{name}") for name in ("temperature", "top_p")},
-                   "random_seed": settings.get("seed")},
-        "date": run.written.timestamp(),
-        "task_hashes": {task: cell.data for task, cell in cells.items() if cell.data},
+                   "gen_kwargs": {name: run.settings.get(f"eval_{name}") for name in ("temperature", "top_p")},
+                   "random_seed": run.settings.get("seed")},
+        "date": results.written.timestamp(),
+        "task_hashes": {task: cell.data for task, cell in cells.items()},
         "model_source": "mem_agent",
-        "model_name": run.label,
-        "model_name_sanitized": sanitised(run.label),
+        "model_name": results.label,
+        "model_name_sanitized": sanitised(results.label),
         "system_instruction": None,
         "chat_template": None,
         "fewshot_as_multiturn": False,
     }
-    time = run.written.replace(tzinfo=None).isoformat(timespec="microseconds").replace(":", "-")
-    path = PurePosixPath(sanitised(run.label), f"results_{time}.json")
+    time = results.written.replace(tzinfo=None).isoformat(timespec="microseconds").replace(":", "-")
+    path = PurePosixPath(sanitised(results.label), f"results_{time}.json")
     return path, orjson.dumps(document, option=orjson.OPT_INDENT_2)
 
 
@@ -59,13 +58,9 @@ def sanitised(name: str) -> str:
     return re.sub(r"[^\w.-]+", "__", name).strip(".") or "run"
 
 
-def _metrics(cell: Cell) -> list[str]:
-    return [name for name in cell.rows[0].scores if all(name in row.scores for row in cell.rows)]
-
-
 def _results(task: str, cell: Cell) -> dict[str, Any]:
     found: dict[str, Any] = {"name": task, "alias": task}
-    for name in _metrics(cell):
+    for name in shared_metrics(cell.rows):
         means = list(question_means(cell.rows, lambda row, name=name: row.scores[name]).values())  # type: ignore[misc]
         found["sample_len"] = len(means)
         found[f"{name},none"] = sum(means) / len(means)
@@ -79,11 +74,12 @@ def _config(task: str, cell: Cell, run: Run) -> dict[str, Any]:
         "output_type": "generate_until",
         "num_fewshot": 0,
         "repeats": max(row.sample for row in cell.rows) + 1,
-        "metric_list": [{"metric": n, "aggregation": "mean", "higher_is_better": True} for n in _metrics(cell)],
+        "metric_list": [
+            {"metric": name, "aggregation": "mean", "higher_is_better": True} for name in shared_metrics(cell.rows)
+        ],
         "metadata": {"version": _VERSION, "mode": run.mode, "settings": dict(run.settings)},
     }
 
 
-def _counts(summary: Summary) -> dict[str, int]:
-    samples = max(1, round(summary.rows / max(1, summary.questions)))
-    return {"original": summary.questions + summary.missing // samples, "effective": summary.questions}
+def _counts(cell: Cell) -> dict[str, int]:
+    return {"original": cell.questions, "effective": len({row.question for row in cell.rows})}

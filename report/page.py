@@ -16,10 +16,10 @@ from importlib import resources
 import orjson
 from jinja2 import Environment, StrictUndefined
 
+from ..evaluation.results import Cell, Results, Row
+from ..evaluation.summary import Summary, main_metric
 from .figures import Plot
-from .measures import Summary, conflicting, main_metric
 from .published import CAVEATS
-from .results import Cell, Row, Run
 from .tables import Table
 from .wording import named, task_name
 
@@ -47,7 +47,7 @@ class Kind:
 
 
 def render(
-    title: str, runs: Sequence[Run], summaries: Sequence[Summary], plots: Sequence[Plot],
+    title: str, runs: Sequence[Results], summaries: Sequence[Summary], plots: Sequence[Plot],
     tables: Mapping[str, Sequence[Table]], with_published: bool,
 ) -> str:
     """The page; ``tables`` by section: standing, accuracy, paired, cost."""
@@ -59,22 +59,22 @@ def render(
         plots={plot.name: plot for plot in plots},
         images={plot.name: b64encode(plot.png).decode() for plot in plots},
         warnings=warnings(runs, summaries),
-        failures=[kind for run in runs for kind in failures(run)],
+        failures=[kind for run in runs for kind in failures_by_kind(run)],
         wrong=[kind for run in runs if (kind := wrong_answers(run))],
         provenance=[(run, *_provenance(run)) for run in runs],
         caveats=CAVEATS if with_published else (),
     )
 
 
-def warnings(runs: Sequence[Run], summaries: Sequence[Summary]) -> list[str]:
+def warnings(runs: Sequence[Results], summaries: Sequence[Summary]) -> list[str]:
     """What makes the numbers of this report less than they seem."""
-    stems: dict[str, list[str]] = defaultdict(list)
-    for stem, groups in conflicting(runs).items():
-        stems[" | ".join(map(named, groups))].append(stem)
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, groups in conflicting(runs).items():
+        names[" | ".join(map(named, groups))].append(name)
     found = [
-        f"{', '.join(same)}: not comparable, because the data files differ or are unknown: {groups}. These runs are "
-        "shown together, but never subtracted."
-        for groups, same in stems.items()
+        f"{', '.join(same)}: not comparable, because the data files differ: {groups}. These runs are shown together, "
+        "but never subtracted."
+        for groups, same in names.items()
     ]
     for s in summaries:
         where = f"{s.run}, {task_name(s.task)}, {s.length}"
@@ -85,7 +85,16 @@ def warnings(runs: Sequence[Run], summaries: Sequence[Summary]) -> list[str]:
     return found
 
 
-def failures(run: Run) -> list[Kind]:
+def conflicting(runs: Sequence[Results]) -> dict[str, list[list[str]]]:
+    """The runs by data file, for the task and lengths where they do not all have the same one."""
+    by_data: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        for cell in run.cells:
+            by_data[cell.name][cell.data].append(run.label)
+    return {name: list(groups.values()) for name, groups in by_data.items() if len(groups) > 1}
+
+
+def failures_by_kind(run: Results) -> list[Kind]:
     """The run's failures by kind, most frequent first, with the first ones of each."""
     found: dict[str, list[tuple[Cell, Row]]] = defaultdict(list)
     for cell in run.cells:
@@ -94,12 +103,12 @@ def failures(run: Run) -> list[Kind]:
                 found[row.failure].append((cell, row))
     kinds = Counter({kind: len(rows) for kind, rows in found.items()})
     return [
-        Kind(run.label, kind, count, tuple(_answer(c, r, r.failure_message) for c, r in found[kind][:_FIRST]))
+        Kind(run.label, kind, count, tuple(_answer(c, r, r.failure_message or "") for c, r in found[kind][:_FIRST]))
         for kind, count in kinds.most_common()
     ]
 
 
-def wrong_answers(run: Run) -> Kind | None:
+def wrong_answers(run: Results) -> Kind | None:
     """The first answers at the longest length that score 0 in the main metric, failures apart."""
     cell = [cell for cell in run.cells if cell.rows][-1]
     metric = main_metric(cell.rows[0].scores)
@@ -111,7 +120,7 @@ def wrong_answers(run: Run) -> Kind | None:
 
 
 def _answer(cell: Cell, row: Row, given: str) -> Answer:
-    where = f"{cell.stem}/{row.question}" + (f" sample {row.sample}" if row.sample else "")
+    where = f"{cell.name}/{row.question}" + (f" sample {row.sample}" if row.sample else "")
     return Answer(where, _short(row.text), _short(" / ".join(row.answers)), _short(given) or "(nothing)")
 
 
@@ -119,13 +128,13 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _provenance(run: Run) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _provenance(run: Results) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """What to show of a run at once, and its longer settings (prompts), which open on demand."""
     facts = [
-        ("model", run.model), ("mode", run.mode), ("folder", str(run.folder)),
+        ("model", run.run.model), ("mode", run.run.mode), ("folder", str(run.folder)),
         ("newest row", run.written.strftime("%Y-%m-%d %H:%M UTC")),
-        ("data", ", ".join(f"{cell.stem}: {cell.data or 'unknown'}" for cell in run.cells)),
+        ("data", ", ".join(f"{cell.name}: {cell.data}" for cell in run.cells)),
     ]
-    texts = [(name, v if isinstance(v, str) else orjson.dumps(v).decode()) for name, v in run.settings.items()]
+    texts = [(name, v if isinstance(v, str) else orjson.dumps(v).decode()) for name, v in run.run.settings.items()]
     facts.append(("settings", ", ".join(f"{name}={text}" for name, text in texts if len(text) <= 80)))
     return facts, [(name, text) for name, text in texts if len(text) > 80]

@@ -1,20 +1,27 @@
-"""Published accuracy on the multi-document questions, as printed, with where it was printed and what to know of it.
+"""Published accuracy on the multi-document questions, as printed, with its source; and how runs stand beside it.
 
 Invariants:
 - every number is an accuracy in percent in the metric ``METRIC``: containment either way round, after normalisation.
   It stands beside our column of that name and beside no other;
 - lengths are numbers of documents, whatever the source calls them: 50 documents are about 7K tokens, 6400 about 900K,
   25600 about 3.5M (Qwen2.5 tokenizer);
-- a number that the source does not print is absent.
+- a number that the source does not print is absent;
+- runs are compared in that metric alone, over the lengths that both have; "above" and "below" are said only of a
+  difference larger than both 95% intervals together explain. A published accuracy's interval is that of its number of
+  questions, however many lengths are averaged.
 
 One cell is a single run of 128 questions, so its standard error is 3.5 points at 80% and 4.4 at 50%.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import hypot, sqrt
+from statistics import fmean
+
+from ..evaluation.summary import Summary
 
 METRIC = "sub_em_legacy"
 QUESTIONS = 128
@@ -111,3 +118,48 @@ def half_width(accuracy: float, questions: int = QUESTIONS) -> float:
     """Half of the 95% interval that so many independent questions give an accuracy in percent, in points."""
     share = min(max(accuracy / 100, 0.5 / questions), 1 - 0.5 / questions)
     return 100 * 1.96 * sqrt(share * (1 - share) / questions)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedComparison:
+    """One run beside one published system: both averaged over ``lengths``."""
+
+    run: str
+    task: str
+    published: Published
+    lengths: tuple[str, ...]
+    mine: float
+    half: float
+    """Half of the 95% interval of ``mine``."""
+    theirs: float
+
+    @property
+    def verdict(self) -> str:
+        """above, below, or level: no difference that so many questions can show."""
+        difference = self.mine - self.theirs
+        if abs(difference) <= hypot(self.half, half_width(self.theirs)):
+            return "level"
+        return "above" if difference > 0 else "below"
+
+
+def published_comparisons(summaries: Sequence[Summary]) -> tuple[PublishedComparison, ...]:
+    """Every run beside every published system that shares a length with it."""
+    by_run: dict[tuple[str, str], list[Summary]] = defaultdict(list)
+    for summary in summaries:
+        if METRIC in summary.scores:
+            by_run[summary.run, summary.task].append(summary)
+    return tuple(
+        _comparison(run, task, row, shared)
+        for (run, task), cells in by_run.items()
+        for row in published_rows(task)
+        if (shared := [cell for cell in cells if cell.length in row.accuracy])
+    )
+
+
+def _comparison(run: str, task: str, row: Published, cells: Sequence[Summary]) -> PublishedComparison:
+    scores = [cell.scores[METRIC] for cell in cells]
+    lengths = tuple(cell.length for cell in cells)
+    # Lengths may ask the same questions, so their average is taken to be no surer than its least sure length.
+    half = max((score.high - score.low) / 2 for score in scores)
+    theirs = fmean(row.accuracy[length] for length in lengths)
+    return PublishedComparison(run, task, row, lengths, fmean(score.mean for score in scores), half, theirs)

@@ -1,4 +1,4 @@
-"""The tables: one description of each, written as Markdown here and as HTML by the page; and the CSV files.
+"""The tables: one description of each, written as Markdown or as HTML by the page; and the CSV files.
 
 Invariants:
 - published rows say that they are, and stand only in the table of the published metric;
@@ -13,14 +13,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
+from statistics import fmean
 
+from ..evaluation.results import METRICS, length_order
 from ..evaluation.statistics import Estimate
-from .measures import COSTS, Difference, Summary, doings, main_metric
-from .published import METRIC, QUESTIONS, Published
-from .results import METRICS, length_order
-from .standing import Comparison, Headline
+from ..evaluation.summary import COSTS, Difference, Summary, agent_counts, main_metric_of
+from ..system.markdown import markdown_cell, markdown_table
+from .published import METRIC, QUESTIONS, Published, PublishedComparison
 from .wording import metric_name, number, shorten, task_name, unit_of, with_interval
 
+HEADLINE = "Each run"
 _OTHER = " *"
 """Marks a number of other data than the first run's."""
 
@@ -40,26 +42,35 @@ class Table:
         assert all(len(row) == len(self.header) for row in self.rows), self.title
 
 
-def headline_table(headlines: Sequence[Headline]) -> Table:
-    rows = tuple(
-        (h.run, task_name(h.task), metric_name(h.metric), str(len(h.lengths)), f"{h.mean:.1f}",
-         f"{with_interval(h.shortest)}\nat {h.lengths[0]}", f"{with_interval(h.longest)}\nat {h.lengths[-1]}",
-         str(h.failed), str(h.missing))
-        for h in headlines
-    )
+def headline_table(summaries: Sequence[Summary]) -> Table:
+    """One row per run and task: its main metric, averaged over its lengths."""
+    grouped: dict[tuple[str, str], list[Summary]] = defaultdict(list)
+    for s in summaries:
+        grouped[s.run, s.task].append(s)
     header = ("run", "task", "metric", "lengths", "mean of lengths", "shortest", "longest", "failed", "missing")
-    return _lean(Table("Each run", header, rows, "Percent, with 95% intervals over questions."))
+    rows = tuple(_headline(cells, metric) for cells in grouped.values() if (metric := main_metric_of(cells)))
+    return _without_task_column(Table(HEADLINE, header, rows, "Percent, with 95% intervals over questions."))
 
 
-def standing_tables(comparisons: Sequence[Comparison]) -> list[Table]:
+def _headline(cells: Sequence[Summary], metric: str) -> tuple[str, ...]:
+    scores = [(cell.length, cell.scores[metric]) for cell in cells if metric in cell.scores]
+    return (
+        cells[0].run, task_name(cells[0].task), metric_name(metric), str(len(scores)),
+        f"{fmean(score.mean for _, score in scores):.1f}",
+        *(f"{with_interval(score)}\nat {length}" for length, score in (scores[0], scores[-1])),
+        str(sum(cell.failed for cell in cells)), str(sum(cell.missing for cell in cells)),
+    )
+
+
+def published_comparison_tables(comparisons: Sequence[PublishedComparison]) -> list[Table]:
     """One table per dataset and set of shared lengths: a row per published system, a column per run."""
-    grouped: dict[tuple[str, tuple[str, ...]], list[Comparison]] = defaultdict(list)
+    grouped: dict[tuple[str, tuple[str, ...]], list[PublishedComparison]] = defaultdict(list)
     for c in comparisons:
         grouped[c.task, c.lengths].append(c)
-    return [_standing_table(lengths, group) for (_, lengths), group in grouped.items()]
+    return [_published_comparison_table(lengths, group) for (_, lengths), group in grouped.items()]
 
 
-def _standing_table(lengths: tuple[str, ...], group: Sequence[Comparison]) -> Table:
+def _published_comparison_table(lengths: tuple[str, ...], group: Sequence[PublishedComparison]) -> Table:
     by_run = {c.run: c for c in group}
     cells = {(c.published.system, c.run): f"{c.mine - c.theirs:+z.1f} {c.verdict}" for c in group}
     theirs = {c.published.system: c.theirs for c in group}
@@ -106,20 +117,21 @@ def sources_table(published: Sequence[Published]) -> Table:
     return Table(title, ("system", "source", "note"), tuple(rows), marked=_last(rows, len(rows)))
 
 
-def difference_table(differences: Sequence[Difference]) -> Table | None:
+def difference_table(base: str, differences: Sequence[tuple[str, Difference]]) -> Table | None:
+    """One row per difference of a run, which is named beside it, from the run ``base``."""
     if not differences:
         return None
     rows = tuple(
-        (d.run, task_name(d.task), d.length, metric_name(d.metric), str(d.found.difference.n),
+        (run, task_name(d.task), d.length, metric_name(d.metric), str(d.found.difference.n),
          f"{d.found.first:.1f}", f"{d.found.second:.1f}", _signed(d.found.difference), f"{d.found.p:.4f}",
-         _says(d.found.difference))
-        for d in differences
+         _reading(d.found.difference))
+        for run, d in differences
     )
     header = ("run", "task", "length", "metric", "questions", "first", "this", "difference in points", "p", "reading")
-    title = f"Against the first run, {differences[0].base}, question by question"
+    title = f"Against the first run, {base}, question by question"
     note = ("Only where both runs have the same data hash. Interval and p are of the paired difference; each line is "
             "a test of its own, so a few of many are clear by chance.")
-    return _lean(Table(title, header, rows, note))
+    return _without_task_column(Table(title, header, rows, note))
 
 
 def scores_table(summaries: Sequence[Summary]) -> Table:
@@ -131,7 +143,7 @@ def scores_table(summaries: Sequence[Summary]) -> Table:
          *(with_interval(s.scores.get(name)) for name in metrics))
         for s in summaries
     )
-    return _lean(Table("Every metric", header, rows, "Percent over all rows, failed ones as wrong."))
+    return _without_task_column(Table("Every metric", header, rows, "Percent over all rows, failed ones as wrong."))
 
 
 def costs_table(summaries: Sequence[Summary]) -> Table:
@@ -141,12 +153,12 @@ def costs_table(summaries: Sequence[Summary]) -> Table:
         (s.run, task_name(s.task), s.length, *(number(s.costs.get(name)) for name in COSTS)) for s in summaries
     )
     note = "Means per question over the rows that did not fail. Memory tokens are those of the last memory."
-    return _lean(Table("Cost of a question", header, rows, note))
+    return _without_task_column(Table("Cost of a question", header, rows, note))
 
 
-def doings_table(summaries: Sequence[Summary]) -> Table | None:
+def agent_table(summaries: Sequence[Summary]) -> Table | None:
     """One row per run, task and length: what the agent did with a question's document; None where nobody says."""
-    names = doings(summaries)
+    names = [name for name in agent_counts(summaries) if name not in COSTS]
     if not names:
         return None
     header = ("run", "task", "length", *(name.replace("_", " ") for name in names))
@@ -154,14 +166,13 @@ def doings_table(summaries: Sequence[Summary]) -> Table | None:
         (s.run, task_name(s.task), s.length, *(number(s.costs.get(name), digits=2) for name in names))
         for s in summaries
     )
-    return _lean(Table("What the agent did", header, rows, "Means per question over the rows that did not fail."))
+    note = "Means per question over the rows that did not fail."
+    return _without_task_column(Table("What the agent did", header, rows, note))
 
 
 def markdown(table: Table) -> str:
-    lines = [f"### {_cell(table.title)}", "", _line(table.header)]
-    lines.append("|" + "".join("---|" if name in table.words else "--:|" for name in table.header))
-    lines += [_line(row) for row in table.rows]
-    return "\n".join([*lines, *(["", table.note] if table.note else []), ""])
+    lines = markdown_table(table.header, table.rows, table.words)
+    return f"### {markdown_cell(table.title)}\n\n{lines}\n" + (f"\n{table.note}\n" if table.note else "")
 
 
 def results_csv(summaries: Sequence[Summary], published: Mapping[str, Sequence[Published]]) -> str:
@@ -204,25 +215,22 @@ def turns_csv(summaries: Sequence[Summary]) -> str:
     return _csv(header, rows)
 
 
-def main_metrics(cells: Sequence[Summary]) -> str | None:
-    return main_metric(name for cell in cells for name in cell.scores)
-
-
 def _metrics(summaries: Sequence[Summary]) -> list[str]:
-    return [name for name in METRICS if any(name in s.scores for s in summaries)]
+    known = dict.fromkeys((*METRICS, *(name for s in summaries for name in s.scores)))
+    return [name for name in known if any(name in s.scores for s in summaries)]
 
 
 def _signed(points: Estimate) -> str:
     return f"{points.mean:+z.1f} [{points.low:+z.1f}, {points.high:+z.1f}]"
 
 
-def _says(points: Estimate) -> str:
+def _reading(points: Estimate) -> str:
     if points.low > 0:
         return "better"
     return "worse" if points.high < 0 else "no clear difference"
 
 
-def _lean(table: Table) -> Table:
+def _without_task_column(table: Table) -> Table:
     """The table without its column of tasks where there is only one."""
     at = table.header.index("task")
     if len({row[at] for row in table.rows}) > 1:
@@ -246,14 +254,3 @@ def _csv(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(map(_cell, cells)) + " |"
-
-
-def _cell(text: str) -> str:
-    """One line that neither ends a table's cell nor is read as HTML."""
-    for sign, written in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|")):
-        text = text.replace(sign, written)
-    return " ".join(text.split())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from ..evaluation.statistics import Estimate
-from .measures import Summary
+from ..evaluation.summary import Summary
 from .published import METRIC
 
 _METRICS = {

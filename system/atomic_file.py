@@ -1,4 +1,9 @@
-"""A file that is either the old one or the new one, never half of either."""
+"""A file that is either the old one or the new one, never half of either.
+
+What is replaced is a regular file or nothing. A link stays a link, and the file it leads to is replaced. A device, a
+FIFO, a folder or an open file descriptor (``/dev/stdout``) is refused: a rename would put a file in its place, and
+``/dev/null`` would be gone for everybody.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +13,33 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from .errors import MemAgentError
+
 DRAFTS = ".*.tmp"
 """What a killed process may leave in a folder; whoever holds the folder may remove it."""
+_MOST_LINKS = 40
+_DESCRIPTORS = Path("/proc")
+
+
+class NotAFile(MemAgentError, OSError):
+    """Something that is no regular file lies where a file would be written: the message names it and the remedy."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path``, on disk, when the block ends well, and vanishes otherwise."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """A file that takes the place of ``path``, on disk, when the block ends well, and vanishes otherwise.
+
+    Raises:
+        NotAFile: a folder, device or the like is in its place.
+    """
+    target = _end_of_links(path)
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with draft.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
+        draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
 
@@ -30,3 +48,18 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Replace ``path``'s content by one rename."""
     with replacing(path) as file:
         file.write(content)
+
+
+def _end_of_links(path: Path) -> Path:
+    """The regular file that ``path`` leads to, or the place where it would be made."""
+    target = path
+    for _ in range(_MOST_LINKS):
+        if Path(os.path.realpath(target.parent)).is_relative_to(_DESCRIPTORS):
+            break
+        if not target.is_symlink():
+            if target.exists() and not target.is_file():
+                break
+            return target
+        target = target.parent / target.readlink()
+    kind = "a folder" if target.is_dir() else "no regular file"
+    raise NotAFile(f"{path}: is {kind} and stays as it is; name a file to write")

@@ -2,7 +2,7 @@
 
 ``<save>/rollouts/rollout_0000017.json`` is written, atomically, before rollout 17 is trained on. A run that resumes
 from checkpoint 14 replays 15, 16 and 17 from these files without sampling; since training is deterministic, it
-arrives at the same weights, bit for bit. Files that a newer checkpoint has made needless are removed.
+arrives at the same weights, bit for bit. Files that not even the oldest kept checkpoint needs are removed.
 
 A replay is refused when settings that shape a rollout have changed since (the fingerprint differs).
 """

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import warnings
 from pathlib import Path
 
 import orjson
 
 from ..system.atomic_file import write_atomically
-
-
-def start_logging() -> None:
-    """Terminal lines with the time of day; of several trainer processes the first speaks."""
-    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    for name in ("mbridge", "transformers", "megatron"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    # What megatron-core says of missing GPU packages is no news on this host.
-    warnings.filterwarnings("ignore", category=UserWarning, module=r"megatron|mbridge")
 
 
 class RunLog:

@@ -13,7 +13,8 @@ of the loop, for rollout r:
     6. a checkpoint every SAVE_INTERVAL rollouts: ``iter_<r>``
 
 Every process runs this file; rank 0 alone owns engines, data, journal and logs, the others get each rollout by
-broadcast. A run that was killed continues from its newest checkpoint and replays the journal up to where it was.
+broadcast. A run that was killed continues from its newest checkpoint and replays the journal up to where it was;
+the journal reaches back to the oldest checkpoint that is kept, so a run may also be set back to that one.
 """
 
 from __future__ import annotations
@@ -30,16 +31,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..agents import check_agent
+from ..checkpoints.folders import latest, number_of, numbered, prune
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
 from ..config import Config, ConfigError, load_yaml
 from ..data.training_file import DataSource
+from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
+from ..system.save_lock import save_lock
 from ..system.signals import stop_if_asked, stop_on_signals
 from .group_rollout import RolloutError
 from .journal import Rollout, fingerprint
 from .ranks import other_ranks
-from .run_log import RunLog, progress_line, start_logging
-from .save_lock import save_lock
+from .run_log import RunLog, progress_line
 
 if TYPE_CHECKING:
     from .rollout_side import RolloutSide
@@ -49,22 +52,20 @@ logger = logging.getLogger("mem_agent")
 
 def train(config: Config) -> None:
     """Run or continue the training run in ``config.save_path``."""
-    from ..checkpoints import checkpoint
     from .rollout_side import RolloutSide
     from .trainer import Trainer
 
-    newest = checkpoint.latest(config.save_path)
-    if newest is not None and int(newest.name.removeprefix("iter_")) + 1 >= config.num_rollout:
+    newest = latest(config.save_path)
+    if newest is not None and number_of(newest) + 1 >= config.num_rollout:
         logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, config.num_rollout)
         return
-    rank_zero = os.environ.get("RANK", "0") == "0"
-    side = RolloutSide(config) if rank_zero else None
+    side = RolloutSide(config) if is_rank_zero() else None
     try:
         trainer = Trainer(config)
         start, next_group = resume(config, trainer)
         if side is not None:
             side.wait_until_ready()
-        log = RunLog(config.save_path, start) if rank_zero else None
+        log = RunLog(config.save_path, start) if side is not None else None
         sync(side, trainer, start)
         for number in range(start, config.num_rollout):
             stop_if_asked()
@@ -83,10 +84,14 @@ def train(config: Config) -> None:
             if (number + 1) % config.save_interval == 0 or number + 1 == config.num_rollout:
                 save(config, trainer, number, next_group)
                 if side is not None:
-                    side.journal.forget(number)
+                    side.journal.forget(absorbed(config, number))
     finally:
         if side is not None:
             side.close()
+
+
+def is_rank_zero() -> bool:
+    return os.environ.get("RANK", "0") == "0"
 
 
 def broadcast(rollout: Rollout | None) -> Rollout:
@@ -140,7 +145,7 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     """Load the newest checkpoint, if any: (first rollout to do, next group of the data order)."""
     from ..checkpoints import checkpoint
 
-    folder = checkpoint.latest(config.save_path)
+    folder = latest(config.save_path)
     if folder is None:
         return 0, 0
     state = checkpoint.load(folder, trainer)
@@ -166,8 +171,14 @@ def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
     state: dict[str, Any] = {"rollout": number, "next_group": next_group}
     state |= {"fingerprint": fingerprint(config), "start": start_of(config)}
     path = checkpoint.save(config.save_path, number, trainer, state)
-    checkpoint.prune(config.save_path, config.keep_checkpoints)
+    if is_rank_zero():
+        prune(config.save_path, config.keep_checkpoints)
     logger.info("checkpoint %s", path)
+
+
+def absorbed(config: Config, number: int) -> int:
+    """The last rollout that no kept checkpoint needs: whoever goes back to the oldest replays what came after it."""
+    return number_of(numbered(config.save_path)[0]) if config.keep_checkpoints else number
 
 
 # --- command line -------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ from torch import Tensor
 
 from ..checkpoints import megatron_cpu
 from ..checkpoints.bridge import build_bridge, build_model
-from ..checkpoints.checkpoint import load_weights
+from ..checkpoints.checkpoint import TrainState, load_weights
 from ..checkpoints.hf_folder import check_weights
 from ..config import Config
 from . import process_group as parallel
@@ -41,14 +40,6 @@ LossFunction = Callable[[Tensor, Tensor, list[int]], tuple[Tensor, int, Tensor]]
 """``(log_probs [n], entropy [n], row indices) -> (numerator, count, sums)``."""
 
 
-@dataclass
-class TrainState:
-    """What a checkpoint holds of the trainer besides tensors."""
-
-    steps: int = 0
-    """Optimizer steps taken with the training learning rate; warm-up counts these."""
-
-
 class Trainer:
     def __init__(self, config: Config) -> None:
         """Build the policy of ``config.hf_ckpt``; weights from ``config.torch_dist`` if that is set."""
@@ -58,7 +49,7 @@ class Trainer:
         self.state = TrainState()
         self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state())
         if not config.torch_dist:
-            check_weights(self.bridge, config.hf_ckpt)
+            check_weights(self.bridge.hf_config, config.hf_ckpt)
         self.model = self._starting_model()
         self.reference: GPTModel | None = None
         if config.kl_coef > 0:

@@ -123,7 +123,7 @@ def test_a_hidden_problem_has_no_slot_before_the_final_turn(layout):
 
 
 def before_the_final_turn(prompts):
-    return [prompts.memory, *(text for name, text in prompts.own.items() if name != "revisit_final")]
+    return [prompts.memory, *(text for name, text in prompts.own.items() if name not in ("revisit_final", "single"))]
 
 
 def test_an_override_that_shows_a_hidden_problem_is_refused(tmp_path):

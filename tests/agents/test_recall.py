@@ -4,7 +4,6 @@ import random
 import time
 from types import SimpleNamespace
 
-import bm25s
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from mem_agent.agents import check_agent, recall
 from mem_agent.agents.recall import VectorHistory, WordHistory, bm25, histories, tfidf, words
+from mem_agent.checkpoints.hf_model import with_local_models
 from mem_agent.config import Config, ConfigError
 
 METHODS = {"tfidf": tfidf, "bm25": bm25}
@@ -98,14 +98,27 @@ def test_tfidf_is_scikit_learns(texts, query):
     assert ours == pytest.approx(theirs * length, abs=1e-5)
 
 
-@settings(max_examples=50)
+FOUR = ["ann bob ann", "bob", "car dog eel fox", "ann car"]
+# Scores of bm25s 0.3.16, method "lucene".
+BM25 = [
+    (FOUR, "ann", [0.37216, 0.0, 0.0, 0.30468]),
+    (FOUR, "bob dog", [0.254366, 0.379807, 0.379204, 0.0]),
+    (FOUR, "ann ann eel", [0.744319, 0.0, 0.379204, 0.60936]),
+    (["gnu gnu gnu hen", "gnu"], "gnu hen", [0.324008, 0.099902]),
+    (["ann"], "ann", [0.115073]),
+]
+
+
+@pytest.mark.parametrize("texts,query,scores", BM25)
+def test_bm25_is_bm25s(texts, query, scores):
+    assert scores_of("bm25", texts, query) == pytest.approx(scores, abs=1e-5)
+
+
 @given(DOCUMENTS, QUERY)
-def test_bm25_is_bm25s(texts, query):
-    index = bm25s.BM25(method="lucene", backend="numpy")
-    index.index([words(text) for text in texts], show_progress=False)
-    known = [word for word in words(query) if word in index.vocab_dict]
-    theirs = index.get_scores(known) if known else np.zeros(len(texts))
-    assert scores_of("bm25", texts, query) == pytest.approx(theirs, abs=1e-5)
+def test_texts_counted_at_once_are_those_counted_one_by_one(texts, query):
+    held, numbers = recall.count_words(texts)
+    scores = bm25(held, recall.count_query(query, numbers, held.vocabulary))
+    assert scores == pytest.approx(scores_of("bm25", list(texts), query))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -149,7 +162,10 @@ def test_an_embedding_model_that_cannot_be_loaded_is_one_line(tmp_path):
 def test_each_method_by_its_setting():
     assert histories(Config(agent="rememr1"))().score is recall.tfidf
     assert histories(Config(mem_recall="bm25"))().score is recall.bm25
+    unknown = Config(agent="rememr1", mem_recall="embedding", mem_recall_model="/nowhere")
+    with pytest.raises(ConfigError, match="MEM_RECALL_MODEL='/nowhere': cannot be loaded"):
+        histories(unknown)
     with pytest.raises(ConfigError, match="MEM_RECALL_MODEL='/nowhere': no such folder"):
-        histories(Config(mem_recall="embedding", mem_recall_model="/nowhere"))
+        with_local_models(unknown)
     with pytest.raises(ConfigError, match="MEM_RECALL_MODEL is empty"):
         check_agent(Config(agent="rememr1", mem_recall="embedding"))

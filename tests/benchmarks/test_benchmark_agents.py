@@ -1,10 +1,11 @@
 """The comparison of agents on one server: turns, rounds and time as a server of fixed latency makes them."""
 
 import json
+from types import SimpleNamespace
 
 from mem_agent.benchmarks.agents import HEADER, compare, line
 from mem_agent.config import Config
-from mem_agent.tests.evaluation.test_eval_ruler_hqa import encode, make_model
+from mem_agent.tests.helpers.evaluations import encode, make_model
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -52,6 +53,7 @@ def test_every_agent_answers_the_same_questions_on_one_server(tmp_path):
 
 def test_failed_answers_are_wrong_and_in_no_mean():
     counts = {"chunks": 3, "chunks_read": 2, "turns": 3, "rounds": 3}
-    good = {"failure": None, "counts": counts, "seconds": 2.0, "sub_em": 1.0}
-    row = cells(line("gated", "3", [good, {"failure": "timeout", "counts": {}, "seconds": 600.0, "sub_em": 0.0}], 9.0))
+    good = SimpleNamespace(failure=None, counts=counts, seconds=2.0, scores={"sub_em": 1.0})
+    bad = SimpleNamespace(failure="timeout", counts={}, seconds=600.0, scores={"sub_em": 0.0})
+    row = cells(line("gated", "3", [good, bad], 9.0))
     assert (row["seconds a document"], row["sub_em"], row["chunks read"]) == ("2.000", "50.0", "2.00")

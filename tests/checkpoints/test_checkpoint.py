@@ -1,4 +1,4 @@
-"""Resuming is exact, and whatever fails while writing leaves the last good checkpoint as it was."""
+"""Resuming is exact, a failed write leaves the last good checkpoint as it was, and damage ends in one line."""
 
 import errno
 import json
@@ -6,6 +6,7 @@ import random
 import resource
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,13 @@ import torch
 from megatron.core import dist_checkpointing
 from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 
-from mem_agent.checkpoints import checkpoint
-from mem_agent.checkpoints.checkpoint import CheckpointError
+from mem_agent.checkpoints import checkpoint, folders
+from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.checkpoints.torch_dist import ModelTensors
+from mem_agent.config import Config
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
+from mem_agent.training.train import train as train_run
 from mem_agent.training.trainer import Trainer
 
 STATE = {"rollout": 7, "order": [3, 1, 2], "note": "ä"}
@@ -107,7 +110,7 @@ def test_weights_alone_load_from_a_host_with_other_naming_padding_and_number_for
     folder = tmp_path / "release"
     folder.mkdir()
     save_state_dict(named, FileSystemWriter(folder), no_dist=True)
-    (tmp_path / checkpoint.TRACKER).write_text("release")
+    (tmp_path / folders.TRACKER).write_text("release")
     started = Trainer(make_config(trainer.config.hf_ckpt, torch_dist=str(tmp_path)))
     weights = trainer.export_hf()
     for name, tensor in started.export_hf().items():
@@ -167,9 +170,9 @@ def test_a_failed_write_leaves_the_last_good_checkpoint(model, trained, tmp_path
     assert "\n" not in message and cause in message and "free disk space" in message
     assert str(tmp_path / "iter_0000008") in message and f"{tmp_path / 'iter_0000007'} is intact" in message
     assert not list(tmp_path.glob(".iter_*"))
-    assert checkpoint.latest(tmp_path) == tmp_path / "iter_0000007"
+    assert folders.latest(tmp_path) == tmp_path / "iter_0000007"
     assert checkpoint.load(tmp_path, Trainer(make_config(model))) == STATE
-    assert checkpoint.save(tmp_path, 8, trainer, STATE) == checkpoint.latest(tmp_path) == tmp_path / "iter_0000008"
+    assert checkpoint.save(tmp_path, 8, trainer, STATE) == folders.latest(tmp_path) == tmp_path / "iter_0000008"
 
 
 def test_a_path_that_cannot_be_a_folder_is_one_clear_line(trained, tmp_path):
@@ -206,32 +209,153 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused_by_its_name(trained, tmp_pa
         checkpoint.load(trained[1], stranger)
 
 
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flipped(share: float) -> Callable[[Path], None]:
+    def flip(file: Path) -> None:
+        content = bytearray(file.read_bytes())
+        start = int(len(content) * share)
+        content[start : start + 8] = bytes(byte ^ 0xFF for byte in content[start : start + 8])
+        file.write_bytes(content)
+
+    flip.__name__ = f"flipped at {share}"
+    return flip
+
+
+def other_json(file: Path) -> None:
+    file.write_text('{"sharded_backend": "zarr"}')
+
+
+def every_zip_broken(file: Path) -> None:
+    """The tensors are zip files one after the other; this reaches torch's own reader."""
+    file.write_bytes(file.read_bytes().replace(b"PK\5\6", b"KP\5\6"))
+
+
+DAMAGE = [
+    ("__0_0.distcp", empty, "__0_0.distcp: has 0 of at least "),
+    ("__0_0.distcp", cut, "__0_0.distcp: has "),
+    ("__0_0.distcp", Path.unlink, "__0_0.distcp: is missing"),
+    ("__0_0.distcp", every_zip_broken, "cannot be read: PytorchStreamReader failed"),
+    *((".metadata", damage, ".metadata: ") for damage in (empty, cut, *(flipped(n / 10) for n in range(10)))),
+    ("metadata.json", empty, "metadata.json: does not say torch_dist"),
+    ("metadata.json", cut, "metadata.json: does not say torch_dist"),
+    ("metadata.json", other_json, "metadata.json: does not say torch_dist"),
+    ("metadata.json", Path.unlink, "metadata.json: is missing"),
+    ("common.pt", Path.unlink, "common.pt: is missing"),
+    *(("common.pt", damage, "common.pt: ") for damage in (empty, cut, *(flipped(n / 10) for n in range(10)))),
+]
+
+
+@pytest.fixture(scope="module")
+def resuming(model) -> Trainer:
+    return Trainer(make_config(model))
+
+
+def copies(trained: tuple[Trainer, Path], save_path: Path, *iterations: int) -> None:
+    for iteration in iterations:
+        shutil.copytree(trained[1] / "iter_0000007", save_path / f"iter_{iteration:07d}")
+    (save_path / folders.TRACKER).write_text(str(max(iterations)))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "problem"), DAMAGE, ids=[f"{name} {damage.__name__}" for name, damage, _ in DAMAGE]
+)
+def test_damage_is_one_line_with_the_checkpoint_to_go_back_to(trained, resuming, tmp_path, name, damage, problem):
+    copies(trained, tmp_path, 3, 5, 7)
+    empty(tmp_path / "iter_0000005" / "common.pt")
+    damage(tmp_path / "iter_0000007" / name)
+    with pytest.raises(CheckpointError) as error:
+        checkpoint.load(tmp_path, resuming)
+    message = str(error.value)
+    assert message.startswith(f"{tmp_path / 'iter_0000007'}: ") and problem in message and "\n" not in message
+    tracker = tmp_path / folders.TRACKER
+    assert f"; to go on from iter_0000003, write 3 into {tracker};" in message and "TORCH_DIST" not in message
+    tracker.write_text("3")
+    assert checkpoint.load(tmp_path, resuming) == STATE
+
+
+def test_damage_without_a_whole_checkpoint_before_it_says_so(trained, resuming, tmp_path):
+    copies(trained, tmp_path, 6, 7, 8)
+    (tmp_path / folders.TRACKER).write_text("7")
+    for iteration in (6, 7):
+        cut(tmp_path / f"iter_{iteration:07d}" / "__0_0.distcp")
+    with pytest.raises(CheckpointError, match=r"no checkpoint before it is whole; .* start anew in another SAVE_P"):
+        checkpoint.load(tmp_path, resuming)
+
+
+def test_a_checkpoint_of_another_host_is_no_damage(trained, resuming, tmp_path):
+    copies(trained, tmp_path, 7)
+    file = tmp_path / "iter_0000007" / "common.pt"
+    for common in ({"iteration": 7}, {"args": subprocess.Popen}):
+        torch.save(common, file)
+        with pytest.raises(CheckpointError, match="was not written by this host; to start from its weights") as error:
+            checkpoint.load(tmp_path, resuming)
+        assert "damaged" not in str(error.value)
+
+
+# --- finding ---------------------------------------------------------------------------------------------------------
+
+
 def checkpoints(save_path: Path, *iterations: int) -> None:
     for iteration in iterations:
         folder = save_path / f"iter_{iteration:07d}"
         folder.mkdir(parents=True)
         (folder / ".metadata").write_text("")
-    (save_path / checkpoint.TRACKER).write_text(str(max(iterations)))
+    (save_path / folders.TRACKER).write_text(str(max(iterations)))
 
 
 def test_prune_keeps_the_newest_and_always_the_latest(tmp_path):
     checkpoints(tmp_path, 1, 2, 3, 10)
     (tmp_path / ".iter_0000011.writing").mkdir()
-    checkpoint.prune(tmp_path, 0)
+    folders.prune(tmp_path, 0)
     assert len(list(tmp_path.glob("iter_*"))) == 4
-    checkpoint.prune(tmp_path, 2)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["iter_0000003", "iter_0000010", checkpoint.TRACKER]
-    (tmp_path / checkpoint.TRACKER).write_text("3")
-    checkpoint.prune(tmp_path, 1)
-    assert checkpoint.latest(tmp_path) == tmp_path / "iter_0000003"
+    folders.prune(tmp_path, 2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["iter_0000003", "iter_0000010", folders.TRACKER]
+    (tmp_path / folders.TRACKER).write_text("3")
+    folders.prune(tmp_path, 1)
+    assert folders.latest(tmp_path) == tmp_path / "iter_0000003"
+
+
+def test_checkpoints_behind_which_a_run_was_set_back_do_not_push_out_those_before(tmp_path):
+    checkpoints(tmp_path, 1, 2, 3, 8, 9)
+    (tmp_path / folders.TRACKER).write_text("3")
+    folders.prune(tmp_path, 2)
+    assert [folders.number_of(folder) for folder in folders.numbered(tmp_path)] == [2, 3, 8, 9]
 
 
 def test_latest_follows_the_tracker(tmp_path):
-    assert checkpoint.latest(tmp_path) is None
+    assert folders.latest(tmp_path) is None
     checkpoints(tmp_path, 4)
-    assert checkpoint.latest(tmp_path) == checkpoint.resolve(tmp_path / "iter_0000004") == tmp_path / "iter_0000004"
-    (tmp_path / checkpoint.TRACKER).write_text("5")
+    assert folders.latest(tmp_path) == folders.resolve(tmp_path / "iter_0000004") == tmp_path / "iter_0000004"
+    (tmp_path / folders.TRACKER).write_text("5")
     with pytest.raises(CheckpointError, match="names iter_0000005, which is not a checkpoint"):
-        checkpoint.latest(tmp_path)
+        folders.latest(tmp_path)
     with pytest.raises(CheckpointError, match="no torch_dist checkpoint"):
-        checkpoint.resolve(tmp_path / "nowhere")
+        folders.resolve(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("content", ["²", "", "-1", "1_0", "٣", "9" * 5000, "4 5", "\ud800", b"\xff\xfe", b"\0"])
+def test_a_tracker_that_holds_no_number_is_one_line(tmp_path, content):
+    checkpoints(tmp_path, 4, 9)
+    raw = content if isinstance(content, bytes) else content.encode(errors="surrogatepass")
+    (tmp_path / folders.TRACKER).write_bytes(raw)
+    with pytest.raises(CheckpointError, match=r"write the number of a checkpoint, 4 or 9$") as error:
+        folders.latest(tmp_path)
+    assert str(tmp_path / folders.TRACKER) in str(error.value) and len(str(error.value).splitlines()) == 1
+
+
+def test_a_converted_model_is_no_run_to_continue(tmp_path):
+    (tmp_path / "release").mkdir()
+    (tmp_path / "release" / ".metadata").write_text("")
+    (tmp_path / folders.TRACKER).write_text("release\n")
+    with pytest.raises(CheckpointError, match="is a converted model, not a checkpoint of a run; set another"):
+        train_run(Config(save_path=str(tmp_path)))

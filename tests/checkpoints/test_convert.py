@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mem_agent.checkpoints import checkpoint
+from mem_agent.checkpoints import checkpoint, folders
 from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
 from mem_agent.checkpoints.convert import ConvertError, convert, main
 from mem_agent.checkpoints.hf_folder import OutputExists
@@ -98,7 +98,7 @@ def test_the_folder_above_stands_for_the_checkpoint_its_tracker_names(run, tmp_p
     assert convert(save_path, model, tmp_path / "out") == save_path / "iter_0000003"
     released = tmp_path / "released"
     shutil.copytree(save_path / "iter_0000003", released / "release")
-    (released / checkpoint.TRACKER).write_text("release\n")
+    (released / folders.TRACKER).write_text("release\n")
     assert convert(released, model, tmp_path / "out2") == released / "release"
     assert same_weights(tmp_path / "out2", weights)
 

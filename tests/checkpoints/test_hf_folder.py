@@ -7,14 +7,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mem_agent.checkpoints.bridge import UnsupportedModel, build_bridge
-from mem_agent.checkpoints.hf_folder import check_weights, write_shards
+from mem_agent.checkpoints.hf_folder import HfTensors, check_weights, hf_shapes, plan_shards, write_shards
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 FULL = ["full_attention"] * 3
 
 
 def check(folder):
-    check_weights(build_bridge(folder), folder)
+    check_weights(build_bridge(folder).hf_config, folder)
 
 
 def edit_config(folder, **change):
@@ -25,7 +25,9 @@ def edit_config(folder, **change):
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen2", "llama"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_model_fits_itself(tmp_path, architecture, tied):
-    check(make_tiny_model(tmp_path, architecture=architecture, tied=tied))
+    folder = make_tiny_model(tmp_path, architecture=architecture, tied=tied)
+    check(folder)
+    assert hf_shapes(build_bridge(folder).hf_config) == HfTensors(folder).shapes
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,6 @@ def test_torn_and_missing_files_are_named(tmp_path):
 
 def test_weights_can_be_read_by_whoever_may_read_new_files(tmp_path):
     (tmp_path / "any").touch()
-    write_shards(tmp_path, [["a"], ["b"]], lambda name: [(name, torch.zeros(2))])
+    write_shards(tmp_path, plan_shards({"a": 8, "b": 8}, 8), lambda name: [(name, torch.zeros(2))])
     assert {file.stat().st_mode for file in tmp_path.iterdir()} == {(tmp_path / "any").stat().st_mode}
     assert load_file(tmp_path / "model-00002-of-00002.safetensors").keys() == {"b"}

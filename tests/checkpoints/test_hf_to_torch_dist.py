@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from mem_agent.checkpoints import hf_to_torch_dist as release
 from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
-from mem_agent.checkpoints.checkpoint import TRACKER, load_weights
+from mem_agent.checkpoints.checkpoint import load_weights
 from mem_agent.checkpoints.convert import convert
+from mem_agent.checkpoints.folders import TRACKER
 from mem_agent.checkpoints.hf_folder import HfTensors, OutputExists
 from mem_agent.checkpoints.hf_to_torch_dist import ReleaseError, main, write_release
 from mem_agent.checkpoints.torch_dist import ModelTensors

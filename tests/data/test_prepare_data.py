@@ -229,6 +229,15 @@ def test_bad_outputs(tmp_path, capsys):
     assert source.read_text() == json.dumps(MEMAGENT) + "\n"
 
 
+def test_a_fifo_as_output_is_refused_in_one_line_and_stays(tmp_path, capsys):
+    source, fifo = put(tmp_path / "in.jsonl", MEMAGENT), tmp_path / "fifo"
+    os.mkfifo(fifo)
+    assert prepare(source, fifo) == 2
+    problem = "is no regular file and stays as it is; name a file to write"
+    assert capsys.readouterr().err == f"prepare_data: {fifo}: {problem}\n"
+    assert fifo.is_fifo() and sorted(p.name for p in tmp_path.iterdir()) == ["fifo", "in.jsonl"]
+
+
 # --- Hugging Face (local folders take the same way through the library) ----------------------------------------------
 @pytest.fixture
 def repository(tmp_path):

@@ -8,10 +8,10 @@ import pytest
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.config import Config
 from mem_agent.data import eval_files
-from mem_agent.evaluation.result_store import read_rows
-from mem_agent.evaluation.tables import doings
+from mem_agent.evaluation.results import read_rows
+from mem_agent.evaluation.tables import agent_table
 from mem_agent.tests.data.test_eval_files import HOTPOTQA_FILE
-from mem_agent.tests.evaluation.test_eval_ruler_hqa import encode, make_model
+from mem_agent.tests.helpers.evaluations import encode, make_model
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 
 LENGTHS = ("3", "6", "20")
@@ -65,14 +65,14 @@ def test_rows_and_table_say_what_the_agent_did(tmp_path, data, agent):
         ev.run(tmp_path, LENGTHS, model, f"http://127.0.0.1:{router.port}", config, output, True)
     for length in LENGTHS:
         rows = read_rows(output, length)
-        assert len(rows) == 4 and all(row["failure"] is None for row in rows)
+        assert len(rows) == 4 and all(row.failure is None for row in rows)
         for row in rows:
-            told = row["counts"]
-            assert told["chunks_read"] == told["chunks"] == -(-told["document_tokens"] // CHUNK)
-            assert row["pred"] == "Sean"
+            counts = row.counts
+            assert counts["chunks_read"] == counts["chunks"] == -(-counts["document_tokens"] // CHUNK)
+            assert row.prediction == "Sean"
             if agent == "rememr1":
-                assert told["updates"] == told["recalls"] == told["chunks"]
+                assert counts["updates"] == counts["recalls"] == counts["chunks"]
                 # The first finds nothing: the memory of its own turn is no history yet.
-                assert told["recall_hits"] == told["chunks"] - 1
-    named = doings([output]).splitlines()[0]
+                assert counts["recall_hits"] == counts["chunks"] - 1
+    named = agent_table([output]).splitlines()[0]
     assert ("| updates | recalls | recall hits |" in named) == (agent == "rememr1")

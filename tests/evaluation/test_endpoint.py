@@ -12,9 +12,9 @@ from mem_agent.config import Config
 from mem_agent.evaluation.connect import checked_url, connect, key_from
 from mem_agent.evaluation.endpoint import frame_of, reply_ids
 from mem_agent.evaluation.questions import EvalError
-from mem_agent.evaluation.result_store import read_rows, read_run
-from mem_agent.evaluation.tables import failures, summarise
-from mem_agent.tests.evaluation.test_eval_ruler_hqa import CONFIG, RED, make_model, write_data
+from mem_agent.evaluation.results import read_rows, read_run
+from mem_agent.evaluation.tables import failures
+from mem_agent.tests.helpers.evaluations import CONFIG, RED, counted, make_model, summary_of, write_data
 from mem_agent.tests.helpers.fake_router import FakeRouter, chat_message, running_beside, vllm_answer
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -40,8 +40,8 @@ def test_the_most_exact_wording_there_is_is_taken(tmp_path, model, missing, api)
     write_data(tmp_path)
     router = FakeRouter(default=RED if api == "generate" else BOXED, missing=missing)
     output = evaluate_at(tmp_path, model, router)
-    assert {r["em"] for r in read_rows(output, "50")} == {1.0}
-    assert read_run(output)["model"].endswith(f" {api} served")
+    assert {r.scores["em"] for r in read_rows(output, "50")} == {1.0}
+    assert read_run(output).model.endswith(f" {api} served")
     assert {body.get("model") for body in router.requests} == ({None} if api == "generate" else {"served"})
 
 
@@ -67,13 +67,14 @@ def test_a_new_name_of_the_reply_limit_is_found_out(tmp_path, model):
     write_data(tmp_path, count=1)
     router = FakeRouter(default=lambda body: 400 if "max_tokens" in body else chat_message(BOXED))
     output = evaluate_at(tmp_path, model, router, eval_api="chat")
-    assert summarise(output, "50").failed == 0 and router.requests[-1]["max_completion_tokens"] == CONFIG.mem_max_final
+    assert summary_of(output).failed == 0 and router.requests[-1]["max_completion_tokens"] == CONFIG.mem_max_final
 
 
 def test_replies_that_come_as_text_keep_their_thinking_apart():
     vocabulary = Vocabulary(make_tokenizer())
     ids = reply_ids(vocabulary, "red? blue? </think>red <|im_end|>")
     assert vocabulary.answer_text(ids) == "red <|im_end|>"
+    assert vocabulary.answer_text(reply_ids(vocabulary, "red? </think> blue? </think>red")) == "red"
     assert vocabulary.answer_text(reply_ids(vocabulary, "red")) == "red" and reply_ids(vocabulary, "") == []
 
 
@@ -99,10 +100,20 @@ def test_the_key_is_in_the_header_and_nowhere_else(tmp_path, model, monkeypatch,
     output = evaluate_at(tmp_path, model, router)
     assert {h.get("Authorization") for h in router.headers} == {"Bearer sk-secret"}
     written = "".join(p.read_text() for p in output.iterdir()) + caplog.text + "".join(capsys.readouterr())
-    assert summarise(output, "50").failed == 3 and "sk-secret" not in written
+    assert summary_of(output).failed == 3 and "status 403 for Bearer ***" in written
+    assert "sk-secret" not in written
 
 
-def test_an_error_that_repeats_the_key_is_redacted(tmp_path, model, monkeypatch):
+def test_an_error_that_repeats_the_key_is_redacted(model, monkeypatch):
+    monkeypatch.setenv("BASE_URL_KEY", "sk-secret")
+    with pytest.raises(EvalError, match=r"generate -> HTTP 500.*status 500 for Bearer \*\*\*") as error:
+        asked(model, FakeRouter(default=500, key="sk-secret"))
+    assert "sk-" not in str(error.value)
+    endpoint = asked(model, FakeRouter(default=RED, key="sk-secret"))
+    assert endpoint.headers() == {"Authorization": "Bearer sk-secret"} and "sk-" not in repr(endpoint)
+
+
+def test_a_refused_key_is_told_without_it(tmp_path, model, monkeypatch):
     monkeypatch.setenv("BASE_URL_KEY", "sk-wrong")
     write_data(tmp_path)
     with pytest.raises(EvalError, match="the key is refused; set BASE_URL_KEY or OPENAI_API_KEY") as error:
@@ -197,8 +208,7 @@ def test_a_server_that_dies_and_returns_costs_nothing(tmp_path, model):
     finally:
         stopped.set()
         thread.join()
-    summary = summarise(tmp_path / "out", "50")
-    assert (summary.n, summary.failed, summary.missing) == (3, 0, 0) and second.requests
+    assert counted(summary_of(tmp_path / "out")) == (3, 0, 0) and second.requests
 
 
 def test_a_server_that_stays_away_ends_the_run_and_keeps_what_is_there(tmp_path, model):
@@ -206,8 +216,7 @@ def test_a_server_that_stays_away_ends_the_run_and_keeps_what_is_there(tmp_path,
     router = FakeRouter(script=[RED, RED, RED], default="drop")
     with pytest.raises(EvalError, match="did not come back within EVAL_SERVER_WAIT=0 s; the same command continues"):
         evaluate_at(tmp_path, model, router, mem_concurrency=1)
-    summary = summarise(tmp_path / "out", "50")
-    assert (summary.n, summary.failed, summary.missing) == (2, 1, 2)
+    assert counted(summary_of(tmp_path / "out")) == (2, 1, 2)
     assert failures(tmp_path / "out", ["50"])[0].split(": ")[1] == "connection"
 
 

@@ -5,28 +5,22 @@ import json
 import pytest
 
 from mem_agent import eval_ruler_hqa as ev
-from mem_agent.config import Config
-from mem_agent.evaluation.result_store import hold, read_rows, read_run
-from mem_agent.evaluation.tables import failures, summarise
-from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside, vllm_answer
+from mem_agent.evaluation.results import lock_dir, read_rows, read_run
+from mem_agent.evaluation.tables import failures
+from mem_agent.tests.helpers.evaluations import (
+    CONFIG,
+    RED,
+    counted,
+    encode,
+    evaluate,
+    make_model,
+    means,
+    summary_of,
+    turns_asked,
+    write_data,
+)
+from mem_agent.tests.helpers.fake_router import FakeRouter, vllm_answer
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
-
-CONFIG = Config(mem_chunk_tokens=8, mem_max_memory=8, mem_max_final=16, mem_max_retries=0, eval_server_wait=0.0)
-
-
-def encode(text):
-    tokenizer = make_tokenizer()
-    return tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id]
-
-
-RED = encode("it is \\boxed{red}")
-
-
-def make_model(folder, positions=2048):
-    """What a client needs of a model: tokenizer and length."""
-    make_tokenizer().save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": positions}))
-    return folder
 
 
 @pytest.fixture
@@ -34,43 +28,21 @@ def model(tmp_path):
     return make_model(tmp_path / "model")
 
 
-def entry(number, **change):
-    return {"context": f"doc {number}", "input": f"q{number}", "answers": ["blue", "red"], "index": number} | change
-
-
-def write_data(root, length="50", count=3, **change):
-    entries = [entry(i) for i in range(count)]
-    entries[-1] |= change
-    (root / f"eval_{length}.json").write_text(json.dumps(entries))
-
-
-def evaluate(tmp_path, model, router, lengths=("50",), out="out", **settings):
-    config = Config(**{**vars(CONFIG), **settings})
-    with running_beside(router):
-        ev.run(tmp_path, lengths, model, f"http://127.0.0.1:{router.port}", config, tmp_path / out, True)
-    return tmp_path / out
-
-
-def turns_asked(router):
-    """Requests without the one-token question whether the server answers."""
-    return [r for r in router.requests if r["sampling_params"]["max_tokens"] > 1]
-
-
 def test_every_question_has_a_row_scored_over_all_golds(tmp_path, model):
     write_data(tmp_path)
     output = evaluate(tmp_path, model, FakeRouter(default=RED))
     rows = read_rows(output, "50")
-    assert sorted(r["_id"] for r in rows) == ["0", "1", "2"] and all(r["em"] == 1.0 for r in rows)
-    assert {(r["mode"], r["length"], r["sample"], r["failure"]) for r in rows} == {("recurrent", "50", 0, None)}
-    assert all([m["tokens"] for m in r["memories"]] == [CONFIG.mem_max_memory] for r in rows)
-    summary = summarise(output, "50")
-    assert (summary.n, summary.failed, summary.missing, summary.accuracy.mean) == (3, 0, 0, 1.0)
+    assert sorted(r.question for r in rows) == ["0", "1", "2"] and all(r.scores["em"] == 1.0 for r in rows)
+    assert {(r.mode, r.length, r.sample, r.failure) for r in rows} == {("recurrent", "50", 0, None)}
+    assert all(r.memory_tokens == (CONFIG.mem_max_memory,) for r in rows)
+    summary = summary_of(output)
+    assert counted(summary) == (3, 0, 0) and means(summary)["sub_em"] == 100.0
 
 
 def test_an_unboxed_answer_scores_zero_everywhere(tmp_path, model):
     write_data(tmp_path)
-    summary = summarise(evaluate(tmp_path, model, FakeRouter(default=encode("blue"))), "50")
-    assert set(summary.means.values()) == {0.0}
+    output = evaluate(tmp_path, model, FakeRouter(default=encode("blue")))
+    assert set(means(summary_of(output)).values()) == {0.0}
 
 
 def test_failures_stay_in_the_denominator_and_are_retried(tmp_path, model):
@@ -82,11 +54,11 @@ def test_failures_stay_in_the_denominator_and_are_retried(tmp_path, model):
         return vllm_answer(RED)
 
     output = evaluate(tmp_path, model, FakeRouter(default=fails_for_one))
-    assert summarise(output, "50").means["em"] == 0.5 and summarise(output, "50").failed == 1
+    assert means(summary_of(output))["em"] == 50.0 and summary_of(output).failed == 1
     assert failures(output, ["50"])[0].startswith("50/1: rejected: ")
     again = FakeRouter(default=RED)
     evaluate(tmp_path, model, again)
-    assert summarise(output, "50").means["em"] == 1.0 and len(turns_asked(again)) == 2
+    assert means(summary_of(output))["em"] == 100.0 and len(turns_asked(again)) == 2
 
 
 def test_an_answer_that_the_server_aborts_is_a_failure(tmp_path, model):
@@ -101,7 +73,7 @@ def test_a_killed_run_continues_behind_its_last_whole_row(tmp_path, model):
     path = output / "50.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + lines[1][:20])
-    assert summarise(output, "50").missing == 2
+    assert summary_of(output).missing == 2
     router = FakeRouter(default=RED)
     evaluate(tmp_path, model, router)
     assert len(turns_asked(router)) == 4 and len(read_rows(output, "50")) == 3
@@ -110,7 +82,7 @@ def test_a_killed_run_continues_behind_its_last_whole_row(tmp_path, model):
 
 def test_a_second_run_in_one_folder_is_refused(tmp_path, model):
     write_data(tmp_path)
-    with hold(tmp_path / "out"), pytest.raises(ev.EvalError, match="another evaluation is writing there"):
+    with lock_dir(tmp_path / "out"), pytest.raises(ev.EvalError, match="another evaluation is writing there"):
         evaluate(tmp_path, model, FakeRouter(default=RED))
     evaluate(tmp_path, model, FakeRouter(default=RED))
 
@@ -127,18 +99,19 @@ def test_samples_have_seeds_of_their_own_and_join_an_earlier_run(tmp_path, model
     first, second = FakeRouter(default=RED), FakeRouter(default=RED)
     evaluate(tmp_path, model, first)
     output = evaluate(tmp_path, model, second, eval_samples=3)
-    assert sorted(r["sample"] for r in read_rows(output, "50")) == [0, 1, 2]
+    assert sorted(r.sample for r in read_rows(output, "50")) == [0, 1, 2]
     seeds = [{r["sampling_params"]["seed"] for r in turns_asked(router)} for router in (first, second)]
     assert len(seeds[0]) == 2 and len(seeds[1]) == 4 and not seeds[0] & seeds[1]
 
 
 def test_longest_documents_go_first_over_all_lengths(tmp_path, model):
-    for length, times in (("50", 1), ("100", 3)):
+    """Neither as the lengths were named, nor by their names: as text 50 is before 7."""
+    for length, times in (("50", 1), ("7", 3)):
         write_data(tmp_path, length, 1, context="red key " * times, input=f"question {length}")
     router = FakeRouter(default=RED)
-    evaluate(tmp_path, model, router, ("50", "100"), mem_concurrency=1)
+    evaluate(tmp_path, model, router, ("50", "7"), mem_concurrency=1)
     asked = [make_tokenizer().decode(r["token_ids"]) for r in turns_asked(router)]
-    long = ["question 100" in text for text in asked]
+    long = ["question 7" in text for text in asked]
     assert long == sorted(long, reverse=True) and any(long) and not all(long)
 
 
@@ -155,7 +128,7 @@ def test_ruler_tasks_are_scored_by_their_own_metric(tmp_path, model):
     write_data(tmp_path, "niah_multivalue_8192", 1, **change)
     output = evaluate(tmp_path, model, FakeRouter(default=RED), ("niah_multivalue_8192",))
     (row,) = read_rows(output, "niah_multivalue_8192")
-    assert row["ruler"] == 0.5 and "sub_em" not in row and row["task"] == "niah_multivalue"
+    assert row.scores == {"ruler": 0.5} and row.task == "niah_multivalue"
     assert "| 1 | 0 | 0 | 50.0 | 50.0 to 50.0 | - | - | - |" in ev.table([output])
 
 
@@ -184,7 +157,7 @@ def test_more_lengths_join_an_earlier_run_and_what_is_missing_is_said(tmp_path, 
         "| out | 50 | 3 | 0 | 0 | 100.0 | 29.2 to 100.0 | 100.0 | 100.0 | 100.0 |",
         "| out | 100 | 0 | 0 | 3 | - | - | - | - | - |",
     ]
-    assert read_run(output)["questions"] == {"50": 3, "100": 3}
+    assert read_run(output).questions == {"50": 3, "100": 3}
 
 
 def test_a_missing_length_and_a_folder_without_results_are_one_line(tmp_path, capsys):

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from mem_agent.config import Config, ConfigError
-from mem_agent.evaluation.result_store import read_rows
+from mem_agent.evaluation.results import read_rows
 from mem_agent.evaluation.retrieval import WORDS, Bm25, best, retriever_for, split_passages
 from mem_agent.evaluation.run import engine_config, run
-from mem_agent.tests.evaluation.test_eval_ruler_hqa import CONFIG, RED, entry, make_model
+from mem_agent.tests.helpers.evaluations import CONFIG, RED, entry, make_model
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -34,12 +34,34 @@ def test_running_text_is_cut_by_words():
     assert [len(p.split()) for p in passages] == [WORDS, WORDS, 1] and " ".join(passages).split() == words
 
 
-def test_bm25_finds_the_rare_words_of_the_question(caplog):
+def test_bm25_finds_the_rare_words_of_the_question():
     passages = split_passages(DOCUMENT)
     assert Bm25().rank("Which key does Carla have?", passages, 1) == [2]
     assert sorted(Bm25().rank("Ben or Eva?", passages, 2)) == [1, 4]
     assert Bm25().rank("Nothing of this", passages, 2) == [0, 1] and len(Bm25().rank("Eva", passages, 99)) == 6
-    assert not caplog.records
+
+
+PASSAGES = [
+    "Anna Berg founded the red house in Oslo in 1871.",
+    "The house of Oslo was painted red, red and red again.",
+    "Ben Dahl, a painter, was born in Bergen.",
+    "Carla wrote the history of Oslo and of the rivers around it, which fill the long valley behind the red hills.",
+    "The key.",
+    "Anna Berg and Ben Dahl met in 1871 at the river.",
+]
+# bm25s 0.3.16, method "lucene", of the same words.
+ORDERS = [
+    ("Who founded the red house?", [0, 1, 3, 2, 4, 5]),
+    ("When did Anna Berg meet Ben Dahl?", [5, 2, 0, 1, 3, 4]),
+    ("red red Oslo", [1, 0, 3, 2, 4, 5]),
+    ("history of the river in Bergen", [2, 5, 3, 0, 1, 4]),
+    ("What is the key to 1871?", [4, 0, 5, 1, 2, 3]),
+]
+
+
+@pytest.mark.parametrize("question,order", ORDERS)
+def test_bm25_orders_as_the_library_does(question, order):
+    assert Bm25().rank(question, PASSAGES, 6) == order
 
 
 def test_equal_scores_keep_their_order():
@@ -68,13 +90,13 @@ def answer(tmp_path, model, **settings):
 def test_direct_shows_the_whole_document_in_one_prompt(tmp_path, model):
     row, prompt = answer(tmp_path, model, eval_mode="direct")
     assert DOCUMENT in prompt and "Which key does Carla have?" in prompt
-    assert row["counts"]["dropped_tokens"] == 0 and row["counts"]["turns"] == 1 and row["em"] == 1.0
-    assert row["memories"] == [] and row["mode"] == "direct"
+    assert row.counts["dropped_tokens"] == 0 and row.counts["turns"] == 1 and row.scores["em"] == 1.0
+    assert row.memory_tokens == () and row.mode == "direct"
 
 
 def test_direct_cuts_the_centre_of_what_does_not_fit_and_says_how_much(tmp_path, model):
     row, prompt = answer(tmp_path, model, eval_mode="direct", engine_max_len=256)
-    counts = row["counts"]
+    counts = row.counts
     assert counts["prompt_tokens"] + CONFIG.mem_max_final == 256 and counts["dropped_tokens"] > 0
     assert "Anna" in prompt and "number 6." in prompt and "number 3." not in prompt
     assert counts["document_tokens"] == len(make_tokenizer().encode(DOCUMENT, add_special_tokens=False))
@@ -84,9 +106,9 @@ def test_rag_shows_the_best_passages_in_reading_order(tmp_path, model):
     row, prompt = answer(tmp_path, model, eval_mode="rag", eval_top_k=2, engine_max_len=1024)
     assert "Carla has the key" in prompt and prompt.count("has the key number") == 2
     assert prompt.index("Document 1:") < prompt.index("Document 3:")
-    assert (row["counts"]["passages"], row["counts"]["retrieved"]) == (6, 2)
+    assert (row.counts["passages"], row.counts["retrieved"]) == (6, 2)
 
 
 def test_a_question_without_room_for_a_document_fails_with_a_reason(tmp_path, model):
     row, _ = answer(tmp_path, model, eval_mode="direct", engine_max_len=40)
-    assert (row["failure"], row["sub_em"]) == ("long_prompt", 0.0)
+    assert (row.failure, row.scores["sub_em"]) == ("long_prompt", 0.0)

@@ -1,95 +1,87 @@
 """Tables and comparisons: what is counted, what is refused."""
 
-import json
-
 import pytest
 
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.evaluation.questions import EvalError
-from mem_agent.evaluation.result_store import RowWriter, cut_half_line, read_rows
-from mem_agent.evaluation.tables import comparison, doings, lengths_of, summarise, table
-
-
-def row(question, score, sample=0, length="50", failure=None):
-    scores = {"em": score, "f1": score, "sub_em": score, "sub_em_legacy": score}
-    told = {"failure": failure, "failure_message": failure}
-    return {"_id": question, "sample": sample, "length": length} | told | scores
-
-
-def result(folder, rows, questions=4, samples=1, data=None):
-    folder.mkdir()
-    lengths = {r["length"] for r in rows}
-    run = {"model": "m", "settings": {}, "samples": samples, "questions": dict.fromkeys(lengths, questions)}
-    (folder / "run.json").write_text(json.dumps(run | {"data": data or {n: f"hash of {n}" for n in lengths}}))
-    with RowWriter(folder) as writer:
-        for each in rows:
-            writer.write(each)
-    return folder
+from mem_agent.evaluation.tables import agent_table, comparison, failures, table
+from mem_agent.report.__main__ import main as report
+from mem_agent.tests.helpers.fake_results import plain_row, write_folder
 
 
 def test_means_are_over_all_rows_and_intervals_over_questions(tmp_path):
-    rows = [row("a", 1.0), row("a", 0.0, 1), row("b", 1.0), row("b", 1.0, 1), row("c", 0.0, failure="timeout")]
-    summary = summarise(result(tmp_path / "r", rows, samples=2), "50")
-    assert (summary.n, summary.failed, summary.missing) == (5, 1, 3)
-    assert summary.accuracy.n == 3 and summary.accuracy.mean == pytest.approx((0.5 + 1 + 0) / 3)
-    assert summary.means["em"] == summary.accuracy.mean
+    rows = [plain_row("a", 1.0), plain_row("a", 0.0, 1), plain_row("b", 1.0), plain_row("b", 1.0, 1),
+            plain_row("c", 0.0, failure="timeout")]
+    (line,) = table([write_folder(tmp_path / "r", rows, questions=4, samples=2)]).splitlines()[2:]
+    # (0.5 + 1 + 0) / 3
+    assert line.startswith("| r | 50 | 5 | 1 | 3 | 50.0 | 0.0 to ") and line.endswith("| 50.0 | 50.0 | 50.0 |")
+
+
+def test_table_and_report_count_the_same_answers_as_missing(tmp_path, capsys):
+    folder = write_folder(tmp_path / "half", [plain_row(str(i)) for i in range(100)], questions=200)
+    assert ev.main(["--table", str(folder)]) == 0
+    assert "| half | 50 | 100 | 0 | 100 | 100.0 |" in capsys.readouterr().out
+    assert report([str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "100 answers are missing" in printed and "at 50 | 0 | 100 |" in printed
+    written = (tmp_path / "report" / "report.md").read_text()
+    assert "| half | 50 | 100 | 100 | 0 | 100 | 100.0 [" in written
+    assert "half, multi-document QA, 50: 100 answers are missing" in written
 
 
 def test_what_the_agents_did_is_over_questions_that_did_not_fail(tmp_path):
     def read(question, sample=0, failure=None, **counts):
-        return row(question, 1.0, sample, failure=failure) | {"counts": {"updates": 9, "prompt_tokens": 9} | counts}
+        return plain_row(question, 1.0, sample, failure, counts={"updates": 9, "prompt_tokens": 9} | counts)
 
     revisit = [read("a", updates=1), read("a", 1, updates=2), read("b", updates=3), read("c", failure="timeout")]
-    plain = [row("a", 1.0) | {"counts": {"turns": 4}}]
-    outputs = [result(tmp_path / "re", revisit), result(tmp_path / "mem", plain)]
+    plain = [plain_row("a", counts={"turns": 4})]
+    outputs = [write_folder(tmp_path / "re", revisit), write_folder(tmp_path / "mem", plain)]
     # (1 + 2) / 2 of one question and 3 of the other
-    assert doings(outputs).splitlines()[::2] == ["| run | length | updates | turns |", "| re | 50 | 2.25 | - |"]
-    assert doings(outputs).splitlines()[3] == "| mem | 50 | - | 4.00 |"
+    assert agent_table(outputs).splitlines()[::2] == ["| run | length | updates | turns |", "| re | 50 | 2.25 | - |"]
+    assert agent_table(outputs).splitlines()[3] == "| mem | 50 | - | 4.00 |"
 
 
-def test_lengths_are_ordered_by_size_within_their_task(tmp_path):
-    rows = [row("a", 1.0, length=n) for n in ("800", "50", "vt_16384", "vt_8192", "100")]
-    assert lengths_of(result(tmp_path / "r", rows)) == ["50", "100", "800", "vt_8192", "vt_16384"]
-
-
-def test_a_comparison_is_paired_and_says_what_was_left_out(tmp_path):
-    first = result(tmp_path / "a", [row(q, s) for q, s in (("1", 0.0), ("2", 0.0), ("3", 1.0), ("only a", 1.0))])
-    second = result(tmp_path / "b", [row(q, s) for q, s in (("1", 1.0), ("2", 1.0), ("3", 1.0))])
+def test_a_comparison_is_paired_and_says_what_was_left_out(tmp_path, capsys):
+    first = [plain_row(q, s) for q, s in (("1", 0.0), ("2", 0.0), ("3", 1.0), ("only a", 1.0))]
+    second = [plain_row(q, s) for q, s in (("1", 1.0), ("2", 1.0), ("3", 1.0))]
+    folders = [write_folder(tmp_path / "a", first), write_folder(tmp_path / "b", second)]
+    assert ev.main(["--compare", *map(str, folders)]) == 0
+    header, _, line = capsys.readouterr().out.splitlines()
+    assert header == "| length | questions | left out | a | b | difference | 95% interval | p |"
     # Differences 1 1 0: two of four sign patterns are as far, p = 0.5.
-    (line,) = comparison(first, second).splitlines()[2:]
-    assert line.startswith("| 50 | 3 | 1 | 33.3 | 100.0 | +66.7 | ") and line.endswith(" | 0.500 |")
-    assert ev.main(["--compare", str(first), str(second)]) == 0
+    assert line.startswith("| 50 | 3 | 1 | 33.3 | 100.0 | +66.7 | ") and line.endswith(" | 0.5000 |")
 
 
 def test_runs_of_other_data_are_not_compared(tmp_path):
-    first, second = (result(tmp_path / n, [row("1", 1.0)], data={"50": n}) for n in "ab")
+    first, second = (write_folder(tmp_path / n, [plain_row("1")], data=n) for n in "ab")
     with pytest.raises(EvalError, match=r"different eval_50\.json; they cannot be compared"):
         comparison(first, second)
-    other = result(tmp_path / "c", [row("1", 1.0, length="100")])
+    other = write_folder(tmp_path / "c", [plain_row("1")], "100")
     with pytest.raises(EvalError, match="no length in common"):
         comparison(first, other)
+    apart = write_folder(tmp_path / "d", [plain_row("2")], data="a")
+    with pytest.raises(EvalError, match="no question of length 50 in common yet"):
+        comparison(first, apart)
     assert "| a | 50 |" in table([first, second])
 
 
-def test_damaged_folders_are_one_line(tmp_path):
+def test_damaged_folders_are_one_line(tmp_path, capsys):
     with pytest.raises(EvalError, match="no results"):
         table([tmp_path])
-    (tmp_path / "run.json").write_text("{")
-    with pytest.raises(EvalError, match=r"run\.json: damaged"):
-        table([tmp_path])
+    folder = write_folder(tmp_path / "r", [plain_row("a"), {"_id": "zz"}])
+    assert ev.main(["--table", str(folder)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {folder}/50.jsonl: line 2 is no row") and error.count("\n") == 1
+    with pytest.raises(EvalError, match="no results; run the evaluation first"):
+        table([write_folder(tmp_path / "empty", [])])
 
 
-@pytest.mark.parametrize("content", [b"", b"half", b"one\n", b"one\nhalf", b"one\n" + b"x" * 5000])
-def test_what_stands_behind_the_last_line_end_is_cut_off(tmp_path, content):
-    path = tmp_path / "f"
-    path.write_bytes(content)
-    cut_half_line(path, block=7)
-    assert path.read_bytes() == content[: content.rfind(b"\n") + 1]
+def test_failed_answers_are_listed_with_their_reason(tmp_path):
+    rows = [plain_row("a"), plain_row("b", failure="timeout"), plain_row("b", sample=1, failure="timeout")]
+    found = failures(write_folder(tmp_path / "r", rows), ["50"])
+    assert found == ["50/b: timeout: timeout", "50/b#1: timeout: timeout"]
 
 
-def test_the_newest_row_counts_and_torn_lines_do_not(tmp_path):
-    folder = result(tmp_path / "r", [row("a", 0.0, failure="timeout"), row("b", 1.0)])
-    with (folder / "50.jsonl").open("a") as file:
-        file.write('{"_id": "b", "em\n[]\n' + json.dumps(row("a", 1.0) | {"turns": [1]}) + "\n{")
-    read = [(r["_id"], r["em"], "turns" in r) for r in read_rows(folder, "50")]
-    assert read == [("a", 1.0, False), ("b", 1.0, False)]
+def test_runs_of_the_same_name_are_told_apart_and_names_keep_the_table(tmp_path):
+    folders = [write_folder(tmp_path / parent / "a|b", [plain_row("1")]) for parent in "xy"]
+    assert [line.split(" | ")[0] for line in table(folders).splitlines()[2:]] == ["| x/a\\|b", "| y/a\\|b"]

@@ -30,6 +30,7 @@ MODELS = {
                      "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936,
                      "tie_word_embeddings": True, "max_position_embeddings": 32768},
 }
+ROW = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}\n'
 ROTARY = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-6}
 RECIPES = {
     # recipe -> the model it is for
@@ -80,6 +81,21 @@ def _model_script(content: dict) -> str:
 def make_megatron(root: Path) -> Path:
     (root / "megatron" / "training").mkdir(parents=True)
     return root
+
+
+def settings(tmp_path: Path, host: str = "slime", model: str = "qwen3-4b", **changes: str) -> dict[str, str]:
+    """Environment of a launch that works, with its files made."""
+    train = tmp_path / "train.jsonl"
+    if not train.exists():
+        train.write_text(ROW * 200)
+        make_host(tmp_path / host, host)
+        make_megatron(tmp_path / "megatron")
+        make_model(tmp_path / "model", model)
+    return {
+        "HOST": host, "HOST_ROOT": str(tmp_path / host), "MEGATRON_ROOT": str(tmp_path / "megatron"),
+        "HF_CKPT": str(tmp_path / "model"), "TRAIN_DATA": str(train), "SAVE_PATH": str(tmp_path / "run"),
+        "NUM_GPUS": "8", "GPU_MEMORY_GB": "80",
+    } | changes
 
 
 _CONVERTER = """\

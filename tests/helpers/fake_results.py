@@ -34,8 +34,8 @@ def write_run(
     stems = [f"{task}_{length}" if task else length for length in lengths]
     settings = {"agent": "memagent", "mem_chunk_tokens": CHUNK, "eval_temperature": 0.7, "eval_top_p": 0.95, "seed": 1,
                 "prompts": "A made-up template that is longer than a line of settings.\n" * 3}
-    run = {"model": f"synthetic{seed:07d}", "settings": settings, "mode": mode,
-           "data": {stem: f"{data}-{stem}" for stem in stems}}
+    run = {"model": f"synthetic{seed:07d}", "mode": mode, "settings": settings, "samples": samples,
+           "data": {stem: f"{data}-{stem}" for stem in stems}, "questions": dict.fromkeys(stems, questions)}
     (folder / "run.json").write_bytes(orjson.dumps(run))
     for number, (length, stem) in enumerate(zip(lengths, stems, strict=True)):
         rows = [
@@ -44,6 +44,32 @@ def write_run(
         ]
         write_rows(folder, stem, rows)
     return folder
+
+
+def write_folder(
+    folder: Path, rows: Sequence[dict[str, Any]], stem: str = "50", *, data: str = "same", questions: int = 0,
+    samples: int = 1,
+) -> Path:
+    """A folder of just these rows, which were to be answers to so many questions (those of the rows unless given)."""
+    folder.mkdir(parents=True)
+    asked = questions or len({row.get("_id") for row in rows})
+    run = {"model": "m", "mode": "recurrent", "settings": {"seed": 1}, "samples": samples, "data": {stem: data},
+           "questions": {stem: asked}}
+    (folder / "run.json").write_bytes(orjson.dumps(run))
+    write_rows(folder, stem, rows)
+    return folder
+
+
+def plain_row(question: str, score: float = 1.0, sample: int = 0, failure: str | None = None, **more: Any) -> dict:
+    """An answer with this score in every metric; ``more`` replaces fields."""
+    counts = {"turns": 3, "document_tokens": 7000, "prompt_tokens": 9000, "response_tokens": 90, "memory_tokens": 30}
+    return {
+        "_id": question, "sample": sample, "length": "50", "task": "", "mode": "recurrent", "input": "Who?",
+        "answers": ["x"], "response": "\\boxed{x}", "pred": "x",
+        **dict.fromkeys(("em", "f1", "sub_em", "sub_em_legacy"), score),
+        "outcome": "failed" if failure else "completed", "failure": failure, "failure_message": failure,
+        "counts": counts, "memories": [], "seconds": 2.0, **more,
+    }
 
 
 def write_rows(folder: Path, stem: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -65,8 +91,8 @@ def make_row(
         "sub_em": float(right), "sub_em_legacy": float(lenient),
     }
     return {
-        "_id": question, "sample": sample, "length": length, "task": task,
-        "input": f"Synthetic question {question}: who founded the <b>club</b> & when?",
+        "_id": question, "sample": sample, "length": f"{task}_{length}" if task else length, "task": task,
+        "mode": mode, "input": f"Synthetic question {question}: who founded the <b>club</b> & when?",
         "answers": ["Ada & Co", "<Ada>"],
         "response": "\\boxed{...}", "pred": "Ada & Co" if right else "<script>alert('no')</script>", **scores,
         "outcome": "failed" if failure else "completed", "failure": failure,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +37,7 @@ class FakeRouter:
     missing: tuple[str, ...] = ()
     """Paths that this server does not have."""
     key: str = ""
-    """What the Authorization header has to hold, if anything."""
+    """What the Authorization header has to hold, if anything; errors then repeat it."""
     models: tuple[dict[str, Any], ...] = ({"id": "served", "max_model_len": 4096},)
     _now: int = 0
     _abort: asyncio.Event = field(default_factory=asyncio.Event)
@@ -80,7 +80,8 @@ class FakeRouter:
         if step == "garbage":
             return web.Response(body=b'{"choices": [')
         if isinstance(step, int):
-            return web.json_response({"error": {"message": f"status {step}"}}, status=step)
+            repeated = f" for {request.headers.get('Authorization')}" * bool(self.key)
+            return web.json_response({"error": {"message": f"status {step}{repeated}"}}, status=step)
         if isinstance(step, dict):
             return web.json_response(step)
         return web.json_response(make(step))
@@ -118,8 +119,19 @@ class FakeRouter:
         return web.json_response({})
 
 
-def vllm_answer(ids, log_prob=-0.5, finish="stop", version="v1", **choice) -> dict[str, Any]:
-    content = [{"token_id": i, "logprob": log_prob, "top_logprobs": []} for i in ids]
+def log_prob_of(token_id: int, position: int) -> float:
+    """Another one for every token and every position of a reply, so that none can stand in another's place."""
+    return -(position + 1) - token_id / 2**20
+
+
+def log_probs_of(ids: Sequence[int]) -> list[float]:
+    """Those of a reply, as both fakes give them."""
+    return [log_prob_of(token_id, position) for position, token_id in enumerate(ids)]
+
+
+def vllm_answer(ids, log_probs=None, finish="stop", version="v1", **choice) -> dict[str, Any]:
+    content = [{"token_id": i, "logprob": p, "top_logprobs": []}
+               for i, p in zip(ids, log_probs or log_probs_of(ids), strict=True)]
     return {
         "choices": [
             {
@@ -134,12 +146,12 @@ def vllm_answer(ids, log_prob=-0.5, finish="stop", version="v1", **choice) -> di
     }
 
 
-def sglang_answer(ids, log_prob=-0.5, finish="stop", version="v1", **meta) -> dict[str, Any]:
+def sglang_answer(ids, log_probs=None, finish="stop", version="v1", **meta) -> dict[str, Any]:
     return {
         "text": "",
         "output_ids": list(ids),
         "meta_info": {
-            "output_token_logprobs": [[log_prob, i, None] for i in ids],
+            "output_token_logprobs": [[p, i, None] for i, p in zip(ids, log_probs or log_probs_of(ids), strict=True)],
             "finish_reason": {"type": finish},
             "weight_version": version,
             "cached_tokens": 2,

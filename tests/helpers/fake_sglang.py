@@ -13,6 +13,8 @@ from typing import Any
 
 from aiohttp import web
 
+from mem_agent.tests.helpers.fake_router import log_probs_of
+
 CONTEXT = 2048
 _RESERVED = 7
 """Tokens of the context that a prompt cannot have."""
@@ -94,7 +96,7 @@ class FakeWorker:
         return web.json_response(self._answer(body, ids, finish))
 
     def _answer(self, body: dict[str, Any], ids: list[int], finish: dict[str, Any]) -> dict[str, Any]:
-        log_probs = [[-0.25 * (i + 1), token, None] for i, token in enumerate(ids)]
+        log_probs = [[log_prob, token, None] for token, log_prob in zip(ids, log_probs_of(ids), strict=True)]
         meta = {
             "finish_reason": finish,
             "prompt_tokens": len(body["input_ids"]),

@@ -9,11 +9,13 @@ import pytest
 
 from mem_agent import rollout
 from mem_agent.config import Config, ConfigError
+from mem_agent.custom_convert import custom_convert
 from mem_agent.data.document_store import DocumentWriter
+from mem_agent.hooks.engine_api import Dialect
 from mem_agent.hooks.record import Record
 from mem_agent.hooks.sample import Sample
 from mem_agent.rollout_client import close_clients
-from mem_agent.tests.helpers.fake_router import FakeRouter, running
+from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running
 from mem_agent.tests.helpers.samples import trajectory
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -33,16 +35,12 @@ def encode(text):
     return tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id]
 
 
-def run(router, checkpoint, *samples, sampling=SAMPLING, settings=(), evaluation=False, **host_args):
+def run(router, checkpoint, *samples, sampling=SAMPLING, settings=(), evaluation=False, dialect="vllm", **host_args):
     async def main():
         async with running(router):
-            args = SimpleNamespace(
-                hf_checkpoint=checkpoint,
-                vllm_router_ip="127.0.0.1",
-                vllm_router_port=router.port,
-                mem_agent=SETTINGS | dict(settings),
-                **host_args,
-            )
+            address = {f"{dialect}_router_ip": "127.0.0.1", f"{dialect}_router_port": router.port}
+            config = SETTINGS | dict(settings)
+            args = SimpleNamespace(hf_checkpoint=checkpoint, mem_agent=config, **address, **host_args)
             try:
                 return await asyncio.gather(*(rollout.generate(args, s, sampling, evaluation) for s in samples))
             finally:
@@ -69,6 +67,18 @@ def test_a_trajectory_is_one_sample_with_its_turns(checkpoint):
         assert turn.tokens[: turn.prompt_tokens] == request["token_ids"]
     assert done.weight_versions == ["v1"] and done.prompt == "who?"
     assert [r["sampling_params"]["max_tokens"] for r in router.requests] == [8, 8, 16]
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_log_prob_stays_with_its_token_from_the_engine_to_the_training_row(checkpoint, dialect):
+    replies = [encode("m one"), encode("another memory"), encode("so \\boxed{red}")]
+    done = run(FakeRouter(replies), checkpoint, sample(), dialect=dialect, settings={"MEM_MAX_MEMORY": 40})
+    done.reward = 1.0
+    data = custom_convert(SimpleNamespace(mem_agent=SETTINGS), [done])
+    assert data["rollout_log_probs"] == [log_probs_of(reply) for reply in replies]
+    rows = zip(data["tokens"], data["response_lengths"], strict=True)
+    assert [tokens[-length:] for tokens, length in rows] == replies
+    assert done.rollout_log_probs == log_probs_of(replies[-1])
 
 
 def test_every_memory_is_measured_and_searched_for_a_gold(checkpoint):

@@ -10,7 +10,7 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.hooks.engine_api import Dialect, Endpoint
 from mem_agent.hooks.host import HostArgs
 from mem_agent.rollout_client import EngineClient, RetryPolicy
-from mem_agent.tests.helpers.fake_router import FakeRouter, running, sglang_answer, vllm_answer
+from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running, sglang_answer, vllm_answer
 
 SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": -1, "max_new_tokens": 4096, "stop_token_ids": [2], "seed": 11,
             "skip_special_tokens": False, "stop": None}
@@ -46,7 +46,7 @@ def test_vllm_request_and_answer():
          "stop_token_ids": [2], "seed": 11, "max_tokens": 9, "logprobs": 1}}
     ]
     assert router.headers[0]["x-session-id"] == "group-3"
-    assert generation.token_ids == [8, 9] and generation.log_probs == [-0.5, -0.5]
+    assert generation.token_ids == [8, 9] and generation.log_probs == log_probs_of([8, 9])
     assert generation.stop is StopReason.STOP and generation.weight_version == "v1" and generation.cached_tokens == 2
 
 
@@ -59,7 +59,7 @@ def test_sglang_request_and_answer():
          "no_stop_trim": True, "spaces_between_special_tokens": False}}
     ]
     assert router.headers[0]["X-SMG-Routing-Key"] == "group-3"
-    assert generation.token_ids == [8, 9] and generation.log_probs == [-0.5, -0.5]
+    assert generation.token_ids == [8, 9] and generation.log_probs == log_probs_of([8, 9])
 
 
 @pytest.mark.parametrize("fault", [500, 503, 429, "drop"])
@@ -118,14 +118,14 @@ MISALIGNED = [
     vllm_answer([8, 9]) | {"choices": [vllm_answer([8, 9])["choices"][0] | {"logprobs": None}]},
     vllm_answer([8, 9]) | {"choices": [vllm_answer([8, 9])["choices"][0] | {"token_ids": [8, 9, 10]}]},
     vllm_answer([8, 9]) | {"choices": [vllm_answer([8, 9])["choices"][0] | {"token_ids": [8, 10]}]},
-    vllm_answer([8], log_prob=None),
+    vllm_answer([8], [None]),
     vllm_answer([]),
     vllm_answer([8], finish="error"),
     vllm_answer([8], finish=None),
     vllm_answer([-3]),
     vllm_answer([7.9]),
-    vllm_answer([8], log_prob=True),
-    vllm_answer([8], log_prob=3.0),
+    vllm_answer([8], [True]),
+    vllm_answer([8], [3.0]),
     {"choices": []},
     {"unexpected": 1},
     "garbage",
@@ -143,7 +143,7 @@ def test_vllm_answers_without_one_log_prob_per_id_fail(answer):
     "answer",
     [
         sglang_answer([8, 9]) | {"output_ids": [8]},
-        sglang_answer([8], log_prob=None),
+        sglang_answer([8], [None]),
         sglang_answer([]),
         {"meta_info": {}},
     ],

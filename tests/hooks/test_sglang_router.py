@@ -17,6 +17,7 @@ from mem_agent.hooks.engine_api import Dialect, Endpoint, sglang_body
 from mem_agent.hooks.sample import Sample
 from mem_agent.rollout_client import EngineClient, RetryPolicy, close_clients
 from mem_agent.system.processes import ChildProcess, free_ports, wait_until_healthy
+from mem_agent.tests.helpers.fake_router import log_probs_of
 from mem_agent.tests.helpers.fake_sglang import CONTEXT, FakeWorker, working
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -134,7 +135,7 @@ def ask(router: str, worker: FakeWorker, prompt=(5, 6, 7), budget=9, sampling=SA
 def check_request_and_answer(router: str) -> None:
     worker = FakeWorker([8, 9, 2])
     generation = ask(router, worker, sampling=SAMPLING | {"custom_params": {"top_p_ids": True}})
-    assert generation == Generation([8, 9, 2], [-0.25, -0.5, -0.75], StopReason.STOP, "3", 0)
+    assert generation == Generation([8, 9, 2], log_probs_of([8, 9, 2]), StopReason.STOP, "3", 0)
     assert worker.keys == ["group-0"]
     [request] = worker.requests
     sent = sglang_body([5, 6, 7], 9, SAMPLING)
@@ -261,6 +262,7 @@ def test_whole_trajectories_of_a_group_stay_on_one_worker(sticky_router, checkpo
     done = asyncio.run(main())
     assert [s.status for s in done] == [Sample.Status.COMPLETED] * 8 and {s.response for s in done} == {"red"}
     assert all(s.weight_versions == ["3"] and len(s.train_metadata["turns"]) == 3 for s in done)
+    assert all(t["log_probs"] == log_probs_of(reply) for s in done for t in s.train_metadata["turns"])
     assert sorted(workers[0].keys + workers[1].keys) == ["group-100"] * 12 + ["group-101"] * 12
     assert not set(workers[0].keys) & set(workers[1].keys)
 

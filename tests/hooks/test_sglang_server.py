@@ -297,9 +297,9 @@ def test_whole_trajectories_are_sampled_as_the_policy_would(served, folders, pol
         turns = sample.train_metadata["turns"]
         assert [t["kind"] for t in turns] == ["memory"] * (len(turns) - 1) + ["final"] and len(turns) > 2
         for turn in turns:
-            cut = len(turn["tokens"]) - turn["response_length"]
+            cut = len(turn["tokens"]) - len(turn["log_probs"])
             prompt, ids = turn["tokens"][:cut], turn["tokens"][cut:]
-            assert gap(policies[0], prompt, ids, turn["rollout_log_probs"]) < 1e-4
+            assert gap(policies[0], prompt, ids, turn["log_probs"]) < 1e-4
     # Instructions, question and first section are the same; the cached token count leaves only what follows them.
     for sample in done[1:]:
         assert sample.train_metadata["turns"][0]["cached_tokens"] > 300
@@ -320,7 +320,7 @@ def test_an_abort_order_in_mid_request_ends_the_trajectory(served, folders):
     before = requests_logged(served)
     done, left = asyncio.run(main())
     [turn] = done.train_metadata["turns"]
-    assert done.status is Sample.Status.ABORTED and turn["stop"] == "abort" and turn["response_length"] == 0
+    assert done.status is Sample.Status.ABORTED and turn["stop"] == "abort" and len(turn["log_probs"]) == 0
     assert left == 0 and requests_logged(served) == before + 1
 
 

@@ -12,29 +12,13 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.data.document_store import DocumentWriter
 from mem_agent.launch import launch, machine, preflight
 from mem_agent.launch import plan as planning
-from mem_agent.launch.ray_api import MachineGpus
-from mem_agent.tests.helpers.fake_host import RECIPES, make_host, make_megatron, make_model
+from mem_agent.launch.layout import MachineGpus
+from mem_agent.tests.helpers.fake_host import RECIPES, make_host, settings
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parents[1] / "golden"
 GPUS = {"qwen3-4b": (1, 8, 80), "qwen2.5-7b": (4, 8, 80), "qwen2.5-3b": (1, 8, 80), "qwen2.5-0.5b": (1, 8, 80),
         "qwen3-0.6b-24gb": (1, 1, 24), "rememr1-qwen2.5-3b": (2, 8, 80), "rememr1-qwen2.5-7b": (4, 8, 80)}
-ROW = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}\n'
-
-
-def settings(tmp_path, host="slime", model="qwen3-4b", **changes):
-    """Environment of a launch that works, with its files made."""
-    train = tmp_path / "train.jsonl"
-    if not train.exists():
-        train.write_text(ROW * 200)
-        make_host(tmp_path / host, host)
-        make_megatron(tmp_path / "megatron")
-        make_model(tmp_path / "model", model)
-    return {
-        "HOST": host, "HOST_ROOT": str(tmp_path / host), "MEGATRON_ROOT": str(tmp_path / "megatron"),
-        "HF_CKPT": str(tmp_path / "model"), "TRAIN_DATA": str(train), "SAVE_PATH": str(tmp_path / "run"),
-        "NUM_GPUS": "8", "GPU_MEMORY_GB": "80",
-    } | changes
 
 
 def recipe(name):
@@ -145,8 +129,15 @@ WRONG = [
     ({"FULLY_ASYNC": "1", "OVER_SAMPLING_BATCH_SIZE": "9"}, "unset OVER_SAMPLING_BATCH_SIZE"),
     ({"HOST_ARGS": "--lr 1 --partial-rollout"}, "--partial-rollout cannot be used: a multi-turn trajectory"),
     ({"HOST_ARGS": "--wandb-key=abc"}, "--wandb-key cannot be used"),
+    ({"HOST_ARGS": "--eval-function-path mem_agent.rollout_eval.evaluate"}, "moved; name mem_agent.rollout.evaluate"),
+    ({"HOST_ARGS": "--custom-rollout-log-function-path=mem_agent.rollout_log.log_rollout"},
+     "mem_agent.rollout_log.log_rollout has moved; name mem_agent.rollout.log_rollout"),
+    ({"HOST_ARGS": "--dynamic-sampling-filter-path mem_agent.rollout_filter.nonzero_std"},
+     "mem_agent.rollout_filter.nonzero_std has moved; name mem_agent.rollout.nonzero_std"),
     ({"EVAL_DATA": "it's.jsonl"}, "No closing quotation; quote it as in a shell"),
     ({"RAY_DASHBOARD_PORT": "65535"}, "RAY_DASHBOARD_PORT=65535: allowed"),
+    ({"RAY_ADDRESS": "auto"}, "RAY_ADDRESS='auto': give its job server's address, http://HEAD:8265"),
+    ({"RAY_ADDRESS": "10.0.0.1:6379"}, "RAY_ADDRESS='10.0.0.1:6379': give its job server's"),
     ({"HOST_ARGS": "--x 'y"}, "No closing quotation; quote it as in a shell"),
     ({"GLOBAL_BATCH_SIZE": "48"}, "must divide ROLLOUT_BATCH_SIZE x N_SAMPLES_PER_PROMPT = 64"),
 ]
@@ -167,6 +158,12 @@ def test_a_model_without_a_tokenizer_is_one_line(tmp_path):
     with pytest.raises(ConfigError, match=r"the tokenizer of .*/model cannot be used .*tokenizer\.json$") as error:
         plan(env)
     assert "\n" not in str(error.value)
+
+
+def test_an_address_that_ray_would_put_before_ours_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://another:8265")
+    with pytest.raises(ConfigError, match=r"RAY_API_SERVER_ADDRESS is set, .*; unset it"):
+        plan(settings(tmp_path))
 
 
 @pytest.mark.parametrize("without", ["custom-generate-function-path", "num-steps-per-rollout", "utils/dp_schedule.py"])
@@ -197,11 +194,11 @@ def test_a_joined_cluster_with_too_few_gpus_is_refused(tmp_path, monkeypatch):
 def plenty(monkeypatch):
     """A machine with disk space and Ray, so that only what a test breaks is found."""
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**15}))
-    monkeypatch.setattr(preflight, "_ray_can_run", lambda: None)
+    monkeypatch.setattr(preflight, "_check_ray", lambda: None)
 
 
 def problems(env):
-    return preflight.problems(plan(env))
+    return preflight.find_problems(plan(env))
 
 
 FREE = {"RAY_PORT": "6390", "RAY_DASHBOARD_PORT": "8290"}
@@ -241,7 +238,7 @@ def test_a_python_that_cannot_run_ray_is_told(python, message, tmp_path, monkeyp
     monkeypatch.setattr(preflight.sys, "executable", python)
     monkeypatch.setattr(preflight.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=message):
-        preflight._ray_can_run()
+        preflight._check_ray()
 
 
 def test_several_problems_are_all_told(tmp_path, plenty):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mem_agent.config import Config, ConfigError
-from mem_agent.launch.layout import GIB, Gpus, derive
+from mem_agent.launch.layout import GIB, Gpus, derive_layout
 from mem_agent.launch.model_args import ModelSize
 
 SMALL = ModelSize(596_049_920, layers=28, hidden=1024, heads=16, kv_heads=8, vocab=151936)
@@ -24,36 +24,36 @@ CASES = [
 
 @pytest.mark.parametrize("model,gpus,row,expected", CASES)
 def test_the_smallest_sizes_that_hold_the_longest_row(model, gpus, row, expected):
-    made = derive(model, gpus, row, Config())
+    made = derive_layout(model, gpus, row, Config())
     assert (made.tp, made.cp, made.pp, made.engine_gpus) == expected
     assert made.tokens_per_gpu * made.cp >= row and made.colocate and made.rollout_gpus == gpus.total
 
 
 def test_the_example_of_the_docstring():
     held = [7.6e9 * 6 / tp + 7.6e9 * 12 / 8 for tp in (1, 2)]
-    assert [round(h / 1e9) for h in held] == [57, 34] and derive(SEVEN, NODE, 8600, Config()).tp == 2
+    assert [round(h / 1e9) for h in held] == [57, 34] and derive_layout(SEVEN, NODE, 8600, Config()).tp == 2
 
 
 def test_a_model_of_many_machines_is_split_in_pipeline_stages():
-    made = derive(SEVENTY, Gpus(8, 8, 80 * GIB), 8600, Config())
+    made = derive_layout(SEVENTY, Gpus(8, 8, 80 * GIB), 8600, Config())
     assert made.tp == 8 and made.pp > 1 and made.engine_gpus == 8
     assert made.data_parallel * made.tp * made.pp * made.cp == 64
 
 
 def test_long_rows_are_divided_by_context_parallelism():
     memory = Gpus(1, 8, 24 * GIB)
-    short, long = (derive(SMALL, memory, row, Config(tp=1)) for row in (2000, 16000))
+    short, long = (derive_layout(SMALL, memory, row, Config(tp=1)) for row in (2000, 16000))
     assert short.cp == 1 and long.cp > 1 and long.tokens_per_gpu * long.cp >= 16000
 
 
 def test_given_sizes_are_kept():
-    made = derive(SEVEN, NODE, 8600, Config(host="slime", tp=4, cp=2, max_tokens_per_gpu=5000, engine_gpus=2))
+    made = derive_layout(SEVEN, NODE, 8600, Config(host="slime", tp=4, cp=2, max_tokens_per_gpu=5000, engine_gpus=2))
     assert (made.tp, made.cp, made.tokens_per_gpu, made.engine_gpus) == (4, 2, 5000, 2)
 
 
 def test_all_four_given_overrule_the_estimate():
-    made = derive(SEVENTY, NODE, 8600, Config(host="slime", tp=8, cp=1, pp=1, max_tokens_per_gpu=4096, engine_gpus=8))
-    assert made.tokens_per_gpu == 4096
+    config = Config(host="slime", tp=8, cp=1, pp=1, max_tokens_per_gpu=4096, engine_gpus=8)
+    assert derive_layout(SEVENTY, NODE, 8600, config).tokens_per_gpu == 4096
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_all_four_given_overrule_the_estimate():
     [(1, 0, (1, 4, 4)), (1, 6, (1, 2, 6)), (2, 0, (1, 8, 8)), (4, 8, (3, 8, 8))],
 )
 def test_asynchronous_training_divides_the_gpus(nodes, given, expected):
-    made = derive(SMALL, Gpus(nodes, 8, 80 * GIB), 4000, Config(fully_async=True, rollout_gpus=given))
+    made = derive_layout(SMALL, Gpus(nodes, 8, 80 * GIB), 4000, Config(fully_async=True, rollout_gpus=given))
     assert (made.train_nodes, made.train_per_node, made.rollout_gpus) == expected and not made.colocate
 
 
@@ -78,7 +78,7 @@ def test_asynchronous_training_divides_the_gpus(nodes, given, expected):
 )
 def test_what_cannot_be_divided_is_refused_with_a_remedy(model, gpus, config, message):
     with pytest.raises(ConfigError) as error:
-        derive(model, gpus, 8600, Config(host="slime", **config))
+        derive_layout(model, gpus, 8600, Config(host="slime", **config))
     assert message in str(error.value)
 
 
@@ -90,7 +90,7 @@ def test_every_layout_divides_the_gpus_and_holds_the_row(parameters, nodes, per_
     model = ModelSize(int(parameters), layers=32, hidden=4096, heads=32, kv_heads=8, vocab=152064)
     gpus = Gpus(nodes, per_node, memory * GIB)
     try:
-        made = derive(model, gpus, row, Config(fully_async=asynchronous))
+        made = derive_layout(model, gpus, row, Config(fully_async=asynchronous))
     except ConfigError:
         return
     assert made.data_parallel * made.tp * made.cp * made.pp == made.train_gpus

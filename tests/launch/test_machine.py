@@ -1,18 +1,17 @@
 """What is found on machines with and without GPUs and NVLink, and in a running Ray cluster."""
 
-import json
 import socket
+import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from mem_agent import launch
 from mem_agent.config import Config, ConfigError
-from mem_agent.launch import ray_api as ray_api_module
-from mem_agent.launch.layout import GIB
-from mem_agent.launch.machine import check_free, find_gpus, has_nvlink, has_sticky_router
-from mem_agent.launch.ray_api import MachineGpus, NotKnown, machines, ray_api
+from mem_agent.launch.layout import GIB, MachineGpus
+from mem_agent.launch.machine import check_free, find_gpus, has_nvlink, has_sticky_router, machines
+from mem_agent.tests.helpers.fake_job_server import FakeJobServer, lead_astray, serving
 
 MEMORY = "81559\n81559\n"
 TOPOLOGY = "\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n"
@@ -88,78 +87,48 @@ def node(gpus, state="ALIVE", name="a"):
 
 
 @pytest.fixture
-def job_server():
-    """An address, its nodes, and its GPUs in use by node; None where no autoscaler counts them."""
-    nodes: list[dict] = []
-    used: dict[str, float] = {}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            by_node = {name: {"CPU": [1.0, 8.0], "GPU": [gpus, 8.0]} for name, gpus in used.items()}
-            status = {"loadMetricsReport": {"usageByNode": by_node}} if used else None
-            answers = {
-                "/api/v0/nodes": {"result": {"result": nodes}}, "/api/cluster_status": {"clusterStatus": status},
-            }
-            answer = answers.get(self.path.partition("?")[0])
-            self.send_response(200 if answer else 404)
-            self.end_headers()
-            self.wfile.write(json.dumps({"data": answer}).encode())
-
-        def log_message(self, *args):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", nodes, used
-    server.shutdown()
-    server.server_close()
+def server(monkeypatch):
+    pytest.importorskip("ray")
+    lead_astray(monkeypatch)
+    with serving(FakeJobServer()) as fake:
+        yield fake
 
 
-def test_only_living_machines_count(job_server):
-    address, nodes, _ = job_server
-    nodes += [node(8), node(0), node(8, "DEAD"), node(4)]
-    assert machines(address) == [MachineGpus(8, 8), MachineGpus(4, 4), MachineGpus(0, 0)]
+def test_only_living_machines_count(server):
+    server.nodes += [node(8), node(0), node(8, "DEAD"), node(4)]
+    assert machines(server.address) == [MachineGpus(8, 8), MachineGpus(4, 4), MachineGpus(0, 0)]
 
 
-def test_gpus_of_other_jobs_are_not_free(job_server):
-    address, nodes, used = job_server
-    nodes += [node(8, name="a"), node(8, name="b")]
-    used["b"] = 3.0
-    assert machines(address) == [MachineGpus(8, 8), MachineGpus(8, 5)]
+def test_gpus_of_other_jobs_are_not_free(server):
+    server.nodes += [node(8, name="a"), node(8, name="b")]
+    server.used["b"] = 3.0
+    assert machines(server.address) == [MachineGpus(8, 8), MachineGpus(8, 5)]
 
 
 @pytest.mark.parametrize(
     "wanted,expected",
     [({}, 8), ({"num_nodes": 2}, 4), ({"num_nodes": 2, "num_gpus": 4}, 4), ({"num_gpus": 2}, 2)],
 )
-def test_a_joined_cluster_gives_what_each_of_its_machines_has(wanted, expected, job_server):
-    address, nodes, _ = job_server
-    nodes += [node(8), node(4), node(0)]
-    assert find_gpus(Config(ray_address=address, gpu_memory_gb=80, **wanted)).per_node == expected
+def test_a_joined_cluster_gives_what_each_of_its_machines_has(wanted, expected, server):
+    server.nodes += [node(8), node(4), node(0)]
+    assert find_gpus(Config(ray_address=server.address, gpu_memory_gb=80, **wanted)).per_node == expected
 
 
 @pytest.mark.parametrize("wanted", [{"num_nodes": 3}, {"num_nodes": 2, "num_gpus": 8}, {"num_gpus": 16}])
-def test_a_joined_cluster_with_too_few_gpus_is_refused(wanted, job_server):
-    address, nodes, _ = job_server
-    nodes += [node(8), node(4), node(0)]
+def test_a_joined_cluster_with_too_few_gpus_is_refused(wanted, server):
+    server.nodes += [node(8), node(4), node(0)]
     with pytest.raises(ConfigError, match="those of the cluster have 8, 4, 0; lower NUM_NODES or NUM_GPUS"):
-        find_gpus(Config(ray_address=address, gpu_memory_gb=80, **wanted))
+        find_gpus(Config(ray_address=server.address, gpu_memory_gb=80, **wanted))
 
 
-def test_a_busy_cluster_is_refused_but_what_is_free_can_be_had(job_server):
-    address, nodes, used = job_server
-    nodes += [node(8, name="a")]
-    used["a"] = 6.0
-    config = Config(ray_address=address, gpu_memory_gb=80)
+def test_a_busy_cluster_is_refused_but_what_is_free_can_be_had(server):
+    server.nodes += [node(8, name="a")]
+    server.used["a"] = 6.0
+    config = Config(ray_address=server.address, gpu_memory_gb=80)
     assert find_gpus(config).per_node == 8
     with pytest.raises(ConfigError, match="8 free GPUs are needed on NUM_NODES=1 machines, free are 2 of 8; wait for"):
         check_free(config, 8)
     check_free(config, 2)
-
-
-def test_what_the_server_does_not_know_is_told_apart(job_server):
-    with pytest.raises(NotKnown):
-        ray_api(job_server[0], "/api/jobs/none")
 
 
 @pytest.mark.parametrize("answer", [b"\x00\x01 not http \r\n\r\n", b'HTTP/1.0 200 OK\r\n\r\n{"status": "ok"}',
@@ -179,21 +148,27 @@ def test_another_service_at_the_address_is_one_line(answer):
     assert "\n" not in str(error.value)
 
 
-def test_usage_that_cannot_be_had_is_no_usage(job_server, monkeypatch):
-    address, nodes, used = job_server
-    nodes += [node(8)]
-    used["a"] = 6.0
-    real = ray_api_module.ray_api
-
-    def failing(address, path, method="GET"):
-        if "cluster_status" in path:
-            raise ConfigError("HTTP Error 500")
-        return real(address, path, method)
-
-    monkeypatch.setattr(ray_api_module, "ray_api", failing)
-    assert machines(address) == [MachineGpus(8, 8)]
+def test_usage_that_cannot_be_had_is_no_usage(server):
+    server.nodes += [node(8)]
+    server.used["a"] = 6.0
+    server.usage_fails = True
+    assert machines(server.address) == [MachineGpus(8, 8)]
 
 
 def test_no_job_server_is_one_line():
+    pytest.importorskip("ray")
     with pytest.raises(ConfigError, match=r"no Ray job server answers there .*; it is http://HEAD:8265 by default"):
-        ray_api("http://127.0.0.1:1", "/api/version")
+        machines("http://127.0.0.1:1")
+
+
+def test_without_ray_a_cluster_cannot_be_asked(monkeypatch):
+    monkeypatch.delitem(sys.modules, "mem_agent.launch.ray_jobs", raising=False)
+    monkeypatch.delattr(launch, "ray_jobs", raising=False)
+    monkeypatch.setitem(sys.modules, "ray.job_submission", None)
+    with pytest.raises(ConfigError, match=r"RAY_ADDRESS=http://head:8265: .* cannot ask there .*; set PYTHON to"):
+        machines("http://head:8265")
+
+
+def test_planning_imports_no_ray():
+    code = "import sys, mem_agent.launch.launch; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

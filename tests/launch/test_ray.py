@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mem_agent.tests.launch.test_launch import settings
+from mem_agent.tests.helpers.fake_host import settings
 
 pytest.importorskip("ray")
 pytestmark = [
@@ -24,7 +24,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 SEEN = """\
 import json, os, sys
-import mem_agent.hooks.log
+import mem_agent.rollout
 from mem_agent.config import load_yaml
 save = sys.argv[sys.argv.index("--save") + 1]
 config = load_yaml(sys.argv[sys.argv.index("--custom-config-path") + 1])
@@ -52,8 +52,9 @@ def launch(tmp_path, port):
         for driver in ("train.py", "train_async.py"):
             (tmp_path / "slime" / driver).write_text(train)
         env |= {"PYTHON": sys.executable, "RAY_PORT": str(port), "RAY_DASHBOARD_PORT": str(port + 1), "CONVERT": "0",
-                "NUM_ROLLOUT": "1", "HF_TOKEN": "hf_secret", "WANDB_API_KEY": "wandb_secret", "NCCL_DEBUG": "WARN"}
-        clean = {k: v for k, v in os.environ.items() if k not in ("VENV", "RECIPE", "DRY_RUN")}
+                "NUM_ROLLOUT": "1", "HF_TOKEN": "hf_secret", "WANDB_API_KEY": "wandb_secret", "NCCL_DEBUG": "WARN",
+                "http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}  # nobody listens there
+        clean = {k: v for k, v in os.environ.items() if k not in ("VENV", "RECIPE", "DRY_RUN", "no_proxy", "NO_PROXY")}
         process = subprocess.Popen(
             ["bash", str(ROOT / "run-train.sh")], env=clean | env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, cwd="/", start_new_session=True,

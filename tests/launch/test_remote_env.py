@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mem_agent.launch.remote_env import is_secret, token_files, worker_variables, written
+from mem_agent.launch.remote_env import is_secret, runtime_env_file, token_files, worker_variables
 
 SECRETS = {"HF_TOKEN": "hf_abc", "WANDB_API_KEY": "wb_abc", "NCCL_SECRET": "x", "VLLM_API_KEY": "y"}
 USER = {"NCCL_DEBUG": "INFO", "HF_HOME": "/hf", "HF_CKPT": "/model", "NO_PROXY": "10.1.1.1", "LANG": "C", **SECRETS}
@@ -35,7 +35,7 @@ def test_names_that_mean_a_secret(name, secret):
 
 
 def test_tokens_are_files_only_their_owner_reads_and_gone_afterwards(tmp_path):
-    with written(variables(USER), USER, tmp_path) as runtime_env:
+    with runtime_env_file(variables(USER), USER, tmp_path) as runtime_env:
         text = runtime_env.read_text()
         env = yaml.safe_load(text)["env_vars"]
         assert Path(env["HF_TOKEN_PATH"]).read_text() == "hf_abc"
@@ -48,7 +48,7 @@ def test_tokens_are_files_only_their_owner_reads_and_gone_afterwards(tmp_path):
 
 
 def test_files_go_away_when_the_run_fails(tmp_path):
-    with pytest.raises(RuntimeError), written({}, USER, tmp_path):
+    with pytest.raises(RuntimeError), runtime_env_file({}, USER, tmp_path):
         raise RuntimeError
     assert not (tmp_path / "tokens").exists()
 

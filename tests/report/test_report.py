@@ -4,98 +4,56 @@ import csv
 import io
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 
 import orjson
 import pytest
 
+from mem_agent.evaluation.results import read_results
+from mem_agent.evaluation.summary import summarise
 from mem_agent.report.__main__ import main, make_report
 from mem_agent.report.lm_eval_export import export
-from mem_agent.report.measures import differences, summarise
 from mem_agent.report.page import warnings
-from mem_agent.report.published import METRIC, PUBLISHED, half_width, published_rows
-from mem_agent.report.results import ReportError, read_runs
-from mem_agent.report.standing import comparisons
-from mem_agent.report.tables import Table, accuracy_table, doings_table, markdown, results_csv
-from mem_agent.tests.helpers.fake_results import write_rows, write_run
+from mem_agent.report.published import METRIC, PUBLISHED, half_width, published_comparisons, published_rows
+from mem_agent.report.tables import accuracy_table, agent_table, markdown, results_csv
+from mem_agent.system.errors import MemAgentError
+from mem_agent.tests.helpers.fake_results import plain_row as row
+from mem_agent.tests.helpers.fake_results import write_folder as folder
+from mem_agent.tests.helpers.fake_results import write_run
 
 
-def row(question: str, sample: int = 0, score: float = 1.0, failure: str | None = None, **more: object) -> dict:
-    scores = dict.fromkeys(("em", "f1", "sub_em", "sub_em_legacy"), score)
-    counts = {"turns": 3, "document_tokens": 7000, "prompt_tokens": 9000, "response_tokens": 90, "memory_tokens": 30}
-    return {"_id": question, "sample": sample, "input": "Who?", "answers": ["x"], "pred": "x", **scores,
-            "failure": failure, "failure_message": failure, "counts": counts, "seconds": 2.0, **more}
-
-
-def folder(path: Path, rows: list[dict], stem: str = "50", data: str = "same") -> Path:
-    path.mkdir(parents=True)
-    (path / "run.json").write_bytes(orjson.dumps({"model": "m", "settings": {"seed": 1}, "data": {stem: data}}))
-    write_rows(path, stem, rows)
-    return path
-
-
-def test_samples_of_a_question_are_averaged_before_questions(tmp_path):
-    rows = [row("a", 0, 1.0), row("a", 1, 0.0), row("b", 0, 1.0), row("b", 1, 1.0)]
-    (summary,) = summarise(read_runs([folder(tmp_path / "run", rows)]))
-    assert (summary.questions, summary.rows, summary.scores["sub_em"].mean) == (2, 4, 75.0)
-    assert summary.scores["sub_em"].low == 50.0
-
-
-def test_failed_rows_count_in_scores_and_not_in_costs(tmp_path):
-    rows = [row("a"), row("b", score=0.0, failure="Timeout", seconds=900.0)]
-    (summary,) = summarise(read_runs([folder(tmp_path / "run", rows)]))
-    assert summary.failed == 1
-    assert summary.scores["em"].mean == 50.0
-    assert summary.costs["seconds"].mean == 2.0
+def summaries_of(runs):
+    return [summarise(run.label, cell) for run in runs for cell in run.cells]
 
 
 def test_what_an_agent_counts_has_a_column(tmp_path):
-    told = [("memagent", {"chunks_read": 3}), ("rememr1", {"chunks_read": 3, "updates": 2, "cached_tokens": 5})]
-    runs = [folder(tmp_path / name, [row("a") | {"counts": {"turns": 4, **counts}}]) for name, counts in told]
-    summaries = summarise(read_runs(runs))
-    lines = markdown(doings_table(summaries)).splitlines()
+    counted = [("memagent", {"chunks_read": 3}), ("rememr1", {"chunks_read": 3, "updates": 2, "cached_tokens": 5})]
+    runs = [folder(tmp_path / name, [row("a", counts={"turns": 4, **counts})]) for name, counts in counted]
+    summaries = summaries_of(read_results(runs))
+    lines = markdown(agent_table(summaries)).splitlines()
     assert lines[2] == "| run | length | chunks read | updates |"
     assert lines[4:6] == ["| memagent | 50 | 3.00 | – |", "| rememr1 | 50 | 3.00 | 2.00 |"]
     first, second = csv.DictReader(results_csv(summaries, {}).splitlines())
     assert (first["updates"], second["updates"], second["cached_tokens"]) == ("", "2.0", "5.0")
 
 
-def test_newest_row_of_a_sample_counts_and_half_a_line_does_not(tmp_path):
-    run = folder(tmp_path / "run", [row("a", failure="Timeout", score=0.0), row("a")])
-    content = (run / "50.jsonl").read_bytes() + b'{"_id": "b", "inp'
-    (run / "50.jsonl").write_bytes(content)
-    (summary,) = summarise(read_runs([run]))
-    assert (summary.rows, summary.failed, summary.scores["em"].mean) == (1, 0, 100.0)
-    assert (run / "50.jsonl").read_bytes() == content, "a report leaves results as they are"
-
-
-def test_missing_is_what_a_run_of_the_same_data_has(tmp_path):
-    whole = folder(tmp_path / "whole", [row("a"), row("b"), row("c")])
-    part = folder(tmp_path / "part", [row("a")])
-    other = folder(tmp_path / "other", [row("a")], data="different")
-    summaries = summarise(read_runs([whole, part, other]))
-    assert [s.missing for s in summaries] == [0, 2, 0]
-
-
 def test_claimed_length_without_rows_is_shown_as_such(tmp_path):
     run = folder(tmp_path / "run", [row("a")])
-    (run / "run.json").write_bytes(orjson.dumps({"model": "m", "settings": {}, "data": {"50": "x", "100": "y"}}))
-    runs = read_runs([run])
-    assert "run, multi-document QA, 100: no rows yet." in warnings(runs, summarise(runs))
+    claimed = {"data": {"50": "x", "100": "y"}, "questions": {"50": 1, "100": 7}}
+    (run / "run.json").write_bytes(orjson.dumps(orjson.loads((run / "run.json").read_bytes()) | claimed))
+    runs = read_results([run])
+    assert "run, multi-document QA, 100: no rows yet." in warnings(runs, summaries_of(runs))
     assert make_report([run], tmp_path / "report").is_file()
 
 
-def test_runs_of_other_data_are_marked_and_never_subtracted(tmp_path):
+def test_runs_of_other_data_are_marked(tmp_path):
     first = folder(tmp_path / "first", [row("a"), row("b", score=0.0)])
     same = folder(tmp_path / "same", [row("a"), row("b")])
     other = folder(tmp_path / "other", [row("a"), row("b")], data="different")
-    runs = read_runs([first, same, other])
-    (found,) = differences(runs)
-    assert (found.run, found.base, found.found.difference.mean) == ("same", "first", 50.0)
-    assert "50: not comparable, because the data files differ or are unknown: first, same | other" in " ".join(
-        warnings(runs, summarise(runs))
+    runs = read_results([first, same, other])
+    assert "50: not comparable, because the data files differ: first, same | other. " in " ".join(
+        warnings(runs, summaries_of(runs))
     )
-    table = accuracy_table(summarise(runs), "sub_em")
+    table = accuracy_table(summaries_of(runs), "sub_em")
     assert [cells[1].endswith("*") for cells in table.rows] == [False, False, True]
 
 
@@ -147,36 +105,24 @@ def test_published_systems_are_named_once_per_dataset():
 def test_standing_is_level_unless_both_intervals_leave_room(tmp_path):
     right, wrong = [row(str(i)) for i in range(100)], [row(str(i), score=0.0) for i in range(100)]
     rows = {"all": right, "none": wrong, "most": right[:80] + wrong[80:]}
-    runs = read_runs([folder(tmp_path / name, made) for name, made in rows.items()])
-    verdicts = {c.run: c.verdict for c in comparisons(summarise(runs)) if c.published.system == "MemAgent-7B, RL (v2)"}
+    runs = read_results([folder(tmp_path / name, made) for name, made in rows.items()])
+    compared = published_comparisons(summaries_of(runs))
+    verdicts = {c.run: c.verdict for c in compared if c.published.system == "MemAgent-7B, RL (v2)"}
     assert verdicts == {"all": "above", "none": "below", "most": "level"}
 
 
-def test_memory_by_turn_is_pooled_in_doubling_ranges(tmp_path):
-    memories = [{"tokens": t, "gold": g} for t, g in ((10, False), (20, False), (30, True), (50, False), (70, None))]
-    (summary,) = summarise(read_runs([folder(tmp_path / "run", [row("a", memories=memories)])]))
-    found = [(t.name, t.first, t.tokens.mean, t.gold and t.gold.mean) for t in summary.turns]
-    assert found == [("turn_1", 1, 10, 0), ("turn_2", 2, 20, 0), ("turn_3-4", 3, 40, 50), ("turn_5-8", 5, 70, None)]
-
-
-def test_same_folder_names_are_told_apart(tmp_path):
-    folders = [folder(tmp_path / parent / "before", [row("a")]) for parent in ("x", "y")]
-    assert [run.label for run in read_runs(folders)] == ["x/before", "y/before"]
+def test_runs_of_one_name_and_of_a_name_that_looks_like_a_formula_are_drawn(tmp_path):
+    folders = [folder(tmp_path / parent / "before", [row("a")]) for parent in ("x", "a$\\frac{x$ _^{")]
     assert make_report(folders, tmp_path / "report").is_file()
-
-
-def test_markdown_cells_keep_their_table_and_are_no_html():
-    table = Table("T", ("run", "n"), (("a|b <i>&\nc", "1"),))
-    assert markdown(table).splitlines()[4] == "| a\\|b &lt;i>&amp; c | 1 |"
 
 
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (lambda path: path.mkdir(), "no run.json"),
+        (lambda path: path.mkdir(), "no results"),
         (lambda path: folder(path, []), "no rows yet"),
-        (lambda path: (folder(path, [row("a")]) / "run.json").write_text("{"), "not an evaluation's"),
-        (lambda path: folder(path, [row("a"), {"_id": "b"}]), "line 2 is no evaluation row (no `input`)"),
+        (lambda path: (folder(path, [row("a")]) / "run.json").write_text("{"), "damaged"),
+        (lambda path: folder(path, [row("a"), {"_id": "b"}]), "line 2 is no row of an evaluation (no `counts`)"),
     ],
 )
 def test_bad_folder_is_one_clear_line(tmp_path, prepare, message, capsys):
@@ -186,20 +132,18 @@ def test_bad_folder_is_one_clear_line(tmp_path, prepare, message, capsys):
     assert error.startswith("error: ") and message in error and error.count("\n") == 1
 
 
-def test_a_folder_twice_and_a_folder_of_code_are_refused(tmp_path):
+def test_a_folder_of_code_is_refused(tmp_path):
     run = folder(tmp_path / "run", [row("a")])
-    with pytest.raises(ReportError, match="given 2 times"):
-        read_runs([run, run])
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "__init__.py").touch()
-    with pytest.raises(ReportError, match="source code"):
+    with pytest.raises(MemAgentError, match="source code"):
         make_report([run], tmp_path / "code")
 
 
 def test_lm_eval_file_has_the_harness_keys(tmp_path):
     run = write_run(tmp_path / "a <run>", lengths=("8192",), task="vt", questions=10, samples=2)
-    (read,) = read_runs([run])
-    path, content = export(read, {"vt_8192": summarise([read])[0]})
+    (read,) = read_results([run])
+    path, content = export(read)
     document = json.loads(content)
     assert path.parts[0] == "a__run__"
     date = path.name.removeprefix("results_").removesuffix(".json")

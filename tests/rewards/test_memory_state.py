@@ -73,7 +73,9 @@ def test_recall_bonus(recalled, prompt, bonus):
 
 
 def test_a_prompt_that_cannot_matter_is_not_decoded():
-    memory_turn(recalled="nothing", prompt=lambda: 1 / 0)
+    assert memory_turn(recalled="nothing", prompt=lambda: 1 / 0)["recall"] == 0.0
+    with pytest.raises(ZeroDivisionError):
+        memory_turn(recalled="Ann", prompt=lambda: 1 / 0)
 
 
 def test_an_ill_formed_turn_earns_no_format():

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from mem_agent.config import ConfigError
+from mem_agent.system.errors import MemAgentError
 from mem_agent.system.file_lock import hold_folder
-from mem_agent.training.save_lock import save_lock
+from mem_agent.system.save_lock import save_lock
 
 
 def hold(folder):
@@ -33,18 +33,21 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
 
 
 def test_without_locks_work_goes_on(tmp_path, monkeypatch):
+    tried = []
+
     def no_locks(*_):
+        tried.append(len(tried))
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with hold(tmp_path), hold(tmp_path):
-        pass
+        assert tried == [0, 1]
 
 
 def test_a_second_run_in_a_save_path_is_refused(tmp_path, monkeypatch):
     with (
         save_lock(tmp_path),
-        pytest.raises(ConfigError, match=f"SAVE_PATH={tmp_path}: is in use by another run"),
+        pytest.raises(MemAgentError, match=f"SAVE_PATH={tmp_path}: is in use by another run"),
         save_lock(tmp_path),
     ):
         pass

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from mem_agent.pocket.prepare import prepare
+from mem_agent.system.save_lock import save_lock
 from mem_agent.tests.system.test_processes import status_line
 from mem_agent.training.run_log import read_metrics
-from mem_agent.training.save_lock import save_lock
 
 START = Path(__file__).parents[2] / "pocket" / "start"
 ENGINE, ROUTER = "vllm.entrypoints.openai.api_server", "vllm_router.launch_router"

@@ -130,6 +130,27 @@ def test_exported_weights_are_copies_and_start_bit_equal(model):
     assert all(torch.equal(exported[name], saved[name]) for name in saved)
 
 
+# Two processes add the same float32 numbers in another order. Before any update that shows in the last bits: 5e-7 of a
+# value in the instruction sets tried (SSE4, AVX2, AVX-512).
+ROUNDING = 1e-5
+# Adam divides a gradient by its own size. Where it is almost zero, rounding decides a weight's first steps: one weight
+# of 8192 may end up apart by up to the learning rate, 1e-3, and with it whatever it computes. Found were 2e-4 in a
+# weight, 2e-4 in a log-prob and 3e-5 of a metric; an error in the gradient moves all weights, by some 1e-3.
+AFTER_UPDATES = 1e-3
+MEAN_OF_A_TENSOR = 1e-5
+EXACT = ("tokens", "lr", "clip_fraction")
+
+
+def assert_same_step(found: dict[str, float], expected: dict[str, float], tolerance: float) -> None:
+    compared = found.keys() - {"micro_batches"}
+    assert compared == expected.keys() - {"micro_batches"}
+    for name in compared:
+        if name in EXACT:
+            assert found[name] == expected[name], name
+        else:
+            assert found[name] == pytest.approx(expected[name], rel=tolerance, abs=1e-6), name
+
+
 @pytest.mark.servers
 @pytest.mark.parametrize("tp", [1, 2])
 def test_two_processes_do_what_one_does(model, tmp_path, tp):
@@ -142,28 +163,24 @@ def test_two_processes_do_what_one_does(model, tmp_path, tp):
 
     trainer = Trainer(make_config(model))
     assert result["one_row"][0] == pytest.approx(trainer.log_probs(rows[:1])[0], abs=1e-5)
-    for found, expected in zip(result["steps"], train(trainer, rows, 3), strict=True):
-        del found["micro_batches"], expected["micro_batches"]
-        assert found == pytest.approx(expected, abs=1e-5)
+    steps = zip(result["steps"], train(trainer, rows, 3), [ROUNDING, AFTER_UPDATES, AFTER_UPDATES], strict=True)
+    for found, expected, tolerance in steps:
+        assert_same_step(found, expected, tolerance)
     for found, expected in zip(result["log_probs"], trainer.log_probs(rows), strict=True):
-        assert found == pytest.approx(expected, abs=1e-4)
+        assert found == pytest.approx(expected, abs=AFTER_UPDATES)
     exported = load_file(tmp_path / "exported.safetensors")
     for name, tensor in trainer.export_hf().items():
-        torch.testing.assert_close(exported[name], tensor, atol=1e-4, rtol=0)
+        assert (exported[name] - tensor).abs().mean() < MEAN_OF_A_TENSOR, name
 
     log_probs, steps = result["taken_over"]
     assert log_probs[0] == pytest.approx(other.log_probs(rows)[0], abs=1e-5)
-    expected = train(other, rows, 1)[0]
-    assert steps[0]["loss"] == pytest.approx(expected["loss"], abs=1e-5)
-    assert steps[0]["grad_norm"] == pytest.approx(expected["grad_norm"], abs=1e-5)
+    assert_same_step(steps[0], train(other, rows, 1)[0], ROUNDING)
 
     resumed = Trainer(make_config(model))
     assert checkpoint.load(tmp_path, resumed) == {"rollout": 2}
     assert all(torch.equal(exported[name], tensor) for name, tensor in resumed.export_hf().items())
-    continued = train(resumed, rows, 1)[0]
-    assert continued["loss"] == pytest.approx(result["resumed"][0]["loss"], abs=1e-5)
-    assert continued["grad_norm"] == pytest.approx(result["resumed"][0]["grad_norm"], abs=1e-5)
-    assert resumed.sft_step(rows[:1], lr=0.0)["loss"] == pytest.approx(result["alone"]["loss"], abs=1e-4)
+    assert_same_step(train(resumed, rows, 1)[0], result["resumed"][0], ROUNDING)
+    assert resumed.sft_step(rows[:1], lr=0.0)["loss"] == pytest.approx(result["alone"]["loss"], rel=AFTER_UPDATES)
 
 
 def run_ranks(model: Path, out: Path, tp: int, other: Path) -> None:

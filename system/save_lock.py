@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..config import ConfigError
-from ..system.file_lock import hold_folder
+from .errors import MemAgentError
+from .file_lock import hold_folder
 
 
 @contextmanager
@@ -16,7 +16,7 @@ def save_lock(save_path: str | Path) -> Iterator[None]:
     """Hold the folder for as long as the block lasts; other ranks of a run come in under their rank 0.
 
     Raises:
-        ConfigError: another run holds it, or it cannot be written.
+        MemAgentError: another run holds it, or it cannot be written.
     """
     if os.environ.get("RANK", "0") != "0":
         yield
@@ -26,5 +26,5 @@ def save_lock(save_path: str | Path) -> Iterator[None]:
         yield
 
 
-def _refused(reason: str) -> ConfigError:
-    return ConfigError(f"SAVE_PATH={reason}")
+def _refused(reason: str) -> MemAgentError:
+    return MemAgentError(f"SAVE_PATH={reason}")

@@ -1,0 +1,93 @@
+"""The checkpoints in a folder: which there are, which one a run continues from, which are kept. Needs no torch.
+
+A run continues from the one that the tracker names, written last (``checkpoint.py``); a folder without it holds no
+complete checkpoint. People write into it as well, to set a run back, so whatever it holds is answered with what it may
+hold.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from ..system.errors import MemAgentError
+
+TRACKER = "latest_checkpointed_iteration.txt"
+"""Megatron's own name and content: an iteration's number, or ``release`` for a model that no training has written."""
+
+
+class CheckpointError(MemAgentError):
+    """A checkpoint could not be written or read: the message names the path, the cause and the remedy."""
+
+
+def tracked(save_path: str | Path) -> str | None:
+    """What the tracker of ``save_path`` names: the number of a checkpoint, or ``release``; None without a tracker."""
+    tracker = Path(save_path) / TRACKER
+    if not tracker.exists():
+        return None
+    text = tracker.read_bytes().decode(errors="replace").strip()
+    if text != "release" and re.fullmatch(r"[0-9]{1,18}", text) is None:
+        raise CheckpointError(f"{tracker} holds {text[:40]!r}; write the number of a checkpoint{_numbers(save_path)}")
+    return text
+
+
+def latest(save_path: str | Path) -> Path | None:
+    """The folder that the tracker of ``save_path`` names (``iter_*`` or ``release``), or None without a tracker."""
+    text = tracked(save_path)
+    if text is None:
+        return None
+    folder = Path(save_path) / ("release" if text == "release" else f"iter_{int(text):07d}")
+    if not (folder / ".metadata").exists():
+        raise CheckpointError(
+            f"{Path(save_path) / TRACKER} names {folder.name}, which is not a checkpoint; "
+            f"write a good number into it{_numbers(save_path)}"
+        )
+    return folder
+
+
+def is_numbered(folder: Path) -> bool:
+    return re.fullmatch(r"iter_[0-9]{7,18}", folder.name) is not None
+
+
+def number_of(folder: Path) -> int:
+    """The rollout after which a checkpoint of a run was written."""
+    if not is_numbered(folder):
+        raise CheckpointError(
+            f"{folder} is a converted model, not a checkpoint of a run; set another SAVE_PATH, and TORCH_DIST to this "
+            "folder to start from its weights"
+        )
+    return int(folder.name.removeprefix("iter_"))
+
+
+def numbered(save_path: str | Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    return sorted((f for f in Path(save_path).glob("iter_*") if is_numbered(f)), key=number_of)
+
+
+def _numbers(save_path: str | Path) -> str:
+    there = [str(number_of(folder)) for folder in numbered(save_path) if (folder / ".metadata").exists()]
+    return f", {' or '.join(there[-3:])}" if there else ", such as 99"
+
+
+def resolve(path: str | Path) -> Path:
+    """The checkpoint folder meant by ``path``: itself, or the latest one inside it."""
+    folder = Path(path) if (Path(path) / ".metadata").exists() else latest(path)
+    if folder is None:
+        others = ", ".join(sorted(f.name for f in Path(path).parent.glob("iter_*")))
+        there = f"; there are {others}" if others else f"; expected an iter_* folder or {TRACKER} in it"
+        raise CheckpointError(f"{path}: no torch_dist checkpoint{there}")
+    return folder
+
+
+def prune(save_path: str | Path, keep: int) -> None:
+    """Delete all but the ``keep`` newest checkpoints (0 keeps all), never the latest, and leftovers of a crash.
+
+    Those after the latest do not count: somebody went back behind them, and the run will replace them.
+    """
+    for leftover in Path(save_path).glob(".iter_*"):
+        shutil.rmtree(leftover)
+    newest = latest(save_path)
+    until = [folder for folder in numbered(save_path) if newest is None or number_of(folder) <= number_of(newest)]
+    for folder in until[:-keep] if keep else []:
+        shutil.rmtree(folder)

@@ -1,0 +1,355 @@
+"""Result folders: ``OUTPUT/run.json`` says what was asked, ``OUTPUT/<length>.jsonl`` has the answers.
+
+One line is one answer::
+
+    {"_id": "7", "sample": 0, "length": "50", "task": "", "mode": "recurrent", "input": ..., "answers": [...],
+     "response": "... \\boxed{Ann}", "pred": "Ann", "em": 1.0, "f1": 1.0, "sub_em": 1.0, "sub_em_legacy": 1.0,
+     "outcome": "completed", "failure": null, "failure_message": null, "counts": {"turns": 5, ...},
+     "memories": [{"tokens": 41, "gold": false}, ...], "seconds": 3.2, "turns": [...] with EVAL_TRACE=1}
+
+Rows of RULER tasks have ``ruler`` in place of the four scores, and files named ``<task>_<length>.jsonl``. Scores of
+other tasks stand in ``scores``, by name, and ``headline`` says which of all scores the task is judged by.
+
+Invariants:
+- a row is on disk as soon as it is known; what a killed run left of a line is not read, and cut off before the next
+  one is written. Every other line is a row, or ``EvalError`` names it;
+- the newest row of a (question, sample) counts, so a failed one that is asked again is replaced;
+- a length that the run is to answer and has no rows of yet is a cell without rows, never a silent gap;
+- one process at a time writes a folder; reading changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from ..system.atomic_file import write_atomically
+from ..system.file_lock import hold_folder
+from .questions import EvalError
+
+METRICS = ("sub_em", "em", "f1", "sub_em_legacy", "ruler")
+"""Score keys of a row, in the order in which they are shown."""
+_RUN, _LOCK = "run.json", ".lock"
+_NUMBER = (float, int)
+_TEXT_OR_NULL = (str, type(None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One answer."""
+
+    question: str
+    sample: int
+    length: str
+    task: str
+    mode: str
+    text: str
+    answers: tuple[str, ...]
+    response: str
+    prediction: str
+    scores: Mapping[str, float]
+    headline: str = ""
+    """The score that the row's task is judged by; empty in folders that do not say, where METRICS decides."""
+    outcome: str
+    failure: str | None
+    failure_message: str | None
+    counts: Mapping[str, float]
+    memory_tokens: tuple[int, ...]
+    """Of the memory after each turn."""
+    memory_gold: tuple[bool | None, ...]
+    """Whether an accepted answer stands in that memory; None where that tells nothing."""
+    seconds: float
+    turns: tuple[Mapping[str, Any], ...] | None = None
+    """With EVAL_TRACE=1; only written, as they are larger than all else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What the rows of a folder were made from, and which there are to be."""
+
+    model: str
+    mode: str
+    settings: Mapping[str, Any]
+    samples: int
+    data: Mapping[str, str]
+    """The hash of each length's file of questions."""
+    questions: Mapping[str, int]
+    """How many questions each length has."""
+
+    @property
+    def lengths(self) -> list[str]:
+        """By task, and within a task by size."""
+        return sorted(self.data, key=lambda name: (name.rpartition("_")[0], length_order(name.rpartition("_")[2])))
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Everything a run has of one task at one length."""
+
+    name: str
+    """What its files are called: ``50``, ``vt_8192``."""
+    data: str
+    """The hash of its questions: cells compare question by question only if it is the same."""
+    questions: int
+    samples: int
+    rows: tuple[Row, ...]
+
+    @property
+    def task(self) -> str:
+        """Empty for the multi-document questions, whose files are named by the length alone."""
+        return self.name.rpartition("_")[0]
+
+    @property
+    def length(self) -> str:
+        return self.name.rpartition("_")[2]
+
+    @property
+    def missing(self) -> int:
+        """The answers that the run is to have and has no row of."""
+        return max(0, self.questions * self.samples - len(self.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A folder, read whole."""
+
+    label: str
+    folder: Path
+    run: Run
+    cells: tuple[Cell, ...]
+    written: datetime
+    """When its newest row was written."""
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def read_results(folders: Sequence[Path]) -> tuple[Results, ...]:
+    """The folders' results in the order given.
+
+    Raises:
+        EvalError: a folder is given twice, is not an evaluation's, has no rows, or has a damaged one.
+    """
+    resolved = [folder.resolve() for folder in folders]
+    for folder, count in Counter(resolved).items():
+        if count > 1:
+            raise EvalError(f"{folder} is given {count} times; name each result folder once")
+    return tuple(_results(label, folder) for label, folder in zip(labels_of(resolved), resolved, strict=True))
+
+
+def _results(label: str, folder: Path) -> Results:
+    run = read_run(folder)
+    cells = tuple(read_cell(folder, run, name) for name in run.lengths)
+    if not any(cell.rows for cell in cells):
+        raise EvalError(f"{folder}: no rows yet; run the evaluation first")
+    newest = max(rows_path(folder, cell.name).stat().st_mtime for cell in cells if cell.rows)
+    return Results(label, folder, run, cells, datetime.fromtimestamp(newest, UTC))
+
+
+def labels_of(folders: Sequence[Path]) -> list[str]:
+    """Names of the folders, with as many parents as it takes to tell them apart."""
+    labels = [folder.name for folder in folders]
+    for depth in range(2, max((len(folder.parts) for folder in folders), default=0) + 1):
+        repeated = {label for label, count in Counter(labels).items() if count > 1}
+        labels = [
+            "/".join(folder.parts[-depth:]) if label in repeated else label
+            for folder, label in zip(folders, labels, strict=True)
+        ]
+    return labels
+
+
+def length_order(length: str) -> tuple[float, str]:
+    """Sorts lengths by number, and names after them."""
+    return (float(length), "") if length.isdecimal() else (float("inf"), length)
+
+
+def has_run(output: Path) -> bool:
+    return (output / _RUN).is_file()
+
+
+def read_run(output: Path) -> Run:
+    """``run.json``. Raises EvalError where the folder has none, or a damaged one."""
+    if not has_run(output):
+        raise EvalError(f"{output}: no results; give the folder of an evaluation")
+    path = output / _RUN
+    try:
+        fields = _object(path.read_bytes())
+        data = _field(fields, "data", dict)
+        questions = _field(fields, "questions", dict)
+        return Run(
+            model=_field(fields, "model", str), mode=_field(fields, "mode", str),
+            settings=_field(fields, "settings", dict), samples=_field(fields, "samples", int),
+            data={name: _field(data, name, str) for name in data},
+            questions={name: _field(questions, name, int) for name in data},
+        )
+    except ValueError as error:
+        raise EvalError(f"{path}: damaged ({error}); remove {output} and evaluate again") from None
+
+
+def read_cell(output: Path, run: Run, name: str) -> Cell:
+    """What the run has of one length."""
+    return Cell(name, run.data[name], run.questions[name], run.samples, tuple(read_rows(output, name)))
+
+
+def rows_path(output: Path, length: str) -> Path:
+    return output / f"{length}.jsonl"
+
+
+def read_rows(output: Path, length: str) -> list[Row]:
+    """The newest row of each (question, sample), without its turns.
+
+    Raises:
+        EvalError: a whole line is no row.
+    """
+    path = rows_path(output, length)
+    if not path.is_file():
+        return []
+    newest: dict[tuple[str, int], Row] = {}
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                row = _row(_object(line))
+            except ValueError as error:
+                what = f"line {number} is no row of an evaluation ({error})"
+                raise EvalError(f"{path}: {what}; remove that line and run again") from None
+            newest[row.question, row.sample] = row
+    return list(newest.values())
+
+
+def answered(rows: Sequence[Row]) -> set[tuple[str, int]]:
+    """The (question, sample) pairs that need not be asked again."""
+    return {(row.question, row.sample) for row in rows if row.failure is None}
+
+
+def _row(fields: dict[str, Any]) -> Row:
+    counts = _field(fields, "counts", dict)
+    answers, memories = _field(fields, "answers", list), _field(fields, "memories", list)
+    if not all(type(answer) is str for answer in answers):
+        raise ValueError("`answers` are not str")
+    return Row(
+        question=_field(fields, "_id", str), sample=_field(fields, "sample", int),
+        length=_field(fields, "length", str), task=_field(fields, "task", str), mode=_field(fields, "mode", str),
+        text=_field(fields, "input", str), answers=tuple(answers), response=_field(fields, "response", str),
+        prediction=_field(fields, "pred", str),
+        scores=_scores(fields), headline=_field(fields, "headline", str) if "headline" in fields else "",
+        outcome=_field(fields, "outcome", str), failure=_field(fields, "failure", *_TEXT_OR_NULL),
+        failure_message=_field(fields, "failure_message", *_TEXT_OR_NULL),
+        counts={name: _field(counts, name, *_NUMBER) for name in counts},
+        memory_tokens=tuple([_field(memory, "tokens", int) for memory in memories]),
+        memory_gold=tuple([_field(memory, "gold", bool, type(None)) for memory in memories]),
+        seconds=_field(fields, "seconds", *_NUMBER),
+    )
+
+
+def _scores(fields: dict[str, Any]) -> dict[str, float]:
+    own = _field(fields, "scores", dict) if "scores" in fields else {}
+    common = {name: _field(fields, name, *_NUMBER) for name in METRICS if name in fields}
+    return common | {name: _field(own, name, *_NUMBER) for name in own}
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    """Raises ValueError where the content is no JSON object; orjson refuses NaN and infinity as well."""
+    try:
+        fields = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if type(fields) is not dict:
+        raise ValueError("no JSON object")
+    return fields
+
+
+def _field(fields: Any, name: str, *kinds: type) -> Any:
+    """``fields[name]``, which is of one of these kinds; true and false are no numbers."""
+    if type(fields) is not dict or name not in fields:
+        raise ValueError(f"no `{name}`")
+    value = fields[name]
+    if type(value) not in kinds:
+        raise ValueError(f"`{name}` is not {kinds[0].__name__}")
+    return value
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def lock_dir(output: Path) -> Iterator[None]:
+    """Be the only one who writes ``output``, which is made. Raises EvalError where that cannot be."""
+    busy = "another evaluation is writing there; wait for it, or set another SAVE_FILE"
+    with hold_folder(output, _LOCK, EvalError, busy=busy, other="set RESULTS to another folder"):
+        yield
+
+
+def write_run(output: Path, run: Run) -> None:
+    write_atomically(output / _RUN, orjson.dumps(asdict(run), option=orjson.OPT_INDENT_2))
+
+
+class RowWriter:
+    """Appends rows to the files of ``output``; a context manager."""
+
+    def __init__(self, output: Path) -> None:
+        self._output = output
+        self._files: dict[str, BinaryIO] = {}
+
+    def write(self, row: Row) -> None:
+        file = self._files.get(row.length)
+        if file is None:
+            path = rows_path(self._output, row.length)
+            cut_half_line(path)
+            file = self._files[row.length] = path.open("ab", buffering=0)
+        line = _line(row)
+        written = file.write(line)
+        if written != len(line):
+            file.truncate(file.tell() - written)  # another answer may be written before the run has ended
+            raise EvalError(f"{file.name}: the disk is full; make room, then the same command continues")
+
+    def __enter__(self) -> RowWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+
+def _line(row: Row) -> bytes:
+    fields: dict[str, Any] = {
+        "_id": row.question, "sample": row.sample, "length": row.length, "task": row.task, "mode": row.mode,
+        "input": row.text, "answers": row.answers, "response": row.response, "pred": row.prediction,
+        **{name: score for name, score in row.scores.items() if name in METRICS},
+        **({"headline": row.headline} if row.headline else {}), "outcome": row.outcome, "failure": row.failure,
+        "failure_message": row.failure_message, "counts": row.counts,
+        "memories": [
+            {"tokens": tokens, "gold": gold} for tokens, gold in zip(row.memory_tokens, row.memory_gold, strict=True)
+        ],
+        "seconds": row.seconds,
+    }
+    if own := {name: score for name, score in row.scores.items() if name not in METRICS}:
+        fields["scores"] = own
+    if row.turns is not None:
+        fields["turns"] = row.turns
+    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def cut_half_line(path: Path, block: int = 2**20) -> None:
+    """Take off what stands behind the last line end."""
+    if not path.is_file():
+        return
+    with path.open("rb+") as file:
+        end = file.seek(0, 2)
+        while end:
+            start = max(0, end - block)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        file.truncate(end)

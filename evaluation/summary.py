@@ -1,0 +1,175 @@
+"""What the rows of a run say: scores and costs with 95% intervals, memory by turn, and the difference of two runs.
+
+Invariants:
+- the unit of every interval is the question: samples of one question are averaged first (``statistics``);
+- scores are over ALL rows, failed ones as the evaluation scored them; costs are over the rows that did not fail;
+- two runs are subtracted question by question, over the questions that both have;
+- percent for scores, plain numbers for costs; what no row can tell is absent, never 0.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..hooks.metrics import turn_range
+from .results import METRICS, Cell, Results, Row
+from .statistics import RESAMPLES, Comparison, Estimate, by_question, compare, interval
+
+_COST_RESAMPLES = 2000
+"""Costs vary little and there are many of them: their intervals are drawn coarser than the scores'."""
+
+COSTS = ("turns", "rounds", "seconds", "document_tokens", "prompt_tokens", "response_tokens", "memory_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRange:
+    """The memories after the turns of one range, pooled over trajectories."""
+
+    name: str
+    first: int
+    tokens: Estimate
+    gold: Estimate | None
+    """Percent of memories in which an accepted answer stands; None where no question can tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """One run, task and length."""
+
+    run: str
+    name: str
+    """What the cell's files are called."""
+    task: str
+    length: str
+    data: str
+    questions: int
+    """That have a row."""
+    rows: int
+    failed: int
+    missing: int
+    scores: Mapping[str, Estimate]
+    costs: Mapping[str, Estimate]
+    """COSTS, as far as a row tells, and whatever else the agent counts."""
+    turns: tuple[TurnRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One cell minus another in one metric over the questions that both have, in points."""
+
+    task: str
+    length: str
+    metric: str
+    found: Comparison
+    left_out: int
+    """Questions that only one of the two has answered."""
+
+
+def summarise(run: str, cell: Cell) -> Summary:
+    """The summary of one cell of the run that is called ``run``."""
+    ended = [row for row in cell.rows if row.failure is None]
+    scores = {name: _estimate(cell.rows, _score_of(name), RESAMPLES, full=100.0) for name in shared_metrics(cell.rows)}
+    costs = {name: _estimate(ended, _cost_of(name)) for name in (*COSTS, *_counted(ended))}
+    return Summary(
+        run=run, name=cell.name, task=cell.task, length=cell.length, data=cell.data,
+        questions=len({row.question for row in cell.rows}), rows=len(cell.rows),
+        failed=len(cell.rows) - len(ended), missing=cell.missing,
+        scores={name: score for name, score in scores.items() if score},
+        costs={name: cost for name, cost in costs.items() if cost},
+        turns=_turns(ended),
+    )
+
+
+def shared_metrics(rows: Sequence[Row]) -> list[str]:
+    """The scores that all rows have, the one that the task is judged by first."""
+    headlines = {row.headline for row in rows} - {""}
+    known = (*(headlines if len(headlines) == 1 else ()), *METRICS)
+    names = dict.fromkeys((*known, *(name for row in rows for name in row.scores)))
+    return [name for name in names if rows and all(name in row.scores for row in rows)]
+
+
+def main_metric(scores: Iterable[str]) -> str | None:
+    """The metric that a task is judged by: RULER's own where it is, else the first."""
+    names = dict.fromkeys(scores)
+    return "ruler" if "ruler" in names else next(iter(names), None)
+
+
+def main_metric_of(summaries: Iterable[Summary]) -> str | None:
+    return main_metric(name for summary in summaries for name in summary.scores)
+
+
+def agent_counts(summaries: Iterable[Summary]) -> list[str]:
+    """What the agents of these runs count, but for tokens: turns, rounds, and whatever else any of them does."""
+    names = dict.fromkeys(name for summary in summaries for name in summary.costs)
+    return [name for name in names if name != "seconds" and not name.endswith("_tokens")]
+
+
+def difference(base: Cell, cell: Cell) -> Difference | None:
+    """``cell`` minus ``base``, which are of the same data; None without a metric or a question in common."""
+    assert base.data == cell.data, (base.name, cell.name)
+    metric = main_metric(shared_metrics((*base.rows, *cell.rows)))
+    if metric is None:
+        return None
+    first, second = (question_means(rows, _score_of(metric)) for rows in (base.rows, cell.rows))
+    if first.keys().isdisjoint(second):
+        return None
+    return Difference(cell.task, cell.length, metric, compare(first, second), len(first.keys() ^ second.keys()))
+
+
+def differences(results: Sequence[Results]) -> list[tuple[str, Difference]]:
+    """Every later run, by its label, minus the first one, wherever both answered questions of the same data."""
+    first = {cell.name: cell for cell in results[0].cells}
+    pairs = [(run.label, first[cell.name], cell) for run in results[1:] for cell in run.cells if cell.name in first]
+    found = [(label, difference(base, cell)) for label, base, cell in pairs if base.data == cell.data]
+    return [(label, each) for label, each in found if each]
+
+
+def question_means(rows: Iterable[Row], value: Callable[[Row], float | None]) -> dict[str, float]:
+    """The mean over the samples of each question, without the rows that cannot tell."""
+    values = ((row.question, value(row)) for row in rows)
+    return by_question((question, number) for question, number in values if number is not None)
+
+
+def _estimate(
+    rows: Iterable[Row], value: Callable[[Row], float | None], resamples: int = _COST_RESAMPLES,
+    full: float | None = None,
+) -> Estimate | None:
+    """Mean and interval over questions; None where no row can tell."""
+    means = question_means(rows, value)
+    return interval(means.values(), full=full, resamples=resamples) if means else None
+
+
+def _score_of(metric: str) -> Callable[[Row], float]:
+    return lambda row: 100 * row.scores[metric]
+
+
+def _cost_of(name: str) -> Callable[[Row], float | None]:
+    return lambda row: row.seconds if name == "seconds" else row.counts.get(name)
+
+
+def _counted(rows: Iterable[Row]) -> list[str]:
+    return [name for name in dict.fromkeys(name for row in rows for name in row.counts) if name not in COSTS]
+
+
+def _turns(rows: Sequence[Row]) -> tuple[TurnRange, ...]:
+    tokens: dict[int, list[tuple[str, float]]] = defaultdict(list)
+    gold: dict[int, list[tuple[str, float]]] = defaultdict(list)
+    for row in rows:
+        first, last = 1, 1
+        while first <= len(row.memory_tokens):
+            sizes = row.memory_tokens[first - 1 : last]
+            tokens[first].append((row.question, sum(sizes) / len(sizes)))
+            known = [found for found in row.memory_gold[first - 1 : last] if found is not None]
+            if known:
+                gold[first].append((row.question, 100 * sum(known) / len(known)))
+            first, last = last + 1, 2 * last
+    return tuple(
+        TurnRange(turn_range(first), first, _pooled(each), _pooled(gold[first]) if first in gold else None)
+        for first, each in sorted(tokens.items())
+    )
+
+
+def _pooled(values: Iterable[tuple[str, float]]) -> Estimate:
+    return interval(by_question(values).values(), resamples=_COST_RESAMPLES)

@@ -1,0 +1,134 @@
+"""One job on a Ray cluster, through Ray's own client; the only module here that imports Ray.
+
+Invariants:
+- the job's state decides how the launcher ends, not its log's stream, which may break overnight;
+- an interrupt stops our job, and nothing else of the cluster;
+- the job server is never asked through the environment's proxy, nor without an end to waiting.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+from ray.job_submission import JobDetails, JobSubmissionClient
+
+from ..system.errors import MemAgentError
+from ..system.signals import run_stoppable
+from .layout import MachineGpus
+
+logger = logging.getLogger("mem_agent")
+
+_NO_ANSWER = (OSError, RuntimeError)
+"""Of Ray's client where the server cannot be reached (errors of ``requests`` are OSErrors) or refuses."""
+_TIMEOUT_S = 60.0
+_POLL_S = 5.0
+_LOST_AFTER_S = 600.0
+
+
+class JobServer(JobSubmissionClient):
+    """Ray's client, with a limit on each request and without a proxy."""
+
+    def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
+        return super()._do_request(method, endpoint, timeout=_TIMEOUT_S, proxies={"no_proxy": "*"}, **options)
+
+    def data(self, path: str) -> Any:
+        """What the cluster's state pages are made of."""
+        answer = self._do_request("GET", path)
+        answer.raise_for_status()
+        return answer.json()["data"]
+
+
+def machines(address: str) -> list[MachineGpus]:
+    """The living machines of the cluster; raises whatever Ray's client makes of an answer that is not Ray's."""
+    server = JobServer(address)
+    nodes = server.data("/api/v0/nodes?detail=true&limit=10000")["result"]["result"]
+    used = _used_gpus(server)
+    found = []
+    for node in (node for node in nodes if node["state"] == "ALIVE"):
+        total = node["resources_total"].get("GPU", 0)
+        busy = used.get(node["node_id"], used.get(node.get("node_ip"), 0))
+        found.append(MachineGpus(int(total), int(total - busy)))
+    return found
+
+
+def _used_gpus(server: JobServer) -> dict[str, float]:
+    """GPUs in use by node id or address, as Ray's autoscaler last counted; nothing where none runs."""
+    try:
+        usage = server.data("/api/cluster_status")["clusterStatus"]["loadMetricsReport"]["usageByNode"]
+        return {node: of.get("GPU", [0.0])[0] for node, of in usage.items()}
+    except (OSError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def run_job(address: str, job: str, runtime_env: Path, command: Sequence[str]) -> None:
+    """Submit, show the job's log, and wait for its end; a KeyboardInterrupt stops the job first.
+
+    Raises:
+        MemAgentError: it was not accepted, failed or was stopped, or the cluster does not answer any more.
+    """
+    server = JobServer(address)
+    environment = yaml.safe_load(runtime_env.read_text())
+    try:
+        server.submit_job(entrypoint=shlex.join(command), submission_id=job, runtime_env=environment)
+        run_stoppable(_show_log(server, job))
+        end = _wait_for_end(server, job)
+    except _NO_ANSWER as error:
+        _stop(server, job)  # the submission may have arrived all the same
+        raise MemAgentError(f"job {job} was not accepted: {_one_line(error)}") from None
+    except KeyboardInterrupt:
+        logger.info("stopping job %s", job)
+        _stop(server, job)
+        raise
+    if end.status != "SUCCEEDED":
+        raise MemAgentError(f"job {job} {end.status}: {_one_line(end.message or '')}; its log is above")
+
+
+async def _show_log(server: JobServer, job: str) -> None:
+    """Print the job's log until the job ends or the connection breaks."""
+    try:
+        async for lines in server.tail_job_logs(job):
+            print(lines, end="", flush=True)
+    except (aiohttp.ClientError, *_NO_ANSWER) as error:
+        logger.warning("the log of job %s breaks off here (%s); waiting for its end", job, _one_line(error))
+
+
+def _wait_for_end(server: JobServer, job: str) -> JobDetails:
+    """Its final state; the cluster may be away for ten minutes meanwhile."""
+    answered = time.monotonic()
+    while True:
+        try:
+            details = server.get_job_info(job)
+            answered = time.monotonic()
+            if details.status.is_terminal():
+                return details
+        except _NO_ANSWER as error:
+            if time.monotonic() - answered > _LOST_AFTER_S:
+                raise MemAgentError(f"job {job}: its cluster does not answer any more: {_one_line(error)}") from None
+        time.sleep(_POLL_S)
+
+
+def _stop(server: JobServer, job: str) -> None:
+    """Ask the job to end and wait a minute for it."""
+    for second in range(60):
+        try:
+            server.stop_job(job)
+            if server.get_job_info(job).status.is_terminal():
+                return
+        except _NO_ANSWER as error:
+            if second >= 4:  # by then a submission that was under way is known
+                logger.warning("job %s could not be stopped: %s", job, _one_line(error))
+                return
+        time.sleep(1)
+    logger.warning("job %s has not stopped within a minute", job)
+
+
+def _one_line(error: Exception | str) -> str:
+    """The end of it: Ray's errors quote whole answers."""
+    return " ".join(str(error).split())[-300:]

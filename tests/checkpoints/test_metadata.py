@@ -1,0 +1,246 @@
+"""``.metadata`` is read without running anything it asks for, and what real checkpoints name is understood."""
+
+import io
+import pickle
+import subprocess
+from enum import EnumMeta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed._shard.sharded_tensor.metadata import MEM_FORMAT_ENCODING
+from torch.distributed._shard.sharded_tensor.metadata import TensorProperties as OldProperties
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+
+from mem_agent.checkpoints import checkpoint
+from mem_agent.checkpoints.convert import main as convert
+from mem_agent.checkpoints.folders import CheckpointError
+from mem_agent.checkpoints.metadata import DamagedCheckpoint, check_files, read_metadata
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
+from mem_agent.training.trainer import Trainer
+
+
+def described(properties: Any, **more: Any) -> Metadata:
+    size = torch.Size([2, 3])
+    tensor = TensorStorageMetadata(properties, size, [ChunkStorageMetadata(torch.Size([0, 0]), size)])
+    info = _StorageInfo("__0_0.distcp", 0, 10)
+    return Metadata({"a": tensor}, storage_data={MetadataIndex("a", torch.Size([0, 0])): info}, **more)
+
+
+def put(folder: Path, content: bytes) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / ".metadata").write_bytes(content)
+    return folder
+
+
+GOOD = pickle.dumps(described(TensorProperties(dtype=torch.bfloat16)))
+
+
+# --- what would run code ---------------------------------------------------------------------------------------------
+
+
+def named(module: str, name: str) -> bytes:
+    return pickle.SHORT_BINUNICODE + _short(module) + pickle.SHORT_BINUNICODE + _short(name) + pickle.STACK_GLOBAL
+
+
+def _short(text: str) -> bytes:
+    return bytes([len(text.encode())]) + text.encode()
+
+
+def call(module: str, name: str, *arguments: str | bytes) -> bytes:
+    """Opcodes that call what ``module`` and ``name`` lead to; an argument in bytes is opcodes itself."""
+    pushed = [a if isinstance(a, bytes) else pickle.SHORT_BINUNICODE + _short(a) for a in arguments]
+    return named(module, name) + pickle.MARK + b"".join(pushed) + pickle.TUPLE + pickle.REDUCE
+
+
+def hidden(opcodes: bytes) -> bytes:
+    """Good metadata that does something else first."""
+    return GOOD[:2] + opcodes + pickle.POP + GOOD[2:]
+
+
+def attacks(victim: Path) -> dict[str, bytes]:
+    """Each makes the file or folder ``victim`` when it is read as any other pickle."""
+    shell, python, path = f"touch {victim}", f"open({str(victim)!r}, 'w')", call("pathlib", "PosixPath", str(victim))
+    make = pickle.POP + call("os", "mkdir", str(victim))
+    return {
+        "function behind a package": call("torch", "os.system", shell),
+        "function behind a module": call("torch.serialization", "os.system", shell),
+        "function behind pathlib": call("pathlib", "os.system", shell),
+        "method of a known class": call("pathlib", "PosixPath.touch", path),
+        "system": call("posix", "system", shell),
+        "os.system": call("os", "system", shell),
+        "subprocess": call("subprocess", "getoutput", shell),
+        "eval": call("builtins", "eval", python),
+        "exec": call("builtins", "exec", python),
+        "modules behind collections": call("collections", "_sys.modules.get", "os") + make,
+        "getattr": call("builtins", "getattr", named("pathlib", "PosixPath"), "touch") + make,
+    }
+
+
+def alone(opcodes: bytes) -> bytes:
+    return pickle.PROTO + b"\4" + opcodes + pickle.STOP
+
+
+@pytest.mark.parametrize("place", [alone, hidden])
+@pytest.mark.parametrize("attack", attacks(Path()))
+def test_nothing_runs_that_metadata_asks_for(tmp_path, attack, place):
+    victim = tmp_path / "victim"
+    content = place(attacks(victim)[attack])
+    pickle.loads(content)
+    assert victim.exists(), "the attack itself works"
+    victim.rmdir() if victim.is_dir() else victim.unlink()
+    folder = put(tmp_path / "iter_0000001", content)
+    for strict in (False, True):
+        with pytest.raises(DamagedCheckpoint, match=r"not read: \.metadata asks for '.*may be an attack$") as error:
+            read_metadata(folder, strict=strict)
+        assert str(folder) in str(error.value) and "\n" not in str(error.value)
+    assert not victim.exists()
+
+
+HARMLESS = [("torch", "load"), ("megatron.core", "os.system"), ("__builtin__", "eval")]
+
+
+@pytest.mark.parametrize(("module", "name"), HARMLESS)
+def test_names_that_nothing_is_done_with_are_placeholders_and_strictly_refused(tmp_path, module, name):
+    folder = put(tmp_path, hidden(call(module, name, "open('victim', 'w')")))
+    assert read_metadata(folder).state_dict_metadata["a"].size == torch.Size([2, 3])
+    with pytest.raises(DamagedCheckpoint, match=f"asks for '{module}.{name}', which it has no need of"):
+        read_metadata(folder, strict=True)
+
+
+def test_a_name_with_line_breaks_stays_one_line(tmp_path):
+    with pytest.raises(DamagedCheckpoint) as error:
+        read_metadata(put(tmp_path, hidden(named("os", "a\nb\x1b" + "c" * 200))))
+    assert "\n" not in str(error.value) and "\x1b" not in str(error.value) and len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../other/__0_0.distcp", "below/__0_0.distcp"])
+def test_files_outside_the_checkpoint_are_refused(tmp_path, path):
+    metadata = described(TensorProperties())
+    next(iter(metadata.storage_data.values())).relative_path = path
+    with pytest.raises(DamagedCheckpoint, match="outside of it"):
+        read_metadata(put(tmp_path, pickle.dumps(metadata)))
+
+
+@pytest.mark.parametrize("content", [b"", GOOD[:50], pickle.dumps(None), pickle.dumps({"a": 1}), b"\x80\x04\xff."])
+def test_other_bytes_are_damage(tmp_path, content):
+    with pytest.raises(DamagedCheckpoint, match=r"the checkpoint is damaged: \.metadata: "):
+        read_metadata(put(tmp_path, content))
+
+
+# --- what real checkpoints name --------------------------------------------------------------------------------------
+
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.uint8, torch.int64, torch.bool]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("layout", [torch.strided, torch.sparse_coo], ids=str)
+def test_every_number_format_and_layout_is_read(tmp_path, dtype, layout):
+    folder = put(tmp_path, pickle.dumps(described(TensorProperties(dtype=dtype, layout=layout))))
+    properties = read_metadata(folder, strict=True).state_dict_metadata["a"].properties
+    assert (properties.dtype, properties.layout, properties.memory_format) == (dtype, layout, torch.contiguous_format)
+
+
+def test_a_path_as_the_checkpoints_id_is_read(tmp_path):
+    metadata = described(TensorProperties(), storage_meta=StorageMeta(checkpoint_id=Path("/a/b")))
+    assert str(read_metadata(put(tmp_path, pickle.dumps(metadata)), strict=True).storage_meta.checkpoint_id) == "/a/b"
+
+
+def test_properties_of_torch_until_2_2_are_read(tmp_path):
+    old = OldProperties(dtype=torch.bfloat16)
+    assert old.__reduce_ex__(4)[2][3] is MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT
+    folder = put(tmp_path, pickle.dumps(described(old)))
+    assert read_metadata(folder).state_dict_metadata["a"].properties == TensorProperties(dtype=torch.bfloat16)
+
+
+def test_enums_as_the_first_python_3_11_pickles_them_are_read(tmp_path):
+    class Pickler(pickle._Pickler):
+        def reducer_override(self, value: Any) -> Any:
+            return (getattr, (type(value), value.name)) if isinstance(type(value), EnumMeta) else NotImplemented
+
+    out = io.BytesIO()
+    Pickler(out, 4).dump(described(TensorProperties(dtype=torch.bfloat16)))
+    assert b"getattr" in out.getvalue()
+    folder = put(tmp_path, out.getvalue())
+    assert read_metadata(folder, strict=True).state_dict_metadata["a"].properties.dtype == torch.bfloat16
+
+
+def test_files_that_are_missing_or_short_are_named(tmp_path):
+    folder = put(tmp_path, GOOD)
+    metadata = read_metadata(folder)
+    with pytest.raises(DamagedCheckpoint, match=r"__0_0\.distcp: is missing$"):
+        check_files(folder, metadata)
+    (folder / "__0_0.distcp").write_bytes(b"123456789")
+    with pytest.raises(DamagedCheckpoint, match=r"__0_0\.distcp: has 9 of at least 10 bytes$"):
+        check_files(folder, metadata)
+    (folder / "__0_0.distcp").write_bytes(b"1234567890")
+    check_files(folder, metadata)
+
+
+# --- everything that reads a checkpoint ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> tuple[Path, Path]:
+    """(model folder, run folder with the checkpoint iter_0000001)."""
+    model = make_tiny_model(tmp_path_factory.mktemp("model"))
+    trainer, save_path = Trainer(make_config(model)), tmp_path_factory.mktemp("run")
+    train(trainer, make_rows(), 1)
+    checkpoint.save(save_path, 1, trainer, {})
+    return model, save_path
+
+
+def test_no_reader_runs_what_a_checkpoint_asks_for(run, tmp_path, capsys):
+    model, save_path = run
+    victim, folder, file = tmp_path / "victim", save_path / "iter_0000001", save_path / "iter_0000001" / ".metadata"
+    good = file.read_bytes()
+    file.write_bytes(good[:2] + call("torch", "os.system", f"touch {victim}") + pickle.POP + good[2:])
+    try:
+        assert convert(["--input", str(folder), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
+        assert "asks for 'torch.os.system'" in capsys.readouterr().err
+        with pytest.raises(DamagedCheckpoint, match=r"asks for 'torch\.os\.system'"):
+            Trainer(make_config(model, torch_dist=str(save_path)))
+        resuming = Trainer(make_config(model))
+        with pytest.raises(CheckpointError, match=r"asks for 'torch\.os\.system'"):
+            checkpoint.load(save_path, resuming)
+    finally:
+        file.write_bytes(good)
+    assert not victim.exists()
+
+
+class Attack:
+    def __init__(self, victim: Path) -> None:
+        self._victim = victim
+
+    def __reduce__(self) -> Any:
+        return subprocess.getoutput, (f"touch {self._victim}",)
+
+
+def test_resuming_runs_no_object_in_the_tensor_files(run, tmp_path):
+    """megatron-core would unpickle ``_extra_state`` entries with everything allowed."""
+    model, save_path = run
+    folder, victim, stored = save_path / "iter_0000001", tmp_path / "victim", io.BytesIO()
+    torch.save(Attack(victim), stored)
+    good, metadata = (folder / ".metadata").read_bytes(), pickle.loads((folder / ".metadata").read_bytes())
+    objects = [info for index, info in metadata.storage_data.items() if "_extra_state" in index.fqn]
+    assert objects
+    for info in objects:
+        info.relative_path, info.offset, info.length = "__0_9.distcp", 0, len(stored.getvalue())
+    (folder / "__0_9.distcp").write_bytes(stored.getvalue())
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+    try:
+        assert checkpoint.load(save_path, Trainer(make_config(model))) == {}
+    finally:
+        (folder / ".metadata").write_bytes(good)
+    assert not victim.exists()

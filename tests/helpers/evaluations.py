@@ -1,0 +1,63 @@
+"""What an evaluation needs: a model folder that only tokenises, files of questions, and a router that answers."""
+
+import json
+
+from mem_agent import eval_ruler_hqa as ev
+from mem_agent.config import Config
+from mem_agent.evaluation.results import read_cell, read_run
+from mem_agent.evaluation.summary import summarise
+from mem_agent.tests.helpers.fake_router import running_beside
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+CONFIG = Config(mem_chunk_tokens=8, mem_max_memory=8, mem_max_final=16, mem_max_retries=0, eval_server_wait=0.0)
+
+
+def encode(text):
+    tokenizer = make_tokenizer()
+    return tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id]
+
+
+RED = encode("it is \\boxed{red}")
+
+
+def make_model(folder, positions=2048):
+    """What a client needs of a model: tokenizer and length."""
+    make_tokenizer().save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": positions}))
+    return folder
+
+
+def entry(number, **change):
+    return {"context": f"doc {number}", "input": f"q{number}", "answers": ["blue", "red"], "index": number} | change
+
+
+def write_data(root, length="50", count=3, **change):
+    """A file of questions; ``change`` is of the last one."""
+    entries = [entry(i) for i in range(count)]
+    entries[-1] |= change
+    (root / f"eval_{length}.json").write_text(json.dumps(entries))
+
+
+def evaluate(tmp_path, model, router, lengths=("50",), out="out", **settings):
+    config = Config(**{**vars(CONFIG), **settings})
+    with running_beside(router):
+        ev.run(tmp_path, lengths, model, f"http://127.0.0.1:{router.port}", config, tmp_path / out, True)
+    return tmp_path / out
+
+
+def turns_asked(router):
+    """Requests without the one-token question whether the server answers."""
+    return [r for r in router.requests if r["sampling_params"]["max_tokens"] > 1]
+
+
+def summary_of(output, length="50"):
+    return summarise(output.name, read_cell(output, read_run(output), length))
+
+
+def counted(summary):
+    return summary.rows, summary.failed, summary.missing
+
+
+def means(summary):
+    """The mean of every score, in percent."""
+    return {name: score.mean for name, score in summary.scores.items()}

@@ -1,0 +1,123 @@
+"""How the launcher ends follows its job's state, through lost answers and broken logs; it stops its own job alone."""
+
+import shlex
+
+import pytest
+import yaml
+
+from mem_agent.config import Config
+from mem_agent.launch import ray_cluster
+from mem_agent.system.errors import MemAgentError
+from mem_agent.tests.helpers.fake_job_server import FakeJobServer, lead_astray, serving
+
+pytest.importorskip("ray")
+from mem_agent.launch import ray_jobs
+
+COMMAND = ["python", "train.py", "--wandb-group", "my run"]
+JOB = "/api/jobs/mine"
+
+
+@pytest.fixture
+def server(monkeypatch):
+    lead_astray(monkeypatch)
+    monkeypatch.setattr(ray_jobs, "_POLL_S", 0.01)
+    with serving(FakeJobServer()) as fake:
+        yield fake
+
+
+@pytest.fixture
+def run(server, tmp_path):
+    """``run()`` runs the job "mine" on ``server``."""
+    (tmp_path / "runtime_env.yaml").write_text(yaml.safe_dump({"env_vars": {"A": "1"}}))
+    return lambda: ray_jobs.run_job(server.address, "mine", tmp_path / "runtime_env.yaml", COMMAND)
+
+
+def test_the_job_is_submitted_once_with_its_command_and_the_runtime_env_of_the_file(run, server):
+    run()
+    (submitted,) = server.submitted
+    assert submitted["submission_id"] == "mine" and shlex.split(submitted["entrypoint"]) == COMMAND
+    assert submitted["runtime_env"] == {"env_vars": {"A": "1"}}
+    assert all(asked == "POST /api/jobs/" or JOB in asked for asked in server.asked)
+    assert f"POST {JOB}/stop" not in server.asked
+
+
+@pytest.mark.parametrize("states", [["PENDING", "RUNNING", "SUCCEEDED"], [500, "RUNNING", 404, "SUCCEEDED"]])
+def test_a_log_that_breaks_and_answers_that_fail_leave_the_end_to_the_jobs_state(states, run, server, caplog):
+    server.states = states
+    run()
+    assert server.states == ["SUCCEEDED"] and "the log of job mine breaks off here" in caplog.text
+
+
+@pytest.mark.parametrize("state", ["FAILED", "STOPPED"])
+def test_a_job_that_does_not_succeed_is_one_line(state, run, server):
+    server.states, server.message = [state], "Job entrypoint command failed\nwith exit code 3\n"
+    with pytest.raises(MemAgentError) as error:
+        run()
+    assert str(error.value) == f"job mine {state}: Job entrypoint command failed with exit code 3; its log is above"
+
+
+@pytest.mark.parametrize("lost", [503, None])
+def test_a_cluster_that_is_gone_for_too_long_ends_the_launch(lost, run, server, monkeypatch):
+    """With an answer that says nothing, and without one."""
+    monkeypatch.setattr(ray_jobs, "_LOST_AFTER_S", 0.5)
+    monkeypatch.setattr(ray_jobs, "_TIMEOUT_S", 0.3)
+    server.states = ["RUNNING", lost]
+    with pytest.raises(MemAgentError, match="job mine: its cluster does not answer any more: "):
+        run()
+    assert server.asked.count(f"GET {JOB}") > 2 and f"POST {JOB}/stop" not in server.asked
+
+
+def test_each_answer_begins_the_time_that_a_cluster_may_be_away_anew(run, server, monkeypatch):
+    monkeypatch.setattr(ray_jobs, "_LOST_AFTER_S", 0.3)
+    monkeypatch.setattr(ray_jobs, "_POLL_S", 0.1)
+    server.states = [*[503, "RUNNING"] * 5, "SUCCEEDED"]
+    run()
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """A Ctrl-C comes in the first pause between two questions; later pauses take no time."""
+    pauses = []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray_jobs.time, "sleep", sleep)
+
+
+@pytest.mark.parametrize("states,stops,asked", [
+    (["RUNNING", "STOPPED"], [200], 1),
+    (["RUNNING", "RUNNING", "RUNNING", "STOPPED"], [200], 3),
+    (["RUNNING", "STOPPED"], [404, 404, 200], 3),  # its submission was still under way
+])
+def test_an_interrupt_stops_the_job_and_waits_for_its_end(states, stops, asked, run, server, interrupted):
+    server.states, server.stops = states, stops
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert server.asked.count(f"POST {JOB}/stop") == asked and server.states == ["STOPPED"]
+
+
+@pytest.mark.parametrize("stops,says", [([404], "could not be stopped: "), ([200], "has not stopped within a minute")])
+def test_a_job_that_cannot_be_stopped_does_not_hold_the_launcher(stops, says, run, server, interrupted, caplog):
+    server.states, server.stops = ["RUNNING"], stops
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert f"job mine {says}" in caplog.text
+
+
+@pytest.mark.parametrize("submission", [400, 500, None])
+def test_a_submission_that_fails_is_one_line_and_leaves_no_job(submission, run, server, monkeypatch):
+    """One without an answer may have arrived all the same."""
+    monkeypatch.setattr(ray_jobs, "_TIMEOUT_S", 0.3)
+    server.submission, server.states = submission, ["STOPPED"]
+    with pytest.raises(MemAgentError, match="job mine was not accepted: ") as error:
+        run()
+    assert "\n" not in str(error.value) and f"POST {JOB}/stop" in server.asked
+
+
+def test_a_joined_cluster_is_neither_started_nor_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_cluster, "ChildProcess", None)
+    with ray_cluster.cluster(Config(ray_address="http://head:8265"), 8, tmp_path / "log", tmp_path / "tokens"):
+        pass

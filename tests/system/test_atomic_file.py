@@ -1,0 +1,96 @@
+"""One rename replaces a regular file; whatever else lies in its place stays there."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from mem_agent.system.atomic_file import NotAFile, replacing, write_atomically
+from mem_agent.system.errors import MemAgentError
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_device(path: Path) -> None:
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+
+
+def make_link_to_device(path: Path) -> None:
+    make_device(path.with_name("null"))
+    path.symlink_to("null")
+
+
+def make_link_loop(path: Path) -> None:
+    path.symlink_to("other")
+    path.with_name("other").symlink_to(path.name)
+
+
+@pytest.mark.parametrize(
+    "make", [make_fifo, make_device, make_socket, Path.mkdir, make_link_to_device, make_link_loop]
+)
+def test_what_is_no_regular_file_is_refused_and_stays(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)  # the name of a socket is short
+    path = Path("out")
+    make(path)
+    before = {p.name: os.lstat(p).st_mode for p in tmp_path.iterdir()}
+    with pytest.raises(NotAFile, match=r"^out: is (a folder|no regular file) and stays as it is; name a") as error:
+        write_atomically(path, b"new")
+    assert isinstance(error.value, MemAgentError) and isinstance(error.value, OSError)
+    assert {p.name: os.lstat(p).st_mode for p in tmp_path.iterdir()} == before
+
+
+def test_open_descriptors_are_refused_even_where_they_lead_to_a_file(tmp_path):
+    """``/dev/stdout`` is a link to ``/proc/self/fd/1``; its double here, since code that fails would replace it."""
+    (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
+    (tmp_path / "link").symlink_to("stdout")
+    (tmp_path / "fd").symlink_to("/proc/self/fd")
+    kept = os.dup(1)
+    with (tmp_path / "log").open("wb") as log:
+        os.dup2(log.fileno(), 1)
+    try:
+        for path in (tmp_path / "stdout", tmp_path / "link", tmp_path / "fd" / "1", Path("/proc/self/fd/1")):
+            with pytest.raises(NotAFile, match="no regular file"):
+                write_atomically(path, b"new")
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+    assert (tmp_path / "log").read_bytes() == b"" and (tmp_path / "stdout").is_symlink()
+
+
+def test_a_link_stays_and_the_file_it_leads_to_is_replaced(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "old").write_bytes(b"old")
+    (tmp_path / "second").symlink_to("data/old")
+    (tmp_path / "first").symlink_to(tmp_path / "second")
+    with replacing(tmp_path / "first") as file:
+        file.write(b"new")
+        assert (tmp_path / "first").read_bytes() == b"old"
+    assert (tmp_path / "first").is_symlink() and (tmp_path / "second").is_symlink()
+    assert (tmp_path / "data" / "old").read_bytes() == b"new"
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["data", "first", "old", "second"]
+
+
+def test_a_link_to_nothing_yet_makes_the_file_where_it_leads(tmp_path):
+    (tmp_path / "link").symlink_to("made")
+    write_atomically(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "made").read_bytes() == b"new"
+
+
+def test_a_failed_block_leaves_the_old_file_alone(tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(ZeroDivisionError), replacing(tmp_path / "file") as file:
+        file.write(b"half")
+        raise ZeroDivisionError
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("file", b"old")]

@@ -1,0 +1,135 @@
+"""Classes by name from the pack, from modules and from files; whatever is wrong is one line that names the variable."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import pytest
+
+from mem_agent.system.errors import ConfigError
+from mem_agent.system.plugins import absolute_name, load_class, parse_settings, source_digest
+
+
+class Base(ABC):
+    @abstractmethod
+    def work(self): ...
+
+    @abstractmethod
+    def rest(self): ...
+
+
+class Known(Base):
+    def work(self):
+        return "known"
+
+    rest = work
+
+
+WHOLE = f"""
+from dataclasses import dataclass
+from {__name__} import Base
+
+@dataclass(frozen=True)
+class Settings:
+    most: int = 3
+
+class Mine(Base):
+    def work(self): return Settings().most
+    rest = work
+
+class Half(Base):
+    def work(self): return 1
+
+class Alien:
+    def work(self): return 1
+    def rest(self): return 1
+
+thing = 7
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    path = tmp_path / "own place" / "mine.py"
+    path.parent.mkdir()
+    path.write_text(WHOLE)
+    return path
+
+
+def load(name):
+    return load_class("AGENT", name, {"known": Known}, Base)
+
+
+def test_a_known_name_and_a_class_of_a_file_and_of_a_module(file, monkeypatch):
+    assert load("known") is Known
+    mine = load(f"{file}:Mine")
+    assert mine().work() == 3 and mine is load(f"{file}:Mine")
+    monkeypatch.syspath_prepend(str(file.parent))
+    assert load("mine:Mine")().work() == 3
+
+
+BAD = [
+    ("other", "AGENT='other': allowed: known, package.module:Name, or file.py:Name"),
+    (":Mine", "allowed: known"),
+    ("no.such.module:Mine", "no.such.module cannot be imported (ModuleNotFoundError: No module named 'no')"),
+    ("/nowhere/mine.py:Mine", "cannot be imported (FileNotFoundError: /nowhere/mine.py: no such file)"),
+    ("{file}:Absent", "has no class Absent"),
+    ("{file}:thing", "has no class thing"),
+    ("{file}:Half", "Half has no method rest, see"),
+    ("{file}:Alien", "Alien does not derive from"),
+]
+
+
+@pytest.mark.parametrize("name,message", BAD)
+def test_what_cannot_be_used_is_one_line(file, name, message):
+    with pytest.raises(ConfigError) as error:
+        load(name.replace("{file}", str(file)))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content,reason", [("1 / 0", "ZeroDivisionError"), ("def (", "SyntaxError")])
+def test_a_file_that_raises_is_one_line_each_time(tmp_path, content, reason):
+    path = tmp_path / "broken.py"
+    path.write_text(content)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=reason) as error:
+            load(f"{path}:Mine")
+        assert "\n" not in str(error.value)
+
+
+def test_names_travel_to_other_working_directories(file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    assert absolute_name("mine.py:Mine") == f"{file}:Mine"
+    assert absolute_name("mine:Mine") == "mine:Mine" and absolute_name("known") == "known"
+
+
+def test_a_changed_file_has_another_digest(file):
+    before = source_digest(f"{file}:Mine")
+    file.write_text(WHOLE + "\n")
+    assert before != source_digest(f"{file}:Mine") != "" == source_digest("known") == source_digest("mine:Mine")
+
+
+@dataclass(frozen=True)
+class Settings:
+    most: int = 3
+    share: float = 0.5
+    style: str = ""
+    loud: bool = False
+
+
+def test_settings_have_the_types_of_their_defaults():
+    assert parse_settings(Settings, "", "AGENT_ARGS") == Settings()
+    text = "most=5 style='short and plain' loud=yes share=.25"
+    assert parse_settings(Settings, text, "AGENT_ARGS") == Settings(5, 0.25, "short and plain", True)
+
+
+@pytest.mark.parametrize("text,message", [
+    ("least=5", "AGENT_ARGS: 'least=5': allowed: most=3 share=0.5 style='' loud=False"),
+    ("most", "AGENT_ARGS: 'most': allowed:"),
+    ("most=few", "AGENT_ARGS: most='few': allowed: a whole number"),
+    ("loud=maybe", "AGENT_ARGS: loud='maybe': allowed: 1 or 0"),
+    ("style='open", "No closing quotation; quote it as in a shell"),
+])
+def test_bad_settings_are_one_line(text, message):
+    with pytest.raises(ConfigError) as error:
+        parse_settings(Settings, text, "AGENT_ARGS")
+    assert message in str(error.value) and "\n" not in str(error.value)
