@@ -14,11 +14,12 @@ It travels to remote workers inside the host's ``--custom-config-path`` YAML und
 
 Hosts copy that key to ``args.mem_agent``, where ``hooks.host.config_of`` finds it.
 
-``python -m mem_agent config`` prints every variable with its default and meaning.
+``mem-agent config`` prints every variable with its default and meaning.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import shlex
@@ -88,7 +89,7 @@ _READING = ("recurrent",)
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings; see each field's text, or ``python -m mem_agent config``."""
+    """All settings; see each field's text, or ``mem-agent config``."""
 
     _in("where things are")
     host: str = _knob("auto", "who trains: auto picks the framework around this pack, else the embedded host",
@@ -328,7 +329,7 @@ class Config:
         by_name = {f.name.upper(): f for f in fields(cls)}
         unknown = sorted(set(values) - set(by_name))
         if unknown:
-            raise ConfigError(f"unknown setting {unknown[0]}; run `python -m mem_agent config` for the list")
+            raise ConfigError(f"unknown setting {unknown[0]}; run `mem-agent config` for the list")
         return cls(**{by_name[k].name: parse_value(k, v, type(by_name[k].default)) for k, v in values.items()})
 
     @classmethod
@@ -455,13 +456,11 @@ def _markdown_table(section: str) -> str:
 
 @one_line_errors("nothing was changed")
 def main(argv: list[str] | None = None) -> int:
-    """``--markdown`` prints the page of settings, nothing prints them for a terminal."""
+    parser = argparse.ArgumentParser(prog="mem-agent config", description="List every setting and its default.")
+    parser.add_argument("--markdown", action="store_true", help="as the page docs/settings.md")
+    options = parser.parse_args(argv)
     refuse_unloaded_recipe(os.environ)
-    options = sys.argv[1:] if argv is None else argv
-    if options not in ([], ["--markdown"]):
-        print("usage: python -m mem_agent config [--markdown]", file=sys.stderr)
-        return 2
-    print(markdown_tables() if options else listing())
+    print(markdown_tables() if options.markdown else listing())
     return 0
 
 

@@ -1,9 +1,8 @@
 """Evaluate a memory agent on RULER-HQA and RULER files: one question, one long document, all accepted answers.
 
-    python -m mem_agent.eval_ruler_hqa --data-root DATA --length "50 200" --model HF_FOLDER --url http://HOST:PORT \
-        --output results/NAME
-    python -m mem_agent.eval_ruler_hqa --table results/before results/after
-    python -m mem_agent.eval_ruler_hqa --compare results/before results/after
+    mem-agent eval --data-root DATA --length "50 200" --model HF_FOLDER --url http://HOST:PORT --output results/NAME
+    mem-agent eval --table results/before results/after
+    mem-agent eval --compare results/before results/after
 
 Reads ``DATA/eval_<length>.json`` (``evaluation.questions``). Every question runs through the very hook that training
 uses (``rollout.generate``), or with EVAL_MODE=direct or rag through one prompt. Without ``--url`` the server at
@@ -97,7 +96,8 @@ def _spare_torch() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Evaluate a memory agent on RULER-HQA and RULER files.")
+    description = "Evaluate a memory agent on RULER-HQA and RULER files."
+    parser = argparse.ArgumentParser(prog="mem-agent eval", description=description)
     parser.add_argument("--table", nargs="+", type=Path, metavar="OUTPUT", help="only print the table of these runs")
     parser.add_argument("--compare", nargs=2, type=Path, metavar="OUTPUT", help="only print second minus first")
     parser.add_argument("--data-root", type=Path, help="folder of eval_<length>.json (default: DATA_ROOT)")

@@ -4,7 +4,7 @@
 #   MODEL_PATH=HF_FOLDER_OR_ID DATA_ROOT=... LENGTH="50 200 800" SAVE_FILE=name NUM_ENGINES=2 bash run-eval.sh
 #   CONVERT=1 SINGLE_ITER=iter_0000099 SAVE_PATH=... HF_CKPT=... bash run-eval.sh
 #   BASE_URL=https://HOST/v1 MODEL_PATH=... DATA_ROOT=... bash run-eval.sh    a running server; key in OPENAI_API_KEY
-#   EVAL_MODE=direct|rag, EVAL_SAMPLES=4: the other settings are in `python -m mem_agent.config`
+#   EVAL_MODE=direct|rag, EVAL_SAMPLES=4: the other settings are in `mem-agent config`
 #
 # Results: RESULTS/SAVE_FILE (default results/<model's name>). A second run continues.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
@@ -25,8 +25,8 @@ fi
 SAVE_FILE="${SAVE_FILE:-$(basename "$MODEL_PATH")}"
 output="${RESULTS:-$PACK_DIR/results}/$SAVE_FILE"
 python=(setpriv --pdeathsig TERM "$VENV/bin/python")  # ends with this script, even where that is killed
-evaluate=("${python[@]}" -m mem_agent.eval_ruler_hqa --model "$MODEL_PATH" --output "$output")
-serve=("${python[@]}" -m mem_agent.serving.serve --model "$MODEL_PATH")
+evaluate=("${python[@]}" -m mem_agent eval --model "$MODEL_PATH" --output "$output")
+serve=("${python[@]}" -m mem_agent serve --model "$MODEL_PATH")
 
 if [ -n "${BASE_URL:-}" ]; then
     attend "${evaluate[@]}"

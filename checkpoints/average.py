@@ -2,7 +2,7 @@
 
 ::
 
-    python -m mem_agent.checkpoints.average --inputs A B C --output OUT [--force]
+    mem-agent average --inputs A B C --output OUT [--force]
 
 The mean is taken in float32 and cast back to the number format of the inputs; configuration and tokenizer are the
 first input's. The inputs must agree in everything but the values: names, shapes and number formats of their tensors,
@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
+from ..system.signals import stop_on_signals
 from .hf_folder import TOKENIZER_FILES, HfTensors, complete_folder, copy_model_files, plan_shards, write_shards
 
 _SHARD_SIZE = 5 * 10**9
@@ -106,7 +107,7 @@ def _settings(file: Path) -> dict:
 @one_line_errors("nothing was written")
 def main(argv: Sequence[str] | None = None) -> int:
     description = __doc__.splitlines()[0]
-    parser = argparse.ArgumentParser(prog="python -m mem_agent.checkpoints.average", description=description)
+    parser = argparse.ArgumentParser(prog="mem-agent average", description=description)
     parser.add_argument("--inputs", required=True, nargs="+", help="Hugging Face folders of one model")
     parser.add_argument("--output", required=True, help="folder to write")
     parser.add_argument("--force", action="store_true", help="replace an existing output folder")
@@ -120,4 +121,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    stop_on_signals()
     sys.exit(main())

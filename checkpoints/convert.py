@@ -2,7 +2,7 @@
 
 ::
 
-    python -m mem_agent.checkpoints.convert --input RUN/iter_0000099 --hf MODEL --output OUT [--dtype D] [--force]
+    mem-agent convert --input RUN/iter_0000099 --hf MODEL --output OUT [--dtype D] [--force]
 
 ``--input`` is a checkpoint of this pack, slime or vime, or the folder above it, whose tracker then names the latest;
 ``--hf`` is the model it was trained from: it gives configuration, tokenizer and number format. Tensors are read layer
@@ -22,6 +22,8 @@ import torch
 from safetensors import SafetensorError
 
 from ..system.errors import MemAgentError
+from ..system.one_line_errors import one_line_errors
+from ..system.signals import stop_on_signals
 from .bridge import build_bridge, expected_tensors, to_hf
 from .folders import resolve
 from .hf_folder import DTYPES, OutputExists, complete_folder, copy_model_files, plan_shards, write_shards
@@ -84,9 +86,10 @@ def _size(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
+@one_line_errors("nothing was written")
 def main(argv: Sequence[str] | None = None) -> int:
     description = __doc__.splitlines()[0]
-    parser = argparse.ArgumentParser(prog="python -m mem_agent.checkpoints.convert", description=description)
+    parser = argparse.ArgumentParser(prog="mem-agent convert", description=description)
     parser.add_argument("--input", required=True, help="iter_* folder, or the folder above it")
     parser.add_argument("--hf", required=True, help="Hugging Face folder or id of the model that was trained")
     parser.add_argument("--output", required=True, help="folder to write")
@@ -99,12 +102,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder = convert(
             args.input, model, args.output, force=args.force, dtype=args.dtype, shard_size=args.shard_size
         )
-    except (MemAgentError, OSError, SafetensorError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    except SafetensorError as error:
+        raise ConvertError(f"a weights file of {args.hf} is damaged: {error}") from None
     print(f"{folder} -> {args.output}")
     return 0
 
 
 if __name__ == "__main__":
+    stop_on_signals()
     sys.exit(main())

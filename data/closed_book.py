@@ -1,6 +1,6 @@
 """Asks a model every question without its document, and says which ones need none.
 
-    python -m mem_agent.data.closed_book --raw hotpot_train_v1.1.json --url http://HOST:8000/v1 --model NAME \\
+    mem-agent closed-book --raw hotpot_train_v1.1.json --url http://HOST:8000/v1 --model NAME \\
         --output DIR
 
 Any server with OpenAI's chat completions will do; its key, if it wants one, is OPENAI_API_KEY. Then give
@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="closed_book", description="Find questions that need no document.")
+    parser = argparse.ArgumentParser(prog="mem-agent closed-book", description="Find questions that need no document.")
     parser.add_argument("--raw", type=Path, nargs="+", metavar="FILE", required=True, help="as for eval_files")
     parser.add_argument("--url", required=True, help="OpenAI-compatible endpoint, http://HOST:PORT/v1")
     parser.add_argument("--model", required=True, help="its name there")

@@ -1,4 +1,4 @@
-"""Fetches published evaluation files: ``python -m mem_agent.data.download --output DIR --lengths "50 200"``.
+"""Fetches published evaluation files: ``mem-agent download --output DIR --lengths "50 200"``.
 
 Invariants:
 - the first run resolves the revision to a commit, and the manifest keeps it: later runs fetch further lengths from
@@ -147,7 +147,7 @@ def _asking(dataset: str, ask: Callable[[], Any]) -> Any:
 @one_line_errors("the same command continues where it stopped")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="download", description="Fetch published evaluation files.")
+    parser = argparse.ArgumentParser(prog="mem-agent download", description="Fetch published evaluation files.")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of eval_<length>.json")
     parser.add_argument("--lengths", help="numbers of documents (all that the dataset has)")
     parser.add_argument("--dataset", default=DATASET, metavar="ID", help=f"dataset on the hub ({DATASET})")

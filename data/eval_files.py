@@ -1,6 +1,6 @@
 """Evaluation files: the same questions inside documents of several lengths.
 
-    python -m mem_agent.data.eval_files --raw hotpot_dev_distractor_v1.json --output DIR --lengths "50 6400"
+    mem-agent synthesize --raw hotpot_dev_distractor_v1.json --output DIR --lengths "50 6400"
 
 writes ``DIR/eval_<n>.json``, a list of one entry per question, all with the same questions in the same order::
 
@@ -151,7 +151,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="eval_files", description="Write evaluation files of several lengths.")
+    description = "Write evaluation files of several lengths."
+    parser = argparse.ArgumentParser(prog="mem-agent synthesize", description=description)
     add_options(parser, raw_is_required=True)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of eval_<length>.json")
     parser.add_argument("--lengths", default=" ".join(map(str, LENGTHS)), help="numbers of documents")

@@ -1,6 +1,6 @@
 """Writes RULER data: one file per task and length.
 
-    python -m mem_agent.ruler.generate --output DATA_ROOT --tokenizer MODEL_FOLDER --tasks "niah_single_1 vt" \
+    mem-agent ruler --output DATA_ROOT --tokenizer MODEL_FOLDER --tasks "niah_single_1 vt" \
         --lengths "8192 16384" --samples 128 --seed 42 --haystack essays.txt --processes 2
 
 ``DATA_ROOT/eval_<task>_<length>.json`` is a list of::
@@ -105,7 +105,7 @@ def _unique(values: Iterable[T], option: str) -> list[T]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mem_agent.ruler.generate", description="Write RULER evaluation data.")
+    parser = argparse.ArgumentParser(prog="mem-agent ruler", description="Write RULER evaluation data.")
     parser.add_argument("--output", type=Path, required=True, metavar="DATA_ROOT", help="folder of the files")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="FOLDER", help="model folder that counts")
     parser.add_argument("--tasks", help=f"tasks, separated by blanks, of {', '.join(TASKS)} (all with data)")

@@ -32,7 +32,7 @@ from typing import Literal
 import aiohttp
 import torch
 
-from ..config import Config
+from ..config import Config, ConfigError
 from ..system.processes import TERM_GRACE_S, ChildProcess, FleetError, free_ports, port_answers, wait_until_healthy
 from ..system.together import together
 from . import engine as engines
@@ -71,7 +71,7 @@ class Fleet:
         device: Device | None = None,
     ) -> None:
         if port is not None and port_answers(port):  # its answers would be taken for our router's
-            raise FleetError(f"port {port} on 127.0.0.1 is in use; choose another one or none")
+            raise ConfigError(f"port {port} on 127.0.0.1 is in use; choose another one or none")
         self.config = config
         self.model = Path(model).resolve()
         self.logs = Path(run_folder or config.save_path).resolve() / "logs"
