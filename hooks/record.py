@@ -33,6 +33,10 @@ class TurnRecord:
     """What the turn earned by itself, by name; None where turns earn nothing."""
 
     @property
+    def truncated(self) -> bool:
+        return self.stop is StopReason.LENGTH
+
+    @property
     def response_length(self) -> int:
         return len(self.log_probs)
 
