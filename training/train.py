@@ -209,7 +209,7 @@ def checked(config: Config) -> Config:
     copies = config.train_procs // config.trainer_tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
-    DataSource(config.train_data, config.seed, config.n_samples_per_prompt)
+    DataSource(config.train_data, config.seed)
     folder = local_folder(config.hf_ckpt)
     return with_engine_length(replace(config, hf_ckpt=str(folder)), folder, load_vocabulary(folder))
 
