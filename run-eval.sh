@@ -6,9 +6,10 @@
 #   BASE_URL=https://HOST/v1 MODEL_PATH=... DATA_ROOT=... bash run-eval.sh    a running server; key in OPENAI_API_KEY
 #   EVAL_MODE=direct|rag, EVAL_SAMPLES=4: the other settings are in `mem-agent config`
 #
+# A model that this pack converted is asked as it was trained: settings that are not set come from its mem_agent.yaml.
 # Results: RESULTS/SAVE_FILE (default results/<model's name>). A second run continues.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
-default_recipe
+if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
 setup_python
 
 if [ "${CONVERT:-0}" = 1 ]; then
@@ -22,6 +23,7 @@ if [ "${CONVERT:-0}" = 1 ]; then
 fi
 [ -n "${MODEL_PATH:-}" ] || die "set MODEL_PATH to a Hugging Face folder or id, or CONVERT=1 with SAVE_PATH, HF_CKPT and SINGLE_ITER"
 [ -n "${DATA_ROOT:-}" ] || die "set DATA_ROOT to the folder of eval_<length>.json"
+if [ ! -f "$MODEL_PATH/mem_agent.yaml" ]; then default_recipe; fi # which would stand above the model's own settings
 SAVE_FILE="${SAVE_FILE:-$(basename "$MODEL_PATH")}"
 output="${RESULTS:-$PACK_DIR/results}/$SAVE_FILE"
 python=(setpriv --pdeathsig TERM "$VENV/bin/python")  # ends with this script, even where that is killed

@@ -6,8 +6,9 @@
 
 The mean is taken in float32 and cast back to the number format of the inputs; configuration and tokenizer are the
 first input's. The inputs must agree in everything but the values: names, shapes and number formats of their tensors,
-configuration and tokenizer files. Tensors are read one at a time and written shard by shard, so memory stays near one
-shard, however many inputs there are. The output appears only when it is complete.
+configuration and tokenizer files; settings of an agent come along where all have the same. Tensors are read one at a
+time and written shard by shard, so memory stays near one shard, however many inputs there are. The output appears only
+when it is complete.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
+from ..config import SETTINGS_FILE
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
+from .agent_settings import shared_settings, write_files
 from .hf_folder import TOKENIZER_FILES, HfTensors, complete_folder, copy_model_files, plan_shards, write_shards
 
 _SHARD_SIZE = 5 * 10**9
@@ -65,6 +68,7 @@ def average(
     with complete_folder(Path(output).absolute(), force=force) as temporary:
         write_shards(temporary, plan_shards(sizes, shard_size), mean)
         copy_model_files(folders[0], temporary)
+        write_files(shared_settings(folders) or {}, temporary)
 
 
 def _tensor_difference(one: HfTensors, other: HfTensors) -> str | None:
@@ -117,6 +121,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SafetensorError as error:
         raise AverageError(f"a weights file is damaged: {error}") from None
     print(f"mean of {', '.join(args.inputs)} -> {args.output}")
+    if shared_settings(list(map(Path, args.inputs))) is None:
+        print(f"warning: {args.output} has no {SETTINGS_FILE}, as those of the inputs differ", file=sys.stderr)
     return 0
 
 

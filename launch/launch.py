@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..config import Config
+from ..config import Config, write_settings
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.save_lock import save_lock
@@ -54,6 +54,7 @@ def write_records(plan: Plan) -> None:
         link.unlink(missing_ok=True)
         link.symlink_to(PACK, target_is_directory=True)
     (plan.folder / "mem_agent.yaml").write_text(plan.config.to_yaml())
+    write_settings(plan.config)
     (plan.folder / "command.sh").write_text(_shell(plan.command) + "\n")
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ..checkpoints.hf_model import load_vocabulary, local_folder, with_serving_length
+from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_serving_length
 from ..config import Config, ConfigError
 from ..system.atomic_file import write_atomically
 from ..system.one_line_errors import one_line_errors
@@ -30,10 +30,13 @@ CHECK_EVERY_S = 10.0
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    config = Config.from_env()
+    Config.from_env()  # bad settings end it before a model is downloaded
+    model = local_folder(options.model, "--model")
+    config, model_says = config_for_model(model)
+    if model_says and not config.engine_max_len:
+        print(model_says, file=sys.stderr)
     if options.num_engines is not None:
         config = dataclasses.replace(config, num_engines=options.num_engines)
-    model = local_folder(options.model, "--model")
     config = with_serving_length(config, model, load_vocabulary(model))
     fleet = Fleet(config, model, port=options.port)
     try:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoints.folders import latest, number_of, numbered, prune
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
-from ..config import Config, ConfigError, load_yaml
+from ..config import Config, ConfigError, load_yaml, write_settings
 from ..data.training_file import DataSource
 from ..hooks.plugins import check_plugins
 from ..system.logging_setup import start_logging
@@ -64,6 +64,7 @@ def train(config: Config) -> None:
         trainer = Trainer(config)
         start, next_group = resume(config, trainer)
         if side is not None:
+            write_settings(config)  # not before it is clear that the run goes on under them
             side.wait_until_ready()
         log = RunLog(config.save_path, start) if side is not None else None
         sync(side, trainer, start)

@@ -252,7 +252,8 @@ def test_the_command_line_reports_in_one_line(plain, tmp_path, capsys):
     command = [sys.executable, "-W", "ignore", "-m", "mem_agent.checkpoints.convert", "--hf", str(model)]
     arguments = ["--input", str(source), "--output", str(tmp_path / "out"), "--shard-size", "1MB"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, f"{source} -> {tmp_path / 'out'}\n")
+    without = f"without settings of an agent: {tmp_path} has no mem_agent.yaml\n"
+    assert (done.returncode, done.stdout) == (0, f"{source} -> {tmp_path / 'out'}\n{without}")
     assert main(["--hf", str(model), *arguments]) == 1
     output = tmp_path / "out"
     assert capsys.readouterr().err == f"error: {output}: exists already; set FORCE=1 (--force) to replace it\n"
