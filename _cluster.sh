@@ -44,7 +44,7 @@ train_in_host() {
         "$python" -m mem_agent launch --dry-run
         exit
     fi
-    attend "$python" -m mem_agent launch
+    run_and_forward_signals "$python" -m mem_agent launch
     if [ "${CONVERT:-1}" = 1 ]; then
         newest="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt")")"
         if [ -e "$SAVE_PATH/hf/$newest/config.json" ]; then

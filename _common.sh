@@ -145,7 +145,7 @@ default_recipe() {
 }
 
 # Run a command that is told to stop when this script is, and wait until it has stopped.
-attend() {
+run_and_forward_signals() {
     if [ "$DRY_RUN" = 1 ]; then run "$@"; return; fi
     local child code=0 stopped=0
     "$@" &

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
-from .manifest import Manifest, hold, sha256_of
+from .manifest import Manifest, locked_manifest, sha256_of
 from .options import LENGTHS, eval_name, parse_lengths
 from .sources import first_line
 
@@ -56,7 +56,7 @@ def download(
     Raises:
         MemAgentError: the dataset cannot be had or lacks a length, or a file there is another one.
     """
-    with hold(output) as manifest:
+    with locked_manifest(output) as manifest:
         remote = _remote(manifest, dataset, revision, lengths)
         for n in _offered(remote, lengths):
             _adopt_known(remote, eval_name(n), manifest)
@@ -95,7 +95,7 @@ def _adopt_known(remote: Remote, name: str, manifest: Manifest) -> None:
     if name in manifest.files or not path.is_file():
         return
     if (sha256 := sha256_of(path)) == remote.files[name][1]:
-        manifest.adopt(path, name, remote.source, sha256)
+        manifest.move_in(path, name, remote.source, sha256)
 
 
 def _pinned(manifest: Manifest, dataset: str) -> str | None:
@@ -122,7 +122,7 @@ def _fetch(remote: Remote, name: str, manifest: Manifest) -> None:
     if stated not in ("", sha256):
         part.unlink()
         raise DownloadError(f"{name} arrived damaged (not the SHA-256 that the hub states); run again")
-    manifest.adopt(part, name, remote.source, sha256)
+    manifest.move_in(part, name, remote.source, sha256)
 
 
 def _continue(remote: Remote, name: str, size: int | None, file: BinaryIO) -> None:

@@ -27,8 +27,8 @@ from .connect import connect
 from .endpoint import EvalEndpoint
 from .identity import check_same_run, model_hash
 from .one_prompt import OnePromptMode
-from .questions import Contexts, Entry, EvalError, Place, Question, data_hash, data_path, load_questions
-from .results import RowWriter, Run, answered, lock_dir, read_rows, write_run
+from .questions import Contexts, Entry, EvalError, EvalQuestion, Place, data_hash, data_path, load_questions
+from .results import RowWriter, Run, answered, lock_results, read_rows, write_run
 from .retrieval import retriever_for
 from .sweep import Answer, Job, sweep
 
@@ -48,7 +48,7 @@ def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, 
     """Raises EvalError where data and output folder are of no use for this run, ConfigError where settings are not."""
     check_plugins(config)
     counts = {length: sum(1 for _ in _entries(data_root, length)) for length in lengths}
-    with lock_dir(output):
+    with lock_results(output):
         write_run(output, check_same_run(output, _run_of(data_root, counts, model_hash(model), config)))
 
 
@@ -70,7 +70,7 @@ async def _run(
     endpoint = await connect(url, model, config)
     if config.eval_mode == "direct":
         config = replace(config, engine_max_len=endpoint.max_tokens)
-    with lock_dir(output):
+    with lock_results(output):
         await _fill(data_root, lengths, model, config, output, endpoint, own=bool(url), quiet=quiet)
 
 
@@ -135,7 +135,7 @@ def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> 
         retriever = retriever_for(config) if config.eval_mode == "rag" else None
         return OnePromptMode(args, endpoint.vocabulary, contexts, retriever)
 
-    async def recurrent(question: Question, place: Place, sampling: dict[str, Any]) -> Sample:
+    async def recurrent(question: EvalQuestion, place: Place, sampling: dict[str, Any]) -> Sample:
         context = await asyncio.to_thread(contexts.get, place)
         sample = Sample(prompt=question.text, metadata=question.metadata | {"context": context})
         return await rollout.generate(args, sample, sampling, evaluation=True)

@@ -91,7 +91,7 @@ class Record:
         task: str = "",
     ) -> Self:
         """``states`` are the turns' own rewards, one for each turn, or none at all."""
-        rewards = states or [None] * len(trajectory.turns)
+        rewards: Sequence[Mapping[str, float] | None] = states or [None] * len(trajectory.turns)
         failure = trajectory.failure
         return cls(
             turns=tuple(TurnRecord.of_turn(t, own) for t, own in zip(trajectory.turns, rewards, strict=True)),

@@ -35,7 +35,7 @@ from ..system.atomic_file import replacing
 from ..system.forked_map import in_order
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
-from .maker import Maker, Plan, Wanted
+from .maker import Ingredients, Maker, Wanted
 from .sample import RulerError
 from .tasks import TASKS
 
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    plan = Plan(
+    plan = Ingredients(
         options.tokenizer, tuple(options.haystack), options.squad, options.hotpotqa, options.wording, options.seed
     )
     tasks, lengths = _tasks(options.tasks, plan), _lengths(options.lengths)
@@ -80,7 +80,7 @@ def _write(path: Path, samples: Iterator[tuple[int, bytes]], number: int) -> Non
     print(f"{path}: {number} samples of {min(tokens)} to {max(tokens)} tokens in {took:.1f} s", flush=True)
 
 
-def _tasks(text: str | None, plan: Plan) -> list[str]:
+def _tasks(text: str | None, plan: Ingredients) -> list[str]:
     names = [name for name in TASKS if plan.has_data_for(name)] if text is None else text.split()
     for name in names:
         if name not in TASKS:
