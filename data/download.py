@@ -23,7 +23,7 @@ from typing import Any
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
-from .manifest import Manifest, hold, sha256_of
+from .manifest import Manifest, lock_manifest, sha256_of
 from .options import LENGTHS, eval_name, parse_lengths
 from .sources import first_line
 
@@ -56,11 +56,11 @@ def download(
     Raises:
         MemAgentError: the dataset cannot be had or lacks a length, or a file there is another one.
     """
-    with hold(output) as manifest:
+    with lock_manifest(output) as manifest:
         remote = _remote(manifest, dataset, revision, lengths)
         try:
             for n in _offered(remote, lengths):
-                _adopt_known(remote, eval_name(n), manifest)
+                _enter_known(remote, eval_name(n), manifest)
                 if manifest.has(eval_name(n), remote.source):
                     say(f"{output / eval_name(n)}: there")
                 else:
@@ -91,13 +91,13 @@ def _offered(remote: Remote, lengths: Sequence[int]) -> list[int]:
     return list(lengths or offered)
 
 
-def _adopt_known(remote: Remote, name: str, manifest: Manifest) -> None:
+def _enter_known(remote: Remote, name: str, manifest: Manifest) -> None:
     """Enter a file that was fetched by other means, if it is the hub's."""
     path = manifest.folder / name
     if name in manifest.files or not path.is_file():
         return
     if (sha256 := sha256_of(path)) == remote.files[name]:
-        manifest.adopt(path, name, remote.source, sha256)
+        manifest.move_in(path, name, remote.source, sha256)
 
 
 def _pinned(manifest: Manifest, dataset: str) -> str | None:
@@ -128,7 +128,7 @@ def _fetch(remote: Remote, name: str, manifest: Manifest) -> None:
     sha256 = sha256_of(path)
     if remote.files[name] not in ("", sha256):
         raise DownloadError(f"{name} arrived damaged (not the SHA-256 that the hub states); run again")
-    manifest.adopt(path, name, remote.source, sha256)
+    manifest.move_in(path, name, remote.source, sha256)
 
 
 def _asking(dataset: str, ask: Callable[[], Any]) -> Any:

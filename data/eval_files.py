@@ -36,7 +36,7 @@ from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
 from .corpus_file import CORPUS, CorpusFile
 from .haystack import haystack
-from .manifest import Draft, Manifest, hold
+from .manifest import Draft, Manifest, lock_manifest
 from .options import LENGTHS, add_options, eval_name, parse_lengths
 from .pool import Corpora
 from .questions import assemble
@@ -73,7 +73,7 @@ def synthesise(order: Order, output: Path, say: Callable[[str], None] = print) -
         MemAgentError: raw data, lengths or folder are of no use, or a file there is another one; OSError: disk full.
     """
     source = order.selection.description()
-    with hold(output) as manifest:
+    with lock_manifest(output) as manifest:
         sources = {n: source | {"documents": n, "index_only": order.is_index_only(n)} for n in order.lengths}
         missing = [n for n in order.lengths if not manifest.has(eval_name(n), sources[n])]
         corpus_source = {"kind": "pool", "raw": source["raw"], "format": source["format"]}

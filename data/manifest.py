@@ -49,7 +49,7 @@ class Draft:
 
 
 class Manifest:
-    """The manifest of a folder; make it with ``hold``, or read one with ``read_manifest``."""
+    """The manifest of a folder; make it with ``lock_manifest``, or read one with ``read_manifest``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ class Manifest:
             entry = {"source": dict(source), "sha256": draft.digest.hexdigest(), "bytes": draft.bytes}
             self._enter(name, entry | more)
 
-    def adopt(self, path: Path, name: str, source: Mapping[str, Any], sha256: str) -> None:
+    def move_in(self, path: Path, name: str, source: Mapping[str, Any], sha256: str) -> None:
         """Move a finished file here under its name, and enter it."""
         self._enter(name, {"source": dict(source), "sha256": sha256, "bytes": path.stat().st_size})
         path.replace(self.folder / name)
@@ -92,7 +92,7 @@ class Manifest:
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[Manifest]:
+def lock_manifest(folder: Path) -> Iterator[Manifest]:
     """A folder's manifest, for writing. Raises ManifestError if the folder cannot be written, or somebody does."""
     # Where there are no locks nothing is lost: two runs of the same work write the same bytes.
     busy = "another run is writing there; wait for it to end"

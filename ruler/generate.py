@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--squad", type=Path, metavar="FILE", help="SQuAD JSON, for qa_1")
     parser.add_argument("--hotpotqa", type=Path, metavar="FILE", help="HotpotQA distractor JSON, for qa_2")
     parser.add_argument("--wording", type=Path, metavar="FILE", help="YAML of sentences in place of the built-in ones")
-    parser.add_argument("--processes", type=positive_number, default=1, metavar="N", help="processes that make samples (1)")
+    parser.add_argument("--processes", type=positive_number, default=1, metavar="N", help="processes at work (1)")
     return parser
 
 
