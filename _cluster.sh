@@ -41,10 +41,10 @@ train_in_host() {
     export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
     if [ "${CONVERT:-1}" = 1 ]; then converting_python; else make_importable; fi
     if [ "$DRY_RUN" = 1 ]; then
-        "$python" -m mem_agent.launch.launch --dry-run
+        "$python" -m mem_agent launch --dry-run
         exit
     fi
-    attend "$python" -m mem_agent.launch.launch
+    run_and_forward_signals "$python" -m mem_agent launch
     if [ "${CONVERT:-1}" = 1 ]; then
         newest="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt")")"
         if [ -e "$SAVE_PATH/hf/$newest/config.json" ]; then

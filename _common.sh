@@ -41,9 +41,7 @@ load_recipe() {
 # tests need. It imports mem_agent from the checkout that installed it, and no other one installs into it; another can
 # use it as it is, with a PYTHONPATH that leads to its own mem_agent.
 setup_python() {
-    local flavour=cpu threads
-    threads=$(($(nproc) / ${TRAIN_PROCS:-1}))
-    export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}"
+    local flavour=cpu
     if has_gpu; then flavour=gpu; fi
     install_once pack "$flavour $(fingerprint "$flavour")" install_pack "$flavour"
     if [ "${1:-}" = dev ]; then
@@ -60,7 +58,7 @@ fingerprint() {
 
 # The tables of pyproject.toml that an installation reads, without comments.
 install_settings() {
-    awk '/^\[/ {kept = /^\[(build-system|project|tool\.setuptools|tool\.setuptools\.package-dir)\]/}
+    awk '/^\[/ {kept = /^\[(build-system|project|project\.scripts|tool\.setuptools|tool\.setuptools\.package-dir)\]/}
          kept && !/^(#|$|description|readme)/' "$PACK_DIR/pyproject.toml"
 }
 
@@ -147,7 +145,7 @@ default_recipe() {
 }
 
 # Run a command that is told to stop when this script is, and wait until it has stopped.
-attend() {
+run_and_forward_signals() {
     if [ "$DRY_RUN" = 1 ]; then run "$@"; return; fi
     local child code=0 stopped=0
     "$@" &
@@ -161,8 +159,3 @@ attend() {
     if [ "$stopped" = 1 ]; then exit 130; fi
     return "$code"
 }
-
-# Threads that wait passively: spinning ones train several times slower beside busy engines.
-# Warnings of libraries about their own internals are no news to users of the pack.
-export PYTHONWARNINGS="${PYTHONWARNINGS:-ignore::UserWarning,ignore::FutureWarning,ignore::DeprecationWarning}"
-export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 TORCHDYNAMO_DISABLE=1 TOKENIZERS_PARALLELISM=false

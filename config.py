@@ -12,19 +12,21 @@ It travels to remote workers inside the host's ``--custom-config-path`` YAML und
 
     mem_agent: {MEM_CHUNK_TOKENS: 2048, MEM_LAYOUT: section_first}
 
-Hosts copy that key to ``args.mem_agent``, where ``hooks.host.config_of`` finds it.
+Hosts copy that key to ``args.mem_agent``, where ``hooks.host.config_of`` finds it. A run leaves the same text as
+``SAVE_PATH/mem_agent.yaml``, and a converted model has beside its weights the part that says how its agent reads.
 
-``python -m mem_agent config`` prints every variable with its default and meaning.
+``mem-agent config`` prints every variable with its default and meaning.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -32,9 +34,13 @@ from typing import Any
 
 import yaml
 
+from .system.atomic_file import write_atomically
 from .system.errors import ConfigError
 from .system.one_line_errors import one_line_errors
-from .system.plugins import kind_of_number, parse_value
+from .system.plugins import absolute_name, kind_of_number, parse_value
+
+SETTINGS_FILE = "mem_agent.yaml"
+"""In the folder of a run: all its settings. In that of a model: those of its agent."""
 
 __all__ = ["Config", "ConfigError", "Shapes", "load_yaml", "variable_names"]
 
@@ -88,7 +94,7 @@ _READING = ("recurrent",)
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings; see each field's text, or ``python -m mem_agent config``."""
+    """All settings; see each field's text, or ``mem-agent config``."""
 
     _in("where things are")
     host: str = _knob("auto", "who trains: auto picks the framework around this pack, else the embedded host",
@@ -328,7 +334,7 @@ class Config:
         by_name = {f.name.upper(): f for f in fields(cls)}
         unknown = sorted(set(values) - set(by_name))
         if unknown:
-            raise ConfigError(f"unknown setting {unknown[0]}; run `python -m mem_agent config` for the list")
+            raise ConfigError(f"unknown setting {unknown[0]}; run `mem-agent config` for the list")
         return cls(**{by_name[k].name: parse_value(k, v, type(by_name[k].default)) for k, v in values.items()})
 
     @classmethod
@@ -344,6 +350,29 @@ class Config:
     def to_mapping(self) -> dict[str, Any]:
         return {f.name.upper(): getattr(self, f.name) for f in fields(self)}
 
+    def with_absolute_paths(self) -> Config:
+        """The same settings for whoever reads them in another folder; hub ids and names of the pack stay."""
+        changed: dict[str, Any] = {name: _absolute(getattr(self, name)) for name in _PATHS}
+        models = {name: getattr(self, name) for name in _MODELS}
+        changed |= {name: _absolute(model) for name, model in models.items() if Path(model).is_dir()}
+        changed |= {name: absolute_name(getattr(self, name)) for name in ("agent", "task", "reward")}
+        changed["eval_data"] = shlex.join(map(_absolute, self.eval_files))
+        return replace(self, **changed)
+
+
+_PATHS = ("torch_dist", "train_data", "save_path", "data_root", "mem_prompts", "mem_doc_store")
+_MODELS = ("hf_ckpt", "mem_recall_model", "eval_embedding")
+"""Folders, or ids on the hub."""
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute()) if path else ""
+
+
+def write_settings(config: Config) -> None:
+    """``SAVE_PATH/mem_agent.yaml``, with which ``mem-agent train --config`` repeats the run from anywhere."""
+    write_atomically(Path(config.save_path) / SETTINGS_FILE, config.with_absolute_paths().to_yaml().encode())
+
 
 def shaping_training() -> list[str]:
     """The fields that shape what is trained."""
@@ -354,6 +383,12 @@ def shaping_answers(mode: str) -> list[str]:
     """The fields that shape an answer in EVAL_MODE ``mode``."""
     shaping = [f for f in fields(Config) if f.metadata["shapes"].answers]
     return [f.name for f in shaping if f.metadata["modes"] is None or mode in f.metadata["modes"]]
+
+
+def shaping_agent() -> list[str]:
+    """The fields that say how an agent reads and answers, on whatever machine: a trained model takes them along."""
+    sections = {f.name: f.metadata["section"] for f in fields(Config)}
+    return [name for name in shaping_answers("recurrent") if sections[name] in ("what is learned", "the agent")]
 
 
 def default_of(name: str) -> Any:
@@ -427,10 +462,18 @@ def listing() -> str:
     return "\n".join(lines)
 
 
+_TITLE = """# Settings
+
+Every environment variable, with its default and what changes with it. A resumed run replays a rollout only if all that
+shapes training is as it was; results of an evaluation join only if all that shapes answers is. This page is written by
+`python -m mem_agent.config --markdown > docs/settings.md`.
+"""
+
+
 def markdown_tables() -> str:
     """The page ``docs/settings.md``: a table for each section."""
     sections = dict.fromkeys(f.metadata["section"] for f in fields(Config))
-    return "\n".join(_markdown_table(section) for section in sections)
+    return "\n".join([_TITLE, *map(_markdown_table, sections)]).rstrip("\n")
 
 
 def _markdown_table(section: str) -> str:
@@ -447,13 +490,11 @@ def _markdown_table(section: str) -> str:
 
 @one_line_errors("nothing was changed")
 def main(argv: list[str] | None = None) -> int:
-    """``--markdown`` prints the page of settings, nothing prints them for a terminal."""
+    parser = argparse.ArgumentParser(prog="mem-agent config", description="List every setting and its default.")
+    parser.add_argument("--markdown", action="store_true", help="as the page docs/settings.md")
+    options = parser.parse_args(argv)
     refuse_unloaded_recipe(os.environ)
-    options = sys.argv[1:] if argv is None else argv
-    if options not in ([], ["--markdown"]):
-        print("usage: python -m mem_agent config [--markdown]", file=sys.stderr)
-        return 2
-    print(markdown_tables() if options else listing())
+    print(markdown_tables() if options.markdown else listing())
     return 0
 
 

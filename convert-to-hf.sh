@@ -33,7 +33,7 @@ find_checkpoint() {
 }
 
 convert() {
-    run "$python" -m mem_agent.checkpoints.convert --input "$SAVE_PATH/$1" --hf "$HF_CKPT" --output "$2" "${force[@]}"
+    run "$python" -m mem_agent convert --input "$SAVE_PATH/$1" --hf "$HF_CKPT" --output "$2" "${force[@]}"
 }
 
 # Convert $1 into SAVE_PATH/hf, unless it is there.
@@ -66,7 +66,7 @@ convert_average() {
     for name in "${names[@]}"; do
         convert_once "$name"
     done
-    run "$python" -m mem_agent.checkpoints.average --inputs "${inputs[@]}" \
+    run "$python" -m mem_agent average --inputs "${inputs[@]}" \
         --output "${OUTPUT:-$SAVE_PATH/hf/$title}" "${force[@]}"
 }
 

@@ -1,9 +1,8 @@
 """Evaluate a memory agent on RULER-HQA and RULER files: one question, one long document, all accepted answers.
 
-    python -m mem_agent.eval_ruler_hqa --data-root DATA --length "50 200" --model HF_FOLDER --url http://HOST:PORT \
-        --output results/NAME
-    python -m mem_agent.eval_ruler_hqa --table results/before results/after
-    python -m mem_agent.eval_ruler_hqa --compare results/before results/after
+    mem-agent eval --data-root DATA --length "50 200" --model HF_FOLDER --url http://HOST:PORT --output results/NAME
+    mem-agent eval --table results/before results/after
+    mem-agent eval --compare results/before results/after
 
 Reads ``DATA/eval_<length>.json`` (``evaluation.questions``). Every question runs through the very hook that training
 uses (``rollout.generate``), or with EVAL_MODE=direct or rag through one prompt. Without ``--url`` the server at
@@ -32,7 +31,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .checkpoints.hf_model import local_folder
+from .checkpoints.hf_model import config_for_model, local_folder
 from .config import Config, ConfigError
 from .evaluation.questions import EvalError, load_questions
 from .evaluation.run import check, engine_config, run
@@ -79,25 +78,36 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
     if not lengths:
         raise ConfigError("LENGTH is empty; name the <n> of the eval_<n>.json to evaluate")
     model = local_folder(options.model, "MODEL_PATH")
+    config, model_says = config_for_model(model)
+    if "embedding" in (config.eval_retriever, config.mem_recall):
+        _show_torch()
     config = engine_config(config, model)
     if options.check:
         check(data_root, lengths, model, config, options.output)
         print(config.engine_max_len)
         return []
+    if model_says:
+        print(model_says, file=sys.stderr)
     run(data_root, lengths, model, options.url or "", config, options.output)
     print(tables([options.output]))
     return failures(options.output, lengths)
 
 
-def _spare_torch() -> None:
+def _hide_torch() -> None:
     """Let transformers find no torch: it takes 330 MB, and a client that only tokenises has no use for it."""
-    if "embedding" not in (os.environ.get("EVAL_RETRIEVER"), os.environ.get("MEM_RECALL")):
-        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-        sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+
+
+def _show_torch() -> None:
+    """Call before transformers is imported."""
+    if sys.modules.get("torch") is None:
+        sys.modules.pop("torch", None)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Evaluate a memory agent on RULER-HQA and RULER files.")
+    description = "Evaluate a memory agent on RULER-HQA and RULER files."
+    parser = argparse.ArgumentParser(prog="mem-agent eval", description=description)
     parser.add_argument("--table", nargs="+", type=Path, metavar="OUTPUT", help="only print the table of these runs")
     parser.add_argument("--compare", nargs=2, type=Path, metavar="OUTPUT", help="only print second minus first")
     parser.add_argument("--data-root", type=Path, help="folder of eval_<length>.json (default: DATA_ROOT)")
@@ -111,5 +121,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    _spare_torch()
+    _hide_torch()
     sys.exit(main())

@@ -5,7 +5,7 @@
 #
 # --download fetches from the dataset EVAL_DATASET (default BytedTsinghua-SIA/hotpotqa) at EVAL_REVISION, which is
 # resolved once; without LENGTHS all it has. HF_ENDPOINT is honoured. --synthesize reads HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD files; the
-# variables QUESTIONS (128), SEED (42) and CLOSED_BOOK (a verdict of mem_agent.data.closed_book) shape the result.
+# variables QUESTIONS (128), SEED (42) and CLOSED_BOOK (a verdict of mem-agent closed-book) shape the result.
 # Both verify what is there against DATA_ROOT/manifest.json, and continue where an earlier run was interrupted.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 [ -n "${DATA_ROOT:-}" ] || die "set DATA_ROOT to the folder for eval_<length>.json"
@@ -30,10 +30,10 @@ if [ -z "$action" ]; then
 fi
 setup_python
 if [ "$action" = --download ]; then
-    attend "$VENV/bin/python" -m mem_agent.data.download --dataset "$dataset" --output "$DATA_ROOT" \
+    run_and_forward_signals "$VENV/bin/python" -m mem_agent download --dataset "$dataset" --output "$DATA_ROOT" \
         ${LENGTHS:+--lengths "$LENGTHS"} ${EVAL_REVISION:+--revision "$EVAL_REVISION"}
 else
-    attend "$VENV/bin/python" -m mem_agent.data.eval_files --raw "${@:2}" --lengths "$lengths" \
+    run_and_forward_signals "$VENV/bin/python" -m mem_agent synthesize --raw "${@:2}" --lengths "$lengths" \
         --output "$DATA_ROOT" --questions "${QUESTIONS:-128}" --seed "${SEED:-42}" \
         ${CLOSED_BOOK:+--closed-book "$CLOSED_BOOK"}
 fi

@@ -1,11 +1,12 @@
 """Writes training data: question answering rows in, one JSON object per line out.
 
-    python -m mem_agent.prepare_data --hf-dataset BytedTsinghua-SIA/hotpotqa --output train.jsonl
-    python prepare_data.py --input own_questions.csv --output train.jsonl
-    python prepare_data.py --synthesize --raw hotpot_train_v1.1.json --documents 200 --output train.jsonl
+    mem-agent prepare --hf-dataset BytedTsinghua-SIA/hotpotqa --output train.jsonl
+    mem-agent prepare --input own_questions.csv --output train.jsonl
+    mem-agent prepare --synthesize --raw hotpot_train_v1.1.json --documents 200 --output train.jsonl
 
-The last one makes the documents: every question's gold ones hidden among others (data/haystack.py), of one
-length or, with ``--documents "50:0.3 100:0.3 200:0.4"``, of several in that order.
+``python prepare_data.py`` is the same command. The last one makes the documents: every question's gold ones hidden
+among others (data/haystack.py), of one length or, with ``--documents "50:0.3 100:0.3 200:0.4"``, of several in that
+order.
 
 The first two take rows with ``question``, ``answer`` (or ``answers``) and ``context``, which is a text, a list of
 texts or a list of paragraphs; rows of the known data sets; and rows that this command has written: data/questions.py
@@ -55,6 +56,7 @@ from .data.training_rows import COLUMNS, Conversion, Schema, UnknownSchema, chec
 from .system.atomic_file import replacing
 from .system.command_line_types import positive_number, whole_number
 from .system.errors import MemAgentError
+from .system.one_line_errors import one_line_errors
 from .system.signals import stop_if_asked, stop_on_signals
 
 INLINE_CONTEXT_CHARS = 20_000
@@ -63,21 +65,15 @@ _SHOWN_BAD_ROWS = 20
 _AUTO = "auto"
 
 
-class NoGoodRows(Exception):
+class NoGoodRows(MemAgentError):
     """Exit code 1."""
 
 
+@one_line_errors("the earlier output, if any, is as it was", codes={NoGoodRows: 1, MemAgentError: 2, OSError: 2})
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = _parser().parse_args(argv)
-    try:
-        print(_synthesize(args) if args.synthesize else _run(args))
-    except KeyboardInterrupt:
-        print("prepare_data: interrupted; the earlier output, if any, is as it was", file=sys.stderr)
-        return 130
-    except (MemAgentError, NoGoodRows, OSError) as error:
-        print(f"prepare_data: {first_line(error)}", file=sys.stderr)
-        return 1 if isinstance(error, NoGoodRows) else 2
+    print(_synthesize(args) if args.synthesize else _run(args))
     return 0
 
 
@@ -192,7 +188,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="prepare_data", description="Write training data as JSONL.")
+    parser = argparse.ArgumentParser(prog="mem-agent prepare", description="Write training data as JSONL.")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--hf-dataset", metavar="ID", help="Hugging Face dataset, streamed")
     source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .csv, .jsonl or .json (a list) file")

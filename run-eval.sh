@@ -4,11 +4,12 @@
 #   MODEL_PATH=HF_FOLDER_OR_ID DATA_ROOT=... LENGTH="50 200 800" SAVE_FILE=name NUM_ENGINES=2 bash run-eval.sh
 #   CONVERT=1 SINGLE_ITER=iter_0000099 SAVE_PATH=... HF_CKPT=... bash run-eval.sh
 #   BASE_URL=https://HOST/v1 MODEL_PATH=... DATA_ROOT=... bash run-eval.sh    a running server; key in OPENAI_API_KEY
-#   EVAL_MODE=direct|rag, EVAL_SAMPLES=4: the other settings are in `python -m mem_agent.config`
+#   EVAL_MODE=direct|rag, EVAL_SAMPLES=4: the other settings are in `mem-agent config`
 #
+# A model that this pack converted is asked as it was trained: settings that are not set come from its mem_agent.yaml.
 # Results: RESULTS/SAVE_FILE (default results/<model's name>). A second run continues.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
-default_recipe
+if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
 setup_python
 
 if [ "${CONVERT:-0}" = 1 ]; then
@@ -22,14 +23,15 @@ if [ "${CONVERT:-0}" = 1 ]; then
 fi
 [ -n "${MODEL_PATH:-}" ] || die "set MODEL_PATH to a Hugging Face folder or id, or CONVERT=1 with SAVE_PATH, HF_CKPT and SINGLE_ITER"
 [ -n "${DATA_ROOT:-}" ] || die "set DATA_ROOT to the folder of eval_<length>.json"
+if [ ! -f "$MODEL_PATH/mem_agent.yaml" ]; then default_recipe; fi # which would stand above the model's own settings
 SAVE_FILE="${SAVE_FILE:-$(basename "$MODEL_PATH")}"
 output="${RESULTS:-$PACK_DIR/results}/$SAVE_FILE"
 python=(setpriv --pdeathsig TERM "$VENV/bin/python")  # ends with this script, even where that is killed
-evaluate=("${python[@]}" -m mem_agent.eval_ruler_hqa --model "$MODEL_PATH" --output "$output")
-serve=("${python[@]}" -m mem_agent.serving.serve --model "$MODEL_PATH")
+evaluate=("${python[@]}" -m mem_agent eval --model "$MODEL_PATH" --output "$output")
+serve=("${python[@]}" -m mem_agent serve --model "$MODEL_PATH")
 
 if [ -n "${BASE_URL:-}" ]; then
-    attend "${evaluate[@]}"
+    run_and_forward_signals "${evaluate[@]}"
     exit
 fi
 if [ "$DRY_RUN" = 1 ]; then
@@ -51,4 +53,4 @@ until [ -s "$url" ]; do
     kill -0 "$server" 2>/dev/null || die "the server for $MODEL_PATH did not start; see $output/logs"
     sleep 0.5
 done
-attend "${evaluate[@]}" --url "$(cat "$url")"
+run_and_forward_signals "${evaluate[@]}" --url "$(cat "$url")"

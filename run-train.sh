@@ -5,7 +5,7 @@
 #   HF_CKPT=... TRAIN_DATA=... DATA_ROOT=... bash run-train.sh
 #   HOST=slime HOST_ROOT=... RECIPE=recipes/qwen3-4b.env HF_CKPT=... TRAIN_DATA=... bash run-train.sh
 #
-# Every setting is an environment variable; `python -m mem_agent.config` lists them. EVAL=0 leaves evaluation out,
+# Every setting is an environment variable; `mem-agent config` lists them. EVAL=0 leaves evaluation out,
 # DRY_RUN=1 prints what would run.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 
@@ -22,14 +22,14 @@ export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
 setup_python
 python=("$VENV/bin/python")
 if [ -n "${POCKET_DATA:-}" ]; then
-    run "${python[@]}" -m mem_agent.pocket.prepare --output "$POCKET_DATA" --seed "${SEED:-1}" --task "${POCKET_TASK:-look-up}"
+    run "${python[@]}" -m mem_agent pocket --output "$POCKET_DATA" --seed "${SEED:-1}" --task "${POCKET_TASK:-look-up}"
 fi
-run "${python[@]}" -m mem_agent.training.train --check
+run "${python[@]}" -m mem_agent train --check
 
 evaluate() { # NAME MODEL
     if [ "${EVAL:-1}" = 1 ] && [ -n "${DATA_ROOT:-}" ]; then
         # 3: some questions failed; they count as wrong, and training goes on.
-        attend env -u BASE_URL MODEL_PATH="$2" SAVE_FILE="$1" RESULTS="$SAVE_PATH/eval" CONVERT=0 bash "$PACK_DIR/run-eval.sh" ||
+        run_and_forward_signals env -u BASE_URL MODEL_PATH="$2" SAVE_FILE="$1" RESULTS="$SAVE_PATH/eval" CONVERT=0 bash "$PACK_DIR/run-eval.sh" ||
             [ $? = 3 ]
     else
         say "no evaluation of $1 (DATA_ROOT is not set, or EVAL=0)"
@@ -38,7 +38,7 @@ evaluate() { # NAME MODEL
 
 evaluate before "$HF_CKPT"
 say "training in $SAVE_PATH"
-attend "${python[@]}" -m mem_agent.training.train
+run_and_forward_signals "${python[@]}" -m mem_agent train
 
 last="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt" 2>/dev/null || echo 0)")"
 if [ -e "$SAVE_PATH/hf/$last/config.json" ]; then
@@ -48,5 +48,5 @@ else
 fi
 evaluate "after-$last" "$SAVE_PATH/hf/$last"
 if [ -d "$SAVE_PATH/eval/before" ] && [ -d "$SAVE_PATH/eval/after-$last" ]; then
-    run "${python[@]}" -m mem_agent.eval_ruler_hqa --table "$SAVE_PATH/eval/before" "$SAVE_PATH/eval/after-$last"
+    run "${python[@]}" -m mem_agent eval --table "$SAVE_PATH/eval/before" "$SAVE_PATH/eval/after-$last"
 fi

@@ -2,12 +2,13 @@
 
 ::
 
-    python -m mem_agent.checkpoints.average --inputs A B C --output OUT [--force]
+    mem-agent average --inputs A B C --output OUT [--force]
 
 The mean is taken in float32 and cast back to the number format of the inputs; configuration and tokenizer are the
 first input's. The inputs must agree in everything but the values: names, shapes and number formats of their tensors,
-configuration and tokenizer files. Tensors are read one at a time and written shard by shard, so memory stays near one
-shard, however many inputs there are. The output appears only when it is complete.
+configuration and tokenizer files; settings of an agent come along where all have the same. Tensors are read one at a
+time and written shard by shard, so memory stays near one shard, however many inputs there are. The output appears only
+when it is complete.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
+from ..config import SETTINGS_FILE
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
+from ..system.signals import stop_on_signals
+from .agent_settings import shared_settings, write_files
 from .hf_folder import TOKENIZER_FILES, HfTensors, complete_folder, copy_model_files, plan_shards, write_shards
 
 _SHARD_SIZE = 5 * 10**9
@@ -64,6 +68,7 @@ def average(
     with complete_folder(Path(output).absolute(), force=force) as temporary:
         write_shards(temporary, plan_shards(sizes, shard_size), mean)
         copy_model_files(folders[0], temporary)
+        write_files(shared_settings(folders) or {}, temporary)
 
 
 def _tensor_difference(one: HfTensors, other: HfTensors) -> str | None:
@@ -106,7 +111,7 @@ def _settings(file: Path) -> dict:
 @one_line_errors("nothing was written")
 def main(argv: Sequence[str] | None = None) -> int:
     description = __doc__.splitlines()[0]
-    parser = argparse.ArgumentParser(prog="python -m mem_agent.checkpoints.average", description=description)
+    parser = argparse.ArgumentParser(prog="mem-agent average", description=description)
     parser.add_argument("--inputs", required=True, nargs="+", help="Hugging Face folders of one model")
     parser.add_argument("--output", required=True, help="folder to write")
     parser.add_argument("--force", action="store_true", help="replace an existing output folder")
@@ -116,8 +121,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SafetensorError as error:
         raise AverageError(f"a weights file is damaged: {error}") from None
     print(f"mean of {', '.join(args.inputs)} -> {args.output}")
+    if shared_settings(list(map(Path, args.inputs))) is None:
+        print(f"warning: {args.output} has no {SETTINGS_FILE}, as those of the inputs differ", file=sys.stderr)
     return 0
 
 
 if __name__ == "__main__":
+    stop_on_signals()
     sys.exit(main())

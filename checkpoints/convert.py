@@ -2,11 +2,12 @@
 
 ::
 
-    python -m mem_agent.checkpoints.convert --input RUN/iter_0000099 --hf MODEL --output OUT [--dtype D] [--force]
+    mem-agent convert --input RUN/iter_0000099 --hf MODEL --output OUT [--dtype D] [--force]
 
 ``--input`` is a checkpoint of this pack, slime or vime, or the folder above it, whose tracker then names the latest;
 ``--hf`` is the model it was trained from: it gives configuration, tokenizer and number format. Tensors are read layer
-by layer and written shard by shard, so memory stays near one shard. The output appears only when it is complete.
+by layer and written shard by shard, so memory stays near one shard. The output appears only when it is complete, with
+the settings of the agent that was trained (``agent_settings``), if the run above the checkpoint has left them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
+from ..config import SETTINGS_FILE
 from ..system.errors import MemAgentError
+from ..system.one_line_errors import one_line_errors
+from ..system.signals import stop_on_signals
+from .agent_settings import settings_of_run, write_files
 from .bridge import build_bridge, expected_tensors, to_hf
 from .folders import resolve
 from .hf_folder import DTYPES, OutputExists, complete_folder, copy_model_files, plan_shards, write_shards
@@ -49,6 +54,7 @@ def convert(
     if output.exists() and not force:
         raise OutputExists(f"{output}: exists already; set FORCE=1 (--force) to replace it")
     bridge, folder = build_bridge(hf_dir), resolve(source)
+    settings = settings_of_run(folder.parent)
     tensors = ModelTensors(folder)
     expected = expected_tensors(bridge)
     problem = misfit(tensors.shapes, expected)
@@ -66,6 +72,7 @@ def convert(
     with complete_folder(output, force=force) as temporary:
         write_shards(temporary, plan_shards(sizes, shard_size), converted)
         copy_model_files(hf_dir, temporary)
+        write_files(settings, temporary)
         if dtype:
             _set_dtype(temporary / "config.json", dtype)
     return folder
@@ -84,9 +91,10 @@ def _size(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
+@one_line_errors("nothing was written")
 def main(argv: Sequence[str] | None = None) -> int:
     description = __doc__.splitlines()[0]
-    parser = argparse.ArgumentParser(prog="python -m mem_agent.checkpoints.convert", description=description)
+    parser = argparse.ArgumentParser(prog="mem-agent convert", description=description)
     parser.add_argument("--input", required=True, help="iter_* folder, or the folder above it")
     parser.add_argument("--hf", required=True, help="Hugging Face folder or id of the model that was trained")
     parser.add_argument("--output", required=True, help="folder to write")
@@ -99,12 +107,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder = convert(
             args.input, model, args.output, force=args.force, dtype=args.dtype, shard_size=args.shard_size
         )
-    except (MemAgentError, OSError, SafetensorError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    except SafetensorError as error:
+        raise ConvertError(f"a weights file of {args.hf} is damaged: {error}") from None
     print(f"{folder} -> {args.output}")
+    if not (Path(args.output) / SETTINGS_FILE).is_file():
+        print(f"without settings of an agent: {folder.parent} has no {SETTINGS_FILE}")
     return 0
 
 
 if __name__ == "__main__":
+    stop_on_signals()
     sys.exit(main())

@@ -1,9 +1,19 @@
-"""A Hugging Face model by folder or by hub id."""
+"""A Hugging Face model by folder or by hub id, and the settings of the agent that it was trained as.
+
+Those lie beside its weights where this pack has converted it (``agent_settings.py``)::
+
+    mem_agent.yaml            {mem_agent: {AGENT: gated, MEM_CHUNK_TOKENS: 1024, MEM_PROMPTS: mem_agent_prompts.yaml}}
+    mem_agent_prompts.yaml    what MEM_PROMPTS of the run held, where it was set
+"""
 
 from __future__ import annotations
 
+import os
+import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 from huggingface_hub import snapshot_download
@@ -12,7 +22,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from ..agents import agent_class
 from ..agents.longest_turn import longest_turn, shortening
 from ..agents.vocabulary import Vocabulary
-from ..config import Config, ConfigError
+from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
 
 _WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]
 _UNLIMITED = 2**30
@@ -43,6 +53,57 @@ def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) 
         raise ConfigError(f"{variable}={name!r}: no such folder, and not to be had from the hub: {reason}") from None
 
 
+def model_settings(folder: Path) -> dict[str, Any]:
+    """The settings beside the weights in ``folder``, by variable; none where it has no such file.
+
+    Raises:
+        ConfigError: the file is damaged, or holds what is no model's to say.
+    """
+    file = folder / SETTINGS_FILE
+    if not file.is_file():
+        return {}
+    settings = read_yaml(file)
+    allowed = [name.upper() for name in shaping_agent()]
+    for name in settings:
+        if name not in allowed:
+            raise ConfigError(f"{file}: {name} is no setting of an agent; allowed: {', '.join(allowed)}")
+    if settings.get("MEM_PROMPTS"):
+        settings["MEM_PROMPTS"] = str(folder / str(settings["MEM_PROMPTS"]))
+    try:
+        config = Config.from_mapping(settings)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    return {name: config.to_mapping()[name] for name in settings}
+
+
+def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple[Config, str]:
+    """The settings of ``env``, and where it says nothing those of the model in ``folder``.
+
+    With a line for people that tells which came from there, and which of ``env`` are in their place; empty for none.
+
+    Raises:
+        ConfigError: a setting is bad.
+    """
+    own = model_settings(folder)
+    config = Config.from_env(env, defaults=own)
+    used, default = config.to_mapping(), Config().to_mapping()
+    taken = {name: value for name, value in own.items() if not env.get(name) and value != default[name]}
+    replaced = {name: used[name] for name, value in own.items() if not _alike(name, used[name], value)}
+    parts = [f"settings from {folder / SETTINGS_FILE}: {_words(taken)}" if taken else ""]
+    parts += [f"not those of {folder / SETTINGS_FILE}: {_words(replaced)}" if replaced else ""]
+    return config, "; ".join(filter(None, parts))
+
+
+def _alike(name: str, one: Any, other: Any) -> bool:
+    if name == "MEM_PROMPTS" and one and other:
+        return Path(one).is_file() and Path(other).is_file() and Path(one).read_bytes() == Path(other).read_bytes()
+    return one == other
+
+
+def _words(settings: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={shlex.quote(str(value))}" for name, value in settings.items())
+
+
 def load_vocabulary(folder: Path | str) -> Vocabulary:
     """The tokenizer of the model in ``folder``.
 
@@ -67,7 +128,8 @@ def with_local_models(config: Config, *, weights: bool = True) -> Config:
         ConfigError: one cannot be had.
     """
     names = agent_class(config).model_settings(config)
-    folders = {name: str(local_folder(getattr(config, name), name.upper(), weights=weights)) for name in names}
+    found = {name: local_folder(getattr(config, name), name.upper(), weights=weights) for name in names}
+    folders: dict[str, Any] = {name: str(folder) for name, folder in found.items()}
     return replace(config, **folders)
 
 

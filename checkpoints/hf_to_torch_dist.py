@@ -2,7 +2,7 @@
 
 ::
 
-    python -m mem_agent.checkpoints.hf_to_torch_dist --hf MODEL --output DIR [--dtype bfloat16] [--force]
+    mem-agent hf-to-torch-dist --hf MODEL --output DIR [--dtype bfloat16] [--force]
 
     DIR/latest_checkpointed_iteration.txt      "release", written last
     DIR/release/{.metadata, __0_0.distcp, common.pt, metadata.json}
@@ -37,6 +37,8 @@ from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, Wri
 
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
+from ..system.one_line_errors import one_line_errors
+from ..system.signals import stop_on_signals
 from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf, hf_names
 from .checkpoint import hosts_args
 from .folders import TRACKER, tracked
@@ -161,9 +163,10 @@ class _Stream(DefaultSavePlanner):
         return made()
 
 
+@one_line_errors("nothing was written")
 def main(argv: Sequence[str] | None = None) -> int:
     description = __doc__.splitlines()[0]
-    parser = argparse.ArgumentParser(prog="python -m mem_agent.checkpoints.hf_to_torch_dist", description=description)
+    parser = argparse.ArgumentParser(prog="mem-agent hf-to-torch-dist", description=description)
     parser.add_argument("--hf", required=True, help="Hugging Face folder of the model")
     parser.add_argument("--output", required=True, help="folder to write release/ and the tracker into")
     parser.add_argument("--dtype", choices=sorted(DTYPES), help="number format; default: that of the files of --hf")
@@ -171,12 +174,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         folder = write_release(args.hf, args.output, dtype=args.dtype, force=args.force)
-    except (MemAgentError, OSError, SafetensorError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    except SafetensorError as error:
+        raise ReleaseError(f"a weights file of {args.hf} is damaged: {error}") from None
     print(f"{args.hf} -> {folder}")
     return 0
 
 
 if __name__ == "__main__":
+    stop_on_signals()
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Running megatron-core without CUDA, and the number of threads it may use.
+"""Running megatron-core without CUDA.
 
 megatron-core asks for CUDA in a handful of places even when every tensor lives on the CPU. ``prepare`` replaces three
 process-wide queries once; ``device_mode`` is the context that model build, optimizer, pipeline schedule and
@@ -8,7 +8,6 @@ checkpointing run in. With a GPU present both leave torch alone.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -54,18 +53,3 @@ def prepare() -> None:
     torch.cuda.synchronize = lambda device=None: None  # type: ignore[assignment]
     mcore_random._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
     mcore_random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
-
-
-def process_environment(processes: int) -> dict[str, str]:
-    """Variables for ``processes`` trainer processes on this machine; set them before python starts.
-
-    Passive waiting matters: with busy neighbours, OpenMP threads that spin at barriers train about ten times slower.
-    """
-    cores = len(os.sched_getaffinity(0))
-    return {
-        "OMP_NUM_THREADS": str(max(1, cores // max(1, processes))),
-        "OMP_WAIT_POLICY": "passive",
-        "GOMP_SPINCOUNT": "0",
-        "TORCHDYNAMO_DISABLE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }

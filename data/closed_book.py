@@ -1,6 +1,6 @@
 """Asks a model every question without its document, and says which ones need none.
 
-    python -m mem_agent.data.closed_book --raw hotpot_train_v1.1.json --url http://HOST:8000/v1 --model NAME \\
+    mem-agent closed-book --raw hotpot_train_v1.1.json --url http://HOST:8000/v1 --model NAME \\
         --output DIR
 
 Any server with OpenAI's chat completions will do; its key, if it wants one, is OPENAI_API_KEY. Then give
@@ -33,9 +33,9 @@ from tqdm import tqdm
 from ..system.atomic_file import write_atomically
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError
+from ..system.gather import gather_or_cancel
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable, stop_if_asked, stop_on_signals
-from ..system.together import together
 from .closed_book_rules import Asked, judge
 from .manifest import sha256_of
 from .pool import PoolQuestion, load_corpora
@@ -113,7 +113,7 @@ async def _ask_all(
     waiting = iter(questions)
     async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=5, timeout=600) as client:
         with path.open("ab") as rows, tqdm(total=len(questions), unit=" questions", disable=None) as bar:
-            await together(*(_ask_some(client, waiting, sampling, rows, bar) for _ in range(concurrency)))
+            await gather_or_cancel(*(_ask_some(client, waiting, sampling, rows, bar) for _ in range(concurrency)))
 
 
 async def _ask_some(
@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="closed_book", description="Find questions that need no document.")
+    parser = argparse.ArgumentParser(prog="mem-agent closed-book", description="Find questions that need no document.")
     parser.add_argument("--raw", type=Path, nargs="+", metavar="FILE", required=True, help="as for eval_files")
     parser.add_argument("--url", required=True, help="OpenAI-compatible endpoint, http://HOST:PORT/v1")
     parser.add_argument("--model", required=True, help="its name there")

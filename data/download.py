@@ -1,4 +1,4 @@
-"""Fetches published evaluation files: ``python -m mem_agent.data.download --output DIR --lengths "50 200"``.
+"""Fetches published evaluation files: ``mem-agent download --output DIR --lengths "50 200"``.
 
 Invariants:
 - the first run resolves the revision to a commit, and the manifest keeps it: later runs fetch further lengths from
@@ -23,7 +23,7 @@ from typing import Any
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
-from .manifest import Manifest, lock_manifest, sha256_of
+from .manifest import Manifest, locked_manifest, sha256_of
 from .options import LENGTHS, eval_name, parse_lengths
 from .sources import first_line
 
@@ -56,7 +56,7 @@ def download(
     Raises:
         MemAgentError: the dataset cannot be had or lacks a length, or a file there is another one.
     """
-    with lock_manifest(output) as manifest:
+    with locked_manifest(output) as manifest:
         remote = _remote(manifest, dataset, revision, lengths)
         try:
             for n in _offered(remote, lengths):
@@ -142,7 +142,7 @@ def _asking(dataset: str, ask: Callable[[], Any]) -> Any:
 @one_line_errors("the same command continues with what is missing")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="download", description="Fetch published evaluation files.")
+    parser = argparse.ArgumentParser(prog="mem-agent download", description="Fetch published evaluation files.")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of eval_<length>.json")
     parser.add_argument("--lengths", help="numbers of documents (all that the dataset has)")
     parser.add_argument("--dataset", default=DATASET, metavar="ID", help=f"dataset on the hub ({DATASET})")

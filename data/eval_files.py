@@ -1,6 +1,6 @@
 """Evaluation files: the same questions inside documents of several lengths.
 
-    python -m mem_agent.data.eval_files --raw hotpot_dev_distractor_v1.json --output DIR --lengths "50 6400"
+    mem-agent synthesize --raw hotpot_dev_distractor_v1.json --output DIR --lengths "50 6400"
 
 writes ``DIR/eval_<n>.json``, a list of one entry per question, all with the same questions in the same order::
 
@@ -36,7 +36,7 @@ from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
 from .corpus_file import CORPUS, CorpusFile
 from .haystack import haystack
-from .manifest import Draft, Manifest, lock_manifest
+from .manifest import Draft, Manifest, locked_manifest
 from .options import LENGTHS, add_options, eval_name, parse_lengths
 from .pool import Corpora
 from .questions import assemble
@@ -73,7 +73,7 @@ def synthesise(order: Order, output: Path, say: Callable[[str], None] = print) -
         MemAgentError: raw data, lengths or folder are of no use, or a file there is another one; OSError: disk full.
     """
     source = order.selection.description()
-    with lock_manifest(output) as manifest:
+    with locked_manifest(output) as manifest:
         sources = {n: source | {"documents": n, "index_only": order.is_index_only(n)} for n in order.lengths}
         missing = [n for n in order.lengths if not manifest.has(eval_name(n), sources[n])]
         corpus_source = {"kind": "pool", "raw": source["raw"], "format": source["format"]}
@@ -151,7 +151,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="eval_files", description="Write evaluation files of several lengths.")
+    description = "Write evaluation files of several lengths."
+    parser = argparse.ArgumentParser(prog="mem-agent synthesize", description=description)
     add_options(parser, raw_is_required=True)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of eval_<length>.json")
     parser.add_argument("--lengths", default=" ".join(map(str, LENGTHS)), help="numbers of documents")

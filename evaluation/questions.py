@@ -36,7 +36,7 @@ class EvalError(MemAgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class EvalQuestion:
     """An entry without its document."""
 
     length: str
@@ -57,7 +57,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    question: Question
+    question: EvalQuestion
     context: str
 
 
@@ -129,7 +129,7 @@ def _entry(where: str, length: str, number: str, raw: Any, read: Callable[[Any],
     if metric and metric not in RULER_METRICS:
         raise EvalError(f"{where} has the metric {metric!r}; known are {', '.join(RULER_METRICS)}")
     name = str(raw.get("index", raw.get("id", number)))
-    return Entry(Question(length, name, text, answers, str(raw.get("task") or ""), metric), context)
+    return Entry(EvalQuestion(length, name, text, answers, str(raw.get("task") or ""), metric), context)
 
 
 def _reader_of_contexts(data_root: Path, name: str) -> Callable[[Any], str]:

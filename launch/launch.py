@@ -1,7 +1,7 @@
 """Train in slime or vime::
 
-    python -m mem_agent.launch.launch            what `HOST=slime|vime bash run-train.sh` runs
-    python -m mem_agent.launch.launch --dry-run  print the resolved config and every command, start nothing
+    mem-agent launch            what `HOST=slime|vime bash run-train.sh` runs
+    mem-agent launch --dry-run  print the resolved config and every command, start nothing
 
 It runs in the host's own Python. Order: find the host, settle every setting, check, convert the reference model if it
 is missing, start or join Ray, run the host's ``train.py`` as a job, wait. What the run was made of stays in
@@ -15,9 +15,10 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from ..config import Config
+from ..config import Config, write_settings
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.save_lock import save_lock
@@ -53,6 +54,7 @@ def write_records(plan: Plan) -> None:
         link.unlink(missing_ok=True)
         link.symlink_to(PACK, target_is_directory=True)
     (plan.folder / "mem_agent.yaml").write_text(plan.config.to_yaml())
+    write_settings(plan.config)
     (plan.folder / "command.sh").write_text(_shell(plan.command) + "\n")
 
 
@@ -90,10 +92,10 @@ def _shell(command: list[str]) -> str:
 
 
 @one_line_errors("the same command continues from the newest checkpoint")
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Train a memory agent in slime or vime.")
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="mem-agent launch", description="Train a memory agent in slime or vime.")
     parser.add_argument("--dry-run", action="store_true", help="print config and commands, start nothing")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     start_logging()
     stop_on_signals()
     plan = make_plan(Config.from_env(), weights=not options.dry_run)

@@ -1,4 +1,4 @@
-"""Write the pocket profile's data: ``python -m mem_agent.pocket.prepare --output DIR [--seed N] [--task two-hop]``.
+"""Write the pocket profile's data: ``mem-agent pocket --output DIR [--seed N] [--task two-hop]``.
 
 ``DIR/train.jsonl`` depends on the seed; ``DIR/eval_<chunks>.json`` do not, so runs with different seeds are evaluated
 on the same held-out documents. Documents of evaluation are never those of training: their generator is seeded apart.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from ..system.one_line_errors import one_line_errors
 from .task import PocketExample, make_examples, write_eval_json, write_train_jsonl
 from .two_hop import TwoHopShape, two_hop_examples
 
@@ -43,12 +44,14 @@ def prepare(folder: Path, seed: int, task: str = "look-up") -> None:
         write_eval_json(folder / f"eval_{chunks}.json", make(_EVAL_SEED, EVAL_ROWS, chunks))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Write the pocket profile's training and evaluation data.")
+@one_line_errors("the same command writes them again")
+def main(argv: Sequence[str] | None = None) -> int:
+    description = "Write the pocket profile's training and evaluation data."
+    parser = argparse.ArgumentParser(prog="mem-agent pocket", description=description)
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--task", choices=TASKS, default="look-up")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     prepare(options.output, options.seed, options.task)
     return 0
 

@@ -1,1 +1,1 @@
-"""Evaluation results as a page, plots and tables, beside published numbers: ``python -m mem_agent.report RESULTS``."""
+"""Evaluation results as a page, plots and tables, beside published numbers: ``mem-agent report RESULTS``."""

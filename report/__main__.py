@@ -1,4 +1,4 @@
-"""Make the report of some result folders: ``python -m mem_agent.report RESULTS... [--output DIR]``.
+"""Make the report of some result folders: ``mem-agent report RESULTS... [--output DIR]``.
 
 Writes into DIR (``report`` beside the first result folder unless given):
 
@@ -23,6 +23,7 @@ from ..evaluation.summary import Summary, differences, main_metric_of, summarise
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
+from ..system.signals import stop_on_signals
 from .figures import draw
 from .lm_eval_export import export
 from .page import render, warnings
@@ -122,7 +123,7 @@ def _list(title: str, lines: Sequence[str]) -> Table:
 
 @one_line_errors("the same command makes the report")
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m mem_agent.report", description="Make the report of evaluations.")
+    parser = argparse.ArgumentParser(prog="mem-agent report", description="Make the report of evaluations.")
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="result folders; first is the base")
     parser.add_argument("--output", type=Path, help="folder to write (default: `report` beside the first results)")
     parser.add_argument("--title", default="", help="heading of the page")
@@ -139,4 +140,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    stop_on_signals()
     sys.exit(main())

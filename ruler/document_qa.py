@@ -20,10 +20,10 @@ from random import Random
 from ..data.pool import PoolQuestion
 from ..data.ruler_corpus import Corpus
 from .length import fill
-from .sample import CountTokens, Haystack, RulerError, Sample
+from .sample import CountTokens, Haystack, RulerError, RulerSample
 
 
-def document_qa(name: str, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> Sample:
+def document_qa(name: str, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> RulerSample:
     """See ``sample.py``."""
     corpus, question = haystack.corpus, haystack.question
     assert corpus is not None and question is not None, f"{name} is made from a corpus"
@@ -49,7 +49,7 @@ def document_qa(name: str, rng: Random, budget: int, count_tokens: CountTokens, 
     text = haystack.wording.qa.format(question=question.question)
     asking = count_tokens(text)
     filled = fill(build, lambda context: count_tokens(context) + asking, budget)
-    return Sample(
+    return RulerSample(
         task=name,
         input=text,
         context=filled.context,

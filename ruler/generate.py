@@ -1,6 +1,6 @@
 """Writes RULER data: one file per task and length.
 
-    python -m mem_agent.ruler.generate --output DATA_ROOT --tokenizer MODEL_FOLDER --tasks "niah_single_1 vt" \
+    mem-agent ruler --output DATA_ROOT --tokenizer MODEL_FOLDER --tasks "niah_single_1 vt" \
         --lengths "8192 16384" --samples 128 --seed 42 --haystack essays.txt --processes 2
 
 ``DATA_ROOT/eval_<task>_<length>.json`` is a list of::
@@ -36,7 +36,7 @@ from ..system.command_line_types import positive_number
 from ..system.forked_map import in_order
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
-from .maker import Maker, Plan, Wanted
+from .maker import Ingredients, Maker, Wanted
 from .sample import RulerError
 from .tasks import TASKS
 
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    plan = Plan(
+    plan = Ingredients(
         options.tokenizer, tuple(options.haystack), options.squad, options.hotpotqa, options.wording, options.seed
     )
     tasks, lengths = _tasks(options.tasks, plan), _lengths(options.lengths)
@@ -81,7 +81,7 @@ def _write(path: Path, samples: Iterator[tuple[int, bytes]], number: int) -> Non
     print(f"{path}: {number} samples of {min(tokens)} to {max(tokens)} tokens in {took:.1f} s", flush=True)
 
 
-def _tasks(text: str | None, plan: Plan) -> list[str]:
+def _tasks(text: str | None, plan: Ingredients) -> list[str]:
     names = [name for name in TASKS if plan.has_data_for(name)] if text is None else text.split()
     for name in names:
         if name not in TASKS:
@@ -106,7 +106,7 @@ def _unique(values: Iterable[T], option: str) -> list[T]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mem_agent.ruler.generate", description="Write RULER evaluation data.")
+    parser = argparse.ArgumentParser(prog="mem-agent ruler", description="Write RULER evaluation data.")
     parser.add_argument("--output", type=Path, required=True, metavar="DATA_ROOT", help="folder of the files")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="FOLDER", help="model folder that counts")
     parser.add_argument("--tasks", help=f"tasks, separated by blanks, of {', '.join(TASKS)} (all with data)")

@@ -1,4 +1,4 @@
-"""Serve a model with the fleet alone: ``python -m mem_agent.serving.serve --model DIR [--num-engines N] [--port P]``.
+"""Serve a model with the fleet alone: ``mem-agent serve --model DIR [--num-engines N] [--port P]``.
 
 Prints one line ``READY http://127.0.0.1:PORT`` on standard output once every engine is healthy, keeps engines and
 router alive, and on SIGTERM or SIGINT stops all of them and exits with 0. Progress goes to standard error. Exit code 2
@@ -16,34 +16,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ..checkpoints.hf_model import load_vocabulary, local_folder, with_serving_length
+from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_serving_length
 from ..config import Config, ConfigError
 from ..system.atomic_file import write_atomically
-from ..system.processes import FleetError
+from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable
 from .fleet import Fleet
 
 CHECK_EVERY_S = 10.0
 
 
+@one_line_errors("nothing is left running", codes={ConfigError: 2})
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    try:
-        config = Config.from_env()
-        if options.num_engines is not None:
-            config = dataclasses.replace(config, num_engines=options.num_engines)
-        model = local_folder(options.model, "--model")
-        config = with_serving_length(config, model, load_vocabulary(model))
-        fleet = Fleet(config, model, port=options.port)
-    except (ConfigError, FleetError) as error:
-        print(error, file=sys.stderr)
-        return 2
+    Config.from_env()  # bad settings end it before a model is downloaded
+    model = local_folder(options.model, "--model")
+    config, model_says = config_for_model(model)
+    if model_says and not config.engine_max_len:
+        print(model_says, file=sys.stderr)
+    if options.num_engines is not None:
+        config = dataclasses.replace(config, num_engines=options.num_engines)
+    config = with_serving_length(config, model, load_vocabulary(model))
+    fleet = Fleet(config, model, port=options.port)
     try:
         run_stoppable(_serve(fleet, options.url_file))
-    except FleetError as error:
-        print(error, file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         return 0  # it serves until it is told to stop
 
@@ -65,7 +62,7 @@ async def _serve(fleet: Fleet, url_file: Path | None) -> NoReturn:
 
 def _parser() -> argparse.ArgumentParser:
     description = "Serve a model for rollouts."
-    parser = argparse.ArgumentParser(prog="python -m mem_agent.serving.serve", description=description)
+    parser = argparse.ArgumentParser(prog="mem-agent serve", description=description)
     parser.add_argument("--model", required=True, help="Hugging Face folder of the model")
     parser.add_argument("--num-engines", type=int, help="inference servers behind the router (default: NUM_ENGINES)")
     parser.add_argument("--port", type=int, help="the router's port on 127.0.0.1 (default: a free one)")

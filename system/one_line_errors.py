@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import ParamSpec
 
 from .errors import MemAgentError
@@ -16,8 +17,15 @@ from .errors import MemAgentError
 P = ParamSpec("P")
 
 
-def one_line_errors(interrupted: str) -> Callable[[Callable[P, int]], Callable[P, int]]:
-    """Decorates a command's ``main``; ``interrupted`` says what an interrupt leaves behind and how to go on."""
+def one_line_errors(
+    interrupted: str, codes: Mapping[type[Exception], int] = MappingProxyType({})
+) -> Callable[[Callable[P, int]], Callable[P, int]]:
+    """Decorates a command's ``main``.
+
+    Args:
+        interrupted: what an interrupt leaves behind and how to go on.
+        codes: exit codes other than 1, by kind of error; the first that fits counts.
+    """
 
     def decorate(main: Callable[P, int]) -> Callable[P, int]:
         @functools.wraps(main)
@@ -28,8 +36,8 @@ def one_line_errors(interrupted: str) -> Callable[[Callable[P, int]], Callable[P
                 print(f"interrupted; {interrupted}", file=sys.stderr)
                 return 130
             except (MemAgentError, OSError) as error:
-                print(f"error: {error}", file=sys.stderr)
-                return 1
+                print("error:", *(str(error) or type(error).__name__).splitlines(), file=sys.stderr)
+                return next((code for kind, code in codes.items() if isinstance(error, kind)), 1)
 
         return ending
 

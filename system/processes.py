@@ -1,7 +1,7 @@
 """Child servers that never outlive their launcher, and never die by name.
 
-Every child runs under a guard: a small Python process that leads an own session and process group, starts the server
-in it, and adopts the server's orphans. Invariants:
+Every child runs under a guard (``guard.py``): a small Python process that leads an own session and process group,
+starts the server in it, and adopts the server's orphans. Invariants:
 
 - The group is the unit. A killed API server leaves its engine process behind, so both the guard and ``stop`` end the
   whole group: SIGTERM, a grace period, SIGKILL.
@@ -9,19 +9,15 @@ in it, and adopts the server's orphans. Invariants:
   period, and ``cleanup`` (a folder with files only this run needs) is removed.
 - A process is known by the pid that this launcher got from its own fork. The guard is only reaped in ``stop``, after
   the group was signalled, so its number cannot have been given to somebody else.
-
-This file is also the guard's program (``python -I -S processes.py ...``) and therefore imports nothing of the package.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 import random
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -31,10 +27,12 @@ from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from . import guard
+from .errors import MemAgentError
+from .guard import ORPHAN_GRACE_S
+
 log = logging.getLogger(__name__)
 
-ORPHAN_GRACE_S = 3.0
-"""What a group gets between SIGTERM and SIGKILL when its launcher or its main process is gone."""
 TERM_GRACE_S = 5.0
 """An idle engine ends within a second; one with open requests would wait for them."""
 PROGRESS_EVERY_S = 10.0
@@ -42,10 +40,8 @@ PROGRESS_EVERY_S = 10.0
 # client socket of somebody else must not take it meanwhile.
 PORTS = range(20000, 32000)
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
-
-class FleetError(RuntimeError):
+class FleetError(MemAgentError):
     """Any failure of the rollout side: one line with the server, what happened and where its log is."""
 
 
@@ -63,11 +59,11 @@ class ChildProcess:
         self.name = name
         self.log_path = log_path
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
-        guard = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(cleanup or "")]
+        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(cleanup or ""), *command]
         with log_path.open("ab") as out:
             self._guard = subprocess.Popen(
-                [*guard, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                env=dict(env), start_new_session=True,
+                guarded, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=dict(env),
+                start_new_session=True,
             )
         self.pid = self._guard.pid
 
@@ -175,43 +171,3 @@ _CONSEQUENCE = re.compile(r"See root cause above|EngineDeadError|KeyboardInterru
 # vLLM's process name and source location.
 _PREFIX = re.compile(r"^(\(\w+ pid=\d+\) )?((ERROR|INFO|WARNING|CRITICAL) \d\d-\d\d [\d:]+ \[[^]]*\] ?)?")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-
-
-# --- the guard's own process -----------------------------------------------------------------------------------------
-
-
-def _guard_main(launcher: int, cleanup: str, command: list[str]) -> int:
-    prctl = ctypes.CDLL(None).prctl
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans of the server become our children: we see when they are gone
-    # Handlers rather than SIG_IGN, which the server would inherit: a group's SIGTERM is for the server to obey.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
-    server = subprocess.Popen(command, preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
-    while server.poll() is None and os.getppid() == launcher:
-        time.sleep(0.1)
-    if not _children_gone(0.0):
-        os.killpg(0, signal.SIGTERM)
-    gone = _children_gone(ORPHAN_GRACE_S)
-    if cleanup and os.getppid() != launcher:
-        shutil.rmtree(cleanup, ignore_errors=True)
-    if not gone:
-        os.killpg(0, signal.SIGKILL)  # includes this process
-    code = server.returncode
-    return 1 if code is None else code if code >= 0 else 128 - code
-
-
-def _children_gone(timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return True
-        if pid == 0:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.02)
-
-
-if __name__ == "__main__":
-    sys.exit(_guard_main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,14 +17,17 @@ from ..system.processes import ChildProcess, ProcessError, free_ports
 
 
 @contextmanager
-def other_ranks(config: Config) -> Iterator[None]:
-    """Ranks 1 to TRAIN_PROCS - 1, for as long as the block lasts; nothing to do for one process or in a rank."""
+def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
+    """Ranks 1 to TRAIN_PROCS - 1 with these command line arguments, for as long as the block lasts.
+
+    Nothing to do for one process or in a rank.
+    """
     if config.train_procs == 1 or "RANK" in os.environ:
         yield
         return
     port = free_ports(1)[0]
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(config.train_procs)}
-    children = [_start(rank, config, meeting) for rank in range(1, config.train_procs)]
+    children = [_start(rank, config, arguments, meeting) for rank in range(1, config.train_procs)]
     # torch.distributed reads its meeting point from the environment.
     os.environ.update(meeting | {"RANK": "0", "LOCAL_RANK": "0"})
     try:
@@ -41,7 +44,7 @@ def other_ranks(config: Config) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _start(rank: int, config: Config, meeting: dict[str, str]) -> ChildProcess:
+def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[str, str]) -> ChildProcess:
     env = {**os.environ, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-    command = [sys.executable, "-m", "mem_agent.training.train", *sys.argv[1:]]
+    command = [sys.executable, "-m", "mem_agent.training.train", *arguments]
     return ChildProcess(f"trainer-{rank}", command, env, Path(config.save_path) / "logs" / f"trainer-{rank}.log")

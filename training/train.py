@@ -1,6 +1,6 @@
 """The embedded host's training loop.
 
-    python -m mem_agent.training.train
+    mem-agent train
 
 Settings come from the environment (see ``config.py``); with TRAIN_PROCS=2 this process starts a second rank. One turn
 of the loop, for rollout r:
@@ -25,18 +25,18 @@ import math
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..agents import check_agent
 from ..checkpoints.folders import latest, number_of, numbered, prune
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
-from ..config import Config, ConfigError, load_yaml
+from ..config import Config, ConfigError, load_yaml, write_settings
 from ..data.training_file import DataSource
-from ..system.errors import MemAgentError
+from ..hooks.plugins import check_plugins
 from ..system.logging_setup import start_logging
-from ..system.processes import FleetError
+from ..system.one_line_errors import one_line_errors
 from ..system.save_lock import save_lock
 from ..system.signals import stop_if_asked, stop_on_signals
 from .group_rollout import RolloutError
@@ -64,6 +64,7 @@ def train(config: Config) -> None:
         trainer = Trainer(config)
         start, next_group = resume(config, trainer)
         if side is not None:
+            write_settings(config)  # not before it is clear that the run goes on under them
             side.wait_until_ready()
         log = RunLog(config.save_path, start) if side is not None else None
         sync(side, trainer, start)
@@ -205,7 +206,7 @@ def checked(config: Config) -> Config:
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     refuse_what_is_not_done_here(config)
-    check_agent(config)
+    check_plugins(config)
     copies = config.train_procs // config.trainer_tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
@@ -214,25 +215,19 @@ def checked(config: Config) -> Config:
     return with_engine_length(replace(config, hf_ckpt=str(folder)), folder, load_vocabulary(folder))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Train a memory agent with the embedded host.")
+@one_line_errors("the same command continues from the newest checkpoint")
+def main(argv: Sequence[str] | None = None) -> int:
+    description = "Train a memory agent with the embedded host. Settings come from the environment: mem-agent config."
+    parser = argparse.ArgumentParser(prog="mem-agent train", description=description)
     parser.add_argument("--config", type=Path, help="YAML written by Config.to_yaml; default: the environment")
     parser.add_argument("--check", action="store_true", help="only check settings and training file")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     start_logging()
     stop_on_signals()
-    try:
-        config = checked(load_yaml(options.config) if options.config else Config.from_env())
-        if not options.check:
-            with save_lock(config.save_path), other_ranks(config):
-                train(config)
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues from the newest checkpoint", file=sys.stderr)
-        return 130
-    except (MemAgentError, FleetError, OSError) as error:
-        # OSError: a full disk or a folder without permission, anywhere; its text names the file.
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    config = checked(load_yaml(options.config) if options.config else Config.from_env())
+    if not options.check:
+        with save_lock(config.save_path), other_ranks(config, sys.argv[1:] if argv is None else argv):
+            train(config)
     return 0
 
 

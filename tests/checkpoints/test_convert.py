@@ -178,7 +178,8 @@ def test_a_checkpoint_that_is_not_there_is_answered_with_those_that_are(plain, t
         write_checkpoint(tmp_path / f"iter_00000{iteration}", tensors)
     missing = str(tmp_path / "iter_0000040")
     assert main(["--input", missing, "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
-    assert capsys.readouterr().err == f"{missing}: no torch_dist checkpoint; there are iter_0000020, iter_0000030\n"
+    there = "iter_0000020, iter_0000030"
+    assert capsys.readouterr().err == f"error: {missing}: no torch_dist checkpoint; there are {there}\n"
 
 
 @pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])
@@ -189,7 +190,7 @@ def test_a_file_cut_short_is_one_line(plain, tmp_path, file, size, capsys):
     (source / file).write_bytes((source / file).read_bytes()[:size])
     assert main(["--input", str(source), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"{source}: the checkpoint is damaged: ") and error.count("\n") == 1
+    assert error.startswith(f"error: {source}: the checkpoint is damaged: ") and error.count("\n") == 1
     assert [p.name for p in tmp_path.iterdir()] == ["iter_0000001"]
 
 
@@ -251,6 +252,8 @@ def test_the_command_line_reports_in_one_line(plain, tmp_path, capsys):
     command = [sys.executable, "-W", "ignore", "-m", "mem_agent.checkpoints.convert", "--hf", str(model)]
     arguments = ["--input", str(source), "--output", str(tmp_path / "out"), "--shard-size", "1MB"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, f"{source} -> {tmp_path / 'out'}\n")
+    without = f"without settings of an agent: {tmp_path} has no mem_agent.yaml\n"
+    assert (done.returncode, done.stdout) == (0, f"{source} -> {tmp_path / 'out'}\n{without}")
     assert main(["--hf", str(model), *arguments]) == 1
-    assert capsys.readouterr().err == f"{tmp_path / 'out'}: exists already; set FORCE=1 (--force) to replace it\n"
+    output = tmp_path / "out"
+    assert capsys.readouterr().err == f"error: {output}: exists already; set FORCE=1 (--force) to replace it\n"

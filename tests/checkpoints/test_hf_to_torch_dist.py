@@ -135,7 +135,8 @@ def test_an_existing_release_is_replaced_only_when_forced(tmp_path, capsys):
     assert main(arguments) == 0
     assert capsys.readouterr().out == f"{model} -> {tmp_path / 'out' / 'release'}\n"
     assert main(arguments) == 1
-    assert capsys.readouterr().err == f"{tmp_path / 'out'}: exists already; set FORCE=1 (--force) to replace it\n"
+    output = tmp_path / "out"
+    assert capsys.readouterr().err == f"error: {output}: exists already; set FORCE=1 (--force) to replace it\n"
     assert main([*arguments, "--force"]) == 0
     shutil.rmtree(tmp_path / "out" / "release")
     (tmp_path / "out" / TRACKER).unlink()

@@ -185,7 +185,7 @@ def test_other_files_are_never_overwritten(raw, tmp_path, capsys, change, flags,
 
 
 def test_one_run_at_a_time(raw, tmp_path, capsys):
-    with eval_files.lock_manifest(tmp_path / "out"):
+    with eval_files.locked_manifest(tmp_path / "out"):
         assert write(raw, tmp_path / "out", "--lengths", "4") == 1
     assert "another run is writing there" in capsys.readouterr().err
 

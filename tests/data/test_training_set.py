@@ -115,5 +115,5 @@ def test_an_interrupted_synthesis_leaves_nothing(tmp_path, out):
     while child.poll() is None and not (data.exists() and data.stat().st_size):
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
-    assert child.communicate()[1] == "prepare_data: interrupted; the earlier output, if any, is as it was\n"
+    assert child.communicate()[1] == "interrupted; the earlier output, if any, is as it was\n"
     assert child.returncode == 130 and list(out.parent.iterdir()) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mem_agent.checkpoints import hf_model
-from mem_agent.config import Config, ConfigError
+from mem_agent.config import Config, ConfigError, load_yaml
 from mem_agent.data.document_store import DocumentWriter
 from mem_agent.launch import launch, machine, preflight
 from mem_agent.launch import plan as planning
@@ -83,6 +83,13 @@ def test_paths_reach_workers_absolute(tmp_path, monkeypatch):
     assert made.config.train_data == str(tmp_path / "train.jsonl") and made.config.save_path == str(tmp_path / "run")
     assert made.config.eval_data == f"{tmp_path}/a.jsonl {tmp_path}/b.jsonl"
     assert made.config.torch_dist == str(tmp_path / "model_torch_dist")
+
+
+def test_a_launch_leaves_its_settings_for_workers_and_for_the_models_it_trains(tmp_path):
+    made = plan(settings(tmp_path, MEM_CHUNK_TOKENS="777"))
+    launch.write_records(made)
+    for_workers, of_run = (load_yaml(folder / "mem_agent.yaml") for folder in (made.folder, made.folder.parent))
+    assert for_workers == of_run == made.config and of_run.mem_chunk_tokens == 777
 
 
 @pytest.mark.parametrize("batch,concurrency", [("32", "32"), ("192", "64")])

@@ -37,8 +37,8 @@ def ready():
 def test_the_default_is_the_pocket_profile_from_evaluation_to_table():
     done = script("run-train.sh", DRY_RUN="1")
     assert done.returncode == 0, done.stderr
-    train = "training.train"
-    steps = ("pocket.prepare", f"{train} --check", "run-eval.sh", train, "convert-to-hf.sh", "run-eval.sh")
+    train = "-m mem_agent train"
+    steps = ("-m mem_agent pocket", f"{train} --check", "run-eval.sh", train, "convert-to-hf.sh", "run-eval.sh")
     lines = done.stdout.splitlines()
     assert len(lines) == len(steps) and all(step in line for step, line in zip(steps, lines, strict=True))
     assert f"{ROOT}/pocket/start" in " ".join(shlex.split(done.stdout))
@@ -103,8 +103,8 @@ def test_data_that_is_there_is_said_to_be_there(tmp_path):
 def test_an_evaluation_serves_a_model_or_asks_a_running_server():
     model = {"MODEL_PATH": "/m", "DATA_ROOT": "/tmp", "RESULTS": "/r", "DRY_RUN": "1"}
     served, asked = script("run-eval.sh", **model), script("run-eval.sh", BASE_URL="https://host/v1", **model)
-    assert "mem_agent.serving.serve --model /m" in served.stdout and "--output /r/m --url URL" in served.stdout
-    assert asked.stdout.endswith("/python -m mem_agent.eval_ruler_hqa --model /m --output /r/m \n")
+    assert "-m mem_agent serve --model /m" in served.stdout and "--output /r/m --url URL" in served.stdout
+    assert asked.stdout.endswith("/python -m mem_agent eval --model /m --output /r/m \n")
 
 
 def test_unknown_options_are_refused(tmp_path):
@@ -119,10 +119,10 @@ def test_unknown_options_are_refused(tmp_path):
 def test_evaluation_data_is_fetched_or_made(tmp_path):
     where = {"DATA_ROOT": f"{tmp_path}/x y", "LENGTHS": "50 200", "DRY_RUN": "1"}
     done = script("prepare-eval-data.sh", "--download", **where, EVAL_REVISION="v1")
-    assert "-m mem_agent.data.download --dataset BytedTsinghua-SIA/hotpotqa --output" in done.stdout
+    assert "-m mem_agent download --dataset BytedTsinghua-SIA/hotpotqa --output" in done.stdout
     assert done.stdout.rstrip().endswith("x\\ y --lengths 50\\ 200 --revision v1")
     done = script("prepare-eval-data.sh", "--synthesize", "/a b.json", "/c.json", **where, QUESTIONS="8", SEED="7")
-    assert "-m mem_agent.data.eval_files --raw /a\\ b.json /c.json --lengths 50\\ 200" in done.stdout
+    assert "-m mem_agent synthesize --raw /a\\ b.json /c.json --lengths 50\\ 200" in done.stdout
     assert done.stdout.rstrip().endswith("--questions 8 --seed 7")
 
 
@@ -155,12 +155,12 @@ def convert(run, **env):
 
 
 def planned(run, **env):
-    """Module and output of every command."""
+    """Name and output of every command."""
     done = convert(run, DRY_RUN="1", **env)
     assert done.returncode == 0, done.stderr
-    words = [shlex.split(line) for line in done.stdout.splitlines() if "mem_agent.checkpoints" in line]
+    words = [shlex.split(line) for line in done.stdout.splitlines() if "-m mem_agent" in line]
     outputs = [line[line.index("--output") + 1].removeprefix(f"{run}/") for line in words]
-    return [(line[2].removeprefix("mem_agent.checkpoints."), out) for line, out in zip(words, outputs, strict=True)]
+    return [(line[3], out) for line, out in zip(words, outputs, strict=True)]
 
 
 def test_which_checkpoints_convert_where(run):

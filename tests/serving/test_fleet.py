@@ -249,7 +249,7 @@ def test_serve_announces_its_url_and_stops_cleanly_on_sigterm(stubs, model, tmp_
         "import sys; from mem_agent.config import Config; from mem_agent.serving import engine, serve\n"
         f"engine.engine_command = lambda c, m, port, d, i: [sys.executable, {str(STUB)!r}, str(port), "
         f"{str(stubs.journal)!r}, 'child']\n"
-        f"Config.from_env = classmethod(lambda cls: cls(**{config!r}))\n"
+        f"Config.from_env = classmethod(lambda cls, *_, **__: cls(**{config!r}))\n"
         f"sys.exit(serve.main(['--model', {str(model)!r}, '--url-file', {str(tmp_path / 'url')!r}]))"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as serving:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.system.processes import ChildProcess, ProcessError, free_ports, wait_until_healthy
+from mem_agent.system import guard
+from mem_agent.system.errors import MemAgentError
+from mem_agent.system.processes import ChildProcess, FleetError, ProcessError, free_ports, wait_until_healthy
 
 # A server with a grandchild that ignores SIGTERM, like an engine whose main process was killed.
 WITH_GRANDCHILD = """
@@ -149,6 +152,14 @@ print("bye")""")
     assert third.last_error() == "calm"
     second.stop()
     third.stop()
+
+
+def test_failures_of_servers_are_errors_of_the_pack_and_the_guard_needs_nothing_of_it(tmp_path):
+    """Every command prints the former in one line; the latter runs without the package in reach."""
+    assert issubclass(ProcessError, FleetError) and issubclass(FleetError, MemAgentError)
+    alone = shutil.copy(guard.__file__, tmp_path)
+    command = [sys.executable, "-I", "-S", alone, str(os.getpid()), "", sys.executable, "-c", "raise SystemExit(7)"]
+    assert subprocess.run(command, cwd=tmp_path, start_new_session=True).returncode == 7
 
 
 def test_free_ports_differ_and_skip_taken_ones(monkeypatch):

@@ -1,15 +1,16 @@
 """What the embedded host refuses before anything starts, without servers."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from mem_agent import eval_ruler_hqa
-from mem_agent.config import Config, ConfigError
+from mem_agent.config import Config, ConfigError, load_yaml
 from mem_agent.serving import serve
 from mem_agent.tests.helpers.fake_host import make_model
 from mem_agent.training.journal import fingerprint
-from mem_agent.training.train import checked
+from mem_agent.training.train import checked, main, resume, train
 
 ROW = {"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}
 
@@ -33,6 +34,71 @@ def test_what_this_host_would_not_do_is_refused(env, message):
     with pytest.raises(ConfigError) as error:
         checked(Config.from_env({"TRAIN_DATA": "/t.jsonl"} | env))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+# --- the settings that a run leaves ---------------------------------------------------------------------------------
+
+
+class Side:
+    """A rollout side whose engines do not come up."""
+
+    def __init__(self, config):
+        pass
+
+    def wait_until_ready(self):
+        raise ConfigError("no engine")
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def no_servers(monkeypatch):
+    monkeypatch.setattr("mem_agent.training.rollout_side.RolloutSide", Side)
+    monkeypatch.setattr("mem_agent.training.trainer.Trainer", lambda config: None)
+
+
+def test_a_run_leaves_its_settings_as_they_were_resolved(tmp_path, no_servers, monkeypatch, capsys):
+    save = tmp_path / "save"
+    env = settings(tmp_path, SAVE_PATH=str(save), MEM_CHUNK_TOKENS="77", SEED="5", TRAIN_DATA="train.jsonl")
+    monkeypatch.chdir(tmp_path)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert main(["--check"]) == 0 and not save.exists()
+    assert main([]) == 1 and "no engine" in capsys.readouterr().err
+    left = load_yaml(save / "mem_agent.yaml")
+    assert left == replace(checked(Config.from_env()), train_data=f"{tmp_path}/train.jsonl")
+    assert left.engine_max_len and not list(save.glob(".*.tmp"))
+    for name in env:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir("/")
+    assert main(["--check", "--config", str(save / "mem_agent.yaml")]) == 0
+
+
+def test_only_a_run_that_goes_on_changes_the_settings_it_left(tmp_path, no_servers, monkeypatch):
+    """A converted model takes them along: those of a run that was refused or is over never trained it."""
+    config = Config(save_path=str(tmp_path), num_rollout=3)
+    left = tmp_path / "mem_agent.yaml"
+    left.write_text("as it was")
+
+    def refuse(*_):
+        raise ConfigError("it ends here")
+
+    monkeypatch.setattr("mem_agent.training.train.resume", refuse)
+    with pytest.raises(ConfigError, match="it ends here"):
+        train(config)
+    monkeypatch.setattr("mem_agent.training.train.resume", resume)
+    (tmp_path / "iter_0000002").mkdir()
+    (tmp_path / "iter_0000002" / ".metadata").touch()
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("2")
+    train(config)
+    assert left.read_text() == "as it was"
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("mem_agent.training.train.resume", lambda config, trainer: (3, 0))
+    monkeypatch.setattr("mem_agent.training.train.sync", refuse)
+    with pytest.raises(ConfigError, match="it ends here"):
+        train(replace(config, num_rollout=4))
+    assert left.read_text() == "as it was"
 
 
 # --- models ---------------------------------------------------------------------------------------------------------

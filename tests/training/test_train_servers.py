@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from mem_agent.config import load_yaml
 from mem_agent.pocket.prepare import prepare
 from mem_agent.system.save_lock import save_lock
 from mem_agent.tests.system.test_processes import status_line
@@ -131,6 +132,7 @@ def test_two_steps_train_on_what_the_engines_sampled(straight):
     assert first["prefix_cache_hit_rate"] > 0.3
     assert (save / "latest_checkpointed_iteration.txt").read_text() == "1" and (save / "iter_0000001").is_dir()
     assert "rollout 2/2 | reward" in output
+    assert load_yaml(save / "mem_agent.yaml").mem_chunk_tokens == 32
 
 
 def test_a_run_killed_in_its_second_rollout_continues_with_the_same_step(straight, tmp_path):

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from mem_agent.checkpoints import checkpoint, megatron_cpu
+from mem_agent.checkpoints import checkpoint
+from mem_agent.system.process_environment import process_environment
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.rows import TrainRow
@@ -185,6 +186,6 @@ def test_two_processes_do_what_one_does(model, tmp_path, tp):
 def run_ranks(model: Path, out: Path, tp: int, other: Path) -> None:
     program = Path(__file__).parents[1] / "helpers" / "trainer_steps.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = os.environ | megatron_cpu.process_environment(processes=2)
+    environment = os.environ | process_environment(processes=2)
     arguments = [str(program), str(model), str(out), str(tp), str(other)]
     subprocess.run([*command, *arguments], env=environment, check=True, timeout=300)

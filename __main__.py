@@ -1,0 +1,63 @@
+"""The pack's commands under one name: ``mem-agent COMMAND``, or ``python -m mem_agent COMMAND``.
+
+A command is a module with a ``main(argv)`` that returns an exit code. It is run as ``python -m`` would run it, so that
+``mem-agent train --check`` is ``python -m mem_agent.training.train --check``. Nothing of it is imported before: the
+list of commands appears at once.
+"""
+
+from __future__ import annotations
+
+if not __package__:
+    from _bootstrap import run_in_package
+
+    run_in_package(__file__)
+
+import runpy
+import sys
+
+from .system.process_environment import settle_process
+
+COMMANDS = {
+    "train": ("training.train", "train with the embedded host; run-train.sh evaluates and converts as well"),
+    "launch": ("launch.launch", "train in slime or vime"),
+    "eval": ("eval_ruler_hqa", "evaluate a model that a server has; tables and comparisons of results"),
+    "serve": ("serving.serve", "serve a model for evaluation, behind a router"),
+    "convert": ("checkpoints.convert", "a torch_dist checkpoint to a Hugging Face folder"),
+    "average": ("checkpoints.average", "the mean of several Hugging Face folders"),
+    "hf-to-torch-dist": ("checkpoints.hf_to_torch_dist", "a Hugging Face folder to the torch_dist of slime and vime"),
+    "report": ("report.__main__", "a page with plots from result folders"),
+    "config": ("config", "every setting, its default and its meaning"),
+    "prepare": ("prepare_data", "training data from question answering data sets"),
+    "synthesize": ("data.eval_files", "evaluation files of any length from raw questions"),
+    "download": ("data.download", "the published evaluation files"),
+    "closed-book": ("data.closed_book", "find the questions that a model answers without a document"),
+    "ruler": ("ruler.generate", "evaluation files of RULER's tasks"),
+    "pocket": ("pocket.prepare", "data of the small demonstration"),
+}
+"""Name -> its module in the package, and what it does."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command that the first argument names; it ends the process with its own exit code."""
+    name, *arguments = (sys.argv[1:] if argv is None else argv) or [""]
+    if name in ("", "-h", "--help"):
+        print(usage(), file=sys.stdout if name else sys.stderr)
+        return 0 if name else 2
+    if name not in COMMANDS:
+        print(f"error: no command {name!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    if name != "launch":  # its processes are the host's, which settles them
+        settle_process()
+    module, _ = COMMANDS[name]
+    sys.argv[1:] = arguments
+    runpy.run_module(f"{__package__}.{module}", run_name="__main__", alter_sys=True)
+    return 0
+
+
+def usage() -> str:
+    lines = [f"  {name:18}{what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join(["usage: mem-agent COMMAND [--help] ...", "", *lines])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""A converted model carries the settings of its agent, and whoever serves or evaluates it takes them from there."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mem_agent import eval_ruler_hqa
+from mem_agent.checkpoints import average, convert
+from mem_agent.checkpoints.hf_model import config_for_model, model_settings
+from mem_agent.checkpoints.hf_to_torch_dist import write_release
+from mem_agent.config import Config, ConfigError, write_settings
+from mem_agent.evaluation.results import read_run
+from mem_agent.serving import serve
+from mem_agent.tests.helpers.evaluations import make_model, write_data
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+
+PROMPTS = "memory: 'Read. {problem} {section} {memory}'\n"
+SMALL = {"mem_chunk_tokens": 20, "mem_max_memory": 8, "mem_max_final": 16, "mem_max_question": 12}
+
+
+def make_run(folder, **settings):
+    """A run with one checkpoint of a tiny model; its settings, unless ``settings`` is empty."""
+    model = make_tiny_model(folder / "start", tied=True)
+    write_release(model, folder / "dist")
+    (folder / "run").mkdir()
+    (folder / "dist" / "release").rename(folder / "run" / "iter_0000009")
+    if settings:
+        write_settings(Config(save_path=str(folder / "run"), hf_ckpt=str(model), **settings))
+    return ["--input", str(folder / "run" / "iter_0000009"), "--hf", str(model), "--output", str(folder / "out")]
+
+
+def read(model):
+    return yaml.safe_load((model / "mem_agent.yaml").read_text())["mem_agent"]
+
+
+# --- conversion -----------------------------------------------------------------------------------------------------
+
+
+def test_a_model_takes_along_how_its_agent_reads_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("p.yaml").write_text(PROMPTS)
+    settings = {"agent": "gated", "mem_prompts": "p.yaml", "seed": 7, "eval_temperature": 0.1, "lr": 0.5, **SMALL}
+    arguments = make_run(tmp_path, **settings)
+    assert yaml.safe_load(Path("run/mem_agent.yaml").read_text())["mem_agent"]["MEM_PROMPTS"] == f"{tmp_path}/p.yaml"
+    monkeypatch.chdir("/")
+    assert convert.main(arguments) == 0
+    assert read(tmp_path / "out") == {
+        "AGENT": "gated", "AGENT_ARGS": "", "TASK": "qa", "TASK_ARGS": "", "MEM_CHUNK_TOKENS": 20, "MEM_MAX_MEMORY": 8,
+        "MEM_MAX_FINAL": 16, "MEM_MAX_CHUNKS": 512, "MEM_MAX_QUESTION": 12, "MEM_LAYOUT": "section_first",
+        "MEM_PROMPTS": "mem_agent_prompts.yaml", "MEM_QUERY_BLIND": False, "MEM_PARALLEL": 4, "MEM_THINKING": False,
+        "MEM_RECALL": "tfidf", "MEM_RECALL_MODEL": "",
+    }
+    (tmp_path / "p.yaml").unlink()
+    moved = (tmp_path / "out").rename(tmp_path / "moved")
+    config, line = config_for_model(moved, {})
+    assert Path(config.mem_prompts).read_text() == PROMPTS and config.agent == "gated" and config.seed == 1
+    assert line.startswith(f"settings from {moved}/mem_agent.yaml: AGENT=gated MEM_CHUNK_TOKENS=20 ")
+
+
+def test_a_class_in_a_file_stays_where_it_is_and_the_file_says_so(tmp_path):
+    assert convert.main(make_run(tmp_path, agent=f"{tmp_path}/mine.py:Mine", **SMALL)) == 0
+    assert read(tmp_path / "out")["AGENT"] == f"{tmp_path}/mine.py:Mine"
+    assert "\n# AGENT: of the machine that trained; set" in (tmp_path / "out" / "mem_agent.yaml").read_text()
+
+
+def test_a_run_that_left_no_settings_converts_without_and_says_so(tmp_path, capsys):
+    assert convert.main(make_run(tmp_path)) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("without settings of an agent: ")
+    assert model_settings(tmp_path / "out") == {} and not list((tmp_path / "out").glob("mem_agent*"))
+
+
+@pytest.mark.parametrize("content,message", [
+    ("mem_agent: {MEM_PROMPTS: /gone.yaml}", "MEM_PROMPTS='/gone.yaml' is gone; put it back, or remove "),
+    ("mem_agent: [", "/run/mem_agent.yaml: "),
+    ("{}", "expected a mapping with the key mem_agent"),
+])
+def test_settings_that_cannot_be_carried_end_the_conversion_in_one_line(tmp_path, capsys, content, message):
+    arguments = make_run(tmp_path)
+    (tmp_path / "run" / "mem_agent.yaml").write_text(content)
+    capsys.readouterr()  # of making the model
+    assert convert.main(arguments) == 1
+    line = capsys.readouterr().err
+    assert line.startswith("error: ") and message in line and line.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("chunks", [(20, 20), (20, 30)])
+def test_an_average_has_the_settings_that_its_inputs_share(tmp_path, capsys, chunks):
+    for number, chunk in enumerate(chunks):
+        (tmp_path / "p.yaml").write_text(PROMPTS)
+        folder = tmp_path / str(number)
+        assert convert.main(make_run(folder, mem_chunk_tokens=chunk, mem_prompts=str(tmp_path / "p.yaml"))) == 0
+    inputs = [str(tmp_path / "0" / "out"), str(tmp_path / "1" / "out")]
+    capsys.readouterr()  # of making the models
+    assert average.main(["--inputs", *inputs, "--output", str(tmp_path / "mean")]) == 0
+    written = {path.name: path.read_bytes() for path in (tmp_path / "mean").glob("mem_agent*")}
+    warned = capsys.readouterr().err
+    if len(set(chunks)) == 1:
+        assert written == {path.name: path.read_bytes() for path in Path(inputs[0]).glob("mem_agent*")} and not warned
+        assert len(written) == 2
+    else:
+        assert not written and warned.startswith("warning: ") and warned.count("\n") == 1
+
+
+# --- who reads them -------------------------------------------------------------------------------------------------
+
+
+def leave(model, **settings):
+    (model / "mem_agent.yaml").write_text(yaml.safe_dump({"mem_agent": settings}, sort_keys=False))
+
+
+@pytest.fixture
+def model(tmp_path):
+    model = make_model(tmp_path / "model", positions=4096)
+    leave(model, **{name.upper(): value for name, value in SMALL.items()})
+    write_data(tmp_path)
+    return model
+
+
+ENVIRONMENTS = [
+    ({}, 20, "settings from {}: MEM_CHUNK_TOKENS=20 MEM_MAX_MEMORY=8 MEM_MAX_FINAL=16 MEM_MAX_QUESTION=12"),
+    ({"MEM_CHUNK_TOKENS": ""}, 20, "settings from {}: MEM_CHUNK_TOKENS=20 MEM_MAX_MEMORY=8 "),
+    ({"MEM_CHUNK_TOKENS": "300"}, 300, "settings from {}: MEM_MAX_MEMORY=8 "),
+    ({"MEM_CHUNK_TOKENS": "300"}, 300, "MEM_MAX_QUESTION=12; not those of {}: MEM_CHUNK_TOKENS=300"),
+    ({name.upper(): str(value) for name, value in SMALL.items()}, 20, ""),
+]
+
+
+@pytest.mark.parametrize("env,chunk,line", ENVIRONMENTS)
+def test_the_environment_wins_over_the_model(model, env, chunk, line):
+    config, said = config_for_model(model, env)
+    assert config.mem_chunk_tokens == chunk
+    assert line.format(model / "mem_agent.yaml") in said and bool(line) == bool(said)
+
+
+def test_the_same_prompts_in_another_place_are_no_other_prompts(model, tmp_path):
+    mine = tmp_path / "p.yaml"
+    for place in (mine, model / "mem_agent_prompts.yaml"):
+        place.write_text(PROMPTS)
+    leave(model, MEM_PROMPTS="mem_agent_prompts.yaml")
+    assert config_for_model(model, {"MEM_PROMPTS": str(mine)}) == (Config(mem_prompts=str(mine)), "")
+    mine.write_text(PROMPTS + "#")
+    assert config_for_model(model, {"MEM_PROMPTS": str(mine)})[1].startswith("not those of ")
+
+
+DAMAGED = [
+    ("mem_agent: {MEM_CHUNK_TOKENS: x}", "MEM_CHUNK_TOKENS='x': allowed: a whole number"),
+    ("mem_agent: {MEM_CHUNK_TOKENS: }", "MEM_CHUNK_TOKENS=None: allowed: a whole number"),
+    ("mem_agent: {SAVE_PATH: /etc}", "SAVE_PATH is no setting of an agent; allowed: AGENT, "),
+    ("mem_agent: {5: 6}", "5 is no setting of an agent"),
+    ("mem_agent: 5", "expected a mapping with the key mem_agent"),
+    ("mem_agent: {", "while parsing"),
+    (b"\xff\xfe\x00", "mem_agent.yaml: "),
+]
+
+
+@pytest.mark.parametrize("content,message", DAMAGED)
+def test_a_damaged_file_is_one_line(model, content, message, monkeypatch, capsys):
+    (model / "mem_agent.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigError) as error:
+        model_settings(model)
+    assert str(error.value).startswith(f"{model}/mem_agent.yaml: ") and message in str(error.value)
+    assert serve.main(["--model", str(model)]) == 2
+    assert capsys.readouterr().err == f"error: {error.value}\n"
+
+
+def test_an_evaluation_takes_them_into_its_engine_length_and_its_identity(model, tmp_path, monkeypatch, capsys):
+    def checked(name):
+        output = tmp_path / name
+        command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {output}"
+        assert eval_ruler_hqa.main(command.split()) == 0
+        return int(capsys.readouterr().out), read_run(output).settings
+
+    length, settings = checked("own")
+    assert settings["mem_chunk_tokens"] == 20 and settings["mem_max_final"] == 16
+    monkeypatch.setenv("MEM_CHUNK_TOKENS", "300")
+    longer, other = checked("other")
+    assert other == settings | {"mem_chunk_tokens": 300} and 200 < longer - length < 400
+
+
+def test_a_server_gets_the_length_that_they_need(model, monkeypatch, capsys):
+    started = []
+    monkeypatch.setattr(serve, "Fleet", lambda config, *_, **__: started.append(config))
+    monkeypatch.setattr(serve, "run_stoppable", lambda serving: serving.close())
+    for chunk in ("", "300", "20"):
+        monkeypatch.setenv("MEM_CHUNK_TOKENS", chunk)
+        serve.main(["--model", str(model)])
+    own, longer, same = (config.engine_max_len for config in started)
+    assert own == same < longer
+    assert len(capsys.readouterr().err.splitlines()) == 3  # where they came from
+    monkeypatch.setenv("ENGINE_MAX_LEN", "2000")
+    serve.main(["--model", str(model)])
+    assert started[-1].engine_max_len == 2000 and not capsys.readouterr().err
+
+
+def test_embeddings_for_recall_are_no_setting_that_hides_torch(model, tmp_path, monkeypatch):
+    """The client hides torch from transformers; a model whose agent recalls by embeddings needs it."""
+    shown = []
+    monkeypatch.setattr(eval_ruler_hqa, "_show_torch", lambda: shown.append(True))
+    leave(model, MEM_RECALL="embedding", AGENT="rememr1", MEM_RECALL_MODEL=str(tmp_path / "none"))
+    command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
+    assert eval_ruler_hqa.main(command.split()) == 1 and shown
