@@ -67,8 +67,8 @@ def with_local_models(config: Config, *, weights: bool = True) -> Config:
         ConfigError: one cannot be had.
     """
     names = agent_class(config).model_settings(config)
-    folders = {name: str(local_folder(getattr(config, name), name.upper(), weights=weights)) for name in names}
-    return replace(config, **folders)
+    folders = {name.upper(): str(local_folder(getattr(config, name), name.upper(), weights=weights)) for name in names}
+    return Config.from_mapping(config.to_mapping() | folders)
 
 
 def with_engine_length(config: Config, folder: Path, vocabulary: Vocabulary) -> Config:
