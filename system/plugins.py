@@ -37,7 +37,7 @@ class NoSettings:
     """Of a class that has none."""
 
 
-def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: type) -> type[T]:
+def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: type[Any]) -> type[T]:
     """The class that ``variable=name`` means, ready to be made.
 
     Raises:
@@ -48,7 +48,7 @@ def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: typ
     place, colon, attribute = name.rpartition(":")
     if not colon or not place or not attribute:
         raise ConfigError(f"{variable}={name!r}: allowed: {', '.join(known)}, package.module:Name, or file.py:Name")
-    found: type[T] = getattr(_module(variable, name, place), attribute, None)
+    found = getattr(_module(variable, name, place), attribute, None)
     if not inspect.isclass(found):
         raise ConfigError(f"{variable}={name!r}: {place} has no class {attribute}")
     missing = [method for method in required_methods(base) if not _has(found, method)]
