@@ -37,7 +37,7 @@ class NoSettings:
     """Of a class that has none."""
 
 
-def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: type[T]) -> type[T]:
+def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: type[Any]) -> type[T]:
     """The class that ``variable=name`` means, ready to be made.
 
     Raises:
