@@ -24,7 +24,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .errors import ConfigError
 
@@ -56,7 +56,7 @@ def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: typ
         raise ConfigError(f"{variable}={name!r}: {attribute} has no method {missing[0]}, see {_path(base)}")
     if not issubclass(found, base):
         raise ConfigError(f"{variable}={name!r}: {attribute} does not derive from {_path(base)}")
-    return found
+    return cast("type[T]", found)
 
 
 def required_methods(base: type) -> list[str]:
