@@ -6,7 +6,7 @@ import pytest
 
 from mem_agent.data.pool import CorpusError
 from mem_agent.data.ruler_corpus import Corpus, read_hotpotqa, read_squad
-from mem_agent.ruler.wording import Wording, WordingError, load_wording
+from mem_agent.ruler.wording import Sentences, WordingError, load_wording
 from mem_agent.tests.helpers.question_rows import HOTPOTQA, HOTPOTQA_FILE, SQUAD_FILE, without
 
 # Another order, and a supporting document that is not there: RULER does without, synthesis leaves the question out.
@@ -77,7 +77,7 @@ def test_a_bad_file_is_named(tmp_path, read, content, message):
 def test_a_wording_file_replaces_some_texts(tmp_path):
     wording = load_wording(put(tmp_path / "own.yaml", 'needle: "{key}: {value}"\nqa_prefix: ""\n'))
     assert wording.needle.format(kind="number", kinds="numbers", key="a", value="1") == "a: 1"
-    assert wording.niah_one == Wording().niah_one and wording.qa_prefix == ""
+    assert wording.niah_one == Sentences().niah_one and wording.qa_prefix == ""
     assert wording.name.startswith("own.yaml sha256:")
 
 
