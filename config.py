@@ -464,10 +464,18 @@ def listing() -> str:
     return "\n".join(lines)
 
 
+_TITLE = """# Settings
+
+Every environment variable, with its default and what changes with it. A resumed run replays a rollout only if all that
+shapes training is as it was; results of an evaluation join only if all that shapes answers is. This page is written by
+`python -m mem_agent.config --markdown > docs/settings.md`.
+"""
+
+
 def markdown_tables() -> str:
     """The page ``docs/settings.md``: a table for each section."""
     sections = dict.fromkeys(f.metadata["section"] for f in fields(Config))
-    return "\n".join(_markdown_table(section) for section in sections)
+    return "\n".join([_TITLE, *map(_markdown_table, sections)]).rstrip("\n")
 
 
 def _markdown_table(section: str) -> str:

@@ -30,13 +30,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .agents.records import Outcome, StopReason
-from .config import Config
 from .hooks import batch_reward
 from .hooks.host import HostArgs
 from .hooks.metrics import failure_of
 from .hooks.record import PLACEHOLDER, Record
-from .hooks.sample import lost, reward_of
+from .hooks.sample import has_failed, lost, reward_of, truncated
 from .rewards.advantages import group_advantages, turn_advantages
 
 logger = logging.getLogger(__name__)
@@ -97,7 +95,7 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
 def row_counts(args: Any, samples: list[Any]) -> dict[str, int]:
     """How many rows ``custom_convert`` makes of these samples, and how many of those are padding."""
     host = HostArgs.of(args)
-    rows = [len(_rows(host.config, sample)) for sample in samples]
+    rows = [len(_rows(host.config.train_turns, sample)) for sample in samples]
     padding = sum(_missing_rows(host, sum(rows[first:last])) for first, last in _steps(host, len(samples)))
     return {"rows": sum(rows) + padding, "padding_rows": padding}
 
@@ -125,11 +123,11 @@ def _unroll(host: HostArgs, sample: Any, rollout_id: int) -> _Unrolled:
     record = Record.of(sample)
     reward = None if lost(sample) else _given_reward(host, sample)
     states = None if lost(sample) or record is None else record.state_totals
-    return _Unrolled(rollout_id, group, sample.index, reward, _rows(host.config, sample), states)
+    return _Unrolled(rollout_id, group, sample.index, reward, _rows(host.config.train_turns, sample), states)
 
 
-def _rows(config: Config, sample: Any) -> list[_Row]:
-    rows = [] if lost(sample) else _turn_rows(sample, config.train_turns)
+def _rows(train_turns: str, sample: Any) -> list[_Row]:
+    rows = [] if lost(sample) else _turn_rows(sample, train_turns)
     if sample.remove_sample:
         rows = [_masked(row) for row in rows]
     return rows or [_placeholder()]
@@ -140,10 +138,10 @@ def _turn_rows(sample: Any, train_turns: str) -> list[_Row]:
     if record is None:
         # A sample of another generate hook: its own tokens are its one turn.
         mask = sample.loss_mask if sample.loss_mask is not None else [1] * sample.response_length
-        truncated = int(sample.status.value == Outcome.TRUNCATED)
-        return [_Row(list(sample.tokens), sample.response_length, list(mask), sample.rollout_log_probs, truncated)]
+        cut = int(truncated(sample))
+        return [_Row(list(sample.tokens), sample.response_length, list(mask), sample.rollout_log_probs, cut)]
     return [
-        _Row(t.tokens, t.response_length, [1] * t.response_length, t.log_probs, int(t.stop is StopReason.LENGTH), n)
+        _Row(t.tokens, t.response_length, [1] * t.response_length, t.log_probs, int(t.truncated), n)
         for n, t in enumerate(record.turns)
         if train_turns in ("all", t.kind)
     ]
@@ -210,7 +208,7 @@ def _check(data: dict[str, list[Any]], trajectories: list[_Unrolled]) -> None:
 
 
 def _report(samples: Sequence[Any]) -> None:
-    failures = Counter(failure_of(s) for s in samples if s.status.value == Outcome.FAILED)
+    failures = Counter(failure_of(s) for s in samples if has_failed(s))
     if failures:
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))
         logger.warning("%d of %d trajectories failed (%s)", failures.total(), len(samples), kinds)

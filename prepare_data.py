@@ -1,21 +1,24 @@
 """Writes training data: question answering rows in, one JSON object per line out.
 
     mem-agent prepare --hf-dataset BytedTsinghua-SIA/hotpotqa --output train.jsonl
-    mem-agent prepare --input hotpotqa_train.parquet --output train.jsonl
+    mem-agent prepare --input own_questions.csv --output train.jsonl
     mem-agent prepare --synthesize --raw hotpot_train_v1.1.json --documents 200 --output train.jsonl
 
 ``python prepare_data.py`` is the same command. The last one makes the documents: every question's gold ones hidden
 among others (data/haystack.py), of one length or, with ``--documents "50:0.3 100:0.3 200:0.4"``, of several in that
 order.
 
-Each line has the fields slime and vime expect::
+The first two take rows with ``question``, ``answer`` (or ``answers``) and ``context``, which is a text, a list of
+texts or a list of paragraphs; rows of the known data sets; and rows that this command has written: data/questions.py
+shows them all. Each line written has the fields slime and vime expect::
 
     {"prompt": "Who ...?", "label": "Ann", "metadata": {"ground_truth": ["Ann", "Ann Lee"], "context": "Document ..."}}
 
-``label`` is the first gold, ``metadata.ground_truth`` all of them; ``id``, ``level``, ``type`` and
-``supporting_facts`` are carried along in the metadata. Synthesised rows have ``id``, ``num_docs`` and ``supporting``
-(titles of the gold documents) there. Documents longer than ``--inline-context-chars`` go to ``<output>.docs`` (see
-document_store.py), and their rows hold ``context_id`` in place of ``context``.
+``label`` is the first gold, ``metadata.ground_truth`` all of them; ``id``, ``level``, ``type``, ``supporting_facts``
+and ``task`` are carried along in the metadata. Synthesised rows have ``id``, ``num_docs`` and ``supporting`` (titles
+of the gold documents) there. Documents longer than ``--inline-context-chars`` go to ``<output>.docs`` (see
+document_store.py), and their rows hold ``context_id`` in place of ``context``; with ``--no-context`` rows may have
+neither.
 
 Invariants:
 - Rows stream: memory does not grow with the input.
@@ -40,17 +43,18 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import orjson
 from tqdm import tqdm
 
-from .data.document_store import DocumentWriter, store_folder
-from .data.row_schemas import COLUMNS, REQUIRED, BadRow, Question, Schema, read_question, schema_of
-from .data.selection import Selection, add_options, positive_number, whole_number
-from .data.sources import Source, SourceError, SourceRow, first_line, open_dataset, open_file
-from .data.training_set import lengths_of, parse_curriculum, training_questions
+from .data.document_store import DocumentStore, DocumentWriter, store_folder
+from .data.options import add_options
+from .data.questions import BadRow
+from .data.sources import Source, SourceError, first_line, open_dataset, open_file
+from .data.training_rows import COLUMNS, Conversion, Schema, UnknownSchema, check_columns, row_of, schema_of
 from .system.atomic_file import replacing
+from .system.command_line_types import positive_number, whole_number
 from .system.errors import MemAgentError
 from .system.one_line_errors import one_line_errors
 from .system.signals import stop_if_asked, stop_on_signals
@@ -81,14 +85,12 @@ def _run(args: argparse.Namespace) -> str:
     else:
         source = open_dataset(args.hf_dataset, args.hf_split, args.hf_revision, COLUMNS)
     name = str(args.input or args.hf_dataset)
-    forced = None if args.schema == _AUTO else Schema(args.schema)
-    if source.columns is not None:
-        forced = _check_columns(source.columns, forced, name)
+    conversion = _conversion(source, args, name)
     with DocumentWriter(store_folder(args.output)) as documents, _replacing(args.output) as out:
-        counts = _write_rows(source, forced, args, documents, out)
+        counts = _write_rows(source, conversion, args, documents, out)
         if not counts["written"]:
             if counts["rows"] and counts["unknown"] == counts["rows"]:
-                raise SourceError(f"{name}: {_UNKNOWN}")
+                raise SourceError(f"{name}: {UnknownSchema()}")
             raise NoGoodRows(f"{name}: no good row among {counts['rows']}; {args.output} is not written")
         documents.commit()  # before the rows that refer to it
     stored = _stored(counts["stored"], args.output)
@@ -96,6 +98,9 @@ def _run(args: argparse.Namespace) -> str:
 
 
 def _synthesize(args: argparse.Namespace) -> str:
+    from .data.selection import Selection  # a plain conversion does without the synthesiser
+    from .data.training_set import lengths_of, parse_curriculum, training_questions
+
     if not args.raw or args.limit:
         raise SourceError("--synthesize needs --raw FILE..., and --rows in place of --limit")
     if args.output.exists() and any(raw.exists() and raw.samefile(args.output) for raw in args.raw):
@@ -107,9 +112,9 @@ def _synthesize(args: argparse.Namespace) -> str:
     with DocumentWriter(store_folder(args.output)) as documents, _replacing(args.output) as out, closing(questions):
         for question in tqdm(questions, total=args.rows, unit=" rows", disable=None):
             stop_if_asked()
-            is_long = len(question.context) > args.inline_context_chars
-            out.write(_training_line(question, documents if is_long else None))
-            stored += is_long
+            row, document = row_of(question, args.inline_context_chars)
+            _write(row, document, documents, out)
+            stored += document is not None
         documents.commit()  # before the rows that refer to it
     skipped = corpora.skipped.total()
     return f"{args.output}: {args.rows} rows{_stored(stored, args.output)}; {skipped} questions left out"
@@ -119,39 +124,37 @@ def _stored(count: int, output: Path) -> str:
     return f", {count} of them with documents in {store_folder(output)}" if count else ""
 
 
-_UNKNOWN = (
-    "fits no known schema; expected the fields prompt, context, reward_model (memagent) "
-    "or question, answer, context (hotpotqa)"
-)
-
-
-def _check_columns(columns: tuple[str, ...], forced: Schema | None, name: str) -> Schema:
-    schema = forced or schema_of(columns)
-    if schema is None:
-        raise SourceError(f"{name}: {_UNKNOWN}; found {', '.join(columns)}")
-    missing = [column for column in REQUIRED[schema] if column not in columns]
-    if missing:
-        raise SourceError(f"{name}: no column {missing[0]} (schema {schema}); found {', '.join(columns)}")
-    return schema
+def _conversion(source: Source, args: argparse.Namespace, name: str) -> Conversion:
+    schema = None if args.schema == _AUTO else Schema(args.schema)
+    if source.columns is not None:
+        try:
+            schema = schema or schema_of(source.columns)
+            check_columns(source.columns, schema, not args.no_context)
+        except BadRow as error:
+            raise SourceError(f"{name}: {error}; found {', '.join(source.columns)}") from None
+    store = DocumentStore(store_folder(args.input)) if args.input else None
+    return Conversion(schema, not args.no_context, args.inline_context_chars, store)
 
 
 def _write_rows(
-    source: Source, forced: Schema | None, args: argparse.Namespace, documents: DocumentWriter, out: BinaryIO
+    source: Source, conversion: Conversion, args: argparse.Namespace, documents: DocumentWriter, out: BinaryIO
 ) -> Counter[str]:
     """Counts: rows read, written, stored (documents in the store), bad, unknown (bad rows of no known schema)."""
     counts: Counter[str] = Counter()
     for row in tqdm(source.rows, total=source.total, unit=" rows", disable=None):  # None: silent unless a terminal
         counts["rows"] += 1
         try:
-            question = _read(row, forced, counts)
-            stored = len(question.context) > args.inline_context_chars
-            out.write(_training_line(question, documents if stored else None))
+            if row.fields is None:
+                raise BadRow(row.problem)
+            training_row, document = conversion.row(row.fields)
+            _write(training_row, document, documents, out)
         except BadRow as error:
             counts["bad"] += 1
+            counts["unknown"] += isinstance(error, UnknownSchema)
             _report(f"{row.where}: {error}", counts["bad"], args.strict)
             continue
         counts["written"] += 1
-        counts["stored"] += stored
+        counts["stored"] += document is not None
         if counts["written"] == args.limit:
             break
     if counts["bad"] > _SHOWN_BAD_ROWS:
@@ -159,14 +162,14 @@ def _write_rows(
     return counts
 
 
-def _read(row: SourceRow, forced: Schema | None, counts: Counter[str]) -> Question:
-    if row.fields is None:
-        raise BadRow(row.problem)
-    schema = forced or schema_of(row.fields)
-    if schema is None:
-        counts["unknown"] += 1
-        raise BadRow("fits no known schema")
-    return read_question(row.fields, schema)
+def _write(row: dict[str, Any], document: str | None, documents: DocumentWriter, out: BinaryIO) -> None:
+    try:
+        line = orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError as error:
+        raise BadRow(f"cannot be written as JSON ({first_line(error)})") from None
+    if document is not None:
+        documents.add(document)  # not before: a row that cannot be written leaves no document behind
+    out.write(line)
 
 
 def _report(text: str, number: int, strict: bool) -> None:
@@ -174,20 +177,6 @@ def _report(text: str, number: int, strict: bool) -> None:
         raise NoGoodRows(f"{text} (--strict: nothing is written)")
     if number <= _SHOWN_BAD_ROWS:
         tqdm.write(f"prepare_data: bad row left out, {text}", file=sys.stderr)
-
-
-def _training_line(question: Question, documents: DocumentWriter | None) -> bytes:
-    """One line of the output; the document goes to ``documents`` if given, else inline."""
-    metadata = {"ground_truth": question.golds, "context": question.context} | question.extras
-    row = {"prompt": question.question, "label": question.golds[0], "metadata": metadata}
-    try:
-        if documents is not None:
-            del metadata["context"]
-            orjson.dumps(metadata)  # a row that cannot be written leaves no document behind
-            metadata["context_id"] = documents.add(question.context)
-        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
-    except orjson.JSONEncodeError as error:
-        raise BadRow(f"id, level, type or supporting_facts cannot be written as JSON ({first_line(error)})") from None
 
 
 @contextmanager
@@ -202,12 +191,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent prepare", description="Write training data as JSONL.")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--hf-dataset", metavar="ID", help="Hugging Face dataset, streamed")
-    source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .jsonl or .json (a list) file")
+    source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .csv, .jsonl or .json (a list) file")
     source.add_argument("--synthesize", action="store_true", help="make long documents from --raw files")
     parser.add_argument("--hf-split", default="train", help="split of the dataset (train)")
     parser.add_argument("--hf-revision", help="branch, tag or commit of the dataset")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
     parser.add_argument("--schema", default=_AUTO, choices=(_AUTO, *Schema), help="layout of the rows (auto)")
+    parser.add_argument("--no-context", action="store_true", help="take questions without a document as well")
     parser.add_argument("--inline-context-chars", type=whole_number, default=INLINE_CONTEXT_CHARS, metavar="N",
                         help=f"documents up to N characters stay in their row ({INLINE_CONTEXT_CHARS})")
     parser.add_argument("--limit", type=positive_number, metavar="N", help="stop after N rows written")

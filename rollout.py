@@ -25,16 +25,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .agents import agent_class, turn_cost
-from .agents.chunking import Chunks, split_chunks
-from .agents.interface import MemoryAgent, Reading
+from .agents import turn_cost
+from .agents.interface import Reading
 from .agents.loop import run_trajectory
-from .agents.records import FailureKind, Generation, Outcome, Trajectory, TurnFailed, TurnRequest
+from .agents.records import FailureKind, Generation, Trajectory, TurnFailed, TurnRequest
 from .agents.vocabulary import Vocabulary
 from .config import Config, ConfigError
 from .custom_convert import row_counts
@@ -42,13 +42,12 @@ from .hooks import batch_reward
 from .hooks.engine_api import seed_of
 from .hooks.host import HostArgs, evaluate_in_host, is_aborting
 from .hooks.metrics import find_golds, metrics_line, rollout_metrics
-from .hooks.reader import Reader, context_of, reader_for
-from .hooks.record import MemoryRecord, Record, failed, write_record, write_scores
+from .hooks.reader import context_of, reader_for
+from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
 from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
 from .hooks.task_row import question_of, row_of, task_name, task_of
-from .rewards.memory_state import Rewards, state_rewards, supporting_titles
+from .hooks.turn_rewards import Rewards, turn_rewards
 from .rollout_client import client_for
-from .tasks import Task
 
 __all__ = ["evaluate", "generate", "log_eval", "log_rollout", "nonzero_std", "reward_func"]
 
@@ -102,6 +101,8 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
     MEM_TURN_COST of the right answers. Wrong answers pay nothing: among siblings that are all wrong, the cost would
     only teach to give up. Evaluation charges nothing and adds nothing.
 
+    What cannot be scored (an unknown task or metric, a reward that raises) fails, is counted, and is worth 0.
+
     ``sample`` may be a list (hosts do that for groups and fan-outs); the result is then a list.
     """
     host = HostArgs.of(args)
@@ -113,10 +114,29 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
 async def _reward(host: HostArgs, sample: Any) -> Any:
     if lost(sample):
         return as_reward(0.0, host.reward_key)
+    try:
+        reward = await _sum_of_parts(host, sample)
+        if not math.isfinite(reward):
+            raise ValueError(f"the reward is {reward}")
+    except ConfigError:
+        raise
+    except TurnFailed as error:
+        kind, message = error.kind, str(error)
+    except Exception as error:  # as in generate: one bad row must not end the run
+        logger.exception("trajectory %s cannot be scored", sample.index)
+        kind, message = FailureKind.INTERNAL, f"{type(error).__name__}: {error}"
+    else:
+        return as_reward(reward, host.reward_key)
+    logger.warning("trajectory %s: %s: %s", sample.index, kind, message)
+    write_failure(sample, kind, message, host.reward_key)
+    return as_reward(0.0, host.reward_key)
+
+
+async def _sum_of_parts(host: HostArgs, sample: Any) -> float:
     parts = dict(task_of(host.config, sample).reward(sample.response or "", row_of(sample)))
     record = Record.of(sample)
     if record is None:  # of another generate hook
-        return as_reward(sum(parts.values()), host.reward_key)
+        return sum(parts.values())
     accuracy = sum(parts.values())
     record = replace(record, reward_parts=parts, accuracy=accuracy)
     if not record.evaluation:
@@ -126,7 +146,7 @@ async def _reward(host: HostArgs, sample: Any) -> Any:
         parts |= {"turn_cost": -paid} if paid else {}
         record = replace(record, reward_parts=parts)
     write_scores(sample, record)
-    return as_reward(sum(parts.values()), host.reward_key)
+    return sum(parts.values())
 
 
 def _turn_cost(config: Config, record: Record) -> float:
@@ -202,14 +222,10 @@ async def _run(
     args: Any, host: HostArgs, sample: Any, sampling_params: Mapping[str, Any]
 ) -> tuple[Trajectory, list[MemoryRecord], list[Rewards]]:
     config = host.config
-    try:
-        task = task_of(config, sample)
-    except ConfigError as error:
-        raise TurnFailed(FailureKind.UNKNOWN_TASK, str(error)) from error
     question = question_of(sample)
     if not question:
         raise TurnFailed(FailureKind.NO_QUESTION, "the prompt is empty")
-    context = await _context(host, task, sample)
+    context = await context_of(host, sample)
     reader = await asyncio.to_thread(reader_for, host.hf_checkpoint, config, host.chat_template_kwargs)
     question_ids = reader.vocabulary.encode_text(question)
     if len(question_ids) > config.mem_max_question:
@@ -217,7 +233,7 @@ async def _run(
             FailureKind.LONG_QUESTION,
             f"question of {len(question_ids)} tokens, MEM_MAX_QUESTION={config.mem_max_question}",
         )
-    document = await _document(reader, config, sample, context) if context else Chunks((), 0)
+    document = await reader.read(context, config, sample.index)
     client = client_for(host.router, config)
     sampling = _sampling(sampling_params, reader.vocabulary)
     key = _routing_key(sample, context or question)
@@ -234,42 +250,8 @@ async def _run(
     # Hundreds of memories take a while to decode, and other trajectories need this loop meanwhile.
     golds = gold_answers(sample)
     memories = await asyncio.to_thread(find_golds, trajectory.memories, reader.vocabulary.decode, golds)
-    states = await asyncio.to_thread(_state_rewards, config, reader.agent, trajectory, sample)
+    states = await asyncio.to_thread(turn_rewards, config, reader.agent, trajectory, sample)
     return trajectory, memories, states
-
-
-async def _context(host: HostArgs, task: Task, sample: Any) -> str:
-    """The document's text; empty where the agent reads none, or the row's task has none."""
-    if not agent_class(host.config).needs_document:
-        return ""
-    try:
-        return await context_of(host, sample)
-    except TurnFailed as error:
-        if error.kind is FailureKind.NO_CONTEXT and not task.needs_document:
-            return ""
-        raise
-
-
-async def _document(reader: Reader, config: Config, sample: Any, context: str) -> Chunks:
-    chunks = split_chunks(await reader.documents.get(context), config.mem_chunk_tokens, config.mem_max_chunks)
-    if not chunks.chunks:
-        raise TurnFailed(FailureKind.NO_CONTEXT, "the document has no tokens")
-    if chunks.dropped:
-        logger.warning(
-            "trajectory %s: %d of %d document tokens dropped from its centre (MEM_MAX_CHUNKS=%d)",
-            sample.index, chunks.dropped, chunks.tokens, config.mem_max_chunks,
-        )
-    return chunks
-
-
-def _state_rewards(config: Config, agent: MemoryAgent, trajectory: Trajectory, sample: Any) -> list[Rewards]:
-    """What each turn earned by itself, where the agent's turns earn anything."""
-    finished = trajectory.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED)
-    steps = agent.state_steps(trajectory) if finished else ()
-    if not steps:
-        return []
-    titles = supporting_titles(sample.metadata or {}) if config.mem_evidence_reward else []
-    return state_rewards(steps, trajectory.answer, gold_answers(sample), titles)
 
 
 def _sampling(params: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:

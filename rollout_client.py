@@ -41,7 +41,7 @@ class RetryPolicy:
         return min(30.0, self.backoff * 2**attempt) * random.uniform(1.0, 1.25)
 
 
-class EngineClient:
+class GenerationClient:
     """One keep-alive connection pool; make it inside the event loop that uses it, or take it from ``client_for``."""
 
     def __init__(self, endpoint: Endpoint, policy: RetryPolicy, concurrency: int) -> None:
@@ -153,16 +153,17 @@ class EngineClient:
         return TurnFailed(kind, f"{self.endpoint.url}: {type(error).__name__}: {error}")
 
 
-_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, EngineClient]] = weakref.WeakKeyDictionary()
+_Clients = dict[Any, GenerationClient]
+_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = weakref.WeakKeyDictionary()
 
 
-def client_for(endpoint: Endpoint, config: Config) -> EngineClient:
+def client_for(endpoint: Endpoint, config: Config) -> GenerationClient:
     """The running event loop's shared client for ``endpoint``."""
     policy = RetryPolicy(config.mem_request_timeout, config.mem_max_retries, config.mem_retry_backoff)
     clients = _clients.setdefault(asyncio.get_running_loop(), {})
     key = (endpoint, policy, config.mem_concurrency)
     if key not in clients:
-        clients[key] = EngineClient(endpoint, policy, config.mem_concurrency)
+        clients[key] = GenerationClient(endpoint, policy, config.mem_concurrency)
     return clients[key]
 
 

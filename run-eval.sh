@@ -31,7 +31,7 @@ evaluate=("${python[@]}" -m mem_agent eval --model "$MODEL_PATH" --output "$outp
 serve=("${python[@]}" -m mem_agent serve --model "$MODEL_PATH")
 
 if [ -n "${BASE_URL:-}" ]; then
-    attend "${evaluate[@]}"
+    run_and_forward_signals "${evaluate[@]}"
     exit
 fi
 if [ "$DRY_RUN" = 1 ]; then
@@ -53,4 +53,4 @@ until [ -s "$url" ]; do
     kill -0 "$server" 2>/dev/null || die "the server for $MODEL_PATH did not start; see $output/logs"
     sleep 0.5
 done
-attend "${evaluate[@]}" --url "$(cat "$url")"
+run_and_forward_signals "${evaluate[@]}" --url "$(cat "$url")"

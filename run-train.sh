@@ -29,7 +29,7 @@ run "${python[@]}" -m mem_agent train --check
 evaluate() { # NAME MODEL
     if [ "${EVAL:-1}" = 1 ] && [ -n "${DATA_ROOT:-}" ]; then
         # 3: some questions failed; they count as wrong, and training goes on.
-        attend env -u BASE_URL MODEL_PATH="$2" SAVE_FILE="$1" RESULTS="$SAVE_PATH/eval" CONVERT=0 bash "$PACK_DIR/run-eval.sh" ||
+        run_and_forward_signals env -u BASE_URL MODEL_PATH="$2" SAVE_FILE="$1" RESULTS="$SAVE_PATH/eval" CONVERT=0 bash "$PACK_DIR/run-eval.sh" ||
             [ $? = 3 ]
     else
         say "no evaluation of $1 (DATA_ROOT is not set, or EVAL=0)"
@@ -38,7 +38,7 @@ evaluate() { # NAME MODEL
 
 evaluate before "$HF_CKPT"
 say "training in $SAVE_PATH"
-attend "${python[@]}" -m mem_agent train
+run_and_forward_signals "${python[@]}" -m mem_agent train
 
 last="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt" 2>/dev/null || echo 0)")"
 if [ -e "$SAVE_PATH/hf/$last/config.json" ]; then

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from itertools import chain
 from typing import Any
 
-from ..system.together import together
+from ..system.gather import gather_or_cancel
 from .interface import MemoryAgent, Reading
 from .records import Failure, Generation, Outcome, StopReason, Trajectory, Turn, TurnFailed, TurnKind, TurnRequest
 
@@ -35,7 +35,7 @@ async def run_trajectory(
             return _ended(agent, state, rounds, memories, Outcome.ABORTED)
         first = sum(map(len, rounds))
         try:
-            generations = await together(*(sample(r, first + i) for i, r in enumerate(requests)))
+            generations = await gather_or_cancel(*(sample(r, first + i) for i, r in enumerate(requests)))
         except TurnFailed as error:
             return _ended(agent, state, rounds, memories, Outcome.FAILED, Failure(error.kind, str(error)))
         rounds.append([_turn(r, g) for r, g in zip(requests, generations, strict=True)])

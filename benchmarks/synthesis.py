@@ -38,7 +38,7 @@ def write_raw(path: Path) -> None:
         own = list(dict.fromkeys(order[i::QUESTIONS]))
         answer = next(word for word in texts[own[0]].split() if len(word) > 6)
         rows.append({
-            "_id": f"{i:024x}", "question": f"Question {i}?", "answer": answer,
+            "_id": f"{i:024x}", "question": f"EvalQuestion {i}?", "answer": answer,
             "supporting_facts": [[f"Title {own[0]}", 0], [f"Title {own[1]}", 0]],
             "context": [[f"Title {number}", [texts[number]]] for number in own],
         })

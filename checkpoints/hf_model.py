@@ -128,7 +128,8 @@ def with_local_models(config: Config, *, weights: bool = True) -> Config:
         ConfigError: one cannot be had.
     """
     names = agent_class(config).model_settings(config)
-    folders = {name: str(local_folder(getattr(config, name), name.upper(), weights=weights)) for name in names}
+    found = {name: local_folder(getattr(config, name), name.upper(), weights=weights) for name in names}
+    folders: dict[str, Any] = {name: str(folder) for name, folder in found.items()}
     return replace(config, **folders)
 
 

@@ -31,14 +31,14 @@ import orjson
 from tqdm import tqdm
 
 from ..system.atomic_file import write_atomically
+from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError
+from ..system.gather import gather_or_cancel
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable, stop_if_asked, stop_on_signals
-from ..system.together import together
 from .closed_book_rules import Asked, judge
 from .manifest import sha256_of
 from .pool import PoolQuestion, load_corpora
-from .selection import positive_number, whole_number
 from .sources import first_line
 
 INSTRUCTION = "\n\nAnswer from what you know, and put only the answer into \\boxed{}."
@@ -72,7 +72,7 @@ def run(raw: Sequence[Path], sampling: Sampling, url: str, concurrency: int, out
     settings = asdict(sampling) | {
         "instruction": INSTRUCTION, "raw": [{"file": path.name, "sha256": sha256_of(path)} for path in raw],
     }
-    _claim(output, settings)
+    _check_same_run(output, settings)
     known = _read_replies(output / _REPLIES)
     missing = [question for question in questions if question.id not in known]
     print(f"{len(missing)} of {len(questions)} questions to ask, {len(known)} already in {output}", flush=True)
@@ -85,7 +85,7 @@ def run(raw: Sequence[Path], sampling: Sampling, url: str, concurrency: int, out
     return verdict.statistics
 
 
-def _claim(output: Path, settings: dict[str, Any]) -> None:
+def _check_same_run(output: Path, settings: dict[str, Any]) -> None:
     output.mkdir(parents=True, exist_ok=True)
     path = output / _RUN
     if path.is_file() and (known := orjson.loads(path.read_bytes())) != settings:
@@ -113,7 +113,7 @@ async def _ask_all(
     waiting = iter(questions)
     async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=5, timeout=600) as client:
         with path.open("ab") as rows, tqdm(total=len(questions), unit=" questions", disable=None) as bar:
-            await together(*(_ask_some(client, waiting, sampling, rows, bar) for _ in range(concurrency)))
+            await gather_or_cancel(*(_ask_some(client, waiting, sampling, rows, bar) for _ in range(concurrency)))
 
 
 async def _ask_some(

@@ -9,7 +9,7 @@ writes ``DIR/eval_<n>.json``, a list of one entry per question, all with the sam
 
 ``supporting`` names the titles of the gold documents, and is left out where the raw data marks none. Above 10,000
 documents an entry has ``"documents": [3, 90, ...]`` in place of ``context``: lines of ``DIR/corpus.jsonl``, in
-reading order. ``read_context`` gives the text of either kind.
+reading order. ``corpus_file.read_context`` gives the text of either kind.
 
 Invariants:
 - equal raw files and options give equal bytes, whatever the number of processes;
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,23 +30,19 @@ from typing import Any
 import orjson
 from tqdm import tqdm
 
-from ..system.errors import MemAgentError
+from ..system.command_line_types import positive_number, whole_number
 from ..system.forked_map import in_order
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
-from .corpus_file import CORPUS, CorpusFile
-from .haystack import assemble, haystack
-from .manifest import Draft, Manifest, hold
+from .corpus_file import CORPUS
+from .haystack import haystack
+from .manifest import Draft, Manifest, locked_manifest
+from .options import LENGTHS, add_options, eval_name, parse_lengths
 from .pool import Corpora
-from .selection import Selection, add_options, positive_number, whole_number
+from .questions import assemble
+from .selection import Selection
 
-LENGTHS = (50, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600)
-"""The lengths of the published results."""
 INDEX_ONLY_ABOVE = 10_000
-
-
-class LengthError(MemAgentError):
-    """A length that is none; says what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +58,6 @@ class Order:
         return length > self.index_only_above
 
 
-def eval_name(length: int) -> str:
-    return f"eval_{length}.json"
-
-
-def parse_lengths(text: str) -> tuple[int, ...]:
-    """``"50 200"`` -> ``(50, 200)``. Raises LengthError."""
-    words = text.split()
-    wrong = [word for word in words if not word.isdecimal() or int(word) == 0]
-    if wrong or not words:
-        raise LengthError(f"length {(wrong or [''])[0]!r}: allowed: numbers of documents, such as 50 200")
-    return tuple(dict.fromkeys(map(int, words)))
-
-
-def read_context(entry: Mapping[str, Any], corpus: CorpusFile | None = None) -> str:
-    """The document of an evaluation entry; ``corpus`` (``corpus_file.open_corpus``) is needed for index-only ones."""
-    if "documents" not in entry:
-        return entry["context"]
-    assert corpus is not None, "an index-only entry needs its corpus"
-    return assemble(corpus[number] for number in entry["documents"])
-
-
 def synthesise(order: Order, output: Path, say: Callable[[str], None] = print) -> None:
     """Write what is missing.
 
@@ -90,7 +65,7 @@ def synthesise(order: Order, output: Path, say: Callable[[str], None] = print) -
         MemAgentError: raw data, lengths or folder are of no use, or a file there is another one; OSError: disk full.
     """
     source = order.selection.description()
-    with hold(output) as manifest:
+    with locked_manifest(output) as manifest:
         sources = {n: source | {"documents": n, "index_only": order.is_index_only(n)} for n in order.lengths}
         missing = [n for n in order.lengths if not manifest.has(eval_name(n), sources[n])]
         corpus_source = {"kind": "pool", "raw": source["raw"], "format": source["format"]}

@@ -1,9 +1,8 @@
 """A question's gold documents hidden among distractors, in an order that tells nothing.
 
-``haystack`` gives the numbers of a pool's documents in reading order; ``assemble`` makes them one text::
+``haystack`` gives the numbers of a pool's documents in reading order::
 
     haystack(pool, question with gold (7, 3), documents=5, seed=42)  ->  (3, 90, 7, 12, 55)
-    assemble(["Ann\\nAnn is.", "Bob\\nBob is."])  ->  "Document 1:\\nAnn\\nAnn is.\\n\\nDocument 2:\\nBob\\nBob is."
 
 Invariants:
 - every gold document is there once, every other document at most once, and there are exactly as many as asked for;
@@ -18,7 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from ..rewards.answer_kinds import AnswerKind, kind_of
@@ -58,11 +57,6 @@ def haystack(pool: Pool, question: PoolQuestion, documents: int, seed: int) -> t
     rng.shuffle(chosen)
     assert len(set(chosen)) == documents and set(question.gold) <= set(chosen)
     return tuple(chosen)
-
-
-def assemble(texts: Iterable[str]) -> str:
-    """One text of all documents, numbered from 1."""
-    return "\n\n".join(f"Document {number}:\n{text}" for number, text in enumerate(texts, start=1))
 
 
 def _without_answer(pool: Pool, question: PoolQuestion) -> Callable[[int], bool]:

@@ -25,7 +25,7 @@ import orjson
 
 from ..system.atomic_file import DRAFTS, replacing, write_atomically
 from ..system.errors import MemAgentError
-from ..system.file_lock import hold_folder
+from ..system.file_lock import lock_dir
 
 MANIFEST, _LOCK = "manifest.json", ".manifest.lock"
 
@@ -49,7 +49,7 @@ class Draft:
 
 
 class Manifest:
-    """The manifest of a folder; make it with ``hold``, or read one with ``read_manifest``."""
+    """The manifest of a folder; make it with ``locked_manifest``, or read one with ``read_manifest``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ class Manifest:
             entry = {"source": dict(source), "sha256": draft.digest.hexdigest(), "bytes": draft.bytes}
             self._enter(name, entry | more)
 
-    def adopt(self, path: Path, name: str, source: Mapping[str, Any], sha256: str) -> None:
+    def move_in(self, path: Path, name: str, source: Mapping[str, Any], sha256: str) -> None:
         """Move a finished file here under its name, and enter it."""
         self._enter(name, {"source": dict(source), "sha256": sha256, "bytes": path.stat().st_size})
         path.replace(self.folder / name)
@@ -92,11 +92,11 @@ class Manifest:
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[Manifest]:
+def locked_manifest(folder: Path) -> Iterator[Manifest]:
     """A folder's manifest, for writing. Raises ManifestError if the folder cannot be written, or somebody does."""
     # Where there are no locks nothing is lost: two runs of the same work write the same bytes.
     busy = "another run is writing there; wait for it to end"
-    with hold_folder(folder, _LOCK, ManifestError, busy=busy, other="choose another folder"):
+    with lock_dir(folder, _LOCK, ManifestError, busy=busy, other="choose another folder"):
         for left in folder.glob(DRAFTS):
             left.unlink()
         yield Manifest(folder)

@@ -1,6 +1,7 @@
 """Raw files read whole: every question, and the pool of all their paragraphs as documents, each once.
 
-Files are those of ``raw_rows``, as .json, .jsonl or .parquet; several files make one pool.
+Files hold rows that ``questions`` knows, as .json, .jsonl, .csv or .parquet, or are original SQuAD files; several
+files make one pool.
 
 A worked example, two questions that share a paragraph::
 
@@ -10,8 +11,8 @@ A worked example, two questions that share a paragraph::
 
 Invariants:
 - documents are numbered in the order in which they are first met; equal texts have one number;
-- a question's ``gold`` and ``own`` documents are disjoint; ``own`` are distractors chosen for it by its data set
-  (SQuAD: the other paragraphs of its article);
+- a question's ``gold`` and ``own`` documents are disjoint, and it has a gold one; ``own`` are distractors chosen for
+  it by its data set (SQuAD: the other paragraphs of its article);
 - ids are unique. Whatever is wrong with a file ends the reading with one line; sound rows of no use are counted.
 
 Texts lie end to end in one buffer per column, not in a Python object each: worker processes share it by fork, and
@@ -24,8 +25,9 @@ import hashlib
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +35,7 @@ import orjson
 
 from ..rewards.qa_metrics import normalise_squad
 from ..system.errors import MemAgentError
-from .raw_rows import RawQuestion, Skip, read_row, squad_rows
-from .row_schemas import BadRow
+from .questions import DOCUMENT_COLUMNS, BadRow, Impossible, Question, read_question, squad_rows, titles_of
 from .sources import SourceError, open_file
 
 _SQUAD_FILE = re.compile(rb'\s*\{\s*("version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:')
@@ -42,6 +43,13 @@ _SQUAD_FILE = re.compile(rb'\s*\{\s*("version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:'
 
 class CorpusError(MemAgentError):
     """Raw files that cannot be used; names the file and the row."""
+
+
+class Skip(StrEnum):
+    """Why a sound row is of no use."""
+
+    IMPOSSIBLE = "marked as impossible to answer"
+    GOLD_ABSENT = "with a supporting document that is not among its paragraphs"
 
 
 class Column:
@@ -113,50 +121,75 @@ def load_corpora(paths: Sequence[Path]) -> Corpora:
             no question at all.
     """
     pool, skipped = Pool(), Counter[Skip]()
-    questions: list[tuple[RawQuestion, tuple[int, ...]]] = []
+    questions: list[tuple[PoolQuestion, str]] = []
     seen: dict[str, str] = {}
     articles: dict[str, dict[int, None]] = {}
     for path in paths:
-        for where, raw in _read(path):
-            if isinstance(raw, Skip):
-                skipped[raw] += 1
+        for where, read in read_questions(path):
+            question = read if isinstance(read, Skip) else _with_usable_paragraphs(read, f"{path}: {where}")
+            if isinstance(question, Skip):
+                skipped[question] += 1
                 continue
-            if raw.id in seen:
-                raise CorpusError(f"{path}: {where}: id {raw.id} is at {seen[raw.id]} already; remove one of the two")
-            seen[raw.id] = f"{path.name} {where}"
-            documents = tuple(pool.add(paragraph.document) for paragraph in raw.paragraphs)
-            if raw.article:
-                articles.setdefault(raw.article, {}).update(dict.fromkeys(documents))
-            questions.append((raw, documents))
+            if question.id in seen:
+                at = seen[question.id]
+                raise CorpusError(f"{path}: {where}: id {question.id} is at {at} already; remove one of the two")
+            seen[question.id] = f"{path.name} {where}"
+            numbers = [pool.add(paragraph.spaced_document) for paragraph in question.paragraphs]
+            if question.article:
+                articles.setdefault(question.article, {}).update(dict.fromkeys(numbers))
+            questions.append((_pool_question(question, numbers), question.article))
     if not questions:
         raise CorpusError(f"{', '.join(map(str, paths))}: no question that can be used among {skipped.total()} rows")
-    neighbours = {title: tuple(documents) for title, documents in articles.items()}
-    found = tuple(_pool_question(raw, documents, neighbours.get(raw.article, ())) for raw, documents in questions)
+    found = tuple(_with_neighbours(question, articles.get(article, {})) for question, article in questions)
     return Corpora(pool, found, skipped)
 
 
-def _pool_question(raw: RawQuestion, documents: tuple[int, ...], article: tuple[int, ...]) -> PoolQuestion:
-    marked = zip(documents, raw.paragraphs, strict=True)
+def _with_usable_paragraphs(question: Question, where: str) -> Question | Skip:
+    kept = tuple(paragraph for paragraph in question.paragraphs if any(map(str.strip, paragraph.sentences)))
+    if not kept:
+        raise CorpusError(f"{where}: no paragraph has any text; expected a row of HotpotQA, MuSiQue or SQuAD")
+    gold = {paragraph.title for paragraph in kept if paragraph.gold}
+    return replace(question, paragraphs=kept) if gold and gold.issuperset(question.supporting) else Skip.GOLD_ABSENT
+
+
+def _pool_question(question: Question, numbers: Sequence[int]) -> PoolQuestion:
+    marked = zip(numbers, question.paragraphs, strict=True)
     gold = tuple(dict.fromkeys(number for number, paragraph in marked if paragraph.gold))
-    assert gold, f"question {raw.id} has no gold document"
-    own = tuple(number for number in dict.fromkeys(documents + article) if number not in gold)
-    return PoolQuestion(raw.id, raw.question, raw.answers, gold, own, raw.supporting)
+    own = tuple(number for number in dict.fromkeys(numbers) if number not in gold)
+    return PoolQuestion(question.id, question.question, question.answers, gold, own, question.supporting)
 
 
-def _read(path: Path) -> Iterator[tuple[str, RawQuestion | Skip]]:
+def _with_neighbours(question: PoolQuestion, article: Iterable[int]) -> PoolQuestion:
+    own = dict.fromkeys([*question.own, *article])
+    return replace(question, own=tuple(number for number in own if number not in question.gold))
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+def read_questions(path: Path) -> Iterator[tuple[str, Question | Skip]]:
+    """Every row of a file with where it stands. Raises CorpusError."""
     try:
         for where, fields in _rows(path):
             try:
-                yield where, read_row(fields)
+                if not any(name in fields for name in DOCUMENT_COLUMNS):
+                    raise BadRow("fits no known data set; expected HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD")
+                question = read_question(fields)
+                if titles_of(question.extras.get("supporting_facts")) is None:
+                    raise BadRow("supporting_facts is neither titles, pairs of title and sentence, nor two columns")
+                yield where, question
+            except Impossible:
+                yield where, Skip.IMPOSSIBLE
             except BadRow as error:
                 raise CorpusError(f"{path}: {where}: {error}") from None
     except SourceError as error:
         raise CorpusError(str(error)) from None
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if path.is_file() and _is_squad(path):
-        yield from _squad_file(path)
+        try:
+            yield from ((f"article {number}", fields) for number, fields in squad_rows(read_articles(path)))
+        except BadRow as error:
+            raise CorpusError(f"{path}: {error}") from None
         return
     for row in open_file(path).rows:
         if row.fields is None:
@@ -169,10 +202,13 @@ def _is_squad(path: Path) -> bool:
         return _SQUAD_FILE.match(file.read(4096).removeprefix(b"\xef\xbb\xbf")) is not None
 
 
-def _squad_file(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_articles(path: Path) -> Any:
+    """``data`` of an original SQuAD file. Raises CorpusError."""
     try:
-        yield from squad_rows(orjson.loads(path.read_bytes())["data"])
+        return orjson.loads(path.read_bytes())["data"]
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read ({error.strerror}); fetch the file first") from None
     except orjson.JSONDecodeError as error:
         raise CorpusError(f"{path}: not valid JSON ({error}); fetch the file again") from None
-    except BadRow as error:
-        raise CorpusError(f"{path}: {error}") from None
+    except (KeyError, TypeError):
+        raise CorpusError(f"{path}: not a SQuAD file, {{'data': [{{'paragraphs': ...}}]}}") from None

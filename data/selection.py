@@ -9,8 +9,6 @@ ones in the same order; ``description`` changes whenever they might.
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,27 +78,3 @@ def _digest(path: Path) -> str:
     if not path.is_file():
         raise SelectionError(f"{path}: no such file")
     return sha256_of(path)
-
-
-# --- command line ----------------------------------------------------------------------------------------------------
-def add_options(parser: argparse._ActionsContainer, raw_is_required: bool) -> None:
-    """--raw, --seed, --closed-book and --processes; the count has a name of its own in every command."""
-    parser.add_argument("--raw", type=Path, nargs="+", metavar="FILE", required=raw_is_required,
-                        help="HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD files (.json, .jsonl, .parquet)")
-    parser.add_argument("--seed", type=whole_number, default=42, help="choice of questions and documents (42)")
-    parser.add_argument("--closed-book", type=Path, metavar="FILE",
-                        help="verdict.json of closed_book: leave out what needs no document")
-    parser.add_argument("--processes", type=positive_number, default=len(os.sched_getaffinity(0)), metavar="N",
-                        help="worker processes (one per core)")
-
-
-def whole_number(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number at least 0")
-    return int(text)
-
-
-def positive_number(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number at least 1")
-    return int(text)

@@ -6,12 +6,13 @@ of the source unreadable is a SourceError with one line of text.
 Invariant: memory holds a few rows, never a file. A parquet file needs more, since a reader must unpack a whole data
 page and the writer chose its size: pyarrow and pandas put 1024 long texts into one page, and reading takes about
 three such pages (0.5 GB at 130 KB a text, 1 GB at 300 KB, 2.3 GB at 1 MB) however large file and row groups are.
-Files of longer texts are best written with ``write_batch_size=16``: 0.2 GB at 1 MB.
+Files of longer texts are best written with ``write_batch_size=16``: 0.2 GB at 1 MB. A row of a JSON list takes three
+times its size.
 """
 
 from __future__ import annotations
 
-import json
+import csv
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -24,13 +25,33 @@ from ..system.errors import MemAgentError
 
 BATCH_ROWS = 16
 BUFFER_BYTES = 1 << 20
-_LONGEST_VALUE = 1 << 29  # characters; stops a missing quote from pulling the whole file into memory
-_SUFFIXES = (".parquet", ".jsonl", ".json")
-_SPACE = re.compile(r"\s*")
+DEEPEST = 64
+"""Lists and objects inside each other, in a row: far more than data needs, far less than does harm."""
+_LONGEST_VALUE = 1 << 29  # bytes; stops a missing quote from pulling the whole file into memory
+_LONGEST_CELL = 1 << 27  # characters of 4 bytes each; for the same
+_SUFFIXES = (".parquet", ".jsonl", ".json", ".csv")
+_BOM = b"\xef\xbb\xbf"
+# The next bracket, and outside of inner brackets the next comma, that is in no string; or the quote of a string that
+# is cut off. Possessive: what has matched is not kept for trying again, which would take memory with a text's length.
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_OUTER_MARK = re.compile(rb'(?:[^"\[\]{},]++|' + _STRING + rb')*+(["\[\]{},])', re.DOTALL)
+_INNER_MARK = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb')*+(["\[\]{}])', re.DOTALL)
+_OPENING, _CLOSING = frozenset((b"[", b"{")), frozenset((b"]", b"}"))
 
 
 class SourceError(MemAgentError):
     """A source that cannot be read, or not further; one line."""
+
+
+class NotJson(ValueError):
+    """A list that breaks off; says behind which element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Stands in for a value that cannot be decoded."""
+
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +73,7 @@ class Source:
 
 
 def open_file(path: Path, wanted: Collection[str] | None = None) -> Source:
-    """The rows of a .parquet, .jsonl or .json file (a list, or one object per line). Raises SourceError.
+    """The rows of a .parquet, .csv, .jsonl or .json file (a list, or one object per line). Raises SourceError.
 
     ``wanted``: the columns worth reading, where the format lets others be skipped.
     """
@@ -61,6 +82,8 @@ def open_file(path: Path, wanted: Collection[str] | None = None) -> Source:
     match path.suffix:
         case ".parquet":
             return _open_parquet(path, wanted)
+        case ".csv":
+            return _open_csv(path)
         case ".jsonl" | ".json":
             return Source(_guard(path, _list_rows if _first_character(path) == "[" else _line_rows))
         case suffix:
@@ -78,7 +101,7 @@ def _first_character(path: Path) -> str:
 def _guard(path: Path, read: Callable[[Path], Iterator[SourceRow]]) -> Iterator[SourceRow]:
     try:
         yield from read(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ArithmeticError) as error:  # arithmetic: parquet's dates outside of Python's range
         raise SourceError(f"{path}: cannot be read ({first_line(error)})") from None
 
 
@@ -88,6 +111,8 @@ def first_line(error: BaseException) -> str:
 
 
 def _row(where: str, value: Any) -> SourceRow:
+    if isinstance(value, Broken):
+        return SourceRow(where, None, value.problem)
     if isinstance(value, dict):
         return SourceRow(where, value)
     return SourceRow(where, None, f"expected an object, found {type(value).__name__}")
@@ -124,86 +149,119 @@ def _line_rows(path: Path) -> Iterator[SourceRow]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            if not line.strip():
-                continue
-            try:
-                value = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                yield SourceRow(f"line {number}", None, f"not valid JSON ({first_line(error)})")
-            else:
-                yield _row(f"line {number}", value)
+                line = line.removeprefix(_BOM)
+            if line.strip():
+                yield _row(f"line {number}", _decoded(line))
 
 
 def _list_rows(path: Path) -> Iterator[SourceRow]:
-    """The elements of one JSON list, decoded one by one. ValueError when the text breaks off or is no list."""
-    with path.open(encoding="utf-8-sig") as file:
-        text, number = _SlidingText(file), 0
-        text.expect("[", "at the start")
-        while not (number == 0 and text.peek() == "]"):
-            number += 1
-            yield _row(f"row {number}", text.value(f"in row {number}"))
-            if text.peek() == "]":
-                break
-            text.expect(",", f"behind row {number}")
-        text.expect("]", f"behind row {number}")
-        if text.peek():
-            raise ValueError(f"text after the end of the list, behind row {number}")
+    with path.open("rb") as file:
+        for number, value in enumerate(json_list(file), start=1):
+            yield _row(f"row {number}", value)
 
 
-class _SlidingText:
-    """A window on a long JSON text.
+def _decoded(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        return Broken(f"not valid JSON ({first_line(error)})")
 
-    A window that ends inside a value is at least doubled and the value decoded again, so all decoding together costs
-    a small multiple of the file.
+
+def json_list(file: BinaryIO) -> Iterator[Any]:
+    """The elements of one JSON list, one at a time in memory, with ``Broken`` for those that cannot be decoded.
+
+    The text is split at commas that stand outside of strings and inner brackets, so a broken element harms no other.
+    JSON that is not a list has no elements. The marks of ``[{"a": [1, 2]}, 7]`` and the depth behind each::
+
+        [ 1    { 2    [ 3    ] 2    } 1    , 1 the first element ends    ] 0 the second element ends
+
+    Raises:
+        NotJson: the list breaks off, something comes after it, or an element is endless.
     """
+    # Not ijson: it makes ``?`` of half a Unicode character, takes memory with the square of the depth, and ends the
+    # file at a broken element or an integer over 64 bits.
+    text = file.read(len(_BOM)).removeprefix(_BOM)
+    start = at = depth = deepest = number = 0
+    while True:
+        while (token := (_INNER_MARK if depth > 1 else _OUTER_MARK).match(text, at)) and token[1] != b'"':
+            mark, before, at = token[1], token.start(1), token.end()
+            if depth == 0 and (mark != b"[" or text[:before].strip()):
+                return
+            depth += (mark in _OPENING) - (mark in _CLOSING)
+            deepest = max(deepest, depth - 1)
+            if depth == 1 and mark == b"[":
+                start = at
+            elif depth == 0 or mark == b",":
+                element, start = text[start:before], at
+                if number or depth or element.strip():
+                    number += 1
+                    yield _decoded(element) if deepest <= DEEPEST else Broken(f"nested deeper than {DEEPEST}")
+                if depth == 0:
+                    _check_end(text[at:], file, number)
+                    return
+                deepest = 0
+        at = token.start(1) if token else len(text)
+        more = file.read(max(BUFFER_BYTES, len(text) - start))
+        if not more and depth == 0:
+            return
+        if not more or len(text) - start > _LONGEST_VALUE:
+            raise NotJson(f"not JSON after {number} entries (the next one {'is endless' if more else 'breaks off'})")
+        start = at if deepest > DEEPEST else start
+        text, at, start = text[start:] + more, at - start, 0
 
-    def __init__(self, file: TextIO) -> None:
-        self._file, self._text, self._at = file, "", 0
-        self._decoder = json.JSONDecoder()
 
-    def peek(self) -> str:
-        """The next character that is not white space; empty at the end of the file."""
+def _check_end(rest: bytes, file: BinaryIO, number: int) -> None:
+    while not rest.strip():
+        rest = file.read(BUFFER_BYTES)
+        if not rest:
+            return
+    raise NotJson(f"not JSON after {number} entries (text after the end of the list)")
+
+
+# --- CSV -------------------------------------------------------------------------------------------------------------
+def _open_csv(path: Path) -> Source:
+    try:
+        with _csv_text(path) as text:
+            columns = tuple(name.strip() for name in next(csv.reader(text, strict=True), []))
+    except (OSError, csv.Error) as error:
+        raise SourceError(f"{path}: cannot be read ({first_line(error)})") from None
+    if len(set(columns)) < max(1, len(columns)):
+        raise SourceError(f"{path}: the first line must name columns, each once; found {', '.join(columns) or 'none'}")
+    return Source(_guard(path, lambda path: _csv_rows(path, columns)), columns=columns)
+
+
+def _csv_text(path: Path) -> TextIO:
+    csv.field_size_limit(_LONGEST_CELL)
+    return path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def _csv_rows(path: Path, columns: tuple[str, ...]) -> Iterator[SourceRow]:
+    with _csv_text(path) as text:
+        rows = csv.reader(text, strict=True)
+        next(rows)
         while True:
-            space = _SPACE.match(self._text, self._at)
-            assert space is not None
-            self._at = space.end()
-            if self._at < len(self._text) or not self._more():
-                return self._text[self._at : self._at + 1]
-
-    def expect(self, char: str, where: str) -> None:
-        found = self.peek()
-        if found != char:
-            raise ValueError(f"expected {char!r} {where}, found {repr(found) if found else 'the end of the file'}")
-        self._at += 1
-
-    def value(self, where: str) -> Any:
-        self.peek()
-        while True:
-            failure = ""
+            where = f"line {rows.line_num + 1}"
             try:
-                value, end = self._decoder.raw_decode(self._text, self._at)
-                cut = end == len(self._text)
-            except json.JSONDecodeError as error:
-                failure, cut = error.msg, _may_be_cut(error, len(self._text))
-            if cut and self._more():
+                cells = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield SourceRow(where, None, f"not valid CSV ({error})")
                 continue
-            if failure:
-                raise ValueError(f"not valid JSON {where}: {failure}")
-            self._at = end
-            return value
-
-    def _more(self) -> bool:
-        kept = len(self._text) - self._at
-        more = self._file.read(max(BUFFER_BYTES, kept)) if kept < _LONGEST_VALUE else ""
-        if more:
-            self._text, self._at = self._text[self._at :] + more, 0
-        return bool(more)
+            if problem := _problem_of(cells, len(columns)):
+                yield SourceRow(where, None, problem)
+            elif cells:
+                yield SourceRow(where, {name: cell or None for name, cell in zip(columns, cells, strict=True)})
 
 
-def _may_be_cut(error: json.JSONDecodeError, length: int) -> bool:
-    """Whether more text could mend it: it happened in an open string, or at the end (literals, escapes are short)."""
-    return error.msg.startswith("Unterminated string") or error.pos >= length - 16
+def _problem_of(cells: list[str], columns: int) -> str:
+    if cells and len(cells) != columns:
+        return f"{len(cells)} cells where the first line names {columns} columns"
+    try:
+        content = "".join(cells).encode()
+    except UnicodeEncodeError:
+        return "not UTF-8"
+    return "holds a NUL byte" if b"\0" in content else ""
 
 
 # --- Hugging Face ----------------------------------------------------------------------------------------------------

@@ -9,13 +9,13 @@ The file is scanned once for line offsets and validated; rows are read back one 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from ..hooks.sample import Sample
 from ..system.errors import MemAgentError
 
 
@@ -23,33 +23,33 @@ class DataError(MemAgentError):
     """The training file cannot be used: names file, line and what is wrong."""
 
 
-class DataSource:
-    """Groups of ``siblings`` Samples each, by number."""
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """One document with its question; the hosts' names."""
 
-    def __init__(self, path: str | Path, seed: int, siblings: int) -> None:
+    prompt: str | list[dict[str, str]]
+    label: Any
+    metadata: dict[str, Any]
+
+
+class DataSource:
+    """Rows by the number of their group."""
+
+    def __init__(self, path: str | Path, seed: int) -> None:
         self.path = Path(path)
-        self._seed, self._siblings = seed, siblings
+        self._seed = seed
         self._offsets = _scan(self.path)
 
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def group(self, number: int) -> list[Sample]:
-        """Fresh Samples of group ``number``; ``index`` is unique over the run."""
-        epoch, position = divmod(number, len(self._offsets))
-        row = self._row(_permutation(len(self._offsets), self._seed, epoch)[position])
-        return [
-            Sample(
-                prompt=row["prompt"],
-                label=row.get("label"),
-                metadata=dict(row["metadata"]),
-                group_index=number,
-                index=number * self._siblings + sibling,
-            )
-            for sibling in range(self._siblings)
-        ]
+    def row(self, group: int) -> TrainingRow:
+        """The row of group ``group``, read afresh: nobody else holds its metadata."""
+        epoch, position = divmod(group, len(self._offsets))
+        row = self._line(_permutation(len(self._offsets), self._seed, epoch)[position])
+        return TrainingRow(row["prompt"], row.get("label"), row["metadata"])
 
-    def _row(self, line: int) -> dict[str, Any]:
+    def _line(self, line: int) -> dict[str, Any]:
         with self.path.open("rb") as file:
             file.seek(self._offsets[line])
             return orjson.loads(file.readline())

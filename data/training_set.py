@@ -16,9 +16,9 @@ from collections.abc import Generator, Sequence
 
 from ..system.errors import MemAgentError
 from ..system.forked_map import in_order
-from .haystack import assemble, haystack
+from .haystack import haystack
 from .pool import Corpora
-from .row_schemas import Question
+from .questions import Question, assemble
 
 Curriculum = tuple[tuple[int, float], ...]
 
@@ -69,4 +69,4 @@ def training_questions(
         for question, length, text in zip(corpora.questions, lengths, contexts, strict=True):
             extras = {"id": question.id, "num_docs": length}
             supporting = {"supporting": question.supporting} if question.supporting else {}
-            yield Question(question.question, text, question.answers, extras | supporting)
+            yield Question(question.question, question.answers, text, extras=extras | supporting)

@@ -57,8 +57,8 @@ def _other(output: Path, what: str, differences: str = "") -> str:
 
 
 def _differing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """What is not the same, in words; a setting that one of the two does not name has its default there."""
+    """What is not the same, in words: of all that shapes an answer now; what was made before there was such a setting
+    has its default."""
     defaults = {f.name: f.default for f in fields(Config)}
-    names = sorted(name for name in known.keys() | wanted.keys() if name in defaults or name in wanted)
-    pairs = [(name, known.get(name, defaults.get(name)), wanted.get(name, defaults.get(name))) for name in names]
+    pairs = [(name, known.get(name, defaults.get(name)), wanted[name]) for name in sorted(wanted)]
     return [f"{name.upper()} was {was!r}, is {now!r}"[:80] for name, was, now in pairs if was != now]

@@ -32,7 +32,7 @@ from ..hooks.host import HostArgs
 from ..hooks.record import Record, failed, write_record
 from ..hooks.sample import Sample
 from ..rollout_client import client_for
-from .questions import Contexts, Place, Question
+from .questions import Contexts, EvalQuestion, Place
 from .retrieval import Retriever, split_passages
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class OnePromptMode:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieve")
         self._retrieved = lru_cache(maxsize=1024)(self._retrieve)
 
-    async def __call__(self, question: Question, place: Place, sampling: dict[str, Any]) -> Sample:
+    async def __call__(self, question: EvalQuestion, place: Place, sampling: dict[str, Any]) -> Sample:
         sample = Sample(prompt=question.text, metadata=question.metadata)
         try:
             text, counts = await self._text(question, place)
@@ -72,7 +72,7 @@ class OnePromptMode:
             trajectory = failed(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
         return write_record(sample, Record.of_trajectory(trajectory, evaluation=True), trajectory)
 
-    async def _text(self, question: Question, place: Place) -> tuple[str, dict[str, float]]:
+    async def _text(self, question: EvalQuestion, place: Place) -> tuple[str, dict[str, float]]:
         """What the prompt shows, with counts of its own."""
         loop = asyncio.get_running_loop()
         if self._retriever is None:
@@ -85,7 +85,7 @@ class OnePromptMode:
         chosen = sorted(self._retriever.rank(question, passages, self._config.eval_top_k)) if passages else []
         return "\n\n".join(passages[i] for i in chosen), {"passages": len(passages), "retrieved": len(chosen)}
 
-    async def _run(self, question: Question, text: str, sampling: dict[str, Any]) -> Trajectory:
+    async def _run(self, question: EvalQuestion, text: str, sampling: dict[str, Any]) -> Trajectory:
         endpoint = HostArgs.of(self._args).router
         client = client_for(endpoint, self._config)
         question_ids = self._vocabulary.encode_text(question.text.strip())

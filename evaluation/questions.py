@@ -24,12 +24,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import ijson
-
+from ..data.corpus_file import CORPUS, CorpusFile, open_corpus, read_context
+from ..data.sources import Broken, NotJson, json_list
 from ..rewards.ruler import METRICS as RULER_METRICS
 from ..system.errors import MemAgentError
-
-CORPUS = "corpus.jsonl"
 
 
 class EvalError(MemAgentError):
@@ -37,7 +35,7 @@ class EvalError(MemAgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class EvalQuestion:
     """An entry without its document."""
 
     length: str
@@ -58,7 +56,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    question: Question
+    question: EvalQuestion
     context: str
 
 
@@ -69,19 +67,18 @@ def load_questions(data_root: Path, length: str) -> Iterator[Entry]:
         EvalError: the file is missing, damaged or empty, an id is repeated, or an entry lacks a field.
     """
     path = data_path(data_root, length)
-    read_context = _reader_of_contexts(data_root, path.name)
+    corpus = cache(lambda: open_corpus(data_root, path.name))
     seen: dict[str, int] = {}
     with path.open("rb") as file:
         try:
-            for number, raw in enumerate(ijson.items(file, "item", use_float=True)):
-                entry = _entry(f"{path}: entry {number}", length, str(number), raw, read_context)
+            for number, raw in enumerate(json_list(file)):
+                entry = _entry(f"{path}: entry {number}", length, str(number), raw, corpus)
                 first = seen.setdefault(entry.question.id, number)
                 if first != number:
                     raise EvalError(f"{path}: entries {first} and {number} both have the index {entry.question.id}")
                 yield entry
-        except (ijson.JSONError, UnicodeDecodeError) as error:
-            reason = " ".join(str(error).split())[:100]
-            raise EvalError(f"{path}: not JSON after {len(seen)} entries ({reason}); fetch or make it again") from None
+        except NotJson as error:
+            raise EvalError(f"{path}: {error}; fetch or make it again") from None
     if not seen:
         raise EvalError(f"{path}: expected a non-empty list")
 
@@ -98,7 +95,7 @@ def data_hash(data_root: Path, length: str) -> str:
     path = data_path(data_root, length)
     digest = _sha256(path)
     with path.open("rb") as file:
-        inline = "context" in next(ijson.items(file, "item", use_float=True))
+        inline = "context" in next(json_list(file))
     if inline:
         return digest
     return hashlib.sha256(f"{digest} {_sha256(data_root / CORPUS)}".encode()).hexdigest()[:16]
@@ -109,17 +106,19 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def _entry(where: str, length: str, number: str, raw: Any, read: Callable[[Any], str]) -> Entry:
+def _entry(where: str, length: str, number: str, raw: Any, corpus: Callable[[], CorpusFile]) -> Entry:
     def field(name: str, kind: type) -> Any:
         if not isinstance(raw, dict) or not isinstance(raw.get(name), kind) or not raw[name]:
             raise EvalError(f"{where} has no usable `{name}`")
         return raw[name]
 
+    if isinstance(raw, Broken):
+        raise EvalError(f"{where}: {raw.problem}; fetch or make the file again")
     text, answers = field("input", str), tuple(str(a) for a in field("answers", list))
     if "context" not in raw and "documents" in raw:
         if not all(type(document) is int for document in field("documents", list)):
             raise EvalError(f"{where} has no usable `documents`: they are numbers of lines of {CORPUS}")
-        context = read(raw)
+        context = read_context(raw, corpus)
     elif isinstance(raw.get("context"), list):
         raise EvalError(f"{where} gives numbers as `context`, of documents in a file that only its maker has; "
                         "make this length with prepare-eval-data.sh --synthesize")
@@ -129,24 +128,7 @@ def _entry(where: str, length: str, number: str, raw: Any, read: Callable[[Any],
     if metric and metric not in RULER_METRICS:
         raise EvalError(f"{where} has the metric {metric!r}; known are {', '.join(RULER_METRICS)}")
     name = str(raw.get("index", raw.get("id", number)))
-    return Entry(Question(length, name, text, answers, str(raw.get("task") or ""), metric), context)
-
-
-def _reader_of_contexts(data_root: Path, name: str) -> Callable[[Any], str]:
-    """Gives the document of an index-only entry; the corpus is checked and opened with the first of them."""
-
-    @cache
-    def corpus() -> Any:
-        from ..data.corpus_file import open_corpus
-
-        return open_corpus(data_root, name)
-
-    def read(raw: Any) -> str:
-        from ..data.eval_files import read_context
-
-        return read_context(raw, corpus())
-
-    return read
+    return Entry(EvalQuestion(length, name, text, answers, str(raw.get("task") or ""), metric), context)
 
 
 class Contexts:

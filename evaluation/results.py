@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from ..system.atomic_file import write_atomically
-from ..system.file_lock import hold_folder
+from ..system.file_lock import lock_dir
 from .questions import EvalError
 
 METRICS = ("sub_em", "em", "f1", "sub_em_legacy", "ruler")
@@ -281,10 +281,10 @@ def _field(fields: Any, name: str, *kinds: type) -> Any:
 
 
 @contextmanager
-def lock_dir(output: Path) -> Iterator[None]:
+def lock_results(output: Path) -> Iterator[None]:
     """Be the only one who writes ``output``, which is made. Raises EvalError where that cannot be."""
     busy = "another evaluation is writing there; wait for it, or set another SAVE_FILE"
-    with hold_folder(output, _LOCK, EvalError, busy=busy, other="set RESULTS to another folder"):
+    with lock_dir(output, _LOCK, EvalError, busy=busy, other="set RESULTS to another folder"):
         yield
 
 

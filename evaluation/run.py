@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,17 +16,19 @@ from typing import Any
 from .. import rollout
 from ..agents import answer_settings
 from ..checkpoints.hf_model import load_vocabulary, with_serving_length
-from ..config import Config
+from ..config import Config, ConfigError
 from ..hooks.host import embedded_args
+from ..hooks.plugins import check_plugins
 from ..hooks.sample import Sample
 from ..rollout_client import close_clients
 from ..system.signals import run_stoppable
+from ..tasks import load_task
 from .connect import connect
 from .endpoint import EvalEndpoint
 from .identity import check_same_run, model_hash
 from .one_prompt import OnePromptMode
-from .questions import Contexts, EvalError, Place, Question, data_hash, load_questions
-from .results import RowWriter, Run, answered, lock_dir, read_rows, write_run
+from .questions import Contexts, Entry, EvalError, EvalQuestion, Place, data_hash, data_path, load_questions
+from .results import RowWriter, Run, answered, lock_results, read_rows, write_run
 from .retrieval import retriever_for
 from .sweep import Answer, Job, sweep
 
@@ -43,9 +45,10 @@ def engine_config(config: Config, model: Path) -> Config:
 
 
 def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path) -> None:
-    """Raises EvalError where data and output folder are of no use for this run."""
-    counts = {length: sum(1 for _ in load_questions(data_root, length)) for length in lengths}
-    with lock_dir(output):
+    """Raises EvalError where data and output folder are of no use for this run, ConfigError where settings are not."""
+    check_plugins(config)
+    counts = {length: sum(1 for _ in _entries(data_root, length)) for length in lengths}
+    with lock_results(output):
         write_run(output, check_same_run(output, _run_of(data_root, counts, model_hash(model), config)))
 
 
@@ -63,10 +66,11 @@ def run(
 async def _run(
     data_root: Path, lengths: Sequence[str], model: Path, url: str, config: Config, output: Path, quiet: bool
 ) -> None:
+    check_plugins(config)
     endpoint = await connect(url, model, config)
     if config.eval_mode == "direct":
         config = replace(config, engine_max_len=endpoint.max_tokens)
-    with lock_dir(output):
+    with lock_results(output):
         await _fill(data_root, lengths, model, config, output, endpoint, own=bool(url), quiet=quiet)
 
 
@@ -104,7 +108,7 @@ def _jobs(
     for length in lengths:
         done = answered(read_rows(output, length))
         counts[length] = 0
-        for entry in load_questions(data_root, length):
+        for entry in _entries(data_root, length):
             counts[length] += 1
             samples = [s for s in range(config.eval_samples) if (entry.question.id, s) not in done]
             if samples:
@@ -113,13 +117,25 @@ def _jobs(
     return jobs, counts
 
 
+def _entries(data_root: Path, length: str) -> Iterator[Entry]:
+    """The entries of a file, whose own tasks are there. Raises EvalError."""
+    for entry in load_questions(data_root, length):
+        if own := entry.question.metadata.get("task"):
+            try:
+                load_task(own)
+            except ConfigError as error:
+                where = f"{data_path(data_root, length)}: the entry with the index {entry.question.id} names its task"
+                raise EvalError(f"{where}: {error}") from None
+        yield entry
+
+
 def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> Answer:
     config: Config = args.mem_agent
     if config.eval_mode != "recurrent":
         retriever = retriever_for(config) if config.eval_mode == "rag" else None
         return OnePromptMode(args, endpoint.vocabulary, contexts, retriever)
 
-    async def recurrent(question: Question, place: Place, sampling: dict[str, Any]) -> Sample:
+    async def recurrent(question: EvalQuestion, place: Place, sampling: dict[str, Any]) -> Sample:
         context = await asyncio.to_thread(contexts.get, place)
         sample = Sample(prompt=question.text, metadata=question.metadata | {"context": context})
         return await rollout.generate(args, sample, sampling, evaluation=True)

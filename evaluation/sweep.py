@@ -22,17 +22,17 @@ from ..config import Config
 from ..hooks.record import Record, TurnRecord
 from ..hooks.sample import Sample
 from ..hooks.task_row import row_of, task_of
-from ..system.together import together
-from .questions import Place, Question
+from ..system.gather import gather_or_cancel
+from .questions import EvalQuestion, Place
 from .results import Row, RowWriter
 
-Answer = Callable[[Question, Place, dict[str, Any]], Awaitable[Sample]]
+Answer = Callable[[EvalQuestion, Place, dict[str, Any]], Awaitable[Sample]]
 """A mode: one answer to one question, with these sampling parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    question: Question
+    question: EvalQuestion
     place: Place
     sample: int
 
@@ -60,7 +60,7 @@ async def sweep(
             bar.update()
 
     try:
-        await together(*(work() for _ in range(min(config.mem_concurrency, len(jobs)))))
+        await gather_or_cancel(*(work() for _ in range(min(config.mem_concurrency, len(jobs)))))
     finally:
         bar.close()
 

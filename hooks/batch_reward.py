@@ -7,7 +7,8 @@ called by whichever comes first and does its work once. State is kept beside the
 
 Invariants:
 - rollout n is scored with the state that rollout n - 1 left, in this process or in one before it;
-- a state folder is whole or absent; the newest two stay, and those that a checkpoint continues from;
+- a state folder is whole or absent; the newest two stay, and those that a checkpoint continues from. Those of later
+  rollouts, of a run that was set back, are left as they are: a journal may still lead there;
 - failed and aborted trajectories, and those of another generate hook, are in no batch.
 """
 
@@ -16,10 +17,11 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints.folders import number_of, numbered
 from ..config import Config, ConfigError
 from ..rewards.reward import Answered, Reward
 from ..system.plugins import load_class, parse_settings
@@ -32,11 +34,20 @@ logger = logging.getLogger(__name__)
 
 REWARDS: dict[str, type[Reward]] = {"task": Reward}
 _KEPT = 2
+_STATEFUL = frozenset({"batch_parts", "save", "load"})
+"""Methods of a reward with a state."""
 
 
 def load_reward(config: Config) -> Reward:
     """A fresh reward of the configured kind. Raises ConfigError."""
     kind = load_class("REWARD", config.reward, REWARDS, Reward)
+    own = {name for name in _STATEFUL if getattr(kind, name) is not getattr(Reward, name)}
+    missing = sorted(_STATEFUL - own)
+    if own & {"save", "load"} and missing:
+        raise ConfigError(
+            f"REWARD={config.reward!r}: {kind.__name__} has no method {missing[0]}; a reward with a state has "
+            f"{', '.join(sorted(_STATEFUL))}, see {Reward.__module__}.Reward"
+        )
     return kind(parse_settings(kind.Settings, config.reward_args, "REWARD_ARGS"))
 
 
@@ -46,7 +57,6 @@ class _Run:
 
     reward: Reward
     next_rollout: int | None = None
-    applied: set[int] = field(default_factory=set)
 
 
 _runs: dict[tuple[Config, str], _Run] = {}
@@ -71,20 +81,27 @@ def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
         return
     records = [(sample, record) for sample in samples if ended(sample) and (record := Record.of(sample))]
     fresh = [(sample, record) for sample, record in records if not record.batch_scored]
-    if not fresh:
+    if records and not fresh:
         return
+    if not records and rollout is None:
+        return  # where all have failed, the log hook has kept the state already
     assert len(fresh) == len(records), "a rollout is scored as a whole"
     if _has_state(run.reward):
         _continue(host, run, rollout)
-    batch = [answered(sample, record) for sample, record in fresh]
-    for (sample, record), parts in zip(fresh, run.reward.batch_parts(batch), strict=True):
-        total = {**record.reward_parts, **{name: float(value) for name, value in parts.items()}}
-        write_scores(sample, replace(record, reward_parts=total, batch_scored=True))
-        sample.reward = as_reward(sum(total.values()), host.reward_key)
+    if fresh:
+        _score(host, run.reward, fresh)
     if _has_state(run.reward):
         assert rollout is not None
         run.next_rollout = rollout + 1
         _save(host, run.reward, rollout)
+
+
+def _score(host: HostArgs, reward: Reward, batch: Sequence[tuple[Any, Record]]) -> None:
+    earned = reward.batch_parts([answered(sample, record) for sample, record in batch])
+    for (sample, record), parts in zip(batch, earned, strict=True):
+        total = {**record.reward_parts, **{name: float(value) for name, value in parts.items()}}
+        write_scores(sample, replace(record, reward_parts=total, batch_scored=True))
+        sample.reward = as_reward(sum(total.values()), host.reward_key)
 
 
 def answered(sample: Any, record: Record) -> Answered:
@@ -137,9 +154,11 @@ def _save(host: HostArgs, reward: Reward, rollout: int) -> None:
     reward.save(draft)
     shutil.rmtree(final, ignore_errors=True)
     draft.rename(final)
-    for old in sorted(final.parent.glob("[0-9]*"))[:-_KEPT]:
-        if (int(old.name) + 1) % host.config.save_interval:
-            shutil.rmtree(old)
+    checkpoints = {number_of(folder) for folder in numbered(host.save)}
+    until = [number for number in sorted(int(old.name) for old in final.parent.glob("[0-9]*")) if number <= rollout]
+    for number in until[:-_KEPT]:
+        if (number + 1) % host.config.save_interval and number not in checkpoints:
+            shutil.rmtree(_folder(host, number))
 
 
 def _folder(host: HostArgs, rollout: int) -> Path:

@@ -31,10 +31,9 @@ from .record import MemoryRecord, Record, TurnRecord
 from .sample import ended, reward_of
 
 T = TypeVar("T")
-_MEANS = ("turns", "chunks", "memory_tokens", "prompt_tokens", "response_tokens", "document_tokens")
 _SUMS = ("truncated_memories", "empty_updates", "dropped_tokens")
 _TURN_COUNTS = frozenset({"cached_tokens"})
-"""Counts that are shown in another way; all that an agent counts beyond these three lists is a mean."""
+"""Counts that are shown in another way; all that an agent counts beyond these and the sums is a mean."""
 
 
 def rollout_metrics(samples: Sequence[Any], reward_key: str = "") -> dict[str, float]:
@@ -108,10 +107,12 @@ def _part_metrics(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _count_metrics(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    metrics = {name: fmean(c[name] for c in counts) for name in _MEANS}
-    metrics |= {name: sum(c[name] for c in counts) for name in _SUMS}
-    others = dict.fromkeys(name for c in counts for name in c if name not in {*_MEANS, *_SUMS, *_TURN_COUNTS})
-    metrics |= {name: fmean(c[name] for c in counts if name in c) for name in others}
+    names = dict.fromkeys(name for c in counts for name in c)
+    counted = {name: [c[name] for c in counts if name in c] for name in names}
+    metrics = {
+        name: sum(values) if name in _SUMS else fmean(values)
+        for name, values in counted.items() if name not in _TURN_COUNTS
+    }
     cached = sum(c["cached_tokens"] for c in counts)
     return metrics | {"prefix_cache_hit_rate": cached / sum(c["prompt_tokens"] for c in counts)}
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ..agents import build_agent
+from ..agents import agent_class, build_agent
+from ..agents.chunking import Chunks, split_chunks
 from ..agents.documents import DocumentCache
 from ..agents.interface import MemoryAgent
 from ..agents.records import FailureKind, TurnFailed
@@ -17,6 +19,9 @@ from ..checkpoints.hf_model import load_vocabulary, with_local_models
 from ..config import Config
 from ..data.document_store import DocumentStore, MissingDocument, store_folder
 from .host import HostArgs
+from .task_row import task_of
+
+logger = logging.getLogger(__name__)
 
 _reader_lock = threading.Lock()
 
@@ -28,6 +33,20 @@ class Reader:
         self.vocabulary = load_vocabulary(checkpoint)
         self.agent: MemoryAgent = build_agent(with_local_models(config), self.vocabulary, chat_template_kwargs)
         self.documents = DocumentCache(self.vocabulary.encode_text)
+
+    async def read(self, context: str, config: Config, trajectory: int | None) -> Chunks:
+        """The chunks of a document; none where there is no document. Raises TurnFailed."""
+        if not context:
+            return Chunks((), 0)
+        chunks = split_chunks(await self.documents.get(context), config.mem_chunk_tokens, config.mem_max_chunks)
+        if not chunks.chunks:
+            raise TurnFailed(FailureKind.NO_CONTEXT, "the document has no tokens")
+        if chunks.dropped:
+            logger.warning(
+                "trajectory %s: %d of %d document tokens dropped from its centre (MEM_MAX_CHUNKS=%d)",
+                trajectory, chunks.dropped, chunks.tokens, config.mem_max_chunks,
+            )
+        return chunks
 
 
 @lru_cache(maxsize=8)
@@ -47,14 +66,23 @@ def _store(path: str) -> DocumentStore:
 
 
 async def context_of(host: HostArgs, sample: Any) -> str:
-    """The document of a host's ``sample``, inline or by id. Raises TurnFailed where there is none."""
+    """The document of a host's ``sample``, inline or by id; empty where the agent reads none, or the task has none.
+
+    Raises:
+        TurnFailed: the row has no document, or its task is not there.
+    """
+    task = task_of(host.config, sample)
+    if not agent_class(host.config).needs_document:
+        return ""
     metadata = sample.metadata or {}
     context = metadata.get("context")
     if context is None and metadata.get("context_id") is not None:
         context = await asyncio.to_thread(_stored, _stores(host), metadata["context_id"])
-    if not isinstance(context, str) or not context.strip():
+    if isinstance(context, str) and context.strip():
+        return context
+    if task.needs_document:
         raise TurnFailed(FailureKind.NO_CONTEXT, "metadata has neither a context text nor a context_id")
-    return context
+    return ""
 
 
 def _stores(host: HostArgs) -> list[str]:

@@ -12,7 +12,7 @@ A turn of 4 prompt and 2 sampled tokens, of which 3 prompt tokens were in the en
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from ..agents.records import Failure, FailureKind, Outcome, StopReason, Trajectory, Turn, TurnKind
@@ -31,6 +31,10 @@ class TurnRecord:
     cached_tokens: int = 0
     state_rewards: Mapping[str, float] | None = None
     """What the turn earned by itself, by name; None where turns earn nothing."""
+
+    @property
+    def truncated(self) -> bool:
+        return self.stop is StopReason.LENGTH
 
     @property
     def response_length(self) -> int:
@@ -87,7 +91,7 @@ class Record:
         task: str = "",
     ) -> Self:
         """``states`` are the turns' own rewards, one for each turn, or none at all."""
-        rewards = states or [None] * len(trajectory.turns)
+        rewards: Sequence[Mapping[str, float] | None] = states or [None] * len(trajectory.turns)
         failure = trajectory.failure
         return cls(
             turns=tuple(TurnRecord.of_turn(t, own) for t, own in zip(trajectory.turns, rewards, strict=True)),
@@ -106,8 +110,8 @@ class Record:
         written = sample.train_metadata or {}
         if not {"turns", "memories", "outcome", "counts"} <= written.keys():
             return None
-        values = {f.name: written[f.name] for f in fields(cls)}
-        failure = values["failure"]
+        values = {f.name: written[f.name] for f in fields(cls) if f.name in written}
+        failure = values.get("failure")
         return cls(
             **values
             | {
@@ -173,6 +177,17 @@ def write_record(sample: Any, record: Record, trajectory: Trajectory, reward_key
 def write_scores(sample: Any, record: Record) -> None:
     """Keep how the reward of ``sample`` came about."""
     sample.train_metadata |= {name: getattr(record, name) for name in ("reward_parts", "accuracy", "batch_scored")}
+
+
+def write_failure(sample: Any, kind: FailureKind, message: str, reward_key: str = "") -> None:
+    """Take a trajectory that has ended out of training and of all statistics; its record keeps what it sampled."""
+    record = Record.of(sample)
+    if record is not None:
+        lost = replace(record, outcome=Outcome.FAILED, failure=kind, failure_message=message)
+        sample.train_metadata = replace(lost, reward_parts={}, accuracy=None).to_dict()
+    sample.status = sample.Status(Outcome.FAILED.value)
+    sample.loss_mask = [0] * sample.response_length
+    sample.reward, sample.remove_sample = as_reward(0.0, reward_key), True
 
 
 def failed(kind: FailureKind, message: str) -> Trajectory:

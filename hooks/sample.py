@@ -56,6 +56,15 @@ def lost(sample: Any) -> bool:
     return sample.status.value in (Outcome.ABORTED, Outcome.FAILED)
 
 
+def has_failed(sample: Any) -> bool:
+    return sample.status.value == Outcome.FAILED
+
+
+def truncated(sample: Any) -> bool:
+    """Whether the final answer hit its token budget."""
+    return sample.status.value == Outcome.TRUNCATED
+
+
 def gold_answers(sample: Any) -> list[str]:
     """The accepted answers: ``metadata["ground_truth"]``, else ``label``."""
     golds = (sample.metadata or {}).get("ground_truth")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import Config
+from ..agents.records import FailureKind, TurnFailed
+from ..config import Config, ConfigError
 from ..tasks import Task, TaskRow, load_task
 from .sample import gold_answers
 
@@ -27,10 +28,15 @@ def row_of(sample: Any) -> TaskRow:
 
 def task_name(config: Config, sample: Any) -> str:
     """The row's own task, else TASK."""
-    return (sample.metadata or {}).get("task") or config.task
+    return str((sample.metadata or {}).get("task") or config.task)
 
 
 def task_of(config: Config, sample: Any) -> Task:
-    """Raises ConfigError where a row names a task that is not there."""
+    """Raises ConfigError where TASK is not there, TurnFailed where the row's own is not."""
     name = task_name(config, sample)
-    return load_task(name, config.task_args if name == config.task else "")
+    if name == config.task:
+        return load_task(name, config.task_args)
+    try:
+        return load_task(name)
+    except ConfigError as error:
+        raise TurnFailed(FailureKind.UNKNOWN_TASK, f"the row's own task: {error}") from error

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..agents import check_agent
 from ..agents.longest_turn import longest_turn
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
 from ..config import Config, ConfigError
+from ..hooks.plugins import check_plugins
+from ..system.plugins import absolute_name
 from . import reference, remote_env
 from .arguments import build_arguments
 from .checkout import Checkout, check_version, find_checkout, find_megatron
@@ -68,7 +69,7 @@ def make_plan(config: Config, *, weights: bool = True) -> Plan:
     """
     checkout = find_checkout(config, PACK)
     check_version(checkout, config)
-    check_agent(config)
+    check_plugins(config)
     _check_settings(config)
     model_folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
     content = read_model_config(model_folder)
@@ -139,11 +140,12 @@ def _check_settings(config: Config) -> None:
 
 
 def _absolute(config: Config) -> Config:
-    """The config with absolute paths: workers have other working directories."""
+    """The config with absolute paths, of the user's classes too: workers have other working directories."""
     names = ("train_data", "save_path", "torch_dist", "mem_prompts", "mem_doc_store")
     paths = {name.upper(): getattr(config, name) for name in names}
     absolute = {name: str(Path(path).expanduser().absolute()) for name, path in paths.items() if path}
     absolute["EVAL_DATA"] = shlex.join(str(Path(path).expanduser().absolute()) for path in config.eval_files)
+    absolute |= {name.upper(): absolute_name(getattr(config, name)) for name in ("agent", "task", "reward")}
     return Config.from_mapping(config.to_mapping() | absolute)
 
 

@@ -58,7 +58,7 @@ def find_problems(plan: Plan) -> list[str]:
 def _check_training_file(config: Config) -> None:
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
-    rows = len(DataSource(without_slice(config.train_data), config.seed, config.n_samples_per_prompt))
+    rows = len(DataSource(without_slice(config.train_data), config.seed))
     rows = len(range(rows)[row_slice(config.train_data)])
     if rows < config.rollout_batch_size:
         raise ConfigError(

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from .length import fill
-from .sample import CountTokens, Haystack, Sample
+from .sample import CountTokens, Haystack, RulerSample
 from .words import all_words, draw_new, word_pair
 
 COMMON_WORDS = 10
@@ -39,7 +39,7 @@ def frequencies(budget: int) -> tuple[int, int]:
     return (30, 3) if budget >= _SHORT else (6, 1)
 
 
-def common_words(name: str, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> Sample:
+def common_words(name: str, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> RulerSample:
     """See ``sample.py``."""
     often, seldom = frequencies(budget)
     common, uncommon = _split(rng)
@@ -57,7 +57,7 @@ def common_words(name: str, rng: Random, budget: int, count_tokens: CountTokens,
     question = haystack.wording.cwe.format(count=COMMON_WORDS)
     asking = count_tokens(question)
     filled = fill(build, lambda context: count_tokens(context) + asking, budget)
-    return Sample(
+    return RulerSample(
         task=name,
         input=question,
         context=filled.context,

@@ -1,12 +1,12 @@
 """Question answering: the documents that hold the answer among others of the same pool.
 
-The other documents come in this order until the length is reached: those near the question (see ``corpus.py``), then
-the rest of the pool, both shuffled; when the pool is used up, they come again. All but the last are shuffled together
-with the needed ones; the last may be cut short so that the text ends where the budget does.
+The other documents come in this order until the length is reached: the question's own (see ``data/ruler_corpus.py``),
+then the rest of the pool, both shuffled; when the pool is used up, they come again. All but the last are shuffled
+together with the gold ones; the last may be cut short so that the text ends where the budget does.
 
-Invariant: every needed document is there whole and exactly once.
+Invariant: every gold document is there whole and exactly once.
 
-Example, documents 2 needed, 5 near, pool of 6::
+Example, document 2 gold, 5 its own, pool of 6::
 
     Document 1:\\n<5>\\n\\nDocument 2:\\n<2>\\n\\nDocument 3:\\n<beginning of 0>
 """
@@ -17,12 +17,13 @@ import itertools
 from collections.abc import Iterator
 from random import Random
 
-from ..data.ruler_corpus import Corpus, Question
+from ..data.pool import PoolQuestion
+from ..data.ruler_corpus import Corpus
 from .length import fill
-from .sample import CountTokens, Haystack, RulerError, Sample
+from .sample import CountTokens, Haystack, RulerError, RulerSample
 
 
-def document_qa(name: str, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> Sample:
+def document_qa(name: str, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> RulerSample:
     """See ``sample.py``."""
     corpus, question = haystack.corpus, haystack.question
     assert corpus is not None and question is not None, f"{name} is made from a corpus"
@@ -30,25 +31,25 @@ def document_qa(name: str, rng: Random, budget: int, count_tokens: CountTokens, 
     order = rng.getrandbits(64)
 
     def build(size: int) -> str:
-        """The needed documents and the first ``size`` characters of what is added to them."""
+        """The gold documents and the first ``size`` characters of what is added to them."""
         whole: list[int] = []
         while True:
             if len(whole) == len(drawn):
                 drawn.append(next(others))
-            added = _entry(len(question.needed) + len(whole) + 1, corpus.documents[drawn[len(whole)]])
+            added = _entry(len(question.gold) + len(whole) + 1, corpus.documents[drawn[len(whole)]])
             if len(added) > size:
                 break
             size -= len(added)
             whole.append(drawn[len(whole)])
-        numbers = [*question.needed, *whole]
+        numbers = [*question.gold, *whole]
         Random(order).shuffle(numbers)
         entries = [_entry(place, corpus.documents[number]) for place, number in enumerate(numbers, start=1)]
         return "".join([*entries, added[:size]]).removeprefix("\n\n")
 
-    text = haystack.wording.qa.format(question=question.text)
+    text = haystack.wording.qa.format(question=question.question)
     asking = count_tokens(text)
     filled = fill(build, lambda context: count_tokens(context) + asking, budget)
-    return Sample(
+    return RulerSample(
         task=name,
         input=text,
         context=filled.context,
@@ -63,11 +64,11 @@ def _entry(place: int, document: str) -> str:
     return f"\n\nDocument {place}:\n{document}"
 
 
-def _others(corpus: Corpus, question: Question, rng: Random) -> Iterator[int]:
+def _others(corpus: Corpus, question: PoolQuestion, rng: Random) -> Iterator[int]:
     """Numbers of documents to mix in, without end."""
-    used = {*question.needed, *question.near}
+    used = {*question.gold, *question.own}
     rest = [number for number in range(len(corpus.documents)) if number not in used]
-    pool = [*rng.sample(question.near, len(question.near)), *rng.sample(rest, len(rest))]
+    pool = [*rng.sample(question.own, len(question.own)), *rng.sample(rest, len(rest))]
     if not pool:
         raise RulerError(f"{corpus.name}: no document besides those that one question needs; give a larger file")
     return itertools.cycle(pool)

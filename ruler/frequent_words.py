@@ -21,7 +21,7 @@ import string
 from random import Random
 
 from .length import LengthError, fill
-from .sample import CountTokens, Haystack, Sample
+from .sample import CountTokens, Haystack, RulerSample
 from .words import draw_new
 
 ANSWERS = 3
@@ -30,7 +30,7 @@ _LETTERS = 6
 _FIRST_SHARE = 6 / math.pi**2
 
 
-def frequent_words(name: str, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> Sample:
+def frequent_words(name: str, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> RulerSample:
     """See ``sample.py``."""
     order = rng.getrandbits(64)
     ranked, taken = [DOTS], set[str]()
@@ -54,7 +54,7 @@ def frequent_words(name: str, rng: Random, budget: int, count_tokens: CountToken
     times = counts_within(filled.size)
     if len(times) < ANSWERS + 2 or times[ANSWERS] == times[ANSWERS + 1]:
         raise LengthError("needs more words for its answers to stand out")
-    return Sample(
+    return RulerSample(
         task=name,
         input=question,
         context=filled.context,

@@ -18,11 +18,11 @@ from .length import LengthError
 from .sample import Essay, Haystack, RulerError
 from .tasks import TASKS
 from .tokens import token_counter
-from .wording import Wording, load_wording
+from .wording import Sentences, load_wording
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Ingredients:
     """What every sample is made from."""
 
     tokenizer: Path
@@ -51,10 +51,10 @@ class Maker:
         MemAgentError: one of the files cannot be used.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Ingredients) -> None:
         self._seed = plan.seed
         self._count = token_counter(plan.tokenizer)
-        wording = load_wording(plan.wording) if plan.wording else Wording()
+        wording = load_wording(plan.wording) if plan.wording else Sentences()
         self._haystack = Haystack(wording, read_essay(plan.haystack, wording))
         self._corpora = {
             raw: _in_order_of(Random(f"{plan.seed}/{raw}"), read(path))
@@ -97,7 +97,7 @@ class Maker:
         return replace(self._haystack, corpus=corpus, question=corpus.questions[wanted.index])
 
 
-def read_essay(paths: Sequence[Path], wording: Wording) -> Essay:
+def read_essay(paths: Sequence[Path], wording: Sentences) -> Essay:
     """The files' text with every run of blanks and newlines as one blank; the built-in sentences without files.
 
     Raises:

@@ -30,8 +30,8 @@ from typing import Literal
 
 from .filler import Filler, place
 from .length import fill
-from .sample import CountTokens, Haystack, Sample
-from .wording import Wording
+from .sample import CountTokens, Haystack, RulerSample
+from .wording import Sentences
 from .words import draw_new, number, uuid4, word_pair
 
 _ESSAY_DEPTHS = [round(100 * step / 39) / 100 for step in range(40)]
@@ -56,7 +56,7 @@ class Niah:
 
 def niah(
     name: str, form: Niah, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack
-) -> Sample:
+) -> RulerSample:
     """One sample of configuration ``form``; see ``sample.py``."""
     wording, taken = haystack.wording, set[str]()
     avoid = haystack.essay.text if form.haystack == "essay" else ""
@@ -79,7 +79,7 @@ def niah(
         budget,
     )
     source = {"noise": "repeated sentences", "essay": haystack.essay.name, "needles": "needles"}[form.haystack]
-    return Sample(
+    return RulerSample(
         task=name,
         input=question,
         context=filled.context,
@@ -90,11 +90,11 @@ def niah(
     )
 
 
-def _needle(wording: Wording, form: Niah, key: str, value: str) -> str:
+def _needle(wording: Sentences, form: Niah, key: str, value: str) -> str:
     return wording.needle.format(kind=form.value, kinds=f"{form.value}s", key=key, value=value)
 
 
-def _distractors(wording: Wording, form: Niah, rng: Random, taken: set[str]) -> Iterator[str]:
+def _distractors(wording: Sentences, form: Niah, rng: Random, taken: set[str]) -> Iterator[str]:
     while True:
         key = draw_new(_DRAWS[form.key], rng, taken)
         yield _needle(wording, form, key, draw_new(_DRAWS[form.value], rng, taken))
@@ -114,7 +114,7 @@ def _depths(form: Niah, rng: Random, needles: int) -> list[float]:
     return sorted(rng.random() for _ in range(needles))
 
 
-def _question(wording: Wording, form: Niah, asked: Sequence[str]) -> tuple[str, str]:
+def _question(wording: Sentences, form: Niah, asked: Sequence[str]) -> tuple[str, str]:
     """The question and its answer prefix."""
     keys = asked[0] if len(asked) == 1 else f"{', '.join(asked[:-1])}, and {asked[-1]}"
     names = {"kind": form.value, "kinds": f"{form.value}s", "keys": keys}

@@ -1,6 +1,6 @@
 """What a task makes, and what it is made of.
 
-A task is a pure function ``(rng, budget, count_tokens, haystack) -> Sample``: equal arguments give equal samples.
+A task is a pure function ``(rng, budget, count_tokens, haystack) -> RulerSample``: equal arguments give equal samples.
 
 Invariants of a sample:
 - ``length_tokens`` is what the model reads, the tokens of ``context`` plus those of ``input``, and lies within 1 %
@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from ..data.ruler_corpus import Corpus, Question
+from ..data.pool import PoolQuestion
+from ..data.ruler_corpus import Corpus
 from ..system.errors import MemAgentError
-from .wording import Wording
+from .wording import Sentences
 
 CountTokens = Callable[[str], int]
 
@@ -38,14 +39,14 @@ class Essay:
 class Haystack:
     """All that a task may hide its answers in; ``corpus`` and ``question`` are for the QA tasks alone."""
 
-    wording: Wording
+    wording: Sentences
     essay: Essay
     corpus: Corpus | None = None
-    question: Question | None = None
+    question: PoolQuestion | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RulerSample:
     task: str
     input: str
     context: str
@@ -58,4 +59,4 @@ class Sample:
         assert self.answers and all(self.answers), f"{self.task}: an empty answer among {self.answers}"
 
 
-MakeSample = Callable[[Random, int, CountTokens, Haystack], Sample]
+MakeSample = Callable[[Random, int, CountTokens, Haystack], RulerSample]

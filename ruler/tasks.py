@@ -22,7 +22,7 @@ VT_HOPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RulerTask:
     make: MakeSample
     metric: str = STRING_MATCH_ALL
     raw: Literal["squad", "hotpotqa"] | None = None
@@ -40,11 +40,11 @@ NIAH = {
     "niah_multiquery": Niah("essay", keys=4, queries=4),
 }
 
-TASKS: dict[str, Task] = {
-    **{name: Task(partial(niah, name, form), essay=form.haystack == "essay") for name, form in NIAH.items()},
-    "vt": Task(partial(variable_tracking, "vt", VT_HOPS)),
-    "cwe": Task(partial(common_words, "cwe")),
-    "fwe": Task(partial(frequent_words, "fwe")),
-    "qa_1": Task(partial(document_qa, "qa_1"), STRING_MATCH_PART, raw="squad"),
-    "qa_2": Task(partial(document_qa, "qa_2"), STRING_MATCH_PART, raw="hotpotqa"),
+TASKS: dict[str, RulerTask] = {
+    **{name: RulerTask(partial(niah, name, form), essay=form.haystack == "essay") for name, form in NIAH.items()},
+    "vt": RulerTask(partial(variable_tracking, "vt", VT_HOPS)),
+    "cwe": RulerTask(partial(common_words, "cwe")),
+    "fwe": RulerTask(partial(frequent_words, "fwe")),
+    "qa_1": RulerTask(partial(document_qa, "qa_1"), STRING_MATCH_PART, raw="squad"),
+    "qa_2": RulerTask(partial(document_qa, "qa_2"), STRING_MATCH_PART, raw="hotpotqa"),
 }

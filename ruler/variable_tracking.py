@@ -18,7 +18,7 @@ from random import Random
 
 from .filler import Filler, place
 from .length import fill
-from .sample import CountTokens, Haystack, Sample
+from .sample import CountTokens, Haystack, RulerSample
 from .words import draw_new
 
 _NAME_LETTERS = 5
@@ -26,7 +26,7 @@ _NAME_LETTERS = 5
 
 def variable_tracking(
     name: str, hops: int, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack
-) -> Sample:
+) -> RulerSample:
     """One chain of ``hops`` + 1 variables; see ``sample.py``."""
     wording, taken = haystack.wording, set[str]()
     variables = [draw_new(_variable, rng, taken, wording.noise) for _ in range(hops + 1)]
@@ -41,7 +41,7 @@ def variable_tracking(
         lambda context: count_tokens(context) + asking,
         budget,
     )
-    return Sample(
+    return RulerSample(
         task=name,
         input=question,
         context=filled.context,

@@ -29,7 +29,7 @@ class WordingError(MemAgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class Sentences:
     noise: str = "The river is calm. The bread is warm. The lamp is bright. Off we walk. Then home once more."
     needle: str = "A magic {kind} of {key} is {value}."
     niah_one: str = "Which magic {kind} of {keys} does the text state?"
@@ -59,10 +59,10 @@ _NAMES: dict[str, set[str]] = {
     "qa": {"question"},
     "qa_prefix": set(),
 }
-assert set(_NAMES) | {"name"} == {field.name for field in fields(Wording)}
+assert set(_NAMES) | {"name"} == {field.name for field in fields(Sentences)}
 
 
-def load_wording(path: Path) -> Wording:
+def load_wording(path: Path) -> Sentences:
     """The built-in wording with the texts of a YAML file in place of its own.
 
     Raises:
@@ -77,7 +77,7 @@ def load_wording(path: Path) -> Wording:
         raise WordingError(f"--wording {path}: allowed: a mapping of {', '.join(_NAMES)} to texts")
     for key, text in texts.items():
         _check(path, key, text)
-    return Wording(**texts, name=f"{path.name} sha256:{hashlib.sha256(content).hexdigest()[:16]}")
+    return Sentences(**texts, name=f"{path.name} sha256:{hashlib.sha256(content).hexdigest()[:16]}")
 
 
 def _check(path: Path, key: str, text: object) -> None:

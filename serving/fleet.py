@@ -33,12 +33,12 @@ import aiohttp
 import torch
 
 from ..config import Config, ConfigError
+from ..system.gather import gather_or_cancel
 from ..system.processes import TERM_GRACE_S, ChildProcess, FleetError, free_ports, port_answers, wait_until_healthy
-from ..system.together import together
 from . import engine as engines
 from . import router as routers
 from .engine import Device, EngineClient, EngineError
-from .router import RouterClient
+from .router import RouterAdmin
 from .sync_folder import SyncFolder, checkpoint_names
 
 log = logging.getLogger(__name__)
@@ -123,10 +123,10 @@ class Fleet:
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         self._folder = SyncFolder.create(self.model, fallback=self.logs.parent)
-        _, *self._engines = await together(
+        _, *self._engines = await gather_or_cancel(
             self._start_router(), *(self._start_engine(i) for i in range(self.config.num_engines))
         )
-        await together(*(self._load_current(e) for e in self._engines))
+        await gather_or_cancel(*(self._load_current(e) for e in self._engines))
         await self._admit()
         log.info("%d engine(s) behind %s after %.1f s", len(self._engines), self.url, time.monotonic() - began)
 
@@ -171,7 +171,7 @@ class Fleet:
             await self._update_all("abort")
 
     async def _update_all(self, mode: Literal["abort", "wait"]) -> None:
-        await together(*(self._update_or_replace(e, mode) for e in self._engines))
+        await gather_or_cancel(*(self._update_or_replace(e, mode) for e in self._engines))
         await self._check_router()
         await self._admit()
 
@@ -215,7 +215,7 @@ class Fleet:
         before = self.restarts
         async with self._busy:
             await self._check_router()
-            await together(*(self._check_engine(e, hung_after_s) for e in self._engines))
+            await gather_or_cancel(*(self._check_engine(e, hung_after_s) for e in self._engines))
             await self._admit()
         return self.restarts - before
 
@@ -263,14 +263,14 @@ class Fleet:
         known = set(await self._router_client.workers())
         for url in sorted(known - set(self.engine_urls)):
             await self._router_client.remove_worker(url)
-        await together(*(self._router_client.add_worker(u) for u in self.engine_urls if u not in known))
+        await gather_or_cancel(*(self._router_client.add_worker(u) for u in self.engine_urls if u not in known))
 
     # --- processes --------------------------------------------------------------------------------------------------
 
     @property
-    def _router_client(self) -> RouterClient:
+    def _router_client(self) -> RouterAdmin:
         assert self._session is not None, "the fleet is not started"
-        return RouterClient(self.url, self._session)
+        return RouterAdmin(self.url, self._session)
 
     async def _start_engine(self, index: int) -> _Engine:
         assert self._session is not None

@@ -54,7 +54,7 @@ def router_environment(base: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class RouterClient:
+class RouterAdmin:
     """The calls to the router at ``url``."""
 
     url: str

@@ -23,7 +23,7 @@ def lock(file: IO[bytes], refusal: Exception) -> None:
 
 
 @contextmanager
-def hold_folder(
+def lock_dir(
     folder: Path, name: str, refused: Callable[[str], Exception], *, busy: str, other: str
 ) -> Iterator[None]:
     """Hold ``folder``, which is made, by the lock file ``name`` in it.

@@ -24,7 +24,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .errors import ConfigError
 
@@ -37,7 +37,7 @@ class NoSettings:
     """Of a class that has none."""
 
 
-def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: type[T]) -> type[T]:
+def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: type[Any]) -> type[T]:
     """The class that ``variable=name`` means, ready to be made.
 
     Raises:
@@ -56,7 +56,7 @@ def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: typ
         raise ConfigError(f"{variable}={name!r}: {attribute} has no method {missing[0]}, see {_path(base)}")
     if not issubclass(found, base):
         raise ConfigError(f"{variable}={name!r}: {attribute} does not derive from {_path(base)}")
-    return found
+    return cast("type[T]", found)
 
 
 def required_methods(base: type) -> list[str]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import MemAgentError
-from .file_lock import hold_folder
+from .file_lock import lock_dir
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def save_lock(save_path: str | Path) -> Iterator[None]:
         yield
         return
     busy = "is in use by another run; wait for it or set another"
-    with hold_folder(Path(save_path), ".lock", _refused, busy=busy, other="set another"):
+    with lock_dir(Path(save_path), ".lock", _refused, busy=busy, other="set another"):
         yield
 
 

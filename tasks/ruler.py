@@ -16,10 +16,11 @@ class Ruler(QuestionAnswering):
     headline = "ruler"
 
     def reward(self, reply: str, row: TaskRow) -> Mapping[str, float]:
-        return {"answer": self._score(reply, row)}
+        return {"answer": self._score(reply, row) if row.golds else 0.0}
 
     def metrics(self, reply: str, row: TaskRow) -> Mapping[str, float]:
         return {"ruler": self._score(reply, row)}
 
     def _score(self, reply: str, row: TaskRow) -> float:
-        return score(row.metadata.get("metric") or STRING_MATCH_ALL, self.read_answer(reply), row.golds)
+        metric = row.metadata.get("metric") or STRING_MATCH_ALL
+        return score(metric, self.read_answer(reply), row.golds)

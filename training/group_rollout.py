@@ -25,7 +25,7 @@ from ..hooks.metrics import failure_of
 from ..hooks.record import Record
 from ..hooks.sample import Sample, ended
 from ..system.errors import MemAgentError
-from ..system.together import together
+from ..system.gather import gather_or_cancel
 
 Group = list[Sample]
 MAX_DROPPED_PER_BATCH = 20
@@ -113,7 +113,7 @@ async def collect_batch(
 
 
 async def _run_group(hooks: Hooks, args: Any, group: Group, sampling: Callable[[Sample], dict[str, Any]]) -> Group:
-    return await together(*(_run_one(hooks, args, sample, sampling(sample)) for sample in group))
+    return await gather_or_cancel(*(_run_one(hooks, args, sample, sampling(sample)) for sample in group))
 
 
 async def _run_one(hooks: Hooks, args: Any, sample: Sample, sampling: dict[str, Any]) -> Sample:

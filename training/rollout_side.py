@@ -22,7 +22,7 @@ from typing import Any
 from .. import rollout as hooks
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
-from ..data.training_file import DataSource
+from ..data.training_file import DataSource, TrainingRow
 from ..hooks import batch_reward
 from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.host import HostArgs, embedded_args
@@ -69,7 +69,7 @@ class RolloutSide:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.source = DataSource(config.train_data, config.seed, config.n_samples_per_prompt)
+        self.source = DataSource(config.train_data, config.seed)
         self.journal = Journal(config.save_path, config)
         self.fleet = Fleet(config, config.hf_ckpt, run_folder=config.save_path)
         self.background = Background()
@@ -120,7 +120,7 @@ class RolloutSide:
         return await collect_batch(
             Hooks(hooks.generate, hooks.reward_func, keep),
             self._args(),
-            self.source.group,
+            lambda group: siblings(self.source.row(group), group, config.n_samples_per_prompt),
             first_group,
             config.rollout_batch_size,
             config.groups_in_flight,
@@ -157,6 +157,14 @@ class RolloutSide:
         self.background.run(self.fleet.stop())
         self.background.run(close_clients())
         self.background.close()
+
+
+def siblings(row: TrainingRow, group: int, count: int) -> list[Sample]:
+    """Fresh Samples of one document; ``index`` is unique over the run."""
+    return [
+        Sample(row.prompt, row.label, dict(row.metadata), group_index=group, index=group * count + number)
+        for number in range(count)
+    ]
 
 
 def training_sampling(config: Config, sample: Sample) -> dict[str, Any]:

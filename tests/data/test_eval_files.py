@@ -6,17 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from mem_agent.data import eval_files
-from mem_agent.data.corpus_file import CorpusFileError, open_corpus
-from mem_agent.data.eval_files import main, read_context
+from mem_agent.data.corpus_file import CorpusFileError, open_corpus, read_context
+from mem_agent.data.eval_files import main
 from mem_agent.data.manifest import sha256_of
-
-ROOT = Path(__file__).resolve().parents[2]
-HOTPOTQA_FILE = ROOT.parent / "shared" / "data" / "hotpotqa_distractor_60.json"
+from mem_agent.tests.helpers.question_rows import HOTPOTQA_FILE
 
 
 def raw_row(number):
@@ -92,7 +89,7 @@ def test_index_only_entries_give_the_same_documents(raw, tmp_path):
     corpus = open_corpus(tmp_path / "index", "eval_50.json")
     for full, index in zip(entries(tmp_path / "full", 50), entries(tmp_path / "index", 50), strict=True):
         assert "context" not in index and len(index["documents"]) == 50
-        assert read_context(index, corpus) == full["context"] == read_context(full)
+        assert read_context(index, lambda: corpus) == full["context"] == read_context(full, lambda: corpus)
     with pytest.raises(CorpusFileError, match="no document 500 among 120"):
         corpus[500]
     corpus.close()
@@ -188,7 +185,7 @@ def test_other_files_are_never_overwritten(raw, tmp_path, capsys, change, flags,
 
 
 def test_one_run_at_a_time(raw, tmp_path, capsys):
-    with eval_files.hold(tmp_path / "out"):
+    with eval_files.locked_manifest(tmp_path / "out"):
         assert write(raw, tmp_path / "out", "--lengths", "4") == 1
     assert "another run is writing there" in capsys.readouterr().err
 

@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 
-from mem_agent.data.haystack import HaystackError, assemble, haystack
+from mem_agent.data.haystack import HaystackError, haystack
 from mem_agent.data.pool import Pool, PoolQuestion
+from mem_agent.data.questions import assemble
 from mem_agent.rewards.answer_kinds import AnswerKind, kind_of
 
 KINDS = [

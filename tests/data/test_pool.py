@@ -1,4 +1,4 @@
-"""Raw files of four data sets: one row, one question; many files, one pool."""
+"""Raw files of four data sets: many files, one pool."""
 
 import json
 
@@ -6,40 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.data.pool import CorpusError, load_corpora
-from mem_agent.data.raw_rows import Paragraph, RawQuestion, Skip, read_row
-from mem_agent.data.row_schemas import BadRow
-
-HOTPOTQA = {
-    "_id": "5a",
-    "question": "Who?",
-    "answer": "Ann",
-    "supporting_facts": [["Ann", 0], ["Ann", 1]],
-    "context": [["Ann", ["Ann is.", " She was."]], ["Bob", ["Bob is."]]],
-}
-COLUMNS = {
-    "supporting_facts": {"title": ["Ann", "Ann"], "sent_id": [0, 1]},
-    "context": {"title": ["Ann", "Bob"], "sentences": [["Ann is.", " She was."], ["Bob is."]]},
-}
-MUSIQUE = {
-    "id": "2hop__1",
-    "question": "Who?",
-    "answer": "Ann",
-    "answer_aliases": ["Ann Lee", "Ann"],
-    "answerable": True,
-    "paragraphs": [
-        {"idx": 0, "title": "Ann", "paragraph_text": "Ann is. She was.", "is_supporting": True},
-        {"idx": 1, "title": "Bob", "paragraph_text": "Bob is.", "is_supporting": False},
-    ],
-}
-SQUAD = {
-    "id": "56",
-    "title": "Ann",
-    "context": "Ann is. She was.",
-    "question": "Who?",
-    "answers": {"text": ["Ann", "Ann Lee", "Ann"], "answer_start": [0, 0, 0]},
-}
-PARAGRAPHS = (Paragraph("Ann", "Ann is. She was.", True), Paragraph("Bob", "Bob is.", False))
+from mem_agent.data.pool import CorpusError, Skip, load_corpora
+from mem_agent.tests.helpers.question_rows import COLUMNS, HOTPOTQA, MUSIQUE, SQUAD, put
 
 
 def qa(number, impossible=False):
@@ -54,44 +22,22 @@ def squad_file(path, indent=None):
     return path
 
 
-def put(path, *rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
 
 # --- rows ------------------------------------------------------------------------------------------------------------
-SHAPES = [
-    HOTPOTQA,
-    HOTPOTQA | COLUMNS,
-    HOTPOTQA | {name: json.dumps(HOTPOTQA[name]) for name in COLUMNS},
+SAME = [
     HOTPOTQA | {"context": [["Ann", ["Ann is.", "She was."]], ["Bob", ["Bob is.", ""]]]},
     HOTPOTQA | {"context": [*HOTPOTQA["context"], ["Empty", []], ["Blank", [" "]]]},
+    HOTPOTQA | {"context": [["Ann", "Ann is. She was."], ["Bob", "Bob is."]]},
+    MUSIQUE,
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_hotpotqa_and_2wiki_shapes_are_one_question(shape):
-    assert read_row(shape) == RawQuestion("5a", "Who?", ("Ann",), PARAGRAPHS, ("Ann",))
-
-
-def test_without_marks_every_paragraph_is_gold():
-    question = read_row({k: v for k, v in HOTPOTQA.items() if k != "supporting_facts"})
-    assert question.supporting == () and all(paragraph.gold for paragraph in question.paragraphs)
-
-
-def test_musique_row_has_all_aliases():
-    assert read_row(MUSIQUE) == RawQuestion("2hop__1", "Who?", ("Ann", "Ann Lee"), PARAGRAPHS, ("Ann",))
-
-
-def test_squad_row():
-    expected = RawQuestion("56", "Who?", ("Ann", "Ann Lee"), PARAGRAPHS[:1], ("Ann",), article="Ann")
-    assert read_row(SQUAD) == expected
-
-
-def test_a_row_without_id_is_known_by_its_question():
-    named = read_row({k: v for k, v in HOTPOTQA.items() if k != "_id"})
-    other = read_row(HOTPOTQA | {"_id": None, "question": "Who, then?"})
-    assert len(named.id) == 16 and named.id != other.id
+@pytest.mark.parametrize("row", SAME)
+def test_paragraphs_with_text_are_documents_in_one_spacing(tmp_path, row):
+    corpora = load_corpora([put(tmp_path / "a.jsonl", row)])
+    assert [corpora.pool.texts[n] for n in range(len(corpora.pool))] == ["Ann\nAnn is. She was.", "Bob\nBob is."]
+    (question,) = corpora.questions
+    assert (question.gold, question.own, question.supporting) == ((0,), (1,), ("Ann",))
 
 
 SKIPPED = [
@@ -105,30 +51,9 @@ SKIPPED = [
 
 
 @pytest.mark.parametrize(("row", "reason"), SKIPPED)
-def test_sound_rows_of_no_use(row, reason):
-    assert read_row(row) is reason
-
-
-BROKEN = [
-    ({"text": "a"}, "fits no known data set"),
-    (HOTPOTQA | {"answer": None}, "answer is missing; use a split that has answers"),
-    (HOTPOTQA | {"answer": ""}, "answer is missing; use a split that has answers"),
-    (HOTPOTQA | {"question": " "}, "question is blank"),
-    (HOTPOTQA | {"context": [["Ann"]]}, "context is neither pairs nor title and sentences"),
-    (HOTPOTQA | {"context": [["Ann", "Ann is."]]}, "not a title with a list of sentences"),
-    (HOTPOTQA | {"context": []}, "no paragraph has any text"),
-    (HOTPOTQA | {"context": "[["}, "context is text, and not JSON"),
-    (HOTPOTQA | {"question": "\ud800"}, "half a Unicode character"),
-    (MUSIQUE | {"paragraphs": [1]}, "paragraphs is no list of objects"),
-    (MUSIQUE | {"answer": None}, "answer is missing"),
-    (SQUAD | {"answers": {}}, "answer is missing"),
-]
-
-
-@pytest.mark.parametrize(("row", "reason"), BROKEN)
-def test_broken_rows_say_why(row, reason):
-    with pytest.raises(BadRow, match=reason):
-        read_row(row)
+def test_sound_rows_of_no_use_are_counted(tmp_path, row, reason):
+    good = HOTPOTQA | {"_id": "good"}
+    assert load_corpora([put(tmp_path / "a.jsonl", row, good)]).skipped == {reason: 1}
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -168,11 +93,15 @@ UNREADABLE = {
     "cut.jsonl": (json.dumps(HOTPOTQA)[:-5], "line 1: not valid JSON"),
     "squad.json": ('{"data": [{"title": "a", "par', "not valid JSON"),
     "articles.json": ('{"data": [{"title": "a"}]}', "article 1 is not as in SQuAD files"),
-    "gold.jsonl": (json.dumps(HOTPOTQA | {"answer": None}), "line 1: answer is missing; use a split"),
+    "shape.jsonl": ('{"text": "a"}', "line 1: fits no known data set; expected HotpotQA"),
+    "text.jsonl": (json.dumps(HOTPOTQA | {"context": "[["}), "line 1: no paragraph has any text"),
+    "facts.jsonl": (json.dumps(HOTPOTQA | {"supporting_facts": [1]}), "line 1: supporting_facts is neither titles"),
+    "blank.jsonl": (json.dumps(HOTPOTQA | {"context": [["Ann", [" "]]]}), "line 1: no paragraph has any text"),
+    "gold.jsonl": (json.dumps(HOTPOTQA | {"answer": None}), "line 1: answer is missing or empty; use rows that"),
     "twice.jsonl": ("\n".join([json.dumps(HOTPOTQA)] * 2), "line 2: id 5a is at twice.jsonl line 1 already"),
     "empty.jsonl": ("", "no question that can be used among 0 rows"),
     "impossible.jsonl": (json.dumps(MUSIQUE | {"answerable": False}), "no question that can be used among 1 rows"),
-    "table.csv": ("a,b", "unknown kind of file"),
+    "table.tsv": ("a\tb", "unknown kind of file"),
 }
 
 

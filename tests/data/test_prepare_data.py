@@ -16,26 +16,21 @@ from mem_agent.data import sources as row_sources
 from mem_agent.data.document_store import DocumentStore
 from mem_agent.prepare_data import main
 from mem_agent.rewards.exact_match import boxed_exact_match
+from mem_agent.tests.helpers.question_rows import (
+    COLUMNS,
+    HOTPOTQA,
+    HOTPOTQA_FILE,
+    MEMAGENT,
+    MUSIQUE,
+    PLAIN,
+    SQUAD,
+    put,
+    rows_of,
+    without,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
-HOTPOTQA_FILE = ROOT.parent / "shared" / "data" / "hotpotqa_distractor_60.json"
-
-MEMAGENT = {
-    "data_source": "hotpotqa",
-    "prompt": [{"role": "user", "content": "Who?"}],
-    "context": "Document 1:\nAnn\nAnn is.",
-    "reward_model": {"style": "rule", "ground_truth": ["Ann", "Ann Lee", "Ann"]},
-    "extra_info": {"index": 0, "question": "Who, again?", "num_docs": 1},
-}
-HOTPOTQA = {
-    "id": "5a8b",
-    "question": "Who?",
-    "answer": "Ann",
-    "type": "bridge",
-    "level": "hard",
-    "supporting_facts": {"title": ["Ann"], "sent_id": [0]},
-    "context": {"title": ["Ann", "Bob"], "sentences": [["Ann is.", " She was."], ["Bob is."]]},
-}
+HUGGING_FACE = without(HOTPOTQA, "_id") | COLUMNS | {"id": "5a", "type": "bridge", "level": "hard"}
 HOTPOTQA_TEXT = "Document 1:\nAnn\nAnn is. She was.\n\nDocument 2:\nBob\nBob is."
 WRITTEN_MEMAGENT = {
     "prompt": "Who?",
@@ -49,21 +44,8 @@ def out(tmp_path):
     return tmp_path / "out" / "train.jsonl"
 
 
-def put(path, *rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def prepare(source, out, *flags):
     return main(["--input", str(source), "--output", str(out), *flags])
-
-
-def rows_of(out):
-    return [json.loads(line) for line in out.read_text().splitlines()]
-
-
-def without(row, field):
-    return {key: value for key, value in row.items() if key != field}
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------
@@ -72,19 +54,111 @@ def test_memagent_row(tmp_path, out):
     assert rows_of(out) == [WRITTEN_MEMAGENT]
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        HOTPOTQA,
-        HOTPOTQA | {"context": [["Ann", ["Ann is.", " She was."]], ["Bob", ["Bob is."]]]},
-        without(HOTPOTQA, "id") | {"_id": "5a8b"},
-    ],
-)
-def test_hotpotqa_row(tmp_path, out, shape):
-    assert prepare(put(tmp_path / "in.jsonl", shape), out) == 0
-    kept = {key: HOTPOTQA[key] for key in ("id", "level", "type", "supporting_facts")}
+@pytest.mark.parametrize("change", [{}, {"context": HOTPOTQA["context"]}, {"id": None, "_id": "5a"}])
+def test_hotpotqa_row(tmp_path, out, change):
+    assert prepare(put(tmp_path / "in.jsonl", HUGGING_FACE | change), out) == 0
+    kept = {key: HUGGING_FACE[key] for key in ("id", "level", "type", "supporting_facts")}
     metadata = {"ground_truth": ["Ann"], "context": HOTPOTQA_TEXT, **kept}
     assert rows_of(out) == [{"prompt": "Who?", "label": "Ann", "metadata": metadata}]
+
+
+CONVERTED = [
+    (PLAIN, "Ann is. She was.", ["Ann"]),
+    (PLAIN | {"answer": ["Ann", 7], "context": ["Ann is.", "Bob is."]}, "Document 1:\nAnn is.\n\nDocument 2:\nBob is.",
+     ["Ann", "7"]),
+    (without(PLAIN, "answer") | {"answers": ["Ann"], "context": [{"title": "Ann", "text": "Ann is."}]},
+     "Document 1:\nAnn\nAnn is.", ["Ann"]),
+    (MUSIQUE, HOTPOTQA_TEXT, ["Ann", "Ann Lee"]),
+    (SQUAD, "Ann is. She was.", ["Ann", "Ann Lee"]),
+    (HUGGING_FACE, HOTPOTQA_TEXT, ["Ann"]),
+]
+
+
+@pytest.mark.parametrize(("row", "document", "golds"), CONVERTED)
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet", "repository"])
+def test_rows_of_every_shape_from_every_source(tmp_path, out, row, document, golds, kind):
+    if isinstance(row.get("answer"), list):
+        row = row | {"answer": list(map(str, row["answer"]))}  # a parquet column has one type
+    source = tmp_path / f"train.{kind}"
+    match kind:
+        case "jsonl":
+            put(source, row)
+        case "json":
+            source.write_text(json.dumps([row]))
+        case "parquet":
+            pq.write_table(pa.Table.from_pylist([row]), source)
+        case "repository":
+            source.mkdir()
+            put(source / "train.jsonl", row)
+    flag = "--hf-dataset" if kind == "repository" else "--input"
+    assert main([flag, str(source), "--output", str(out)]) == 0
+    (written,) = rows_of(out)
+    assert (written["prompt"], written["label"]) == ("Who?", golds[0])
+    assert (written["metadata"]["context"], written["metadata"]["ground_truth"]) == (document, golds)
+
+
+def test_csv(tmp_path, out):
+    text = (
+        'question,answer,context,task,id\r\n'
+        '"Who, ""then""?",Ann,"Ann is.\r\nShe was.",short,7\r\n'
+        '\r\nWhen?,1995,"Ünïcode 東京",,\r\n'
+    )
+    (tmp_path / "in.csv").write_text(text, encoding="utf-8-sig", newline="")
+    assert prepare(tmp_path / "in.csv", out) == 0
+    extras = {"id": "7", "task": "short"}
+    assert rows_of(out) == [
+        {"prompt": 'Who, "then"?', "label": "Ann",
+         "metadata": {"ground_truth": ["Ann"], "context": "Ann is.\r\nShe was.", **extras}},
+        {"prompt": "When?", "label": "1995", "metadata": {"ground_truth": ["1995"], "context": "Ünïcode 東京"}},
+    ]
+
+
+def test_a_task_goes_into_the_metadata(tmp_path, out):
+    assert prepare(put(tmp_path / "in.jsonl", PLAIN | {"task": "niah"}, MEMAGENT | {"task": "qa"}), out) == 0
+    assert [row["metadata"]["task"] for row in rows_of(out)] == ["niah", "qa"]
+
+
+def test_questions_without_a_document_only_on_request(tmp_path, out, capsys):
+    bare = without(PLAIN, "context")
+    assert prepare(put(tmp_path / "in.jsonl", bare), out) == 1
+    assert "line 1: context is missing; only --no-context takes" in capsys.readouterr().err.splitlines()[0]
+    pq.write_table(pa.Table.from_pylist([bare]), tmp_path / "in.parquet")
+    assert prepare(tmp_path / "in.parquet", out) == 2
+    expected = "no column context or paragraphs (schema plain); --no-context takes questions without a document; found"
+    assert expected in capsys.readouterr().err.splitlines()[0]
+    for name in ("in.jsonl", "in.parquet"):
+        assert prepare(tmp_path / name, out, "--no-context", "--inline-context-chars", "0") == 0
+        assert rows_of(out) == [{"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"]}}]
+        assert [path.name for path in out.parent.iterdir()] == ["train.jsonl"]
+
+
+# --- the pack's own rows ---------------------------------------------------------------------------------------------
+def test_own_rows_pass_through_with_their_documents(tmp_path, out):
+    first = tmp_path / "first" / "train.jsonl"
+    source = put(tmp_path / "in.jsonl", MEMAGENT, PLAIN | {"context": "long " * 9, "task": "t"}, MEMAGENT)
+    assert prepare(source, first, "--inline-context-chars", "30") == 0
+    assert prepare(first, out, "--inline-context-chars", "0") == 0
+    assert out.read_bytes() == first.read_bytes()
+    for name in ("documents.bin", "index.jsonl"):
+        stores = [path.with_name("train.jsonl.docs") / name for path in (first, out)]
+        assert stores[0].read_bytes() == stores[1].read_bytes()
+
+
+def test_own_rows_need_the_documents_that_they_name(tmp_path, out, capsys):
+    row = {"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"], "context_id": "9f86d081884c7d65"}}
+    source = put(tmp_path / "in.jsonl", row, row)
+    assert prepare(source, out) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{source}.docs: no document store" in line and "copy the .docs folder" in line
+    assert prepare(put(tmp_path / "other.jsonl", PLAIN), tmp_path / "in.jsonl.new", "--inline-context-chars", "0") == 0
+    (tmp_path / "in.jsonl.new.docs").rename(tmp_path / "in.jsonl.docs")
+    assert prepare(source, out) == 1
+    assert f"line 1: {source}.docs has no document '9f86d081884c7d65'" in capsys.readouterr().err
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    put(folder / "train.jsonl", row)
+    assert prepare_dataset(folder, out) == 2
+    assert "rows name documents by id; convert their file by --input" in capsys.readouterr().err.splitlines()[-1]
 
 
 # --- documents -------------------------------------------------------------------------------------------------------
@@ -122,26 +196,25 @@ def test_parquet_from_pandas_with_arrays(tmp_path, out):
 
 
 def test_hotpotqa_parquet(tmp_path, out):
-    pq.write_table(pa.Table.from_pylist([HOTPOTQA] * 3), tmp_path / "in.parquet")
+    pq.write_table(pa.Table.from_pylist([HUGGING_FACE] * 3), tmp_path / "in.parquet")
     assert prepare(tmp_path / "in.parquet", out, "--limit", "2") == 0
     assert [row["metadata"]["context"] for row in rows_of(out)] == [HOTPOTQA_TEXT] * 2
 
 
 @pytest.mark.parametrize("window", [1, 7, 1 << 20])
-@pytest.mark.parametrize("text", [json.dumps([HOTPOTQA] * 3), " \n" + json.dumps([HOTPOTQA] * 3, indent=2) + "\n"])
-def test_json_lists_are_streamed(tmp_path, out, monkeypatch, window, text):
+@pytest.mark.parametrize(("indent", "around"), [(None, ""), (2, " \n")])
+def test_json_lists_are_streamed(tmp_path, out, monkeypatch, window, indent, around):
     monkeypatch.setattr(row_sources, "BUFFER_BYTES", window)
+    text = around + json.dumps([HUGGING_FACE] * 3, indent=indent) + around
     (tmp_path / "in.json").write_text(text, encoding="utf-8-sig")
     assert prepare(tmp_path / "in.json", out) == 0
     assert len(rows_of(out)) == 3
 
 
 BROKEN_LISTS = [
-    ("[1, 2", "expected ',' behind row 2, found the end"),
-    ('[{"a": "b', "not valid JSON in row 1"),
-    ("[{} {}]", "expected ',' behind row 1, found '{'"),
-    ("[{}, x]", "not valid JSON in row 2"),
-    ("[{}] []", "text after the end of the list, behind row 1"),
+    ("[1, 2", "not JSON after 1 entries (the next one breaks off)"),
+    ('[{"a": "b', "not JSON after 0 entries (the next one breaks off)"),
+    ("[{}] []", "not JSON after 1 entries (text after the end of the list)"),
 ]
 
 
@@ -153,8 +226,27 @@ def test_broken_json_lists(tmp_path, out, capsys, text, reason):
     assert list(out.parent.iterdir()) == []
 
 
+def test_a_broken_row_of_a_list_is_left_out(tmp_path, out, capsys):
+    deep = json.dumps(PLAIN)[:-1] + ', "level": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    (tmp_path / "in.json").write_text(f"[{json.dumps(PLAIN)}, {{broken}}, {deep}, {json.dumps(PLAIN)}]")
+    assert prepare(tmp_path / "in.json", out) == 0
+    assert len(rows_of(out)) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert "row 2: not valid JSON" in first and "row 3: nested deeper than 64" in second
+
+
+def test_a_deep_line_is_left_out(tmp_path, out, capsys):
+    """900 levels ended in a RecursionError, and the file with them."""
+    deep = json.dumps(PLAIN)[:-1] + ', "level": ' + "[" * 900 + "]" * 900 + "}\n"
+    put(tmp_path / "in.jsonl", PLAIN)
+    with (tmp_path / "in.jsonl").open("a") as text:
+        text.write(deep)
+    assert prepare(tmp_path / "in.jsonl", out) == 0
+    assert "line 2: level is nested deeper than 64" in capsys.readouterr().err
+
+
 def test_json_lines_named_json(tmp_path, out):
-    assert prepare(put(tmp_path / "in.json", HOTPOTQA, HOTPOTQA), out) == 0
+    assert prepare(put(tmp_path / "in.json", HUGGING_FACE, HUGGING_FACE), out) == 0
     assert len(rows_of(out)) == 2
 
 
@@ -187,13 +279,15 @@ def unreadable(folder):
     pq.write_table(pa.table({"text": ["a"]}), folder / "columns.parquet")
     pq.write_table(pa.table({"reward_model": ["a"]}), folder / "context.parquet")
     put(folder / "columns.jsonl", {"text": "a"})
-    (folder / "table.csv").write_text("a,b")
+    (folder / "table.csv").write_text("a,b\n1,2")
+    (folder / "table.tsv").write_text("a\tb")
     return {
         "cut.parquet": "not a readable parquet file",
         "columns.parquet": "fits no known schema",
-        "context.parquet": "no column context (schema memagent); found reward_model",
+        "context.parquet": "no column context (schema memagent); --no-context takes",
         "columns.jsonl": "fits no known schema",
-        "table.csv": "unknown kind of file '.csv'; allowed: .parquet, .jsonl, .json",
+        "table.csv": "fits no known schema; expected {question, answer or answers, context: a text, texts or",
+        "table.tsv": "unknown kind of file '.tsv'; allowed: .parquet, .jsonl, .json, .csv",
         "absent.jsonl": "no such file",
     }
 
@@ -266,7 +360,7 @@ def test_dataset_in_shards_and_in_json(repository, out):
     assert len(rows_of(out)) == 6
     other = repository.parent / "json"
     other.mkdir()
-    put(other / "train.jsonl", HOTPOTQA, HOTPOTQA)
+    put(other / "train.jsonl", HUGGING_FACE, HUGGING_FACE)
     assert prepare_dataset(other, out) == 0
     assert [row["metadata"]["context"] for row in rows_of(out)] == [HOTPOTQA_TEXT] * 2
 
@@ -300,6 +394,16 @@ def test_runs_as_module_and_as_script(tmp_path, out, how):
     done = subprocess.run([sys.executable, *command, *flags], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert rows_of(out) == [WRITTEN_MEMAGENT]
+
+
+def test_a_plain_conversion_does_without_the_synthesiser(tmp_path, out):
+    code = "import sys; from mem_agent import prepare_data; code = prepare_data.main(sys.argv[1:]); "
+    code += "print(sorted(name for name in sys.modules if name.startswith('mem_agent.data.'))); sys.exit(code)"
+    command = [sys.executable, "-c", code, "--input", str(put(tmp_path / "in.jsonl", PLAIN)), "--output", str(out)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    loaded = done.stdout.splitlines()[-1]
+    assert "mem_agent.data.training_rows" in loaded
+    assert not any(name in loaded for name in ("pool", "haystack", "selection", "training_set"))
 
 
 def test_script_without_package_says_what_to_do(tmp_path):

@@ -1,42 +1,17 @@
 """SQuAD and HotpotQA files become one pool of documents and questions that name what they need; wording files."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from mem_agent.data.ruler_corpus import Corpus, CorpusError, Question, read_hotpotqa, read_squad
+from mem_agent.data.pool import CorpusError
+from mem_agent.data.ruler_corpus import Corpus, read_hotpotqa, read_squad
 from mem_agent.ruler.wording import Wording, WordingError, load_wording
+from mem_agent.tests.helpers.question_rows import HOTPOTQA, HOTPOTQA_FILE, SQUAD_FILE, without
 
-HOTPOTQA = Path(__file__).resolve().parents[3] / "shared" / "data" / "hotpotqa_distractor_60.json"
-SQUAD_ROWS = {
-    "data": [
-        {
-            "title": "Rivers",
-            "paragraphs": [
-                {
-                    "context": "The Po is long.",
-                    "qas": [
-                        {"question": "Which?", "answers": [{"text": "Po"}, {"text": "The Po"}, {"text": "Po"}]},
-                        {"question": "None?", "answers": [], "is_impossible": True},
-                    ],
-                },
-                {"context": "It is cold.", "qas": []},
-            ],
-        },
-        {"title": "Seas", "paragraphs": [{"context": "Salt.", "qas": [{"question": "Q", "answers": []}]}]},
-    ]
-}
-ORIGINAL = {
-    "question": "Who?",
-    "answer": "Ann",
-    "supporting_facts": [["Ann", 0], ["Ann", 1], ["Absent", 0]],
-    "context": [["Bob", ["Bob is."]], ["Ann", ["Ann is.", " She was."]]],
-}
-HUGGING_FACE = ORIGINAL | {
-    "supporting_facts": {"title": ["Ann"], "sent_id": [0]},
-    "context": {"title": ["Bob", "Ann"], "sentences": [["Bob is."], ["Ann is.", " She was."]]},
-}
+# Another order, and a supporting document that is not there: RULER does without, synthesis leaves the question out.
+ORIGINAL = HOTPOTQA | {"supporting_facts": [["Ann", 0], ["Absent", 0]], "context": HOTPOTQA["context"][::-1]}
+HUGGING_FACE = ORIGINAL | {"context": {"title": ["Bob", "Ann"], "sentences": [["Bob is."], ["Ann is.", " She was."]]}}
 
 
 def put(path, content):
@@ -44,32 +19,36 @@ def put(path, content):
     return path
 
 
+def asked(corpus: Corpus):
+    return [(q.question, q.answers, q.gold, q.own) for q in corpus.questions]
+
+
 def test_squad(tmp_path):
     # Sorted: "It is cold.", "The Po is long."; a question without answers brings no documents either.
-    corpus = read_squad(put(tmp_path / "squad.json", SQUAD_ROWS))
-    question = Question("Which?", ("Po", "The Po"), needed=(1,), near=(0,))
-    assert corpus == Corpus("squad.json", ("It is cold.", "The Po is long."), (question,))
+    corpus = read_squad(put(tmp_path / "squad.json", SQUAD_FILE))
+    assert corpus.name == "squad.json" and corpus.documents == ("It is cold.", "The Po is long.")
+    assert asked(corpus) == [("Which?", ("Po", "The Po"), (1,), (0,))]
 
 
 @pytest.mark.parametrize("row", [ORIGINAL, HUGGING_FACE])
 def test_hotpotqa_in_both_layouts(tmp_path, row):
     corpus = read_hotpotqa(put(tmp_path / "hotpotqa.json", [row]))
     assert corpus.documents == ("Ann\nAnn is. She was.", "Bob\nBob is.")
-    assert corpus.questions == (Question("Who?", ("Ann",), needed=(0,), near=(1,)),)
+    assert asked(corpus) == [("Who?", ("Ann",), (0,), (1,))]
 
 
 def test_a_row_without_supporting_facts_needs_all_its_documents(tmp_path):
-    row = {name: value for name, value in ORIGINAL.items() if name != "supporting_facts"}
-    assert read_hotpotqa(put(tmp_path / "f.json", [row])).questions[0].needed == (1, 0)
+    row = without(ORIGINAL, "supporting_facts")
+    assert read_hotpotqa(put(tmp_path / "f.json", [row])).questions[0].gold == (1, 0)
 
 
 def test_real_hotpotqa_rows():
-    if not HOTPOTQA.exists():
-        pytest.skip(f"no {HOTPOTQA.name} beside the repository")
-    corpus = read_hotpotqa(HOTPOTQA)
+    if not HOTPOTQA_FILE.exists():
+        pytest.skip(f"no {HOTPOTQA_FILE.name} beside the repository")
+    corpus = read_hotpotqa(HOTPOTQA_FILE)
     assert len(corpus.questions) == 60 and len(corpus.documents) > 500
-    assert {len(question.needed) for question in corpus.questions} == {2}
-    assert all(len(question.needed + question.near) <= 10 for question in corpus.questions)
+    assert {len(question.gold) for question in corpus.questions} == {2}
+    assert all(len(question.gold + question.own) <= 10 for question in corpus.questions)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +56,13 @@ def test_real_hotpotqa_rows():
     [
         (read_squad, [1], "not a SQuAD file"),
         (read_squad, {"data": []}, "no question with an answer"),
-        (read_squad, "{", "not JSON"),
+        (read_squad, "{", "not valid JSON"),
+        (read_squad, {"data": [{"title": "a"}]}, "article 1 is not as in SQuAD files"),
         (read_squad, None, "cannot be read"),
-        (read_hotpotqa, {"data": 1}, "not a HotpotQA file"),
-        (read_hotpotqa, [{"question": "?", "answer": "a"}], "not a HotpotQA file"),
-        (read_hotpotqa, [ORIGINAL | {"answer": " "}], "no question with an answer"),
+        (read_hotpotqa, {"text": 1}, "line 1: fits no known data set"),
+        (read_hotpotqa, [{"question": "?", "answer": "a"}], "row 1: fits no known data set"),
+        (read_hotpotqa, [ORIGINAL, ORIGINAL | {"answer": " "}], "row 2: answer is missing or empty"),
+        (read_hotpotqa, [], "no question with an answer"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path, read, content, message):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mem_agent.data.training_file import DataError, DataSource
+from mem_agent.data.training_file import DataError, DataSource, TrainingRow
 
 
 def write(path, rows):
@@ -18,25 +18,23 @@ def rows(count):
 
 def test_each_epoch_is_another_permutation_and_repeatable(tmp_path):
     path = write(tmp_path / "t.jsonl", rows(7))
-    orders = [[DataSource(path, 3, 2).group(k)[0].prompt for k in range(14)] for _ in range(2)]
+    orders = [[DataSource(path, 3).row(k).prompt for k in range(14)] for _ in range(2)]
     assert orders[0] == orders[1]
     assert sorted(orders[0][:7]) == sorted(orders[0][7:]) == [f"q{i}" for i in range(7)]
     assert orders[0][:7] != orders[0][7:]
-    assert [DataSource(path, 4, 2).group(k)[0].prompt for k in range(7)] != orders[0][:7]
+    assert [DataSource(path, 4).row(k).prompt for k in range(7)] != orders[0][:7]
 
 
-def test_siblings_share_group_and_have_their_own_index(tmp_path):
-    source = DataSource(write(tmp_path / "t.jsonl", rows(3)), 0, 4)
-    indices = [s.index for k in range(6) for s in source.group(k)]
-    assert indices == list(range(24))
-    assert {s.group_index for s in source.group(5)} == {5}
-    one, two = source.group(0)[:2]
-    one.metadata["x"] = 1
-    assert "x" not in two.metadata
+def test_rows_are_read_afresh(tmp_path):
+    source = DataSource(write(tmp_path / "t.jsonl", [rows(1)[0], {"prompt": [], "metadata": {}}]), 0)
+    both = [source.row(k) for k in range(2)]
+    assert sorted(both, key=str) == [TrainingRow("q0", "a", {"context": "c0"}), TrainingRow([], None, {})]
+    both[0].metadata["x"] = 1
+    assert "x" not in source.row(0).metadata
 
 
 def test_blank_lines_are_nothing(tmp_path):
-    assert len(DataSource(write(tmp_path / "t.jsonl", ["", rows(1)[0], "  ", rows(1)[0]]), 0, 1)) == 2
+    assert len(DataSource(write(tmp_path / "t.jsonl", ["", rows(1)[0], "  ", rows(1)[0]]), 0)) == 2
 
 
 @pytest.mark.parametrize(
@@ -50,9 +48,9 @@ def test_blank_lines_are_nothing(tmp_path):
 )
 def test_bad_files_name_the_line(tmp_path, content, message):
     with pytest.raises(DataError, match=message):
-        DataSource(write(tmp_path / "t.jsonl", content), 0, 1)
+        DataSource(write(tmp_path / "t.jsonl", content), 0)
 
 
 def test_missing_file_names_the_remedy(tmp_path):
     with pytest.raises(DataError, match="no such file; make it with prepare_data"):
-        DataSource(tmp_path / "none.jsonl", 0, 1)
+        DataSource(tmp_path / "none.jsonl", 0)

@@ -9,7 +9,7 @@ import pytest
 
 from mem_agent.data.document_store import DocumentStore
 from mem_agent.prepare_data import main
-from mem_agent.tests.data.test_prepare_data import HOTPOTQA, put, rows_of
+from mem_agent.tests.helpers.question_rows import HOTPOTQA, put, rows_of
 
 
 @pytest.fixture

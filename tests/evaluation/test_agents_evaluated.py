@@ -10,9 +10,9 @@ from mem_agent.config import Config
 from mem_agent.data import eval_files
 from mem_agent.evaluation.results import read_rows
 from mem_agent.evaluation.tables import agent_table
-from mem_agent.tests.data.test_eval_files import HOTPOTQA_FILE
 from mem_agent.tests.helpers.evaluations import encode, make_model
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+from mem_agent.tests.helpers.question_rows import HOTPOTQA_FILE
 
 LENGTHS = ("3", "6", "20")
 CHUNK, MEMORY, FINAL = 500, 200, 40

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mem_agent import eval_ruler_hqa as ev
-from mem_agent.evaluation.results import lock_dir, read_rows, read_run
+from mem_agent.evaluation.results import lock_results, read_rows, read_run
 from mem_agent.evaluation.tables import failures
 from mem_agent.tests.helpers.evaluations import (
     CONFIG,
@@ -82,7 +82,7 @@ def test_a_killed_run_continues_behind_its_last_whole_row(tmp_path, model):
 
 def test_a_second_run_in_one_folder_is_refused(tmp_path, model):
     write_data(tmp_path)
-    with lock_dir(tmp_path / "out"), pytest.raises(ev.EvalError, match="another evaluation is writing there"):
+    with lock_results(tmp_path / "out"), pytest.raises(ev.EvalError, match="another evaluation is writing there"):
         evaluate(tmp_path, model, FakeRouter(default=RED))
     evaluate(tmp_path, model, FakeRouter(default=RED))
 

@@ -31,6 +31,9 @@ BAD = [
     ([WHOLE, WHOLE], "entries 0 and 1 both have the index 1"),
     ([WHOLE | {"metric": "bleu"}], "entry 0 has the metric 'bleu'; known are string_match_all, string_match_part"),
     ([{"documents": ["x"], "input": "q", "answers": ["a"]}], "entry 0 has no usable `documents`"),
+    (json.dumps([WHOLE])[:-1] + ", {broken}]", "entry 1: not valid JSON"),
+    (r'[{"context": "c", "input": "q\ud800", "answers": ["a"]}]', "entry 0: not valid JSON"),
+    ('[{"answers": ' + "[" * 100_000 + "]" * 100_000 + "}]", "entry 0: nested deeper than 64"),
 ]
 
 

@@ -11,6 +11,7 @@ from mem_agent import rollout
 from mem_agent.config import Config, ConfigError
 from mem_agent.custom_convert import custom_convert
 from mem_agent.data.document_store import DocumentWriter
+from mem_agent.hooks import reader
 from mem_agent.hooks.engine_api import Dialect
 from mem_agent.hooks.record import Record
 from mem_agent.hooks.sample import Sample
@@ -182,7 +183,7 @@ def test_server_faults_fail_one_trajectory(checkpoint, fault, failure):
 
 
 def test_unexpected_errors_fail_one_trajectory_too(checkpoint, monkeypatch):
-    monkeypatch.setattr(rollout, "split_chunks", lambda *a: 1 / 0)
+    monkeypatch.setattr(reader, "split_chunks", lambda *a: 1 / 0)
     done = run(FakeRouter(default=encode("x")), checkpoint, sample())
     assert done.train_metadata["failure"] == "internal"
 

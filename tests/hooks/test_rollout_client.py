@@ -9,7 +9,7 @@ from mem_agent.agents.records import FailureKind, StopReason, TurnFailed
 from mem_agent.config import Config, ConfigError
 from mem_agent.hooks.engine_api import Dialect, Endpoint
 from mem_agent.hooks.host import HostArgs
-from mem_agent.rollout_client import EngineClient, RetryPolicy
+from mem_agent.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running, sglang_answer, vllm_answer
 
 SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": -1, "max_new_tokens": 4096, "stop_token_ids": [2], "seed": 11,
@@ -21,7 +21,7 @@ def ask(router, dialect=Dialect.VLLM, retries=2, timeout=5.0, max_tokens=0, time
     async def main():
         async with running(router):
             endpoint = Endpoint(dialect, f"http://127.0.0.1:{router.port}", max_tokens)
-            client = EngineClient(endpoint, RetryPolicy(timeout, retries, 0.001), concurrency)
+            client = GenerationClient(endpoint, RetryPolicy(timeout, retries, 0.001), concurrency)
             try:
                 calls = (client.generate([5, 6, 7], 9, sampling, key) for _ in range(times))
                 return await asyncio.gather(*calls)
@@ -95,7 +95,7 @@ def test_a_hanging_server_times_out_without_retry():
 
 def test_no_server_is_a_connection_failure():
     async def main():
-        client = EngineClient(Endpoint(Dialect.VLLM, "http://127.0.0.1:9"), RetryPolicy(5, 1, 0.001), 1)
+        client = GenerationClient(Endpoint(Dialect.VLLM, "http://127.0.0.1:9"), RetryPolicy(5, 1, 0.001), 1)
         try:
             await client.generate([1], 1, SAMPLING, "k")
         finally:

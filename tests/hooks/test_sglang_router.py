@@ -15,7 +15,7 @@ from mem_agent import rollout
 from mem_agent.agents.records import FailureKind, Generation, StopReason, TurnFailed
 from mem_agent.hooks.engine_api import Dialect, Endpoint, sglang_body
 from mem_agent.hooks.sample import Sample
-from mem_agent.rollout_client import EngineClient, RetryPolicy, close_clients
+from mem_agent.rollout_client import GenerationClient, RetryPolicy, close_clients
 from mem_agent.system.processes import ChildProcess, free_ports, wait_until_healthy
 from mem_agent.tests.helpers.fake_router import log_probs_of
 from mem_agent.tests.helpers.fake_sglang import CONTEXT, FakeWorker, working
@@ -96,7 +96,7 @@ async def fleet(router: str, *workers: FakeWorker):
 
 @asynccontextmanager
 async def client_of(router: str, retries: int = 0, backoff: float = 0.001):
-    client = EngineClient(Endpoint(Dialect.SGLANG, router), RetryPolicy(20.0, retries, backoff), 64)
+    client = GenerationClient(Endpoint(Dialect.SGLANG, router), RetryPolicy(20.0, retries, backoff), 64)
     try:
         yield client
     finally:

@@ -18,7 +18,7 @@ from mem_agent import rollout
 from mem_agent.agents.records import FailureKind, Generation, StopReason, TurnFailed
 from mem_agent.hooks.engine_api import Dialect, Endpoint, sglang_body
 from mem_agent.hooks.sample import Sample
-from mem_agent.rollout_client import EngineClient, RetryPolicy, close_clients
+from mem_agent.rollout_client import GenerationClient, RetryPolicy, close_clients
 from mem_agent.system.processes import ChildProcess, free_ports, wait_until_healthy
 from mem_agent.tests.helpers.fake_sglang import CONTEXT, refusal
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
@@ -100,7 +100,7 @@ async def join(server: ChildProcess, worker: str, router: str) -> None:
 
 
 async def ask(served, prompt: list[int], budget: int = 24, key: str = "group-0", **sampling) -> Generation:
-    client = EngineClient(Endpoint(Dialect.SGLANG, served.router), RetryPolicy(60.0, 0, 0.01), 8)
+    client = GenerationClient(Endpoint(Dialect.SGLANG, served.router), RetryPolicy(60.0, 0, 0.01), 8)
     try:
         return await client.generate(prompt, budget, sampling, key)
     finally:

@@ -126,8 +126,8 @@ def test_training_and_evaluation_documents_differ_and_seeds_repeat(task, tmp_pat
         prepare(tmp_path / name, seed, task)
     files = {n: {p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in "abc"}
     assert files["a"] == files["b"] and files["a"]["train.jsonl"] != files["c"]["train.jsonl"]
-    source = DataSource(tmp_path / "a" / "train.jsonl", 1, 1)
-    trained = {source.group(k)[0].metadata["context"] for k in range(len(source))}
+    source = DataSource(tmp_path / "a" / "train.jsonl", 1)
+    trained = {source.row(k).metadata["context"] for k in range(len(source))}
     for chunks in TASKS[task][2]:
         held_out = load_questions(tmp_path / "a", str(chunks))
         assert files["a"][f"eval_{chunks}.json"] == files["c"][f"eval_{chunks}.json"]

@@ -13,7 +13,7 @@ import pytest
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.ruler.generate import main
 from mem_agent.ruler.tasks import TASKS
-from mem_agent.tests.data.test_ruler_corpus import ORIGINAL, SQUAD_ROWS
+from mem_agent.tests.helpers.question_rows import HOTPOTQA, SQUAD_FILE
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 FIELDS = [
@@ -40,8 +40,8 @@ def generate(tmp_path, tokenizer):
 
 
 def raw_files(tmp_path):
-    (tmp_path / "squad.json").write_text(json.dumps(SQUAD_ROWS))
-    rows = [ORIGINAL | {"question": f"Who {n}?"} for n in range(3)]
+    (tmp_path / "squad.json").write_text(json.dumps(SQUAD_FILE))
+    rows = [HOTPOTQA | {"question": f"Who {n}?"} for n in range(3)]
     (tmp_path / "hotpotqa.json").write_text(json.dumps(rows))
     return "--squad", tmp_path / "squad.json", "--hotpotqa", tmp_path / "hotpotqa.json"
 
@@ -125,7 +125,8 @@ def test_memory_does_not_grow_with_the_samples(generate):
         (("--lengths", "0"), "--lengths: '0' is no number"),
         (("--tasks", "vt", "--lengths", "64"), "vt at 64 tokens, sample 0: takes at least"),
         (("--haystack", "absent.txt"), "--haystack absent.txt: "),
-        (("--squad", "absent.json"), "absent.json: cannot be read"),
+        (("--squad", "absent.json"), "absent.json: cannot be read (No such file or directory)"),
+        (("--hotpotqa", "absent.json"), "absent.json: no such file"),
         (("--wording", "absent.yaml"), "--wording absent.yaml: cannot be read"),
     ],
 )

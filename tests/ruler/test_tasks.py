@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mem_agent.agents.vocabulary import Vocabulary
-from mem_agent.data.ruler_corpus import Corpus, Question
+from mem_agent.data.pool import PoolQuestion
+from mem_agent.data.ruler_corpus import Corpus
 from mem_agent.ruler import words
 from mem_agent.ruler.common_words import frequencies
 from mem_agent.ruler.frequent_words import counts_within, zeta_counts
@@ -19,13 +20,13 @@ from mem_agent.ruler.length import LengthError, shortest_allowed
 from mem_agent.ruler.sample import Essay, Haystack
 from mem_agent.ruler.tasks import NIAH, TASKS
 from mem_agent.ruler.tokens import counter_of
-from mem_agent.ruler.wording import Wording
+from mem_agent.ruler.wording import Sentences
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 DOCUMENTS = tuple(f"Title {n}\nFact {n} is {'well ' * (5 + n % 7)}known." for n in range(40))
-QUESTION = Question("What is fact 3?", ("known", "well known"), needed=(3, 8), near=(1, 2, 30))
+QUESTION = PoolQuestion("q", "What is fact 3?", ("known", "well known"), gold=(3, 8), own=(1, 2, 30), supporting=())
 ESSAY = Essay("It rained all day. Did it stop? It did not! We left 1234567 stones in the quiet-harbor.", "essay.txt")
-HAYSTACK = Haystack(Wording(), ESSAY, Corpus("corpus.json", DOCUMENTS, (QUESTION,)), QUESTION)
+HAYSTACK = Haystack(Sentences(), ESSAY, Corpus("corpus.json", DOCUMENTS, (QUESTION,)), QUESTION)
 TASK_NAMES = st.sampled_from(sorted(TASKS))
 NEEDLE = re.compile(r"A magic (?:number|uuid) of (\S+) is (\S+)\.")
 
@@ -175,21 +176,21 @@ def test_a_text_one_word_longer_has_one_word_more(total):
     assert before.total() == total and after.total() == total + 1 and not before - after
 
 
-def test_needed_documents_are_whole_and_there_once():
+def test_gold_documents_are_whole_and_there_once():
     for seed, task in itertools.product(range(20), ("qa_1", "qa_2")):
         sample = make(task, seed, 4096)
         entries = re.split(r"(?:^|\n\n)Document (\d+):\n", sample.context)[1:]
         texts = entries[1::2]
         assert entries[::2] == [str(place) for place in range(1, len(texts) + 1)]
-        assert all(texts.count(DOCUMENTS[number]) == 1 for number in QUESTION.needed)
+        assert all(texts.count(DOCUMENTS[number]) == 1 for number in QUESTION.gold)
         assert all(text in DOCUMENTS for text in texts[:-1])
-        assert all(DOCUMENTS[number] in texts for number in QUESTION.near)
+        assert all(DOCUMENTS[number] in texts for number in QUESTION.own)
         assert sample.answers == QUESTION.answers
 
 
-def test_a_used_up_pool_comes_again_without_the_needed_documents():
+def test_a_used_up_pool_comes_again_without_the_gold_documents():
     sample = make("qa_2", 0, 16_384)
-    assert [sample.context.count(DOCUMENTS[number]) for number in QUESTION.needed] == [1, 1]
+    assert [sample.context.count(DOCUMENTS[number]) for number in QUESTION.gold] == [1, 1]
     assert sample.context.count(DOCUMENTS[0]) > 1
 
 

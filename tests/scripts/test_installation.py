@@ -64,7 +64,7 @@ def checkout(tmp_path):
 
 def make_checkout(folder):
     folder.mkdir()
-    for name in ("__init__.py", "_common.sh", "_cluster.sh", "pyproject.toml"):
+    for name in ("__init__.py", "_common.sh", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "requirements", folder / "requirements")
     gpu = folder / "bin" / "nvidia-smi"
@@ -134,10 +134,10 @@ def test_a_second_start_finds_it_ready_until_pins_or_dependencies_change(checkou
     assert setup(checkout, venv) == (0, []) and told(venv) == []
     for file, old, new in [
         (settings, "setuptools>=77", "setuptools>=78"),
-        (settings, '"ijson>=', '"ijson>=9.'),
+        (settings, '"orjson>=', '"orjson>=9.'),
         (settings, '"mem_agent.agents", ', ""),
         (settings, 'mem_agent = "."', 'mem_agent = "src"'),
-        (checkout / "requirements" / "cpu.txt", "ijson==", "ijson==9."),
+        (checkout / "requirements" / "cpu.txt", "orjson==", "orjson==9."),
         (checkout / "_common.sh", TORCH, TORCH + "9"),
     ]:
         edit(file, old, new)
@@ -166,7 +166,7 @@ def test_another_checkout_with_the_same_pins_can_use_it_through_its_path(tmp_pat
     other = make_checkout(tmp_path / "mem_agent")
     assert setup(checkout, venv)[0] == 0 and told(venv)
     assert setup(other, venv, PYTHONPATH=str(tmp_path)) == (0, [])
-    edit(other / "requirements" / "cpu.txt", "ijson==", "ijson==9.")
+    edit(other / "requirements" / "cpu.txt", "orjson==", "orjson==9.")
     code, lines = setup(other, venv, PYTHONPATH=str(tmp_path))
     assert code == 1 and len(lines) == 1 and f"the environment of the checkout {checkout};" in lines[0]
     assert told(venv) == []

@@ -7,12 +7,12 @@ import os
 import pytest
 
 from mem_agent.system.errors import MemAgentError
-from mem_agent.system.file_lock import hold_folder
+from mem_agent.system.file_lock import lock_dir
 from mem_agent.system.save_lock import save_lock
 
 
 def hold(folder):
-    return hold_folder(folder, ".lock", RuntimeError, busy="somebody writes there", other="take another")
+    return lock_dir(folder, ".lock", RuntimeError, busy="somebody writes there", other="take another")
 
 
 def test_a_folder_is_made_held_and_given_back(tmp_path):

@@ -1,4 +1,4 @@
-"""Classes by name from the pack, from modules and from files; whatever is wrong is one line that names the variable."""
+"""Classes by name: from the pack, from modules and from files; what is wrong is one line that names the variable."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

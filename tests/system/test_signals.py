@@ -37,7 +37,7 @@ MANY_TASKS = """
     import asyncio, os, signal, sys
     from mem_agent.system.signals import run_stoppable, stop_on_signals
     from mem_agent.system.one_line_errors import one_line_errors
-    from mem_agent.system.together import together
+    from mem_agent.system.gather import gather_or_cancel
 
     async def work(number):
         try:
@@ -50,7 +50,7 @@ MANY_TASKS = """
 
     async def all_of_it():
         try:
-            await together(*(work(number) for number in range(8)))
+            await gather_or_cancel(*(work(number) for number in range(8)))
         finally:
             print("cleaned", flush=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-async def together(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
+async def gather_or_cancel(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
     """All results in order; the first failure is raised at once, after the others were cancelled and have ended."""
     tasks = [asyncio.ensure_future(c) for c in coroutines]
     try:
