@@ -107,6 +107,16 @@ def test_an_evaluation_serves_a_model_or_asks_a_running_server():
     assert asked.stdout.endswith("/python -m mem_agent eval --model /m --output /r/m \n")
 
 
+def test_a_model_with_settings_of_its_own_is_asked_with_them(tmp_path):
+    """And not with the recipe that stands in where a machine has no GPU."""
+    model = shutil.copytree(START, tmp_path / "model")
+    env = {"MODEL_PATH": str(model), "DATA_ROOT": "/tmp", "RESULTS": str(tmp_path), "BASE_URL": "http://127.0.0.1:1"}
+    (model / "mem_agent.yaml").write_text("mem_agent: {MEM_CHUNK_TOKENS: 33, MEM_MAX_MEMORY: 9}")
+    taken = f"settings from {model}/mem_agent.yaml: "
+    assert f"{taken}MEM_CHUNK_TOKENS=33 MEM_MAX_MEMORY=9\n" in script("run-eval.sh", **env).stderr
+    assert f"{taken}MEM_MAX_MEMORY=9; not those of" in script("run-eval.sh", **env, MEM_CHUNK_TOKENS="44").stderr
+
+
 def test_unknown_options_are_refused(tmp_path):
     done = script("prepare-eval-data.sh", "--fetch", DATA_ROOT=str(tmp_path))
     assert done.returncode == 1 and "unknown option --fetch" in done.stderr
