@@ -1,4 +1,4 @@
-"""SQuAD and HotpotQA files become one pool of documents and questions that name what they need; wording files."""
+"""SQuAD and HotpotQA files become one pool of documents and questions that name what they need."""
 
 import json
 
@@ -6,7 +6,10 @@ import pytest
 
 from mem_agent.data.pool import CorpusError
 from mem_agent.data.ruler_corpus import Corpus, read_hotpotqa, read_squad
+<<<<<<< HEAD
 from mem_agent.ruler.wording import Sentences, WordingError, load_wording
+=======
+>>>>>>> w-rows
 from mem_agent.tests.helpers.question_rows import HOTPOTQA, HOTPOTQA_FILE, SQUAD_FILE, without
 
 # Another order, and a supporting document that is not there: RULER does without, synthesis leaves the question out.
@@ -72,6 +75,7 @@ def test_a_bad_file_is_named(tmp_path, read, content, message):
     with pytest.raises(CorpusError, match=message) as caught:
         read(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+<<<<<<< HEAD
 
 
 def test_a_wording_file_replaces_some_texts(tmp_path):
@@ -98,3 +102,5 @@ def test_a_wording_file_replaces_some_texts(tmp_path):
 def test_a_bad_wording_is_named(tmp_path, content, message):
     with pytest.raises(WordingError, match=message):
         load_wording(put(tmp_path / "own.yaml", content))
+=======
+>>>>>>> w-rows

@@ -34,8 +34,8 @@ def ready():
         pytest.skip("not in an environment of the pack's own; tests/run.sh sets one up")
 
 
-def test_the_default_is_the_pocket_profile_from_evaluation_to_table():
-    done = script("run-train.sh", DRY_RUN="1")
+def test_the_default_is_the_pocket_profile_from_evaluation_to_table(tmp_path):
+    done = script("run-train.sh", DRY_RUN="1", SAVE_PATH=str(tmp_path / "a run"))
     assert done.returncode == 0, done.stderr
     train = "-m mem_agent train"
     steps = ("-m mem_agent pocket", f"{train} --check", "run-eval.sh", train, "convert-to-hf.sh", "run-eval.sh")
