@@ -110,9 +110,9 @@ class Config:
                        "file.py:Name", modes=_READING)
     agent_args: str = _knob("", "settings of an agent of your own: words name=value, quoted as in a shell",
                             modes=_READING)
-    task: str = _knob("qa", "what rows ask and what answers are worth: one of tasks/, or a class of your own; a row "
-                      "may name its own")
-    task_args: str = _knob("", "settings of a task of your own, as AGENT_ARGS")
+    task: str = _knob("qa", "what rows ask and what answers are worth: one of tasks/, or a class of your own; after "
+                      "a comma, more of your own that rows may name")
+    task_args: str = _knob("", "settings of TASK's first, if it is your own, as AGENT_ARGS")
     reward: str = _knob("task", "training reward: the task's, or a class of your own, which may see whole rollouts",
                         _TRAINING)
     reward_args: str = _knob("", "settings of a reward of your own, as AGENT_ARGS", _TRAINING)
@@ -306,6 +306,16 @@ class Config:
         except ValueError as error:
             raise ConfigError(f"EVAL_DATA={self.eval_data!r}: {error}; quote it as in a shell") from None
 
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """The names of classes in the fields that hold such."""
+        return {"agent": (self.agent,), "task": self.tasks, "reward": (self.reward,)}
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """TASK's: the first is that of rows that name none."""
+        return tuple(name.strip() for name in self.task.split(","))
+
     def seed_for(self, name: object) -> int:
         """A sampling seed of its own for the trajectory or question ``name``: a function of SEED and name alone."""
         digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
@@ -355,7 +365,7 @@ class Config:
         changed: dict[str, Any] = {name: _absolute(getattr(self, name)) for name in _PATHS}
         models = {name: getattr(self, name) for name in _MODELS}
         changed |= {name: _absolute(model) for name, model in models.items() if Path(model).is_dir()}
-        changed |= {name: absolute_name(getattr(self, name)) for name in ("agent", "task", "reward")}
+        changed |= {name: ",".join(map(absolute_name, names)) for name, names in self.classes.items()}
         changed["eval_data"] = shlex.join(map(_absolute, self.eval_files))
         return replace(self, **changed)
 

@@ -46,7 +46,7 @@ def _warning(settings: dict[str, Any]) -> str:
     here = []
     for name in ("AGENT", "TASK"):
         if ".py:" in (value := str(settings.get(name))):
-            settings[name] = absolute_name(value)
+            settings[name] = ",".join(map(absolute_name, value.split(",") if name == "TASK" else [value]))
             here.append(name)
     if str(settings.get("MEM_RECALL_MODEL")).startswith("/"):
         here.append("MEM_RECALL_MODEL")

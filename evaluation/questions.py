@@ -64,7 +64,8 @@ def load_questions(data_root: Path, length: str) -> Iterator[Entry]:
     """The entries of ``eval_<length>.json`` in order.
 
     Raises:
-        EvalError: the file is missing, damaged or empty, an id is repeated, or an entry lacks a field.
+        EvalError: the file is missing, damaged or empty, an id is repeated, or an entry lacks a field. A missing
+            ``context`` is none: some tasks read no document.
     """
     path = data_path(data_root, length)
     corpus = cache(lambda: open_corpus(data_root, path.name))
@@ -95,7 +96,7 @@ def data_hash(data_root: Path, length: str) -> str:
     path = data_path(data_root, length)
     digest = _sha256(path)
     with path.open("rb") as file:
-        inline = "context" in next(json_list(file))
+        inline = not (data_root / CORPUS).is_file() or "context" in next(json_list(file))
     if inline:
         return digest
     return hashlib.sha256(f"{digest} {_sha256(data_root / CORPUS)}".encode()).hexdigest()[:16]
@@ -123,7 +124,7 @@ def _entry(where: str, length: str, number: str, raw: Any, corpus: Callable[[], 
         raise EvalError(f"{where} gives numbers as `context`, of documents in a file that only its maker has; "
                         "make this length with prepare-eval-data.sh --synthesize")
     else:
-        context = field("context", str)
+        context = field("context", str) if "context" in raw else ""
     metric = raw.get("metric") or ""
     if metric and metric not in RULER_METRICS:
         raise EvalError(f"{where} has the metric {metric!r}; known are {', '.join(RULER_METRICS)}")

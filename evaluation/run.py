@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from .. import rollout
-from ..agents import answer_settings
+from ..agents import agent_class, answer_settings
 from ..checkpoints.hf_model import load_vocabulary, with_serving_length
 from ..config import Config, ConfigError
 from ..hooks.host import embedded_args
@@ -22,7 +22,7 @@ from ..hooks.plugins import check_plugins
 from ..hooks.sample import Sample
 from ..rollout_client import close_clients
 from ..system.signals import run_stoppable
-from ..tasks import load_task
+from ..tasks import task_by_name
 from .connect import connect
 from .endpoint import EvalEndpoint
 from .identity import check_same_run, model_hash
@@ -47,7 +47,7 @@ def engine_config(config: Config, model: Path) -> Config:
 def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path) -> None:
     """Raises EvalError where data and output folder are of no use for this run, ConfigError where settings are not."""
     check_plugins(config)
-    counts = {length: sum(1 for _ in _entries(data_root, length)) for length in lengths}
+    counts = {length: sum(1 for _ in _entries(data_root, length, config)) for length in lengths}
     with lock_results(output):
         write_run(output, check_same_run(output, _run_of(data_root, counts, model_hash(model), config)))
 
@@ -108,7 +108,7 @@ def _jobs(
     for length in lengths:
         done = answered(read_rows(output, length))
         counts[length] = 0
-        for entry in _entries(data_root, length):
+        for entry in _entries(data_root, length, config):
             counts[length] += 1
             samples = [s for s in range(config.eval_samples) if (entry.question.id, s) not in done]
             if samples:
@@ -117,15 +117,17 @@ def _jobs(
     return jobs, counts
 
 
-def _entries(data_root: Path, length: str) -> Iterator[Entry]:
-    """The entries of a file, whose own tasks are there. Raises EvalError."""
+def _entries(data_root: Path, length: str, config: Config) -> Iterator[Entry]:
+    """The entries of a file, whose own tasks are there, with a document where one is read. Raises EvalError."""
+    reads = config.eval_mode != "recurrent" or agent_class(config).needs_document
     for entry in load_questions(data_root, length):
-        if own := entry.question.metadata.get("task"):
-            try:
-                load_task(own)
-            except ConfigError as error:
-                where = f"{data_path(data_root, length)}: the entry with the index {entry.question.id} names its task"
-                raise EvalError(f"{where}: {error}") from None
+        where = f"{data_path(data_root, length)}: the entry with the index {entry.question.id}"
+        try:
+            task = task_by_name(entry.question.metadata.get("task") or config.tasks[0], config)
+        except ConfigError as error:
+            raise EvalError(f"{where} names its task: {error}") from None
+        if reads and not entry.context and (config.eval_mode != "recurrent" or task.needs_document):
+            raise EvalError(f"{where} has no usable `context`")
         yield entry
 
 

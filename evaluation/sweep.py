@@ -10,6 +10,8 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,14 +19,17 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..agents.records import Outcome
+from ..agents.records import FailureKind, Outcome
 from ..config import Config
 from ..hooks.record import Record, TurnRecord
 from ..hooks.sample import Sample
 from ..hooks.task_row import row_of, task_of
 from ..system.gather import gather_or_cancel
+from ..tasks import Task
 from .questions import EvalQuestion, Place
 from .results import Row, RowWriter
+
+logger = logging.getLogger(__name__)
 
 Answer = Callable[[EvalQuestion, Place, dict[str, Any]], Awaitable[Sample]]
 """A mode: one answer to one question, with these sampling parameters."""
@@ -78,18 +83,33 @@ async def _row(job: Job, answer: Answer, config: Config) -> Row:
     record = Record.of(sample)
     assert record is not None, "a mode writes its trajectory into the sample"
     task = task_of(config, sample)
-    aborted = record.outcome is Outcome.ABORTED  # nobody here asked for it, so the server was stopped
+    prediction, scores, unscored = _scored(task, sample)
+    outcome, failure, message = record.outcome.value, record.failure and record.failure.value, record.failure_message
+    if record.outcome is Outcome.ABORTED:  # nobody here asked for it, so the server was stopped
+        failure, message = "aborted", "the server ended the request"
+    elif unscored and not failure:
+        outcome, failure, message = Outcome.FAILED.value, FailureKind.INTERNAL.value, unscored
     return Row(
         question=question.id, sample=job.sample, length=question.length, task=question.task, mode=config.eval_mode,
         text=question.text, answers=question.answers, response=sample.response,
-        prediction=task.read_answer(sample.response), scores=task.metrics(sample.response, row_of(sample)),
-        headline=task.headline, outcome=record.outcome.value,
-        failure="aborted" if aborted else record.failure and record.failure.value,
-        failure_message="the server ended the request" if aborted else record.failure_message,
-        counts=record.counts, memory_tokens=tuple(memory.tokens for memory in record.memories),
+        prediction=prediction, scores=scores, headline=task.headline, outcome=outcome, failure=failure,
+        failure_message=message, counts=record.counts,
+        memory_tokens=tuple(memory.tokens for memory in record.memories),
         memory_gold=tuple(memory.gold for memory in record.memories), seconds=round(time.monotonic() - began, 3),
         turns=tuple(map(_trace, record.turns)) if config.eval_trace else None,
     )
+
+
+def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float], str]:
+    """The answer, its scores, and why it could not be scored: one bad row must not end the evaluation."""
+    try:
+        scores = {name: float(score) for name, score in task.metrics(sample.response, row_of(sample)).items()}
+        if not math.isfinite(scores[task.headline]):
+            raise ValueError(f"{task.headline} is {scores[task.headline]}")
+        return task.read_answer(sample.response), scores, ""
+    except Exception as error:
+        logger.exception("question %s cannot be scored", sample.index)
+        return "", {task.headline: 0.0}, f"{type(error).__name__}: {error}"
 
 
 def _trace(turn: TurnRecord) -> dict[str, Any]:

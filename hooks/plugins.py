@@ -15,5 +15,7 @@ def check_plugins(config: Config) -> None:
         ConfigError: one is not there, lacks a method, or cannot work under these settings.
     """
     check_agent(config)
-    load_task(config.task, config.task_args)
+    load_task(config.tasks[0], config.task_args)
+    for more in config.tasks[1:]:
+        load_task(more)
     load_reward(config)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..agents.records import FailureKind, TurnFailed
 from ..config import Config, ConfigError
-from ..tasks import Task, TaskRow, load_task
+from ..tasks import Task, TaskRow, load_task, task_by_name
 from .sample import gold_answers
 
 _DOCUMENT = frozenset({"context", "context_id"})
@@ -27,16 +27,16 @@ def row_of(sample: Any) -> TaskRow:
 
 
 def task_name(config: Config, sample: Any) -> str:
-    """The row's own task, else TASK."""
-    return str((sample.metadata or {}).get("task") or config.task)
+    """The row's own task, else TASK's first."""
+    return str((sample.metadata or {}).get("task") or config.tasks[0])
 
 
 def task_of(config: Config, sample: Any) -> Task:
     """Raises ConfigError where TASK is not there, TurnFailed where the row's own is not."""
-    name = task_name(config, sample)
-    if name == config.task:
-        return load_task(name, config.task_args)
+    own = (sample.metadata or {}).get("task")
+    if not own:
+        return load_task(config.tasks[0], config.task_args)
     try:
-        return load_task(name)
+        return task_by_name(str(own), config)
     except ConfigError as error:
         raise TurnFailed(FailureKind.UNKNOWN_TASK, f"the row's own task: {error}") from error

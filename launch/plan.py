@@ -145,7 +145,7 @@ def _absolute(config: Config) -> Config:
     paths = {name.upper(): getattr(config, name) for name in names}
     absolute = {name: str(Path(path).expanduser().absolute()) for name, path in paths.items() if path}
     absolute["EVAL_DATA"] = shlex.join(str(Path(path).expanduser().absolute()) for path in config.eval_files)
-    absolute |= {name.upper(): absolute_name(getattr(config, name)) for name in ("agent", "task", "reward")}
+    absolute |= {name.upper(): ",".join(map(absolute_name, names)) for name, names in config.classes.items()}
     return Config.from_mapping(config.to_mapping() | absolute)
 
 

@@ -66,15 +66,21 @@ def required_methods(base: type) -> list[str]:
 
 def absolute_name(name: str) -> str:
     """``name`` with the path of its file made absolute: workers have other working directories."""
-    place, colon, attribute = name.rpartition(":")
-    return f"{Path(place).expanduser().absolute()}:{attribute}" if colon and place.endswith(".py") else name
+    path, attribute = _file_of(name)
+    return f"{path.absolute()}:{attribute}" if path else name
 
 
-def source_digest(name: str) -> str:
-    """Of the file that ``name`` points into; empty for names that point into none."""
-    place, _, _ = name.rpartition(":")
-    path = Path(place).expanduser()
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if place.endswith(".py") and path.is_file() else ""
+def name_by_content(name: str) -> str:
+    """``name`` with a digest of its file in place of the path: the same class wherever it lies, another if edited."""
+    path, attribute = _file_of(name)
+    if not path or not path.is_file():
+        return name
+    return f"{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}:{attribute}"
+
+
+def _file_of(name: str) -> tuple[Path | None, str]:
+    place, _, attribute = name.strip().rpartition(":")
+    return (Path(place).expanduser() if place.endswith(".py") else None), attribute
 
 
 def parse_settings(kind: type[T], text: str, variable: str) -> T:

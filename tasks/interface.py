@@ -1,8 +1,8 @@
 """What a row asks, and what an answer to it is worth, as one idea.
 
 A task says how the answer is read from a reply, what a training reward is made of, what evaluation measures, and
-whether there is a document to read. ``TASK`` names the task of a run; a row's ``metadata["task"]`` names its own, so
-data sets can be mixed.
+whether there is a document to read. ``TASK`` names the task of a run, and more after commas; a row's
+``metadata["task"]`` names its own among those and the pack's, so data sets can be mixed.
 """
 
 from __future__ import annotations

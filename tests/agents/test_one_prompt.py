@@ -103,7 +103,7 @@ READING = ["memagent", "rememr1", "gated", "parallel"]
 @pytest.mark.parametrize("agent", READING)
 def test_an_agent_that_reads_answers_at_once_where_the_task_has_no_document(checkpoint, closed_book, agent):
     router = right()
-    args, (done,) = run(router, checkpoint, row(task=closed_book), AGENT=agent)
+    args, (done,) = run(router, checkpoint, row(task=closed_book), AGENT=agent, TASK=f"qa,{closed_book}")
     assert done.status is Sample.Status.COMPLETED and done.train_metadata["accuracy"] == 1.0
     assert [turn.kind for turn in Record.of(done).turns] == ["final"]
     assert done.train_metadata["task"] == closed_book and done.train_metadata["counts"]["chunks"] == 0
@@ -122,20 +122,21 @@ def test_an_agent_that_reads_fails_where_the_task_wants_a_document(checkpoint, a
 
 
 def test_a_document_that_is_there_is_read_whatever_the_task_needs(checkpoint, closed_book):
-    _, (done,) = run(right(), checkpoint, row(task=closed_book, context="QWZRXYUJ"))
+    _, (done,) = run(right(), checkpoint, row(task=closed_book, context="QWZRXYUJ"), TASK=f"qa,{closed_book}")
     assert [turn.kind for turn in Record.of(done).turns] == ["memory", "memory", "final"]
 
 
 def test_a_document_that_should_be_there_fails_whatever_the_task_needs(checkpoint, closed_book, tmp_path):
-    _, (done,) = run(right(), checkpoint, row(task=closed_book, context_id="gone"), MEM_DOC_STORE=str(tmp_path))
+    settings = {"TASK": f"qa,{closed_book}", "MEM_DOC_STORE": str(tmp_path)}
+    _, (done,) = run(right(), checkpoint, row(task=closed_book, context_id="gone"), **settings)
     assert done.train_metadata["failure"] == "missing_document"
 
 
 def test_rows_of_all_kinds_share_a_rollout(checkpoint, closed_book):
-    rows = [row(context="QWZRXYUJ"), row(task=closed_book), row()]
+    rows = [row(context="QWZRXYUJ"), row(task="ClosedBook"), row()]
     for number, one in enumerate(rows):
         one.index = number
-    args, done = run(right(), checkpoint, *rows)
+    args, done = run(right(), checkpoint, *rows, TASK=f"qa,{closed_book}")
     assert [len(Record.of(sample).turns) for sample in done] == [3, 1, 0]
     assert [sample.reward for sample in done] == [1.0, 1.0, 0.0]
     assert len(custom_convert(args, done)["tokens"]) == 3 + 1 + 1

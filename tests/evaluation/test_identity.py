@@ -118,4 +118,4 @@ def test_prompts_and_classes_count_by_what_their_files_hold(tmp_path):
     assert joins(tmp_path, before, made_with(**settings)) == "MEM_PROMPTS was 'final: one', is 'final: two'"
     prompts.write_text("final: one")
     source.write_text("class Task: more = 1")
-    assert joins(tmp_path, before, made_with(**settings)).startswith("TASK_SOURCE was '")
+    assert joins(tmp_path, before, made_with(**settings)).startswith("TASK was '")

@@ -25,7 +25,6 @@ BAD = [
     (["text"], "entry 0 has no usable `input`"),
     ([WHOLE | {"answers": []}], "entry 0 has no usable `answers`"),
     ([{"context": "c", "answers": ["a"]}], "entry 0 has no usable `input`"),
-    ([{"input": "q", "answers": ["a"]}], "entry 0 has no usable `context`"),
     ([WHOLE | {"context": [7, 2]}], "entry 0 gives numbers as `context`"),
     ([WHOLE | {"context": ""}], "entry 0 has no usable `context`"),
     ([WHOLE, WHOLE], "entries 0 and 1 both have the index 1"),

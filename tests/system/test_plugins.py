@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from mem_agent.system.errors import ConfigError
-from mem_agent.system.plugins import absolute_name, load_class, parse_settings, source_digest
+from mem_agent.system.plugins import absolute_name, load_class, name_by_content, parse_settings
 
 
 class Base(ABC):
@@ -103,9 +103,16 @@ def test_names_travel_to_other_working_directories(file, monkeypatch):
 
 
 def test_a_changed_file_has_another_digest(file):
-    before = source_digest(f"{file}:Mine")
+    before = name_by_content(f"{file}:Mine")
     file.write_text(WHOLE + "\n")
-    assert before != source_digest(f"{file}:Mine") != "" == source_digest("known") == source_digest("mine:Mine")
+    assert before != name_by_content(f"{file}:Mine")
+
+
+def test_the_same_file_elsewhere_has_the_same_digest(file, tmp_path):
+    elsewhere = tmp_path / "elsewhere.py"
+    elsewhere.write_bytes(file.read_bytes())
+    assert name_by_content(f"{elsewhere}:Mine") == name_by_content(f"{file}:Mine") != f"{file}:Mine"
+    assert [name_by_content(name) for name in ("known", "mine:Mine")] == ["known", "mine:Mine"]
 
 
 @dataclass(frozen=True)

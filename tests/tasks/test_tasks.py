@@ -134,11 +134,16 @@ def test_a_row_s_own_task_wins_over_the_runs(own):
     mixed = {"TASK": f"{own}:Length", "TASK_ARGS": "worth=2"}
     assert rewarded(ended("four"), **mixed) == pytest.approx(2.4)
     assert rewarded(ended("\\boxed{red}", task="qa"), **mixed) == 1.0
-    assert rewarded(ended("four", task=f"{own}:Length")) == pytest.approx(0.65)  # TASK_ARGS are of TASK alone
-    done = ended("four", task=f"{own}:Length")
-    rewarded(done)
+    done = ended("four", task="Length")
+    assert rewarded(done, TASK=f"qa, {own}:Length") == pytest.approx(0.65)  # TASK_ARGS are of TASK's first
     assert done.train_metadata["reward_parts"] == {"there": 0.25, "long": 0.4}
     assert done.train_metadata["accuracy"] == pytest.approx(0.65)
+
+
+def test_a_row_gets_no_code_imported_that_the_user_has_not_named(own):
+    done = ended("four", task=f"{own}:Length")
+    assert rewarded(done, TASK="qa") == 0.0 and done.train_metadata["failure"] == "unknown_task"
+    assert rewarded(ended("four", task=f"{own}:Length"), TASK=f"qa,{own}:Length") == pytest.approx(0.65)
 
 
 def test_a_row_is_what_tasks_see_without_its_document():
@@ -166,8 +171,8 @@ def test_an_unknown_task_of_the_run_is_no_failure_but_an_error():
 UNSCORED = [
     ({"task": "ruler", "metric": "nope"}, "internal", "UnknownMetric: no RULER metric 'nope'"),
     ({"task": "ruler", "ground_truth": [""]}, "internal", "ValueError: answers must be"),
-    ({"task": "{own}:Raises", "ground_truth": []}, "internal", "ZeroDivisionError"),
-    ({"task": "{own}:Endless"}, "internal", "ValueError: the reward is nan"),
+    ({"task": "Raises", "ground_truth": []}, "internal", "ZeroDivisionError"),
+    ({"task": "Endless"}, "internal", "ValueError: the reward is nan"),
     ({"task": "nope"}, "unknown_task", "TASK='nope': allowed"),
 ]
 
@@ -175,11 +180,10 @@ UNSCORED = [
 @pytest.mark.parametrize("metadata,failure,message", UNSCORED)
 @pytest.mark.parametrize("of_another_hook", [False, True])
 def test_what_cannot_be_scored_fails_alone(metadata, failure, message, of_another_hook, own):
-    metadata = {k: v.replace("{own}", str(own)) if isinstance(v, str) else v for k, v in metadata.items()}
     bad, good = ended("\\boxed{red}", **metadata), ended("\\boxed{red}")
     if of_another_hook:
         bad = foreign(response="\\boxed{red}", metadata=bad.metadata)
-    assert rewarded([bad, good], REWARD="task") == [0.0, 1.0]
+    assert rewarded([bad, good], TASK=f"qa,{own}:Raises,{own}:Endless") == [0.0, 1.0]
     assert bad.status is Sample.Status.FAILED and bad.reward == 0.0 and bad.remove_sample
     assert bad.loss_mask == [0] * bad.response_length and good.status is Sample.Status.COMPLETED
     record = Record.of(bad)
@@ -194,6 +198,8 @@ REFUSED = [
     ({"AGENT": "nope"}, "AGENT='nope': allowed: memagent"),
     ({"AGENT_ARGS": "most=3"}, "AGENT_ARGS: 'most=3': allowed: nothing"),
     ({"TASK": "nope"}, "TASK='nope': allowed: qa, ruler, package.module:Name, or file.py:Name"),
+    ({"TASK": "qa,nope"}, "TASK='nope': allowed"),
+    ({"TASK": "qa,{own}:Half"}, "Half has no method metrics"),
     ({"TASK": "{own}:Half"}, "Half has no method metrics, see mem_agent.tasks.interface.Task"),
     ({"TASK": "{own}:Bare"}, "Bare has no headline"),
     ({"TASK": "{own}:Settings"}, "Settings has no method metrics"),
@@ -245,10 +251,10 @@ def test_the_check_of_the_commands_says_it(own, tmp_path, capsys, monkeypatch):
 
 
 def test_names_of_files_reach_workers_absolute(own, tmp_path, monkeypatch):
-    env = settings(tmp_path, TASK="own.py:Length", AGENT="memagent", REWARD="task")
+    env = settings(tmp_path, TASK="own.py:Length, qa", AGENT="memagent", REWARD="task")
     monkeypatch.chdir(tmp_path)
     config = planning.make_plan(Config.from_env(env)).config
-    assert (config.task, config.agent, config.reward) == (f"{own}:Length", "memagent", "task")
+    assert (config.task, config.agent, config.reward) == (f"{own}:Length,qa", "memagent", "task")
     (tmp_path / "more.py").write_text(
         "from mem_agent.agents.memagent import MemAgent\nfrom mem_agent.rewards.reward import Reward\n"
         "class A(MemAgent): pass\nclass R(Reward): pass\n"
