@@ -29,6 +29,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from .checkpoints.hf_model import config_for_model, local_folder
@@ -81,9 +82,11 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
     config, model_says = config_for_model(model)
     if "embedding" in (config.eval_retriever, config.mem_recall):
         _show_torch()
-    config = engine_config(config, model)
+    with redirect_stdout(sys.stderr):  # a user's class may print; run-eval.sh reads the line of --check
+        config = engine_config(config, model)
+        if options.check:
+            check(data_root, lengths, model, config, options.output)
     if options.check:
-        check(data_root, lengths, model, config, options.output)
         print(config.engine_max_len)
         return []
     if model_says:

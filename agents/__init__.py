@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Config, shaping_answers, shaping_training
-from ..system.plugins import load_class, source_digest
+from ..system.plugins import load_class, source_digest, without_folder
 from .gated import Gated
 from .interface import MemoryAgent
 from .memagent import MemAgent
@@ -90,5 +90,7 @@ def _values(config: Config, names: list[str]) -> dict[str, Any]:
     values = {name: getattr(config, name) for name in names if name not in unread}
     if values.get("mem_prompts"):
         values["mem_prompts"] = Path(config.mem_prompts).read_text()
-    sources = {f"{name}_source": source_digest(values[name]) for name in ("agent", "task", "reward") if name in values}
+    named = [name for name in ("agent", "task", "reward") if name in values]
+    sources = {f"{name}_source": source_digest(values[name]) for name in named}
+    values |= {name: without_folder(values[name]) for name in named}
     return values | {name: digest for name, digest in sources.items() if digest}

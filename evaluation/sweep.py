@@ -22,8 +22,10 @@ from ..config import Config
 from ..hooks.record import Record, TurnRecord
 from ..hooks.sample import Sample
 from ..hooks.task_row import row_of, task_of
+from ..rewards.reward import plain_parts
 from ..system.gather import gather_or_cancel
-from .questions import EvalQuestion, Place
+from ..tasks import Task
+from .questions import EvalError, EvalQuestion, Place
 from .results import Row, RowWriter
 
 Answer = Callable[[EvalQuestion, Place, dict[str, Any]], Awaitable[Sample]]
@@ -78,18 +80,36 @@ async def _row(job: Job, answer: Answer, config: Config) -> Row:
     record = Record.of(sample)
     assert record is not None, "a mode writes its trajectory into the sample"
     task = task_of(config, sample)
+    prediction, scores = _scored(task, sample)
     aborted = record.outcome is Outcome.ABORTED  # nobody here asked for it, so the server was stopped
     return Row(
         question=question.id, sample=job.sample, length=question.length, task=question.task, mode=config.eval_mode,
         text=question.text, answers=question.answers, response=sample.response,
-        prediction=task.read_answer(sample.response), scores=task.metrics(sample.response, row_of(sample)),
-        headline=task.headline, outcome=record.outcome.value,
+        prediction=prediction, scores=scores, headline=task.headline, outcome=record.outcome.value,
         failure="aborted" if aborted else record.failure and record.failure.value,
         failure_message="the server ended the request" if aborted else record.failure_message,
         counts=record.counts, memory_tokens=tuple(memory.tokens for memory in record.memories),
         memory_gold=tuple(memory.gold for memory in record.memories), seconds=round(time.monotonic() - began, 3),
         turns=tuple(map(_trace, record.turns)) if config.eval_trace else None,
     )
+
+
+def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float]]:
+    """The answer that the task reads, and its metrics.
+
+    Raises:
+        EvalError: what the task gives is no answer or no metrics, so no row could be counted.
+    """
+    name = type(task).__name__
+    try:
+        prediction, scores = task.read_answer(sample.response), plain_parts(task.metrics(sample.response, row_of(sample)))
+    except Exception as error:  # whatever a user's task raises
+        raise EvalError(f"the task {name} cannot score an answer: {type(error).__name__}: {error}") from error
+    if not isinstance(prediction, str):
+        raise EvalError(f"the task {name}: read_answer gave {prediction!r:.80}, expected text")
+    if task.headline not in scores:
+        raise EvalError(f"the task {name}: metrics has no {task.headline!r}, its headline; it has {', '.join(scores)}")
+    return prediction, scores
 
 
 def _trace(turn: TurnRecord) -> dict[str, Any]:

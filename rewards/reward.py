@@ -18,6 +18,7 @@ Example, a bonus for answers that no other trajectory of the rollout gave::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +57,10 @@ class Reward:
         self.settings = settings
 
     async def parts(self, answer: Answered) -> Parts:
-        """The parts of one answer's reward; those of its task unless this returns others."""
+        """The parts of one answer's reward; those of its task unless this returns others.
+
+        Not a matter of state: hosts ask before the state of a continued run is back, and an answer may be given up.
+        """
         return answer.parts
 
     def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
@@ -68,3 +72,20 @@ class Reward:
 
     def load(self, folder: Path) -> None:
         """Take the state from a folder that ``save`` has written."""
+
+
+def plain_parts(parts: Any) -> dict[str, float]:
+    """Named parts as plain floats: users' rewards are numpy's and torch's, which hosts and the journal cannot write.
+
+    Raises:
+        ValueError: they are no mapping of names to finite numbers.
+    """
+    if not isinstance(parts, Mapping):
+        raise ValueError(f"gave {parts!r:.80}, expected named parts, {{'answer': 1.0}}")
+    try:
+        found = {str(name): float(value) for name, value in parts.items()}
+    except (TypeError, ValueError):
+        found = {"": math.nan}
+    if not all(map(math.isfinite, found.values())):
+        raise ValueError(f"gave {dict(parts)!r:.80}, expected finite numbers")
+    return found
