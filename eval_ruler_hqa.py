@@ -37,6 +37,7 @@ from .config import Config, ConfigError
 from .evaluation.questions import EvalError, load_questions
 from .evaluation.run import check, engine_config, run
 from .evaluation.tables import comparison, failures, table, tables
+from .hooks.plugins import check_plugins
 from .system.one_line_errors import one_line_errors
 from .system.signals import stop_on_signals
 
@@ -82,10 +83,15 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
     config, model_says = config_for_model(model)
     if "embedding" in (config.eval_retriever, config.mem_recall):
         _show_torch()
-    with redirect_stdout(sys.stderr):  # a user's class may print; run-eval.sh reads the line of --check
-        config = engine_config(config, model)
-        if options.check:
-            check(data_root, lengths, model, config, options.output)
+    try:
+        with redirect_stdout(sys.stderr):  # a user's class may print; run-eval.sh reads the line of --check
+            config = engine_config(config, model)
+            check_plugins(config)
+            if options.check:
+                check(data_root, lengths, model, config, options.output)
+    except ConfigError:
+        print(model_says, end="\n" * bool(model_says), file=sys.stderr)  # the setting may be one that nobody set here
+        raise
     if options.check:
         print(config.engine_max_len)
         return []

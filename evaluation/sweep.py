@@ -102,7 +102,8 @@ def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float]]:
     """
     name = type(task).__name__
     try:
-        prediction, scores = task.read_answer(sample.response), plain_parts(task.metrics(sample.response, row_of(sample)))
+        prediction = task.read_answer(sample.response)
+        scores = plain_parts(task.metrics(sample.response, row_of(sample)))
     except Exception as error:  # whatever a user's task raises
         raise EvalError(f"the task {name} cannot score an answer: {type(error).__name__}: {error}") from error
     if not isinstance(prediction, str):

@@ -1,9 +1,10 @@
-"""The classes that AGENT, TASK and REWARD name, asked for once, before anything is started."""
+"""The classes that AGENT, TASK, REWARD and rows name, asked for once, before anything is started."""
 
 from __future__ import annotations
 
 from ..agents import check_agent
-from ..config import Config
+from ..config import Config, ConfigError
+from ..data.training_file import DataSource
 from ..tasks import load_task
 from .batch_reward import load_reward
 
@@ -17,3 +18,18 @@ def check_plugins(config: Config) -> None:
     check_agent(config)
     load_task(config.task, config.task_args)
     load_reward(config)
+
+
+def check_own_tasks(source: DataSource) -> None:
+    """Load the tasks that rows of a training file name as their own.
+
+    Raises:
+        ConfigError: one is not there; all such rows would fail.
+    """
+    for name, line in source.own_tasks.items():
+        try:
+            load_task(name)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{source.path}, line {line}: metadata.task: {error}; rows of TASK go without it"
+            ) from error

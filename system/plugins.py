@@ -58,9 +58,9 @@ def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: typ
     if not issubclass(found, base):
         raise ConfigError(f"{variable}={name!r}: {attribute} does not derive from {_path(base)}")
     for method in _own_methods(found, base):
-        wanted = _signature(base, method)
-        if not _takes(found, method, wanted):
-            called = f"{method}({', '.join(wanted.parameters)})"
+        arguments = _arguments(base, method)
+        if not _takes(found, method, arguments):
+            called = f"{method}({', '.join(arguments)})"
             raise ConfigError(f"{variable}={name!r}: {attribute}.{method} cannot be called as {called}")
     return found
 
@@ -191,10 +191,16 @@ def _function(kind: type, name: str) -> Any:
     return getattr(getattr(kind, name), "__func__", getattr(kind, name))
 
 
-def _takes(found: type, method: str, wanted: inspect.Signature) -> bool:
-    """Whether ``found`` lets its ``method`` be called as ``wanted``, which is without ``self``."""
+def _arguments(base: type, method: str) -> list[str]:
+    """Names of the arguments that ``method`` is called with, without ``self``."""
+    names = list(inspect.signature(getattr(base, method)).parameters)
+    return names[1:] if _is_bound_later(base, method) else names
+
+
+def _takes(found: type, method: str, arguments: list[str]) -> bool:
+    given = ["self", *arguments] if _is_bound_later(found, method) else arguments
     try:
-        _signature(found, method).bind(*wanted.parameters)
+        inspect.signature(getattr(found, method)).bind(*given)
     except TypeError:
         return False
     except ValueError:  # what is not written in Python does not always tell
@@ -202,12 +208,9 @@ def _takes(found: type, method: str, wanted: inspect.Signature) -> bool:
     return True
 
 
-def _signature(kind: type, method: str) -> inspect.Signature:
-    """Without ``self``."""
-    whole = inspect.signature(getattr(kind, method))
-    if not inspect.isfunction(inspect.getattr_static(kind, method)):
-        return whole
-    return whole.replace(parameters=list(whole.parameters.values())[1:])
+def _is_bound_later(kind: type, method: str) -> bool:
+    """Whether it is a plain method, which an object adds ``self`` to."""
+    return inspect.isfunction(inspect.getattr_static(kind, method))
 
 
 def _reason(error: BaseException) -> str:

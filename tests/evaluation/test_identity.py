@@ -30,3 +30,16 @@ def test_anything_else_is_refused(tmp_path, change, message):
     write_run(tmp_path, RUN)
     with pytest.raises(EvalError, match=message):
         check_same_run(tmp_path, replace(RUN, **change))
+
+
+def test_prompts_that_were_recorded_as_such_are_told_apart_from_none(tmp_path):
+    def joins(known, wanted):
+        write_run(tmp_path, replace(RUN, settings=known))
+        try:
+            return bool(check_same_run(tmp_path, replace(RUN, settings=wanted)))
+        except EvalError as error:
+            assert "MEM_PROMPTS was 'own', is ''" in str(error)
+            return False
+
+    assert joins({"prompts": "own"}, {"mem_prompts": "own"}) and joins({"prompts": ""}, {"mem_prompts": ""})
+    assert not joins({"prompts": "own"}, {"mem_prompts": ""})

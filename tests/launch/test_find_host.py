@@ -72,7 +72,7 @@ def test_a_link_inside_a_checkout_counts_as_inside(tmp_path):
 
 def test_what_a_wrapper_of_python_prints_is_not_taken_for_the_host(tmp_path):
     wrapper = tmp_path / "python"
-    wrapper.write_text(f'#!/bin/sh\necho hello from a module\nexec {sys.executable} "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\necho hello from a module\nexec "{sys.executable}" "$@"\n')
     wrapper.chmod(0o755)
     code = f"source '{ROOT}/_common.sh'; find_host; printf '%s.' \"$HOST\" \"$HOST_ROOT\""
     done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin", "PYTHON": str(wrapper)},

@@ -43,3 +43,14 @@ def test_a_resumed_log_has_each_rollout_once(tmp_path):
         file.write(b'{"rollout": 4, "rew')
     RunLog(tmp_path, 2).write(2, {"reward": 9})
     assert [(m["rollout"], m["reward"]) for m in read_metrics(tmp_path)] == [(0, 0), (1, 1), (2, 9)]
+
+
+def test_a_run_goes_on_from_another_folder_and_under_the_settings_it_left(tmp_path, monkeypatch):
+    (tmp_path / "train.jsonl").write_text("{}")
+    (tmp_path / "own.py").write_text("from mem_agent.agents.memagent import MemAgent as Own")
+    monkeypatch.chdir(tmp_path)
+    config = Config(train_data="train.jsonl", agent="own.py:Own", save_path="run")
+    Journal("run", config).write(3, ROLLOUT)
+    assert Journal("run", config.with_absolute_paths()).read(3) == ROLLOUT
+    (tmp_path / "own.py").write_text("from mem_agent.agents.rememr1 import ReMemR1 as Own")
+    assert Journal("run", config).read(3) is None
