@@ -376,7 +376,9 @@ def _absolute(path: str) -> str:
 
 def write_settings(config: Config) -> None:
     """``SAVE_PATH/mem_agent.yaml``, with which ``mem-agent train --config`` repeats the run from anywhere."""
-    write_atomically(Path(config.save_path) / SETTINGS_FILE, config.with_absolute_paths().to_yaml().encode())
+    folder = Path(config.save_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / SETTINGS_FILE, config.with_absolute_paths().to_yaml().encode())
 
 
 def shaping_training() -> list[str]:

@@ -28,7 +28,7 @@ AGENTS: dict[str, type[MemoryAgent]] = {
 
 def agent_class(config: Config) -> type[MemoryAgent]:
     """Raises ConfigError where ``AGENT`` names none."""
-    return load_class("AGENT", config.agent, AGENTS, MemoryAgent)  # type: ignore[type-abstract]
+    return load_class("AGENT", config.agent, AGENTS, MemoryAgent)
 
 
 def check_agent(config: Config) -> Prompts:

@@ -72,7 +72,7 @@ def run(raw: Sequence[Path], sampling: Sampling, url: str, concurrency: int, out
     settings = asdict(sampling) | {
         "instruction": INSTRUCTION, "raw": [{"file": path.name, "sha256": sha256_of(path)} for path in raw],
     }
-    _claim(output, settings)
+    _check_same_run(output, settings)
     known = _read_replies(output / _REPLIES)
     missing = [question for question in questions if question.id not in known]
     print(f"{len(missing)} of {len(questions)} questions to ask, {len(known)} already in {output}", flush=True)
@@ -85,7 +85,7 @@ def run(raw: Sequence[Path], sampling: Sampling, url: str, concurrency: int, out
     return verdict.statistics
 
 
-def _claim(output: Path, settings: dict[str, Any]) -> None:
+def _check_same_run(output: Path, settings: dict[str, Any]) -> None:
     output.mkdir(parents=True, exist_ok=True)
     path = output / _RUN
     if path.is_file() and (known := orjson.loads(path.read_bytes())) != settings:

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from ..system.errors import MemAgentError
 from .manifest import MANIFEST, read_manifest, sha256_of
+from .questions import assemble
 
 CORPUS = "corpus.jsonl"
 
@@ -48,6 +51,14 @@ class CorpusFile:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def read_context(entry: Mapping[str, Any], corpus: Callable[[], CorpusFile]) -> str:
+    """The document of an evaluation entry; ``corpus`` is asked for by an index-only one."""
+    if "documents" not in entry:
+        return entry["context"]
+    documents = corpus()
+    return assemble(documents[number] for number in entry["documents"])
 
 
 def open_corpus(data_root: Path, eval_file: str) -> CorpusFile:

@@ -5,7 +5,7 @@ Invariants:
   that commit, whatever has been pushed since;
 - a file gets its name after its SHA-256 agrees with the one the hub states (where it states one) and stands in the
   manifest; files that are there are verified against it and never overwritten;
-- half a file stays in ``DIR/.download`` and is continued, by this run's retries or the next run.
+- files arrive in ``DIR/.download``, which is removed; one that was interrupted is fetched anew by the next run.
 
 HF_ENDPOINT, HF_TOKEN and the like are left to huggingface_hub.
 """
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
@@ -37,11 +37,11 @@ class DownloadError(MemAgentError):
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A dataset at one commit; of its files the size and the SHA-256, empty where the hub does not state it."""
+    """A dataset at one commit; of its files the SHA-256, empty where the hub does not state it."""
 
     dataset: str
     commit: str
-    files: Mapping[str, tuple[int | None, str]]
+    files: Mapping[str, str]
 
     @property
     def source(self) -> dict[str, str]:
@@ -58,14 +58,16 @@ def download(
     """
     with locked_manifest(output) as manifest:
         remote = _remote(manifest, dataset, revision, lengths)
-        for n in _offered(remote, lengths):
-            _adopt_known(remote, eval_name(n), manifest)
-            if manifest.has(eval_name(n), remote.source):
-                say(f"{output / eval_name(n)}: there")
-            else:
-                _fetch(remote, eval_name(n), manifest)
-                say(f"{output / eval_name(n)}: fetched")
-        shutil.rmtree(output / _STAGE, ignore_errors=True)
+        try:
+            for n in _offered(remote, lengths):
+                _enter_known(remote, eval_name(n), manifest)
+                if manifest.has(eval_name(n), remote.source):
+                    say(f"{output / eval_name(n)}: there")
+                else:
+                    _fetch(remote, eval_name(n), manifest)
+                    say(f"{output / eval_name(n)}: fetched")
+        finally:
+            shutil.rmtree(output / _STAGE, ignore_errors=True)
 
 
 def _remote(manifest: Manifest, dataset: str, revision: str | None, lengths: Sequence[int]) -> Remote:
@@ -76,7 +78,7 @@ def _remote(manifest: Manifest, dataset: str, revision: str | None, lengths: Seq
         )
     names = [eval_name(n) for n in lengths]
     if pinned and names and all(name in manifest.files and (manifest.folder / name).exists() for name in names):
-        return Remote(dataset, pinned, dict.fromkeys(names, (None, "")))  # nothing to ask the hub for
+        return Remote(dataset, pinned, dict.fromkeys(names, ""))  # nothing to ask the hub for
     return _resolve(dataset, pinned or revision)
 
 
@@ -89,12 +91,12 @@ def _offered(remote: Remote, lengths: Sequence[int]) -> list[int]:
     return list(lengths or offered)
 
 
-def _adopt_known(remote: Remote, name: str, manifest: Manifest) -> None:
+def _enter_known(remote: Remote, name: str, manifest: Manifest) -> None:
     """Enter a file that was fetched by other means, if it is the hub's."""
     path = manifest.folder / name
     if name in manifest.files or not path.is_file():
         return
-    if (sha256 := sha256_of(path)) == remote.files[name][1]:
+    if (sha256 := sha256_of(path)) == remote.files[name]:
         manifest.move_in(path, name, remote.source, sha256)
 
 
@@ -107,33 +109,26 @@ def _resolve(dataset: str, revision: str | None) -> Remote:
     from huggingface_hub import HfApi  # slow to import, and reads HF_ENDPOINT when it is
 
     info = _asking(dataset, lambda: HfApi().dataset_info(dataset, revision=revision, files_metadata=True))
-    files = {file.rfilename: (file.size, file.lfs.sha256 if file.lfs else "") for file in info.siblings or ()}
+    files = {file.rfilename: file.lfs.sha256 if file.lfs else "" for file in info.siblings or ()}
     assert info.sha is not None, "the hub always names the commit"
     return Remote(dataset, info.sha, files)
 
 
 def _fetch(remote: Remote, name: str, manifest: Manifest) -> None:
-    size, stated = remote.files[name]
-    part = manifest.folder / _STAGE / f"{remote.commit[:12]}-{name}"
-    part.parent.mkdir(exist_ok=True)
-    with part.open("ab") as file:
-        _asking(remote.dataset, lambda: _continue(remote, name, size, file))
-    sha256 = sha256_of(part)
-    if stated not in ("", sha256):
-        part.unlink()
+    from huggingface_hub import hf_hub_download
+
+    def get() -> str:
+        # Forced: a damaged copy in the hub's cache would come back for ever.
+        return hf_hub_download(
+            remote.dataset, name, repo_type="dataset", revision=remote.commit, local_dir=manifest.folder / _STAGE,
+            force_download=True,
+        )
+
+    path = Path(_asking(remote.dataset, get))
+    sha256 = sha256_of(path)
+    if remote.files[name] not in ("", sha256):
         raise DownloadError(f"{name} arrived damaged (not the SHA-256 that the hub states); run again")
-    manifest.move_in(part, name, remote.source, sha256)
-
-
-def _continue(remote: Remote, name: str, size: int | None, file: BinaryIO) -> None:
-    # Not hf_hub_download: since its version 2 it starts afresh in every process.
-    from huggingface_hub import hf_hub_url
-    from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers
-
-    url = hf_hub_url(remote.dataset, name, repo_type="dataset", revision=remote.commit)
-    headers = build_hf_headers() | {"Accept-Encoding": "identity"}  # ranges are of the plain bytes
-    http_get(url, file, resume_size=file.tell(), headers=headers, expected_size=size, displayed_filename=name)
+    manifest.move_in(path, name, remote.source, sha256)
 
 
 def _asking(dataset: str, ask: Callable[[], Any]) -> Any:
@@ -144,7 +139,7 @@ def _asking(dataset: str, ask: Callable[[], Any]) -> Any:
         raise DownloadError(f"{dataset}: {first_line(error)} ({hint}); run again to continue") from None
 
 
-@one_line_errors("the same command continues where it stopped")
+@one_line_errors("the same command continues with what is missing")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="mem-agent download", description="Fetch published evaluation files.")

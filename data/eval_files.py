@@ -9,7 +9,7 @@ writes ``DIR/eval_<n>.json``, a list of one entry per question, all with the sam
 
 ``supporting`` names the titles of the gold documents, and is left out where the raw data marks none. Above 10,000
 documents an entry has ``"documents": [3, 90, ...]`` in place of ``context``: lines of ``DIR/corpus.jsonl``, in
-reading order. ``read_context`` gives the text of either kind.
+reading order. ``corpus_file.read_context`` gives the text of either kind.
 
 Invariants:
 - equal raw files and options give equal bytes, whatever the number of processes;
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from ..system.command_line_types import positive_number, whole_number
 from ..system.forked_map import in_order
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
-from .corpus_file import CORPUS, CorpusFile
+from .corpus_file import CORPUS
 from .haystack import haystack
 from .manifest import Draft, Manifest, locked_manifest
 from .options import LENGTHS, add_options, eval_name, parse_lengths
@@ -56,14 +56,6 @@ class Order:
 
     def is_index_only(self, length: int) -> bool:
         return length > self.index_only_above
-
-
-def read_context(entry: Mapping[str, Any], corpus: CorpusFile | None = None) -> str:
-    """The document of an evaluation entry; ``corpus`` (``corpus_file.open_corpus``) is needed for index-only ones."""
-    if "documents" not in entry:
-        return entry["context"]
-    assert corpus is not None, "an index-only entry needs its corpus"
-    return assemble(corpus[number] for number in entry["documents"])
 
 
 def synthesise(order: Order, output: Path, say: Callable[[str], None] = print) -> None:

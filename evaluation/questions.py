@@ -24,11 +24,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..data.corpus_file import CORPUS, CorpusFile, open_corpus, read_context
 from ..data.sources import Broken, NotJson, json_list
 from ..rewards.ruler import METRICS as RULER_METRICS
 from ..system.errors import MemAgentError
-
-CORPUS = "corpus.jsonl"
 
 
 class EvalError(MemAgentError):
@@ -68,12 +67,12 @@ def load_questions(data_root: Path, length: str) -> Iterator[Entry]:
         EvalError: the file is missing, damaged or empty, an id is repeated, or an entry lacks a field.
     """
     path = data_path(data_root, length)
-    read_context = _reader_of_contexts(data_root, path.name)
+    corpus = cache(lambda: open_corpus(data_root, path.name))
     seen: dict[str, int] = {}
     with path.open("rb") as file:
         try:
             for number, raw in enumerate(json_list(file)):
-                entry = _entry(f"{path}: entry {number}", length, str(number), raw, read_context)
+                entry = _entry(f"{path}: entry {number}", length, str(number), raw, corpus)
                 first = seen.setdefault(entry.question.id, number)
                 if first != number:
                     raise EvalError(f"{path}: entries {first} and {number} both have the index {entry.question.id}")
@@ -107,7 +106,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def _entry(where: str, length: str, number: str, raw: Any, read: Callable[[Any], str]) -> Entry:
+def _entry(where: str, length: str, number: str, raw: Any, corpus: Callable[[], CorpusFile]) -> Entry:
     def field(name: str, kind: type) -> Any:
         if not isinstance(raw, dict) or not isinstance(raw.get(name), kind) or not raw[name]:
             raise EvalError(f"{where} has no usable `{name}`")
@@ -119,7 +118,7 @@ def _entry(where: str, length: str, number: str, raw: Any, read: Callable[[Any],
     if "context" not in raw and "documents" in raw:
         if not all(type(document) is int for document in field("documents", list)):
             raise EvalError(f"{where} has no usable `documents`: they are numbers of lines of {CORPUS}")
-        context = read(raw)
+        context = read_context(raw, corpus)
     elif isinstance(raw.get("context"), list):
         raise EvalError(f"{where} gives numbers as `context`, of documents in a file that only its maker has; "
                         "make this length with prepare-eval-data.sh --synthesize")
@@ -130,23 +129,6 @@ def _entry(where: str, length: str, number: str, raw: Any, read: Callable[[Any],
         raise EvalError(f"{where} has the metric {metric!r}; known are {', '.join(RULER_METRICS)}")
     name = str(raw.get("index", raw.get("id", number)))
     return Entry(EvalQuestion(length, name, text, answers, str(raw.get("task") or ""), metric), context)
-
-
-def _reader_of_contexts(data_root: Path, name: str) -> Callable[[Any], str]:
-    """Gives the document of an index-only entry; the corpus is checked and opened with the first of them."""
-
-    @cache
-    def corpus() -> Any:
-        from ..data.corpus_file import open_corpus
-
-        return open_corpus(data_root, name)
-
-    def read(raw: Any) -> str:
-        from ..data.eval_files import read_context
-
-        return read_context(raw, corpus())
-
-    return read
 
 
 class Contexts:

@@ -184,7 +184,7 @@ def write_failure(sample: Any, kind: FailureKind, message: str, reward_key: str 
     record = Record.of(sample)
     if record is not None:
         lost = replace(record, outcome=Outcome.FAILED, failure=kind, failure_message=message)
-        sample.train_metadata = lost.to_dict()
+        sample.train_metadata = replace(lost, reward_parts={}, accuracy=None).to_dict()
     sample.status = sample.Status(Outcome.FAILED.value)
     sample.loss_mask = [0] * sample.response_length
     sample.reward, sample.remove_sample = as_reward(0.0, reward_key), True

@@ -8,8 +8,9 @@
 and give named parts whose sum trains. Evaluation knows none of this: it measures with the task.
 
 State that outlives a rollout is saved with the run, after every rollout, and put back before the next one when a run
-continues (``save``, ``load``). Invariant that a reward must keep: what a batch earns depends on the batch and the
-state before it alone, not on the order of the batch, so a resumed run gives the same rewards as an unbroken one.
+continues (``save``, ``load``); ``batch_parts`` alone may read or change it. Invariant that a reward must keep: what a
+batch earns depends on the batch and the state before it alone, not on the order of the batch, so a resumed run gives
+the same rewards as an unbroken one.
 
 Example, a bonus for answers that no other trajectory of the rollout gave::
 
@@ -57,10 +58,7 @@ class Reward:
         self.settings = settings
 
     async def parts(self, answer: Answered) -> Parts:
-        """The parts of one answer's reward; those of its task unless this returns others.
-
-        Not a matter of state: hosts ask before the state of a continued run is back, and an answer may be given up.
-        """
+        """The parts of one answer's reward; those of its task unless this returns others."""
         return answer.parts
 
     def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:

@@ -32,6 +32,7 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from ..system.atomic_file import replacing
+from ..system.command_line_types import positive_number
 from ..system.forked_map import in_order
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
@@ -110,21 +111,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="FOLDER", help="model folder that counts")
     parser.add_argument("--tasks", help=f"tasks, separated by blanks, of {', '.join(TASKS)} (all with data)")
     parser.add_argument("--lengths", default="8192", help="tokens per sample, separated by blanks (8192)")
-    parser.add_argument("--samples", type=_positive, default=128, metavar="N", help="samples per file (128)")
+    parser.add_argument("--samples", type=positive_number, default=128, metavar="N", help="samples per file (128)")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--haystack", type=Path, nargs="+", default=[], metavar="FILE",
                         help="essays: text files, or .json files with a field `text`")
     parser.add_argument("--squad", type=Path, metavar="FILE", help="SQuAD JSON, for qa_1")
     parser.add_argument("--hotpotqa", type=Path, metavar="FILE", help="HotpotQA distractor JSON, for qa_2")
     parser.add_argument("--wording", type=Path, metavar="FILE", help="YAML of sentences in place of the built-in ones")
-    parser.add_argument("--processes", type=_positive, default=1, metavar="N", help="processes that make samples (1)")
+    parser.add_argument("--processes", type=positive_number, default=1, metavar="N", help="processes at work (1)")
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number at least 1")
-    return int(text)
 
 
 if __name__ == "__main__":

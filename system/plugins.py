@@ -25,7 +25,7 @@ from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .errors import ConfigError
 
@@ -38,7 +38,7 @@ class NoSettings:
     """Of a class that has none."""
 
 
-def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: type[T]) -> type[T]:
+def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: type[Any]) -> type[T]:
     """The class that ``variable=name`` means, ready to be made.
 
     Raises:
@@ -62,7 +62,7 @@ def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: typ
         if not _takes(found, method, arguments):
             called = f"{method}({', '.join(arguments)})"
             raise ConfigError(f"{variable}={name!r}: {attribute}.{method} cannot be called as {called}")
-    return found
+    return cast("type[T]", found)
 
 
 def make(variable: str, name: str, kind: Callable[[Any], T], settings: Any) -> T:

@@ -22,7 +22,7 @@ TASKS: dict[str, type[Task]] = {"qa": QuestionAnswering, "ruler": Ruler}
 @cache
 def load_task(name: str, args: str = "") -> Task:
     """The task ``name`` with the settings of TASK_ARGS. Raises ConfigError."""
-    task = load_class("TASK", name, TASKS, Task)  # type: ignore[type-abstract]
+    task = load_class("TASK", name, TASKS, Task)
     if not hasattr(task, "headline"):
         raise ConfigError(f"TASK={name!r}: {task.__name__} has no headline; name the metric that tables call accuracy")
     return make("TASK", name, task, parse_settings(task.Settings, args, "TASK_ARGS"))

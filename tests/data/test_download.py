@@ -33,6 +33,8 @@ class Hub:
     head: str = FIRST
     cut: int = 0
     """Bytes after which a transfer stands still; 0: never."""
+    whole: set = field(default_factory=set)
+    """Files that arrive all the same."""
     stalled: threading.Event = field(default_factory=threading.Event)
     damage: bool = False
     size: int = 300_000
@@ -86,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
         headers = {"X-Repo-Commit": commit, "ETag": etag, "Accept-Ranges": "bytes"}
         if start:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        self.answer(206 if start else 200, data[start:], headers, hub)
+        self.answer(206 if start else 200, data[start:], headers, None if name in hub.whole else hub)
 
     def answer(self, status, body, headers=None, hub=None):
         self.send_response(status)
@@ -173,23 +175,27 @@ def test_a_second_run_verifies_without_the_hub(hub, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_an_interrupted_transfer_is_continued(hub, tmp_path, number):
+def test_an_interrupted_run_is_continued_with_the_files_that_are_missing(hub, tmp_path, number):
     output, hub.size, hub.cut = tmp_path / "out", 24 * 2**20, 21 * 2**20  # the client writes blocks of 10 MiB
-    child = start(hub, output, lengths="50")
+    hub.whole.add("eval_50.json")
+    child = start(hub, output, lengths="50 100")
     assert hub.stalled.wait(60)
-    while not any(path.stat().st_size for path in output.glob(".download/*")):
+    while not any(path.stat().st_size for path in output.glob(".download/**/*.incomplete")):
         time.sleep(0.02)
     child.send_signal(number)
     stderr = child.communicate()[1]
     if number == signal.SIGINT:
-        assert (child.returncode, stderr) == (130, "interrupted; the same command continues where it stopped\n")
-    assert not (output / "eval_50.json").exists() and not (output / "manifest.json").exists()
+        assert (child.returncode, stderr) == (130, "interrupted; the same command continues with what is missing\n")
+        assert not (output / ".download").exists()
+    assert not (output / "eval_100.json").exists() and list(manifest(output)) == ["eval_50.json"]
     hub.cut = 0
     hub.requests.clear()
-    assert fetch(hub, output, lengths="50").returncode == 0
-    assert (output / "eval_50.json").read_bytes() == content_of(50, FIRST, hub.size)
-    parts = [given for command, path, given in hub.requests if command == "GET" and "resolve" in path]
-    assert len(parts) == 1 and parts[0].startswith("bytes=")
+    assert fetch(hub, output, lengths="50 100").returncode == 0
+    for length in (50, 100):
+        assert (output / f"eval_{length}.json").read_bytes() == content_of(length, FIRST, hub.size)
+    fetched = [path for command, path, _ in hub.requests if command == "GET" and "resolve" in path]
+    assert len(fetched) == 1 and fetched[0].endswith("eval_100.json")
+    assert not (output / ".download").exists()
 
 
 def test_a_damaged_transfer_never_gets_its_name(hub, tmp_path):

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from mem_agent.data import eval_files
-from mem_agent.data.corpus_file import CorpusFileError, open_corpus
-from mem_agent.data.eval_files import main, read_context
+from mem_agent.data.corpus_file import CorpusFileError, open_corpus, read_context
+from mem_agent.data.eval_files import main
 from mem_agent.data.manifest import sha256_of
 from mem_agent.tests.helpers.question_rows import HOTPOTQA_FILE
 
@@ -89,7 +89,7 @@ def test_index_only_entries_give_the_same_documents(raw, tmp_path):
     corpus = open_corpus(tmp_path / "index", "eval_50.json")
     for full, index in zip(entries(tmp_path / "full", 50), entries(tmp_path / "index", 50), strict=True):
         assert "context" not in index and len(index["documents"]) == 50
-        assert read_context(index, corpus) == full["context"] == read_context(full)
+        assert read_context(index, lambda: corpus) == full["context"] == read_context(full, lambda: corpus)
     with pytest.raises(CorpusFileError, match="no document 500 among 120"):
         corpus[500]
     corpus.close()

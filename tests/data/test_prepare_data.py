@@ -349,7 +349,7 @@ def test_a_fifo_as_output_is_refused_in_one_line_and_stays(tmp_path, capsys):
     os.mkfifo(fifo)
     assert prepare(source, fifo) == 2
     problem = "is no regular file and stays as it is; name a file to write"
-    assert capsys.readouterr().err == f"prepare_data: {fifo}: {problem}\n"
+    assert capsys.readouterr().err == f"error: {fifo}: {problem}\n"
     assert fifo.is_fifo() and sorted(p.name for p in tmp_path.iterdir()) == ["fifo", "in.jsonl"]
 
 

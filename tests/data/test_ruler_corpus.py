@@ -1,4 +1,4 @@
-"""SQuAD and HotpotQA files become one pool of documents and questions that name what they need; wording files."""
+"""SQuAD and HotpotQA files become one pool of documents and questions that name what they need."""
 
 import json
 
@@ -6,7 +6,6 @@ import pytest
 
 from mem_agent.data.pool import CorpusError
 from mem_agent.data.ruler_corpus import Corpus, read_hotpotqa, read_squad
-from mem_agent.ruler.wording import Wording, WordingError, load_wording
 from mem_agent.tests.helpers.question_rows import HOTPOTQA, HOTPOTQA_FILE, SQUAD_FILE, without
 
 # Another order, and a supporting document that is not there: RULER does without, synthesis leaves the question out.
@@ -72,29 +71,3 @@ def test_a_bad_file_is_named(tmp_path, read, content, message):
     with pytest.raises(CorpusError, match=message) as caught:
         read(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_wording_file_replaces_some_texts(tmp_path):
-    wording = load_wording(put(tmp_path / "own.yaml", 'needle: "{key}: {value}"\nqa_prefix: ""\n'))
-    assert wording.needle.format(kind="number", kinds="numbers", key="a", value="1") == "a: 1"
-    assert wording.niah_one == Wording().niah_one and wording.qa_prefix == ""
-    assert wording.name.startswith("own.yaml sha256:")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("needles: a", "allowed: a mapping of noise, needle"),
-        ("- a", "allowed: a mapping"),
-        ("", "allowed: a mapping"),
-        ("needle: '{key}'", "needle must hold"),
-        ("vt: '{value} {what}'", "vt must hold"),
-        ("noise: ' '", "noise must hold"),
-        ("cwe: 3", "not a text"),
-        ("qa: '{question'", "not a text"),
-        ("a: [", "cannot be read"),
-    ],
-)
-def test_a_bad_wording_is_named(tmp_path, content, message):
-    with pytest.raises(WordingError, match=message):
-        load_wording(put(tmp_path / "own.yaml", content))

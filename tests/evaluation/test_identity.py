@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from mem_agent.agents import answer_settings
+from mem_agent.config import Config
 from mem_agent.evaluation.identity import check_same_run
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import Run, read_run, write_run
@@ -32,14 +34,99 @@ def test_anything_else_is_refused(tmp_path, change, message):
         check_same_run(tmp_path, replace(RUN, **change))
 
 
-def test_prompts_that_were_recorded_as_such_are_told_apart_from_none(tmp_path):
-    def joins(known, wanted):
-        write_run(tmp_path, replace(RUN, settings=known))
-        try:
-            return bool(check_same_run(tmp_path, replace(RUN, settings=wanted)))
-        except EvalError as error:
-            assert "MEM_PROMPTS was 'own', is ''" in str(error)
-            return False
+# --- settings --------------------------------------------------------------------------------------------------------
 
-    assert joins({"prompts": "own"}, {"mem_prompts": "own"}) and joins({"prompts": ""}, {"mem_prompts": ""})
-    assert not joins({"prompts": "own"}, {"mem_prompts": ""})
+
+def made_with(without=(), **settings):
+    """A run under these settings, as it was written before those in ``without`` were there."""
+    config = Config(**settings)
+    answering = {name: value for name, value in answer_settings(config).items() if name not in without}
+    return replace(RUN, mode=config.eval_mode, settings=answering)
+
+
+def joins(tmp_path, before, now):
+    write_run(tmp_path, before)
+    try:
+        check_same_run(tmp_path, now)
+    except EvalError as error:
+        assert "\n" not in str(error)
+        return str(error).partition("(")[2].partition(")")[0]
+    return True
+
+
+@pytest.mark.parametrize("name,other", [("task", "ruler"), ("mem_query_blind", True), ("agent_args", "most=3"),
+                                        ("mem_max_prompt_tokens", 900)])
+def test_results_from_before_a_setting_was_there_count_as_its_default(name, other, tmp_path):
+    before = made_with(without=[name])
+    assert joins(tmp_path, before, made_with()) is True
+    refused = joins(tmp_path, before, made_with(**{name: other}))
+    assert refused == f"{name.upper()} was {getattr(Config(), name)!r}, is {other!r}"
+
+
+AGENT_S = [("memagent", {"mem_parallel": 8}, True), ("memagent", {"mem_recall": "bm25"}, True),
+           ("parallel", {"mem_recall": "bm25"}, True), ("parallel", {"mem_parallel": 8}, "MEM_PARALLEL was 4, is 8"),
+           ("rememr1", {"mem_recall": "bm25"}, "MEM_RECALL was 'tfidf', is 'bm25'"),
+           ("rememr1", {"mem_alpha": 0.1}, True)]
+
+
+@pytest.mark.parametrize("agent,change,found", AGENT_S, ids=str)
+def test_a_setting_counts_where_the_agent_reads_it(agent, change, found, tmp_path):
+    assert joins(tmp_path, made_with(agent=agent), made_with(agent=agent, **change)) == found
+
+
+def test_what_older_results_say_of_settings_that_no_longer_count_is_passed_over(tmp_path):
+    old = made_with()
+    old = replace(old, settings=old.settings | {"mem_parallel": 8, "lr": 1.0, "gone_since": 3})
+    assert joins(tmp_path, old, made_with()) is True
+
+
+ALL = ("recurrent", "direct", "rag")
+MODES = [
+    ("recurrent", {"mem_chunk_tokens": 7}, "MEM_CHUNK_TOKENS was 2048, is 7"),
+    ("direct", {"mem_chunk_tokens": 7, "agent": "gated", "mem_prompts": "", "mem_query_blind": True}, True),
+    ("rag", {"mem_chunk_tokens": 7, "agent": "gated"}, True),
+    ("recurrent", {"eval_top_k": 3, "eval_retriever": "embedding"}, True),
+    ("direct", {"eval_top_k": 3}, True),
+    ("rag", {"eval_top_k": 3}, "EVAL_TOP_K was 10, is 3"),
+    ("recurrent", {"engine_max_len": 9}, True),
+    ("rag", {"engine_max_len": 9}, True),
+    ("direct", {"engine_max_len": 9}, "ENGINE_MAX_LEN was 0, is 9"),
+    *((mode, {"eval_temperature": 0.0}, "EVAL_TEMPERATURE was 0.7, is 0.0") for mode in ALL),
+    *((mode, {"task": "ruler"}, "TASK was 'qa', is 'ruler'") for mode in ALL),
+    *((mode, {"mem_max_final": 9}, "MEM_MAX_FINAL was 256, is 9") for mode in ALL),
+    *((mode, {"reward": "a:B", "lr": 1.0, "mem_turn_cost": 0.5, "save_path": "x"}, True)
+      for mode in ALL),
+]
+
+
+@pytest.mark.parametrize("mode,change,found", MODES, ids=str)
+def test_the_mode_decides_what_shapes_an_answer(mode, change, found, tmp_path):
+    assert joins(tmp_path, made_with(eval_mode=mode), made_with(eval_mode=mode, **change)) == found
+
+
+def test_one_mode_never_joins_another(tmp_path):
+    assert joins(tmp_path, made_with(), made_with(eval_mode="direct")) == "EVAL_MODE was 'recurrent', is 'direct'"
+
+
+def test_prompts_and_classes_count_by_what_their_files_hold(tmp_path):
+    (prompts := tmp_path / "p.yaml").write_text("final: one")
+    (source := tmp_path / "own.py").write_text("class Task: pass")
+    settings = {"mem_prompts": str(prompts), "task": f"{source}:Task"}
+    before = made_with(**settings)
+    assert joins(tmp_path, before, made_with(**settings)) is True
+    prompts.write_text("final: two")
+    assert joins(tmp_path, before, made_with(**settings)) == "MEM_PROMPTS was 'final: one', is 'final: two'"
+    prompts.write_text("final: one")
+    source.write_text("class Task: more = 1")
+    assert joins(tmp_path, before, made_with(**settings)).startswith("TASK_SOURCE was '")
+
+
+def test_prompts_of_results_that_say_prompts_are_told_apart_from_none(tmp_path):
+    def old(text):
+        made = made_with(without=["mem_prompts"])
+        return replace(made, settings=made.settings | {"prompts": text})
+
+    (prompts := tmp_path / "p.yaml").write_text("final: one")
+    assert joins(tmp_path, old("final: one"), made_with(mem_prompts=str(prompts))) is True
+    assert joins(tmp_path, old("final: one"), made_with()) == "MEM_PROMPTS was 'final: one', is ''"
+    assert joins(tmp_path, old(""), made_with()) is True

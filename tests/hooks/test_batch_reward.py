@@ -1,10 +1,11 @@
-"""REWARD over whole rollouts: plain numbers, one line for what is no reward, and the state between rollouts."""
+"""Rewards of whole rollouts: parts added once, in any order of calls; a state that a killed run finds again."""
 
-import json
+import asyncio
+import math
+import random
 import shutil
 from types import SimpleNamespace
 
-import orjson
 import pytest
 
 from mem_agent import rollout
@@ -12,134 +13,300 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks import batch_reward
 from mem_agent.hooks.host import HostArgs
+from mem_agent.hooks.plugins import check_plugins
 from mem_agent.hooks.record import Record
-from mem_agent.tests.helpers.samples import trajectory, turns_of
-
-REWARDS = '''
-import json
 from mem_agent.rewards.reward import Reward
+from mem_agent.tests.helpers.samples import foreign, trajectory, turns_of
 
-class Own(Reward):
-    """Counts what it has seen; a part tells how much that was before the batch."""
-    seen = 0
-    noted = None
-    async def parts(self, answer):
-        self.noted = answer.reply
-        return PARTS
+COUNTS = {"rounds": 2, "chunks": 1, "cached_tokens": 0, "prompt_tokens": 4}
+
+
+class Rare(Reward):
+    """No state: a bonus for answers that nobody else in the rollout gave."""
+
     def batch_parts(self, batch):
-        given = [{"before": self.seen, "noted": self.noted is not None} for _ in batch]
-        self.seen += len(batch)
-        return BATCH
-    def save(self, folder): (folder / "seen.json").write_text(json.dumps(self.seen))
-    def load(self, folder): self.seen = json.loads((folder / "seen.json").read_text())
-'''
+        replies = [answer.reply for answer in batch]
+        return [{"rare": 0.5} if replies.count(reply) == 1 else {} for reply in replies]
 
 
-@pytest.fixture
-def run(tmp_path):
-    """The arguments of a run whose reward is ``Own``, in a process of its own."""
+class Novel(Reward):
+    """A state: 1 for answers that no rollout before has given."""
 
-    def start(parts="answer.parts", batch="given", **settings):
-        file = tmp_path / f"own{abs(hash((parts, batch)))}.py"
-        file.write_text(REWARDS.replace("PARTS", parts).replace("BATCH", batch))
-        batch_reward._runs.clear()
-        config = Config(reward=f"{file}:Own", save_path=str(tmp_path / "run"), **settings)
-        return SimpleNamespace(mem_agent=config, save=config.save_path)
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.seen = set()
 
-    return start
+    def batch_parts(self, batch):
+        parts = [{"novel": float(answer.reply not in self.seen)} for answer in batch]
+        self.seen |= {answer.reply for answer in batch}
+        return parts
 
+    def save(self, folder):
+        (folder / "seen").write_text("\n".join(sorted(self.seen)))
 
-def batch(count=2):
-    return [trajectory(turns_of([2]), reward=None, index=i, group_index=0, response="\\boxed{a}", prompt="q?",
-                       metadata={"ground_truth": ["a"]}) for i in range(count)]
-
-
-async def score(args, samples):
-    for sample in samples:
-        sample.reward = await rollout.reward_func(args, sample)
+    def load(self, folder):
+        self.seen = set((folder / "seen").read_text().split("\n")) - {""}
 
 
-def scored(args, number, samples=None):
-    """The named parts of the first trajectory of rollout ``number``."""
-    import asyncio
+class Judged(Reward):
+    """Parts of each answer alone."""
 
-    samples = samples or batch()
-    asyncio.run(score(args, samples))
-    batch_reward.apply(HostArgs.of(args), samples, number)
+    async def parts(self, answer):
+        await asyncio.sleep(0)
+        return {**answer.parts, "length": len(answer.reply) / 100, "golds": float(len(answer.golds))}
+
+
+class NoLoad(Reward):
+    def batch_parts(self, batch):
+        return super().batch_parts(batch)
+
+    def save(self, folder):
+        pass
+
+
+class NoBatch(Reward):
+    def save(self, folder):
+        pass
+
+    def load(self, folder):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    batch_reward._runs.clear()
+
+
+def args(tmp_path, kind=Novel, **more):
+    settings = {"REWARD": f"{__name__}:{kind.__name__}", "SAVE_INTERVAL": 4}
+    return SimpleNamespace(mem_agent=settings, save=str(tmp_path / "run"), **more)
+
+
+def answers(*replies, **fields):
+    """Finished trajectories with these replies, two of a group; the task gave 1 for ``red``."""
+    samples = []
+    for number, reply in enumerate(replies):
+        worth = float(reply == "red")
+        record = {"reward_parts": {"answer": worth}, "accuracy": worth}
+        samples.append(trajectory(turns_of([2, 2]), counts=COUNTS, reward=worth, record=record, response=reply,
+                                  prompt="q?", index=number, group_index=number // 2, **fields))
     return samples
 
 
-def before(samples):
-    return Record.of(samples[0]).reward_parts["before"]
+def log(args, samples, number=0):
+    extra = {}
+    rollout.log_rollout(number, args, samples, extra, 1.0)
+    return {name.removeprefix("rollout/memory/"): value for name, value in extra.items()}
 
 
-def test_what_a_reward_noted_of_an_answer_is_there_for_its_batch(run):
-    assert Record.of(scored(run(), 0)[0]).reward_parts["noted"] == 1.0
-    args = run()  # continued
-    assert Record.of(scored(args, 1)[0]).reward_parts == {"answer": 1.0, "before": 2.0, "noted": 1.0}
+def novel(args, samples, number):
+    log(args, samples, number)
+    return [Record.of(sample).reward_parts["novel"] for sample in samples]
 
 
-def test_state_is_that_before_the_rollout_in_a_continued_and_in_a_set_back_run(run):
-    args = run()
-    assert [before(scored(args, number)) for number in range(4)] == [0, 2, 4, 6]
-    assert before(scored(run(), 4)) == 8
-    assert before(scored(args, 4)) == 8, "killed after the state was saved, before the rollout was"
-    assert before(scored(run(), 4)) == 8
+def states(tmp_path):
+    return sorted(int(folder.name) for folder in (tmp_path / "run" / "reward_state").iterdir())
 
 
-def test_a_rollout_is_scored_once_however_often_it_is_converted(run):
-    args = run()
-    samples = scored(args, 0)
-    rewards = [custom_convert(args, samples)["raw_reward"] for _ in range(2)]
-    assert rewards == [[2.0, 2.0]] * 2 and before(scored(args, 1)) == 2
+# --- parts -----------------------------------------------------------------------------------------------------------
 
 
-NUMBERS = ["__import__('numpy').float32(0.5)", "__import__('torch').tensor(0.5)", "True", "1"]
+def test_parts_are_added_logged_one_by_one_and_trained(tmp_path):
+    samples = answers("red", "blue", "red", "green")
+    metrics = log(args(tmp_path, Rare), samples)
+    assert [Record.of(s).reward_parts for s in samples] == [
+        {"answer": 1.0}, {"answer": 0.0, "rare": 0.5}, {"answer": 1.0}, {"answer": 0.0, "rare": 0.5}
+    ]
+    assert [s.reward for s in samples] == [1.0, 0.5, 1.0, 0.5]
+    assert (metrics["reward/answer"], metrics["reward/rare"], metrics["reward"]) == (0.5, 0.25, 0.75)
+    assert metrics["accuracy"] == 0.5  # the task's alone
+    data = custom_convert(args(tmp_path, Rare), samples)
+    assert data["raw_reward"] == [1.0, 1.0, 0.5, 0.5, 1.0, 1.0, 0.5, 0.5]
+    assert data["rewards"] == [0.25, 0.25, -0.25, -0.25, 0.25, 0.25, -0.25, -0.25]  # reward - the group's mean
 
 
-@pytest.mark.parametrize("name", ["'a'", "3"])
-@pytest.mark.parametrize("number", NUMBERS)
-def test_numbers_of_any_library_become_plain_ones(run, number, name):
-    parts = f"{{{name}: {number}}}"
-    args = run(parts, f"[{parts}] * len(batch)")
-    samples = scored(args, 0)
-    orjson.dumps([custom_convert(args, samples), Record.of(samples[0]).reward_parts])  # as the journal writes them
-    assert {type(value) for value in Record.of(samples[0]).reward_parts.values()} == {float}
-    assert {type(name) for name in Record.of(samples[0]).reward_parts} == {str}
+CALLS = {
+    "log, convert": [log, custom_convert],
+    "convert, log": [custom_convert, log],
+    "log, log, convert, convert": [log, log, custom_convert, custom_convert],
+    "convert alone": [custom_convert],
+}
 
 
-NO_PARTS = ["None", "0.5", '{"a": None}', '{"a": "high"}', '{"a": float("nan")}', '{"a": float("inf")}']
+@pytest.mark.parametrize("calls", CALLS.values(), ids=CALLS)
+def test_a_rollout_is_scored_exactly_once_whoever_comes_first(calls, tmp_path):
+    samples = answers("red", "blue")
+    for call in calls:
+        call(args(tmp_path, Rare), samples)
+    assert [s.reward for s in samples] == [1.5, 0.5]
+    assert all(Record.of(s).batch_scored for s in samples)
 
 
-@pytest.mark.parametrize("parts", NO_PARTS)
-def test_an_answer_that_earns_no_number_fails_alone(run, parts):
-    samples = batch()
-    args = run(f'({parts}) if answer.group == "bad" else answer.parts')
-    samples[0].group_index = "bad"
-    scored(args, 0, samples)
-    assert [s.status.value for s in samples] == ["failed", "completed"] and samples[0].reward == 0.0
-    assert "expected" in Record.of(samples[0]).failure_message
+def test_the_order_of_the_batch_changes_nothing(tmp_path):
+    replies = ["red", "blue", "red", "green", "blue", "white"]
+    for number in range(5):
+        samples = answers(*replies)
+        mixed = random.Random(number).sample(samples, len(samples))
+        custom_convert(args(tmp_path, Rare), mixed)
+        assert [s.reward for s in samples] == [1.0, 0.0, 1.0, 0.5, 0.0, 0.5]
 
 
-@pytest.mark.parametrize("given", [*(f"[{parts}] * len(batch)" for parts in NO_PARTS), "given[:1]", "None"])
-def test_a_batch_without_a_number_for_each_answer_ends_in_one_line(run, given):
-    with pytest.raises(ConfigError, match=r"REWARD=.*batch_parts") as error:
-        scored(run(batch=given), 0)
+def test_rewards_may_be_dicts(tmp_path):
+    samples = answers("red", "blue")
+    for sample in samples:
+        sample.reward = {"score": sample.reward}
+    metrics = log(args(tmp_path, Rare, reward_key="score"), samples)
+    assert [s.reward for s in samples] == [{"score": 1.5}, {"score": 0.5}] and metrics["reward"] == 1.0
+    assert custom_convert(args(tmp_path, Rare, reward_key="score"), samples)["raw_reward"] == [1.5, 1.5, 0.5, 0.5]
+
+
+def test_only_trajectories_of_ours_that_ended_are_in_a_batch(tmp_path):
+    failed = trajectory(status="failed", failure="timeout", reward=0.0, response="red", index=2, group_index=1)
+    aborted = trajectory(status="aborted", reward=0.0, response="red", index=3, group_index=1)
+    others = [failed, aborted, foreign(response="red", reward=0.25, index=4, rollout_log_probs=[-0.1])]
+    ours = [*answers("red"), *answers("blue", status="truncated")]
+    ours[1].index = 1
+    log(args(tmp_path, Rare), [*ours, *others])
+    assert [s.reward for s in ours] == [1.5, 0.5]  # nobody else said red
+    assert [s.reward for s in others] == [0.0, 0.0, 0.25]
+    assert not any(Record.of(s).batch_scored for s in others[:2])
+    assert custom_convert(args(tmp_path, Rare), [*ours, *others])["raw_reward"] == [1.5, 1.5, 0.5, 0.5, 0, 0, 0.25]
+
+
+def test_parts_of_one_answer_replace_the_tasks_and_evaluation_has_none(tmp_path):
+    def scored(evaluation):
+        done = trajectory(turns_of([2]), counts=COUNTS, reward=None, response="\\boxed{red}", prompt="q?",
+                          metadata={"ground_truth": ["red", "blue"]}, record={"evaluation": evaluation})
+        return asyncio.run(rollout.reward_func(args(tmp_path, Judged), done)), Record.of(done)
+
+    reward, record = scored(False)
+    assert record.reward_parts == {"answer": 1.0, "length": 0.11, "golds": 2.0} and record.accuracy == 1.0
+    assert math.isclose(reward, 3.11)
+    reward, record = scored(True)
+    assert reward == 1.0 and record.reward_parts == {"answer": 1.0} and record.accuracy == 1.0
+
+
+def test_the_run_s_reward_alone_gives_no_parts(tmp_path):
+    samples = answers("red", "blue")
+    plain = SimpleNamespace(mem_agent={}, save=str(tmp_path / "run"))
+    assert not {name for name in log(plain, samples) if name.startswith("reward/")} - {"reward/answer"}
+    custom_convert(plain, samples)
+    assert [s.reward for s in samples] == [1.0, 0.0] and not (tmp_path / "run").exists()
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+ROLLOUTS = [("red", "blue"), ("red", "green"), ("green", "white"), ("white", "black"), ("black", "pink"),
+            ("pink", "red"), ("grey", "blue"), ("gold", "grey")]
+UNBROKEN = [[1, 1], [0, 1], [0, 1], [0, 1], [0, 1], [0, 0], [1, 0], [1, 0]]
+
+
+@pytest.mark.parametrize("killed", [(), (1,), (3, 5), tuple(range(1, 8))], ids=str)
+def test_a_killed_run_gives_the_rewards_of_an_unbroken_one(killed, tmp_path):
+    given = []
+    for number, replies in enumerate(ROLLOUTS):
+        if number in killed:
+            batch_reward._runs.clear()  # as in a fresh process
+        samples = answers(*replies)
+        given.append(novel(args(tmp_path), samples, number))
+        custom_convert(args(tmp_path), samples)
+    assert given == UNBROKEN
+
+
+def test_a_rollout_that_is_sampled_again_starts_from_the_one_before_it(tmp_path):
+    for number in range(3):
+        novel(args(tmp_path), answers(*ROLLOUTS[number]), number)
+    for _ in range(2):  # in this process, then in another
+        assert novel(args(tmp_path), answers(*ROLLOUTS[2]), 2) == UNBROKEN[2]
+        batch_reward._runs.clear()
+    assert novel(args(tmp_path), answers("red", "red"), 0) == [1, 1]  # from the start: no state
+
+
+def test_rollout_of_failures_only_keeps_the_state(tmp_path):
+    novel(args(tmp_path), answers("red", "blue"), 0)
+    lost = [trajectory(status="failed", failure="timeout", reward=0.0, index=0)]
+    log(args(tmp_path), lost, 1)
+    custom_convert(args(tmp_path), lost)
+    assert novel(args(tmp_path), answers("red", "green"), 2) == [0, 1]
+    batch_reward._runs.clear()
+    assert novel(args(tmp_path), answers("red", "green", "white"), 3) == [0, 0, 1]
+
+
+def test_a_state_that_is_not_there_is_refused_in_one_line(tmp_path):
+    novel(args(tmp_path), answers("red"), 0)
+    batch_reward._runs.clear()
+    with pytest.raises(ConfigError) as error:
+        log(args(tmp_path), answers("red"), 2)
+    message = str(error.value)
+    assert "\n" not in message and "reward_state/0000001: the state of REWARD=" in message
+    assert "before rollout 2 is not there; bring it from where the run was, or start a new SAVE_PATH" in message
+
+
+def test_a_state_needs_the_log_hook(tmp_path):
+    samples = answers("red", "blue")
+    with pytest.raises(ConfigError) as error:
+        custom_convert(args(tmp_path), samples)
+    assert "add --custom-rollout-log-function-path mem_agent.rollout.log_rollout" in str(error.value)
     assert "\n" not in str(error.value)
+    log(args(tmp_path), samples, 0)
+    custom_convert(args(tmp_path), samples)
+    assert [s.reward for s in samples] == [2.0, 1.0]
 
 
-def test_the_state_that_is_gone_is_named(run):
-    args = run()
-    scored(args, 0)
-    shutil.rmtree(f"{args.save}/reward_state")
-    with pytest.raises(ConfigError, match=r"the state of REWARD=.* before rollout 1 is not there"):
-        scored(run(), 1)
+def play(tmp_path, first, last, checkpoints=()):
+    for number in range(first, last + 1):
+        log(args(tmp_path), answers("red"), number)
+        if number in checkpoints:
+            (tmp_path / "run" / f"iter_{number:07d}").mkdir()
 
 
-def test_a_state_that_a_checkpoint_needs_is_kept(run, tmp_path):
-    args = run(save_interval=3)
-    for number in range(8):
-        scored(args, number)
-    kept = sorted(int(folder.name) for folder in (tmp_path / "run" / "reward_state").iterdir())
-    assert kept == [2, 5, 6, 7]
-    assert json.loads((tmp_path / "run" / "reward_state" / "0000005" / "seen.json").read_text()) == 12
+def test_old_states_go_and_those_of_checkpoints_stay(tmp_path):
+    play(tmp_path, 0, 10)
+    assert states(tmp_path) == [3, 7, 9, 10]  # SAVE_INTERVAL is 4
+    play(tmp_path, 11, 11)
+    assert states(tmp_path) == [3, 7, 10, 11]
+
+
+def test_the_state_of_a_last_rollout_that_was_saved_out_of_turn_stays(tmp_path):
+    """As that of a run of 10 rollouts that goes on, or one whose SAVE_INTERVAL has changed."""
+    play(tmp_path, 0, 9, checkpoints=(3, 7, 9))
+    batch_reward._runs.clear()
+    play(tmp_path, 10, 13)
+    assert 9 in states(tmp_path)
+    batch_reward._runs.clear()
+    play(tmp_path, 10, 10)  # killed, and on from the checkpoint
+
+
+def test_a_run_that_was_set_back_keeps_the_states_it_writes(tmp_path):
+    play(tmp_path, 0, 9)
+    batch_reward._runs.clear()
+    play(tmp_path, 4, 5)
+    assert {4, 5} <= set(states(tmp_path))
+    batch_reward._runs.clear()
+    play(tmp_path, 6, 6)
+    assert {5, 6, 8, 9} <= set(states(tmp_path))  # a journal may lead behind 9 again
+
+
+def test_a_half_written_state_is_none(tmp_path):
+    play(tmp_path, 0, 0)
+    folder = tmp_path / "run" / "reward_state"
+    shutil.copytree(folder / "0000000", folder / ".0000001.writing")
+    batch_reward._runs.clear()
+    with pytest.raises(ConfigError, match="0000001: the state"):
+        play(tmp_path, 2, 2)
+    play(tmp_path, 1, 2)
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize("kind,missing", [(NoLoad, "load"), (NoBatch, "batch_parts")])
+def test_half_a_state_is_refused_before_anything_starts(kind, missing):
+    with pytest.raises(ConfigError, match=f"{kind.__name__} has no method {missing}; a reward with a state has"):
+        check_plugins(Config(reward=f"{__name__}:{kind.__name__}"))
+
+
+def test_two_runs_in_a_process_share_nothing(tmp_path):
+    novel(args(tmp_path / "a"), answers("red"), 0)
+    assert novel(args(tmp_path / "b"), answers("red"), 0) == [1.0]
+    here = HostArgs.of(args(tmp_path / "a"))
+    assert batch_reward.reward_for(here) is batch_reward.reward_for(here)
+    assert batch_reward.reward_for(here) is not batch_reward.reward_for(HostArgs.of(args(tmp_path / "b")))

@@ -34,8 +34,8 @@ def ready():
         pytest.skip("not in an environment of the pack's own; tests/run.sh sets one up")
 
 
-def test_the_default_is_the_pocket_profile_from_evaluation_to_table():
-    done = script("run-train.sh", DRY_RUN="1")
+def test_the_default_is_the_pocket_profile_from_evaluation_to_table(tmp_path):
+    done = script("run-train.sh", DRY_RUN="1", SAVE_PATH=str(tmp_path / "a run"))
     assert done.returncode == 0, done.stderr
     train = "-m mem_agent train"
     steps = ("-m mem_agent pocket", f"{train} --check", "run-eval.sh", train, "convert-to-hf.sh", "run-eval.sh")
@@ -105,6 +105,16 @@ def test_an_evaluation_serves_a_model_or_asks_a_running_server():
     served, asked = script("run-eval.sh", **model), script("run-eval.sh", BASE_URL="https://host/v1", **model)
     assert "-m mem_agent serve --model /m" in served.stdout and "--output /r/m --url URL" in served.stdout
     assert asked.stdout.endswith("/python -m mem_agent eval --model /m --output /r/m \n")
+
+
+def test_a_model_with_settings_of_its_own_is_asked_with_them(tmp_path):
+    """And not with the recipe that stands in where a machine has no GPU."""
+    model = shutil.copytree(START, tmp_path / "model")
+    env = {"MODEL_PATH": str(model), "DATA_ROOT": "/tmp", "RESULTS": str(tmp_path), "BASE_URL": "http://127.0.0.1:1"}
+    (model / "mem_agent.yaml").write_text("mem_agent: {MEM_CHUNK_TOKENS: 33, MEM_MAX_MEMORY: 9}")
+    taken = f"settings from {model}/mem_agent.yaml: "
+    assert f"{taken}MEM_CHUNK_TOKENS=33 MEM_MAX_MEMORY=9\n" in script("run-eval.sh", **env).stderr
+    assert f"{taken}MEM_MAX_MEMORY=9; not those of" in script("run-eval.sh", **env, MEM_CHUNK_TOKENS="44").stderr
 
 
 def test_unknown_options_are_refused(tmp_path):

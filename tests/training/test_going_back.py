@@ -66,6 +66,7 @@ def train_data(seed: int) -> dict[str, list[Any]]:
 def config(tmp_path, monkeypatch) -> Config:
     monkeypatch.setattr(rollout_side, "RolloutSide", MadeUpRollouts)
     monkeypatch.setattr(MadeUpRollouts, "sampled", [])
+    (tmp_path / "run").mkdir()  # as the lock of a run makes it
     model = make_tiny_model(tmp_path / "model")
     return make_config(
         model, save_path=str(tmp_path / "run"), num_rollout=8, save_interval=2, keep_checkpoints=3, kl_coef=0.0,

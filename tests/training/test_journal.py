@@ -1,7 +1,12 @@
 """Rollouts survive a kill; a replay under other settings is refused; absorbed ones go."""
 
-from mem_agent.config import Config
-from mem_agent.training.journal import Journal, Rollout
+from dataclasses import fields, replace
+
+import pytest
+
+from mem_agent.agents import answer_settings, training_settings
+from mem_agent.config import Config, Shapes
+from mem_agent.training.journal import Journal, Rollout, fingerprint
 from mem_agent.training.run_log import RunLog, read_metrics
 
 ROLLOUT = Rollout({"tokens": [[1, 2]], "rewards": [0.1 + 0.2]}, 9, {"reward": 1 / 3})
@@ -43,6 +48,95 @@ def test_a_resumed_log_has_each_rollout_once(tmp_path):
         file.write(b'{"rollout": 4, "rew')
     RunLog(tmp_path, 2).write(2, {"reward": 9})
     assert [(m["rollout"], m["reward"]) for m in read_metrics(tmp_path)] == [(0, 0), (1, 1), (2, 9)]
+
+
+# --- the fingerprint -------------------------------------------------------------------------------------------------
+
+NOTHING = set("""
+    host save_path data_root num_rollout over_sampling_batch_size save_interval keep_checkpoints mem_doc_store
+    mem_request_timeout mem_max_retries mem_retry_backoff mem_concurrency length eval_samples eval_trace base_url
+    eval_api eval_model eval_server_wait eval_interval eval_data num_engines engine_max_seqs engine_kv_bytes
+    engine_block_size engine_restarts engine_start_timeout host_root megatron_root model_family torch_dist_writer
+    num_nodes num_gpus gpu_memory_gb engine_gpus engine_memory_fraction tracker tracker_project ray_address ray_port
+    ray_dashboard_port ray_start_timeout master_addr
+""".split())
+"""Settings under which a run learns and measures the same. A new setting does not belong here unless somebody has
+thought about it: a resumed run replays what was sampled before it changed."""
+ANSWERS = {"eval_temperature", "eval_top_p", "eval_mode", "eval_top_k", "eval_retriever", "eval_embedding"}
+"""Settings that evaluation alone reads."""
+READ_BY = {"mem_parallel": "parallel", "mem_recall": "rememr1", "mem_recall_model": "rememr1",
+           "mem_evidence_reward": "rememr1"}
+"""Settings that one agent alone reads."""
+OTHER = {"agent": "gated", "task": "ruler", "reward": "some.module:Reward", "agent_args": "most=3",
+         "global_batch_size": 8, "over_sampling_batch_size": 8, "mem_turn_cost": 0.5, "adam_beta1": 0.5,
+         "adam_beta2": 0.5, "eps_clip": 0.5, "mem_alpha": 0.5, "eval_top_p": 0.5, "engine_memory_fraction": 0.5,
+         "tp": 2}
+"""Values for fields where any other will not do."""
+
+
+@pytest.fixture
+def base(tmp_path):
+    for name in ("train.jsonl", "other.jsonl", "other.yaml"):
+        (tmp_path / name).write_text("{}\n")
+    return Config(train_data=str(tmp_path / "train.jsonl"), train_procs=2)
+
+
+def with_another(base, name, tmp_path):
+    """``base`` with another value of one field."""
+    value, choices = getattr(base, name), next(f for f in fields(Config) if f.name == name).metadata["choices"]
+    files = {"train_data": "other.jsonl", "mem_prompts": "other.yaml"}
+    if name in files:
+        other = str(tmp_path / files[name])
+    elif name in OTHER:
+        other = OTHER[name]
+    elif choices:
+        other = next(choice for choice in choices if choice != value)
+    elif isinstance(value, bool):
+        other = not value
+    else:
+        other = value + "x" if isinstance(value, str) else value * 2 or 1
+    assert other != value
+    return replace(base, **{name: other})
+
+
+def test_every_setting_was_thought_about():
+    shapes = {f.name: f.metadata["shapes"] for f in fields(Config)}
+    assert {name for name, shaped in shapes.items() if shaped is Shapes.NOTHING} == NOTHING
+    assert {name for name, shaped in shapes.items() if shaped is Shapes.ANSWERS} == ANSWERS
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(Config)])
+def test_a_replay_survives_a_change_of_what_shapes_no_training_alone(name, base, tmp_path):
+    for agent in {"memagent", READ_BY.get(name, "memagent")}:
+        before = replace(base, agent=agent)
+        shaping = name not in NOTHING | ANSWERS and READ_BY.get(name, agent) == agent
+        changed = with_another(before, name, tmp_path)
+        assert (fingerprint(changed) != fingerprint(before)) == shaping, agent
+
+
+@pytest.mark.parametrize("named", ["mem_prompts", "agent", "task", "reward", "train_data"])
+def test_a_file_that_is_written_anew_under_its_name_refuses_the_replay(named, base, tmp_path):
+    """The prompts and the user's classes by what they say, the training file by its size."""
+    path = tmp_path / "mine.py"
+    source = "from mem_agent.agents.memagent import MemAgent\nclass Mine(MemAgent): pass\n"
+    path.write_text(source)
+    config = replace(base, **{named: str(path) + ":Mine" * (named in ("agent", "task", "reward"))})
+    before = fingerprint(config)
+    assert fingerprint(config) == before
+    path.write_text(source + "# changed\n")
+    assert fingerprint(config) != before
+    path.write_text(source)
+    assert fingerprint(config) == before
+
+
+def test_an_agent_of_the_users_reads_what_it_says_it_reads(base, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from mem_agent.agents.memagent import MemAgent\nfrom mem_agent.agents.parallel import Parallel\n"
+        "class Plain(MemAgent): pass\nclass Wide(Parallel): pass\n"
+    )
+    for name, reads in (("Plain", False), ("Wide", True)):
+        own = replace(base, agent=f"{tmp_path}/own.py:{name}")
+        assert ("mem_parallel" in training_settings(own)) == ("mem_parallel" in answer_settings(own)) == reads
 
 
 def test_a_run_goes_on_from_another_folder_and_under_the_settings_it_left(tmp_path, monkeypatch):

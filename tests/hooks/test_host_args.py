@@ -1,0 +1,104 @@
+"""One page of host arguments: the names of slime, of vime and of nobody."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from mem_agent.config import Config, ConfigError
+from mem_agent.hooks.engine_api import Dialect, Endpoint
+from mem_agent.hooks.host import HostArgs, embedded_args
+
+
+def of(**args):
+    return HostArgs.of(SimpleNamespace(**args))
+
+
+def test_an_args_without_attributes_is_the_environment_s_config(monkeypatch):
+    monkeypatch.setenv("TRAIN_DATA", "/data/t.jsonl")
+    monkeypatch.setenv("SAVE_PATH", "/runs/t")
+    host = HostArgs.of(type("Args", (), {})())
+    assert host.config == Config(train_data="/data/t.jsonl", save_path="/runs/t")
+    assert (host.prompt_data, host.save, host.hf_checkpoint) == ("/data/t.jsonl", "/runs/t", "")
+    assert (host.reward_key, host.eval_reward_key, host.refused) == ("", "", "")
+    assert (host.step_trajectories, host.row_multiple, host.chat_template_kwargs) == (0, 1, "{}")
+    assert host.endpoint is None
+    with pytest.raises(ConfigError, match="no router: args has neither vllm_router_ip/port nor sglang_router_ip/port"):
+        assert host.router
+
+
+COMMON = {
+    "mem_agent": {"MEM_CHUNK_TOKENS": 7}, "hf_checkpoint": "/m", "prompt_data": "/data/p.jsonl@[0:9]",
+    "save": "/runs/h", "reward_key": "score", "eval_reward_key": None, "global_batch_size": 64,
+    "data_parallel_size": 4,
+    "apply_chat_template_kwargs": {"b": 1, "a": [2]}, "partial_rollout": False, "apply_chat_template": False,
+}
+HOSTS = {
+    "slime": ({"sglang_router_ip": "10.0.0.1", "sglang_router_port": 30000, "sglang_context_length": 9000},
+              Endpoint(Dialect.SGLANG, "http://10.0.0.1:30000", 9000)),
+    "vime": ({"vllm_router_ip": "10.0.0.1", "vllm_router_port": 8000, "vllm_max_model_len": 8000},
+             Endpoint(Dialect.VLLM, "http://10.0.0.1:8000", 8000)),
+    "vime, sized by its rollouts": (
+        {"vllm_router_ip": "10.0.0.1", "vllm_router_port": 8000, "vllm_max_model_len": None,
+         "rollout_max_context_len": 7000},
+        Endpoint(Dialect.VLLM, "http://10.0.0.1:8000", 7000)),
+    "slime, with a length that nobody says": (
+        {"sglang_router_ip": "::1", "sglang_router_port": 1, "sglang_context_length": None,
+         "rollout_max_context_len": None},
+        Endpoint(Dialect.SGLANG, "http://[::1]:1", 0)),
+    "an address in brackets": ({"vllm_router_ip": "[::1]", "vllm_router_port": 1},
+                               Endpoint(Dialect.VLLM, "http://[::1]:1", 0)),
+}
+
+
+@pytest.mark.parametrize("names,endpoint", HOSTS.values(), ids=HOSTS)
+def test_each_host_is_read_under_its_own_names(names, endpoint):
+    host = of(**COMMON, **names)
+    assert host.endpoint == host.router == endpoint
+    assert host.config == Config(mem_chunk_tokens=7) and host.chat_template_kwargs == '{"a": [2], "b": 1}'
+    assert (host.hf_checkpoint, host.prompt_data, host.save) == ("/m", "/data/p.jsonl@[0:9]", "/runs/h")
+    assert (host.reward_key, host.eval_reward_key) == ("score", "score")
+    assert (host.step_trajectories, host.row_multiple, host.refused) == (64, 4, "")
+
+
+def test_own_settings_come_before_the_hosts():
+    names = HOSTS["vime"][0]
+    assert of(mem_agent={"MEM_MAX_PROMPT_TOKENS": 500}, **names).router.max_tokens == 500
+    ready = Endpoint(Dialect.VLLM, "http://x", 3)
+    assert of(mem_agent={}, mem_agent_endpoint=ready, **names).router is ready
+    assert of(mem_agent={}, reward_key="a", eval_reward_key="b").eval_reward_key == "b"
+
+
+def test_a_router_without_its_port_is_none():
+    assert of(mem_agent={}, sglang_router_ip="10.0.0.1", sglang_router_port=None).endpoint is None
+
+
+ROWS = [
+    ({}, 1),
+    ({"data_parallel_size": 4}, 4),
+    ({"data_parallel_size": 4, "use_dynamic_batch_size": False, "micro_batch_size": 3}, 12),
+    ({"data_parallel_size": 4, "use_dynamic_batch_size": True, "micro_batch_size": 3}, 4),
+    ({"data_parallel_size": 2, "virtual_pipeline_model_parallel_size": 2, "pipeline_model_parallel_size": 3}, 6),
+    ({"virtual_pipeline_model_parallel_size": 2, "pipeline_model_parallel_size": 3,
+      "microbatch_group_size_per_vp_stage": 5}, 5),
+    ({"virtual_pipeline_model_parallel_size": 1, "pipeline_model_parallel_size": 3}, 1),
+]
+
+
+@pytest.mark.parametrize("args,multiple", ROWS)
+def test_rows_of_a_step_are_a_multiple_of_what_the_scheduler_divides(args, multiple):
+    assert of(mem_agent={}, **args).row_multiple == multiple
+
+
+@pytest.mark.parametrize("flag", ["partial_rollout", "apply_chat_template"])
+def test_what_no_trajectory_survives_is_refused_by_its_flag(flag):
+    refused = of(mem_agent={}, **{flag: True}).refused
+    assert refused.startswith(f"--{flag.replace('_', '-')}") and "\n" not in refused and "leave it off" in refused
+
+
+def test_the_embedded_host_speaks_the_same_names():
+    endpoint = Endpoint(Dialect.VLLM, "http://x", 9)
+    config = Config(hf_ckpt="/m", train_data="/t", save_path="/runs/x", rollout_batch_size=2, n_samples_per_prompt=3)
+    host = HostArgs.of(embedded_args(config, endpoint))
+    assert (host.config, host.router) == (config, endpoint)
+    assert (host.hf_checkpoint, host.prompt_data, host.save) == ("/m", "/t", "/runs/x")
+    assert (host.step_trajectories, host.row_multiple) == (6, 1)

@@ -1,0 +1,90 @@
+"""The documents' tables of settings say what the code does."""
+
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from mem_agent.config import Config, main
+
+ROOT = Path(__file__).parents[2]
+FIELDS = {f.name.upper(): f for f in fields(Config)}
+SECRETS = {"HF_TOKEN", "WANDB_API_KEY"}
+"""Variables of others, which reach workers as files."""
+WORDS = {"all": 0, "derived": 0, "half": 0, "none": "", "own wording": "", "off": False}
+"""How a table may name a default; an ``off`` is any value that switches off."""
+
+
+def test_the_page_of_settings_is_what_the_command_writes(capsys):
+    assert main(["--markdown"]) == 0
+    assert (ROOT / "docs" / "settings.md").read_text() == capsys.readouterr().out, (
+        "run `python -m mem_agent.config --markdown > docs/settings.md`"
+    )
+
+
+def test_the_command_is_the_one_that_the_page_names():
+    line = [sys.executable, *"-m mem_agent.config --markdown".split()]
+    assert f"python {' '.join(line[1:])}" in (ROOT / "docs" / "settings.md").read_text()
+    assert subprocess.run(line, capture_output=True, text=True, check=True).stdout.startswith("# Settings\n")
+
+
+def test_the_page_has_every_setting_once():
+    named = re.findall(r"^\| `([A-Z0-9_]+)`", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(FIELDS)
+
+
+def rows():
+    """(settings with the value that a row gives them, the cell of defaults) of the README's tables."""
+    table = False
+    for line in (ROOT / "README.md").read_text().splitlines():
+        table = line.startswith("| setting | default |") or (table and line.startswith("|"))
+        cells = [cell.strip() for cell in line.replace("\\|", "\0").split("|")]
+        if table and (given := re.findall(r"`([A-Z][A-Z0-9_]+)(?:=([^`]*))?`", cells[1])):
+            yield given, cells[2]
+
+
+ROWS = list(rows())
+
+
+def test_the_readme_has_tables():
+    assert len(ROWS) > 15
+
+
+def defaults_of(cell, count):
+    """One word for each of ``count`` settings, or one for all."""
+    words = [word.strip(" `") for word in re.split(r",| x ", cell)]
+    return words * count if len(words) == 1 else words
+
+
+def is_default(word, default):
+    if word == "off":
+        return default in (False, 0, "none", "")
+    if word in WORDS:
+        return default in (WORDS[word], 0 if word == "none" else WORDS[word])
+    return word in (str(default), str(int(default)) if isinstance(default, bool) else None)
+
+
+@pytest.mark.parametrize("given,cell", ROWS, ids=str)
+def test_every_row_of_the_readme_has_real_names_and_real_defaults(given, cell):
+    names = [name for name, _ in given]
+    if set(names) <= SECRETS:
+        assert cell == ""
+        return
+    assert set(names) <= set(FIELDS)
+    for name, word in zip(names, defaults_of(cell, len(names)), strict=True):
+        assert is_default(word, FIELDS[name].default), (name, word, FIELDS[name].default)
+    for name, value in given:
+        if value:
+            Config.from_mapping({name: value})  # a value that may be set
+
+
+@pytest.mark.parametrize("word,default,same", [
+    ("8", 8, True), ("8", 9, False), ("0", False, True), ("1", False, False), ("off", "none", True), ("off", 3, False),
+    ("all", 0, True), ("derived", 1, False), ("none", "", True), ("none", 0, True), ("none", "x", False),
+    ("0.8", 0.8, True), ("tfidf", "bm25", False),
+])
+def test_words_for_defaults(word, default, same):
+    assert is_default(word, default) == same

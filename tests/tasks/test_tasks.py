@@ -1,0 +1,268 @@
+r"""Tasks: what an answer is worth and measures; a row's own task; and what no run may start with."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from mem_agent import eval_ruler_hqa, rollout
+from mem_agent.config import Config, ConfigError
+from mem_agent.evaluation.questions import EvalError
+from mem_agent.evaluation.run import check
+from mem_agent.hooks.plugins import check_plugins
+from mem_agent.hooks.record import Record
+from mem_agent.hooks.sample import Sample
+from mem_agent.hooks.task_row import row_of
+from mem_agent.launch import plan as planning
+from mem_agent.tasks import TASKS, TaskRow, load_task
+from mem_agent.tests.helpers.evaluations import make_model, write_data
+from mem_agent.tests.helpers.fake_host import settings
+from mem_agent.tests.helpers.samples import foreign, trajectory, turns_of
+from mem_agent.training.train import checked
+
+GOLDS = [
+    ("red",), ("The Beatles",), ("Ann Lee", "Lee"), ("3.14",), ("a",), ("yes",), ("New York, NY",), ("C++",), ("-5%",),
+    ("r\u00e9sum\u00e9",), ("7914", "2250"), ("f(\\{1, 2\\}) = {3}",), ("who? me!",),
+]
+ALL_OF = {"ruler": ", ".join}
+"""How a reply names golds: a task of RULER wants all of them, another any."""
+
+
+def boxed(task, golds):
+    return f"so it is \\boxed{{{ALL_OF.get(task, lambda found: found[-1])(golds)}}}."
+
+
+@pytest.mark.parametrize("golds", GOLDS)
+@pytest.mark.parametrize("name", TASKS)
+def test_every_gold_is_worth_one_and_nothing_is_worth_nothing(name, golds):
+    task, row = load_task(name), TaskRow("q?", golds)
+    assert task.reward(boxed(name, golds), row) == {"answer": 1.0}
+    assert task.metrics(boxed(name, golds), row)[task.headline] == 1.0
+    for nothing in ("", "no box", "\\boxed{}", "\\boxed{cut"):
+        assert set(task.reward(nothing, row).values()) == {0.0} == set(task.metrics(nothing, row).values())
+        assert task.read_answer(nothing) == ""
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_row_without_golds_earns_nothing_and_raises_nothing(name):
+    assert load_task(name).reward("\\boxed{red}", TaskRow("q?", ())) == {"answer": 0.0}
+
+
+REPLIES = [
+    # task, reply, metadata -> reward, headline
+    ("qa", "\\boxed{the red}", {}, 1.0, 1.0),
+    ("qa", "\\boxed{a red key}", {}, 0.0, 1.0),
+    ("qa", "\\boxed{blue}, no: \\boxed{red}", {}, 1.0, 1.0),
+    ("qa", "red", {}, 0.0, 0.0),
+    ("ruler", "\\boxed{red}", {}, 0.5, 0.5),
+    ("ruler", "\\boxed{GREEN and red}", {"metric": "string_match_all"}, 1.0, 1.0),
+    ("ruler", "\\boxed{red}", {"metric": "string_match_part"}, 1.0, 1.0),
+    ("ruler", "red, green", {"metric": "string_match_part"}, 0.0, 0.0),
+]
+
+
+@pytest.mark.parametrize("name,reply,metadata,reward,headline", REPLIES)
+def test_rewards_and_metrics_by_hand(name, reply, metadata, reward, headline):
+    task, row = load_task(name), TaskRow("q?", ("red", "green"), metadata)
+    assert task.reward(reply, row) == {"answer": reward} and task.metrics(reply, row)[task.headline] == headline
+
+
+def test_question_answering_measures_four_ways():
+    row = TaskRow("q?", ("Mumbai",))
+    measured = load_task("qa").metrics("\\boxed{Mumbai, India}", row)
+    assert measured == {"em": 0.0, "f1": pytest.approx(2 / 3), "sub_em": 1.0, "sub_em_legacy": 1.0}
+
+
+# --- a user's ------------------------------------------------------------------------------------------------------
+
+OWN = """
+from collections.abc import Mapping
+from dataclasses import dataclass
+from mem_agent.tasks import Task
+
+@dataclass(frozen=True)
+class Settings:
+    worth: float = 0.25
+
+class Length(Task):
+    Settings = Settings
+    needs_document = False
+    headline = "letters"
+    def read_answer(self, reply): return reply
+    def reward(self, reply, row): return {"there": self.settings.worth, "long": len(reply) / 10}
+    def metrics(self, reply, row): return {"letters": float(len(reply))}
+
+class Raises(Length):
+    def reward(self, reply, row): return {"answer": 1 / len(row.golds)}
+
+class Endless(Length):
+    def reward(self, reply, row): return {"answer": float("nan")}
+
+class Half(Task):
+    headline = "letters"
+    def read_answer(self, reply): return reply
+    def reward(self, reply, row): return {}
+
+class Nameless(Length):
+    pass
+
+class Bare(Task):
+    def read_answer(self, reply): return reply
+    def reward(self, reply, row): return {}
+    def metrics(self, reply, row): return {}
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return path
+
+
+def ended(reply, **metadata):
+    return trajectory(turns_of([2]), reward=None, response=reply, prompt="q?",
+                      metadata={"ground_truth": ["red"]} | metadata)
+
+
+def rewarded(sample, **config):
+    return asyncio.run(rollout.reward_func(SimpleNamespace(mem_agent=config), sample))
+
+
+def test_a_row_s_own_task_wins_over_the_runs(own):
+    mixed = {"TASK": f"{own}:Length", "TASK_ARGS": "worth=2"}
+    assert rewarded(ended("four"), **mixed) == pytest.approx(2.4)
+    assert rewarded(ended("\\boxed{red}", task="qa"), **mixed) == 1.0
+    assert rewarded(ended("four", task=f"{own}:Length")) == pytest.approx(0.65)  # TASK_ARGS are of TASK alone
+    done = ended("four", task=f"{own}:Length")
+    rewarded(done)
+    assert done.train_metadata["reward_parts"] == {"there": 0.25, "long": 0.4}
+    assert done.train_metadata["accuracy"] == pytest.approx(0.65)
+
+
+def test_a_row_is_what_tasks_see_without_its_document():
+    done = ended("", context="long", context_id="x", level="hard")
+    assert row_of(done) == TaskRow("q?", ("red",), {"ground_truth": ["red"], "level": "hard"})
+
+
+UNKNOWN = ["nope", "no.such:Thing", "/nowhere/x.py:Thing", "math.py", 7, ["qa"], "qa "]
+
+
+@pytest.mark.parametrize("name", UNKNOWN, ids=str)
+def test_an_unknown_task_of_a_row_is_a_counted_failure(name):
+    row = Sample(prompt="q?", metadata={"context": "c", "ground_truth": ["red"], "task": name})
+    done = asyncio.run(rollout.generate(SimpleNamespace(mem_agent={}), row, {}))
+    assert done.status is Sample.Status.FAILED and done.reward == 0.0 and done.remove_sample
+    assert done.train_metadata["failure"] == "unknown_task" and "TASK=" in done.train_metadata["failure_message"]
+    assert rollout.rollout_metrics([done])["failed/unknown_task"] == 1
+
+
+def test_an_unknown_task_of_the_run_is_no_failure_but_an_error():
+    with pytest.raises(ConfigError, match="TASK='nope': allowed: qa, ruler"):
+        asyncio.run(rollout.generate(SimpleNamespace(mem_agent={"TASK": "nope"}), Sample(prompt="q?"), {}))
+
+
+UNSCORED = [
+    ({"task": "ruler", "metric": "nope"}, "internal", "UnknownMetric: no RULER metric 'nope'"),
+    ({"task": "ruler", "ground_truth": [""]}, "internal", "ValueError: answers must be"),
+    ({"task": "{own}:Raises", "ground_truth": []}, "internal", "ZeroDivisionError"),
+    ({"task": "{own}:Endless"}, "internal", "ValueError: the reward is nan"),
+    ({"task": "nope"}, "unknown_task", "TASK='nope': allowed"),
+]
+
+
+@pytest.mark.parametrize("metadata,failure,message", UNSCORED)
+@pytest.mark.parametrize("of_another_hook", [False, True])
+def test_what_cannot_be_scored_fails_alone(metadata, failure, message, of_another_hook, own):
+    metadata = {k: v.replace("{own}", str(own)) if isinstance(v, str) else v for k, v in metadata.items()}
+    bad, good = ended("\\boxed{red}", **metadata), ended("\\boxed{red}")
+    if of_another_hook:
+        bad = foreign(response="\\boxed{red}", metadata=bad.metadata)
+    assert rewarded([bad, good], REWARD="task") == [0.0, 1.0]
+    assert bad.status is Sample.Status.FAILED and bad.reward == 0.0 and bad.remove_sample
+    assert bad.loss_mask == [0] * bad.response_length and good.status is Sample.Status.COMPLETED
+    record = Record.of(bad)
+    if not of_another_hook:
+        assert (record.outcome, record.failure) == ("failed", failure) and message in record.failure_message
+        assert len(record.turns) == 1 and record.reward_parts == {}
+
+
+# --- before anything starts ------------------------------------------------------------------------------------------
+
+REFUSED = [
+    ({"AGENT": "nope"}, "AGENT='nope': allowed: memagent"),
+    ({"AGENT_ARGS": "most=3"}, "AGENT_ARGS: 'most=3': allowed: nothing"),
+    ({"TASK": "nope"}, "TASK='nope': allowed: qa, ruler, package.module:Name, or file.py:Name"),
+    ({"TASK": "{own}:Half"}, "Half has no method metrics, see mem_agent.tasks.interface.Task"),
+    ({"TASK": "{own}:Bare"}, "Bare has no headline"),
+    ({"TASK": "{own}:Settings"}, "Settings has no method metrics"),
+    ({"TASK": "/nowhere/own.py:Length"}, "no such file"),
+    ({"TASK": "{own}:Length", "TASK_ARGS": "worth=much"}, "TASK_ARGS: worth='much': allowed: a number"),
+    ({"TASK_ARGS": "worth=1"}, "TASK_ARGS: 'worth=1': allowed: nothing"),
+    ({"REWARD": "nope"}, "REWARD='nope': allowed: task, package.module:Name, or file.py:Name"),
+    ({"REWARD": "{own}:Length"}, "Length does not derive from mem_agent.rewards.reward.Reward"),
+    ({"REWARD_ARGS": "x=1"}, "REWARD_ARGS: 'x=1': allowed: nothing"),
+]
+
+
+def doors(tmp_path, env, output):
+    """Every way into a run, as far as it goes before anything is started."""
+    write_data(tmp_path)
+    model = make_model(tmp_path / "small", positions=8192)
+    local = env | {"HF_CKPT": str(model), "HOST": "local", "HOST_ROOT": ""}
+    return {
+        "plugins": lambda: check_plugins(Config.from_env(env)),
+        "train": lambda: checked(Config.from_env(local)),
+        "launch": lambda: planning.make_plan(Config.from_env(env)),
+        "evaluation": lambda: check(tmp_path, ["50"], model, Config.from_env(local), output),
+    }
+
+
+@pytest.mark.parametrize("changes,message", REFUSED)
+def test_every_door_refuses_a_bad_class_in_one_line(changes, message, own, tmp_path):
+    changes = {name: value.replace("{own}", str(own)) for name, value in changes.items()}
+    for enter in doors(tmp_path, settings(tmp_path, **changes), tmp_path / "out").values():
+        with pytest.raises(ConfigError) as error:
+            enter()
+        assert message in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_class_that_can_be_used_passes_every_door(own, tmp_path):
+    env = settings(tmp_path, TASK=f"{own}:Length", TASK_ARGS="worth=1")
+    for enter in doors(tmp_path, env, tmp_path / "out").values():
+        enter()
+
+
+def test_the_check_of_the_commands_says_it(own, tmp_path, capsys, monkeypatch):
+    write_data(tmp_path)
+    model = make_model(tmp_path / "small", positions=8192)
+    monkeypatch.setenv("TASK", f"{own}:Half")
+    command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
+    assert eval_ruler_hqa.main(command.split()) == 1
+    assert "Half has no method metrics" in capsys.readouterr().err
+
+
+def test_names_of_files_reach_workers_absolute(own, tmp_path, monkeypatch):
+    env = settings(tmp_path, TASK="own.py:Length", AGENT="memagent", REWARD="task")
+    monkeypatch.chdir(tmp_path)
+    config = planning.make_plan(Config.from_env(env)).config
+    assert (config.task, config.agent, config.reward) == (f"{own}:Length", "memagent", "task")
+    (tmp_path / "more.py").write_text(
+        "from mem_agent.agents.memagent import MemAgent\nfrom mem_agent.rewards.reward import Reward\n"
+        "class A(MemAgent): pass\nclass R(Reward): pass\n"
+    )
+    config = planning.make_plan(Config.from_env(env | {"AGENT": "more.py:A", "REWARD": "more.py:R"})).config
+    assert (config.agent, config.reward) == (f"{tmp_path}/more.py:A", f"{tmp_path}/more.py:R")
+
+
+def test_an_evaluation_file_with_an_unknown_task_is_refused_before_anything_is_asked(tmp_path):
+    write_data(tmp_path, task="nope")
+    model = make_model(tmp_path / "small", positions=8192)
+    with pytest.raises(EvalError, match=r"eval_50\.json: the entry with the index 2 names its task: TASK='nope'"):
+        check(tmp_path, ["50"], model, Config(), tmp_path / "out")
+    entries = json.loads((tmp_path / "eval_50.json").read_text())
+    entries[-1] |= {"metric": "string_match_all"}  # of RULER's: the name is a label alone
+    (tmp_path / "eval_50.json").write_text(json.dumps(entries))
+    check(tmp_path, ["50"], model, Config(), tmp_path / "out")
