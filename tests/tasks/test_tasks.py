@@ -167,7 +167,7 @@ UNSCORED = [
     ({"task": "ruler", "metric": "nope"}, "internal", "UnknownMetric: no RULER metric 'nope'"),
     ({"task": "ruler", "ground_truth": [""]}, "internal", "ValueError: answers must be"),
     ({"task": "{own}:Raises", "ground_truth": []}, "internal", "ZeroDivisionError"),
-    ({"task": "{own}:Endless"}, "internal", "ValueError: the reward is nan"),
+    ({"task": "{own}:Endless"}, "internal", "{'answer': nan}, expected finite numbers"),
     ({"task": "nope"}, "unknown_task", "TASK='nope': allowed"),
 ]
 
