@@ -67,6 +67,18 @@ def reward_for(host: HostArgs) -> Reward:
     return _run(host).reward
 
 
+def prepare(host: HostArgs, rollout: int) -> None:
+    """Bring the reward to the state before ``rollout``, where a host can say its number before it is sampled.
+
+    Raises:
+        ConfigError: the reward has a state, and that one is not there.
+    """
+    run = _run(host)
+    if _has_state(run.reward):
+        _continue(host, run, rollout)
+        run.next_rollout = rollout
+
+
 def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
     """Add what the whole rollout earns to the rewards of its samples, unless that was done.
 

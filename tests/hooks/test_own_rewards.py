@@ -136,6 +136,17 @@ def test_the_state_that_is_gone_is_named(run):
         scored(run(), 1)
 
 
+def test_a_host_that_knows_the_number_learns_before_it_samples_that_the_state_is_gone(run):
+    args = run()
+    batch_reward.prepare(HostArgs.of(args), 0)
+    assert before(scored(args, 0)) == 0
+    args = run()
+    batch_reward.prepare(HostArgs.of(args), 1)
+    assert batch_reward.reward_for(HostArgs.of(args)).seen == 2 and before(scored(args, 1)) == 2
+    with pytest.raises(ConfigError, match=r"before rollout 7 is not there"):
+        batch_reward.prepare(HostArgs.of(run()), 7)
+
+
 def test_a_state_that_a_checkpoint_needs_is_kept(run, tmp_path):
     args = run(save_interval=3)
     for number in range(8):
