@@ -15,6 +15,7 @@ if not __package__:
 import runpy
 import sys
 
+from .system.one_line_errors import one_line_errors
 from .system.process_environment import settle_process
 
 COMMANDS = {
@@ -37,6 +38,7 @@ COMMANDS = {
 """Name -> its module in the package, and what it does."""
 
 
+@one_line_errors("nothing was begun")  # a command that is imported whole has its own word
 def main(argv: list[str] | None = None) -> int:
     """Run the command that the first argument names; it ends the process with its own exit code."""
     name, *arguments = (sys.argv[1:] if argv is None else argv) or [""]

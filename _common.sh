@@ -29,7 +29,8 @@ load_recipe() {
         case "$line" in '' | \#*) continue ;; esac
         name="${line%%=*}" value="${line#*=}"
         case "$value" in \"*\") value="${value:1:-1}" ;; esac
-        [ -n "${!name:-}" ] || export "$name=$(eval "printf '%s' \"$value\"")"
+        value="${value//\\\"/\"}" # quotes inside are the value's own, as in AGENT_ARGS; a here-document keeps them
+        [ -n "${!name:-}" ] || export "$name=$(eval $'cat <<VALUE_OF_A_RECIPE\n'"$value"$'\nVALUE_OF_A_RECIPE')"
     done <"$1"
     export RECIPE="$1" MEM_AGENT_RECIPE_LOADED="$1"
 }

@@ -345,12 +345,17 @@ class Config:
         unknown = sorted(set(values) - set(by_name))
         if unknown:
             raise ConfigError(f"unknown setting {unknown[0]}; run `mem-agent config` for the list")
+        for name, value in values.items():
+            if value is None or isinstance(value, list | dict):
+                raise ConfigError(f"{name}={value!r}: expected one value; leave the line out for the default")
         return cls(**{by_name[k].name: parse_value(k, v, type(by_name[k].default)) for k, v in values.items()})
 
     @classmethod
     def cached(cls, values: Mapping[str, Any]) -> Config:
         """``from_mapping`` of an environment or of what a host carries; equal values give the same object."""
         carried = _set_in(values) if values is os.environ else values
+        if not all(isinstance(value, str | int | float) for value in carried.values()):
+            return cls.from_mapping(carried)  # which says what is wrong
         return _cached(tuple(sorted((name, str(value)) for name, value in carried.items())))
 
     def to_yaml(self) -> str:

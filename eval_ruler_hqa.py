@@ -29,6 +29,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from .checkpoints.hf_model import config_for_model, local_folder
@@ -36,6 +37,7 @@ from .config import Config, ConfigError
 from .evaluation.questions import EvalError, load_questions
 from .evaluation.run import check, engine_config, run
 from .evaluation.tables import comparison, failures, table, tables
+from .hooks.plugins import check_plugins
 from .system.one_line_errors import one_line_errors
 from .system.signals import stop_on_signals
 
@@ -81,9 +83,16 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
     config, model_says = config_for_model(model)
     if "embedding" in (config.eval_retriever, config.mem_recall):
         _show_torch()
-    config = engine_config(config, model)
+    try:
+        with redirect_stdout(sys.stderr):  # a user's class may print; run-eval.sh reads the line of --check
+            config = engine_config(config, model)
+            check_plugins(config)
+            if options.check:
+                check(data_root, lengths, model, config, options.output)
+    except ConfigError:
+        print(model_says, end="\n" * bool(model_says), file=sys.stderr)  # the setting may be one that nobody set here
+        raise
     if options.check:
-        check(data_root, lengths, model, config, options.output)
         print(config.engine_max_len)
         return []
     if model_says:

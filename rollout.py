@@ -25,7 +25,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -47,6 +46,7 @@ from .hooks.record import MemoryRecord, Record, failed, write_failure, write_rec
 from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
 from .hooks.task_row import question_of, row_of, task_name, task_of
 from .hooks.turn_rewards import Rewards, turn_rewards
+from .rewards.reward import plain_parts
 from .rollout_client import client_for
 
 __all__ = ["evaluate", "generate", "log_eval", "log_rollout", "nonzero_std", "reward_func"]
@@ -116,8 +116,6 @@ async def _reward(host: HostArgs, sample: Any) -> Any:
         return as_reward(0.0, host.reward_key)
     try:
         reward = await _sum_of_parts(host, sample)
-        if not math.isfinite(reward):
-            raise ValueError(f"the reward is {reward}")
     except ConfigError:
         raise
     except TurnFailed as error:
@@ -133,7 +131,7 @@ async def _reward(host: HostArgs, sample: Any) -> Any:
 
 
 async def _sum_of_parts(host: HostArgs, sample: Any) -> float:
-    parts = dict(task_of(host.config, sample).reward(sample.response or "", row_of(sample)))
+    parts = plain_parts(task_of(host.config, sample).reward(sample.response or "", row_of(sample)))
     record = Record.of(sample)
     if record is None:  # of another generate hook
         return sum(parts.values())
@@ -141,7 +139,7 @@ async def _sum_of_parts(host: HostArgs, sample: Any) -> float:
     record = replace(record, reward_parts=parts, accuracy=accuracy)
     if not record.evaluation:
         reward = batch_reward.reward_for(host)
-        parts = dict(await reward.parts(batch_reward.answered(sample, record)))
+        parts = plain_parts(await reward.parts(batch_reward.answered(sample, record)))
         paid = _turn_cost(host.config, record) * max(0.0, accuracy)
         parts |= {"turn_cost": -paid} if paid else {}
         record = replace(record, reward_parts=parts)

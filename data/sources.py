@@ -30,6 +30,8 @@ DEEPEST = 64
 _LONGEST_VALUE = 1 << 29  # bytes; stops a missing quote from pulling the whole file into memory
 _LONGEST_CELL = 1 << 27  # characters of 4 bytes each; for the same
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".csv")
+_LISTS = frozenset({"answers", "answer_aliases", "context", "paragraphs"})
+"""Columns whose cells may hold a list. Not ``answer``: the list of numbers may be the answer itself."""
 _BOM = b"\xef\xbb\xbf"
 # The next bracket, and outside of inner brackets the next comma, that is in no string; or the quote of a string that
 # is cut off. Possessive: what has matched is not kept for trying again, which would take memory with a text's length.
@@ -251,7 +253,17 @@ def _csv_rows(path: Path, columns: tuple[str, ...]) -> Iterator[SourceRow]:
             if problem := _problem_of(cells, len(columns)):
                 yield SourceRow(where, None, problem)
             elif cells:
-                yield SourceRow(where, {name: cell or None for name, cell in zip(columns, cells, strict=True)})
+                yield SourceRow(where, {name: _cell(name, text) for name, text in zip(columns, cells, strict=True)})
+
+
+def _cell(name: str, text: str) -> Any:
+    """The value of a cell: its text, or the list whose JSON text it is, where a list is looked for."""
+    if name in _LISTS and text.startswith("["):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return text
+    return text or None
 
 
 def _problem_of(cells: list[str], columns: int) -> str:

@@ -38,7 +38,9 @@ class DataSource:
     def __init__(self, path: str | Path, seed: int) -> None:
         self.path = Path(path)
         self._seed = seed
-        self._offsets = _scan(self.path)
+        self.own_tasks: dict[str, int] = {}
+        """The tasks that rows name as their own, with the line of the first that does."""
+        self._offsets = _scan(self.path, self.own_tasks)
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -62,15 +64,16 @@ def _permutation(rows: int, seed: int, epoch: int) -> list[int]:
     return order
 
 
-def _scan(path: Path) -> list[int]:
-    """Byte offsets of the rows; every line is checked once."""
+def _scan(path: Path, own_tasks: dict[str, int]) -> list[int]:
+    """Byte offsets of the rows; every line is checked once, and its own task noted."""
     if not path.is_file():
         raise DataError(f"TRAIN_DATA={str(path)!r}: no such file; make it with prepare_data.py")
     offsets, position = [], 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                _check(path, number, line)
+                if own := _checked(path, number, line)["metadata"].get("task"):
+                    own_tasks.setdefault(str(own), number)
                 offsets.append(position)
             position += len(line)
     if not offsets:
@@ -78,7 +81,7 @@ def _scan(path: Path) -> list[int]:
     return offsets
 
 
-def _check(path: Path, number: int, line: bytes) -> None:
+def _checked(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -86,3 +89,4 @@ def _check(path: Path, number: int, line: bytes) -> None:
         raise DataError(f"{path}, line {number}: not JSON ({error}); {remedy}") from None
     if not isinstance(row, dict) or "prompt" not in row or not isinstance(row.get("metadata"), dict):
         raise DataError(f"{path}, line {number}: expected an object with `prompt` and `metadata`")
+    return row

@@ -59,6 +59,7 @@ def _other(output: Path, what: str, differences: str = "") -> str:
 def _differing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """What is not the same, in words: of all that shapes an answer now; what was made before there was such a setting
     has its default."""
-    defaults = {f.name: f.default for f in fields(Config)}
+    # Results made before MEM_PROMPTS was recorded under its own name have its content as ``prompts``.
+    defaults = {f.name: f.default for f in fields(Config)} | {"mem_prompts": known.get("prompts", "")}
     pairs = [(name, known.get(name, defaults.get(name)), wanted[name]) for name in sorted(wanted)]
     return [f"{name.upper()} was {was!r}, is {now!r}"[:80] for name, was, now in pairs if was != now]

@@ -11,7 +11,6 @@ Invariants:
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,9 +23,10 @@ from ..config import Config
 from ..hooks.record import Record, TurnRecord
 from ..hooks.sample import Sample
 from ..hooks.task_row import row_of, task_of
+from ..rewards.reward import plain_parts
 from ..system.gather import gather_or_cancel
 from ..tasks import Task
-from .questions import EvalQuestion, Place
+from .questions import EvalError, EvalQuestion, Place
 from .results import Row, RowWriter
 
 logger = logging.getLogger(__name__)
@@ -101,15 +101,23 @@ async def _row(job: Job, answer: Answer, config: Config) -> Row:
 
 
 def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float], str]:
-    """The answer, its scores, and why it could not be scored: one bad row must not end the evaluation."""
+    """The answer, its scores, and why it could not be scored: one bad row must not end the evaluation.
+
+    Raises:
+        EvalError: what the task gives is no answer or lacks its headline, and would be for every row.
+    """
+    name = type(task).__name__
     try:
-        scores = {name: float(score) for name, score in task.metrics(sample.response, row_of(sample)).items()}
-        if not math.isfinite(scores[task.headline]):
-            raise ValueError(f"{task.headline} is {scores[task.headline]}")
-        return task.read_answer(sample.response), scores, ""
-    except Exception as error:
-        logger.exception("question %s cannot be scored", sample.index)
-        return "", {task.headline: 0.0}, f"{type(error).__name__}: {error}"
+        prediction = task.read_answer(sample.response)
+        scores = plain_parts(task.metrics(sample.response, row_of(sample)))
+    except Exception as error:  # whatever a user's task raises
+        logger.exception("the task %s cannot score an answer", name)
+        return "", {task.headline: 0.0}, f"the task {name} cannot score it: {type(error).__name__}: {error}"
+    if not isinstance(prediction, str):
+        raise EvalError(f"the task {name}: read_answer gave {prediction!r:.80}, expected text")
+    if task.headline not in scores:
+        raise EvalError(f"the task {name}: metrics has no {task.headline!r}, its headline; it has {', '.join(scores)}")
+    return prediction, scores, ""
 
 
 def _trace(turn: TurnRecord) -> dict[str, Any]:

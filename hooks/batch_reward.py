@@ -23,8 +23,8 @@ from typing import Any
 
 from ..checkpoints.folders import number_of, numbered
 from ..config import Config, ConfigError
-from ..rewards.reward import Answered, Reward
-from ..system.plugins import load_class, parse_settings
+from ..rewards.reward import Answered, Reward, plain_parts
+from ..system.plugins import load_class, make, parse_settings
 from .host import HostArgs
 from .record import Record, write_scores
 from .sample import as_reward, ended
@@ -48,7 +48,7 @@ def load_reward(config: Config) -> Reward:
             f"REWARD={config.reward!r}: {kind.__name__} has no method {missing[0]}; a reward with a state has "
             f"{', '.join(sorted(_STATEFUL))}, see {Reward.__module__}.Reward"
         )
-    return kind(parse_settings(kind.Settings, config.reward_args, "REWARD_ARGS"))
+    return make("REWARD", config.reward, kind, parse_settings(kind.Settings, config.reward_args, "REWARD_ARGS"))
 
 
 @dataclass
@@ -65,6 +65,18 @@ _runs: dict[tuple[Config, str], _Run] = {}
 def reward_for(host: HostArgs) -> Reward:
     """The run's one reward in this process."""
     return _run(host).reward
+
+
+def prepare(host: HostArgs, rollout: int) -> None:
+    """Bring the reward to the state before ``rollout``, where a host can say its number before it is sampled.
+
+    Raises:
+        ConfigError: the reward has a state, and that one is not there.
+    """
+    run = _run(host)
+    if _has_state(run.reward):
+        _continue(host, run, rollout)
+        run.next_rollout = rollout
 
 
 def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
@@ -97,9 +109,16 @@ def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
 
 
 def _score(host: HostArgs, reward: Reward, batch: Sequence[tuple[Any, Record]]) -> None:
-    earned = reward.batch_parts([answered(sample, record) for sample, record in batch])
-    for (sample, record), parts in zip(batch, earned, strict=True):
-        total = {**record.reward_parts, **{name: float(value) for name, value in parts.items()}}
+    earned = list(reward.batch_parts([answered(sample, record) for sample, record in batch]) or ())
+    name = f"REWARD={host.config.reward!r}: batch_parts"
+    if len(earned) != len(batch):
+        raise ConfigError(f"{name} gave parts for {len(earned)} of {len(batch)} answers; it owes one mapping for each")
+    try:
+        checked = [plain_parts(parts) for parts in earned]
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    for (sample, record), parts in zip(batch, checked, strict=True):
+        total = {**record.reward_parts, **parts}
         write_scores(sample, replace(record, reward_parts=total, batch_scored=True))
         sample.reward = as_reward(sum(total.values()), host.reward_key)
 
@@ -134,7 +153,8 @@ def _continue(host: HostArgs, run: _Run, rollout: int | None) -> None:
         )
     if run.next_rollout == rollout:
         return
-    run.reward = load_reward(host.config)
+    if run.next_rollout is not None:  # set back: what it has seen since must not count
+        run.reward = load_reward(host.config)
     if rollout > 0:
         folder = _folder(host, rollout - 1)
         if not folder.is_dir():

@@ -1,10 +1,11 @@
-"""The classes that AGENT, TASK and REWARD name, asked for once, before anything is started."""
+"""The classes that AGENT, TASK, REWARD and rows name, asked for once, before anything is started."""
 
 from __future__ import annotations
 
 from ..agents import check_agent
-from ..config import Config
-from ..tasks import load_task
+from ..config import Config, ConfigError
+from ..data.training_file import DataSource
+from ..tasks import load_task, task_by_name
 from .batch_reward import load_reward
 
 
@@ -19,3 +20,18 @@ def check_plugins(config: Config) -> None:
     for more in config.tasks[1:]:
         load_task(more)
     load_reward(config)
+
+
+def check_own_tasks(source: DataSource, config: Config) -> None:
+    """Load the tasks that rows of a training file name as their own.
+
+    Raises:
+        ConfigError: one is not there; all such rows would fail.
+    """
+    for name, line in source.own_tasks.items():
+        try:
+            task_by_name(name, config)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{source.path}, line {line}: metadata.task: {error}; rows of TASK go without it"
+            ) from error

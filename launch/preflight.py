@@ -16,6 +16,7 @@ import orjson
 from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, MissingDocument, row_slice, store_folder, without_slice
 from ..data.training_file import DataSource
+from ..hooks.plugins import check_own_tasks
 from ..system.errors import MemAgentError
 from . import reference
 from .arguments import evaluation_sets
@@ -58,7 +59,9 @@ def find_problems(plan: Plan) -> list[str]:
 def _check_training_file(config: Config) -> None:
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
-    rows = len(DataSource(without_slice(config.train_data), config.seed))
+    source = DataSource(without_slice(config.train_data), config.seed)
+    check_own_tasks(source, config)
+    rows = len(source)
     rows = len(range(rows)[row_slice(config.train_data)])
     if rows < config.rollout_batch_size:
         raise ConfigError(

@@ -19,6 +19,7 @@ Example, a bonus for answers that no other trajectory of the rollout gave::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,3 +70,20 @@ class Reward:
 
     def load(self, folder: Path) -> None:
         """Take the state from a folder that ``save`` has written."""
+
+
+def plain_parts(parts: Any) -> dict[str, float]:
+    """Named parts as plain floats: users' rewards are numpy's and torch's, which hosts and the journal cannot write.
+
+    Raises:
+        ValueError: they are no mapping of names to finite numbers.
+    """
+    if not isinstance(parts, Mapping):
+        raise ValueError(f"gave {parts!r:.80}, expected named parts, {{'answer': 1.0}}")
+    try:
+        found = {str(name): float(value) for name, value in parts.items()}
+    except (TypeError, ValueError):
+        found = {"": math.nan}
+    if not all(map(math.isfinite, found.values())):
+        raise ValueError(f"gave {dict(parts)!r:.80}, expected finite numbers")
+    return found

@@ -1,12 +1,15 @@
 """How a command ends when it cannot go on: one line on standard error and an exit code, never a traceback.
 
 130 after an interrupt, 1 after an error that is the user's or the machine's (``errors.py``); an ``OSError`` is a full
-disk or a folder without permission, and its text names the file. Anything else is a bug and keeps its traceback.
+disk or a folder without permission, and its text names the file. 141 and no line where whoever read standard output
+has left, as ``head`` does. Anything else is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
 
 import functools
+import os
+import select
 import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -15,6 +18,8 @@ from typing import ParamSpec
 from .errors import MemAgentError
 
 P = ParamSpec("P")
+READER_GONE = 141
+"""What a shell gives for SIGPIPE."""
 
 
 def one_line_errors(
@@ -31,14 +36,28 @@ def one_line_errors(
         @functools.wraps(main)
         def ending(*args: P.args, **kwargs: P.kwargs) -> int:
             try:
-                return main(*args, **kwargs)
+                code = main(*args, **kwargs)
+                sys.stdout.flush()
+                return code
             except KeyboardInterrupt:
                 print(f"interrupted; {interrupted}", file=sys.stderr)
                 return 130
             except (MemAgentError, OSError) as error:
+                if isinstance(error, BrokenPipeError) and _nobody_reads():
+                    return READER_GONE
                 print("error:", *(str(error) or type(error).__name__).splitlines(), file=sys.stderr)
                 return next((code for kind, code in codes.items() if isinstance(error, kind)), 1)
 
         return ending
 
     return decorate
+
+
+def _nobody_reads() -> bool:
+    """Whether standard output has lost its reader; what is left for it then goes nowhere."""
+    output = select.poll()
+    output.register(sys.stdout, 0)  # errors are told without being asked for
+    gone = bool(output.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return gone

@@ -19,8 +19,9 @@ import importlib.util
 import inspect
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -56,7 +57,22 @@ def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: typ
         raise ConfigError(f"{variable}={name!r}: {attribute} has no method {missing[0]}, see {_path(base)}")
     if not issubclass(found, base):
         raise ConfigError(f"{variable}={name!r}: {attribute} does not derive from {_path(base)}")
+    for method in _own_methods(found, base):
+        arguments = _arguments(base, method)
+        if not _takes(found, method, arguments):
+            called = f"{method}({', '.join(arguments)})"
+            raise ConfigError(f"{variable}={name!r}: {attribute}.{method} cannot be called as {called}")
     return cast("type[T]", found)
+
+
+def make(variable: str, name: str, kind: Callable[[Any], T], settings: Any) -> T:
+    """An object of a class that ``load_class`` has found. Raises ConfigError where it cannot be made."""
+    try:
+        return kind(settings)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a user's class raises while it is made
+        raise ConfigError(f"{variable}={name!r}: cannot be made ({_reason(error)})") from error
 
 
 def required_methods(base: type) -> list[str]:
@@ -89,7 +105,7 @@ def parse_settings(kind: type[T], text: str, variable: str) -> T:
     Raises:
         ConfigError: a word is no such pair, a name is unknown, or a value has not the type of the field's default.
     """
-    by_name = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    by_name = {f.name: f for f in _settings_fields(kind, variable)}
     values: dict[str, Any] = {}
     try:
         words = shlex.split(text)
@@ -101,7 +117,16 @@ def parse_settings(kind: type[T], text: str, variable: str) -> T:
             allowed = " ".join(f"{known}={f.default!r}" for known, f in by_name.items()) or "nothing"
             raise ConfigError(f"{variable}: {word!r}: allowed: {allowed}")
         values[name] = parse_value(f"{variable}: {name}", value, type(by_name[name].default))
-    return kind(**values)
+    return make(variable, text, lambda given: kind(**given), values)
+
+
+def _settings_fields(kind: type, variable: str) -> tuple[Field[Any], ...]:
+    if not is_dataclass(kind):
+        raise ConfigError(f"{variable}: {_path(kind)} is no dataclass; its fields and their defaults are the settings")
+    for f in fields(kind):
+        if type(f.default) not in (bool, int, float, str):
+            raise ConfigError(f"{variable}: {_path(kind)}.{f.name} needs a default: a bool, int, float or str")
+    return fields(kind)
 
 
 def parse_value(name: str, value: Any, kind: type) -> Any:
@@ -126,10 +151,12 @@ def kind_of_number(kind: type) -> str:
 @cache
 def _module(variable: str, name: str, place: str) -> ModuleType:
     try:
-        return _module_of_file(Path(place).expanduser()) if place.endswith(".py") else importlib.import_module(place)
-    except Exception as error:  # whatever a user's module raises while it is imported
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ConfigError(f"{variable}={name!r}: {place} cannot be imported ({reason})") from error
+        with redirect_stdout(sys.stderr):  # what commands print is read by scripts
+            if place.endswith(".py"):
+                return _module_of_file(Path(place).expanduser())
+            return importlib.import_module(place)
+    except (Exception, SystemExit) as error:  # whatever a user's module raises while it is imported
+        raise ConfigError(f"{variable}={name!r}: {place} cannot be imported ({_reason(error)})") from error
 
 
 def _module_of_file(path: Path) -> ModuleType:
@@ -152,6 +179,42 @@ def _module_of_file(path: Path) -> ModuleType:
 
 def _has(found: type, method: str) -> bool:
     return callable(getattr(found, method, None)) and method not in getattr(found, "__abstractmethods__", ())
+
+
+def _own_methods(found: type, base: type) -> list[str]:
+    """The methods of ``base`` that ``found`` has in its place."""
+    public = [name for name, value in inspect.getmembers(base, inspect.isroutine) if not name.startswith("_")]
+    return [name for name in public if _function(found, name) is not _function(base, name)]
+
+
+def _function(kind: type, name: str) -> Any:
+    return getattr(getattr(kind, name), "__func__", getattr(kind, name))
+
+
+def _arguments(base: type, method: str) -> list[str]:
+    """Names of the arguments that ``method`` is called with, without ``self``."""
+    names = list(inspect.signature(getattr(base, method)).parameters)
+    return names[1:] if _is_bound_later(base, method) else names
+
+
+def _takes(found: type, method: str, arguments: list[str]) -> bool:
+    given = ["self", *arguments] if _is_bound_later(found, method) else arguments
+    try:
+        inspect.signature(getattr(found, method)).bind(*given)
+    except TypeError:
+        return False
+    except ValueError:  # what is not written in Python does not always tell
+        return True
+    return True
+
+
+def _is_bound_later(kind: type, method: str) -> bool:
+    """Whether it is a plain method, which an object adds ``self`` to."""
+    return inspect.isfunction(inspect.getattr_static(kind, method))
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _path(base: type) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 
 from ..config import Config
 from ..system.errors import ConfigError
-from ..system.plugins import load_class, parse_settings
+from ..system.plugins import load_class, make, parse_settings
 from .interface import Task, TaskRow
 from .qa import QuestionAnswering
 from .ruler import Ruler
@@ -42,4 +42,4 @@ def load_task(name: str, args: str = "") -> Task:
     task = load_class("TASK", name, TASKS, Task)
     if not hasattr(task, "headline"):
         raise ConfigError(f"TASK={name!r}: {task.__name__} has no headline; name the metric that tables call accuracy")
-    return task(parse_settings(task.Settings, args, "TASK_ARGS"))
+    return make("TASK", name, task, parse_settings(task.Settings, args, "TASK_ARGS"))

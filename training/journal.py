@@ -35,7 +35,7 @@ class Rollout:
 
 def fingerprint(config: Config) -> str:
     """A hash of the settings under which two runs must behave alike, and of what the files hold that they name."""
-    values = training_settings(config)
+    values = training_settings(config.with_absolute_paths())  # a run may be continued from another folder
     values["train_data_bytes"] = Path(config.train_data).stat().st_size if config.train_data else 0
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 

@@ -92,6 +92,7 @@ class RolloutSide:
         return fresh
 
     async def _sample(self, number: int, first_group: int) -> Rollout:
+        batch_reward.prepare(HostArgs.of(self._args()), number)  # not to learn after a rollout that its state is gone
         await self.fleet.ensure_alive()
         repeated = 0
         while (batch := await self._whole_batch(first_group)) is None:

@@ -34,7 +34,7 @@ from ..checkpoints.folders import latest, number_of, numbered, prune
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
 from ..config import Config, ConfigError, load_yaml, write_settings
 from ..data.training_file import DataSource
-from ..hooks.plugins import check_plugins
+from ..hooks.plugins import check_own_tasks, check_plugins
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.save_lock import save_lock
@@ -210,7 +210,7 @@ def checked(config: Config) -> Config:
     copies = config.train_procs // config.trainer_tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
-    DataSource(config.train_data, config.seed)
+    check_own_tasks(DataSource(config.train_data, config.seed), config)
     folder = local_folder(config.hf_ckpt)
     return with_engine_length(replace(config, hf_ckpt=str(folder)), folder, load_vocabulary(folder))
 

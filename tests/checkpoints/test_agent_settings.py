@@ -146,7 +146,7 @@ def test_the_same_prompts_in_another_place_are_no_other_prompts(model, tmp_path)
 
 DAMAGED = [
     ("mem_agent: {MEM_CHUNK_TOKENS: x}", "MEM_CHUNK_TOKENS='x': allowed: a whole number"),
-    ("mem_agent: {MEM_CHUNK_TOKENS: }", "MEM_CHUNK_TOKENS=None: allowed: a whole number"),
+    ("mem_agent: {MEM_CHUNK_TOKENS: }", "MEM_CHUNK_TOKENS=None: expected one value; leave the line out"),
     ("mem_agent: {SAVE_PATH: /etc}", "SAVE_PATH is no setting of an agent; allowed: AGENT, "),
     ("mem_agent: {5: 6}", "5 is no setting of an agent"),
     ("mem_agent: 5", "expected a mapping with the key mem_agent"),
@@ -201,3 +201,13 @@ def test_embeddings_for_recall_are_no_setting_that_hides_torch(model, tmp_path, 
     leave(model, MEM_RECALL="embedding", AGENT="rememr1", MEM_RECALL_MODEL=str(tmp_path / "none"))
     command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
     assert eval_ruler_hqa.main(command.split()) == 1 and shown
+
+
+def test_a_class_that_is_gone_is_told_with_the_file_that_names_it(model, tmp_path, monkeypatch, capsys):
+    leave(model, AGENT="/gone/own.py:Own")
+    monkeypatch.delenv("AGENT", raising=False)
+    options = ["--data-root", str(tmp_path), "--length", "50", "--model", str(model), "--output", str(tmp_path / "o")]
+    assert eval_ruler_hqa.main([*options, "--check"]) == 1
+    error = capsys.readouterr().err
+    assert f"settings from {model}/mem_agent.yaml: AGENT=/gone/own.py:Own\n" in error
+    assert "error: AGENT='/gone/own.py:Own': /gone/own.py cannot be imported" in error

@@ -97,6 +97,27 @@ def test_rows_of_every_shape_from_every_source(tmp_path, out, row, document, gol
     assert (written["metadata"]["context"], written["metadata"]["ground_truth"]) == (document, golds)
 
 
+CELLS = {
+    "answers": ('""Ann"", ""Anna""', ["Ann", "Anna"], "c"),
+    "answer": ('1, 2', ["[1, 2]"], "c"),
+    "paragraphs": ('[""A"", ""x""], ""y""', ["a"], "Document 1:\nA\nx\n\nDocument 2:\ny"),
+    "context": ('1] says so, and [2', ["a"], "[1] says so, and [2]"),
+}
+
+
+@pytest.mark.parametrize("column,cell,golds,document", [(name, *case) for name, case in CELLS.items()], ids=CELLS)
+def test_a_cell_of_a_csv_holds_a_list_as_json(tmp_path, out, column, cell, golds, document):
+    cells = {"question": "Who?", "answer": "a", "context": "c"}
+    if column == "answers":
+        del cells["answer"]
+    if column == "paragraphs":
+        del cells["context"]
+    cells[column] = f'"[{cell}]"'
+    (tmp_path / "in.csv").write_text(f"{','.join(cells)}\n{','.join(cells.values())}\n")
+    assert prepare(tmp_path / "in.csv", out) == 0
+    assert rows_of(out)[0]["metadata"] == {"ground_truth": golds, "context": document}
+
+
 def test_csv(tmp_path, out):
     text = (
         'question,answer,context,task,id\r\n'

@@ -165,3 +165,46 @@ def test_a_missing_length_and_a_folder_without_results_are_one_line(tmp_path, ca
         list(ev.load_questions(tmp_path, "77"))
     assert ev.main(["--table", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"error: {tmp_path}: no results; give the folder of an evaluation\n"
+
+
+TASK = """
+from mem_agent.tasks import Task
+
+class Own(Task):
+    headline = "found"
+    def read_answer(self, reply): return ANSWER
+    def reward(self, reply, row): return {}
+    def metrics(self, reply, row): return METRICS
+"""
+METRICS = [
+    ("reply", '{"found": __import__("numpy").float32(1)}', ""),
+    ("reply", '{"lost": 1.0}', "the task Own: metrics has no 'found', its headline; it has lost"),
+    ("None", '{"found": 1.0}', "the task Own: read_answer gave None, expected text"),
+]
+
+
+@pytest.mark.parametrize("answer,metrics,message", METRICS)
+def test_a_task_that_cannot_score_is_one_line(tmp_path, model, answer, metrics, message):
+    write_data(tmp_path)
+    (tmp_path / "own.py").write_text(TASK.replace("ANSWER", answer).replace("METRICS", metrics))
+    settings = {"task": f"{tmp_path}/own.py:Own"}
+    if not message:
+        assert means(summary_of(evaluate(tmp_path, model, FakeRouter(default=RED), **settings))) == {"found": 100.0}
+        return
+    with pytest.raises(ev.EvalError) as error:
+        evaluate(tmp_path, model, FakeRouter(default=RED), **settings)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_only_the_length_is_printed_by_check_whatever_classes_print(tmp_path, model, capsys, monkeypatch):
+    write_data(tmp_path)
+    made = "\n    def __init__(self, settings): print('made')\n"
+    (tmp_path / "own.py").write_text(TASK.replace("ANSWER", "reply").replace("METRICS", "{}") + made + "print('loud')")
+    monkeypatch.setenv("TASK", f"{tmp_path}/own.py:Own")
+    monkeypatch.setenv("MEM_MAX_QUESTION", "8")
+    data = ["--data-root", str(tmp_path), "--length", "50"]
+    monkeypatch.setenv("ENGINE_MAX_LEN", "2048")
+    monkeypatch.setenv("EVAL_MODE", "direct")
+    assert ev.main([*data, "--model", str(model), "--output", str(tmp_path / "out"), "--check"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "2048\n" and "loud" in printed.err and "made" in printed.err

@@ -119,3 +119,14 @@ def test_prompts_and_classes_count_by_what_their_files_hold(tmp_path):
     prompts.write_text("final: one")
     source.write_text("class Task: more = 1")
     assert joins(tmp_path, before, made_with(**settings)).startswith("TASK was '")
+
+
+def test_prompts_of_results_that_say_prompts_are_told_apart_from_none(tmp_path):
+    def old(text):
+        made = made_with(without=["mem_prompts"])
+        return replace(made, settings=made.settings | {"prompts": text})
+
+    (prompts := tmp_path / "p.yaml").write_text("final: one")
+    assert joins(tmp_path, old("final: one"), made_with(mem_prompts=str(prompts))) is True
+    assert joins(tmp_path, old("final: one"), made_with()) == "MEM_PROMPTS was 'final: one', is ''"
+    assert joins(tmp_path, old(""), made_with()) is True

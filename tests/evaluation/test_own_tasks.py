@@ -18,13 +18,13 @@ class Bare(Task):
     headline = "letters"
     def read_answer(self, reply): return reply
     def reward(self, reply, row): return {}
-    def metrics(self, reply, row): return {"letters": 100 / (row.question != "q1")}
+    def metrics(self, reply, row): return METRICS
 """
 
 
 @pytest.fixture
 def own(tmp_path):
-    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "own.py").write_text(OWN.replace("METRICS", '{"letters": 100.0}'))
     return f"{tmp_path}/own.py:Bare"
 
 
@@ -35,15 +35,31 @@ def without_documents(tmp_path):
     path.write_text(json.dumps(entries))
 
 
-def test_a_task_without_documents_answers_from_the_question_alone_and_one_bad_row_fails_alone(tmp_path, own):
+def test_a_task_without_documents_answers_from_the_question_alone(tmp_path, own):
     without_documents(tmp_path)
     router = FakeRouter(default=RED)
     out = evaluate(tmp_path, make_model(tmp_path / "small"), router, task=own)
+    assert [(row.scores, row.failure) for row in read_rows(out, "50")] == [({"letters": 100.0}, None)] * 3
+    assert len(turns_asked(router)) == 3
+
+
+UNSCORED = [
+    ('{"letters": 100 / (row.question != "q1")}', "ZeroDivisionError"),
+    ('{"letters": float("nan" if row.question == "q1" else 100)}', "expected finite numbers"),
+    ('{"letters": 100.0} if row.question != "q1" else 0.5', "gave 0.5, expected named parts"),
+]
+
+
+@pytest.mark.parametrize("metrics,message", UNSCORED)
+def test_an_answer_that_cannot_be_scored_fails_alone(tmp_path, metrics, message):
+    write_data(tmp_path)
+    (tmp_path / "own.py").write_text(OWN.replace("METRICS", metrics))
+    model = make_model(tmp_path / "small")
+    out = evaluate(tmp_path, model, FakeRouter(default=RED), task=f"{tmp_path}/own.py:Bare")
     rows = {row.question: row for row in read_rows(out, "50")}
-    assert len(rows) == 3 and len(turns_asked(router)) == 3
-    assert rows["0"].scores == {"letters": 100.0} and rows["0"].failure is None
-    assert rows["1"].scores == {"letters": 0.0} and rows["1"].failure == "internal"
-    assert "ZeroDivisionError" in rows["1"].failure_message
+    assert [rows[number].scores for number in "012"] == [{"letters": 100.0}, {"letters": 0.0}, {"letters": 100.0}]
+    assert [rows[number].failure for number in "012"] == [None, "internal", None]
+    assert message in rows["1"].failure_message
 
 
 @pytest.mark.parametrize("changes", [{}, {"task": "qa"}, {"eval_mode": "direct"}])

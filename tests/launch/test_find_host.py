@@ -82,10 +82,11 @@ def test_what_a_wrapper_of_python_prints_is_not_taken_for_the_host(tmp_path):
 
 def test_recipes_keep_quoted_blanks_and_equal_signs(tmp_path):
     recipe = tmp_path / "own.env"
-    recipe.write_text('# comment\nA=plain\nB="--flag \'q r\'"\nC=x=y=\nD=$A/$C')
-    code = f"source '{ROOT}/_common.sh'; load_recipe '{recipe}'; printf '%s|' \"$A\" \"$B\" \"$C\" \"$D\""
+    recipe.write_text('# comment\nA=plain\nB="--flag \'q r\'"\nC=x=y=\nD=$A/$C\nE=a=1 s="b c"\n'
+                      'F=$([ "$A" = plain ] && echo 7)')
+    code = f"source '{ROOT}/_common.sh'; load_recipe '{recipe}'; printf '%s|' " + ' '.join(f'"${name}"' for name in "ABCDEF")
     done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, cwd="/")
-    assert done.stdout == "plain|--flag 'q r'|x=y=|plain/x=y=|", done.stderr
+    assert done.stdout == "plain|--flag 'q r'|x=y=|plain/x=y=|a=1 s=\"b c\"|7|", done.stderr
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["the user's", "the script's"])

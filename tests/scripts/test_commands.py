@@ -164,3 +164,22 @@ def test_every_command_ends_in_one_line(run, monkeypatch, capsys, module, fails,
     assert command.main(arguments.split()) == (2 if code == 1 and module in TWO else code)
     message = capsys.readouterr().err
     assert message.startswith(line) and message.count("\n") == 1, message
+
+
+@pytest.mark.parametrize("arguments", ["--help", "config", "config --markdown"])
+def test_a_reader_that_leaves_early_is_no_error(arguments):
+    command = f'"{sys.executable}" -m mem_agent {arguments} 2>&1 >&3 | cat'
+    done = subprocess.run(["bash", "-c", f"exec 3> >(true); sleep 0.3; {command}; echo ${{PIPESTATUS[0]}}"],
+                          capture_output=True, text=True)
+    assert done.stdout == "141\n"
+
+
+def test_an_interrupt_while_a_command_is_imported_is_one_line():
+    """The command is one that imports for seconds."""
+    child = subprocess.Popen([sys.executable, "-m", "mem_agent", "convert", "--help"], stderr=subprocess.PIPE,
+                             stdout=subprocess.DEVNULL, text=True)
+    while "torch" not in Path(f"/proc/{child.pid}/maps").read_text():
+        assert child.poll() is None, "it ended before it was interrupted"
+    child.send_signal(signal.SIGINT)
+    _, message = child.communicate()
+    assert child.returncode == 130 and message == "interrupted; nothing was begun\n"

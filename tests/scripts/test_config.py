@@ -107,3 +107,10 @@ def test_importing_any_core_module_reads_no_environment(tmp_path):
     )
     out = subprocess.run([sys.executable, "-c", code, *variable_names()], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("value", [None, ["50", "100"], {"most": 2}])
+def test_a_setting_of_a_file_is_one_value(value):
+    for read in (Config.from_mapping, Config.cached):
+        with pytest.raises(ConfigError, match=r"MEM_PROMPTS=.*: expected one value; leave the line out"):
+            read({"MEM_PROMPTS": value})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from mem_agent.system.errors import ConfigError
-from mem_agent.system.plugins import absolute_name, load_class, name_by_content, parse_settings
+from mem_agent.system.plugins import absolute_name, load_class, make, name_by_content, parse_settings
 
 
 class Base(ABC):
@@ -39,6 +39,16 @@ class Mine(Base):
 class Half(Base):
     def work(self): return 1
 
+class NoSelf(Mine):
+    def work(): return 1
+
+class Static(Mine):
+    @staticmethod
+    def work(*any): return 1
+
+class More(Mine):
+    def work(self, needed): return 1
+
 class Alien:
     def work(self): return 1
     def rest(self): return 1
@@ -64,7 +74,7 @@ def test_a_known_name_and_a_class_of_a_file_and_of_a_module(file, monkeypatch):
     mine = load(f"{file}:Mine")
     assert mine().work() == 3 and mine is load(f"{file}:Mine")
     monkeypatch.syspath_prepend(str(file.parent))
-    assert load("mine:Mine")().work() == 3
+    assert load("mine:Mine")().work() == 3 and load(f"{file}:Static").work() == 1
 
 
 BAD = [
@@ -75,6 +85,8 @@ BAD = [
     ("{file}:Absent", "has no class Absent"),
     ("{file}:thing", "has no class thing"),
     ("{file}:Half", "Half has no method rest, see"),
+    ("{file}:NoSelf", "NoSelf.work cannot be called as work()"),
+    ("{file}:More", "More.work cannot be called as work()"),
     ("{file}:Alien", "Alien does not derive from"),
 ]
 
@@ -86,7 +98,10 @@ def test_what_cannot_be_used_is_one_line(file, name, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("content,reason", [("1 / 0", "ZeroDivisionError"), ("def (", "SyntaxError")])
+RAISING = [("1 / 0", "ZeroDivisionError"), ("def (", "SyntaxError"), ("import sys; sys.exit(0)", "SystemExit: 0")]
+
+
+@pytest.mark.parametrize("content,reason", RAISING)
 def test_a_file_that_raises_is_one_line_each_time(tmp_path, content, reason):
     path = tmp_path / "broken.py"
     path.write_text(content)
@@ -140,3 +155,49 @@ def test_bad_settings_are_one_line(text, message):
     with pytest.raises(ConfigError) as error:
         parse_settings(Settings, text, "AGENT_ARGS")
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@dataclass
+class Positive:
+    most: int = 3
+
+    def __post_init__(self):
+        if self.most < 1:
+            raise ValueError("most must be positive")
+
+
+@dataclass
+class Listed:
+    names: tuple = ()
+
+
+@dataclass
+class Needed:
+    most: int
+
+
+NO_SETTINGS = [
+    (Known, "", "Known is no dataclass"),
+    (Listed, "", "Listed.names needs a default: a bool, int, float or str"),
+    (Needed, "", "Needed.most needs a default: a bool, int, float or str"),
+    (Positive, "most=0", "AGENT_ARGS='most=0': cannot be made (ValueError: most must be positive)"),
+]
+
+
+@pytest.mark.parametrize("kind,text,message", NO_SETTINGS)
+def test_settings_that_cannot_be_made_are_one_line(kind, text, message):
+    with pytest.raises(ConfigError) as error:
+        parse_settings(kind, text, "AGENT_ARGS")
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_class_that_cannot_be_made_is_one_line():
+    with pytest.raises(ConfigError, match=r"TASK='own': cannot be made \(TypeError: .* arguments\)"):
+        make("TASK", "own", Known, "settings")
+
+
+def test_what_a_file_prints_is_not_what_the_command_prints(tmp_path, capsys):
+    (tmp_path / "loud.py").write_text(WHOLE + "print('loud')")
+    load(f"{tmp_path}/loud.py:Mine")
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err == "loud\n"

@@ -172,7 +172,7 @@ UNSCORED = [
     ({"task": "ruler", "metric": "nope"}, "internal", "UnknownMetric: no RULER metric 'nope'"),
     ({"task": "ruler", "ground_truth": [""]}, "internal", "ValueError: answers must be"),
     ({"task": "Raises", "ground_truth": []}, "internal", "ZeroDivisionError"),
-    ({"task": "Endless"}, "internal", "ValueError: the reward is nan"),
+    ({"task": "Endless"}, "internal", "{'answer': nan}, expected finite numbers"),
     ({"task": "nope"}, "unknown_task", "TASK='nope': allowed"),
 ]
 

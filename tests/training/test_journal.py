@@ -137,3 +137,14 @@ def test_an_agent_of_the_users_reads_what_it_says_it_reads(base, tmp_path):
     for name, reads in (("Plain", False), ("Wide", True)):
         own = replace(base, agent=f"{tmp_path}/own.py:{name}")
         assert ("mem_parallel" in training_settings(own)) == ("mem_parallel" in answer_settings(own)) == reads
+
+
+def test_a_run_goes_on_from_another_folder_and_under_the_settings_it_left(tmp_path, monkeypatch):
+    (tmp_path / "train.jsonl").write_text("{}")
+    (tmp_path / "own.py").write_text("from mem_agent.agents.memagent import MemAgent as Own")
+    monkeypatch.chdir(tmp_path)
+    config = Config(train_data="train.jsonl", agent="own.py:Own", save_path="run")
+    Journal("run", config).write(3, ROLLOUT)
+    assert Journal("run", config.with_absolute_paths()).read(3) == ROLLOUT
+    (tmp_path / "own.py").write_text("from mem_agent.agents.rememr1 import ReMemR1 as Own")
+    assert Journal("run", config).read(3) is None

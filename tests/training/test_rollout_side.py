@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from mem_agent.config import Config
+from mem_agent.config import Config, ConfigError
 from mem_agent.hooks.engine_api import Dialect, Endpoint
 from mem_agent.hooks.host import HostArgs, embedded_args
 from mem_agent.hooks.sample import Sample
@@ -178,3 +178,23 @@ def test_a_rollout_that_nobody_can_answer_is_given_up_at_once(tmp_path, monkeypa
     with side_of(fleet, tmp_path, monkeypatch, mem_request_timeout=600.0) as side:
         metrics = side.rollout(0, 0).metrics
     assert fleet.calls == REPAIRED and metrics["repeated"] == 1 and time.monotonic() - began < 20
+
+
+STATEFUL = """
+from mem_agent.rewards.reward import Reward
+
+class Own(Reward):
+    def batch_parts(self, batch): return [{}] * len(batch)
+    def save(self, folder): pass
+    def load(self, folder): pass
+"""
+
+
+def test_a_reward_whose_state_is_gone_ends_the_run_before_anything_is_sampled(tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(STATEFUL)
+    fleet = FakeFleet(503, lambda number: False)
+    with side_of(fleet, tmp_path, monkeypatch, reward=f"{tmp_path}/own.py:Own") as side:
+        with pytest.raises(ConfigError, match="before rollout 3 is not there"):
+            side.rollout(3, 0)
+        assert fleet.router.requests == []
+        assert side.rollout(0, 0).metrics["failed"] == 0

@@ -161,3 +161,11 @@ def test_a_length_that_is_found_is_as_good_as_one_that_is_given(tmp_path):
     found = checked(Config.from_env(env))
     given = checked(Config.from_env(env | {"ENGINE_MAX_LEN": str(found.engine_max_len)}))
     assert fingerprint(found) == fingerprint(given) == fingerprint(checked(Config.from_env(env)))
+
+
+def test_a_row_whose_own_task_is_not_there_is_named(tmp_path):
+    env = settings(tmp_path)
+    rows = [ROW, ROW | {"metadata": ROW["metadata"] | {"task": "multi-hop"}}]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(ConfigError, match=r"train\.jsonl, line 2: metadata.task: TASK='multi-hop': allowed: qa"):
+        checked(Config.from_env(env))
