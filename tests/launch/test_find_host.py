@@ -84,7 +84,8 @@ def test_recipes_keep_quoted_blanks_and_equal_signs(tmp_path):
     recipe = tmp_path / "own.env"
     recipe.write_text('# comment\nA=plain\nB="--flag \'q r\'"\nC=x=y=\nD=$A/$C\nE=a=1 s="b c"\n'
                       'F=$([ "$A" = plain ] && echo 7)')
-    code = f"source '{ROOT}/_common.sh'; load_recipe '{recipe}'; printf '%s|' " + ' '.join(f'"${name}"' for name in "ABCDEF")
+    values = " ".join(f'"${name}"' for name in "ABCDEF")
+    code = f"source '{ROOT}/_common.sh'; load_recipe '{recipe}'; printf '%s|' {values}"
     done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, cwd="/")
     assert done.stdout == "plain|--flag 'q r'|x=y=|plain/x=y=|a=1 s=\"b c\"|7|", done.stderr
 
