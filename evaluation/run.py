@@ -20,9 +20,9 @@ from ..config import Config, ConfigError
 from ..hooks.host import embedded_args
 from ..hooks.plugins import check_plugins
 from ..hooks.sample import Sample
+from ..hooks.task_row import task_by_name
 from ..rollout_client import close_clients
 from ..system.signals import run_stoppable
-from ..tasks import task_by_name
 from .connect import connect
 from .endpoint import EvalEndpoint
 from .identity import check_same_run, model_hash

@@ -5,8 +5,9 @@ from __future__ import annotations
 from ..agents import check_agent
 from ..config import Config, ConfigError
 from ..data.training_file import DataSource
-from ..tasks import load_task, task_by_name
+from ..tasks import load_task
 from .batch_reward import load_reward
+from .task_row import task_by_name
 
 
 def check_plugins(config: Config) -> None:

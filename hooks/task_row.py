@@ -6,7 +6,7 @@ from typing import Any
 
 from ..agents.records import FailureKind, TurnFailed
 from ..config import Config, ConfigError
-from ..tasks import Task, TaskRow, load_task, task_by_name
+from ..tasks import TASKS, Task, TaskRow, load_task
 from .sample import gold_answers
 
 _DOCUMENT = frozenset({"context", "context_id"})
@@ -40,3 +40,19 @@ def task_of(config: Config, sample: Any) -> Task:
         return task_by_name(str(own), config)
     except ConfigError as error:
         raise TurnFailed(FailureKind.UNKNOWN_TASK, f"the row's own task: {error}") from error
+
+
+def task_by_name(name: str, config: Config) -> Task:
+    """The task that a row names: one of the pack's, or one that TASK lists, by the name of its class too.
+
+    Rows come from anywhere, so none of them gets code imported that the user has not named.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    listed = {own.rpartition(":")[2]: own for own in config.tasks} | {own: own for own in config.tasks}
+    if name not in listed and name not in TASKS:
+        allowed = ", ".join(dict.fromkeys([*TASKS, *config.tasks]))
+        raise ConfigError(f"TASK={name!r}: allowed: {allowed}; name yours in TASK, after a comma")
+    found = listed.get(name, name)
+    return load_task(found, config.task_args if found == config.tasks[0] else "")
