@@ -176,8 +176,10 @@ def _save(host: HostArgs, reward: Reward, rollout: int) -> None:
     draft.rename(final)
     checkpoints = {number_of(folder) for folder in numbered(host.save)}
     until = [number for number in sorted(int(old.name) for old in final.parent.glob("[0-9]*")) if number <= rollout]
+    newest = max((number for number in checkpoints if number <= rollout), default=-1)
     for number in until[:-_KEPT]:
-        if (number + 1) % host.config.save_interval and number not in checkpoints:
+        awaited = number > newest and (number + 1) % host.config.save_interval == 0  # its checkpoint may come yet
+        if number not in checkpoints and not awaited:
             shutil.rmtree(_folder(host, number))
 
 

@@ -267,6 +267,12 @@ def test_old_states_go_and_those_of_checkpoints_stay(tmp_path):
     assert states(tmp_path) == [3, 7, 10, 11]
 
 
+def test_states_go_with_their_checkpoints(tmp_path):
+    """KEEP_CHECKPOINTS has removed that of rollout 3."""
+    play(tmp_path, 0, 10, checkpoints=(7,))
+    assert states(tmp_path) == [7, 9, 10]
+
+
 def test_the_state_of_a_last_rollout_that_was_saved_out_of_turn_stays(tmp_path):
     """As that of a run of 10 rollouts that goes on, or one whose SAVE_INTERVAL has changed."""
     play(tmp_path, 0, 9, checkpoints=(3, 7, 9))

@@ -91,7 +91,7 @@ def test_they_train_two_rollouts_and_evaluate(outside, tmp_path):
     assert '"headline":"mentioned"' in (run / "eval" / "before" / "3.jsonl").read_text()
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == 2 and all({"reward/mention", "reward/rare"} <= line.keys() for line in lines)
-    assert lines[0]["reward/rare"] == pytest.approx(0.1) > lines[1]["reward/rare"]
+    assert lines[0]["reward/rare"] == pytest.approx(0.1) and lines[1]["reward/rare"] < 0.09
     train(NUM_ROLLOUT="3", EVAL="0")
     third = json.loads((run / "metrics.jsonl").read_text().splitlines()[2])
     assert third["reward/rare"] < 0.09, "0.1 for each answer, were its state new"
