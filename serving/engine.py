@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +25,7 @@ import aiohttp
 
 from ..config import Config
 from ..system.processes import FleetError
+from .control import ControlClient
 
 Device = Literal["cpu", "cuda"]
 PauseMode = Literal["abort", "wait", "keep"]
@@ -88,20 +88,15 @@ def engine_environment(base: Mapping[str, str], device: Device, index: int) -> d
     return env | {"CUDA_VISIBLE_DEVICES": visible[index % len(visible)]}
 
 
-@dataclass(frozen=True)
-class EngineClient:
+class EngineClient(ControlClient):
     """The control calls of the server at ``url``."""
 
-    url: str
-    session: aiohttp.ClientSession
+    kind = "engine"
+    error = EngineError
 
     async def healthy(self, timeout_s: float = 5.0) -> bool:
         """Whether the API server answers and its engine did not die. A hung engine can still look healthy here."""
-        try:
-            async with self.session.get(f"{self.url}/health", timeout=aiohttp.ClientTimeout(timeout_s)) as reply:
-                return reply.status == 200
-        except (aiohttp.ClientError, TimeoutError):
-            return False
+        return await self.answers("/health", timeout_s)
 
     async def load(self, folder: Path, version: str, mode: PauseMode, drain_timeout_s: float) -> None:
         """From whatever it serves to ``folder``'s weights as ``version``, with nothing cached from before.
@@ -151,13 +146,7 @@ class EngineClient:
     async def _call(
         self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = CONTROL_TIMEOUT_S
     ) -> dict[str, Any]:
-        where = f"engine {self.url}: {method} {path}"
-        timeout = aiohttp.ClientTimeout(timeout_s)
-        try:
-            async with self.session.request(method, self.url + path, json=body, timeout=timeout) as reply:
-                text = await reply.text()
-                if reply.status != 200:
-                    raise EngineError(f"{where} answered {reply.status}: {' '.join(text.split())[:300]}")
-                return await reply.json()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise EngineError(f"{where} failed: {type(error).__name__} {error}") from error
+        reply: dict[str, Any] = await self.call(
+            method, path, body=body, timeout_s=timeout_s, read=aiohttp.ClientResponse.json
+        )
+        return reply

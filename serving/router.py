@@ -13,12 +13,10 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-import aiohttp
 
 from ..config import Config
 from ..system.processes import FleetError
+from .control import ControlClient
 
 ADMIT_TIMEOUT_S = 60
 
@@ -53,20 +51,15 @@ def router_environment(base: Mapping[str, str]) -> dict[str, str]:
     return {**base, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
 
 
-@dataclass(frozen=True)
-class RouterAdmin:
+class RouterAdmin(ControlClient):
     """The calls to the router at ``url``."""
 
-    url: str
-    session: aiohttp.ClientSession
+    kind = "router"
+    error = RouterError
 
     async def alive(self, timeout_s: float = 5.0) -> bool:
         """Whether the router itself answers, whatever its workers do."""
-        try:
-            async with self.session.get(f"{self.url}/liveness", timeout=aiohttp.ClientTimeout(timeout_s)) as reply:
-                return reply.status == 200
-        except (aiohttp.ClientError, TimeoutError):
-            return False
+        return await self.answers("/liveness", timeout_s)
 
     async def add_worker(self, worker_url: str) -> None:
         """Admit an engine; returns once the router has seen it healthy."""
@@ -80,14 +73,6 @@ class RouterAdmin:
         return json.loads(await self._call("GET", "/list_workers"))["urls"]
 
     async def _call(self, method: str, path: str, worker_url: str | None = None) -> str:
-        where = f"router {self.url}: {method} {path} {worker_url or ''}".rstrip()
-        timeout = aiohttp.ClientTimeout(ADMIT_TIMEOUT_S + 10)
         params = {} if worker_url is None else {"url": worker_url}
-        try:
-            async with self.session.request(method, self.url + path, params=params, timeout=timeout) as reply:
-                text = await reply.text()
-                if reply.status != 200:
-                    raise RouterError(f"{where} answered {reply.status}: {' '.join(text.split())[:300]}")
-                return text
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise RouterError(f"{where} failed: {type(error).__name__} {error}") from error
+        text: str = await self.call(method, path, params=params, timeout_s=ADMIT_TIMEOUT_S + 10)
+        return text

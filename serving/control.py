@@ -1,0 +1,53 @@
+"""What the clients of engines and router share: a call is answered with 200, or it failed in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import aiohttp
+
+from ..system.processes import FleetError
+
+
+@dataclass(frozen=True)
+class ControlClient:
+    """The control calls of the server at ``url``; nothing here retries."""
+
+    url: str
+    session: aiohttp.ClientSession
+    kind: ClassVar[str]
+    """What messages call the server."""
+    error: ClassVar[type[FleetError]]
+
+    async def answers(self, path: str, timeout_s: float) -> bool:
+        try:
+            async with self.session.get(self.url + path, timeout=aiohttp.ClientTimeout(timeout_s)) as reply:
+                return reply.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout_s: float,
+        params: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        read: Callable[[aiohttp.ClientResponse], Awaitable[Any]] = aiohttp.ClientResponse.text,
+    ) -> Any:
+        """The answer, as ``read`` takes it. Raises ``error``."""
+        where = " ".join([f"{self.kind} {self.url}: {method} {path}", *(params or {}).values()])
+        timeout = aiohttp.ClientTimeout(timeout_s)
+        try:
+            async with self.session.request(
+                method, self.url + path, params=params, json=body, timeout=timeout
+            ) as reply:
+                if reply.status != 200:
+                    text = " ".join((await reply.text()).split())
+                    raise self.error(f"{where} answered {reply.status}: {text[:300]}")
+                return await read(reply)
+        except (aiohttp.ClientError, TimeoutError) as cause:
+            raise self.error(f"{where} failed: {type(cause).__name__} {cause}") from cause
