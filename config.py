@@ -408,10 +408,6 @@ def shaping_agent() -> list[str]:
     return [name for name in shaping_answers("recurrent") if sections[name] in ("what is learned", "the agent")]
 
 
-def default_of(name: str) -> Any:
-    return next(f.default for f in fields(Config) if f.name == name)
-
-
 def load_yaml(path: str | Path) -> Config:
     """Read a file written by ``Config.to_yaml``."""
     return Config.from_mapping(read_yaml(path))

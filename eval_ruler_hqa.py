@@ -37,7 +37,6 @@ from .config import Config, ConfigError
 from .evaluation.questions import EvalError, load_questions
 from .evaluation.run import check, engine_config, run
 from .evaluation.tables import comparison, failures, table, tables
-from .hooks.plugins import check_plugins
 from .system.one_line_errors import one_line_errors
 from .system.signals import stop_on_signals
 
@@ -86,7 +85,6 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
     try:
         with redirect_stdout(sys.stderr):  # a user's class may print; run-eval.sh reads the line of --check
             config = engine_config(config, model)
-            check_plugins(config)
             if options.check:
                 check(data_root, lengths, model, config, options.output)
     except ConfigError:

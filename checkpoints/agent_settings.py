@@ -14,7 +14,6 @@ from typing import Any
 import yaml
 
 from ..config import SETTINGS_FILE, ConfigError, read_yaml, shaping_agent
-from ..system.plugins import absolute_name
 
 PROMPTS_FILE = "mem_agent_prompts.yaml"
 _HEAD = "# How this model was trained to read. Evaluation takes these settings where its environment has none.\n"
@@ -42,12 +41,8 @@ def settings_of_run(run: Path) -> dict[str, bytes]:
 
 
 def _warning(settings: dict[str, Any]) -> str:
-    """About files that stay where they are; their paths in ``settings`` are made absolute."""
-    here = []
-    for name in ("AGENT", "TASK"):
-        if ".py:" in (value := str(settings.get(name))):
-            settings[name] = ",".join(map(absolute_name, value.split(",") if name == "TASK" else [value]))
-            here.append(name)
+    """About files that stay where they are; ``write_settings`` has made their paths absolute."""
+    here = [name for name in ("AGENT", "TASK") if ".py:" in str(settings.get(name))]
     if str(settings.get("MEM_RECALL_MODEL")).startswith("/"):
         here.append("MEM_RECALL_MODEL")
     return f"# {', '.join(here)}: of the machine that trained; set the variable on another one.\n" if here else ""

@@ -119,14 +119,16 @@ def _jobs(
 
 def _entries(data_root: Path, length: str, config: Config) -> Iterator[Entry]:
     """The entries of a file, whose own tasks are there, with a document where one is read. Raises EvalError."""
-    reads = config.eval_mode != "recurrent" or agent_class(config).needs_document
+    path = data_path(data_root, length)
+    one_prompt = config.eval_mode != "recurrent"
+    reads = agent_class(config).needs_document
     for entry in load_questions(data_root, length):
-        where = f"{data_path(data_root, length)}: the entry with the index {entry.question.id}"
+        where = f"{path}: the entry with the index {entry.question.id}"
         try:
             task = task_by_name(entry.question.metadata.get("task") or config.tasks[0], config)
         except ConfigError as error:
             raise EvalError(f"{where} names its task: {error}") from None
-        if reads and not entry.context and (config.eval_mode != "recurrent" or task.needs_document):
+        if not entry.context and (one_prompt or (reads and task.needs_document)):
             raise EvalError(f"{where} has no usable `context`")
         yield entry
 

@@ -17,7 +17,6 @@ from ..agents.longest_turn import longest_turn
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
 from ..config import Config, ConfigError
 from ..hooks.plugins import check_plugins
-from ..system.plugins import absolute_name
 from . import reference, remote_env
 from .arguments import build_arguments
 from .checkout import Checkout, check_version, find_checkout, find_megatron
@@ -75,7 +74,7 @@ def make_plan(config: Config, *, weights: bool = True) -> Plan:
     content = read_model_config(model_folder)
     family, model = model_args(checkout.model_scripts, config.model_family, content)
     vocabulary = load_vocabulary(model_folder)
-    config = with_engine_length(_absolute(config), model_folder, vocabulary)
+    config = with_engine_length(config.with_absolute_paths(), model_folder, vocabulary)
     config = replace(
         config, host=checkout.name, host_root=str(checkout.root), megatron_root=str(find_megatron(config)),
         hf_ckpt=str(model_folder), torch_dist=str(reference.default_folder(config)), model_family=family,
@@ -137,16 +136,6 @@ def _check_settings(config: Config) -> None:
     for path in (item.rpartition("=")[2] for item in given):
         if path.startswith(_FORMER_HOOK_MODULES):
             raise ConfigError(f"HOST_ARGS: {path} has moved; name mem_agent.rollout.{path.rpartition('.')[2]}")
-
-
-def _absolute(config: Config) -> Config:
-    """The config with absolute paths, of the user's classes too: workers have other working directories."""
-    names = ("train_data", "save_path", "torch_dist", "mem_prompts", "mem_doc_store")
-    paths = {name.upper(): getattr(config, name) for name in names}
-    absolute = {name: str(Path(path).expanduser().absolute()) for name, path in paths.items() if path}
-    absolute["EVAL_DATA"] = shlex.join(str(Path(path).expanduser().absolute()) for path in config.eval_files)
-    absolute |= {name.upper(): ",".join(map(absolute_name, names)) for name, names in config.classes.items()}
-    return Config.from_mapping(config.to_mapping() | absolute)
 
 
 def _user_path() -> list[str]:
