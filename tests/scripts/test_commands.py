@@ -175,9 +175,10 @@ def test_a_reader_that_leaves_early_is_no_error(arguments):
 
 
 def test_an_interrupt_while_a_command_is_imported_is_one_line():
-    """A signal at a time of its own choosing may land where torch's import drops it; here it comes as that begins."""
+    """The handler is set because a shell's background jobs, CI among them, inherit SIGINT as ignored."""
     code = (
         "import runpy, signal, sys\nfrom mem_agent.__main__ import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "runpy.run_module = lambda *_, **__: signal.raise_signal(signal.SIGINT)\nsys.exit(main(['convert', '--help']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
