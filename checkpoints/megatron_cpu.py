@@ -16,16 +16,19 @@ from torch.overrides import TorchFunctionMode
 
 
 class CpuAsCuda(TorchFunctionMode):
-    """Inside this mode ``device="cuda"`` means the CPU, and a CPU tensor's ``type()`` says ``torch.cuda``."""
+    """Inside this mode ``"cuda"`` means the CPU, pinning does nothing, and a CPU tensor's ``type()`` says ``torch.cuda``."""
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if func is torch.Tensor.cuda:
+        if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
         if str(kwargs.get("device", "")).startswith("cuda"):
             kwargs["device"] = torch.device("cpu")
+        kwargs.pop("pin_memory", None)
+        if func is torch.Tensor.to and len(args) > 1 and str(args[1]).startswith("cuda"):
+            args = (args[0], torch.device("cpu"), *args[2:])
         result = func(*args, **kwargs)
         if func is torch.Tensor.type and isinstance(result, str):
             # megatron-core asserts on the name 'torch.cuda.FloatTensor' before it clips gradients.

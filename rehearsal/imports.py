@@ -1,0 +1,50 @@
+"""Acting right before or right after a module is imported, wherever that happens first.
+
+Nothing is imported for it: a process that never needs a framework pays for none.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Collection
+from types import ModuleType
+from typing import Any
+
+
+def before_import(packages: Collection[str], act: Callable[[], None]) -> None:
+    """Call ``act()`` once, before the first of the top-level ``packages`` is imported."""
+
+    class Watch(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, path: Any, target: Any = None) -> None:
+            if name in packages:
+                sys.meta_path.remove(self)
+                act()
+
+    sys.meta_path.insert(0, Watch())
+
+
+def after_import(module: str, change: Callable[[ModuleType], None]) -> None:
+    """Call ``change(module)`` when ``module`` has been executed, at once if that is so already."""
+    if module in sys.modules:
+        change(sys.modules[module])
+        return
+
+    class Watch(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+            if name != module:
+                return None
+            spec = importlib.machinery.PathFinder.find_spec(name, path)
+            if spec is None or spec.loader is None:
+                return spec
+            execute = spec.loader.exec_module
+
+            def execute_and_change(loaded: ModuleType) -> None:
+                execute(loaded)
+                change(loaded)
+
+            spec.loader.exec_module = execute_and_change  # type: ignore[method-assign]
+            return spec
+
+    sys.meta_path.insert(0, Watch())
