@@ -1,7 +1,7 @@
 """Adam with one step count a parameter group, as Apex and Transformer Engine have it on a GPU.
 
 torch's AdamW counts steps for each parameter. Megatron's distributed optimizer saves those, but on loading expects one
-number for all of a group, so that a run on a CPU could save and never resume (its ``load_state_dict`` asserts one step).
+number for all of a group: with torch's a run on a CPU could save and never resume.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``--spec mem_agent.rehearsal.layer_spec layers``: Megatron's decoder layer without Transformer Engine.
 
-Module by module and name by name it is Transformer Engine's: the RMSNorm in front of a column-parallel layer is a weight
-of that layer (``linear_qkv.layer_norm_weight``). So the hosts' tables of Hugging Face names, and torch_dist checkpoints
-written on a cluster, fit as they are. Attention is ``checkpoints.attention``'s, that of the embedded host.
+Module by module and name by name it is Transformer Engine's: the RMSNorm in front of a column-parallel layer is a
+weight of that layer (``linear_qkv.layer_norm_weight``). So the hosts' tables of Hugging Face names, and torch_dist
+checkpoints written on a cluster, fit as they are. Attention is that of the embedded host.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..checkpoints.attention import SDPACoreAttention
 
 
 class RMSNorm(torch.nn.Module):
-    """RMSNorm that says where its gradient is a part: with sequence parallelism each rank sees a piece of the tokens."""
+    """RMSNorm whose weight is marked where, with sequence parallelism, each rank's gradient is only a part."""
 
     def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **_: Any) -> None:
         super().__init__()

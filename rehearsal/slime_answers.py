@@ -21,7 +21,7 @@ def _set_cpu(module: ModuleType) -> None:
 
 
 def _cpu(base: type) -> Any:
-    """slime's own code asks its registry alone; ``gloo`` here makes every group of it gloo, that of weights included."""
+    """slime's own code asks its registry alone; by ``gloo`` here every group is gloo, that of weights included."""
 
     class Cpu(base):  # type: ignore[misc]
         name = device_type = "cpu"

@@ -51,7 +51,7 @@ class Host:
     def pytest(self, *arguments: str, first: str = "", **environment: str) -> PytestRun:
         """Run pytest from the checkout's root, where the host's own tests expect to be; ``first`` leads its path."""
         root = self.root()
-        entries = [first, str(TESTS / "host_stubs"), str(root), os.environ.get("PYTHONPATH", "")]
+        entries = [first, str(TESTS.parent / "rehearsal" / "stubs"), str(root), os.environ.get("PYTHONPATH", "")]
         path = [entry for entry in entries if entry]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *_OPTIONS, *arguments],
