@@ -1,0 +1,161 @@
+"""The trainer of slime or vime as a function: jobs for ``inside_host/actor_steps.py``, and what came out.
+
+The command line is the launcher's, with what a CPU needs behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mem_agent.config import Config
+from mem_agent.launch.arguments import build_arguments
+from mem_agent.launch.checkout import Checkout
+from mem_agent.launch.layout import Layout
+from mem_agent.tests.helpers.host_checkout import TESTS, Host
+
+# What Transformer Engine and CUDA would have done, and no checkpoint that a run would load.
+ON_A_CPU = (
+    "--spec", "mem_agent.rehearsal.layer_spec", "layers", "--transformer-impl", "local", "--no-persist-layer-norm",
+    "--no-gradient-accumulation-fusion", "--no-bias-swiglu-fusion", "--no-bias-dropout-fusion", "--no-rope-fusion",
+    "--no-masked-softmax-fusion", "--use-cpu-initialization", "--distributed-backend", "gloo", "--debug-train-only",
+)
+
+
+@dataclass
+class Job:
+    """One life of the trainer: built, trained on each rollout in turn."""
+
+    name: str
+    host: str
+    arguments: list[str]
+    rollouts: list[str]
+    """JSON files of converter rows."""
+    out: str
+    ranks: int = 1
+    save_after: list[int] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+    """Jobs that must have ended before."""
+    fp32_cross_entropy: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job left; rows in the rollout's order."""
+
+    rows: list[dict[str, list[list[float]]]]
+    """Of each rollout: ``log_probs``, ``ref_log_probs``, ``advantages``."""
+    steps: list[dict[str, float]]
+    weights: list[dict[str, Tensor]]
+    """After each rollout, by their Hugging Face names."""
+
+
+def checkout(host: Host) -> Path:
+    """Unlike ``Host.root`` it asks for none of the host's packages: they are in another environment."""
+    folder = os.environ.get(host.variable)
+    if not folder:
+        pytest.skip(f"{host.variable} names no checkout of {host.name}")
+    return Path(folder)
+
+
+def rehearsal_python() -> str:
+    python = os.environ.get("REHEARSAL_PYTHON")
+    if not python:
+        pytest.skip("REHEARSAL_PYTHON names no Python of an environment made by requirements/rehearsal.txt")
+    return python
+
+
+def command_line(
+    host: Host, config: Config, folder: Path, *, tp: int = 1, pp: int = 1, dp: int = 1, more: Sequence[str] = ()
+) -> list[str]:
+    """The arguments of the host's ``train.py``; ``folder`` gets the settings file they name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = folder / "mem_agent.yaml"
+    # The hosts choose bfloat16 by themselves; what this file says comes after that.
+    settings.write_text(config.to_yaml() + yaml.safe_dump({"bf16": False}))
+    layout = Layout(
+        tp=tp, pp=pp, cp=1, tokens_per_gpu=config.max_tokens_per_gpu, engine_gpus=1, colocate=False, train_nodes=1,
+        train_per_node=tp * pp * dp, rollout_gpus=1, gpus_per_node=tp * pp * dp,
+    )
+    model = describe(Path(config.hf_ckpt))
+    groups = build_arguments(config, Checkout(host.name, checkout(host)), model, layout, settings, False)
+    return [*(item for group in groups.values() for item in group), *ON_A_CPU, *more]
+
+
+def describe(folder: Path) -> list[str]:
+    """A dense decoder's ``config.json`` as Megatron's arguments."""
+    model = json.loads((folder / "config.json").read_text())
+    values = {
+        "--num-layers": model["num_hidden_layers"],
+        "--hidden-size": model["hidden_size"],
+        "--ffn-hidden-size": model["intermediate_size"],
+        "--num-attention-heads": model["num_attention_heads"],
+        "--num-query-groups": model["num_key_value_heads"],
+        "--kv-channels": model["head_dim"],
+        "--norm-epsilon": model["rms_norm_eps"],
+        "--rotary-base": int(model["rope_parameters"]["rope_theta"]),
+        "--vocab-size": model["vocab_size"],
+    }
+    flags = ["--group-query-attention", "--use-rotary-position-embeddings", "--disable-bias-linear", "--swiglu"]
+    flags += ["--normalization", "RMSNorm", *(["--qk-layernorm"] if model["model_type"] == "qwen3" else [])]
+    return [*flags, *(str(item) for pair in values.items() for item in pair)]
+
+
+def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
+    """All jobs in one process of the host's environment, forked for each rank."""
+    for job in jobs:
+        Path(job.out).mkdir(parents=True, exist_ok=True)
+    listed = folder / f"{host.name}_jobs.json"
+    listed.write_text(json.dumps([asdict(job) for job in jobs]))
+    roots = [TESTS.parent / "rehearsal" / "stubs", host.megatron(), checkout(host), os.environ["PYTHONPATH"]]
+    # Megatron leaves its choice of attention in the environment, and refuses another one there.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("NVTE_")}
+    environment = inherited | {
+        "PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1", "TOKENIZERS_PARALLELISM": "false",
+    }
+    command = [rehearsal_python(), "-Wignore", "-m", "mem_agent.tests.inside_host.actor_steps", str(listed)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:] + _logs(jobs)
+    return {job.name: read(job) for job in jobs}
+
+
+def _logs(jobs: Sequence[Job]) -> str:
+    failed = (path for job in jobs for path in sorted(Path(job.out).glob("log_*.txt")))
+    texts = [(path, path.read_text(errors="replace")) for path in failed]
+    return "".join(f"\n=== {path}\n{text[-3000:]}" for path, text in texts if "Traceback" in text)
+
+
+def read(job: Job) -> Outcome:
+    """The last rank's metrics (a pipeline's first stages have none) and every rank's rows."""
+    ranks = [json.loads((Path(job.out) / f"rank{rank}.json").read_text()) for rank in range(job.ranks)]
+    rows = [_in_order([rank["rows"][n] for rank in ranks if rank["rows"]]) for n in range(len(job.rollouts))]
+    start = ranks[0]["start"]
+    weights = [_weights(Path(job.out) / f"hf_{start + n}") for n in range(len(job.rollouts))]
+    return Outcome(rows, ranks[-1]["steps"], weights)
+
+
+def _in_order(shares: list[dict[str, Any]]) -> dict[str, list[list[float]]]:
+    ordered: dict[str, dict[int, list[float]]] = {}
+    for share in shares:
+        for key in share.keys() - {"partition"}:
+            ordered.setdefault(key, {}).update(zip(share["partition"], share[key], strict=True))
+    return {key: [values[i] for i in range(len(values))] for key, values in ordered.items()}
+
+
+def _weights(folder: Path) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        found |= load_file(file)
+    found.pop("lm_head.weight", None)  # the embedding again, where they are tied
+    return found

@@ -1,0 +1,75 @@
+"""Rows as a rollout leaves them, with everything that a converter meets: the material of the parity tests.
+
+Replies are sampled from the policy itself, so that log-probs, ratios and KL have the sizes they have in a run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from mem_agent.agents.records import StopReason, TurnKind
+from mem_agent.config import Config
+from mem_agent.custom_convert import custom_convert
+from mem_agent.hooks.record import TurnRecord
+from mem_agent.hooks.sample import Sample
+from mem_agent.tests.helpers import samples
+
+GROUPS, SIBLINGS = 4, 4
+# By trajectory. Each step of eight has lost, removed and cut ones; a group may have lost all but one.
+STATUSES = (
+    "completed", "completed", "failed", "truncated", "completed", "aborted", "completed", "removed",
+    "truncated", "completed", "completed", "completed", "failed", "aborted", "failed", "completed",
+)
+REWARDS = (1.0, 0.0, 1.0, 0.5, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0)
+# Rows of a step are a multiple of this: three data-parallel ranks that no test has, only so that there is padding.
+_ROW_MULTIPLE = 3
+
+
+def rollout(model: Path, config: Config, seed: int) -> dict[str, Any]:
+    """The converter's rows of sixteen trajectories of one to four turns."""
+    policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
+    drawn = [_trajectory(policy, rng, index, config.temperature) for index in range(GROUPS * SIBLINGS)]
+    args = SimpleNamespace(
+        global_batch_size=config.step_trajectories, data_parallel_size=_ROW_MULTIPLE, mem_agent=config, reward_key=None
+    )
+    return custom_convert(args, drawn)
+
+
+def _trajectory(policy: Any, rng: random.Random, index: int, temperature: float) -> Sample:
+    status = STATUSES[index]
+    outcome = "completed" if status == "removed" else status
+    count = 1 + index % 4
+    turns = [_turn(policy, rng, temperature, last=n == count - 1, cut=status == "truncated") for n in range(count)]
+    sample = samples.trajectory(
+        turns, outcome, failure="timeout" if status == "failed" else None, reward=REWARDS[index], index=index,
+        group_index=index // SIBLINGS, rollout_id=index, remove_sample=status == "removed", prompt="p",
+    )
+    return sample
+
+
+def _turn(policy: Any, rng: random.Random, temperature: float, *, last: bool, cut: bool) -> TurnRecord:
+    vocabulary = policy.config.vocab_size
+    prompt = [rng.randrange(3, vocabulary) for _ in range(rng.randint(10, 90))]
+    reply, log_probs = _sampled(policy, prompt, rng.randint(1, 12), temperature)
+    stop = StopReason.LENGTH if last and cut else StopReason.STOP
+    return TurnRecord(TurnKind.FINAL if last else TurnKind.MEMORY, stop, [*prompt, *reply], log_probs)
+
+
+@torch.no_grad()
+def _sampled(policy: Any, prompt: Sequence[int], length: int, temperature: float) -> tuple[list[int], list[float]]:
+    tokens, log_probs = list(prompt), []
+    for _ in range(length):
+        distribution = (policy(torch.tensor([tokens])).logits[0, -1] / temperature).log_softmax(-1)
+        token = int(torch.multinomial(distribution.exp(), 1))
+        tokens.append(token)
+        log_probs.append(float(distribution[token]))
+    return tokens[len(prompt) :], log_probs

@@ -1,0 +1,113 @@
+"""The trainer of slime and vime against the embedded host's: same rows, same weights, two optimizer steps.
+
+    SLIME_ROOT=... VIME_ROOT=... MEGATRON_ROOT=... REHEARSAL_PYTHON=... python -m pytest tests/hooks/test_parity.py
+
+The host's real parser and actor run without Ray and without a GPU; the rows are the converter's, with failed, aborted,
+removed, truncated and padding ones among them. ``-s`` prints the table of ``docs/parity.md``.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mem_agent.checkpoints import hf_to_torch_dist
+from mem_agent.tests.helpers import host_actor, parity, parity_rows
+from mem_agent.tests.helpers.host_actor import Job, Outcome
+from mem_agent.tests.helpers.host_checkout import HOSTS, Host
+
+pytestmark = pytest.mark.servers
+
+CASES = {
+    "trajectory, KL": {},
+    "trajectory": {"kl_coef": 0.0},
+    "token, KL": {"loss_agg": "token"},
+    "token": {"loss_agg": "token", "kl_coef": 0.0},
+}
+FLOAT32 = ", float32 gradients"
+# Float32 sums in another order; the second step's losses also see what Adam made of the first step's. `grad_norm` is
+# relative, `weights` the distance over the way moved.
+TOLERANCES = {
+    "log_probs": 1e-5, "ref_log_probs": 1e-5, "advantages": 1e-6, "lr": 0.0,
+    "loss": 1e-6, "pg_loss": 1e-6, "kl": 1e-5, "grad_norm": 1e-5, "weights": 1e-4,
+}
+# vime's loss goes through Megatron's fused cross entropy, whose backward pass rounds the gradient of the logits to
+# bfloat16, 8 bits, whatever the model's dtype: so it is for its users. Forward passes are as exact as slime's.
+ROUNDED = TOLERANCES | {"loss": 1e-3, "pg_loss": 1e-3, "kl": 1e-2, "grad_norm": 2e-2, "weights": 1e-1}
+
+
+@dataclass(frozen=True)
+class Compared:
+    host: dict[str, Outcome]
+    """By case; vime's with float32 gradients have names of their own."""
+    embedded: dict[str, Outcome]
+
+
+@pytest.fixture(scope="module")
+def start() -> dict[str, torch.Tensor]:
+    return load_file(parity.START / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("reference")
+    assert hf_to_torch_dist.main(["--hf", str(parity.START), "--output", str(folder), "--force"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory) -> Path:
+    config = parity.settings(Path("none"), Path("none"))
+    path = tmp_path_factory.mktemp("rows") / "rollout.json"
+    path.write_text(json.dumps(parity_rows.rollout(parity.START, config, seed=1)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def embedded(rows, reference, tmp_path_factory) -> dict[str, Outcome]:
+    folder = tmp_path_factory.mktemp("embedded")
+    torch.set_num_threads(1)
+    return {
+        case: parity.embedded(parity.settings(reference, folder, **changed), [str(rows)])
+        for case, changed in CASES.items()
+    }
+
+
+@pytest.fixture(scope="module", params=HOSTS, ids=lambda host: host.name)
+def compared(request, embedded, rows, reference, tmp_path_factory) -> Compared:
+    host: Host = request.param
+    folder = tmp_path_factory.mktemp(host.name)
+    jobs = []
+    for number, (case, changed) in enumerate(CASES.items()):
+        out = folder / str(number)
+        line = host_actor.command_line(host, parity.settings(reference, folder / "run", **changed), out)
+        jobs.append(Job(case, host.name, line, [str(rows)], str(out)))
+        if host.name == "vime":
+            jobs.append(Job(case + FLOAT32, host.name, line, [str(rows)], f"{out}f", fp32_cross_entropy=True))
+    return Compared(host_actor.run(host, jobs, folder), embedded)
+
+
+def test_the_rows_have_everything_that_a_converter_meets(rows):
+    data = json.loads(rows.read_text())
+    trajectories, masked = set(data["rollout_ids"]), [not any(mask) for mask in data["loss_masks"]]
+    assert len(trajectories) == len(parity_rows.STATUSES) and any(data["truncated"])
+    lost = sum(status in ("failed", "aborted") for status in parity_rows.STATUSES)
+    removed = sum(1 + i % 4 for i, status in enumerate(parity_rows.STATUSES) if status == "removed")
+    assert sum(masked) > lost + removed, "no padding rows"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_hosts_trainer_and_the_embedded_one_do_the_same(compared, case, start):
+    other = compared.embedded[case]
+    for name in (case, case + FLOAT32):
+        if name in compared.host:
+            print("\n" + parity.table(name, compared.host[name], other, start))
+    exact = case + FLOAT32 if case + FLOAT32 in compared.host else case
+    for name, tolerances in ((exact, TOLERANCES), (case, TOLERANCES if exact == case else ROUNDED)):
+        apart = parity.differences(compared.host[name], other, start)
+        assert {"log_probs", "advantages", "loss", "grad_norm", "weights"} < apart.keys()
+        beyond = {quantity: value for quantity, value in apart.items() if value > tolerances[quantity]}
+        assert not beyond, (name, beyond)
