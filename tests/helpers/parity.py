@@ -76,6 +76,12 @@ def differences(host: Outcome, other: Outcome, start: dict[str, Tensor]) -> dict
     return found
 
 
+def farthest_tensor(host: Outcome, other: Outcome, start: dict[str, Tensor]) -> tuple[float, str]:
+    """How far apart the two are in the tensor where they are farthest, over the way it moved; its name."""
+    found, expected = host.weights[-1], other.weights[-1]
+    return max((_apart({name: found[name]}, {name: expected[name]}, start), name) for name in found)
+
+
 def _apart(found: dict[str, Tensor], expected: dict[str, Tensor], start: dict[str, Tensor]) -> float:
     assert found.keys() == expected.keys() - {"lm_head.weight"}
     apart = sum(float((found[name].double() - expected[name].double()).square().sum()) for name in found)
