@@ -67,8 +67,8 @@ def _used_gpus(server: JobServer) -> dict[str, float]:
         return {}
 
 
-def run_job(address: str, job: str, runtime_env: Path, command: Sequence[str]) -> None:
-    """Submit, show the job's log, and wait for its end; a KeyboardInterrupt stops the job first.
+def run_job(address: str, job: str, runtime_env: Path, command: Sequence[str], log: Path) -> None:
+    """Submit, show the job's log, which ``log`` keeps, and wait for its end; a KeyboardInterrupt stops the job first.
 
     Raises:
         MemAgentError: it was not accepted, failed or was stopped, or the cluster does not answer any more.
@@ -77,7 +77,7 @@ def run_job(address: str, job: str, runtime_env: Path, command: Sequence[str]) -
     environment = yaml.safe_load(runtime_env.read_text())
     try:
         server.submit_job(entrypoint=shlex.join(command), submission_id=job, runtime_env=environment)
-        run_stoppable(_show_log(server, job))
+        run_stoppable(_show_log(server, job, log))
         end = _wait_for_end(server, job)
     except _NO_ANSWER as error:
         _stop(server, job)  # the submission may have arrived all the same
@@ -90,11 +90,14 @@ def run_job(address: str, job: str, runtime_env: Path, command: Sequence[str]) -
         raise MemAgentError(f"job {job} {end.status}: {_one_line(end.message or '')}; its log is above")
 
 
-async def _show_log(server: JobServer, job: str) -> None:
-    """Print the job's log until the job ends or the connection breaks."""
+async def _show_log(server: JobServer, job: str, log: Path) -> None:
+    """Print the job's log, and add it to the file ``log``, until the job ends or the connection breaks."""
     try:
-        async for lines in server.tail_job_logs(job):
-            print(lines, end="", flush=True)
+        with log.open("a") as kept:
+            async for lines in server.tail_job_logs(job):
+                print(lines, end="", flush=True)
+                kept.write(lines)
+                kept.flush()
     except (aiohttp.ClientError, *_NO_ANSWER) as error:
         logger.warning("the log of job %s breaks off here (%s); waiting for its end", job, _one_line(error))
 

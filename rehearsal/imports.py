@@ -44,7 +44,7 @@ def after_import(module: str, change: Callable[[ModuleType], None]) -> None:
                 execute(loaded)
                 change(loaded)
 
-            spec.loader.exec_module = execute_and_change  # type: ignore[method-assign]
+            spec.loader.exec_module = execute_and_change  # type: ignore[method-assign,assignment]
             return spec
 
     sys.meta_path.insert(0, Watch())

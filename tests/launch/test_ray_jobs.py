@@ -29,7 +29,8 @@ def server(monkeypatch):
 def run(server, tmp_path):
     """``run()`` runs the job "mine" on ``server``."""
     (tmp_path / "runtime_env.yaml").write_text(yaml.safe_dump({"env_vars": {"A": "1"}}))
-    return lambda: ray_jobs.run_job(server.address, "mine", tmp_path / "runtime_env.yaml", COMMAND)
+    environment, log = tmp_path / "runtime_env.yaml", tmp_path / "job.log"
+    return lambda: ray_jobs.run_job(server.address, "mine", environment, COMMAND, log)
 
 
 def test_the_job_is_submitted_once_with_its_command_and_the_runtime_env_of_the_file(run, server):

@@ -1,0 +1,158 @@
+"""Rehearse a cluster job on this machine: ``REHEARSE=1 HOST=slime|vime ... bash run-train.sh``.
+
+    mem-agent rehearse            in the hosts' CPU environment, which the script makes
+
+In order: settle the cluster's job and its small likeness; start what the host expects to find (slime: an engine); run
+the host's own ``train.py`` through the launcher, REHEARSE_ROLLOUTS rollouts with a checkpoint and an evaluation after
+each; run it again for one more, so that it resumes; convert the newest checkpoint; print what was seen and what not.
+Everything lies under ``SAVE_PATH/rehearsals/<time>``, the page as ``rehearsal.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+
+from ..checkpoints.convert import main as convert
+from ..config import Config, ConfigError
+from ..launch.checkout import find_checkout
+from ..launch.launch import launch
+from ..launch.plan import PACK, Plan
+from ..launch.preflight import find_problems
+from ..system.errors import MemAgentError
+from ..system.logging_setup import start_logging
+from ..system.one_line_errors import one_line_errors
+from ..system.processes import wait_until_healthy
+from ..system.save_lock import save_lock
+from ..system.signals import stop_on_signals
+from .host_log import read_log
+from .rehearsal_plan import Rehearsal, plan_rehearsal
+from .sglang_engine import start_sglang
+from .sources import HOST_SOURCES, commit_of, fetch_host, prepared_megatron
+from .table import Seen, report
+
+logger = logging.getLogger("mem_agent")
+
+_RAY = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
+"""Workers that nobody asked for would import torch on cores that are needed."""
+_ENGINE_START_S = 600.0
+
+
+def rehearse(rehearsal: Rehearsal) -> Seen:
+    """Run all of it; what it left behind."""
+    plan, seconds = rehearsal.here, {}
+    config = plan.config
+    with _engines(rehearsal):
+        seconds["train"] = _timed(lambda: launch(plan))
+        more = replace(config, num_rollout=config.num_rollout + 1)
+        seconds["resume"] = _timed(lambda: launch(_with_config(plan, more)))
+    newest = Path(config.save_path) / f"iter_{config.num_rollout:07d}"
+    output = Path(config.save_path) / "hf" / newest.name
+    code = 0
+
+    def run() -> None:
+        nonlocal code
+        code = convert(["--input", str(newest), "--hf", config.hf_ckpt, "--output", str(output)])
+
+    seconds["convert"] = _timed(run)
+    if code:
+        raise MemAgentError(f"{newest} was not converted; the line above says why")
+    metrics = read_log(plan.folder / "job.log")
+    resumed_at = max(metrics.get("rollout", {0: {}}))
+    return Seen(metrics, resumed_at, str(output), seconds, commit_of(plan.checkout))
+
+
+def _with_config(plan: Plan, config: Config) -> Plan:
+    """The plan of a longer run: the launcher's one flag for that changes."""
+    arguments = {name: list(group) for name, group in plan.arguments.items()}
+    rollout = arguments["rollout"]
+    rollout[rollout.index("--num-rollout") + 1] = str(config.num_rollout)
+    return replace(plan, config=config, arguments=arguments)
+
+
+def _timed(act: Callable[[], object]) -> float:
+    began = time.monotonic()
+    act()
+    return time.monotonic() - began
+
+
+@contextlib.contextmanager
+def _engines(rehearsal: Rehearsal) -> Iterator[None]:
+    """slime's engine for as long as the block lasts; vime starts its own."""
+    plan = rehearsal.here
+    if plan.checkout.name != "slime":
+        yield
+        return
+    config = plan.config
+    engine = start_sglang(
+        os.environ["SGLANG_PYTHON"], Path(config.hf_ckpt), rehearsal.engine_port, config.engine_max_len,
+        plan.folder / "engine", config.seed,
+    )
+    try:
+        logger.info("starting SGLang on a CPU; log %s", engine.log_path)
+        url = f"http://127.0.0.1:{rehearsal.engine_port}/health"
+        asyncio.run(wait_until_healthy(engine, lambda: _answers(url), _ENGINE_START_S))
+        yield
+    finally:
+        engine.stop(20.0)
+
+
+async def _answers(url: str) -> bool:
+    try:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session, session.get(url) as response:
+            return response.status == 200
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return False
+
+
+def settled(config: Config, home: Path) -> Rehearsal:
+    """The rehearsal of ``config``, its sources fetched or found.
+
+    Raises:
+        ConfigError: something that it needs is not there.
+    """
+    if config.host not in HOST_SOURCES:
+        raise ConfigError(f"REHEARSE=1 rehearses a host's job: set HOST to one of {', '.join(HOST_SOURCES)}")
+    if not config.host_root:
+        config = replace(config, host_root=str(fetch_host(config.host, home)))
+    checkout = find_checkout(config, PACK)
+    known, found = HOST_SOURCES[checkout.name][1], commit_of(checkout)
+    if found != known:
+        logger.warning("%s is at %s; this pack was tested with %s", checkout.root, found[:8] or "no commit", known[:8])
+    if checkout.name == "slime" and not os.environ.get("SGLANG_PYTHON"):
+        raise ConfigError("SGLANG_PYTHON is not set; `REHEARSE=1 HOST=slime bash run-train.sh` makes its environment")
+    return plan_rehearsal(config, prepared_megatron(checkout, config.megatron_root, home))
+
+
+@one_line_errors("a new rehearsal begins anew")
+def main(argv: Sequence[str] | None = None) -> int:
+    argparse.ArgumentParser(prog="mem-agent rehearse", description="Rehearse a cluster job.").parse_args(argv)
+    start_logging()
+    stop_on_signals()
+    os.environ.update(_RAY)
+    rehearsal = settled(Config.from_env(), Path(sys.prefix) / "sources")
+    problems = find_problems(rehearsal.here)
+    for line in problems:
+        print(f"error: {line}", file=sys.stderr)
+    if problems:
+        return 1
+    folder = Path(rehearsal.here.config.save_path)
+    with save_lock(str(folder)):
+        page = report(rehearsal, rehearse(rehearsal))
+    (folder / "rehearsal.md").write_text(page)
+    print(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
