@@ -15,7 +15,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,12 @@ from .preflight import find_problems
 from .ray_cluster import cluster, head_command, job_address, submit_command, worker_command
 
 
-def launch(plan: Plan) -> None:
+def print_log(lines: str) -> None:
+    print(lines, end="", flush=True)
+
+
+def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
+    """Run the plan to its end; ``show`` gets the job's log as it comes."""
     from .ray_jobs import run_job  # with Ray, which preflight has seen to be there; dry runs need none
 
     config, job = plan.config, f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -45,7 +50,7 @@ def launch(plan: Plan) -> None:
         remote_env.runtime_env_file(plan.variables, os.environ, plan.folder) as runtime_env,
         cluster(config, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log", plan.folder / "tokens"),
     ):
-        run_job(job_address(config), job, runtime_env, plan.command, plan.folder / "job.log")
+        run_job(job_address(config), job, runtime_env, plan.command, plan.folder / "job.log", show)
 
 
 def write_records(plan: Plan) -> None:

@@ -35,7 +35,9 @@ def _absent(owner, name):
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        return ModuleSpec(name, Finder, is_package=True)  # type: ignore[arg-type] if name.startswith(f"{__name__}.") else None
+        if not name.startswith(f"{__name__}."):
+            return None
+        return ModuleSpec(name, Finder, is_package=True)  # type: ignore[arg-type]
 
     @staticmethod
     def create_module(spec):

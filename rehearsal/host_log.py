@@ -43,3 +43,25 @@ def _numbers(text: str) -> dict[str, float]:
 
 def read_log(path: Path) -> dict[str, Metrics]:
     return read_metrics(path.read_text(errors="replace")) if path.is_file() else {}
+
+
+_OURS = re.compile(r"\b(rollout|eval) \d+\b[^{]*: \d+ trajectories \| .*")
+_ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b: .*|.*\[(ERROR|CRITICAL)\].*")
+
+
+def progress_of(line: str) -> str:
+    """What a person wants to see of a line while it runs: this pack's summaries, steps, errors; else nothing."""
+    plain = _COLOUR.sub("", line).rstrip()
+    plain = plain.split("\r")[-1]
+    if ours := _OURS.search(plain):
+        return ours[0]
+    step = _LINE.search(plain)
+    if step and step[1] == "step":
+        values = _numbers(step[3])
+        named = ((name.partition("/")[2], values[name]) for name in _STEP if name in values)
+        return f"step {step[2]}: " + " | ".join(f"{name} {value:.3g}" for name, value in named)
+    return plain if _ERROR.match(_RAY_PREFIX.sub("", plain)) else ""
+
+
+_STEP = ("train/loss", "train/grad_norm", "train/kl_loss", "train/train_rollout_logprob_abs_diff")
+_RAY_PREFIX = re.compile(r"^\(\w+ pid=\d+\) ")

@@ -17,7 +17,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,13 +29,14 @@ from ..launch.checkout import find_checkout
 from ..launch.launch import launch
 from ..launch.plan import PACK, Plan
 from ..launch.preflight import find_problems
+from ..launch.ray_cluster import cluster, job_address
 from ..system.errors import MemAgentError
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.processes import wait_until_healthy
 from ..system.save_lock import save_lock
 from ..system.signals import stop_on_signals
-from .host_log import read_log
+from .host_log import progress_of, read_log
 from .rehearsal_plan import Rehearsal, plan_rehearsal
 from .sglang_engine import start_sglang
 from .sources import HOST_SOURCES, commit_of, fetch_host, prepared_megatron
@@ -50,61 +51,66 @@ _ENGINE_START_S = 600.0
 
 def rehearse(rehearsal: Rehearsal) -> Seen:
     """Run all of it; what it left behind."""
-    plan, seconds = rehearsal.here, {}
-    config = plan.config
-    with _engines(rehearsal):
-        seconds["train"] = _timed(lambda: launch(plan))
-        more = replace(config, num_rollout=config.num_rollout + 1)
-        seconds["resume"] = _timed(lambda: launch(_with_config(plan, more)))
+    plan, config = rehearsal.here, rehearsal.here.config
+    seconds: dict[str, float] = {}
+    with _servers(rehearsal):
+        joined = replace(config, ray_address=job_address(config))
+        with _timed(seconds, "train"):
+            launch(_with_config(plan, joined), show_progress)
+        logger.info("the run has ended; the same command resumes it")
+        with _timed(seconds, "resume"):
+            launch(_with_config(plan, replace(joined, num_rollout=config.num_rollout + 1)), show_progress)
     newest = Path(config.save_path) / f"iter_{config.num_rollout:07d}"
     output = Path(config.save_path) / "hf" / newest.name
-    code = 0
-
-    def run() -> None:
-        nonlocal code
+    with _timed(seconds, "convert"):
         code = convert(["--input", str(newest), "--hf", config.hf_ckpt, "--output", str(output)])
-
-    seconds["convert"] = _timed(run)
     if code:
         raise MemAgentError(f"{newest} was not converted; the line above says why")
     metrics = read_log(plan.folder / "job.log")
-    resumed_at = max(metrics.get("rollout", {0: {}}))
-    return Seen(metrics, resumed_at, str(output), seconds, commit_of(plan.checkout))
+    return Seen(metrics, max(metrics.get("rollout", {0: {}})), str(output), seconds, commit_of(plan.checkout))
+
+
+def show_progress(lines: str) -> None:
+    """Of a host's thousand lines those that say how it goes; ``launch/job.log`` has them all."""
+    for line in lines.splitlines():
+        if progress := progress_of(line):
+            logger.info("%s", progress)
 
 
 def _with_config(plan: Plan, config: Config) -> Plan:
-    """The plan of a longer run: the launcher's one flag for that changes."""
+    """The same plan for a run of ``config.num_rollout`` rollouts."""
     arguments = {name: list(group) for name, group in plan.arguments.items()}
     rollout = arguments["rollout"]
     rollout[rollout.index("--num-rollout") + 1] = str(config.num_rollout)
     return replace(plan, config=config, arguments=arguments)
 
 
-def _timed(act: Callable[[], object]) -> float:
+@contextlib.contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
     began = time.monotonic()
-    act()
-    return time.monotonic() - began
+    yield
+    seconds[phase] = time.monotonic() - began
 
 
 @contextlib.contextmanager
-def _engines(rehearsal: Rehearsal) -> Iterator[None]:
-    """slime's engine for as long as the block lasts; vime starts its own."""
-    plan = rehearsal.here
-    if plan.checkout.name != "slime":
+def _servers(rehearsal: Rehearsal) -> Iterator[None]:
+    """A Ray head, and for slime an engine, for as long as the block lasts; vime starts its own engine."""
+    plan, config = rehearsal.here, rehearsal.here.config
+    with contextlib.ExitStack() as stack:
+        engine = None
+        if plan.checkout.name == "slime":
+            engine = start_sglang(
+                os.environ["SGLANG_PYTHON"], Path(config.hf_ckpt), rehearsal.engine_port, config.engine_max_len,
+                plan.folder / "engine", config.seed,
+            )
+            stack.callback(engine.stop, 20.0)
+            logger.info("starting SGLang on a CPU; log %s", engine.log_path)
+        gpus = plan.layout.gpus_per_node
+        stack.enter_context(cluster(config, gpus, plan.cpus, plan.folder / "ray_head.log", plan.folder / "tokens"))
+        if engine is not None:
+            url = f"http://127.0.0.1:{rehearsal.engine_port}/health"
+            asyncio.run(wait_until_healthy(engine, lambda: _answers(url), _ENGINE_START_S))
         yield
-        return
-    config = plan.config
-    engine = start_sglang(
-        os.environ["SGLANG_PYTHON"], Path(config.hf_ckpt), rehearsal.engine_port, config.engine_max_len,
-        plan.folder / "engine", config.seed,
-    )
-    try:
-        logger.info("starting SGLang on a CPU; log %s", engine.log_path)
-        url = f"http://127.0.0.1:{rehearsal.engine_port}/health"
-        asyncio.run(wait_until_healthy(engine, lambda: _answers(url), _ENGINE_START_S))
-        yield
-    finally:
-        engine.stop(20.0)
 
 
 async def _answers(url: str) -> bool:

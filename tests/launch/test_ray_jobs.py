@@ -7,6 +7,7 @@ import yaml
 
 from mem_agent.config import Config
 from mem_agent.launch import ray_cluster
+from mem_agent.launch.launch import print_log
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_job_server import FakeJobServer, lead_astray, serving
 
@@ -30,7 +31,7 @@ def run(server, tmp_path):
     """``run()`` runs the job "mine" on ``server``."""
     (tmp_path / "runtime_env.yaml").write_text(yaml.safe_dump({"env_vars": {"A": "1"}}))
     environment, log = tmp_path / "runtime_env.yaml", tmp_path / "job.log"
-    return lambda: ray_jobs.run_job(server.address, "mine", environment, COMMAND, log)
+    return lambda: ray_jobs.run_job(server.address, "mine", environment, COMMAND, log, print_log)
 
 
 def test_the_job_is_submitted_once_with_its_command_and_the_runtime_env_of_the_file(run, server):
