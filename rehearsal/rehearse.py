@@ -26,7 +26,7 @@ import aiohttp
 from ..checkpoints.convert import main as convert
 from ..config import Config, ConfigError
 from ..launch.checkout import find_checkout
-from ..launch.launch import launch
+from ..launch.launch import launch, print_plan
 from ..launch.plan import PACK, Plan
 from ..launch.preflight import find_problems
 from ..launch.ray_cluster import cluster, job_address
@@ -40,7 +40,7 @@ from .host_log import progress_of, read_log
 from .rehearsal_plan import Rehearsal, plan_rehearsal
 from .sglang_engine import start_sglang
 from .sources import HOST_SOURCES, commit_of, fetch_host, prepared_megatron
-from .table import Seen, report
+from .table import Seen, deviations, report
 
 logger = logging.getLogger("mem_agent")
 
@@ -142,16 +142,23 @@ def settled(config: Config, home: Path) -> Rehearsal:
 
 @one_line_errors("a new rehearsal begins anew")
 def main(argv: Sequence[str] | None = None) -> int:
-    argparse.ArgumentParser(prog="mem-agent rehearse", description="Rehearse a cluster job.").parse_args(argv)
+    parser = argparse.ArgumentParser(prog="mem-agent rehearse", description="Rehearse a cluster job on this machine.")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be run, start nothing")
+    options = parser.parse_args(argv)
     start_logging()
     stop_on_signals()
     os.environ.update(_RAY)
     rehearsal = settled(Config.from_env(), Path(sys.prefix) / "sources")
     problems = find_problems(rehearsal.here)
+    if options.dry_run:
+        print_plan(rehearsal.here)
+        print(deviations(rehearsal))
     for line in problems:
         print(f"error: {line}", file=sys.stderr)
     if problems:
         return 1
+    if options.dry_run:
+        return 0
     folder = Path(rehearsal.here.config.save_path)
     with save_lock(str(folder)):
         page = report(rehearsal, rehearse(rehearsal))

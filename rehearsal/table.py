@@ -30,10 +30,18 @@ def report(rehearsal: Rehearsal, seen: Seen) -> str:
     driver = plan.checkout.driver(plan.config.fully_async).name
     commit = seen.commit[:8] or "(commit unknown)"
     title = f"# Rehearsed on {time.strftime('%Y-%m-%d')}: {driver} of {plan.checkout.name} {commit}"
-    flags = [*setting_differences(rehearsal.cluster.config, plan.config), *differences(rehearsal.cluster, plan)]
     return "\n".join([
         title, "",
         "## Exercised", "", _table(("what", "seen"), exercised(rehearsal, seen)), "",
+        deviations(rehearsal),
+    ])
+
+
+def deviations(rehearsal: Rehearsal) -> str:
+    """What is known before anything is run."""
+    plan = rehearsal.here
+    flags = [*setting_differences(rehearsal.cluster.config, plan.config), *differences(rehearsal.cluster, plan)]
+    return "\n".join([
         "## The cluster will do differently", "", _table(("there", "here"), otherwise(rehearsal)), "",
         "## Every deviation of settings", "", _table(("setting or flag", "cluster", "here"), flags), "",
     ])

@@ -121,5 +121,5 @@ def test_a_submission_that_fails_is_one_line_and_leaves_no_job(submission, run, 
 
 def test_a_joined_cluster_is_neither_started_nor_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_cluster, "ChildProcess", None)
-    with ray_cluster.cluster(Config(ray_address="http://head:8265"), 8, tmp_path / "log", tmp_path / "tokens"):
+    with ray_cluster.cluster(Config(ray_address="http://head:8265"), 8, 0, tmp_path / "log", tmp_path / "tokens"):
         pass
