@@ -194,7 +194,8 @@ class Config:
     train_turns: str = _knob("all", "turns that become training rows", _TRAINING, choices=("all", "memory", "final"))
     temperature: float = _knob(1.0, "sampling temperature of training rollouts", _TRAINING, at_least=1e-3)
     lr: float = _knob(1e-6, "learning rate", _TRAINING, at_least=0)
-    lr_warmup_steps: int = _knob(0, "optimizer steps of linear warm-up", _TRAINING, at_least=0)
+    lr_warmup_steps: int = _knob(0, "optimizer steps of linear warm-up from 0: the first one moves nothing", _TRAINING,
+                                 at_least=0)
     weight_decay: float = _knob(0.01, "AdamW weight decay", _TRAINING, at_least=0)
     adam_beta1: float = _knob(0.9, "AdamW beta1", _TRAINING, at_least=0, at_most=1)
     adam_beta2: float = _knob(0.98, "AdamW beta2", _TRAINING, at_least=0, at_most=1)

@@ -183,7 +183,7 @@ def _pad(host: HostArgs, data: dict[str, list[Any]], trajectory: _Unrolled, rows
     """Add masked rows to the step just written until its row count is a multiple the scheduler can divide.
 
     They belong to the step's last trajectory and change nothing in a per-trajectory loss; under a global token mean
-    the hosts count each as one token.
+    every host counts each as one token, like any fully masked row.
     """
     for _ in range(_missing_rows(host, rows)):
         _append(data, _placeholder(), trajectory, 0.0)

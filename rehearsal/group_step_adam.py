@@ -36,6 +36,15 @@ class GroupStepAdamW(torch.optim.AdamW):
             for state in self._states(group):
                 del state["step"]
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Called with what is loaded, in which torch looks for its counts."""
+        loaded = [moments for moments in state.get("state", {}).values() if moments]
+        for moments in loaded:
+            moments["step"] = torch.tensor(0.0)
+        super().__setstate__(state)
+        for moments in loaded:
+            del moments["step"]
+
     def _states(self, group: dict[str, Any]) -> list[dict[str, Any]]:
         return [self.state[p] for p in group["params"] if self.state.get(p)]
 
@@ -50,6 +59,9 @@ def install() -> None:
     def save_and_load(module: Any) -> None:
         if not module.HAVE_APEX_OR_TE:
             module.HAVE_APEX_OR_TE = module.USING_TE_OPTIMIZER = True
+        # In fp32 what is loaded into are views of the model's own weights, which autograd would guard.
+        optimizer = module.DistributedOptimizer
+        optimizer.load_state_dict = torch.no_grad()(optimizer.load_state_dict)
 
     after_import("megatron.core.optimizer", choose)
     after_import("megatron.core.optimizer.distrib_optimizer", save_and_load)

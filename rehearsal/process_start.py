@@ -2,6 +2,7 @@
 
     torch.cuda     answered by the CPU                                 ``cuda_answers``
     Adam           one step count a parameter group, as on a GPU       ``group_step_adam``
+    collectives    by the names that the pinned torch gives them       ``process_groups``
     slime, vime    the few places that ask for more than torch         ``slime_answers``, ``vime_answers``
 """
 
@@ -18,9 +19,10 @@ def prepare() -> None:
 
 def answer_for_the_gpu() -> None:
     """Make this process fit for both hosts and Megatron-LM; once."""
-    from . import cuda_answers, group_step_adam, slime_answers, vime_answers
+    from . import cuda_answers, group_step_adam, process_groups, slime_answers, vime_answers
 
     cuda_answers.install()
     group_step_adam.install()
+    process_groups.install()
     slime_answers.install()
     vime_answers.install()

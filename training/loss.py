@@ -6,7 +6,11 @@ ranks of a step and divides the gradient once. So the mean is exact however rows
 * ``trajectory``: numerator = sum over tokens of x * mask / rollout_mask_sum, count = 1 for the first row of each
   trajectory of the step. Two trajectories, one of three turns and one of one turn, weigh the same. A fully masked
   trajectory adds nothing to the numerator and 1 to the count, as in the hosts' reducers.
-* ``token``: numerator = sum over tokens of x * mask, count = number of unmasked tokens.
+* ``token``: numerator = sum over tokens of x * mask, count = number of unmasked tokens, 1 for a fully masked row, as
+  in the hosts' reducers.
+
+No ratio is bounded before it is clipped, as in the hosts: one beyond float32 is no number to learn from, and a loss or
+gradient that is not finite ends the run (``train.learn``).
 
 All tensors are ``[n]`` for the n response tokens of a micro-batch, row after row.
 """
@@ -22,9 +26,6 @@ from torch import Tensor
 from ..config import Config
 from .rows import TrainRow
 
-# Beyond this a ratio is meaningless, and its exponential would overflow before it is clipped.
-_MAX_LOG_RATIO = 20.0
-
 
 @dataclass(frozen=True)
 class RowWeight:
@@ -37,7 +38,7 @@ class RowWeight:
 def row_weights(rows: Sequence[TrainRow], loss_agg: str) -> list[RowWeight]:
     """Weights of all rows of one optimizer step, in order."""
     if loss_agg == "token":
-        return [RowWeight(1.0, sum(row.loss_mask)) for row in rows]
+        return [RowWeight(1.0, max(sum(row.loss_mask), 1)) for row in rows]
     assert loss_agg == "trajectory", loss_agg
     seen: set[int] = set()
     weights = []
@@ -86,7 +87,7 @@ def token_batch(
 
 def policy_loss(log_probs: Tensor, entropy: Tensor, batch: TokenBatch, config: Config) -> tuple[Tensor, Tensor]:
     """``(numerator to minimise, sums for finish_metrics)``."""
-    ratio = (log_probs - batch.old_log_probs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO).exp()
+    ratio = (log_probs - batch.old_log_probs).exp()
     clipped = ratio.clamp(1.0 - config.eps_clip, 1.0 + config.eps_clip_high)
     unclipped_loss, clipped_loss = -batch.advantages * ratio, -batch.advantages * clipped
     pg = (torch.maximum(unclipped_loss, clipped_loss) * batch.scale).sum()
@@ -103,7 +104,7 @@ def policy_loss(log_probs: Tensor, entropy: Tensor, batch: TokenBatch, config: C
 
 def low_var_kl(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
     """Schulman's k3 estimate of KL(policy || reference) per token, never negative, clamped to 10."""
-    log_ratio = (ref_log_probs - log_probs).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    log_ratio = ref_log_probs - log_probs
     return (log_ratio.exp() - 1.0 - log_ratio).clamp(-10.0, 10.0)
 
 

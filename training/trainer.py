@@ -40,6 +40,12 @@ LossFunction = Callable[[Tensor, Tensor, list[int]], tuple[Tensor, int, Tensor]]
 """``(log_probs [n], entropy [n], row indices) -> (numerator, count, sums)``."""
 
 
+def learning_rate(config: Config, step: int) -> float:
+    """Of optimizer step ``step``, from 0, as Megatron's scheduler has it: the first step of a warm-up moves nothing."""
+    warmup = config.lr_warmup_steps
+    return config.lr * step / warmup if step < warmup else config.lr
+
+
 class Trainer:
     def __init__(self, config: Config) -> None:
         """Build the policy of ``config.hf_ckpt``; weights from ``config.torch_dist`` if that is set."""
@@ -142,8 +148,8 @@ class Trainer:
             numerator, sums = policy_loss(log_probs, entropy, tokens, self.config)
             return numerator, tokens.count, sums
 
-        warmup = min(1.0, (self.state.steps + 1) / max(1, self.config.lr_warmup_steps))
-        sums, step = self._step(rows, loss, self.config.temperature, self.config.lr * warmup, with_entropy=True)
+        lr = learning_rate(self.config, self.state.steps)
+        sums, step = self._step(rows, loss, self.config.temperature, lr, with_entropy=True)
         self.state.steps += 1
         return policy_metrics(sums) | step
 

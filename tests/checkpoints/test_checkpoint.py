@@ -53,7 +53,7 @@ def test_a_resumed_run_continues_bit_for_bit(model, tmp_path):
     assert checkpoint.load(tmp_path, resumed) == STATE
     assert (random.random(), np.random.rand(), torch.rand(1).item()) == drawn
     assert train(resumed, rows, 2) == continued
-    assert continued[0]["lr"] == pytest.approx(config.lr * 3 / 10)
+    assert continued[0]["lr"] == pytest.approx(config.lr * 2 / 10)
     assert all(torch.equal(tensor, weights[name]) for name, tensor in resumed.export_hf().items())
 
 

@@ -38,7 +38,7 @@ def make_rows(trajectories: int = 4, vocab: int = 512, seed: int = 0) -> list[Tr
 
 
 def make_config(model: Path | str, **settings) -> Config:
-    defaults = {"lr": 1e-3, "temperature": 0.7, "max_tokens_per_gpu": 64, "kl_coef": 0.05, "lr_warmup_steps": 2}
+    defaults = {"lr": 1e-3, "temperature": 0.7, "max_tokens_per_gpu": 64, "kl_coef": 0.05}
     return Config(hf_ckpt=str(model), **(defaults | settings))
 
 

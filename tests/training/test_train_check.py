@@ -9,8 +9,9 @@ from mem_agent import eval_ruler_hqa
 from mem_agent.config import Config, ConfigError, load_yaml
 from mem_agent.serving import serve
 from mem_agent.tests.helpers.fake_host import make_model
-from mem_agent.training.journal import fingerprint
-from mem_agent.training.train import checked, main, resume, train
+from mem_agent.training.group_rollout import RolloutError
+from mem_agent.training.journal import Rollout, fingerprint
+from mem_agent.training.train import checked, learn, main, resume, train
 
 ROW = {"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}
 
@@ -34,6 +35,30 @@ def test_what_this_host_would_not_do_is_refused(env, message):
     with pytest.raises(ConfigError) as error:
         checked(Config.from_env({"TRAIN_DATA": "/t.jsonl"} | env))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+# --- a step that cannot be learned from -----------------------------------------------------------------------------
+
+
+class Diverged:
+    """A trainer whose ratios have left float32."""
+
+    def log_probs(self, rows):
+        return [[0.0] * row.response_length for row in rows]
+
+    def train_step(self, rows, old, reference):
+        return {"loss": float("inf"), "grad_norm": float("nan")}
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent():
+    data = {"tokens": [[1, 2]], "response_lengths": [1], "loss_masks": [[1]], "rollout_log_probs": [[0.0]],
+            "rewards": [1.0], "rollout_ids": [0], "rollout_mask_sums": [1]}
+    config = Config(kl_coef=0.0, save_path="/runs/mine", rollout_batch_size=1, n_samples_per_prompt=1)
+    with pytest.raises(RolloutError) as error:
+        learn(config, Diverged(), Rollout(data, 1, {}))
+    assert str(error.value) == (
+        "loss inf and gradient norm nan are not finite; lower LR and continue from the newest checkpoint in /runs/mine"
+    )
 
 
 # --- the settings that a run leaves ---------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_log_probs_are_those_of_the_sampling_distribution(model):
 
 @pytest.mark.parametrize("max_tokens", [16, 64, 4096])
 def test_steps_equal_plain_transformers_with_torch_adamw(model, max_tokens):
-    config = make_config(model, max_tokens_per_gpu=max_tokens, weight_decay=0.1)
+    config = make_config(model, max_tokens_per_gpu=max_tokens, weight_decay=0.1, lr_warmup_steps=2)
     trainer, rows = Trainer(config), make_rows()
     plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     matrices = [p for p in plain.parameters() if p.dim() > 1]
@@ -74,7 +74,7 @@ def test_steps_equal_plain_transformers_with_torch_adamw(model, max_tokens):
     old = ref = trainer.log_probs(rows)
     for step in range(5):
         for group in optimizer.param_groups:
-            group["lr"] = 1e-3 * min(1.0, (step + 1) / 2)
+            group["lr"] = 1e-3 * min(1.0, step / 2)
         loss, norm = plain_step(plain, optimizer, rows, old, ref, config)
         metrics = trainer.train_step(rows, old, ref)
         assert metrics["loss"] == pytest.approx(loss, abs=1e-5)
@@ -85,6 +85,15 @@ def test_steps_equal_plain_transformers_with_torch_adamw(model, max_tokens):
     for name, tensor in trainer.export_hf().items():
         # Not every element: where a gradient is almost zero, Adam's first step follows the sign of its noise.
         assert (tensor - weights[name]).abs().mean() < 1e-6, name
+
+
+def test_the_first_step_of_a_warm_up_moves_nothing(model):
+    trainer = Trainer(make_config(model, lr_warmup_steps=4))
+    before = trainer.export_hf()
+    first = train(trainer, make_rows(), 1)[0]
+    assert first["lr"] == 0.0 < first["grad_norm"]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.export_hf().items())
+    assert [step["lr"] for step in train(trainer, make_rows(), 5)] == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3])
 
 
 def test_the_reference_stays_where_the_policy_started(model):
