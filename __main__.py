@@ -20,6 +20,7 @@ from .system.process_environment import settle_process
 
 COMMANDS = {
     "train": ("training.train", "train with the embedded host; run-train.sh evaluates and converts as well"),
+    "rehearse": ("rehearsal.rehearse", "a job of slime or vime in small, on this machine's CPU"),
     "launch": ("launch.launch", "train in slime or vime"),
     "eval": ("eval_ruler_hqa", "evaluate a model that a server has; tables and comparisons of results"),
     "serve": ("serving.serve", "serve a model for evaluation, behind a router"),

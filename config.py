@@ -256,6 +256,10 @@ class Config:
     ray_port: int = _knob(6379, "port of the Ray head that is started here", _NOTHING, at_least=1024, at_most=65535)
     ray_dashboard_port: int = _knob(8265, "port of its job server, on 127.0.0.1; its agent takes the next",
                                     _NOTHING, at_least=1024, at_most=65534)
+    rehearse_rollouts: int = _knob(2, "REHEARSE=1: rollouts before the run is ended and resumed for one more",
+                                   _NOTHING, at_least=1)
+    rehearse_ranks: int = _knob(2, "REHEARSE=1: trainer ranks at most, on as many logical GPUs", _NOTHING,
+                                at_least=1, at_most=4)
     ray_start_timeout: float = _knob(600.0, "seconds for Ray and its NUM_NODES machines to come up",
                                      _NOTHING, at_least=1)
     master_addr: str = _knob("127.0.0.1", "address of the head machine as the other machines see it", _NOTHING)

@@ -4,11 +4,13 @@
 #   bash run-train.sh                                        pocket profile, a laptop without a GPU
 #   HF_CKPT=... TRAIN_DATA=... DATA_ROOT=... bash run-train.sh
 #   HOST=slime HOST_ROOT=... RECIPE=recipes/qwen3-4b.env HF_CKPT=... TRAIN_DATA=... bash run-train.sh
+#   REHEARSE=1 HOST=slime HOST_ROOT=... bash run-train.sh    that job in small, by the host's own train.py on a CPU
 #
 # Every setting is an environment variable; `mem-agent config` lists them. EVAL=0 leaves evaluation out,
 # DRY_RUN=1 prints what would run.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 
+if [ "${REHEARSE:-0}" = 1 ]; then rehearse; fi
 find_host
 if [ "$HOST" != local ]; then train_in_host; fi
 
@@ -22,7 +24,7 @@ export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
 setup_python
 python=("$VENV/bin/python")
 if [ -n "${POCKET_DATA:-}" ]; then
-    run "${python[@]}" -m mem_agent pocket --output "$POCKET_DATA" --seed "${SEED:-1}" --task "${POCKET_TASK:-look-up}"
+    make_pocket_data
 fi
 run "${python[@]}" -m mem_agent train --check
 

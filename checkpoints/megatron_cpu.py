@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class CpuAsCuda(TorchFunctionMode):
-    """In this mode ``"cuda"`` means the CPU, pinning does nothing, and a CPU tensor's ``type()`` says ``torch.cuda``."""
+    """In this mode "cuda" means the CPU, pinning does nothing, and a CPU tensor's ``type()`` says ``torch.cuda``."""
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None

@@ -15,8 +15,11 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from ..config import Config, write_settings
 from ..system.logging_setup import start_logging
@@ -29,7 +32,12 @@ from .preflight import find_problems
 from .ray_cluster import cluster, head_command, job_address, submit_command, worker_command
 
 
-def launch(plan: Plan) -> None:
+def print_log(lines: str) -> None:
+    print(lines, end="", flush=True)
+
+
+def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
+    """Run the plan to its end; ``show`` gets the job's log as it comes."""
     from .ray_jobs import run_job  # with Ray, which preflight has seen to be there; dry runs need none
 
     config, job = plan.config, f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -40,9 +48,9 @@ def launch(plan: Plan) -> None:
         reference.convert_reference(conversion, plan.python_path, folder, plan.checkout.root)
     with (
         remote_env.runtime_env_file(plan.variables, os.environ, plan.folder) as runtime_env,
-        cluster(config, plan.layout.gpus_per_node, plan.folder / "ray_head.log", plan.folder / "tokens"),
+        cluster(config, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log", plan.folder / "tokens"),
     ):
-        run_job(job_address(config), job, runtime_env, plan.command)
+        run_job(job_address(config), job, runtime_env, plan.command, plan.folder / "job.log", show)
 
 
 def write_records(plan: Plan) -> None:
@@ -53,9 +61,13 @@ def write_records(plan: Plan) -> None:
     if not (link.is_symlink() and link.resolve() == PACK):
         link.unlink(missing_ok=True)
         link.symlink_to(PACK, target_is_directory=True)
-    (plan.folder / "mem_agent.yaml").write_text(plan.config.to_yaml())
+    (plan.folder / "mem_agent.yaml").write_text(plan.config.to_yaml() + yaml_of(plan.host_settings))
     write_settings(plan.config)
     (plan.folder / "command.sh").write_text(_shell(plan.command) + "\n")
+
+
+def yaml_of(settings: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(settings)) if settings else ""
 
 
 def print_plan(plan: Plan) -> None:
@@ -73,7 +85,7 @@ def print_plan(plan: Plan) -> None:
     if not reference.has_checkpoint(Path(config.torch_dist)):
         print(_shell(plan.conversion(reference.draft_folder(Path(config.torch_dist)))))
     if not config.ray_address:
-        print(_shell(head_command(config, plan.layout.gpus_per_node)))
+        print(_shell(head_command(config, plan.layout.gpus_per_node, plan.cpus)))
     if config.num_nodes > 1 and not config.ray_address:
         print(f"# on each other machine: {_shell(worker_command(config, plan.layout.gpus_per_node))}")
     print(_shell(submit_command(config, "mem_agent-TIME", plan.folder / "runtime_env.yaml", plan.command)))

@@ -86,6 +86,10 @@ def has_sticky_router() -> bool:
     return "assignment_mode" in {field.name for field in dataclasses.fields(router_args)}
 
 
+def has_gpus() -> bool:
+    return bool(_nvidia_smi("-L").strip())
+
+
 def has_nvlink() -> bool:
     return re.search(r"\bNV\d+\b", _nvidia_smi("topo", "-m")) is not None
 

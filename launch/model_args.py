@@ -117,8 +117,41 @@ def model_args(scripts: Path, family: str, content: Mapping[str, Any]) -> tuple[
     return name, _with_rotary_base(found, content)
 
 
+_OF_KIND = {"qwen3": ["--qk-layernorm"], "qwen2": ["--add-qkv-bias"], "llama": []}
+"""What sets the known dense decoders apart in Megatron, by ``model_type``."""
+
+
+def describe(content: Mapping[str, Any]) -> list[str]:
+    """Megatron's description of a model that no script of the host is for, from its ``config.json`` alone.
+
+    Raises:
+        ConfigError: it is of another kind, or scales its rotary positions.
+    """
+    kind, rope = content.get("model_type"), _rope_scaling(content)
+    if kind not in _OF_KIND or rope != "default":
+        raise ConfigError(f"a model of type {kind!r} with {rope} rotary positions cannot be described to Megatron; "
+                          f"known are {', '.join(_OF_KIND)} with default ones; set MODEL_FAMILY")
+    heads = content["num_attention_heads"]
+    numbers = {
+        flag: content.get(key) or {"num_key_value_heads": heads, "head_dim": content["hidden_size"] // heads,
+                                   "rms_norm_eps": 1e-6}[key]
+        for flag, key in _SAME.items()
+    }
+    found = ["--swiglu", "--use-rotary-position-embeddings", "--disable-bias-linear", "--group-query-attention",
+             "--normalization", "RMSNorm", *_OF_KIND[kind]]
+    found += [str(item) for pair in numbers.items() for item in pair]
+    if not content.get("tie_word_embeddings"):
+        found += ["--untie-embeddings-and-output-weights"]
+    return _with_rotary_base([*found, "--rotary-base", "10000"], content)
+
+
+def _rope_scaling(content: Mapping[str, Any]) -> str:
+    rope = content.get("rope_scaling") or content.get("rope_parameters") or {}
+    return rope.get("rope_type", rope.get("type", "default"))
+
+
 def _same_rotary_base(found: Sequence[str], content: Mapping[str, Any]) -> bool:
-    return float(_flags(found).get("--rotary-base", 10000)) == float(content["rope_theta"])
+    return float(flag_values(found).get("--rotary-base", 10000)) == float(content["rope_theta"])
 
 
 def _with_rotary_base(found: list[str], content: Mapping[str, Any]) -> list[str]:
@@ -147,7 +180,7 @@ def _read_script(script: Path) -> list[str]:
 
 def _differences(found: Sequence[str], content: Mapping[str, Any]) -> list[str]:
     """One line for each number of the script that is not the model's."""
-    flags = _flags(found)
+    flags = flag_values(found)
     heads = content["num_attention_heads"]
     defaults = {"--num-query-groups": heads, "--kv-channels": content["hidden_size"] // heads}
     lines = ["it is a mixture of experts"] if "--num-experts" in flags else []
@@ -158,8 +191,7 @@ def _differences(found: Sequence[str], content: Mapping[str, Any]) -> list[str]:
             continue  # Megatron then takes it from the tokenizer
         if given is None or wanted is None or float(given) != float(wanted):
             lines.append(f"{flag} {given} there, {key} {wanted} in config.json")
-    rope = content.get("rope_scaling") or content.get("rope_parameters") or {}
-    kind_of_rope = rope.get("rope_type", rope.get("type", "default"))
+    kind_of_rope = _rope_scaling(content)
     if kind_of_rope != "default" and "--use-rope-scaling" not in flags:
         lines.append(f"plain rotary positions there, {kind_of_rope} scaling in config.json")
     tied = "--untie-embeddings-and-output-weights" not in flags
@@ -172,7 +204,7 @@ def _differences(found: Sequence[str], content: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _flags(found: Sequence[str]) -> dict[str, str]:
+def flag_values(found: Sequence[str]) -> dict[str, str]:
     """``--flag value`` pairs; a flag without value maps to the empty string."""
     flags: dict[str, str] = {}
     for i, item in enumerate(found):

@@ -10,8 +10,9 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ..agents.longest_turn import longest_turn
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
@@ -41,6 +42,10 @@ class Plan:
     python_path: str
     variables: Mapping[str, str]
     arguments: Mapping[str, list[str]]
+    host_settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the workers' YAML says to the host beside the config."""
+    cpus: int = 0
+    """Logical CPUs of the Ray head; 0: those of the machine."""
 
     @property
     def folder(self) -> Path:
@@ -57,11 +62,15 @@ class Plan:
         return reference.conversion_command(self.config, self.checkout, self.model_arguments, output)
 
 
-def make_plan(config: Config, *, weights: bool = True) -> Plan:
+def make_plan(
+    config: Config, *, weights: bool = True, model: list[str] | None = None, layout: Layout | None = None
+) -> Plan:
     """Settle every setting.
 
     Args:
         weights: load the weights as well if HF_CKPT is a hub id; its configuration and tokenizer always are.
+        model: Megatron's description of the model, if no script of the host is to be asked.
+        layout: how GPUs are used, if that is not to be derived from those found.
 
     Raises:
         ConfigError: something cannot work; the message says what and the remedy.
@@ -72,7 +81,10 @@ def make_plan(config: Config, *, weights: bool = True) -> Plan:
     _check_settings(config)
     model_folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
     content = read_model_config(model_folder)
-    family, model = model_args(checkout.model_scripts, config.model_family, content)
+    if model is None:
+        family, model = model_args(checkout.model_scripts, config.model_family, content)
+    else:
+        family = config.model_family
     vocabulary = load_vocabulary(model_folder)
     config = with_engine_length(config.with_absolute_paths(), model_folder, vocabulary)
     config = replace(
@@ -81,7 +93,8 @@ def make_plan(config: Config, *, weights: bool = True) -> Plan:
     )
     reference.has_checkpoint(Path(config.torch_dist))  # or nothing; anything else is refused
     size = model_size(content)
-    layout = derive_layout(size, find_gpus(config), longest_turn(config, vocabulary), config)
+    if layout is None:
+        layout = derive_layout(size, find_gpus(config), longest_turn(config, vocabulary), config)
     config = replace(config, tp=layout.tp, pp=layout.pp, cp=layout.cp, max_tokens_per_gpu=layout.tokens_per_gpu,
                      engine_gpus=layout.engine_gpus, num_gpus=layout.gpus_per_node)
     folder = Path(config.save_path) / "launch"

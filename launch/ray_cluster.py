@@ -27,12 +27,13 @@ logger = logging.getLogger("mem_agent")
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 
 
-def head_command(config: Config, gpus: int) -> list[str]:
+def head_command(config: Config, gpus: int, cpus: int = 0) -> list[str]:
     return [
         *RAY, "start", "--head", "--block", "--disable-usage-stats",
         "--node-ip-address", config.master_addr,
         "--port", str(config.ray_port),
         "--num-gpus", str(gpus),
+        *(["--num-cpus", str(cpus)] if cpus else []),
         "--dashboard-host", "127.0.0.1",
         "--dashboard-port", str(config.ray_dashboard_port),
         # Its default is one number for all clusters of a machine: a second one could run no job.
@@ -59,7 +60,7 @@ def submit_command(config: Config, job: str, runtime_env: Path, command: Sequenc
 
 
 @contextmanager
-def cluster(config: Config, gpus: int, log: Path, tokens: Path) -> Iterator[None]:
+def cluster(config: Config, gpus: int, cpus: int, log: Path, tokens: Path) -> Iterator[None]:
     """A Ray cluster with NUM_NODES machines of ``gpus`` GPUs for as long as the block lasts.
 
     Should this process be killed, the folder ``tokens`` goes with the head.
@@ -69,7 +70,7 @@ def cluster(config: Config, gpus: int, log: Path, tokens: Path) -> Iterator[None
         return
     # Workers inherit the head's environment.
     environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
-    head = ChildProcess("ray head", head_command(config, gpus), environment, log, cleanup=tokens)
+    head = ChildProcess("ray head", head_command(config, gpus, cpus), environment, log, cleanup=tokens)
     try:
         _wait_for_machines(config, gpus, head)
         yield

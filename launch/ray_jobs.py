@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,14 @@ def _used_gpus(server: JobServer) -> dict[str, float]:
         return {}
 
 
-def run_job(address: str, job: str, runtime_env: Path, command: Sequence[str]) -> None:
-    """Submit, show the job's log, and wait for its end; a KeyboardInterrupt stops the job first.
+def run_job(
+    address: str, job: str, runtime_env: Path, command: Sequence[str], log: Path, show: Callable[[str], None]
+) -> None:
+    """Submit, follow the job's log, and wait for its end; a KeyboardInterrupt stops the job first.
+
+    Args:
+        log: the file that keeps the job's log.
+        show: called with each piece of it as it comes, of one line or more.
 
     Raises:
         MemAgentError: it was not accepted, failed or was stopped, or the cluster does not answer any more.
@@ -77,7 +83,7 @@ def run_job(address: str, job: str, runtime_env: Path, command: Sequence[str]) -
     environment = yaml.safe_load(runtime_env.read_text())
     try:
         server.submit_job(entrypoint=shlex.join(command), submission_id=job, runtime_env=environment)
-        run_stoppable(_show_log(server, job))
+        run_stoppable(_follow_log(server, job, log, show))
         end = _wait_for_end(server, job)
     except _NO_ANSWER as error:
         _stop(server, job)  # the submission may have arrived all the same
@@ -90,11 +96,14 @@ def run_job(address: str, job: str, runtime_env: Path, command: Sequence[str]) -
         raise MemAgentError(f"job {job} {end.status}: {_one_line(end.message or '')}; its log is above")
 
 
-async def _show_log(server: JobServer, job: str) -> None:
-    """Print the job's log until the job ends or the connection breaks."""
+async def _follow_log(server: JobServer, job: str, log: Path, show: Callable[[str], None]) -> None:
+    """Show the job's log, and add it to the file ``log``, until the job ends or the connection breaks."""
     try:
-        async for lines in server.tail_job_logs(job):
-            print(lines, end="", flush=True)
+        with log.open("a") as kept:
+            async for lines in server.tail_job_logs(job):
+                show(lines)
+                kept.write(lines)
+                kept.flush()
     except (aiohttp.ClientError, *_NO_ANSWER) as error:
         logger.warning("the log of job %s breaks off here (%s); waiting for its end", job, _one_line(error))
 

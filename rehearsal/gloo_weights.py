@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,10 +16,11 @@ class WeightGroup:
 
     def __init__(self, address: str, port: int, rank: int, world_size: int) -> None:
         self._store = dist.TCPStore(address, port, world_size, is_master=rank == 0, timeout=_PATIENCE)
-        options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+        gloo: Any = dist.ProcessGroupGloo
+        options = gloo._Options()
+        options._devices = [gloo.create_device(hostname="127.0.0.1")]
         options._timeout = _PATIENCE
-        self._group = dist.ProcessGroupGloo(dist.PrefixStore("weights", self._store), rank, world_size, options)
+        self._group = gloo(dist.PrefixStore("weights", self._store), rank, world_size, options)
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Fill ``tensor`` on every other rank with rank 0's, in place."""

@@ -7,7 +7,6 @@ number for all of a group: with torch's a run on a CPU could save and never resu
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -53,11 +52,11 @@ class GroupStepAdamW(torch.optim.AdamW):
 def install() -> None:
     """Where Megatron found neither Apex nor Transformer Engine it now takes this class for the latter's."""
 
-    def choose(module: ModuleType) -> None:
+    def choose(module: Any) -> None:
         if module.USING_PYTORCH_OPTIMIZER:
             module.Adam, module.USING_PYTORCH_OPTIMIZER = GroupStepAdamW, False
 
-    def save_and_load(module: ModuleType) -> None:
+    def save_and_load(module: Any) -> None:
         if not module.HAVE_APEX_OR_TE:
             module.HAVE_APEX_OR_TE = module.USING_TE_OPTIMIZER = True
         # In fp32 what is loaded into are views of the model's own weights, which autograd would guard.

@@ -25,26 +25,34 @@ def before_import(packages: Collection[str], act: Callable[[], None]) -> None:
     sys.meta_path.insert(0, Watch())
 
 
+_changes: dict[str, list[Callable[[ModuleType], None]]] = {}
+
+
 def after_import(module: str, change: Callable[[ModuleType], None]) -> None:
-    """Call ``change(module)`` when ``module`` has been executed, at once if that is so already."""
+    """Call ``change(module)`` when ``module`` has been executed, or at once, in the order of calls."""
     if module in sys.modules:
         change(sys.modules[module])
         return
+    if not _changes:
+        sys.meta_path.insert(0, _Changing())
+    _changes.setdefault(module, []).append(change)
 
-    class Watch(importlib.abc.MetaPathFinder):
-        def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-            if name != module:
-                return None
-            spec = importlib.machinery.PathFinder.find_spec(name, path)
-            if spec is None or spec.loader is None:
-                return spec
-            execute = spec.loader.exec_module
 
-            def execute_and_change(loaded: ModuleType) -> None:
-                execute(loaded)
+class _Changing(importlib.abc.MetaPathFinder):
+    """Finds what Python would find, and has it changed after its execution."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name not in _changes:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_change(loaded: ModuleType) -> None:
+            execute(loaded)
+            for change in _changes[name]:
                 change(loaded)
 
-            spec.loader.exec_module = execute_and_change  # type: ignore[method-assign]
-            return spec
-
-    sys.meta_path.insert(0, Watch())
+        spec.loader.exec_module = execute_and_change  # type: ignore[method-assign,assignment]
+        return spec

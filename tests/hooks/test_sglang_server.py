@@ -5,7 +5,6 @@ Runs where ``SGLANG_PYTHON`` names the Python of an environment as in requiremen
 
 import asyncio
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from mem_agent import rollout
 from mem_agent.agents.records import FailureKind, Generation, StopReason, TurnFailed
 from mem_agent.hooks.engine_api import Dialect, Endpoint, sglang_body
 from mem_agent.hooks.sample import Sample
+from mem_agent.rehearsal.sglang_engine import start_sglang
 from mem_agent.rollout_client import GenerationClient, RetryPolicy, close_clients
 from mem_agent.system.processes import ChildProcess, free_ports, wait_until_healthy
 from mem_agent.tests.helpers.fake_sglang import CONTEXT, refusal
@@ -42,28 +42,9 @@ GREEDY = {"temperature": 0.0}
 SAMPLED = {"temperature": 1.0}
 
 
-def write_stubs(folder: Path) -> Path:
-    for name in ("sgl_kernel", "torchvision"):
-        (folder / name).mkdir()
-        shutil.copy(Path(__file__).parents[1] / "sglang_stubs" / "absent.py", folder / name / "__init__.py")
-    # transformers compares this version.
-    about = folder / "torchvision-0.28.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: torchvision\nVersion: 0.28.0\n")
-    return folder
-
-
 def start_server(model: Path, folder: Path) -> tuple[ChildProcess, str]:
     (port,) = free_ports(1)
-    command = [
-        PYTHON, "-m", "sglang.launch_server", "--model-path", str(model), "--host", "127.0.0.1", "--port", str(port),
-        "--device", "cpu", "--dtype", "float32", "--attention-backend", "torch_native",
-        "--sampling-backend", "pytorch", "--grammar-backend", "none", "--disable-overlap-schedule",
-        "--max-total-tokens", "16384", "--context-length", str(CONTEXT), "--sleep-on-idle",
-    ]
-    env = {**os.environ, "PYTHONPATH": str(write_stubs(folder)), "HF_HUB_OFFLINE": "1", "SGLANG_USE_CPU_ENGINE": "1",
-           "SGLANG_CPU_OMP_THREADS_BIND": "0"}
-    return ChildProcess("sglang", command, env, folder / "sglang.log"), f"http://127.0.0.1:{port}"
+    return start_sglang(PYTHON, model, port, CONTEXT, folder), f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module")

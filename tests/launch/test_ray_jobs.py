@@ -7,6 +7,7 @@ import yaml
 
 from mem_agent.config import Config
 from mem_agent.launch import ray_cluster
+from mem_agent.launch.launch import print_log
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_job_server import FakeJobServer, lead_astray, serving
 
@@ -29,7 +30,8 @@ def server(monkeypatch):
 def run(server, tmp_path):
     """``run()`` runs the job "mine" on ``server``."""
     (tmp_path / "runtime_env.yaml").write_text(yaml.safe_dump({"env_vars": {"A": "1"}}))
-    return lambda: ray_jobs.run_job(server.address, "mine", tmp_path / "runtime_env.yaml", COMMAND)
+    environment, log = tmp_path / "runtime_env.yaml", tmp_path / "job.log"
+    return lambda: ray_jobs.run_job(server.address, "mine", environment, COMMAND, log, print_log)
 
 
 def test_the_job_is_submitted_once_with_its_command_and_the_runtime_env_of_the_file(run, server):
@@ -119,5 +121,5 @@ def test_a_submission_that_fails_is_one_line_and_leaves_no_job(submission, run, 
 
 def test_a_joined_cluster_is_neither_started_nor_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_cluster, "ChildProcess", None)
-    with ray_cluster.cluster(Config(ray_address="http://head:8265"), 8, tmp_path / "log", tmp_path / "tokens"):
+    with ray_cluster.cluster(Config(ray_address="http://head:8265"), 8, 0, tmp_path / "log", tmp_path / "tokens"):
         pass

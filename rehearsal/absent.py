@@ -14,7 +14,7 @@ class Absent:
         self._name = name
 
     def __call__(self, *args, **kwargs):
-        raise NotImplementedError(f"{self._name} is a stand-in for tests and cannot be called")
+        raise NotImplementedError(f"{self._name} is a stand-in and cannot be called")
 
     def __getattr__(self, name):
         return _absent(self._name, name)
@@ -35,7 +35,9 @@ def _absent(owner, name):
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        return ModuleSpec(name, Finder, is_package=True) if name.startswith(f"{__name__}.") else None
+        if not name.startswith(f"{__name__}."):
+            return None
+        return ModuleSpec(name, Finder, is_package=True)  # type: ignore[arg-type]
 
     @staticmethod
     def create_module(spec):

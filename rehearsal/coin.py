@@ -1,0 +1,44 @@
+"""A reward for models that cannot earn any: the user's own, and a coin.
+
+A model with random weights answers nothing right. All advantages would be 0, no weight would ever change, and a filter
+for mixed groups would wait for ever. The coin falls by the reply's text, so it is the same in a replay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..config import Config
+from ..hooks.batch_reward import load_reward
+from ..rewards.reward import Answered, Parts, Reward
+
+
+@dataclass(frozen=True)
+class OwnReward:
+    reward: str = "task"
+    """REWARD as the user set it."""
+    settings: str = ""
+    """REWARD_ARGS as the user set it."""
+
+
+class Coin(Reward):
+    Settings = OwnReward
+
+    def __init__(self, settings: OwnReward) -> None:
+        super().__init__(settings)
+        self._own = load_reward(Config(reward=settings.reward, reward_args=settings.settings))
+
+    async def parts(self, answer: Answered) -> Parts:
+        return {**await self._own.parts(answer), "coin": float(hashlib.sha256(answer.reply.encode()).digest()[0] % 2)}
+
+    def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
+        return self._own.batch_parts(batch)
+
+    def save(self, folder: Path) -> None:
+        self._own.save(folder)
+
+    def load(self, folder: Path) -> None:
+        self._own.load(folder)

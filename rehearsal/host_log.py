@@ -1,0 +1,67 @@
+"""The metrics that slime and vime write into their job's log, one line each::
+
+    [...] rollout_metrics.py:268 - perf 0: {'rollout/memory/reward': 0.156, ...}
+    [...] model.py:918 - step 0: {'train/loss': 0.13, 'train/grad_norm': 1.92}
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections import defaultdict
+from pathlib import Path
+
+_LINE = re.compile(r"\b(step|rollout|perf|eval) (\d+): (\{.*\})\s*$")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_NOT_FINITE = re.compile(r"\b(nan|inf)\b")
+
+Metrics = dict[int, dict[str, float]]
+
+
+def read_metrics(text: str) -> dict[str, Metrics]:
+    """``{"rollout" | "step" | "eval": {number: metrics}}``; what was logged last of a number stands."""
+    found: dict[str, Metrics] = defaultdict(lambda: defaultdict(dict))
+    for line in _COLOUR.sub("", text).splitlines():
+        match = _LINE.search(line.split("\r")[-1])
+        if match is None:
+            continue
+        kind = "rollout" if match[1] == "perf" else match[1]
+        found[kind][int(match[2])].update(_numbers(match[3]))
+    return {kind: {number: dict(values) for number, values in sorted(of.items())} for kind, of in found.items()}
+
+
+def _numbers(text: str) -> dict[str, float]:
+    """The numbers of a printed dict; nothing where it holds what is no literal."""
+    try:
+        content = ast.literal_eval(_NOT_FINITE.sub("None", text))
+    except (ValueError, SyntaxError):
+        return {}
+    values = {str(name): math.nan if value is None else value for name, value in content.items()}
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+
+
+def read_log(path: Path) -> dict[str, Metrics]:
+    return read_metrics(path.read_text(errors="replace")) if path.is_file() else {}
+
+
+_OURS = re.compile(r"\b(rollout|eval) \d+\b[^{]*: \d+ trajectories \| .*")
+_ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b: .*|.*\[(ERROR|CRITICAL)\].*")
+
+
+def progress_of(line: str) -> str:
+    """What a person wants to see of a line while it runs: this pack's summaries, steps, errors; else nothing."""
+    plain = _COLOUR.sub("", line).rstrip()
+    plain = plain.split("\r")[-1]
+    if ours := _OURS.search(plain):
+        return ours[0]
+    step = _LINE.search(plain)
+    if step and step[1] == "step":
+        values = _numbers(step[3])
+        named = ((name.partition("/")[2], values[name]) for name in _STEP if name in values)
+        return f"step {step[2]}: " + " | ".join(f"{name} {value:.3g}" for name, value in named)
+    return plain if _ERROR.match(_RAY_PREFIX.sub("", plain)) else ""
+
+
+_STEP = ("train/loss", "train/grad_norm", "train/kl_loss", "train/train_rollout_logprob_abs_diff")
+_RAY_PREFIX = re.compile(r"^\(\w+ pid=\d+\) ")

@@ -1,0 +1,159 @@
+"""The cluster's job and its rehearsal, side by side.
+
+Both are plans of the launcher: one for the GPUs that the user has or will rent (NUM_GPUS, GPU_MEMORY_GB; 8 of 80 GiB
+unless said), one for this machine. So the list of what differs is not written down anywhere: it is the difference of
+two command lines.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..checkpoints.hf_model import local_folder
+from ..config import Config, ConfigError
+from ..launch.layout import Layout
+from ..launch.machine import has_gpus
+from ..launch.model_args import describe, flag_values, model_args, model_size, read_model_config
+from ..launch.plan import PACK, Plan, make_plan
+from ..system.processes import free_ports
+from .cpu_arguments import HOST_SETTINGS, arguments_for, variables_for
+from .shrink import shrink, shrink_description, shrink_layout, shrink_model
+from .tiny_model import write_tiny_model
+
+TRAIN_ROWS, EVAL_ROWS = 512, 8
+_LOGICAL_CPUS = 16
+"""What Ray may hand out; the hosts ask for one a GPU and parts of one for each helper."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    cluster: Plan
+    here: Plan
+    random_model: bool
+    engine_port: int
+    """Where slime's engine is started for it; vime starts its own."""
+
+
+def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
+    """Settle the cluster's job, then shrink it.
+
+    Writes the random model, where one is needed, into the rehearsal's folder.
+
+    Args:
+        config: the user's settings, with ``host_root`` given.
+        megatron: the host's Megatron-LM, patched.
+
+    Raises:
+        ConfigError: the cluster's job could not work either, or the model cannot be made small.
+    """
+    config = replace(config, megatron_root=str(megatron), torch_dist_writer="pack")
+    folder = Path(config.save_path).absolute() / "rehearsals" / time.strftime("%Y%m%d-%H%M%S")
+    cluster = _cluster_plan(config, folder)
+    content = read_model_config(Path(cluster.config.hf_ckpt))
+    shrunk = shrink(cluster.config, cluster.size)
+    layout = shrink_layout(cluster.layout, config.rehearse_ranks)
+    description = cluster.model_arguments
+    model = Path(cluster.config.hf_ckpt)
+    if shrunk.random_model:
+        description, model = shrink_description(description), folder / "model"
+        write_tiny_model(shrink_model(content), Path(cluster.config.hf_ckpt), model)
+    ports = free_ports(4)
+    here = replace(
+        shrunk.config, hf_ckpt=str(model), torch_dist=str(folder / "reference"), save_path=str(folder),
+        num_rollout=config.rehearse_rollouts, save_interval=1, max_tokens_per_gpu=0,
+        train_data=_first_rows(cluster.config.train_data, TRAIN_ROWS),
+        num_nodes=1, master_addr="127.0.0.1", ray_address="", ray_port=ports[0], ray_dashboard_port=ports[1],
+        tp=layout.tp, pp=layout.pp, cp=layout.cp, engine_gpus=1, num_gpus=layout.gpus_per_node, tracker="none",
+        rollout_gpus=0, **_evaluation(cluster.config),
+    )
+    plan = make_plan(here, model=description, layout=layout)
+    return Rehearsal(cluster, _for_this_machine(plan, ports[3]), shrunk.random_model, ports[3])
+
+
+def _cluster_plan(config: Config, folder: Path) -> Plan:
+    """What the same settings are on the cluster; its records stay in the rehearsal's folder too."""
+    if not config.num_gpus and not has_gpus():
+        config = replace(config, num_gpus=8)
+    if not config.gpu_memory_gb and not has_gpus():
+        config = replace(config, gpu_memory_gb=80.0)
+    config = replace(config, ray_address="")
+    model = None
+    if not config.model_family:
+        content = read_model_config(local_folder(config.hf_ckpt).expanduser().absolute())
+        model = _description(config, content)
+    return make_plan(config, model=model)
+
+
+def _description(config: Config, content: Mapping[str, object]) -> list[str]:
+    """The host's own description of the model; where it has none for so small a one, ours."""
+    scripts = Path(config.host_root) / "scripts" / "models"
+    try:
+        return model_args(scripts, "", content)[1]
+    except ConfigError:
+        if model_size(content).parameters > 20e6:
+            raise
+        return describe(content)
+
+
+def _evaluation(config: Config) -> dict[str, Any]:
+    """Evaluate at every rollout: the user's files, else rows of the training file; never in FULLY_ASYNC."""
+    if config.fully_async:
+        return {"eval_interval": 0, "eval_data": ""}
+    files = config.eval_files or [config.train_data.partition("@")[0]]
+    return {"eval_interval": 1, "eval_data": " ".join(f"'{_first_rows(file, EVAL_ROWS)}'" for file in files)}
+
+
+def _first_rows(data: str, count: int) -> str:
+    """The first rows of a file, in the slice notation that the hosts share; a slice of the user's stays."""
+    return data if "@[" in data or not data else f"{data}@[0:{count}]"
+
+
+def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
+    """The plan with what a CPU needs beside it."""
+    groups = dict(plan.arguments)
+    groups["cpu"] = arguments_for(plan.checkout.name, engine_port)
+    entries = plan.python_path.split(os.pathsep)
+    own = [str(PACK / "rehearsal" / "site"), str(PACK / "rehearsal" / "stubs")]
+    python_path = os.pathsep.join([entries[0], *own, *entries[1:]])
+    variables = {**plan.variables, "PYTHONPATH": python_path, **variables_for(plan.checkout.name, sys.prefix)}
+    return replace(
+        plan, arguments=groups, python_path=python_path, variables=variables, host_settings=HOST_SETTINGS,
+        cpus=_LOGICAL_CPUS,
+    )
+
+
+def differences(cluster: Plan, here: Plan) -> list[tuple[str, str, str]]:
+    """(flag, on the cluster, here) for each flag of the command lines that differs; a dash where it is not given."""
+    one, other = (_flags(plan.arguments) for plan in (cluster, here))
+    names = [*one, *(name for name in other if name not in one)]
+    pairs = [(name, _said(one.get(name)), _said(other.get(name))) for name in names]
+    return [(name, a, b) for name, a, b in pairs if a != b and name not in _PLACES]
+
+
+_PLACES = {"--hf-checkpoint", "--ref-load", "--load", "--save", "--custom-config-path", "--vllm-port"}
+
+
+def setting_differences(cluster: Config, here: Config) -> list[tuple[str, str, str]]:
+    """(setting, on the cluster, here) for each setting of the pack that differs and is no place."""
+    one, other = cluster.to_mapping(), here.to_mapping()
+    skipped = {"HF_CKPT", "TORCH_DIST", "SAVE_PATH", "RAY_PORT", "RAY_DASHBOARD_PORT", "REWARD_ARGS"}
+    return [(n, str(one[n]), str(other[n])) for n in one if one[n] != other[n] and n not in skipped]
+
+
+def _flags(arguments: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    return flag_values([item for group in arguments.values() for item in group])
+
+
+def _said(value: str | None) -> str:
+    return "-" if value is None else value or "given"
+
+
+def transport(layout: Layout, host: str) -> str:
+    """How weights reach the engines on the cluster, in words."""
+    return "CUDA IPC" if layout.colocate else f"NCCL through {host}'s distributed updater"

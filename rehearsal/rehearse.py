@@ -1,0 +1,171 @@
+"""Rehearse a cluster job on this machine: ``REHEARSE=1 HOST=slime|vime ... bash run-train.sh``.
+
+    mem-agent rehearse            in the hosts' CPU environment, which the script makes
+
+In order: settle the cluster's job and its small likeness; start what the host expects to find (slime: an engine); run
+the host's own ``train.py`` through the launcher, REHEARSE_ROLLOUTS rollouts with a checkpoint and an evaluation after
+each; run it again for one more, so that it resumes; convert the newest checkpoint; print what was seen and what not.
+Everything lies under ``SAVE_PATH/rehearsals/<time>``, the page as ``rehearsal.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+
+from ..checkpoints.convert import main as convert
+from ..config import Config, ConfigError
+from ..launch.checkout import find_checkout
+from ..launch.launch import launch, print_plan
+from ..launch.plan import PACK, Plan
+from ..launch.preflight import find_problems
+from ..launch.ray_cluster import cluster, job_address
+from ..system.errors import MemAgentError
+from ..system.logging_setup import start_logging
+from ..system.one_line_errors import one_line_errors
+from ..system.processes import wait_until_healthy
+from ..system.save_lock import save_lock
+from ..system.signals import stop_on_signals
+from .host_log import progress_of, read_log
+from .rehearsal_plan import Rehearsal, plan_rehearsal
+from .sglang_engine import start_sglang
+from .sources import HOST_SOURCES, commit_of, fetch_host, prepared_megatron
+from .table import Seen, deviations, report
+
+logger = logging.getLogger("mem_agent")
+
+_RAY = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
+"""Workers that nobody asked for would import torch on cores that are needed."""
+_ENGINE_START_S = 600.0
+
+
+def rehearse(rehearsal: Rehearsal) -> Seen:
+    """Run all of it; what it left behind."""
+    plan, config = rehearsal.here, rehearsal.here.config
+    seconds: dict[str, float] = {}
+    with _servers(rehearsal):
+        joined = replace(config, ray_address=job_address(config))
+        with _timed(seconds, "train"):
+            launch(_with_config(plan, joined), show_progress)
+        logger.info("the run has ended; the same command resumes it")
+        with _timed(seconds, "resume"):
+            launch(_with_config(plan, replace(joined, num_rollout=config.num_rollout + 1)), show_progress)
+    newest = Path(config.save_path) / f"iter_{config.num_rollout:07d}"
+    output = Path(config.save_path) / "hf" / newest.name
+    with _timed(seconds, "convert"):
+        code = convert(["--input", str(newest), "--hf", config.hf_ckpt, "--output", str(output)])
+    if code:
+        raise MemAgentError(f"{newest} was not converted; the line above says why")
+    metrics = read_log(plan.folder / "job.log")
+    return Seen(metrics, max(metrics.get("rollout", {0: {}})), str(output), seconds, commit_of(plan.checkout))
+
+
+def show_progress(lines: str) -> None:
+    """Of a host's thousand lines those that say how it goes; ``launch/job.log`` has them all."""
+    for line in lines.splitlines():
+        if progress := progress_of(line):
+            logger.info("%s", progress)
+
+
+def _with_config(plan: Plan, config: Config) -> Plan:
+    """The same plan for a run of ``config.num_rollout`` rollouts."""
+    arguments = {name: list(group) for name, group in plan.arguments.items()}
+    rollout = arguments["rollout"]
+    rollout[rollout.index("--num-rollout") + 1] = str(config.num_rollout)
+    return replace(plan, config=config, arguments=arguments)
+
+
+@contextlib.contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    seconds[phase] = time.monotonic() - began
+
+
+@contextlib.contextmanager
+def _servers(rehearsal: Rehearsal) -> Iterator[None]:
+    """A Ray head, and for slime an engine, for as long as the block lasts; vime starts its own engine."""
+    plan, config = rehearsal.here, rehearsal.here.config
+    with contextlib.ExitStack() as stack:
+        engine = None
+        if plan.checkout.name == "slime":
+            engine = start_sglang(
+                os.environ["SGLANG_PYTHON"], Path(config.hf_ckpt), rehearsal.engine_port, config.engine_max_len,
+                plan.folder / "engine", config.seed,
+            )
+            stack.callback(engine.stop, 20.0)
+            logger.info("starting SGLang on a CPU; log %s", engine.log_path)
+        gpus = plan.layout.gpus_per_node
+        stack.enter_context(cluster(config, gpus, plan.cpus, plan.folder / "ray_head.log", plan.folder / "tokens"))
+        if engine is not None:
+            url = f"http://127.0.0.1:{rehearsal.engine_port}/health"
+            asyncio.run(wait_until_healthy(engine, lambda: _answers(url), _ENGINE_START_S))
+        yield
+
+
+async def _answers(url: str) -> bool:
+    try:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session, session.get(url) as response:
+            return response.status == 200
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return False
+
+
+def settled(config: Config, home: Path) -> Rehearsal:
+    """The rehearsal of ``config``, its sources fetched or found.
+
+    Raises:
+        ConfigError: something that it needs is not there.
+    """
+    if config.host not in HOST_SOURCES:
+        raise ConfigError(f"REHEARSE=1 rehearses a host's job: set HOST to one of {', '.join(HOST_SOURCES)}")
+    if not config.host_root:
+        config = replace(config, host_root=str(fetch_host(config.host, home)))
+    checkout = find_checkout(config, PACK)
+    known, found = HOST_SOURCES[checkout.name][1], commit_of(checkout)
+    if found != known:
+        logger.warning("%s is at %s; this pack was tested with %s", checkout.root, found[:8] or "no commit", known[:8])
+    if checkout.name == "slime" and not os.environ.get("SGLANG_PYTHON"):
+        raise ConfigError("SGLANG_PYTHON is not set; `REHEARSE=1 HOST=slime bash run-train.sh` makes its environment")
+    return plan_rehearsal(config, prepared_megatron(checkout, config.megatron_root, home))
+
+
+@one_line_errors("a new rehearsal begins anew")
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="mem-agent rehearse", description="Rehearse a cluster job on this machine.")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be run, start nothing")
+    options = parser.parse_args(argv)
+    start_logging()
+    stop_on_signals()
+    os.environ.update(_RAY)
+    rehearsal = settled(Config.from_env(), Path(sys.prefix) / "sources")
+    problems = find_problems(rehearsal.here)
+    if options.dry_run:
+        print_plan(rehearsal.here)
+        print(deviations(rehearsal))
+    for line in problems:
+        print(f"error: {line}", file=sys.stderr)
+    if problems:
+        return 1
+    if options.dry_run:
+        return 0
+    folder = Path(rehearsal.here.config.save_path)
+    with save_lock(str(folder)):
+        page = report(rehearsal, rehearse(rehearsal))
+    (folder / "rehearsal.md").write_text(page)
+    print(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""How a cluster's settings become a laptop's. The rule, in full:
+
+1. No setting grows, and what is small already stays as it is.
+2. The model, if it has more than 20 million weights, becomes one of the same family with random weights: 2 layers,
+   hidden 64, 4 heads, the user's own vocabulary. As such a model earns nothing, a coin is added to the reward (so
+   groups are mixed and gradients are not zero), and LR is 1e-3 after one step of warm-up (so that weights move).
+3. MEM_CHUNK_TOKENS, MEM_MAX_MEMORY and MEM_MAX_FINAL are halved together until a chunk has at most 128 tokens (no
+   budget falls below 16), and questions have at most 128; documents are cut to 3 chunks.
+4. Documents per rollout and trajectories per document are halved, the larger first, until the logits of a rollout
+   (rows x tokens x vocabulary) are at most 4e9; 2 x 2 remain. Steps per rollout stay as many, at most 2.
+5. Of TP, PP and data parallelism the first that the cluster has above 1 is 2, on two trainer ranks; nothing else.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..config import Config
+from ..launch.layout import Layout
+from ..launch.model_args import ModelSize, flag_values
+
+_SMALL_MODEL = 20e6
+_CHUNK, _LEAST_BUDGET, _QUESTION, _CHUNKS = 128, 16, 128, 3
+_LOGITS = 4e9
+_TEMPLATE = 160
+"""Tokens of a turn beside section, memory and question, roughly."""
+_TINY = {"--num-layers": 2, "--hidden-size": 64, "--ffn-hidden-size": 128, "--num-attention-heads": 4,
+         "--num-query-groups": 2, "--kv-channels": 16}
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """The settings of a rehearsal."""
+
+    config: Config
+    random_model: bool
+    """Whether weights are made up, by rule 2."""
+
+
+def shrink(config: Config, size: ModelSize) -> Rehearsed:
+    """Rules 2 to 4 on the settings of the cluster, whose layout is in ``config``."""
+    random_model = size.parameters > _SMALL_MODEL
+    budgets = _budgets(config)
+    shrunk = replace(config, **budgets)
+    if budgets:
+        shrunk = replace(shrunk, engine_max_len=0)
+    shrunk = replace(shrunk, **_batch(shrunk, size.vocab))
+    if random_model:
+        shrunk = replace(shrunk, **_coin(config), lr=1e-3, lr_warmup_steps=min(config.lr_warmup_steps, 1))
+    return Rehearsed(shrunk, random_model)
+
+
+def _budgets(config: Config) -> dict[str, Any]:
+    """The token budgets that change, by rule 3."""
+    halvings = 0
+    while config.mem_chunk_tokens >> halvings > _CHUNK:
+        halvings += 1
+    wanted = {
+        name: min(getattr(config, name), max(getattr(config, name) >> halvings, _LEAST_BUDGET))
+        for name in ("mem_chunk_tokens", "mem_max_memory", "mem_max_final")
+    }
+    wanted["mem_max_question"] = min(config.mem_max_question, _QUESTION)
+    wanted["mem_max_chunks"] = min(config.mem_max_chunks, _CHUNKS) if halvings else config.mem_max_chunks
+    return {name: value for name, value in wanted.items() if value != getattr(config, name)}
+
+
+def _batch(config: Config, vocab: int) -> dict[str, Any]:
+    """Documents, trajectories and steps of a rollout, by rule 4."""
+    documents, samples = config.rollout_batch_size, config.n_samples_per_prompt
+    row = config.mem_chunk_tokens + 2 * config.mem_max_memory + _TEMPLATE
+    turns = min(config.mem_max_chunks, 2 * _CHUNKS) + 1
+
+    def logits() -> float:
+        return documents * samples * turns * row * vocab
+
+    while logits() > _LOGITS and (documents > 2 or samples > 2):
+        if documents >= samples:
+            documents = max(documents // 2, 2)
+        else:
+            samples = max(samples // 2, 2)
+    if (documents, samples) == (config.rollout_batch_size, config.n_samples_per_prompt):
+        return {}
+    steps = min(config.trajectories_per_rollout // config.step_trajectories, 2)
+    return {
+        "rollout_batch_size": documents,
+        "n_samples_per_prompt": samples,
+        "global_batch_size": documents * samples // steps,
+        "over_sampling_batch_size": 2 * documents if config.over_sampling_batch_size else 0,
+    }
+
+
+def _coin(config: Config) -> dict[str, Any]:
+    own = shlex.join([f"reward={config.reward}", f"settings={config.reward_args}"])
+    return {"reward": "mem_agent.rehearsal.coin:Coin", "reward_args": own}
+
+
+def shrink_layout(cluster: Layout, ranks: int) -> Layout:
+    """Rule 5 on the cluster's layout: ``ranks`` trainer ranks at most, one engine, no colocation."""
+    tp, pp, dp = min(cluster.tp, ranks), min(cluster.pp, ranks), min(cluster.data_parallel, ranks)
+    pp = pp if tp == 1 else 1
+    dp = dp if tp == pp == 1 else 1
+    return replace(
+        cluster, tp=tp, pp=pp, cp=1, engine_gpus=1, colocate=False, train_nodes=1, train_per_node=tp * pp * dp,
+        rollout_gpus=1, gpus_per_node=tp * pp * dp + 1,
+    )
+
+
+def shrink_description(model: list[str]) -> list[str]:
+    """Megatron's description of the random model: the family's, with rule 2's numbers in place of its own."""
+    flags = flag_values(model)
+    shrunk = list(model)
+    for flag, value in _TINY.items():
+        if flag in flags:
+            shrunk[shrunk.index(flag) + 1] = str(value)
+        else:
+            shrunk += [flag, str(value)]
+    return shrunk
+
+
+def shrink_model(content: Mapping[str, Any]) -> dict[str, Any]:
+    """``config.json`` of the random model."""
+    numbers = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+               "num_key_value_heads": 2, "head_dim": 16}
+    return {**content, **numbers, "dtype": "float32", "layer_types": None, "torch_dtype": None}

@@ -1,0 +1,122 @@
+"""What a rehearsal has shown, as Markdown: what was exercised, what a cluster does otherwise, what was changed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..launch.layout import Layout
+from ..system.markdown import markdown_table
+from .host_log import Metrics
+from .rehearsal_plan import Rehearsal, differences, setting_differences, transport
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the runs of one rehearsal left behind."""
+
+    metrics: Mapping[str, Metrics]
+    resumed_at: int
+    """The first rollout after the resume."""
+    converted: str
+    seconds: Mapping[str, float]
+    commit: str
+
+
+def report(rehearsal: Rehearsal, seen: Seen) -> str:
+    plan = rehearsal.here
+    driver = plan.checkout.driver(plan.config.fully_async).name
+    commit = seen.commit[:8] or "(commit unknown)"
+    title = f"# Rehearsed on {time.strftime('%Y-%m-%d')}: {driver} of {plan.checkout.name} {commit}"
+    return "\n".join([
+        title, "",
+        "## Exercised", "", _table(("what", "seen"), exercised(rehearsal, seen)), "",
+        deviations(rehearsal),
+    ])
+
+
+def deviations(rehearsal: Rehearsal) -> str:
+    """What is known before anything is run."""
+    plan = rehearsal.here
+    flags = [*setting_differences(rehearsal.cluster.config, plan.config), *differences(rehearsal.cluster, plan)]
+    return "\n".join([
+        "## The cluster will do differently", "", _table(("there", "here"), otherwise(rehearsal)), "",
+        "## Every deviation of settings", "", _table(("setting or flag", "cluster", "here"), flags), "",
+    ])
+
+
+def _table(header: tuple[str, ...], rows: Sequence[Sequence[str]]) -> str:
+    return markdown_table(header, rows, words=header)
+
+
+def exercised(rehearsal: Rehearsal, seen: Seen) -> list[tuple[str, str]]:
+    plan, metrics = rehearsal.here, seen.metrics
+    rollouts, steps, evaluations = (metrics.get(kind, {}) for kind in ("rollout", "step", "eval"))
+    layout = plan.layout
+    return [
+        ("the host's unedited driver, as a Ray job by the launcher's command",
+         str(plan.checkout.driver(plan.config.fully_async))),
+        ("rollouts through router and engine, with these hooks", f"{len(rollouts)}, {_took(seen, 'train')}"),
+        ("reward", _series(rollouts, "rollout/memory/reward")),
+        ("trajectories that failed, a rollout", _series(rollouts, "rollout/memory/failed")),
+        ("log-probs of trainer and engine, mean difference", _series(steps, "train/train_rollout_logprob_abs_diff")),
+        ("optimizer steps: gradient norm", _series(steps, "train/grad_norm")),
+        ("KL to the reference", _series(steps, "train/kl_loss")),
+        ("trainer ranks", _ranks(layout)),
+        ("evaluation while training", _evaluations(evaluations) if evaluations else "no, FULLY_ASYNC=1 has none"),
+        ("save, end, resume", f"continued with rollout {seen.resumed_at}, {_took(seen, 'resume')}"),
+        ("conversion to Hugging Face", f"{seen.converted}, {_took(seen, 'convert')}"),
+    ]
+
+
+def otherwise(rehearsal: Rehearsal) -> list[tuple[str, str]]:
+    cluster, here, host = rehearsal.cluster.layout, rehearsal.here.layout, rehearsal.here.checkout.name
+    rows = [
+        ("bf16 weights and activations", "float32"),
+        ("CUDA kernels: Transformer Engine, FlashAttention, fused Adam", "the same layers in torch, on a CPU"),
+        ("NCCL", "gloo"),
+        (f"weights to the engines by {transport(cluster, host)}", f"{host}'s distributed updater over gloo"),
+    ]
+    if cluster.colocate:
+        rows.append(("training and sampling share GPUs and take turns (colocation, offloading)", "each its own"))
+    rows += [
+        (f"{name} {there}", f"{name} {this}")
+        for name, there, this in (
+            ("tensor parallel", cluster.tp, here.tp), ("pipeline parallel", cluster.pp, here.pp),
+            ("context parallel", cluster.cp, here.cp), ("data parallel", cluster.data_parallel, here.data_parallel),
+            ("GPUs of an engine", cluster.engine_gpus, here.engine_gpus),
+            ("engines", cluster.rollout_gpus // cluster.engine_gpus, here.rollout_gpus // here.engine_gpus),
+            ("machines", rehearsal.cluster.config.num_nodes, 1),
+        )
+        if there != this
+    ]
+    if rehearsal.random_model:
+        rows.append(("the model that was given", "two layers with random weights: rewards and losses mean nothing"))
+    return rows
+
+
+def _ranks(layout: Layout) -> str:
+    return f"{layout.train_gpus}: tensor {layout.tp}, pipeline {layout.pp}, data parallel {layout.data_parallel}"
+
+
+def _took(seen: Seen, phase: str) -> str:
+    return f"{seen.seconds[phase]:.0f} s"
+
+
+def _series(metrics: Metrics, name: str) -> str:
+    values = [of[name] for of in metrics.values() if name in of]
+    return ", ".join(map(_number, values)) or "not logged"
+
+
+def _evaluations(metrics: Metrics) -> str:
+    """The headline of each set, rollout by rollout."""
+    names = dict.fromkeys(n for of in metrics.values() for n in of if n.count("/") == 1)
+    return "; ".join(f"{name} {_series(metrics, name)}" for name in names)
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "nan"
+    return f"{value:.1e}" if 0 < abs(value) < 1e-3 else f"{value:.3f}"

@@ -1,0 +1,92 @@
+"""The rule by which a cluster's settings become a laptop's."""
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mem_agent.config import Config
+from mem_agent.launch.layout import Layout
+from mem_agent.launch.model_args import describe, model_size
+from mem_agent.rehearsal.shrink import shrink, shrink_description, shrink_layout, shrink_model
+from mem_agent.tests.helpers.fake_host import MODELS, ROTARY
+
+BIG = model_size(MODELS["qwen2.5-7b"] | ROTARY)
+SMALL = replace(BIG, parameters=2_600_000, vocab=768)
+CLUSTER = Layout(tp=2, pp=1, cp=1, tokens_per_gpu=9000, engine_gpus=1, colocate=True, train_nodes=4, train_per_node=8,
+                 rollout_gpus=32, gpus_per_node=8)
+
+
+def test_the_paper_s_7b_settings():
+    config = Config(mem_chunk_tokens=5000, mem_max_memory=1024, mem_max_final=1024, mem_max_chunks=8,
+                    rollout_batch_size=128, n_samples_per_prompt=16, global_batch_size=128, lr=1e-6,
+                    lr_warmup_steps=20)
+    shrunk = shrink(config, BIG)
+    small = shrunk.config
+    assert shrunk.random_model
+    # 5000 / 64 = 78, the first that is at most 128; 1024 / 64 = 16
+    assert (small.mem_chunk_tokens, small.mem_max_memory, small.mem_max_final) == (78, 16, 16)
+    assert small.mem_max_chunks == 3
+    # 4 turns x (78 + 2 x 16 + 160) tokens x 152064 logits: 4e9 hold 24 trajectories, 4 x 4 are the first that fit
+    assert (small.rollout_batch_size, small.n_samples_per_prompt, small.global_batch_size) == (4, 4, 8)
+    assert (small.lr, small.lr_warmup_steps) == (1e-3, 1)
+
+
+def test_what_is_small_stays_as_it_is():
+    config = Config(mem_chunk_tokens=32, mem_max_memory=8, mem_max_final=12, mem_max_question=16, lr=3e-4)
+    shrunk = shrink(config, SMALL)
+    assert not shrunk.random_model and shrunk.config == config
+
+
+@given(
+    chunk=st.integers(1, 100_000), memory=st.integers(1, 100_000), documents=st.integers(1, 512),
+    samples=st.integers(1, 64), vocab=st.integers(300, 300_000),
+)
+def test_no_number_grows(chunk, memory, documents, samples, vocab):
+    config = Config(mem_chunk_tokens=chunk, mem_max_memory=memory, rollout_batch_size=documents,
+                    n_samples_per_prompt=samples)
+    small = shrink(config, replace(SMALL, vocab=vocab)).config
+    for field in fields(Config):
+        before, after = getattr(config, field.name), getattr(small, field.name)
+        if field.type == "int" and field.name not in ("global_batch_size", "engine_max_len"):
+            assert after <= before, field.name
+    assert small.step_trajectories <= config.step_trajectories
+    assert min(small.rollout_batch_size, documents) >= min(2, documents)
+
+
+@pytest.mark.parametrize("cluster,ranks,expected", [
+    (CLUSTER, 2, (2, 1, 1)),
+    (replace(CLUSTER, tp=1), 2, (1, 1, 2)),
+    (replace(CLUSTER, tp=1, pp=2), 2, (1, 2, 1)),
+    (replace(CLUSTER, tp=4, pp=4), 2, (2, 1, 1)),
+    (replace(CLUSTER, tp=1), 1, (1, 1, 1)),
+    (replace(CLUSTER, tp=1, train_nodes=1, train_per_node=1), 2, (1, 1, 1)),
+])
+def test_one_kind_of_parallelism_of_the_cluster_s_is_kept(cluster, ranks, expected):
+    layout = shrink_layout(cluster, ranks)
+    assert (layout.tp, layout.pp, layout.data_parallel) == expected
+    assert not layout.colocate and layout.gpus_per_node == layout.train_gpus + layout.rollout_gpus
+
+
+def test_the_description_is_that_of_the_small_model():
+    content = MODELS["qwen2.5-7b"] | ROTARY
+    small = shrink_model(content)
+    assert shrink_description(describe(content)) == describe({k: v for k, v in small.items() if v is not None})
+
+
+def test_the_random_model_is_one_that_transformers_loads(tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from mem_agent.rehearsal.tiny_model import write_tiny_model
+    from mem_agent.tests.helpers.fake_host import make_model
+
+    given = make_model(tmp_path / "given", "qwen3-4b", vocab_size=400)
+    content = json.loads((given / "config.json").read_text())
+    write_tiny_model(shrink_model(content), given, tmp_path / "tiny")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "tiny")
+    assert model.config.num_hidden_layers == 2 and model.config.vocab_size == 400
+    assert model.config.tie_word_embeddings is True and model.config.model_type == "qwen3"
+    ids = [AutoTokenizer.from_pretrained(folder).encode("a memory") for folder in (tmp_path / "tiny", given)]
+    assert ids[0] == ids[1]
