@@ -22,14 +22,11 @@ from mem_agent.config import Config
 from mem_agent.launch.arguments import build_arguments
 from mem_agent.launch.checkout import Checkout
 from mem_agent.launch.layout import Layout
+from mem_agent.launch.model_args import describe, read_model_config
+from mem_agent.rehearsal.cpu_arguments import COMMON, HOST_SETTINGS, variables_for
 from mem_agent.tests.helpers.host_checkout import TESTS, Host
 
-# What Transformer Engine and CUDA would have done, and no checkpoint that a run would load.
-ON_A_CPU = (
-    "--spec", "mem_agent.rehearsal.layer_spec", "layers", "--transformer-impl", "local", "--no-persist-layer-norm",
-    "--no-gradient-accumulation-fusion", "--no-bias-swiglu-fusion", "--no-bias-dropout-fusion", "--no-rope-fusion",
-    "--no-masked-softmax-fusion", "--use-cpu-initialization", "--distributed-backend", "gloo", "--debug-train-only",
-)
+_NO_ENGINE = ("--distributed-backend", "gloo", "--debug-train-only")
 
 
 @dataclass
@@ -81,34 +78,14 @@ def command_line(
     """The arguments of the host's ``train.py``; ``folder`` gets the settings file they name."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "mem_agent.yaml"
-    # The hosts choose bfloat16 by themselves; what this file says comes after that.
-    settings.write_text(config.to_yaml() + yaml.safe_dump({"bf16": False}))
+    settings.write_text(config.to_yaml() + yaml.safe_dump(HOST_SETTINGS))
     layout = Layout(
         tp=tp, pp=pp, cp=1, tokens_per_gpu=config.max_tokens_per_gpu, engine_gpus=1, colocate=False, train_nodes=1,
         train_per_node=tp * pp * dp, rollout_gpus=1, gpus_per_node=tp * pp * dp,
     )
-    model = describe(Path(config.hf_ckpt))
+    model = describe(read_model_config(Path(config.hf_ckpt)))
     groups = build_arguments(config, Checkout(host.name, checkout(host)), model, layout, settings, False)
-    return [*(item for group in groups.values() for item in group), *ON_A_CPU, *more]
-
-
-def describe(folder: Path) -> list[str]:
-    """A dense decoder's ``config.json`` as Megatron's arguments."""
-    model = json.loads((folder / "config.json").read_text())
-    values = {
-        "--num-layers": model["num_hidden_layers"],
-        "--hidden-size": model["hidden_size"],
-        "--ffn-hidden-size": model["intermediate_size"],
-        "--num-attention-heads": model["num_attention_heads"],
-        "--num-query-groups": model["num_key_value_heads"],
-        "--kv-channels": model["head_dim"],
-        "--norm-epsilon": model["rms_norm_eps"],
-        "--rotary-base": int(model["rope_parameters"]["rope_theta"]),
-        "--vocab-size": model["vocab_size"],
-    }
-    flags = ["--group-query-attention", "--use-rotary-position-embeddings", "--disable-bias-linear", "--swiglu"]
-    flags += ["--normalization", "RMSNorm", *(["--qk-layernorm"] if model["model_type"] == "qwen3" else [])]
-    return [*flags, *(str(item) for pair in values.items() for item in pair)]
+    return [*(item for group in groups.values() for item in group), *COMMON, *_NO_ENGINE, *more]
 
 
 def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
@@ -120,9 +97,9 @@ def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
     roots = [TESTS.parent / "rehearsal" / "stubs", host.megatron(), checkout(host), os.environ["PYTHONPATH"]]
     # Megatron leaves its choice of attention in the environment, and refuses another one there.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("NVTE_")}
-    environment = inherited | {
-        "PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1",
-        "CUDA_DEVICE_MAX_CONNECTIONS": "1", "TOKENIZERS_PARALLELISM": "false",
+    environment = inherited | variables_for(host.name, "") | {
+        "PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONDONTWRITEBYTECODE": "1",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     }
     command = [rehearsal_python(), "-Wignore", "-m", "mem_agent.tests.inside_host.actor_steps", str(listed)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
