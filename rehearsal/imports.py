@@ -5,6 +5,7 @@ Nothing is imported for it: a process that never needs a framework pays for none
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -48,3 +49,16 @@ def after_import(module: str, change: Callable[[ModuleType], None]) -> None:
             return spec
 
     sys.meta_path.insert(0, Watch())
+
+
+def moved_module(name: str, now: str) -> None:
+    """Where no module ``name`` is found, importing it gives the module ``now``."""
+
+    class Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+        def find_spec(self, wanted: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+            return importlib.machinery.ModuleSpec(name, self) if wanted == name else None
+
+        def exec_module(self, module: ModuleType) -> None:
+            sys.modules[name] = importlib.import_module(now)
+
+    sys.meta_path.append(Moved())
