@@ -1,12 +1,14 @@
 """The two halves of a weight update meet as vime and its engine hold them: one process each."""
 
+import logging
 import multiprocessing
-import socket
 import sys
+from types import SimpleNamespace
 
 import torch
 
 from ...rehearsal import vime_answers
+from ...system.processes import free_ports
 
 
 def receive(port, shapes, answers):
@@ -20,9 +22,7 @@ def receive(port, shapes, answers):
 
 
 def test_the_trainers_weights_arrive():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     spawn = multiprocessing.get_context("spawn")
     answers = spawn.SimpleQueue()
     engine = spawn.Process(target=receive, args=(port, [(2, 3), (4,)], answers))
@@ -45,3 +45,10 @@ def test_vllm_is_not_imported_for_the_trainers_half(monkeypatch):
 
     assert NCCLWeightTransferEngine is vime_answers.NCCLWeightTransferEngine
     monkeypatch.delitem(sys.modules, name)
+
+
+def test_devices_are_logged_as_the_numbers_of_a_gpu(caplog):
+    module = SimpleNamespace(logger=logging.getLogger("of a host"))
+    vime_answers._log_devices(module)
+    module.logger.warning("device=%d of %s", torch.device("cpu"), "all")
+    assert caplog.messages == ["device=0 of all"]

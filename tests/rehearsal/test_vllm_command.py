@@ -11,6 +11,7 @@ import pytest
 
 from ...config import Config
 from ...rehearsal import vllm_command
+from ...rehearsal.cpu_arguments import cpu_variables
 
 ROOT = Path(__file__).parents[2]
 # As vime 1a13bb8 runs it for the pocket recipe.
@@ -71,8 +72,8 @@ def job(tmp_path):
 
 
 def test_the_vllm_of_the_jobs_path_becomes_the_server(job, tmp_path):
-    path = f"{ROOT / 'rehearsal/bin'}{os.pathsep}{job['PATH']}"
-    run = subprocess.run(["env", *shlex.split(SERVE)], env=job | {"PATH": path}, capture_output=True, text=True)
+    environment = job | cpu_variables("vime", job)
+    run = subprocess.run(["env", *shlex.split(SERVE)], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     command, python_path, environment = json.loads(run.stdout.splitlines()[-1])
     assert command[:5] == ["-P", "-m", "vllm.entrypoints.openai.api_server", "--model", "/models/m"]
