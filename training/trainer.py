@@ -41,7 +41,7 @@ LossFunction = Callable[[Tensor, Tensor, list[int]], tuple[Tensor, int, Tensor]]
 
 
 def learning_rate(config: Config, step: int) -> float:
-    """Of optimizer step ``step``, from 0, as Megatron's scheduler has it: the first step of a warm-up moves nothing."""
+    """Of optimizer step ``step``, from 0, as Megatron's scheduler has it: a warm-up's first step moves nothing."""
     warmup = config.lr_warmup_steps
     return config.lr * step / warmup if step < warmup else config.lr
 
