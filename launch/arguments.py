@@ -119,11 +119,15 @@ def _grpo(config: Config) -> Group:
 
 
 def _optimizer(config: Config) -> Group:
+    """Megatron refuses a checkpoint whose schedule differs from the arguments, and hosts size it by the rollouts: without
+    the override a finished run could not be continued with a higher NUM_ROLLOUT, nor any with another LR or batch.
+    """
     return [
         "--optimizer", "adam",
         "--lr", f"{config.lr:g}",
         "--lr-decay-style", "constant",
         "--lr-warmup-iters", str(config.lr_warmup_steps),
+        "--override-opt-param-scheduler",
         "--weight-decay", f"{config.weight_decay:g}",
         "--adam-beta1", f"{config.adam_beta1:g}",
         "--adam-beta2", f"{config.adam_beta2:g}",

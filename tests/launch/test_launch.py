@@ -70,6 +70,10 @@ def test_arguments_of_an_asynchronous_run(tmp_path):
     assert "slime.rollout.fully_async_rollout.generate_rollout_fully_async" in flags
 
 
+def test_a_run_can_be_continued_with_more_rollouts_or_another_rate(tmp_path):
+    assert "--override-opt-param-scheduler" in plan(settings(tmp_path)).command
+
+
 def test_the_users_arguments_come_last_and_split_as_in_a_shell(tmp_path):
     made = plan(settings(tmp_path, HOST_ARGS="--lr 5e-6 --wandb-group 'my run'"))
     assert made.command[-4:] == ["--lr", "5e-6", "--wandb-group", "my run"]
