@@ -20,6 +20,7 @@ from .engine_api import Dialect, Endpoint
 
 _ROLLOUTS = ("slime.rollout.sglang_rollout", "vime.rollout.vllm_rollout")
 """The hosts' own rollout modules."""
+_TRAINERS = ("slime.backends.megatron_utils.actor", "vime.backends.megatron_utils.actor")
 _ROUTERS = ((Dialect.VLLM, "vllm_max_model_len"), (Dialect.SGLANG, "sglang_context_length"))
 
 
@@ -145,6 +146,11 @@ def is_aborting(args: Any) -> bool:
         if module is not None:
             return bool(module.GenerateState(args).aborted)
     return False
+
+
+def trainer_actors() -> list[type]:
+    """The class of the trainer that this process runs; none where no host is loaded."""
+    return [sys.modules[name].MegatronTrainRayActor for name in _TRAINERS if name in sys.modules]
 
 
 def evaluate_in_host(args: Any, rollout_id: int, data_source: Any) -> Any:

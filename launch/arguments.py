@@ -15,6 +15,7 @@ from .checkout import Checkout
 from .layout import Layout
 
 Group = list[str]
+TRAINER_INIT = "--custom-megatron-init-path"
 
 
 def build_arguments(
@@ -76,6 +77,8 @@ def _hooks(config: Config, checkout: Checkout, settings: Path) -> Group:
     if config.fully_async:
         asynchronous = f"{checkout.name}.rollout.fully_async_rollout.generate_rollout_fully_async"
         group += ["--rollout-function-path", asynchronous]
+    if config.fully_async and config.kl_coef > 0:
+        group += [TRAINER_INIT, "mem_agent.hooks.trainer_init.keep_policy"]
     return group
 
 
@@ -119,8 +122,8 @@ def _grpo(config: Config) -> Group:
 
 
 def _optimizer(config: Config) -> Group:
-    """Megatron refuses a checkpoint whose schedule differs from the arguments, and hosts size it by the rollouts: without
-    the override a finished run could not be continued with a higher NUM_ROLLOUT, nor any with another LR or batch.
+    """Megatron refuses a checkpoint of another schedule, and hosts size theirs by the rollouts: without the override
+    no run could be continued with another NUM_ROLLOUT, LR or batch.
     """
     return [
         "--optimizer", "adam",

@@ -18,7 +18,7 @@ from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_le
 from ..config import Config, ConfigError
 from ..hooks.plugins import check_plugins
 from . import reference, remote_env
-from .arguments import build_arguments
+from .arguments import TRAINER_INIT, build_arguments
 from .checkout import Checkout, check_version, find_checkout, find_megatron
 from .layout import Layout, derive_layout
 from .machine import find_gpus, has_nvlink, has_sticky_router
@@ -106,6 +106,7 @@ _REFUSED_ARGUMENTS = {
     "--tensor-model-parallel-size": "set TP",
     "--pipeline-model-parallel-size": "set PP",
     "--context-parallel-size": "set CP",
+    "--use-checkpoint-opt-param-scheduler": "a continued run has the schedule of its settings",
     "--max-tokens-per-gpu": "set MAX_TOKENS_PER_GPU",
 }
 _FORMER_HOOK_MODULES = ("mem_agent.rollout_eval.", "mem_agent.rollout_log.", "mem_agent.rollout_filter.")
@@ -133,6 +134,9 @@ def _check_settings(config: Config) -> None:
     for flag, reason in _REFUSED_ARGUMENTS.items():
         if any(item.partition("=")[0] == flag for item in given):
             raise ConfigError(f"HOST_ARGS: {flag} cannot be used: {reason}")
+    if config.fully_async and config.kl_coef > 0 and any(item.partition("=")[0] == TRAINER_INIT for item in given):
+        raise ConfigError(f"HOST_ARGS: {TRAINER_INIT} would replace the pack's own, without which a continued run of "
+                          "FULLY_ASYNC=1 samples from the reference first; leave it out, or set KL_COEF=0")
     for path in (item.rpartition("=")[2] for item in given):
         if path.startswith(_FORMER_HOOK_MODULES):
             raise ConfigError(f"HOST_ARGS: {path} has moved; name mem_agent.rollout.{path.rpartition('.')[2]}")

@@ -68,6 +68,8 @@ def test_arguments_of_an_asynchronous_run(tmp_path):
     assert made.command[1].endswith("train_async.py") and "--colocate" not in flags and "--use-tis" in flags
     assert made.layout.train_gpus == 2 and made.layout.rollout_gpus == 6
     assert "slime.rollout.fully_async_rollout.generate_rollout_fully_async" in flags
+    assert "mem_agent.hooks.trainer_init.keep_policy" in flags
+    assert "--custom-megatron-init-path" not in plan(settings(tmp_path, FULLY_ASYNC="1", KL_COEF="0")).command
 
 
 def test_a_run_can_be_continued_with_more_rollouts_or_another_rate(tmp_path):
@@ -145,6 +147,8 @@ WRONG = [
      "mem_agent.rollout_log.log_rollout has moved; name mem_agent.rollout.log_rollout"),
     ({"HOST_ARGS": "--dynamic-sampling-filter-path mem_agent.rollout_filter.nonzero_std"},
      "mem_agent.rollout_filter.nonzero_std has moved; name mem_agent.rollout.nonzero_std"),
+    ({"HOST_ARGS": "--use-checkpoint-opt-param-scheduler"}, "a continued run has the schedule of its settings"),
+    ({"FULLY_ASYNC": "1", "HOST_ARGS": "--custom-megatron-init-path my.init"}, "samples from the reference first"),
     ({"EVAL_DATA": "it's.jsonl"}, "No closing quotation; quote it as in a shell"),
     ({"RAY_DASHBOARD_PORT": "65535"}, "RAY_DASHBOARD_PORT=65535: allowed"),
     ({"RAY_ADDRESS": "auto"}, "RAY_ADDRESS='auto': give its job server's address, http://HEAD:8265"),
@@ -183,6 +187,17 @@ def test_a_host_version_without_what_is_needed_is_refused(without, tmp_path):
     make_host(tmp_path / "old", without=without)
     with pytest.raises(ConfigError, match=f"this version of slime lacks .*{without}.*; use "):
         plan(env | {"HOST_ROOT": str(tmp_path / "old")})
+
+
+@pytest.mark.parametrize("without", ["custom-megatron-init-path", "load_other_checkpoint", "_switch_model"])
+def test_a_host_whose_continued_run_would_begin_with_the_reference_is_refused(without, tmp_path):
+    env = settings(tmp_path)
+    make_host(tmp_path / "other", without=without)
+    env |= {"HOST_ROOT": str(tmp_path / "other")}
+    with pytest.raises(ConfigError, match=rf"lacks .*{without} \(FULLY_ASYNC=1 with KL_COEF above 0\); use "):
+        plan(env | {"FULLY_ASYNC": "1"})
+    plan(env | {"FULLY_ASYNC": "1", "KL_COEF": "0"})
+    plan(env)
 
 
 def test_a_folder_with_something_else_is_not_taken_for_the_reference(tmp_path):
