@@ -49,6 +49,8 @@ class Endpoint:
     base_url: str
     max_tokens: int = 0
     """What a prompt plus its reply may have; 0: unknown."""
+    salted: bool = False
+    """Whether each group has a prefix cache of its own, by its routing key; of vLLM."""
 
     @property
     def url(self) -> str:
@@ -58,8 +60,11 @@ class Endpoint:
         self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], routing_key: str
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """The body and the headers of one generation request."""
-        make_body = vllm_body if self.dialect is Dialect.VLLM else sglang_body
-        return make_body(prompt_ids, max_new_tokens, sampling), {self.dialect.routing_header: routing_key}
+        headers = {self.dialect.routing_header: routing_key}
+        if self.dialect is Dialect.SGLANG:
+            return sglang_body(prompt_ids, max_new_tokens, sampling), headers
+        salt = {"cache_salt": routing_key} if self.salted else {}
+        return vllm_body(prompt_ids, max_new_tokens, sampling) | salt, headers
 
     def parse_response(self, answer: Any) -> Generation:
         """Read an answer; whatever is amiss in it is an ordinary exception."""

@@ -109,8 +109,19 @@ def _endpoint(args: Any, config: Config) -> Endpoint | None:
             host = f"[{ip}]" if ":" in ip and not ip.startswith("[") else ip
             # vime sizes its engines by ``rollout_max_context_len`` where the engine's own flag is not set.
             offered = getattr(args, length, None) or getattr(args, "rollout_max_context_len", None)
-            return Endpoint(dialect, f"http://{host}:{port}", int(config.mem_max_prompt_tokens or offered or 0))
+            length_limit = int(config.mem_max_prompt_tokens or offered or 0)
+            return Endpoint(dialect, f"http://{host}:{port}", length_limit, salted=_salted(dialect, config))
     return None
+
+
+def _salted(dialect: Dialect, config: Config) -> bool:
+    """Whether blocks of old weights could serve new groups.
+
+    vime updates weights while requests wait in the engine; vLLM then refuses to drop its prefix cache, with a status
+    that vime takes for success. A group's number is new with each draw of its document, so with a salt of its own it
+    meets no block older than itself. slime ends all requests first, and repeats the flush until it succeeds.
+    """
+    return dialect is Dialect.VLLM and config.fully_async
 
 
 def _refused(args: Any) -> str:

@@ -62,6 +62,13 @@ def test_sglang_request_and_answer():
     assert generation.token_ids == [8, 9] and generation.log_probs == log_probs_of([8, 9])
 
 
+@pytest.mark.parametrize("dialect,salt", [(Dialect.VLLM, {"cache_salt": "group-3"}), (Dialect.SGLANG, {})])
+def test_a_group_of_an_asynchronous_run_has_a_cache_of_its_own(dialect, salt):
+    shared, own = (Endpoint(dialect, "", salted=salted).build_request([5], 9, SAMPLING, "group-3")[0]
+                   for salted in (False, True))
+    assert own == shared | salt and "cache_salt" not in shared
+
+
 @pytest.mark.parametrize("fault", [500, 503, 429, "drop"])
 def test_passing_faults_are_retried(fault):
     router = FakeRouter([fault, fault, [8]])
