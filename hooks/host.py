@@ -49,6 +49,12 @@ class HostArgs:
     """``global_batch_size``; 0: all of a rollout. The converter."""
     row_multiple: int
     """Rows of an optimizer step must be a multiple of this for the host's scheduler. The converter."""
+    rollout_groups: int
+    """``rollout_batch_size``. Open groups."""
+    group_size: int
+    """``n_samples_per_prompt``. Open groups."""
+    drops_groups: bool
+    """A rollout throws away what has finished beyond its size. Open groups."""
     refused: str
     """Why no trajectory can be generated under these arguments; empty if they are fine. ``generate``."""
 
@@ -67,6 +73,9 @@ class HostArgs:
             eval_reward_key=getattr(args, "eval_reward_key", None) or reward_key,
             step_trajectories=getattr(args, "global_batch_size", None) or 0,
             row_multiple=_row_multiple(args),
+            rollout_groups=getattr(args, "rollout_batch_size", None) or config.rollout_batch_size,
+            group_size=getattr(args, "n_samples_per_prompt", None) or config.n_samples_per_prompt,
+            drops_groups=config.fully_async and getattr(args, "vllm_router_ip", None) is not None,
             refused=_refused(args),
         )
 

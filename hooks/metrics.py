@@ -163,6 +163,7 @@ _SHOWN = (
     ("prefix_cache_hit_rate", "cache hits {:.0%}"),
     ("rows", "rows {:.0f}"),
     ("padding_rows", "padding {:.0f}"),
+    ("dropped_groups", "groups dropped {:.0f}"),
 )
 
 

@@ -198,16 +198,22 @@ _BUSY_ENGINE = 32
 
 
 def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
-    """Bound how old samples get, at two rollouts or what keeps the engines busy.
+    """Bound how old samples get, by what a rollout consumes or what keeps the engines busy.
 
-    The host's one number for each engine limits the trajectories being sampled and, in slime, the finished groups that
-    wait: twice the batch of trajectories in all lets at most two rollouts wait. The hosts' own 512 could be dozens.
+    The host's one number for each engine limits the trajectories being sampled, and the groups its worker has drawn.
+    slime's worker stops as well when that many finished groups wait: with twice the batch at most two rollouts do. The
+    hosts' own 512 could be dozens. vime's has no such stop, and rollouts drop what they do not take; there
+    ``hooks.open_groups`` lets a rollout and a quarter begin, and more than that need not be drawn.
     """
     if not config.fully_async:
         return []
     engines = layout.rollout_gpus // layout.engine_gpus
-    flag = {"slime": "--sglang-server-concurrency", "vime": "--vllm-server-concurrency"}[checkout.name]
-    return [flag, str(max(-(-2 * config.rollout_batch_size // engines), _BUSY_ENGINE))]
+    batch = config.rollout_batch_size
+    flag, groups = {
+        "slime": ("--sglang-server-concurrency", 2 * batch),
+        "vime": ("--vllm-server-concurrency", batch + -(-batch // 4)),
+    }[checkout.name]
+    return [flag, str(max(-(-groups // engines), _BUSY_ENGINE))]
 
 
 def _evaluation(config: Config) -> Group:

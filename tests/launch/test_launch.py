@@ -98,10 +98,11 @@ def test_a_launch_leaves_its_settings_for_workers_and_for_the_models_it_trains(t
     assert for_workers == of_run == made.config and of_run.mem_chunk_tokens == 777
 
 
-@pytest.mark.parametrize("batch,concurrency", [("32", "32"), ("192", "64")])
-def test_an_asynchronous_worker_keeps_about_two_rollouts(batch, concurrency, tmp_path):
-    made = plan(settings(tmp_path, FULLY_ASYNC="1", ROLLOUT_GPUS="6", ENGINE_GPUS="1", ROLLOUT_BATCH_SIZE=batch))
-    assert made.arguments["asynchronous"] == ["--sglang-server-concurrency", concurrency]  # 2 x 192 over 6 engines
+@pytest.mark.parametrize("host,batch,concurrency", [("slime", "32", "32"), ("slime", "192", "64"),  # 2 x 192 over 6
+                                                    ("vime", "32", "32"), ("vime", "192", "40")])  # 5/4 x 192
+def test_an_asynchronous_worker_draws_what_rollouts_consume(host, batch, concurrency, tmp_path):
+    env = settings(tmp_path, host, FULLY_ASYNC="1", ROLLOUT_GPUS="6", ENGINE_GPUS="1", ROLLOUT_BATCH_SIZE=batch)
+    assert plan(env).arguments["asynchronous"][1] == concurrency
 
 
 def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
