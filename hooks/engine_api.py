@@ -137,7 +137,7 @@ def parse_vllm(answer: Mapping[str, Any]) -> Generation:
         [entry["logprob"] for entry in content],
         choice["finish_reason"],
         _versions(choice.get("weight_versions"), answer.get("weight_version")),
-        (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
+        (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
     )
 
 
@@ -155,7 +155,7 @@ def parse_sglang(answer: Mapping[str, Any]) -> Generation:
         [entry[0] for entry in entries],
         meta["finish_reason"],
         _versions(meta.get("weight_versions"), meta.get("weight_version")),
-        meta.get("cached_tokens") or 0,
+        meta.get("cached_tokens"),
     )
 
 
@@ -179,11 +179,12 @@ def _stop_reason(finish: Any) -> StopReason:
     return _STOP_REASONS[reason]
 
 
-def _generation(ids: list[int], log_probs: list[float], finish: Any, version: str, cached: int) -> Generation:
+def _generation(ids: list[int], log_probs: list[float], finish: Any, version: str, cached: int | None) -> Generation:
     reason = _stop_reason(finish)
+    cached = None if cached is None else int(cached)
     if reason is StopReason.ABORT:
         # Partial tokens of an aborted request are never used; some servers send them without log-probs.
-        return Generation([], [], reason, version, int(cached))
+        return Generation([], [], reason, version, cached)
     if not ids:
         raise ValueError("no token was sampled")
     if len(ids) != len(log_probs):
@@ -192,4 +193,4 @@ def _generation(ids: list[int], log_probs: list[float], finish: Any, version: st
         raise ValueError("a sampled id is not a whole number from 0 on")
     if not all(type(p) in (int, float) and math.isfinite(p) and p < 0.01 for p in log_probs):
         raise ValueError("a log-prob is not a finite number up to 0")
-    return Generation(list(ids), [float(p) for p in log_probs], reason, version, int(cached))
+    return Generation(list(ids), [float(p) for p in log_probs], reason, version, cached)

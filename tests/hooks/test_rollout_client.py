@@ -192,6 +192,15 @@ def test_requests_in_flight_are_bounded():
     assert router.peak == 3
 
 
+@pytest.mark.parametrize("details,cached", [({"cached_tokens": 0}, 0), ({"cached_tokens": 5}, 5), (None, None)])
+def test_a_server_that_does_not_tell_cached_tokens_is_not_taken_to_have_none(details, cached):
+    choice = {"token_ids": [8], "logprobs": {"content": [{"logprob": -0.1}]}, "finish_reason": "stop"}
+    answer = {"choices": [choice], "usage": {"prompt_tokens": 9, "prompt_tokens_details": details}}
+    assert Endpoint(Dialect.VLLM, "").parse_response(answer).cached_tokens == cached
+    meta = {"finish_reason": {"type": "stop"}, "output_token_logprobs": [[-0.1, 8, None]], **(details or {})}
+    assert Endpoint(Dialect.SGLANG, "").parse_response({"meta_info": meta}).cached_tokens == cached
+
+
 def test_sampling_parameters_are_only_read():
     before = dict(SAMPLING)
     ask(FakeRouter(default=[8]))
