@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from ..agents.longest_turn import longest_turn
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
@@ -20,10 +21,11 @@ from ..hooks.plugins import check_plugins
 from . import reference, remote_env
 from .arguments import TRAINER_INIT, build_arguments
 from .checkout import Checkout, check_version, find_checkout, find_megatron
-from .layout import Layout, derive_layout
+from .layout import GIB, Gpus, Layout, derive_layout
 from .machine import find_gpus, has_nvlink, has_sticky_router
 from .model_args import ModelSize, model_args, model_size, read_model_config
 
+T = TypeVar("T")
 PACK = Path(__file__).resolve().parents[1]
 
 
@@ -57,31 +59,36 @@ class Plan:
         return reference.conversion_command(self.config, self.checkout, self.model_arguments, output)
 
 
-def make_plan(config: Config, *, weights: bool = True) -> Plan:
+def make_plan(config: Config, *, weights: bool = True, problems: list[str] | None = None) -> Plan:
     """Settle every setting.
 
     Args:
         weights: load the weights as well if HF_CKPT is a hub id; its configuration and tokenizer always are.
+        problems: takes what cannot work but leaves a plan to be shown; None: that is raised as well.
 
     Raises:
         ConfigError: something cannot work; the message says what and the remedy.
     """
     checkout = find_checkout(config, PACK)
-    check_version(checkout, config)
-    check_plugins(config)
-    _check_settings(config)
+    _tolerated(problems, lambda: check_version(checkout, config), None)
+    _tolerated(problems, lambda: check_plugins(config), None)
+    _tolerated(problems, lambda: _check_settings(config), None)
+    megatron = _tolerated(problems, lambda: str(find_megatron(config)), config.megatron_root or "MEGATRON_ROOT")
     model_folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
     content = read_model_config(model_folder)
     family, model = model_args(checkout.model_scripts, config.model_family, content)
     vocabulary = load_vocabulary(model_folder)
     config = with_engine_length(config.with_absolute_paths(), model_folder, vocabulary)
     config = replace(
-        config, host=checkout.name, host_root=str(checkout.root), megatron_root=str(find_megatron(config)),
+        config, host=checkout.name, host_root=str(checkout.root), megatron_root=megatron,
         hf_ckpt=str(model_folder), torch_dist=str(reference.default_folder(config)), model_family=family,
     )
-    reference.has_checkpoint(Path(config.torch_dist))  # or nothing; anything else is refused
+    # or nothing; anything else is refused
+    _tolerated(problems, lambda: reference.has_checkpoint(Path(config.torch_dist)), False)
     size = model_size(content)
-    layout = derive_layout(size, find_gpus(config), longest_turn(config, vocabulary), config)
+    declared = Gpus(config.num_nodes, config.num_gpus, config.gpu_memory_gb * GIB)
+    found = _tolerated(problems if declared.total and declared.memory else None, lambda: find_gpus(config), declared)
+    layout = derive_layout(size, found, longest_turn(config, vocabulary), config)
     config = replace(config, tp=layout.tp, pp=layout.pp, cp=layout.cp, max_tokens_per_gpu=layout.tokens_per_gpu,
                      engine_gpus=layout.engine_gpus, num_gpus=layout.gpus_per_node)
     folder = Path(config.save_path) / "launch"
@@ -94,6 +101,16 @@ def make_plan(config: Config, *, weights: bool = True) -> Plan:
     sticky = checkout.name == "slime" and has_sticky_router()
     arguments = build_arguments(config, checkout, model, layout, folder / "mem_agent.yaml", sticky)
     return Plan(config, checkout, family, model, size, layout, python_path, variables, arguments)
+
+
+def _tolerated(problems: list[str] | None, step: Callable[[], T], otherwise: T) -> T:
+    try:
+        return step()
+    except ConfigError as error:
+        if problems is None:
+            raise
+        problems.append(str(error))
+        return otherwise
 
 
 _REFUSED_ARGUMENTS = {

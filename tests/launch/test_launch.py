@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -212,6 +213,16 @@ def test_a_joined_cluster_with_too_few_gpus_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "machines", lambda address: [MachineGpus(8, 8), MachineGpus(4, 4)])
     with pytest.raises(ConfigError, match=r"NUM_NODES=2 machines with 8 GPUs are needed, .* have 8, 4; lower"):
         plan(settings(tmp_path, RAY_ADDRESS="http://head:8265", NUM_NODES="2"))
+
+
+def test_a_dry_run_on_a_laptop_shows_the_plan_and_then_every_problem(tmp_path):
+    env = settings(tmp_path, HOST_ARGS="--partial-rollout", TRAIN_DATA="/nowhere.jsonl", MEGATRON_ROOT="/nowhere")
+    done = subprocess.run([sys.executable, "-m", "mem_agent", "launch", "--dry-run"], env=os.environ | env,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    plan, *errors = done.stdout.split("error: ")
+    assert done.returncode == 1 and "--num-rollout 100" in plan and "NUM_GPUS: 8" in plan and "EPS_CLIP" not in plan
+    for said in ("--partial-rollout", "no Megatron-LM", "/nowhere.jsonl"):
+        assert sum(said in line for line in errors) == 1, (said, errors)
 
 
 # --- preflight ----------------------------------------------------------------------------------------------------
