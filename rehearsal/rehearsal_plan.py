@@ -129,7 +129,7 @@ def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
     }
     return replace(
         plan, arguments=groups, python_path=python_path, variables=variables, host_settings=SETTINGS,
-        cpus=_LOGICAL_CPUS,
+        cpus=_LOGICAL_CPUS, rehearsed=True,
     )
 
 
