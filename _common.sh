@@ -247,6 +247,7 @@ rehearse() {
     if [ "$DRY_RUN" = 1 ] && [ ! -x "$HOSTS_VENV/bin/python" ]; then exit; fi
     local dry=()
     [ "$DRY_RUN" != 1 ] || dry=(--dry-run)
+    export MEM_AGENT_ENGINE_PYTHON="$VENV/bin/python"
     DRY_RUN=0 run_and_forward_signals "$HOSTS_VENV/bin/python" -m mem_agent rehearse "${dry[@]}"
     exit
 }

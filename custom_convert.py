@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .hooks import batch_reward
+from .hooks import batch_reward, open_groups
 from .hooks.host import HostArgs
 from .hooks.metrics import failure_of
 from .hooks.record import PLACEHOLDER, Record
@@ -72,6 +72,7 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
     host = HostArgs.of(args)
     config = host.config
     batch_reward.apply(host, samples, None)
+    open_groups.take(host, samples)
     ids = _rollout_ids(samples)
     trajectories = [_unroll(host, s, i) for s, i in zip(samples, ids, strict=True)]
     groups = [t.group for t in trajectories]

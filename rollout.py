@@ -37,7 +37,7 @@ from .agents.records import FailureKind, Generation, Trajectory, TurnFailed, Tur
 from .agents.vocabulary import Vocabulary
 from .config import Config, ConfigError
 from .custom_convert import row_counts
-from .hooks import batch_reward
+from .hooks import batch_reward, open_groups
 from .hooks.engine_api import seed_of
 from .hooks.host import HostArgs, evaluate_in_host, is_aborting
 from .hooks.metrics import find_golds, metrics_line, rollout_metrics
@@ -70,6 +70,7 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     if host.refused:
         raise ConfigError(host.refused)
     sample.reward, sample.remove_sample = None, False
+    await open_groups.begin(host, sample, lambda: is_aborting(args))
     memories: list[MemoryRecord] = []
     states: list[Rewards] = []
     try:
@@ -85,7 +86,9 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
         logger.warning("trajectory %s: %s: %s", sample.index, trajectory.failure.kind, trajectory.failure.message)
     task = task_name(host.config, sample)
     record = Record.of_trajectory(trajectory, memories, states, evaluation=evaluation, task=task)
-    return write_record(sample, record, trajectory, host.reward_key)
+    written = write_record(sample, record, trajectory, host.reward_key)
+    open_groups.end(host, sample)
+    return written
 
 
 # Newer vime cancels the task of a function that carries this mark, instead of draining its requests.
@@ -190,7 +193,8 @@ def log_rollout(
     """
     host = HostArgs.of(args)
     batch_reward.apply(host, samples, rollout_id)
-    metrics = rollout_metrics(samples, host.reward_key) | row_counts(args, samples)
+    dropped = open_groups.take(host, samples)
+    metrics = rollout_metrics(samples, host.reward_key) | row_counts(args, samples) | dropped
     _merge(rollout_extra_metrics, "rollout/memory", metrics)
     logger.info("rollout %s: %s | %.1f s", rollout_id, metrics_line(metrics), rollout_time)
     return False

@@ -76,7 +76,9 @@ def _ended(
         "turns": len(turns),
         "rounds": len(rounds),
         "prompt_tokens": sum(len(t.prompt_ids) for t in turns),
-        "cached_tokens": sum(t.cached_tokens for t in turns),
         "response_tokens": sum(len(t.response_ids) for t in turns),
     }
+    cached = [t.cached_tokens for t in turns if t.cached_tokens is not None]
+    if len(cached) == len(turns):
+        counts["cached_tokens"] = sum(cached)
     return Trajectory(turns, outcome, agent.answer(state), failure, counts, tuple(memories), state)

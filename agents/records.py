@@ -83,7 +83,8 @@ class Generation:
     log_probs: list[float]
     stop: StopReason
     weight_version: str = ""
-    cached_tokens: int = 0
+    cached_tokens: int | None = None
+    """Prompt tokens that were in the engine's prefix cache; None where it does not say."""
 
     def __post_init__(self) -> None:
         assert len(self.token_ids) == len(self.log_probs), (len(self.token_ids), len(self.log_probs))
@@ -99,7 +100,7 @@ class Turn:
     log_probs: list[float]
     stop: StopReason
     weight_version: str = ""
-    cached_tokens: int = 0
+    cached_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,8 +136,8 @@ class EvalEndpoint(Endpoint):
                 text = _THINK_END + text  # the server took the thinking out
         ids = reply_ids(self.vocabulary, text)
         usage = answer.get("usage") or {}
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        return Generation(ids, [0.0] * len(ids), _STOPS[choice["finish_reason"]], cached_tokens=int(cached))
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        return Generation(ids, [0.0] * len(ids), _STOPS[choice["finish_reason"]], cached_tokens=cached)
 
     @property
     def thinking_is_open(self) -> bool:

@@ -49,6 +49,8 @@ class Endpoint:
     base_url: str
     max_tokens: int = 0
     """What a prompt plus its reply may have; 0: unknown."""
+    salted: bool = False
+    """Whether each group has a prefix cache of its own, by its routing key; of vLLM."""
 
     @property
     def url(self) -> str:
@@ -58,8 +60,11 @@ class Endpoint:
         self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], routing_key: str
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """The body and the headers of one generation request."""
-        make_body = vllm_body if self.dialect is Dialect.VLLM else sglang_body
-        return make_body(prompt_ids, max_new_tokens, sampling), {self.dialect.routing_header: routing_key}
+        headers = {self.dialect.routing_header: routing_key}
+        if self.dialect is Dialect.SGLANG:
+            return sglang_body(prompt_ids, max_new_tokens, sampling), headers
+        salt = {"cache_salt": routing_key} if self.salted else {}
+        return vllm_body(prompt_ids, max_new_tokens, sampling) | salt, headers
 
     def parse_response(self, answer: Any) -> Generation:
         """Read an answer; whatever is amiss in it is an ordinary exception."""
@@ -132,7 +137,7 @@ def parse_vllm(answer: Mapping[str, Any]) -> Generation:
         [entry["logprob"] for entry in content],
         choice["finish_reason"],
         _versions(choice.get("weight_versions"), answer.get("weight_version")),
-        (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
+        (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
     )
 
 
@@ -150,7 +155,7 @@ def parse_sglang(answer: Mapping[str, Any]) -> Generation:
         [entry[0] for entry in entries],
         meta["finish_reason"],
         _versions(meta.get("weight_versions"), meta.get("weight_version")),
-        meta.get("cached_tokens") or 0,
+        meta.get("cached_tokens"),
     )
 
 
@@ -174,11 +179,12 @@ def _stop_reason(finish: Any) -> StopReason:
     return _STOP_REASONS[reason]
 
 
-def _generation(ids: list[int], log_probs: list[float], finish: Any, version: str, cached: int) -> Generation:
+def _generation(ids: list[int], log_probs: list[float], finish: Any, version: str, cached: int | None) -> Generation:
     reason = _stop_reason(finish)
+    cached = None if cached is None else int(cached)
     if reason is StopReason.ABORT:
         # Partial tokens of an aborted request are never used; some servers send them without log-probs.
-        return Generation([], [], reason, version, int(cached))
+        return Generation([], [], reason, version, cached)
     if not ids:
         raise ValueError("no token was sampled")
     if len(ids) != len(log_probs):
@@ -187,4 +193,4 @@ def _generation(ids: list[int], log_probs: list[float], finish: Any, version: st
         raise ValueError("a sampled id is not a whole number from 0 on")
     if not all(type(p) in (int, float) and math.isfinite(p) and p < 0.01 for p in log_probs):
         raise ValueError("a log-prob is not a finite number up to 0")
-    return Generation(list(ids), [float(p) for p in log_probs], reason, version, int(cached))
+    return Generation(list(ids), [float(p) for p in log_probs], reason, version, cached)

@@ -20,6 +20,7 @@ from .engine_api import Dialect, Endpoint
 
 _ROLLOUTS = ("slime.rollout.sglang_rollout", "vime.rollout.vllm_rollout")
 """The hosts' own rollout modules."""
+_TRAINERS = ("slime.backends.megatron_utils.actor", "vime.backends.megatron_utils.actor")
 _ROUTERS = ((Dialect.VLLM, "vllm_max_model_len"), (Dialect.SGLANG, "sglang_context_length"))
 
 
@@ -48,6 +49,12 @@ class HostArgs:
     """``global_batch_size``; 0: all of a rollout. The converter."""
     row_multiple: int
     """Rows of an optimizer step must be a multiple of this for the host's scheduler. The converter."""
+    rollout_groups: int
+    """``rollout_batch_size``. Open groups."""
+    group_size: int
+    """``n_samples_per_prompt``. Open groups."""
+    drops_groups: bool
+    """A rollout throws away what has finished beyond its size. Open groups."""
     refused: str
     """Why no trajectory can be generated under these arguments; empty if they are fine. ``generate``."""
 
@@ -66,6 +73,9 @@ class HostArgs:
             eval_reward_key=getattr(args, "eval_reward_key", None) or reward_key,
             step_trajectories=getattr(args, "global_batch_size", None) or 0,
             row_multiple=_row_multiple(args),
+            rollout_groups=getattr(args, "rollout_batch_size", None) or config.rollout_batch_size,
+            group_size=getattr(args, "n_samples_per_prompt", None) or config.n_samples_per_prompt,
+            drops_groups=config.fully_async and getattr(args, "vllm_router_ip", None) is not None,
             refused=_refused(args),
         )
 
@@ -108,8 +118,19 @@ def _endpoint(args: Any, config: Config) -> Endpoint | None:
             host = f"[{ip}]" if ":" in ip and not ip.startswith("[") else ip
             # vime sizes its engines by ``rollout_max_context_len`` where the engine's own flag is not set.
             offered = getattr(args, length, None) or getattr(args, "rollout_max_context_len", None)
-            return Endpoint(dialect, f"http://{host}:{port}", int(config.mem_max_prompt_tokens or offered or 0))
+            length_limit = int(config.mem_max_prompt_tokens or offered or 0)
+            return Endpoint(dialect, f"http://{host}:{port}", length_limit, salted=_salted(dialect, config))
     return None
+
+
+def _salted(dialect: Dialect, config: Config) -> bool:
+    """Whether blocks of old weights could serve new groups.
+
+    vime updates weights while requests wait in the engine; vLLM then refuses to drop its prefix cache, with a status
+    that vime takes for success. A group's number is new with each draw of its document, so with a salt of its own it
+    meets no block older than itself. slime ends all requests first, and repeats the flush until it succeeds.
+    """
+    return dialect is Dialect.VLLM and config.fully_async
 
 
 def _refused(args: Any) -> str:
@@ -145,6 +166,11 @@ def is_aborting(args: Any) -> bool:
         if module is not None:
             return bool(module.GenerateState(args).aborted)
     return False
+
+
+def trainer_actors() -> list[type]:
+    """The class of the trainer that this process runs; none where no host is loaded."""
+    return [sys.modules[name].MegatronTrainRayActor for name in _TRAINERS if name in sys.modules]
 
 
 def evaluate_in_host(args: Any, rollout_id: int, data_source: Any) -> Any:

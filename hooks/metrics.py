@@ -113,8 +113,11 @@ def _count_metrics(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
         name: sum(values) if name in _SUMS else fmean(values)
         for name, values in counted.items() if name not in _TURN_COUNTS
     }
-    cached = sum(c["cached_tokens"] for c in counts)
-    return metrics | {"prefix_cache_hit_rate": cached / sum(c["prompt_tokens"] for c in counts)}
+    told = [c for c in counts if "cached_tokens" in c]
+    if not told:
+        return metrics
+    cached = sum(c["cached_tokens"] for c in told)
+    return metrics | {"prefix_cache_hit_rate": cached / sum(c["prompt_tokens"] for c in told)}
 
 
 def _memory_metrics(trajectories: Sequence[Sequence[MemoryRecord]]) -> dict[str, float]:
@@ -129,11 +132,13 @@ def _memory_metrics(trajectories: Sequence[Sequence[MemoryRecord]]) -> dict[str,
 
 
 def _cache_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, float]:
-    """Prompt tokens found in the engines' prefix caches, as a share of the range's prompt tokens."""
-    return {
-        f"cache_hit/{name}": sum(t.cached_tokens for t in turns) / sum(t.prompt_tokens for t in turns)
-        for name, turns in _by_range(trajectories).items()
-    }
+    """Prompt tokens found in the engines' prefix caches, as a share of the range's; nothing where no engine says."""
+    metrics = {}
+    for name, turns in _by_range(trajectories).items():
+        told = [(t.cached_tokens, t.prompt_tokens) for t in turns if t.cached_tokens is not None]
+        if told:
+            metrics[f"cache_hit/{name}"] = sum(cached for cached, _ in told) / sum(prompt for _, prompt in told)
+    return metrics
 
 
 def _state_metrics(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -163,6 +168,7 @@ _SHOWN = (
     ("prefix_cache_hit_rate", "cache hits {:.0%}"),
     ("rows", "rows {:.0f}"),
     ("padding_rows", "padding {:.0f}"),
+    ("dropped_groups", "groups dropped {:.0f}"),
 )
 
 

@@ -28,7 +28,8 @@ class TurnRecord:
     tokens: list[int]
     log_probs: list[float]
     """Of the reply, one for each of its tokens."""
-    cached_tokens: int = 0
+    cached_tokens: int | None = None
+    """None where the engine does not say."""
     state_rewards: Mapping[str, float] | None = None
     """What the turn earned by itself, by name; None where turns earn nothing."""
 
@@ -203,5 +204,5 @@ def _write_cache_counts(sample: Any, turns: Sequence[TurnRecord]) -> None:
     """
     if hasattr(sample, "prefix_cache_info"):
         sample.prefix_cache_info = type(sample.prefix_cache_info)()
-        for turn in turns:
+        for turn in (turn for turn in turns if turn.cached_tokens is not None):
             sample.prefix_cache_info.add({"prompt_tokens": turn.prompt_tokens, "cached_tokens": turn.cached_tokens})

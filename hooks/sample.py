@@ -56,6 +56,10 @@ def lost(sample: Any) -> bool:
     return sample.status.value in (Outcome.ABORTED, Outcome.FAILED)
 
 
+def was_aborted(sample: Any) -> bool:
+    return sample.status.value == Outcome.ABORTED
+
+
 def has_failed(sample: Any) -> bool:
     return sample.status.value == Outcome.FAILED
 

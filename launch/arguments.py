@@ -15,6 +15,7 @@ from .checkout import Checkout
 from .layout import Layout
 
 Group = list[str]
+TRAINER_INIT = "--custom-megatron-init-path"
 
 
 def build_arguments(
@@ -30,7 +31,7 @@ def build_arguments(
     groups = {
         "model": model,
         "checkpoint": _checkpoint(config),
-        "hooks": _hooks(config, checkout, settings),
+        "hooks": _hooks(config, checkout, layout, settings),
         "rollout": _rollout(config),
         "grpo": _grpo(config),
         "optimizer": _optimizer(config),
@@ -61,7 +62,7 @@ def _checkpoint(config: Config) -> Group:
     ]
 
 
-def _hooks(config: Config, checkout: Checkout, settings: Path) -> Group:
+def _hooks(config: Config, checkout: Checkout, layout: Layout, settings: Path) -> Group:
     group = [
         "--custom-generate-function-path", "mem_agent.rollout.generate",
         "--custom-rm-path", "mem_agent.rollout.reward_func",
@@ -76,6 +77,8 @@ def _hooks(config: Config, checkout: Checkout, settings: Path) -> Group:
     if config.fully_async:
         asynchronous = f"{checkout.name}.rollout.fully_async_rollout.generate_rollout_fully_async"
         group += ["--rollout-function-path", asynchronous]
+    if not layout.colocate and config.kl_coef > 0:
+        group += [TRAINER_INIT, "mem_agent.hooks.trainer_init.keep_policy"]
     return group
 
 
@@ -119,11 +122,15 @@ def _grpo(config: Config) -> Group:
 
 
 def _optimizer(config: Config) -> Group:
+    """Megatron refuses a checkpoint of another schedule, and hosts size theirs by the rollouts: without the override
+    no run could be continued with another NUM_ROLLOUT, LR or batch.
+    """
     return [
         "--optimizer", "adam",
         "--lr", f"{config.lr:g}",
         "--lr-decay-style", "constant",
         "--lr-warmup-iters", str(config.lr_warmup_steps),
+        "--override-opt-param-scheduler",
         "--weight-decay", f"{config.weight_decay:g}",
         "--adam-beta1", f"{config.adam_beta1:g}",
         "--adam-beta2", f"{config.adam_beta2:g}",
@@ -191,16 +198,22 @@ _BUSY_ENGINE = 32
 
 
 def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
-    """Bound how old samples get, at two rollouts or what keeps the engines busy.
+    """Bound how old samples get, by what a rollout consumes or what keeps the engines busy.
 
-    The host's one number for each engine limits the trajectories being sampled and, in slime, the finished groups that
-    wait: twice the batch of trajectories in all lets at most two rollouts wait. The hosts' own 512 could be dozens.
+    The host's one number for each engine limits the trajectories being sampled, and the groups its worker has drawn.
+    slime's worker stops as well when that many finished groups wait: with twice the batch at most two rollouts do. The
+    hosts' own 512 could be dozens. vime's has no such stop, and rollouts drop what they do not take; there
+    ``hooks.open_groups`` lets a rollout and a quarter begin, and more than that need not be drawn.
     """
     if not config.fully_async:
         return []
     engines = layout.rollout_gpus // layout.engine_gpus
-    flag = {"slime": "--sglang-server-concurrency", "vime": "--vllm-server-concurrency"}[checkout.name]
-    return [flag, str(max(-(-2 * config.rollout_batch_size // engines), _BUSY_ENGINE))]
+    batch = config.rollout_batch_size
+    flag, groups = {
+        "slime": ("--sglang-server-concurrency", 2 * batch),
+        "vime": ("--vllm-server-concurrency", batch + -(-batch // 4)),
+    }[checkout.name]
+    return [flag, str(max(-(-groups // engines), _BUSY_ENGINE))]
 
 
 def _evaluation(config: Config) -> Group:

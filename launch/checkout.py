@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import Config, ConfigError
+from ..hooks import trainer_init
 from .find_host import HOSTS, NoHost, find_host, imported_root
 
 _NEEDED_FLAGS = (
@@ -71,11 +72,23 @@ def check_version(checkout: Checkout, config: Config) -> None:
         missing.append(f"{checkout.name}/utils/dp_schedule.py (batches that count trajectories)")
     if config.fully_async and not (checkout.root / checkout.name / "rollout" / "fully_async_rollout.py").is_file():
         missing.append(f"{checkout.name}/rollout/fully_async_rollout.py (FULLY_ASYNC=1)")
+    if config.fully_async and config.kl_coef > 0:
+        missing += _missing_of_actor(checkout, text)
     if missing:
         raise ConfigError(
             f"{checkout.root}: this version of {checkout.name} lacks {', '.join(missing)}; "
             f"use {_TESTED[checkout.name]} or later"
         )
+
+
+def _missing_of_actor(checkout: Checkout, flags: str) -> list[str]:
+    """What ``hooks.trainer_init`` stands on, without which a continued run would sample from the reference first."""
+    source = checkout.root / checkout.name / "backends" / "megatron_utils" / "actor.py"
+    methods = source.read_text() if source.is_file() else ""
+    missing = [name for name in (trainer_init.LOADS, trainer_init.RETURNS) if f"def {name}(" not in methods]
+    if '"--custom-megatron-init-path"' not in flags:
+        missing.append("--custom-megatron-init-path")
+    return [f"{name} (FULLY_ASYNC=1 with KL_COEF above 0)" for name in missing]
 
 
 def find_megatron(config: Config) -> Path:

@@ -75,8 +75,9 @@ def print_plan(plan: Plan) -> None:
     config = plan.config
     print(f"# {plan.checkout.name} in {plan.checkout.root}, model family {plan.family}")
     print(f"# {plan.layout}")
-    print("# --- config of every worker")
-    print(config.to_yaml(), end="")
+    print("# --- config of every worker, but for settings that are their defaults")
+    changed = {name: value for name, value in config.to_mapping().items() if value != getattr(Config, name.lower())}
+    print(yaml.safe_dump({"mem_agent": changed}, sort_keys=False), end="")
     print("# --- environment of every worker")
     references = remote_env.token_files(os.environ, plan.folder / "tokens")
     for name, value in (*plan.variables.items(), *((variable, path) for path, (variable, _) in references.items())):
@@ -110,12 +111,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     start_logging()
     stop_on_signals()
-    plan = make_plan(Config.from_env(), weights=not options.dry_run)
-    problems = find_problems(plan)
-    if options.dry_run:
-        print_plan(plan)
-    for line in problems:
-        print(f"error: {line}", file=sys.stderr)
+    problems: list[str] = []
+    try:
+        plan = make_plan(Config.from_env(), weights=not options.dry_run, problems=problems)
+        if options.dry_run:
+            print_plan(plan)
+        problems += find_problems(plan)
+    finally:
+        sys.stdout.flush()
+        for line in dict.fromkeys(problems):
+            print(f"error: {line}", file=sys.stderr)
     if problems:
         return 1
     if not options.dry_run:

@@ -16,6 +16,10 @@ from .layout import GIB, Gpus, MachineGpus
 _RAY_WORKER_PORTS = range(10002, 20000)
 
 
+class TokenRefused(ConfigError):
+    """The cluster's job server wants a token that is not here; asking again changes nothing."""
+
+
 def find_gpus(config: Config) -> Gpus:
     """NUM_GPUS and GPU_MEMORY_GB, or what the Ray cluster and nvidia-smi say.
 
@@ -62,6 +66,7 @@ def machines(address: str) -> list[MachineGpus]:
     """The living machines of a running cluster, the one with most GPUs first.
 
     Raises:
+        TokenRefused: it answers those only who have its token.
         ConfigError: no job server of Ray is at this address, or there is no Ray here to ask it with.
     """
     try:
@@ -71,6 +76,8 @@ def machines(address: str) -> list[MachineGpus]:
     except ImportError as error:
         raise ConfigError(f"RAY_ADDRESS={address}: {sys.executable} cannot ask there ({error}); set PYTHON to the "
                           "Python of the host's environment") from None
+    except TokenRefused:
+        raise
     except Exception as error:  # whatever Ray's client makes of another service's answer
         reason = " ".join(str(error).split())[-300:]
         raise ConfigError(

@@ -9,22 +9,23 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..agents.longest_turn import longest_turn
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
 from ..config import Config, ConfigError
 from ..hooks.plugins import check_plugins
 from . import reference, remote_env
-from .arguments import build_arguments
+from .arguments import TRAINER_INIT, build_arguments
 from .checkout import Checkout, check_version, find_checkout, find_megatron
-from .layout import Layout, derive_layout
+from .layout import GIB, Gpus, Layout, derive_layout
 from .machine import find_gpus, has_nvlink, has_sticky_router
 from .model_args import ModelSize, model_args, model_size, read_model_config
 
+T = TypeVar("T")
 PACK = Path(__file__).resolve().parents[1]
 
 
@@ -46,6 +47,8 @@ class Plan:
     """What the workers' YAML says to the host beside the config."""
     cpus: int = 0
     """Logical CPUs of the Ray head; 0: those of the machine."""
+    rehearsed: bool = False
+    """On a CPU, where the GPU and what a host imports for it are answered for."""
 
     @property
     def folder(self) -> Path:
@@ -63,12 +66,18 @@ class Plan:
 
 
 def make_plan(
-    config: Config, *, weights: bool = True, model: list[str] | None = None, layout: Layout | None = None
+    config: Config,
+    *,
+    weights: bool = True,
+    problems: list[str] | None = None,
+    model: list[str] | None = None,
+    layout: Layout | None = None,
 ) -> Plan:
     """Settle every setting.
 
     Args:
         weights: load the weights as well if HF_CKPT is a hub id; its configuration and tokenizer always are.
+        problems: takes what cannot work but leaves a plan to be shown; None: that is raised as well.
         model: Megatron's description of the model, if no script of the host is to be asked.
         layout: how GPUs are used, if that is not to be derived from those found.
 
@@ -76,9 +85,10 @@ def make_plan(
         ConfigError: something cannot work; the message says what and the remedy.
     """
     checkout = find_checkout(config, PACK)
-    check_version(checkout, config)
-    check_plugins(config)
-    _check_settings(config)
+    _tolerated(problems, lambda: check_version(checkout, config), None)
+    _tolerated(problems, lambda: check_plugins(config), None)
+    _tolerated(problems, lambda: _check_settings(config), None)
+    megatron = _tolerated(problems, lambda: str(find_megatron(config)), config.megatron_root or "MEGATRON_ROOT")
     model_folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
     content = read_model_config(model_folder)
     if model is None:
@@ -88,13 +98,17 @@ def make_plan(
     vocabulary = load_vocabulary(model_folder)
     config = with_engine_length(config.with_absolute_paths(), model_folder, vocabulary)
     config = replace(
-        config, host=checkout.name, host_root=str(checkout.root), megatron_root=str(find_megatron(config)),
+        config, host=checkout.name, host_root=str(checkout.root), megatron_root=megatron,
         hf_ckpt=str(model_folder), torch_dist=str(reference.default_folder(config)), model_family=family,
     )
-    reference.has_checkpoint(Path(config.torch_dist))  # or nothing; anything else is refused
+    # or nothing; anything else is refused
+    _tolerated(problems, lambda: reference.has_checkpoint(Path(config.torch_dist)), False)
     size = model_size(content)
     if layout is None:
-        layout = derive_layout(size, find_gpus(config), longest_turn(config, vocabulary), config)
+        declared = Gpus(config.num_nodes, config.num_gpus, config.gpu_memory_gb * GIB)
+        tolerated = problems if declared.total and declared.memory else None
+        found = _tolerated(tolerated, lambda: find_gpus(config), declared)
+        layout = derive_layout(size, found, longest_turn(config, vocabulary), config)
     config = replace(config, tp=layout.tp, pp=layout.pp, cp=layout.cp, max_tokens_per_gpu=layout.tokens_per_gpu,
                      engine_gpus=layout.engine_gpus, num_gpus=layout.gpus_per_node)
     folder = Path(config.save_path) / "launch"
@@ -109,6 +123,16 @@ def make_plan(
     return Plan(config, checkout, family, model, size, layout, python_path, variables, arguments)
 
 
+def _tolerated(problems: list[str] | None, step: Callable[[], T], otherwise: T) -> T:
+    try:
+        return step()
+    except ConfigError as error:
+        if problems is None:
+            raise
+        problems.append(str(error))
+        return otherwise
+
+
 _REFUSED_ARGUMENTS = {
     "--partial-rollout": "a multi-turn trajectory cannot be continued",
     "--group-rm": "rewards are given by trajectory",
@@ -119,6 +143,7 @@ _REFUSED_ARGUMENTS = {
     "--tensor-model-parallel-size": "set TP",
     "--pipeline-model-parallel-size": "set PP",
     "--context-parallel-size": "set CP",
+    "--use-checkpoint-opt-param-scheduler": "a continued run has the schedule of its settings",
     "--max-tokens-per-gpu": "set MAX_TOKENS_PER_GPU",
 }
 _FORMER_HOOK_MODULES = ("mem_agent.rollout_eval.", "mem_agent.rollout_log.", "mem_agent.rollout_filter.")
@@ -146,6 +171,9 @@ def _check_settings(config: Config) -> None:
     for flag, reason in _REFUSED_ARGUMENTS.items():
         if any(item.partition("=")[0] == flag for item in given):
             raise ConfigError(f"HOST_ARGS: {flag} cannot be used: {reason}")
+    if config.fully_async and config.kl_coef > 0 and any(item.partition("=")[0] == TRAINER_INIT for item in given):
+        raise ConfigError(f"HOST_ARGS: {TRAINER_INIT} would replace the pack's own, without which a continued run of "
+                          "FULLY_ASYNC=1 samples from the reference first; leave it out, or set KL_COEF=0")
     for path in (item.rpartition("=")[2] for item in given):
         if path.startswith(_FORMER_HOOK_MODULES):
             raise ConfigError(f"HOST_ARGS: {path} has moved; name mem_agent.rollout.{path.rpartition('.')[2]}")

@@ -21,6 +21,7 @@ from ..system.errors import MemAgentError
 from . import reference
 from .arguments import evaluation_sets
 from .checkout import Checkout
+from .engine_imports import check_engine_imports
 from .layout import Layout
 from .machine import check_free, check_port
 from .model_args import ModelSize
@@ -45,6 +46,7 @@ def find_problems(plan: Plan) -> list[str]:
         lambda: _check_ports(config),
         lambda: _check_batches(config, layout),
         _check_ray,
+        *([] if plan.rehearsed else [lambda: check_engine_imports(plan.checkout)]),
         lambda: _check_hooks_import(plan.checkout, plan.python_path),
     ]
     found = []

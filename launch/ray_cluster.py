@@ -19,7 +19,7 @@ from pathlib import Path
 from ..config import Config, ConfigError
 from ..system.errors import MemAgentError
 from ..system.processes import ChildProcess
-from .machine import machines
+from .machine import TokenRefused, machines
 from .remote_env import is_secret
 
 logger = logging.getLogger("mem_agent")
@@ -68,14 +68,24 @@ def cluster(config: Config, gpus: int, cpus: int, log: Path, tokens: Path) -> It
     if config.ray_address:
         yield
         return
-    # Workers inherit the head's environment.
-    environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
+    environment = _head_environment(tokens)
     head = ChildProcess("ray head", head_command(config, gpus, cpus), environment, log, cleanup=tokens)
     try:
         _wait_for_machines(config, gpus, head)
         yield
     finally:
         head.stop(grace_s=30.0)
+
+
+def _head_environment(tokens: Path) -> dict[str, str]:
+    """Workers inherit it, so it has no secrets; a Ray token that is in a variable becomes a file in ``tokens``."""
+    environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        file = tokens / "ray_token"
+        file.touch(mode=0o600)
+        file.write_text(os.environ["RAY_AUTH_TOKEN"])
+        environment["RAY_AUTH_TOKEN_PATH"] = str(file)
+    return environment
 
 
 def _wait_for_machines(config: Config, gpus: int, head: ChildProcess) -> None:
@@ -88,6 +98,8 @@ def _wait_for_machines(config: Config, gpus: int, head: ChildProcess) -> None:
             raise MemAgentError(f"the Ray head did not start; see {head.log_path}")
         try:
             found = [machine for machine in machines(job_address(config)) if machine.total >= gpus]
+        except TokenRefused as error:
+            raise MemAgentError(f"the Ray head was started, and {error}") from None
         except ConfigError:
             found = []
         if len(found) >= config.num_nodes:

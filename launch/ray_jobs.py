@@ -3,12 +3,14 @@
 Invariants:
 - the job's state decides how the launcher ends, not its log's stream, which may break overnight;
 - an interrupt stops our job, and nothing else of the cluster;
-- the job server is never asked through the environment's proxy, nor without an end to waiting.
+- the job server is never asked through the environment's proxy, nor without an end to waiting;
+- it is asked with the user's Ray token, wherever Ray looks for that: a head started by a user who has one wants it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -17,11 +19,20 @@ from typing import Any
 
 import aiohttp
 import yaml
+from ray import exceptions
 from ray.job_submission import JobDetails, JobSubmissionClient
 
 from ..system.errors import MemAgentError
 from ..system.signals import run_stoppable
 from .layout import MachineGpus
+from .machine import TokenRefused
+
+try:
+    # `ray start --head` does this by itself, Ray's client for jobs does not.
+    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+except ImportError:  # an older Ray, which uses tokens only where RAY_AUTH_MODE says so
+    def maybe_enable_token_auth_if_token_available(warn_if_disabled: bool = True) -> bool:
+        return False
 
 logger = logging.getLogger("mem_agent")
 
@@ -32,11 +43,35 @@ _POLL_S = 5.0
 _LOST_AFTER_S = 600.0
 
 
+_REFUSED: Any = getattr(exceptions, "AuthenticationError", ())
+"""What newer clients raise where older ones return the answer."""
+
+
 class JobServer(JobSubmissionClient):
-    """Ray's client, with a limit on each request and without a proxy."""
+    """Ray's client, with the user's token, a limit on each request and without a proxy."""
+
+    def __init__(self, address: str) -> None:
+        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+        super().__init__(address)
 
     def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
-        return super()._do_request(method, endpoint, timeout=_TIMEOUT_S, proxies={"no_proxy": "*"}, **options)
+        options |= {"timeout": _TIMEOUT_S, "proxies": {"no_proxy": "*"}}
+        try:
+            answer = super()._do_request(method, endpoint, **options)
+        except _REFUSED:
+            raise self._refusal() from None
+        if answer.status_code in (401, 403):
+            raise self._refusal()
+        return answer
+
+    def _refusal(self) -> TokenRefused:
+        remedy = "set RAY_AUTH_TOKEN_PATH to a file with the cluster's, which `ray get-auth-token` prints on its head"
+        mode = os.environ.get("RAY_AUTH_MODE", "")
+        if any(name.lower() == "authorization" for name in self._headers):
+            return TokenRefused(f"{self._address}: Ray's job server does not accept this user's token; {remedy}")
+        if mode not in ("", "token"):
+            remedy = f"RAY_AUTH_MODE={mode} keeps it back, unset that"
+        return TokenRefused(f"{self._address}: Ray's job server wants a token, and none was sent; {remedy}")
 
     def data(self, path: str) -> Any:
         """What the cluster's state pages are made of."""

@@ -1,8 +1,12 @@
-"""What a rehearsal adds to the command line of the host's ``train.py``: what a CPU cannot do as a GPU does."""
+"""What a CPU adds to a host's command line, to its configuration and to the environment of its processes."""
 
 from __future__ import annotations
 
-COMMON = (
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+_WITHOUT_CUDA_KERNELS = (
     "--spec", "mem_agent.rehearsal.layer_spec", "layers",
     "--transformer-impl", "local",
     "--no-persist-layer-norm",
@@ -13,28 +17,33 @@ COMMON = (
     "--no-masked-softmax-fusion",
     "--use-cpu-initialization",
 )
-"""Megatron's flags for both hosts: layers without Transformer Engine, and no CUDA kernel in their place."""
+_ADDRESS = {"slime": "SLIME_HOST_IP", "vime": "VIME_HOST_IP"}
 
-HOST_SETTINGS = {"bf16": False}
-"""In the ``--custom-config-path`` YAML, which the hosts read after they have chosen bf16 by themselves."""
+SETTINGS = {"bf16": False}
+"""Keys of the hosts' ``--custom-config-path``: their parsers have no flag for float32."""
 
 
-def arguments_for(host: str, engine_port: int) -> list[str]:
-    """Flags that win over the cluster's by coming last.
+def cpu_arguments(host: str, engine_port: int) -> list[str]:
+    """Flags for the ``train.py`` of ``host`` behind the launcher's own.
 
     Args:
         engine_port: where slime's engine has been started on this machine; vime starts its own.
     """
-    if host == "slime":
-        return [*COMMON, "--rollout-external-engine-addrs", f"127.0.0.1:{engine_port}"]
-    return [*COMMON, "--distributed-backend", "gloo"]
+    if host == "slime":  # its accelerator says gloo, see ``slime_answers``
+        return [*_WITHOUT_CUDA_KERNELS, "--rollout-external-engine-addrs", f"127.0.0.1:{engine_port}"]
+    return [*_WITHOUT_CUDA_KERNELS, "--distributed-backend", "gloo"]
 
 
-def variables_for(host: str, prefix: str) -> dict[str, str]:
-    """What the job's processes find in their environment: one thread each, nothing but loopback, nothing compiled."""
-    variables = {
-        "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "TORCHDYNAMO_DISABLE": "1",
-        "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled",
-        "GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore",
+def cpu_variables(host: str, env: Mapping[str, str]) -> dict[str, str]:
+    """For every process of the job; ``env`` is where the job is made."""
+    return {
+        _ADDRESS[host]: "127.0.0.1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", "1"),  # more spin on the cores that other processes need
+        "OMP_WAIT_POLICY": "passive",
+        "TORCHDYNAMO_DISABLE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "WANDB_MODE": "disabled",
+        "PATH": os.pathsep.join([str(Path(__file__).with_name("bin")), env.get("PATH", os.defpath)]),
     }
-    return variables

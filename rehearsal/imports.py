@@ -5,6 +5,7 @@ Nothing is imported for it: a process that never needs a framework pays for none
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -56,3 +57,16 @@ class _Changing(importlib.abc.MetaPathFinder):
 
         spec.loader.exec_module = execute_and_change  # type: ignore[method-assign,assignment]
         return spec
+
+
+def moved_module(name: str, now: str) -> None:
+    """Where no module ``name`` is found, importing it gives the module ``now``."""
+
+    class Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+        def find_spec(self, wanted: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+            return importlib.machinery.ModuleSpec(name, self) if wanted == name else None
+
+        def exec_module(self, module: ModuleType) -> None:
+            sys.modules[name] = importlib.import_module(now)
+
+    sys.meta_path.append(Moved())

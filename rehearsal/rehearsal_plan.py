@@ -22,9 +22,11 @@ from ..launch.machine import has_gpus
 from ..launch.model_args import describe, flag_values, model_args, model_size, read_model_config
 from ..launch.plan import PACK, Plan, make_plan
 from ..system.processes import free_ports
-from .cpu_arguments import HOST_SETTINGS, arguments_for, variables_for
+from .cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
 from .shrink import shrink, shrink_description, shrink_layout, shrink_model
 from .tiny_model import write_tiny_model
+from .vllm_command import PYTHON as ENGINE_PYTHON
+from .vllm_command import engine_variables
 
 TRAIN_ROWS, EVAL_ROWS = 512, 8
 _LOGICAL_CPUS = 16
@@ -117,15 +119,23 @@ def _first_rows(data: str, count: int) -> str:
 def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
     """The plan with what a CPU needs beside it."""
     groups = dict(plan.arguments)
-    groups["cpu"] = arguments_for(plan.checkout.name, engine_port)
+    groups["cpu"] = cpu_arguments(plan.checkout.name, engine_port)
     entries = plan.python_path.split(os.pathsep)
     own = [str(PACK / "rehearsal" / "site"), str(PACK / "rehearsal" / "stubs")]
     python_path = os.pathsep.join([entries[0], *own, *entries[1:]])
-    variables = {**plan.variables, "PYTHONPATH": python_path, **variables_for(plan.checkout.name, sys.prefix)}
+    variables = {
+        **plan.variables, "PYTHONPATH": python_path, **cpu_variables(plan.checkout.name, os.environ),
+        **engine_variables(plan.config, engine_python()),
+    }
     return replace(
-        plan, arguments=groups, python_path=python_path, variables=variables, host_settings=HOST_SETTINGS,
-        cpus=_LOGICAL_CPUS,
+        plan, arguments=groups, python_path=python_path, variables=variables, host_settings=SETTINGS,
+        cpus=_LOGICAL_CPUS, rehearsed=True,
     )
+
+
+def engine_python() -> str:
+    """The Python of the pack's own environment, over which this one lies: the one with a vLLM for this machine."""
+    return os.environ.get(ENGINE_PYTHON) or sys.executable
 
 
 def differences(cluster: Plan, here: Plan) -> list[tuple[str, str, str]]:

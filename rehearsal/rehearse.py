@@ -106,7 +106,7 @@ def _servers(rehearsal: Rehearsal) -> Iterator[None]:
             stack.callback(engine.stop, 20.0)
             logger.info("starting SGLang on a CPU; log %s", engine.log_path)
         gpus = plan.layout.gpus_per_node
-        stack.enter_context(cluster(config, gpus, plan.cpus, plan.folder / "ray_head.log", plan.folder / "tokens"))
+        stack.enter_context(cluster(config, gpus, plan.cpus, plan.folder / "ray_head.log", plan.folder / "head"))
         if engine is not None:
             url = f"http://127.0.0.1:{rehearsal.engine_port}/health"
             asyncio.run(wait_until_healthy(engine, lambda: _answers(url), _ENGINE_START_S))

@@ -3,12 +3,13 @@
 1. No setting grows, and what is small already stays as it is.
 2. The model, if it has more than 20 million weights, becomes one of the same family with random weights: 2 layers,
    hidden 64, 4 heads, the user's own vocabulary. As such a model earns nothing, a coin is added to the reward (so
-   groups are mixed and gradients are not zero), and LR is 1e-3 after one step of warm-up (so that weights move).
+   groups are mixed and gradients are not zero), and LR is 1e-3 (so that weights move).
 3. MEM_CHUNK_TOKENS, MEM_MAX_MEMORY and MEM_MAX_FINAL are halved together until a chunk has at most 128 tokens (no
    budget falls below 16), and questions have at most 128; documents are cut to 3 chunks.
 4. Documents per rollout and trajectories per document are halved, the larger first, until the logits of a rollout
    (rows x tokens x vocabulary) are at most 4e9; 2 x 2 remain. Steps per rollout stay as many, at most 2.
-5. Of TP, PP and data parallelism the first that the cluster has above 1 is 2, on two trainer ranks; nothing else.
+5. A warm-up has one step: of two or three rollouts a longer one would be most.
+6. Of TP, PP and data parallelism the first that the cluster has above 1 is 2, on two trainer ranks; nothing else.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ class Rehearsed:
 
 
 def shrink(config: Config, size: ModelSize) -> Rehearsed:
-    """Rules 2 to 4 on the settings of the cluster, whose layout is in ``config``."""
+    """Rules 2 to 5 on the settings of the cluster, whose layout is in ``config``."""
     random_model = size.parameters > _SMALL_MODEL
     budgets = _budgets(config)
     shrunk = replace(config, **budgets)
     if budgets:
         shrunk = replace(shrunk, engine_max_len=0)
-    shrunk = replace(shrunk, **_batch(shrunk, size.vocab))
+    shrunk = replace(shrunk, **_batch(shrunk, size.vocab), lr_warmup_steps=min(config.lr_warmup_steps, 1))
     if random_model:
-        shrunk = replace(shrunk, **_coin(config), lr=1e-3, lr_warmup_steps=min(config.lr_warmup_steps, 1))
+        shrunk = replace(shrunk, **_coin(config), lr=1e-3)
     return Rehearsed(shrunk, random_model)
 
 
@@ -98,7 +99,7 @@ def _coin(config: Config) -> dict[str, Any]:
 
 
 def shrink_layout(cluster: Layout, ranks: int) -> Layout:
-    """Rule 5 on the cluster's layout: ``ranks`` trainer ranks at most, one engine, no colocation."""
+    """Rule 6 on the cluster's layout: ``ranks`` trainer ranks at most, one engine, no colocation."""
     tp, pp, dp = min(cluster.tp, ranks), min(cluster.pp, ranks), min(cluster.data_parallel, ranks)
     pp = pp if tp == 1 else 1
     dp = dp if tp == pp == 1 else 1

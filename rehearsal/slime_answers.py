@@ -14,6 +14,21 @@ from .imports import after_import
 def install() -> None:
     after_import("slime.utils.accelerator", _set_cpu)
     after_import("slime.backends.sglang_utils.sglang_engine", _frame_weight_updates)
+    after_import("slime.utils.misc", _stay_on_this_machine)
+    after_import(f"{_UPDATES}.update_weight_from_distributed", _meet_on_this_machine)
+
+
+_UPDATES = "slime.backends.megatron_utils.update_weight"
+
+
+def _stay_on_this_machine(module: Any) -> None:
+    """Ray answers with the machine's own address, which is open to its network, even where it is told 127.0.0.1."""
+    module.get_current_node_ip = lambda: "127.0.0.1"
+
+
+def _meet_on_this_machine(module: Any) -> None:
+    """Where trainer and engines meet, slime asks Ray itself."""
+    module.ray._private.services.get_node_ip_address = lambda *args: "127.0.0.1"
 
 
 def _set_cpu(module: ModuleType) -> None:

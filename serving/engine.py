@@ -30,6 +30,7 @@ from .control import ControlClient
 Device = Literal["cpu", "cuda"]
 PauseMode = Literal["abort", "wait", "keep"]
 
+SERVER = "vllm.entrypoints.openai.api_server"
 SERVED_NAME = "policy"
 """What requests may put into their ``model`` field."""
 CONTROL_TIMEOUT_S = 60.0
@@ -45,30 +46,38 @@ def engine_command(config: Config, model: Path, port: int, device: Device, index
     """The command line of server number ``index`` for ``model`` on 127.0.0.1."""
     command = [
         # -P: the working directory may hold modules named like ones that vLLM imports.
-        sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server",
+        sys.executable, "-P", "-m", SERVER,
         "--model", str(model), "--served-model-name", SERVED_NAME,
         "--host", "127.0.0.1", "--port", str(port),
-        "--dtype", engine_dtype(config, device),
         "--max-model-len", str(config.engine_max_len),
-        "--max-num-seqs", str(config.engine_max_seqs),
-        "--block-size", str(config.engine_block_size),
         # Engines with one seed would sample the same replies to the same prompt.
         "--seed", str(config.seed + index),
         "--logprobs-mode", "processed_logprobs",
         "--generation-config", "vllm",
         "--worker-extension-cls", "mem_agent.serving.engine_extension.PolicyReload",
-        "--enable-prefix-caching", "--enable-prompt-tokens-details", "--enable-scale-out",
-        "--disable-uvicorn-access-log",
+        "--enable-prefix-caching", "--enable-prompt-tokens-details",
+        *engine_options(config, device),
+    ]
+    if device == "cuda":
+        command += ["--gpu-memory-utilization", str(GPU_MEMORY_UTILIZATION)]
+    return command
+
+
+def engine_options(config: Config, device: Device) -> list[str]:
+    """What a server that runs on ``device`` is told by whoever starts it, this pack or a host."""
+    options = [
+        "--dtype", engine_dtype(config, device),
+        "--max-num-seqs", str(config.engine_max_seqs),
+        "--block-size", str(config.engine_block_size),
+        "--enable-scale-out", "--disable-uvicorn-access-log",
     ]
     if device == "cpu":
         # With chunked prefill, a seeded request whose prompt is only partly computed rewinds its random generator,
         # which CPU generators cannot do: the whole engine dies ("CPU Generator does not use offset", vLLM 0.32).
-        command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(max(4096, config.engine_max_len))]
-        command += ["--kv-cache-memory-bytes", str(config.engine_kv_bytes), "--enforce-eager",
+        options += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(max(4096, config.engine_max_len))]
+        options += ["--kv-cache-memory-bytes", str(config.engine_kv_bytes), "--enforce-eager",
                     "--distributed-executor-backend", "uni"]
-    else:
-        command += ["--gpu-memory-utilization", str(GPU_MEMORY_UTILIZATION)]
-    return command
+    return options
 
 
 def engine_dtype(config: Config, device: Device) -> str:

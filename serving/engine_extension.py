@@ -18,6 +18,11 @@ class PolicyReload:
     def reload_policy(self, weights_path: str) -> None:
         """Load the folder's safetensors, the output layer included."""
         self.model_runner.reload_weights(weights_path=weights_path)
-        head = getattr(self.model_runner.get_model(), "lm_head", None)
-        if head is not None and hasattr(head, "quant_method"):
-            head.quant_method.process_weights_after_loading(head)
+        repack_output_layer(self.model_runner.get_model())
+
+
+def repack_output_layer(model: Any) -> None:
+    """Make the packed copy of ``model``'s output layer anew, if it has one."""
+    head = getattr(model, "lm_head", None)
+    if head is not None and hasattr(head, "quant_method"):
+        head.quant_method.process_weights_after_loading(head)

@@ -9,7 +9,8 @@ from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 FLAGS = (
     "custom-config-path", "custom-convert-samples-to-train-data-path", "custom-eval-rollout-log-function-path",
-    "custom-generate-function-path", "custom-rm-path", "custom-rollout-log-function-path",
+    "custom-generate-function-path", "custom-megatron-init-path", "custom-rm-path",
+    "custom-rollout-log-function-path",
     "dynamic-sampling-filter-path", "num-steps-per-rollout", "use-dynamic-batch-size",
 )
 MODELS = {
@@ -58,6 +59,10 @@ def make_host(root: Path, name: str = "slime", *, train: str = "", without: str 
     for file in ("utils/dp_schedule.py", "rollout/fully_async_rollout.py"):
         if file != without:
             (package / file).touch()
+    actor = package / "backends" / "megatron_utils" / "actor.py"
+    actor.parent.mkdir(parents=True)
+    methods = (name for name in ("load_other_checkpoint", "_switch_model") if name != without)
+    actor.write_text("class Actor:\n" + "".join(f"    def {name}(self): ...\n" for name in methods))
     for driver in ("train.py", "train_async.py"):
         (root / driver).write_text(train)
     (root / "tools" / "convert_hf_to_torch_dist.py").write_text(_CONVERTER)

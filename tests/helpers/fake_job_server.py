@@ -14,6 +14,8 @@ class FakeJobServer:
 
     def __init__(self) -> None:
         self.address = ""
+        self.token = ""
+        """What requests must carry; empty: nothing."""
         self.nodes: list[dict] = []
         self.used: dict[str, float] = {}
         """GPUs in use by node; no autoscaler counts them where it is empty."""
@@ -56,6 +58,7 @@ def lead_astray(monkeypatch) -> None:
     """An environment whose proxy, which nobody may take, leads nowhere."""
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # whatever token the user of this machine has
     for name in ("no_proxy", "NO_PROXY", "RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
 
@@ -71,6 +74,8 @@ def serving(fake: FakeJobServer) -> Iterator[FakeJobServer]:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length) or b"{}")
             code, answer = fake.answer(self.command, self.path.partition("?")[0], body)
+            if fake.token and self.headers.get("Authorization") != f"Bearer {fake.token}":
+                code, answer = 403 if self.headers.get("Authorization") else 401, "no"
             if code is None:
                 fake.release.wait(30)
                 return

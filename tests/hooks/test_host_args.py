@@ -102,3 +102,9 @@ def test_the_embedded_host_speaks_the_same_names():
     assert (host.config, host.router) == (config, endpoint)
     assert (host.hf_checkpoint, host.prompt_data, host.save) == ("/m", "/t", "/runs/x")
     assert (host.step_trajectories, host.row_multiple) == (6, 1)
+
+
+@pytest.mark.parametrize("dialect,asynchronous,salted", [("vllm", 1, True), ("vllm", 0, False), ("sglang", 1, False)])
+def test_groups_have_caches_of_their_own_where_an_update_may_leave_old_blocks(dialect, asynchronous, salted):
+    names = {f"{dialect}_router_ip": "h", f"{dialect}_router_port": 1, "mem_agent": {"FULLY_ASYNC": asynchronous}}
+    assert of(**names).router.salted is salted

@@ -7,6 +7,8 @@
 place by themselves.
 """
 
+import ast
+
 import pytest
 
 from mem_agent.tests.helpers.host_checkout import HOSTS, TESTS
@@ -48,3 +50,14 @@ def test_the_hosts_parsers_accept_what_the_launcher_makes(host):
     megatron = host.megatron()
     run = host.pytest(str(TESTS / "inside_host" / "parse_arguments.py"), first=megatron, MEGATRON_ROOT=megatron)
     assert run.counts == {"passed": 11}, run.output
+
+
+def test_the_host_leaves_the_reference_in_place_of_the_policy_where_gpus_are_not_shared(host):
+    """Once upstream brings the policy back in any case, ``hooks/trainer_init.py`` and its flag can go."""
+    source = host.root() / host.name / "backends" / "megatron_utils" / "actor.py"
+    nodes = list(ast.walk(ast.parse(source.read_text())))
+    (init,) = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "init"]
+    returns = "self._switch_model('actor')"
+    conditions = [ast.unparse(node.test) for node in ast.walk(init)
+                  if isinstance(node, ast.If) and returns in map(ast.unparse, node.body)]
+    assert ast.unparse(init).count(returns) == 1 and conditions == ["self.args.offload_train"]

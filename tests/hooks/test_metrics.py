@@ -11,10 +11,12 @@ from mem_agent.tests.helpers.samples import foreign, trajectory, turn
 
 def written(golds=(False, True), tokens=10, cached=0, group=0, reward=1.0, status="completed", **fields):
     """A memory for each of ``golds``, prompts of 100 tokens."""
-    turns = [turn(5, prompt=100, cached_tokens=cached * number) for number in range(len(golds) + 1)]
+    known = cached is not None
+    turns = [turn(5, prompt=100, cached_tokens=cached * i if known else None) for i in range(len(golds) + 1)]
     counts = {"turns": len(turns), "chunks": len(golds), "memory_tokens": tokens, "document_tokens": 8,
-              "prompt_tokens": 100 * len(turns), "cached_tokens": sum(t.cached_tokens for t in turns),
+              "prompt_tokens": 100 * len(turns),
               "response_tokens": 5 * len(turns), "truncated_memories": 1, "empty_updates": 2, "dropped_tokens": 3}
+    counts |= {"cached_tokens": sum(t.cached_tokens for t in turns)} if known else {}
     memories = [MemoryRecord(tokens, gold) for gold in golds]
     fields = {"counts": counts, "memories": memories, "reward": reward, "group_index": group} | fields
     return trajectory(turns, status, **fields)
@@ -42,6 +44,14 @@ def test_two_documents_by_hand():
         "cache_hit/turn_3-4": (80 + 20 + 30) / 300,  # the short one's answer is its turn 3
         "cache_hit/turn_5-8": 40 / 100,
     }
+
+
+def test_cache_hits_are_those_of_engines_that_tell_them():
+    told, silent = written(cached=40), written(cached=None)
+    assert not [name for name in rollout_metrics([silent]) if "cache" in name]
+    both, alone = rollout_metrics([told, silent]), rollout_metrics([told])
+    names = [name for name in alone if "cache" in name]
+    assert len(names) == 4 and [both[name] for name in names] == [alone[name] for name in names]
 
 
 @pytest.mark.parametrize(

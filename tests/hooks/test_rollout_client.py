@@ -62,6 +62,13 @@ def test_sglang_request_and_answer():
     assert generation.token_ids == [8, 9] and generation.log_probs == log_probs_of([8, 9])
 
 
+@pytest.mark.parametrize("dialect,salt", [(Dialect.VLLM, {"cache_salt": "group-3"}), (Dialect.SGLANG, {})])
+def test_a_group_of_an_asynchronous_run_has_a_cache_of_its_own(dialect, salt):
+    shared, own = (Endpoint(dialect, "", salted=salted).build_request([5], 9, SAMPLING, "group-3")[0]
+                   for salted in (False, True))
+    assert own == shared | salt and "cache_salt" not in shared
+
+
 @pytest.mark.parametrize("fault", [500, 503, 429, "drop"])
 def test_passing_faults_are_retried(fault):
     router = FakeRouter([fault, fault, [8]])
@@ -183,6 +190,15 @@ def test_requests_in_flight_are_bounded():
     router = FakeRouter(default=[8], delay=0.02)
     ask(router, times=12, concurrency=3)
     assert router.peak == 3
+
+
+@pytest.mark.parametrize("details,cached", [({"cached_tokens": 0}, 0), ({"cached_tokens": 5}, 5), (None, None)])
+def test_a_server_that_does_not_tell_cached_tokens_is_not_taken_to_have_none(details, cached):
+    choice = {"token_ids": [8], "logprobs": {"content": [{"logprob": -0.1}]}, "finish_reason": "stop"}
+    answer = {"choices": [choice], "usage": {"prompt_tokens": 9, "prompt_tokens_details": details}}
+    assert Endpoint(Dialect.VLLM, "").parse_response(answer).cached_tokens == cached
+    meta = {"finish_reason": {"type": "stop"}, "output_token_logprobs": [[-0.1, 8, None]], **(details or {})}
+    assert Endpoint(Dialect.SGLANG, "").parse_response({"meta_info": meta}).cached_tokens == cached
 
 
 def test_sampling_parameters_are_only_read():

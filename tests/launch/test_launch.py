@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -68,6 +69,12 @@ def test_arguments_of_an_asynchronous_run(tmp_path):
     assert made.command[1].endswith("train_async.py") and "--colocate" not in flags and "--use-tis" in flags
     assert made.layout.train_gpus == 2 and made.layout.rollout_gpus == 6
     assert "slime.rollout.fully_async_rollout.generate_rollout_fully_async" in flags
+    assert "mem_agent.hooks.trainer_init.keep_policy" in flags
+    assert "--custom-megatron-init-path" not in plan(settings(tmp_path, FULLY_ASYNC="1", KL_COEF="0")).command
+
+
+def test_a_run_can_be_continued_with_more_rollouts_or_another_rate(tmp_path):
+    assert "--override-opt-param-scheduler" in plan(settings(tmp_path)).command
 
 
 def test_the_users_arguments_come_last_and_split_as_in_a_shell(tmp_path):
@@ -92,10 +99,11 @@ def test_a_launch_leaves_its_settings_for_workers_and_for_the_models_it_trains(t
     assert for_workers == of_run == made.config and of_run.mem_chunk_tokens == 777
 
 
-@pytest.mark.parametrize("batch,concurrency", [("32", "32"), ("192", "64")])
-def test_an_asynchronous_worker_keeps_about_two_rollouts(batch, concurrency, tmp_path):
-    made = plan(settings(tmp_path, FULLY_ASYNC="1", ROLLOUT_GPUS="6", ENGINE_GPUS="1", ROLLOUT_BATCH_SIZE=batch))
-    assert made.arguments["asynchronous"] == ["--sglang-server-concurrency", concurrency]  # 2 x 192 over 6 engines
+@pytest.mark.parametrize("host,batch,concurrency", [("slime", "32", "32"), ("slime", "192", "64"),  # 2 x 192 over 6
+                                                    ("vime", "32", "32"), ("vime", "192", "40")])  # 5/4 x 192
+def test_an_asynchronous_worker_draws_what_rollouts_consume(host, batch, concurrency, tmp_path):
+    env = settings(tmp_path, host, FULLY_ASYNC="1", ROLLOUT_GPUS="6", ENGINE_GPUS="1", ROLLOUT_BATCH_SIZE=batch)
+    assert plan(env).arguments["asynchronous"][1] == concurrency
 
 
 def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
@@ -141,6 +149,8 @@ WRONG = [
      "mem_agent.rollout_log.log_rollout has moved; name mem_agent.rollout.log_rollout"),
     ({"HOST_ARGS": "--dynamic-sampling-filter-path mem_agent.rollout_filter.nonzero_std"},
      "mem_agent.rollout_filter.nonzero_std has moved; name mem_agent.rollout.nonzero_std"),
+    ({"HOST_ARGS": "--use-checkpoint-opt-param-scheduler"}, "a continued run has the schedule of its settings"),
+    ({"FULLY_ASYNC": "1", "HOST_ARGS": "--custom-megatron-init-path my.init"}, "samples from the reference first"),
     ({"EVAL_DATA": "it's.jsonl"}, "No closing quotation; quote it as in a shell"),
     ({"RAY_DASHBOARD_PORT": "65535"}, "RAY_DASHBOARD_PORT=65535: allowed"),
     ({"RAY_ADDRESS": "auto"}, "RAY_ADDRESS='auto': give its job server's address, http://HEAD:8265"),
@@ -181,6 +191,17 @@ def test_a_host_version_without_what_is_needed_is_refused(without, tmp_path):
         plan(env | {"HOST_ROOT": str(tmp_path / "old")})
 
 
+@pytest.mark.parametrize("without", ["custom-megatron-init-path", "load_other_checkpoint", "_switch_model"])
+def test_a_host_whose_continued_run_would_begin_with_the_reference_is_refused(without, tmp_path):
+    env = settings(tmp_path)
+    make_host(tmp_path / "other", without=without)
+    env |= {"HOST_ROOT": str(tmp_path / "other")}
+    with pytest.raises(ConfigError, match=rf"lacks .*{without} \(FULLY_ASYNC=1 with KL_COEF above 0\); use "):
+        plan(env | {"FULLY_ASYNC": "1"})
+    plan(env | {"FULLY_ASYNC": "1", "KL_COEF": "0"})
+    plan(env)
+
+
 def test_a_folder_with_something_else_is_not_taken_for_the_reference(tmp_path):
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "notes.txt").touch()
@@ -192,6 +213,16 @@ def test_a_joined_cluster_with_too_few_gpus_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "machines", lambda address: [MachineGpus(8, 8), MachineGpus(4, 4)])
     with pytest.raises(ConfigError, match=r"NUM_NODES=2 machines with 8 GPUs are needed, .* have 8, 4; lower"):
         plan(settings(tmp_path, RAY_ADDRESS="http://head:8265", NUM_NODES="2"))
+
+
+def test_a_dry_run_on_a_laptop_shows_the_plan_and_then_every_problem(tmp_path):
+    env = settings(tmp_path, HOST_ARGS="--partial-rollout", TRAIN_DATA="/nowhere.jsonl", MEGATRON_ROOT="/nowhere")
+    done = subprocess.run([sys.executable, "-m", "mem_agent", "launch", "--dry-run"], env=os.environ | env,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    plan, *errors = done.stdout.split("error: ")
+    assert done.returncode == 1 and "--num-rollout 100" in plan and "NUM_GPUS: 8" in plan and "EPS_CLIP" not in plan
+    for said in ("--partial-rollout", "no Megatron-LM", "/nowhere.jsonl"):
+        assert sum(said in line for line in errors) == 1, (said, errors)
 
 
 # --- preflight ----------------------------------------------------------------------------------------------------

@@ -46,15 +46,25 @@ def port():
 def launch(tmp_path, port):
     """``launch(train)`` starts run-train.sh with a host that runs ``train``: (process, SAVE_PATH)."""
     started = []
+    home = tmp_path / "home"
+    home.mkdir()
 
-    def start(train, **changes):
+    def start(train, token="none", **changes):
+        """``token``: where the user has Ray's, "none", "file" or "variable"."""
+        if token == "file":
+            (home / ".ray").mkdir()
+            (home / ".ray" / "auth_token").write_text("0123456789abcdef" * 2)
+        if token == "variable":
+            changes["RAY_AUTH_TOKEN"] = "ray_secret" * 4
         env = settings(tmp_path, model="qwen3-0.6b", **changes)
         for driver in ("train.py", "train_async.py"):
             (tmp_path / "slime" / driver).write_text(train)
         env |= {"PYTHON": sys.executable, "RAY_PORT": str(port), "RAY_DASHBOARD_PORT": str(port + 1), "CONVERT": "0",
                 "NUM_ROLLOUT": "1", "HF_TOKEN": "hf_secret", "WANDB_API_KEY": "wandb_secret", "NCCL_DEBUG": "WARN",
                 "http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}  # nobody listens there
-        clean = {k: v for k, v in os.environ.items() if k not in ("VENV", "RECIPE", "DRY_RUN", "no_proxy", "NO_PROXY")}
+        env["HOME"] = str(home)
+        clean = {k: v for k, v in os.environ.items() if k not in ("VENV", "RECIPE", "DRY_RUN", "no_proxy", "NO_PROXY")
+                 and not k.startswith("RAY_AUTH_")}
         process = subprocess.Popen(
             ["bash", str(ROOT / "run-train.sh")], env=clean | env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, cwd="/", start_new_session=True,
@@ -88,13 +98,15 @@ def wait_for(condition, seconds=240):
         time.sleep(0.2)
 
 
-def test_a_job_gets_settings_hooks_and_tokens_and_leaves_nothing_behind(launch, port, tmp_path):
-    process, save = launch(SEEN, MEM_CHUNK_TOKENS="777")
+@pytest.mark.parametrize("token", ["none", "file", "variable"])
+def test_a_job_gets_settings_hooks_and_tokens_and_leaves_nothing_behind(token, launch, port, tmp_path):
+    process, save = launch(SEEN, token, MEM_CHUNK_TOKENS="777")
     output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
     seen = json.loads((save / "seen.json").read_text())
     assert seen["chunk"] == 777 and Path(seen["pack"]).resolve() == ROOT.resolve()
     assert seen["env"]["NCCL_DEBUG"] == "WARN" and seen["env"]["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    assert seen["env"].get("RAY_AUTH_MODE") == (None if token == "none" else "token")
     assert seen["token"] == "hf_secret" and not any("secret" in value for value in seen["env"].values())
     assert (tmp_path / "model_torch_dist" / "latest_checkpointed_iteration.txt").read_text() == "release"
     written = (save / "launch" / "runtime_env.yaml").read_text() + (save / "launch" / "mem_agent.yaml").read_text()
@@ -104,7 +116,7 @@ def test_a_job_gets_settings_hooks_and_tokens_and_leaves_nothing_behind(launch, 
 
 
 def test_a_failing_job_is_one_line_and_an_exit_code(launch, port):
-    process, _ = launch("import sys; print('it broke'); sys.exit(3)")
+    process, _ = launch("import sys; print('it broke'); sys.exit(3)", "file")
     output, _ = process.communicate(timeout=240)
     assert process.returncode == 1 and "it broke" in output
     (error,) = [line for line in output.splitlines() if line.startswith("error: ")]

@@ -1,6 +1,11 @@
 """How the launcher ends follows its job's state, through lost answers and broken logs; it stops its own job alone."""
 
+import os
 import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -117,6 +122,59 @@ def test_a_submission_that_fails_is_one_line_and_leaves_no_job(submission, run, 
     with pytest.raises(MemAgentError, match="job mine was not accepted: ") as error:
         run()
     assert "\n" not in str(error.value) and f"POST {JOB}/stop" in server.asked
+
+
+@pytest.fixture
+def asked(server, tmp_path):
+    """``asked(token)``: what a launcher says of the cluster whose user has ``token``, in a HOME of its own."""
+    code = ("import sys; from mem_agent.launch.machine import machines\n"
+            "try: print(machines(sys.argv[1]))\nexcept ValueError as error: print(type(error).__name__, error)")
+
+    def ask(token, **variables):
+        (tmp_path / ".ray").mkdir()
+        if token:
+            (tmp_path / ".ray" / "auth_token").write_text(token)
+        env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH_")} | {"HOME": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", code, server.address], env=env | variables,
+                              capture_output=True, text=True, timeout=120)
+        return done.stdout.strip()
+
+    return ask
+
+
+@pytest.mark.parametrize("has,variables", [("theirs", {}), ("", {"RAY_AUTH_TOKEN": "theirs"}),
+                                           ("other", {"RAY_AUTH_TOKEN_PATH": "HOME/theirs"})])
+def test_a_cluster_is_asked_with_the_users_token_wherever_it_is(has, variables, asked, server, tmp_path):
+    server.token = "theirs"
+    (tmp_path / "theirs").write_text("theirs")
+    assert asked(has, **{k: v.replace("HOME", str(tmp_path)) for k, v in variables.items()}) == "[]"
+
+
+@pytest.mark.parametrize("has,variables,message", [
+    ("", {}, "wants a token, and none was sent; set RAY_AUTH_TOKEN_PATH to a file with the cluster's"),
+    ("other", {}, "does not accept this user's token; set RAY_AUTH_TOKEN_PATH to a file"),
+    ("theirs", {"RAY_AUTH_MODE": "disabled"}, "and none was sent; RAY_AUTH_MODE=disabled keeps it back, unset that"),
+])
+def test_a_cluster_with_another_token_is_one_line(has, variables, message, asked, server):
+    server.token = "theirs"
+    said = asked(has, **variables)
+    assert said.startswith(f"TokenRefused {server.address}: Ray's job server ") and message in said
+    assert "\n" not in said
+
+
+def test_a_head_that_wants_another_token_ends_the_wait_at_once(server, tmp_path):
+    server.token = "theirs"
+    port = int(server.address.rpartition(":")[2])
+    head = SimpleNamespace(exit_code=None, log_path=tmp_path / "log")
+    with pytest.raises(MemAgentError, match=f"the Ray head was started, and {server.address}: Ray's job"):
+        ray_cluster._wait_for_machines(Config(ray_dashboard_port=port), 1, head)
+
+
+def test_a_token_in_a_variable_reaches_our_head_as_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "mine")
+    environment = ray_cluster._head_environment(tmp_path)
+    file = Path(environment["RAY_AUTH_TOKEN_PATH"])
+    assert file.read_text() == "mine" and file.stat().st_mode & 0o777 == 0o600 and "RAY_AUTH_TOKEN" not in environment
 
 
 def test_a_joined_cluster_is_neither_started_nor_stopped(tmp_path, monkeypatch):

@@ -40,7 +40,8 @@ def given(tmp_path):
     (patches / "megatron.patch").write_text(PATCH)
     (patches / "sglang.patch").write_text("not Megatron's")
     (host / "docker" / "Dockerfile").write_text(f"FROM x\nARG MEGATRON_COMMIT={commit}\n")
-    return SimpleNamespace(megatron=megatron, checkout=Checkout("slime", host), patches=patches, home=tmp_path / "home")
+    checkout = Checkout("slime", host)
+    return SimpleNamespace(megatron=megatron, checkout=checkout, patches=patches, home=tmp_path / "home")
 
 
 def prepared(given):

@@ -303,10 +303,10 @@ def test_engine_command_line_golden():
     assert command[0] == sys.executable
     assert " ".join(command[1:]) == (
         "-P -m vllm.entrypoints.openai.api_server --model /models/m --served-model-name policy "
-        "--host 127.0.0.1 --port 20001 --dtype float32 --max-model-len 1024 --max-num-seqs 16 --block-size 32 "
+        "--host 127.0.0.1 --port 20001 --max-model-len 1024 "
         "--seed 4 --logprobs-mode processed_logprobs --generation-config vllm "
         "--worker-extension-cls mem_agent.serving.engine_extension.PolicyReload --enable-prefix-caching "
-        "--enable-prompt-tokens-details "
+        "--enable-prompt-tokens-details --dtype float32 --max-num-seqs 16 --block-size 32 "
         "--enable-scale-out --disable-uvicorn-access-log "
         "--no-enable-chunked-prefill --max-num-batched-tokens 4096 --kv-cache-memory-bytes 67108864 --enforce-eager "
         "--distributed-executor-backend uni"

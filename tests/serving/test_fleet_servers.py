@@ -14,6 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 from mem_agent.config import Config
+from mem_agent.hooks.engine_api import Dialect, Endpoint
+from mem_agent.serving.engine import EngineClient, EngineError
 from mem_agent.serving.fleet import Fleet
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.system.test_processes import group_members, status_line, wait_for
@@ -117,6 +119,37 @@ async def test_a_request_in_flight_is_aborted_by_a_sync_and_keeps_its_version(ru
     choice = await long
     assert choice["finish_reason"] == "abort" and versions(choice) == {"1"}
     assert len(choice["token_ids"]) == len(choice["logprobs"]["content"]) < 1000
+
+
+async def asked(fleet: Fleet, prompt: list[int], group: str) -> tuple[dict, int]:
+    """(choice, prompt tokens that were cached) of a group's greedy request in a fully asynchronous run."""
+    endpoint = Endpoint(Dialect.VLLM, fleet.url, salted=True)
+    body, headers = endpoint.build_request(prompt, 8, {"temperature": 0.0}, group)
+    async with aiohttp.ClientSession() as session, session.post(endpoint.url, json=body, headers=headers) as reply:
+        answer = await reply.json()
+    return answer["choices"][0], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+async def test_a_later_group_meets_no_block_of_old_weights_after_a_reset_that_was_refused(running, folders, policies):
+    prompt = prompts()[-1]
+    await asked(running, prompt, "group-1")
+    _, cached = await asked(running, prompt, "group-1")
+    assert cached > 300  # siblings share
+    async with aiohttp.ClientSession() as session:
+        engine = EngineClient(running.engine_urls[0], session)
+        waiting = asyncio.create_task(generate(running, [5, 6, 7], tokens=1000))
+        await asyncio.sleep(1.0)
+        await engine._call("POST", "/pause?mode=keep&clear_cache=false")
+        with pytest.raises(EngineError, match="/reset_prefix_cache was refused"):
+            await engine.reset_prefix_cache()
+        await engine.reload_weights(folders[0])
+        await engine.resume()
+        stale, cached = await asked(running, prompt, "group-1")
+        assert cached > 300 and log_prob_gap(policies[0], prompt, stale, 1.0) > 1e-3
+        fresh, cached = await asked(running, prompt, "group-2")
+        assert cached == 0 and log_prob_gap(policies[0], prompt, fresh, 1.0) < 1e-4
+        await waiting
+        await engine.load(folders[2], "2", "abort", 10.0)
 
 
 async def test_a_killed_engine_returns_with_the_current_weights_and_version(running, policies):

@@ -1,0 +1,38 @@
+"""The hook in a host's trainer processes: engines are given the policy first, also by a run that is continued.
+
+    --custom-megatron-init-path mem_agent.hooks.trainer_init.keep_policy
+
+slime and vime load the reference into the model after the policy, and bring the policy back only where trainer and
+engines share GPUs. Elsewhere the first weight update of a continued run would send the reference, and a whole rollout
+would be sampled from it. The hosts call this hook in each trainer process before they load anything.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from .host import trainer_actors
+
+LOADS, RETURNS = "load_other_checkpoint", "_switch_model"
+"""What the hosts' actor calls to load another model's weights, and to bring some back."""
+
+
+def keep_policy(args: Any) -> None:
+    """From now on the actor of this process holds the policy's weights again after it has loaded other ones."""
+    for actor in trainer_actors():
+        _return_after_loading(actor)
+
+
+@functools.cache
+def _return_after_loading(actor: type) -> None:
+    """Ray makes a subclass of the actor and keeps its own table of methods; what methods call goes by the class."""
+    load = getattr(actor, LOADS)
+
+    @functools.wraps(load)
+    def load_and_return(self: Any, *args: Any, **options: Any) -> Any:
+        result = load(self, *args, **options)
+        getattr(self, RETURNS)("actor")
+        return result
+
+    setattr(actor, LOADS, load_and_return)

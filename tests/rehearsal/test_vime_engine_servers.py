@@ -1,0 +1,111 @@
+"""The server that vime starts with ``vllm serve`` takes the weights that vime's trainer sends, as vime sends them."""
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import requests
+import torch
+from safetensors.torch import load_file
+
+from mem_agent.config import Config
+from mem_agent.rehearsal import vime_answers
+from mem_agent.rehearsal.cpu_arguments import cpu_variables
+from mem_agent.rehearsal.vllm_command import engine_variables
+from mem_agent.system.processes import free_ports
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+from mem_agent.tests.serving.test_fleet_servers import SETTINGS, greedy, log_prob_gap, prompts
+from mem_agent.tests.system.test_processes import group_members, wait_for
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> list[Path]:
+    return [make_tiny_model(tmp_path_factory.mktemp("policy"), seed=seed, tied=True) for seed in range(2)]
+
+
+@pytest.fixture(scope="module")
+def server(folders, tmp_path_factory):
+    """Its URL and process, started with the flags that vime 1a13bb8 gives it."""
+    port, log = free_ports(1)[0], tmp_path_factory.mktemp("log") / "vllm.log"
+    environment = os.environ | cpu_variables("vime", os.environ) | engine_variables(Config(**SETTINGS), sys.executable)
+    command = ["env", "vllm", "serve", str(folders[0]), "--tensor-parallel-size", "1", "--host", "127.0.0.1",
+               "--port", str(port), "--seed", "1", "--trust-remote-code", "--logprobs-mode", "processed_logprobs",
+               "--weight-transfer-config", '{"backend":"nccl"}', "--gpu-memory-utilization", "0.7",
+               "--max-model-len", "1024"]
+    with log.open("w") as file:
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_for(lambda: process.poll() is not None or answers(url), timeout_s=240)
+        assert process.poll() is None, log.read_text()[-3000:]
+        yield url, process
+    finally:
+        for member in group_members(process.pid):
+            os.kill(member, signal.SIGKILL)
+        process.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/health", timeout=2).ok
+    except requests.RequestException:
+        return False
+
+
+def call(url: str, path: str, body: dict | None = None) -> dict:
+    reply = requests.post(f"{url}/{path}", json=body or {}, timeout=120)
+    assert reply.ok, reply.text
+    return reply.json() if reply.content.strip() else {}
+
+
+def test_an_update_over_gloo_gives_the_new_policy(server, folders):
+    from transformers import AutoModelForCausalLM
+
+    url, _ = server
+    policies = [AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32).eval() for f in folders]
+    weights = load_file(folders[1] / "model.safetensors")
+
+    def agrees(policy) -> bool:
+        sampling = {"max_tokens": 24, "logprobs": 0, "ignore_eos": True, "temperature": 0.0}
+        for prompt in prompts():
+            body = {"token_ids": prompt, "sampling_params": sampling}
+            choice = call(url, "inference/v1/generate", body)["choices"][0]
+            if choice["token_ids"] != greedy(policy, prompt) or log_prob_gap(policy, prompt, choice, 1.0) > 1e-4:
+                return False
+        return True
+
+    assert agrees(policies[0])
+    transfer = vime_answers.NCCLWeightTransferEngine
+    info = {"master_address": "127.0.0.1", "master_port": free_ports(1)[0], "world_size": 2}
+    with ThreadPoolExecutor() as engine:
+        joined = engine.submit(call, url, "init_weight_transfer_engine", {"init_info": info | {"rank_offset": 1}})
+        group = transfer.trainer_init(info)
+        joined.result()
+        call(url, "pause?mode=keep")
+        call(url, "reset_prefix_cache")
+        call(url, "start_weight_update", {"is_checkpoint_format": True})
+        names = list(weights)
+        update = {"names": names, "dtype_names": [str(weights[n].dtype).removeprefix("torch.") for n in names],
+                  "shapes": [list(weights[n].shape) for n in names], "packed": True}
+        received = engine.submit(call, url, "update_weights", {"update_info": update})
+        transfer.trainer_send_weights(iter(weights.items()), vime_answers.NCCLTrainerSendWeightsArgs(group, True))
+        received.result()
+        call(url, "finish_weight_update")
+        call(url, "resume")
+    assert agrees(policies[1]), "the output layer, tied to the embedding, included"
+
+
+def test_the_process_that_vime_started_is_the_server(server):
+    """vime ends that process and its children: nothing may stay behind in another tree."""
+    _, process = server
+    command = Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")
+    assert "vllm.entrypoints.openai.api_server" in command
+    process.terminate()
+    process.wait(60)
+    wait_for(lambda: group_members(process.pid) == [], timeout_s=30)
