@@ -23,7 +23,7 @@ from mem_agent.launch.arguments import build_arguments
 from mem_agent.launch.checkout import Checkout
 from mem_agent.launch.layout import Layout
 from mem_agent.launch.model_args import describe, read_model_config
-from mem_agent.rehearsal.cpu_arguments import COMMON, HOST_SETTINGS, variables_for
+from mem_agent.rehearsal.cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
 from mem_agent.tests.helpers.host_checkout import TESTS, Host
 
 _NO_ENGINE = ("--distributed-backend", "gloo", "--debug-train-only")
@@ -78,14 +78,15 @@ def command_line(
     """The arguments of the host's ``train.py``; ``folder`` gets the settings file they name."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "mem_agent.yaml"
-    settings.write_text(config.to_yaml() + yaml.safe_dump(HOST_SETTINGS))
+    settings.write_text(config.to_yaml() + yaml.safe_dump(SETTINGS))
     layout = Layout(
         tp=tp, pp=pp, cp=1, tokens_per_gpu=config.max_tokens_per_gpu, engine_gpus=1, colocate=False, train_nodes=1,
         train_per_node=tp * pp * dp, rollout_gpus=1, gpus_per_node=tp * pp * dp,
     )
     model = describe(read_model_config(Path(config.hf_ckpt)))
     groups = build_arguments(config, Checkout(host.name, checkout(host)), model, layout, settings, False)
-    return [*(item for group in groups.values() for item in group), *COMMON, *_NO_ENGINE, *more]
+    launcher = (item for group in groups.values() for item in group)
+    return [*launcher, *cpu_arguments(host.name, engine_port=1), *_NO_ENGINE, *more]
 
 
 def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
@@ -97,7 +98,7 @@ def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
     roots = [TESTS.parent / "rehearsal" / "stubs", host.megatron(), checkout(host), os.environ["PYTHONPATH"]]
     # Megatron leaves its choice of attention in the environment, and refuses another one there.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("NVTE_")}
-    environment = inherited | variables_for(host.name, "") | {
+    environment = inherited | cpu_variables(host.name, os.environ) | {
         "PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONDONTWRITEBYTECODE": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     }

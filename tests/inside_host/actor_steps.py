@@ -18,7 +18,6 @@ import os
 import socket
 import sys
 import traceback
-import types
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -184,25 +183,12 @@ def free_port() -> int:
         return taken.getsockname()[1]
 
 
-def stand_in_for_weight_transfer() -> None:
-    """To go once ``rehearsal.vime_answers`` has it: the module that vime's trainer imports and newer vLLM lack."""
-    name = "vllm.distributed.weight_transfer.nccl_engine"
-    module: Any = types.ModuleType(name)
-    module.NCCLTrainerSendWeightsArgs = module.NCCLWeightTransferEngine = object
-    sys.modules.setdefault(name, module)
-    from vllm.entrypoints.launchers import cli_args
-
-    sys.modules.setdefault("vllm.entrypoints.openai.cli_args", cli_args)
-
-
 def main(path: str) -> int:
     jobs = json.loads(Path(path).read_text())
     process_start.answer_for_the_gpu()
     import torch
 
     torch.set_num_threads(1)
-    if jobs[0]["host"] == "vime":
-        stand_in_for_weight_transfer()
     return run_all(Host(jobs[0]["host"]), jobs)
 
 
