@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from ...rehearsal.imports import moved_module
+from mem_agent.rehearsal.imports import moved_module
 
 
 @pytest.fixture

@@ -1,40 +1,39 @@
 """The two halves of a weight update meet as vime and its engine hold them: one process each."""
 
+import json
 import logging
-import multiprocessing
+import subprocess
 import sys
 from types import SimpleNamespace
 
 import torch
 
-from ...rehearsal import vime_answers
-from ...system.processes import free_ports
+from mem_agent.rehearsal import vime_answers
+from mem_agent.system.processes import free_ports
 
-
-def receive(port, shapes, answers):
-    from ...rehearsal.gloo_weights import WeightGroup
-
-    group = WeightGroup("127.0.0.1", port, 1, 2)
-    weights = [torch.empty(shape) for shape in shapes]
-    for weight in weights:
-        group.broadcast(weight)
-    answers.put([weight.tolist() for weight in weights])
+RECEIVE = """
+import json, sys, torch
+from mem_agent.rehearsal.gloo_weights import WeightGroup
+group = WeightGroup("127.0.0.1", int(sys.argv[1]), 1, 2)
+weights = [torch.empty(shape) for shape in json.loads(sys.argv[2])]
+for weight in weights:
+    group.broadcast(weight)
+print(json.dumps([weight.tolist() for weight in weights]))
+"""
 
 
 def test_the_trainers_weights_arrive():
     [port] = free_ports(1)
-    spawn = multiprocessing.get_context("spawn")
-    answers = spawn.SimpleQueue()
-    engine = spawn.Process(target=receive, args=(port, [(2, 3), (4,)], answers))
-    engine.start()
-    transfer = vime_answers.NCCLWeightTransferEngine
-    info = {"master_address": "127.0.0.1", "master_port": port, "world_size": 2}
     weights = [("a", torch.arange(6.0).reshape(2, 3)), ("b", torch.ones(4))]
-    arguments = vime_answers.NCCLTrainerSendWeightsArgs(group=transfer.trainer_init(info), packed=True)
-    transfer.trainer_send_weights(iter(weights), arguments)
-    assert answers.get() == [weight.tolist() for _, weight in weights]
-    engine.join(30)
-    assert engine.exitcode == 0
+    shapes = json.dumps([list(weight.shape) for _, weight in weights])
+    command = [sys.executable, "-c", RECEIVE, str(port), shapes]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as engine:
+        transfer = vime_answers.NCCLWeightTransferEngine
+        info = {"master_address": "127.0.0.1", "master_port": port, "world_size": 2}
+        arguments = vime_answers.NCCLTrainerSendWeightsArgs(group=transfer.trainer_init(info), packed=True)
+        transfer.trainer_send_weights(iter(weights), arguments)
+        assert json.loads(engine.communicate()[0]) == [weight.tolist() for _, weight in weights]
+    assert engine.returncode == 0
 
 
 def test_vllm_is_not_imported_for_the_trainers_half(monkeypatch):

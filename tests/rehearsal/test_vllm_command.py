@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ...config import Config
-from ...rehearsal import vllm_command
-from ...rehearsal.cpu_arguments import cpu_variables
+from mem_agent.config import Config
+from mem_agent.rehearsal import vllm_command
+from mem_agent.rehearsal.cpu_arguments import cpu_variables
 
 ROOT = Path(__file__).parents[2]
 # As vime 1a13bb8 runs it for the pocket recipe.

@@ -12,7 +12,7 @@ from mem_agent.config import Config, main
 
 ROOT = Path(__file__).parents[2]
 FIELDS = {f.name.upper(): f for f in fields(Config)}
-SECRETS = {"HF_TOKEN", "WANDB_API_KEY"}
+SECRETS = {"HF_TOKEN", "RAY_AUTH_TOKEN", "WANDB_API_KEY"}
 """Variables of others, which reach workers as files."""
 WORDS = {"all": 0, "derived": 0, "half": 0, "none": "", "own wording": "", "off": False}
 """How a table may name a default; an ``off`` is any value that switches off."""
