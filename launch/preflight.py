@@ -45,6 +45,7 @@ def find_problems(plan: Plan) -> list[str]:
         lambda: _check_free_gpus(config, layout),
         lambda: _check_ports(config),
         lambda: _check_batches(config, layout),
+        lambda: _check_warm_up(config),
         _check_ray,
         *([] if plan.rehearsed else [lambda: check_engine_imports(plan.checkout)]),
         lambda: _check_hooks_import(plan.checkout, plan.python_path),
@@ -174,6 +175,16 @@ def _check_batches(config: Config, layout: Layout) -> None:
         raise ConfigError(
             f"GLOBAL_BATCH_SIZE={config.step_trajectories} trajectories per step are fewer than the "
             f"{layout.data_parallel} data-parallel ranks; raise it, or TP or CP"
+        )
+
+
+def _check_warm_up(config: Config) -> None:
+    """Megatron's scheduler asserts that a run is longer than its warm-up."""
+    steps = config.num_rollout * (config.trajectories_per_rollout // config.step_trajectories)
+    if 0 < steps <= config.lr_warmup_steps:
+        raise ConfigError(
+            f"LR_WARMUP_STEPS={config.lr_warmup_steps}: the run has {steps} optimizer steps in NUM_ROLLOUT="
+            f"{config.num_rollout} rollouts, and Megatron wants more than it warms up; lower it, or raise NUM_ROLLOUT"
         )
 
 

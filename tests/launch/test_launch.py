@@ -262,6 +262,7 @@ def test_a_good_launch_has_no_problems(tmp_path, plenty):
         ({"NUM_NODES": "2"}, "NUM_NODES=2: set MASTER_ADDR"),
         ({"ROLLOUT_BATCH_SIZE": "2", "N_SAMPLES_PER_PROMPT": "2"}, "fewer than the 8 data-parallel ranks"),
         ({"SAVE_PATH": "/etc/passwd/run"}, "/etc/passwd is no writable folder"),
+        ({"LR_WARMUP_STEPS": "20", "NUM_ROLLOUT": "20"}, "LR_WARMUP_STEPS=20: the run has 20 optimizer steps"),
     ],
 )
 def test_each_problem_is_one_line(changes, message, tmp_path, plenty):
