@@ -56,15 +56,16 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
     """
     config = replace(config, megatron_root=str(megatron), torch_dist_writer="pack")
     folder = Path(config.save_path).absolute() / "rehearsals" / time.strftime("%Y%m%d-%H%M%S")
-    cluster = _cluster_plan(config, folder)
+    cluster = _cluster_plan(config)
     content = read_model_config(Path(cluster.config.hf_ckpt))
     shrunk = shrink(cluster.config, cluster.size)
     layout = shrink_layout(cluster.layout, config.rehearse_ranks)
     description = cluster.model_arguments
-    model = Path(cluster.config.hf_ckpt)
     if shrunk.random_model:
         description, model = shrink_description(description), folder / "model"
         write_tiny_model(shrink_model(content), Path(cluster.config.hf_ckpt), model)
+    else:
+        model = local_folder(config.hf_ckpt).expanduser().absolute()
     ports = free_ports(4)
     here = replace(
         shrunk.config, hf_ckpt=str(model), torch_dist=str(folder / "reference"), save_path=str(folder),
@@ -78,8 +79,8 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
     return Rehearsal(cluster, _for_this_machine(plan, ports[3]), shrunk.random_model, ports[3])
 
 
-def _cluster_plan(config: Config, folder: Path) -> Plan:
-    """What the same settings are on the cluster; its records stay in the rehearsal's folder too."""
+def _cluster_plan(config: Config) -> Plan:
+    """What the same settings are on the cluster."""
     if not config.num_gpus and not has_gpus():
         config = replace(config, num_gpus=8)
     if not config.gpu_memory_gb and not has_gpus():
@@ -87,9 +88,9 @@ def _cluster_plan(config: Config, folder: Path) -> Plan:
     config = replace(config, ray_address="")
     model = None
     if not config.model_family:
-        content = read_model_config(local_folder(config.hf_ckpt).expanduser().absolute())
+        content = read_model_config(local_folder(config.hf_ckpt, weights=False).expanduser().absolute())
         model = _description(config, content)
-    return make_plan(config, model=model)
+    return make_plan(config, weights=False, model=model)
 
 
 def _description(config: Config, content: Mapping[str, object]) -> list[str]:

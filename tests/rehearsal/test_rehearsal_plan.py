@@ -1,0 +1,119 @@
+"""A cluster's job and its rehearsal: what is kept, what is changed, and that the page says so."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from mem_agent.config import Config, ConfigError
+from mem_agent.rehearsal import rehearsal_plan, rehearse
+from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
+from mem_agent.rehearsal.table import Seen, deviations, report
+from mem_agent.tests.helpers.fake_host import make_model, settings
+
+
+@pytest.fixture
+def rehearsal(tmp_path, monkeypatch):
+    """``rehearsal(HOST, model, ...)``: that of a fake checkout."""
+    monkeypatch.setattr(rehearsal_plan, "has_gpus", lambda: False)
+
+    def make(host="slime", model="qwen3-0.6b", **changes):
+        env = settings(tmp_path, host, model, **changes)
+        env = {name: value for name, value in env.items() if name not in ("NUM_GPUS", "GPU_MEMORY_GB")} | changes
+        make_model(tmp_path / "model", model, vocab_size=400)
+        (tmp_path / "megatron" / "megatron" / "training").mkdir(parents=True, exist_ok=True)
+        script = tmp_path / host / "scripts" / "models" / f"{model}.sh"
+        script.write_text(script.read_text().replace("151936", "400"))
+        return plan_rehearsal(Config.from_env(env), tmp_path / "megatron")
+
+    return make
+
+
+def flag(plan, name):
+    command = plan.command
+    return command[command.index(name) + 1]
+
+
+def test_a_big_model_is_rehearsed_by_a_random_one_of_its_family(rehearsal):
+    found = rehearsal()
+    assert found.random_model
+    here, cluster = found.here, found.cluster
+    assert (flag(cluster, "--num-layers"), flag(here, "--num-layers")) == ("28", "2")
+    assert flag(here, "--vocab-size") == "400" and "--qk-layernorm" in here.command
+    assert here.config.save_path.startswith(f"{cluster.config.save_path}/rehearsals/")
+    assert here.config.hf_ckpt == f"{here.config.save_path}/model"
+
+
+def test_what_runs_is_the_unedited_driver_with_the_same_hooks(rehearsal):
+    found = rehearsal(KL_COEF="0")
+    driver = [sys.executable, str(found.here.checkout.root / "train.py")]
+    assert found.here.command[:2] == found.cluster.command[:2] == driver
+    assert found.here.arguments["hooks"][:-1] == found.cluster.arguments["hooks"][:-1]  # but for the place of the YAML
+    assert flag(found.here, "--prompt-data").endswith("train.jsonl@[0:512]")
+
+
+def test_without_colocation_the_policy_is_kept_on_a_resume(rehearsal):
+    found = rehearsal(KL_COEF="0.01")
+    assert flag(found.here, "--custom-megatron-init-path") == "mem_agent.hooks.trainer_init.keep_policy"
+    assert "--custom-megatron-init-path" not in found.cluster.command
+
+
+@pytest.mark.parametrize(
+    "host,expected", [("slime", "--rollout-external-engine-addrs"), ("vime", "--distributed-backend")]
+)
+def test_each_host_gets_what_its_cpu_run_needs(host, expected, rehearsal):
+    found = rehearsal(host)
+    assert expected in found.here.command and expected not in found.cluster.command
+    assert found.here.host_settings == {"bf16": False} and found.here.rehearsed
+    assert found.here.variables["PYTHONPATH"].split(":")[1].endswith("rehearsal/site")
+
+
+def test_evaluation_is_the_user_s_or_of_training_rows_and_none_in_fully_async(rehearsal, tmp_path):
+    assert flag(rehearsal().here, "--eval-prompt-data") == "train"
+    (tmp_path / "dev set.jsonl").write_text((tmp_path / "train.jsonl").read_text())
+    found = rehearsal(EVAL_INTERVAL="5", EVAL_DATA=f"'{tmp_path}/dev set.jsonl'")
+    assert found.here.config.eval_files == [f"{tmp_path}/dev set.jsonl@[0:8]"]
+    assert "--eval-interval" not in rehearsal(FULLY_ASYNC="1").here.command
+
+
+def test_eight_gpus_are_meant_where_none_is_here_and_none_is_said(rehearsal):
+    assert rehearsal().cluster.layout.gpus_per_node == 8
+    assert rehearsal(NUM_GPUS="4", GPU_MEMORY_GB="40").cluster.layout.gpus_per_node == 4
+
+
+def test_the_page_lists_every_flag_that_differs_and_no_place(rehearsal):
+    found = rehearsal(TEMPERATURE="0.9", MEM_CHUNK_TOKENS="1024")
+    page = deviations(found)
+    assert "| MEM_CHUNK_TOKENS | 1024 | 128 |" in page and "| --num-layers | 28 | 2 |" in page
+    assert "TEMPERATURE" not in page and "--save " not in page and "--hf-checkpoint" not in page
+    one, other = found.cluster.command, found.here.command
+    differing = {w for w in {*one, *other} if w.startswith("--") and (w in one) != (w in other)}
+    assert all(f"| {word} |" in page for word in differing)
+
+
+def test_the_report_says_what_was_seen(rehearsal):
+    metrics = {
+        "rollout": {0: {"rollout/memory/reward": 0.25}, 1: {"rollout/memory/reward": 0.5}},
+        "step": {0: {"train/train_rollout_logprob_abs_diff": 2e-7}}, "eval": {0: {"eval/train": 0.125}},
+    }
+    seen = Seen(metrics, 1, "/run/hf", {"train": 60.0, "resume": 30.0, "convert": 2.0}, "0123456789")
+    page = report(rehearsal(), seen)
+    assert "train.py of slime 01234567" in page
+    assert "| reward | 0.250, 0.500 |" in page and "| 2.0e-07 |" in page and "eval/train 0.125" in page
+    assert "continued with rollout 1, 30 s" in page and "two layers with random weights" in page
+
+
+def test_a_resume_changes_the_number_of_rollouts_alone(rehearsal):
+    plan = rehearsal().here
+    more = rehearse._with_config(plan, replace(plan.config, num_rollout=3))
+    changed = [(a, b) for a, b in zip(plan.command, more.command, strict=True) if a != b]
+    assert changed == [("2", "3")]
+
+
+@pytest.mark.parametrize("config,reason", [
+    (Config(host="local"), "set HOST to one of slime, vime"),
+    (Config(host="auto"), "set HOST to one of slime, vime"),
+])
+def test_what_is_no_host_is_refused(config, reason, tmp_path):
+    with pytest.raises(ConfigError, match=reason):
+        rehearse.settled(config, tmp_path)
