@@ -8,7 +8,7 @@
    budget falls below 16), and questions have at most 128; documents are cut to 3 chunks.
 4. Documents per rollout and trajectories per document are halved, the larger first, until the logits of a rollout
    (rows x tokens x vocabulary) are at most 4e9; 2 x 2 remain. Steps per rollout stay as many, at most 2.
-5. A warm-up has one step at most: a longer one would be most of the run.
+5. There is no warm-up: its first step moves nothing, and of two rollouts each should sample from other weights.
 6. Of TP, PP and data parallelism the first that the cluster has above 1 is 2, on two trainer ranks; nothing else.
 """
 
@@ -48,9 +48,7 @@ def shrink(config: Config, size: ModelSize) -> Rehearsed:
     shrunk = replace(config, **budgets)
     if budgets:
         shrunk = replace(shrunk, engine_max_len=0)
-    shrunk = replace(shrunk, **_batch(shrunk, size.vocab))
-    steps = config.rehearse_rollouts * (shrunk.trajectories_per_rollout // shrunk.step_trajectories)
-    shrunk = replace(shrunk, lr_warmup_steps=min(config.lr_warmup_steps, 1, steps - 1))
+    shrunk = replace(shrunk, **_batch(shrunk, size.vocab), lr_warmup_steps=0)
     if random_model:
         shrunk = replace(shrunk, **_coin(config), lr=1e-3)
     return Rehearsed(shrunk, random_model)

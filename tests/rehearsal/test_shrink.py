@@ -31,7 +31,7 @@ def test_the_paper_s_7b_settings():
     assert small.mem_max_chunks == 3
     # 4 turns x (78 + 2 x 16 + 160) tokens x 152064 logits: 4e9 hold 24 trajectories, 4 x 4 are the first that fit
     assert (small.rollout_batch_size, small.n_samples_per_prompt, small.global_batch_size) == (4, 4, 8)
-    assert (small.lr, small.lr_warmup_steps) == (1e-3, 1)
+    assert (small.lr, small.lr_warmup_steps) == (1e-3, 0)
 
 
 def test_what_is_small_stays_as_it_is():
