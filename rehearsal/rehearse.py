@@ -52,14 +52,13 @@ _ENGINE_START_S = 600.0
 def rehearse(rehearsal: Rehearsal) -> Seen:
     """Run all of it; what it left behind."""
     plan, config = rehearsal.here, rehearsal.here.config
+    joined = replace(config, ray_address=job_address(config))
+    runs = {"train": joined, "resume": replace(joined, num_rollout=config.num_rollout + 1)}
     seconds: dict[str, float] = {}
-    with _servers(rehearsal):
-        joined = replace(config, ray_address=job_address(config))
-        with _timed(seconds, "train"):
-            launch(_with_config(plan, joined), show_progress)
-        logger.info("the run has ended; the same command resumes it")
-        with _timed(seconds, "resume"):
-            launch(_with_config(plan, replace(joined, num_rollout=config.num_rollout + 1)), show_progress)
+    for phase, settings in runs.items():
+        with _timed(seconds, phase), _servers(rehearsal, phase):
+            launch(_with_config(plan, settings), show_progress)
+        logger.info("%s: done in %.0f s", phase, seconds[phase])
     newest = Path(config.save_path) / f"iter_{config.num_rollout:07d}"
     output = Path(config.save_path) / "hf" / newest.name
     with _timed(seconds, "convert"):
@@ -93,20 +92,21 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _servers(rehearsal: Rehearsal) -> Iterator[None]:
-    """A Ray head, and for slime an engine, for as long as the block lasts; vime starts its own engine."""
+def _servers(rehearsal: Rehearsal, phase: str) -> Iterator[None]:
+    """A Ray head, and for slime an engine, for as long as the block lasts; no run finds what another has left in them.
+
+    vime starts its engine itself.
+    """
     plan, config = rehearsal.here, rehearsal.here.config
+    gpus, folder = plan.layout.gpus_per_node, plan.folder / phase
     with contextlib.ExitStack() as stack:
         engine = None
         if plan.checkout.name == "slime":
-            engine = start_sglang(
-                os.environ["SGLANG_PYTHON"], Path(config.hf_ckpt), rehearsal.engine_port, config.engine_max_len,
-                plan.folder / "engine", config.seed,
-            )
+            python, model = os.environ["SGLANG_PYTHON"], Path(config.hf_ckpt)
+            engine = start_sglang(python, model, rehearsal.engine_port, config.engine_max_len, folder, config.seed)
             stack.callback(engine.stop, 20.0)
-            logger.info("starting SGLang on a CPU; log %s", engine.log_path)
-        gpus = plan.layout.gpus_per_node
-        stack.enter_context(cluster(config, gpus, plan.cpus, plan.folder / "ray_head.log", plan.folder / "head"))
+            logger.info("%s: starting Ray and SGLang; log %s", phase, engine.log_path)
+        stack.enter_context(cluster(config, gpus, plan.cpus, folder / "ray_head.log", folder / "head"))
         if engine is not None:
             url = f"http://127.0.0.1:{rehearsal.engine_port}/health"
             asyncio.run(wait_until_healthy(engine, lambda: _answers(url), _ENGINE_START_S))
