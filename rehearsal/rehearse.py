@@ -55,10 +55,11 @@ def rehearse(rehearsal: Rehearsal) -> Seen:
     joined = replace(config, ray_address=job_address(config))
     runs = {"train": joined, "resume": replace(joined, num_rollout=config.num_rollout + 1)}
     seconds: dict[str, float] = {}
-    for phase, settings in runs.items():
-        with _timed(seconds, phase), _servers(rehearsal, phase):
-            launch(_with_config(plan, settings), show_progress)
-        logger.info("%s: done in %.0f s", phase, seconds[phase])
+    with _ray(plan):
+        for phase, settings in runs.items():
+            with _timed(seconds, phase), _engine(rehearsal, phase):
+                launch(_with_config(plan, settings), show_progress)
+            logger.info("%s: done in %.0f s", phase, seconds[phase])
     newest = Path(config.save_path) / f"iter_{config.num_rollout:07d}"
     output = Path(config.save_path) / "hf" / newest.name
     with _timed(seconds, "convert"):
@@ -91,26 +92,29 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
     seconds[phase] = time.monotonic() - began
 
 
-@contextlib.contextmanager
-def _servers(rehearsal: Rehearsal, phase: str) -> Iterator[None]:
-    """A Ray head, and for slime an engine, for as long as the block lasts; no run finds what another has left in them.
+def _ray(plan: Plan) -> contextlib.AbstractContextManager[None]:
+    """The head that the launcher starts, for both runs."""
+    logs = plan.folder / "ray_head.log"
+    return cluster(plan.config, plan.layout.gpus_per_node, plan.cpus, logs, plan.folder / "head")
 
-    vime starts its engine itself.
-    """
+
+@contextlib.contextmanager
+def _engine(rehearsal: Rehearsal, phase: str) -> Iterator[None]:
+    """slime's engine for as long as the block lasts, as on a cluster a new one for each run; vime starts its own."""
     plan, config = rehearsal.here, rehearsal.here.config
-    gpus, folder = plan.layout.gpus_per_node, plan.folder / phase
-    with contextlib.ExitStack() as stack:
-        engine = None
-        if plan.checkout.name == "slime":
-            python, model = os.environ["SGLANG_PYTHON"], Path(config.hf_ckpt)
-            engine = start_sglang(python, model, rehearsal.engine_port, config.engine_max_len, folder, config.seed)
-            stack.callback(engine.stop, 20.0)
-            logger.info("%s: starting Ray and SGLang; log %s", phase, engine.log_path)
-        stack.enter_context(cluster(config, gpus, plan.cpus, folder / "ray_head.log", folder / "head"))
-        if engine is not None:
-            url = f"http://127.0.0.1:{rehearsal.engine_port}/health"
-            asyncio.run(wait_until_healthy(engine, lambda: _answers(url), _ENGINE_START_S))
+    if plan.checkout.name != "slime":
         yield
+        return
+    python, model = os.environ["SGLANG_PYTHON"], Path(config.hf_ckpt)
+    folder = plan.folder / phase
+    engine = start_sglang(python, model, rehearsal.engine_port, config.engine_max_len, folder, config.seed)
+    try:
+        logger.info("%s: starting SGLang on the CPU; log %s", phase, engine.log_path)
+        url = f"http://127.0.0.1:{rehearsal.engine_port}/health"
+        asyncio.run(wait_until_healthy(engine, lambda: _answers(url), _ENGINE_START_S))
+        yield
+    finally:
+        engine.stop(20.0)
 
 
 async def _answers(url: str) -> bool:

@@ -7,6 +7,7 @@ patched copy is made once, in the folder of the environment that the rehearsal r
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import shutil
 import subprocess
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from ..config import ConfigError
 from ..launch.checkout import Checkout
+
+logger = logging.getLogger("mem_agent")
 
 HOST_SOURCES = {
     "slime": ("https://github.com/THUDM/slime", "624b824a898ab0ec1fcb4d373004c7f3852bf515"),
@@ -28,12 +31,17 @@ def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
     """Megatron-LM at the host's commit with the host's patches.
 
     Args:
-        given: MEGATRON_ROOT, a git repository that has the commit; empty: fetch it.
+        given: MEGATRON_ROOT, a git repository that has the commit, or a tree without git, which is taken as it is;
+            empty: fetch it.
         home: where patched copies are kept.
 
     Raises:
         ConfigError: git, the commit or a patch is missing, or a patch does not apply.
     """
+    root = Path(given).expanduser().absolute()
+    if given and (root / "megatron" / "training").is_dir() and not _is_repository(root):
+        logger.warning("MEGATRON_ROOT=%s is no git clone: taken as it is, with whatever patches it has", root)
+        return root
     commit, patches = _pinned_commit(checkout), _patches(checkout)
     digest = hashlib.sha256(b"".join(patch.read_bytes() for patch in patches)).hexdigest()[:8]
     ready = home / f"Megatron-LM-{commit[:8]}-{digest}"
@@ -45,13 +53,18 @@ def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=home) as folder:
         tree = Path(folder) / "tree"
         tree.mkdir()
-        repository = Path(given).expanduser().absolute() if given else _fetch(_MEGATRON, commit, Path(folder) / "git")
+        repository = root if given else _fetch(_MEGATRON, commit, Path(folder) / "git")
         _export(repository, commit, tree)
         for patch in patches:
             _run("git", "apply", "-p1", "--include=megatron/*", str(patch), cwd=tree,
                  error=f"{patch} does not apply to Megatron-LM {commit[:8]}; take the host's patches as they are")
         tree.rename(ready)
     return ready
+
+
+def _is_repository(root: Path) -> bool:
+    """Its own, not one that happens to lie around it."""
+    return (root / ".git").exists() or (root / "HEAD").is_file()
 
 
 def _pinned_commit(checkout: Checkout) -> str:

@@ -95,7 +95,7 @@ def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
         Path(job.out).mkdir(parents=True, exist_ok=True)
     listed = folder / f"{host.name}_jobs.json"
     listed.write_text(json.dumps([asdict(job) for job in jobs]))
-    roots = [TESTS.parent / "rehearsal" / "stubs", host.megatron(), checkout(host), os.environ["PYTHONPATH"]]
+    roots = [TESTS.parent / "rehearsal" / "stubs", host.megatron(), checkout(host), importable(folder)]
     # Megatron leaves its choice of attention in the environment, and refuses another one there.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("NVTE_")}
     environment = inherited | cpu_variables(host.name, os.environ) | {
@@ -106,6 +106,15 @@ def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:] + _logs(jobs)
     return {job.name: read(job) for job in jobs}
+
+
+def importable(folder: Path) -> Path:
+    """A folder for PYTHONPATH in which this pack is called ``mem_agent``, for environments it is not installed in."""
+    link = folder / "import" / "mem_agent"
+    if not link.is_symlink():
+        link.parent.mkdir()
+        link.symlink_to(TESTS.parent)
+    return link.parent
 
 
 def _logs(jobs: Sequence[Job]) -> str:

@@ -1,5 +1,6 @@
 """Megatron-LM as the host's image builds it, out of a repository that is left alone."""
 
+import shutil
 import subprocess
 from types import SimpleNamespace
 
@@ -76,6 +77,13 @@ def test_what_is_missing_is_one_line_and_leaves_nothing(given, spoil, reason):
         prepared(given)
     assert reason in str(error.value) and "\n" not in str(error.value)
     assert not list(given.home.glob("*"))
+
+
+def test_a_tree_without_git_is_taken_as_it_is(given, caplog):
+    (given.megatron / "megatron" / "training").mkdir()
+    shutil.rmtree(given.megatron / ".git")
+    assert prepared(given) == given.megatron
+    assert "is no git clone: taken as it is" in caplog.text
 
 
 def test_without_git_it_says_so(given, monkeypatch):
