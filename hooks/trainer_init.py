@@ -21,13 +21,15 @@ LOADS, RETURNS = "load_other_checkpoint", "_switch_model"
 def keep_policy(args: Any) -> None:
     """From now on the actor of this process holds the policy's weights again after it has loaded other ones."""
     for actor in trainer_actors():
-        _return_after_loading(actor)
+        for made in (actor, *actor.__subclasses__()):
+            if LOADS in vars(made):
+                _return_after_loading(made)
 
 
 @functools.cache
 def _return_after_loading(actor: type) -> None:
-    """Ray makes a subclass of the actor and keeps its own table of methods; what methods call goes by the class."""
-    load = getattr(actor, LOADS)
+    """Wrap the method that this very class has: Ray makes a subclass of an actor with a wrapper for each method."""
+    load = vars(actor)[LOADS]
 
     @functools.wraps(load)
     def load_and_return(self: Any, *args: Any, **options: Any) -> Any:
