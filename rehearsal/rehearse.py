@@ -40,7 +40,7 @@ from .host_log import progress_of, read_log
 from .rehearsal_plan import Rehearsal, plan_rehearsal
 from .sglang_engine import start_sglang
 from .sources import HOST_SOURCES, commit_of, fetch_host, prepared_megatron
-from .table import Seen, deviations, report
+from .table import Seen, deviations, faults, report
 
 logger = logging.getLogger("mem_agent")
 
@@ -165,10 +165,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     folder = Path(rehearsal.here.config.save_path)
     with save_lock(str(folder)):
-        page = report(rehearsal, rehearse(rehearsal))
+        seen = rehearse(rehearsal)
+    page = report(rehearsal, seen)
     (folder / "rehearsal.md").write_text(page)
     print(page)
-    return 0
+    wrong = faults(rehearsal, seen)
+    for line in wrong:
+        print(f"error: {line}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

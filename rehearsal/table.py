@@ -30,8 +30,10 @@ def report(rehearsal: Rehearsal, seen: Seen) -> str:
     driver = plan.checkout.driver(plan.config.fully_async).name
     commit = seen.commit[:8] or "(commit unknown)"
     title = f"# Rehearsed on {time.strftime('%Y-%m-%d')}: {driver} of {plan.checkout.name} {commit}"
+    wrong = faults(rehearsal, seen)
+    verdict = ["**Faults:**", "", *(f"- {line}" for line in wrong)] if wrong else ["No faults were found."]
     return "\n".join([
-        title, "",
+        title, "", *verdict, "",
         "## Exercised", "", _table(("what", "seen"), exercised(rehearsal, seen)), "",
         deviations(rehearsal),
     ])
@@ -45,6 +47,30 @@ def deviations(rehearsal: Rehearsal) -> str:
         "## The cluster will do differently", "", _table(("there", "here"), otherwise(rehearsal)), "",
         "## Every deviation of settings", "", _table(("setting or flag", "cluster", "here"), flags), "",
     ])
+
+
+def faults(rehearsal: Rehearsal, seen: Seen) -> list[str]:
+    """What a rehearsal must not show, a line each; a page with one is no pass."""
+    config, found = rehearsal.here.config, []
+    rollouts, steps = seen.metrics.get("rollout", {}), seen.metrics.get("step", {})
+    wanted = config.num_rollout + 1
+    if len(rollouts) != wanted:
+        found.append(f"{len(rollouts)} of {wanted} rollouts were logged; see {rehearsal.here.folder / 'job.log'}")
+    for number, metrics in rollouts.items():
+        if failed := metrics.get("rollout/memory/failed"):
+            found.append(f"rollout {number}: {failed:g} trajectories failed; launch/job.log says why")
+    for number, metrics in steps.items():
+        gap = metrics.get(_GAP, 0.0)
+        # In FULLY_ASYNC samples are older than the weights they are trained on, by design.
+        if not config.fully_async and not gap <= _LARGEST_GAP:
+            found.append(f"step {number}: trainer and engine are {gap:.2g} apart in their log-probs, in float32: the "
+                         "engine has other weights, or rows other tokens, than the trainer")
+        if not math.isfinite(metrics.get("train/grad_norm", 0.0)):
+            found.append(f"step {number}: the gradient norm is not finite")
+    return found
+
+
+_GAP, _LARGEST_GAP = "train/train_rollout_logprob_abs_diff", 1e-4
 
 
 def _table(header: tuple[str, ...], rows: Sequence[Sequence[str]]) -> str:
@@ -61,7 +87,7 @@ def exercised(rehearsal: Rehearsal, seen: Seen) -> list[tuple[str, str]]:
         ("rollouts through router and engine, with these hooks", f"{len(rollouts)}, {_took(seen, 'train')}"),
         ("reward", _series(rollouts, "rollout/memory/reward")),
         ("trajectories that failed, a rollout", _series(rollouts, "rollout/memory/failed")),
-        ("log-probs of trainer and engine, mean difference", _series(steps, "train/train_rollout_logprob_abs_diff")),
+        ("log-probs of trainer and engine, mean difference", _series(steps, _GAP)),
         ("optimizer steps: gradient norm", _series(steps, "train/grad_norm")),
         ("KL to the reference", _series(steps, "train/kl_loss")),
         ("trainer ranks", _ranks(layout)),

@@ -1,5 +1,6 @@
 """A cluster's job and its rehearsal: what is kept, what is changed, and that the page says so."""
 
+import math
 import sys
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 from mem_agent.config import Config, ConfigError
 from mem_agent.rehearsal import rehearsal_plan, rehearse
 from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
-from mem_agent.rehearsal.table import Seen, deviations, report
+from mem_agent.rehearsal.table import Seen, deviations, faults, report
 from mem_agent.tests.helpers.fake_host import make_model, settings
 
 
@@ -101,6 +102,31 @@ def test_the_report_says_what_was_seen(rehearsal):
     assert "train.py of slime 01234567" in page
     assert "| reward | 0.250, 0.500 |" in page and "| 2.0e-07 |" in page and "eval/train 0.125" in page
     assert "continued with rollout 1, 30 s" in page and "two layers with random weights" in page
+
+
+WELL = {"rollout/memory/reward": 0.5, "rollout/memory/failed": 0.0}
+
+
+@pytest.mark.parametrize("rollouts,step,fault", [
+    ({0: WELL, 1: WELL, 2: WELL}, {"train/train_rollout_logprob_abs_diff": 2e-7}, ""),
+    ({0: WELL, 1: WELL}, {}, "2 of 3 rollouts were logged"),
+    ({0: WELL, 1: WELL | {"rollout/memory/failed": 3.0}, 2: WELL}, {}, "rollout 1: 3 trajectories failed"),
+    ({0: WELL, 1: WELL, 2: WELL}, {"train/train_rollout_logprob_abs_diff": 0.145}, "0.14 apart in their log-probs"),
+    ({0: WELL, 1: WELL, 2: WELL}, {"train/train_rollout_logprob_abs_diff": math.nan}, "nan apart"),
+    ({0: WELL, 1: WELL, 2: WELL}, {"train/grad_norm": math.inf}, "gradient norm is not finite"),
+])
+def test_what_must_not_be_is_a_fault(rollouts, step, fault, rehearsal):
+    seen = Seen({"rollout": rollouts, "step": {4: step}}, 2, "", {"train": 1, "resume": 1, "convert": 1}, "")
+    found = rehearsal()
+    assert [fault in line for line in faults(found, seen)] == ([True] if fault else [])
+    page = report(found, seen)
+    assert ("**Faults:**" in page and fault in page) if fault else "No faults were found." in page
+
+
+def test_samples_of_older_weights_are_no_fault_of_fully_async(rehearsal):
+    seen = Seen({"rollout": {0: WELL, 1: WELL, 2: WELL}, "step": {0: {"train/train_rollout_logprob_abs_diff": 0.1}}},
+                2, "", {}, "")
+    assert faults(rehearsal(FULLY_ASYNC="1"), seen) == []
 
 
 def test_a_resume_changes_the_number_of_rollouts_alone(rehearsal):
