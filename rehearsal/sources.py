@@ -43,8 +43,7 @@ def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
         logger.warning("MEGATRON_ROOT=%s is no git clone: taken as it is, with whatever patches it has", root)
         return root
     commit, patches = _pinned_commit(checkout), _patches(checkout)
-    digest = hashlib.sha256(b"".join(patch.read_bytes() for patch in patches)).hexdigest()[:8]
-    ready = home / f"Megatron-LM-{commit[:8]}-{digest}"
+    ready = patched_copy(checkout, home)
     if ready.is_dir():
         return ready
     if shutil.which("git") is None:
@@ -60,6 +59,12 @@ def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
                  error=f"{patch} does not apply to Megatron-LM {commit[:8]}; take the host's patches as they are")
         tree.rename(ready)
     return ready
+
+
+def patched_copy(checkout: Checkout, home: Path) -> Path:
+    """Where the host's Megatron-LM is kept once it has been made: another commit or patch is another folder."""
+    digest = hashlib.sha256(b"".join(patch.read_bytes() for patch in _patches(checkout))).hexdigest()[:8]
+    return home / f"Megatron-LM-{_pinned_commit(checkout)[:8]}-{digest}"
 
 
 def _is_repository(root: Path) -> bool:
@@ -107,6 +112,11 @@ def _fetch(url: str, commit: str, folder: Path) -> Path:
     return folder
 
 
+def fetched_host(name: str, home: Path) -> Path:
+    """Where ``fetch_host`` keeps it."""
+    return home / f"{name}-{HOST_SOURCES[name][1][:8]}"
+
+
 def fetch_host(name: str, home: Path) -> Path:
     """A checkout of the host at the tested commit, fetched once.
 
@@ -114,7 +124,7 @@ def fetch_host(name: str, home: Path) -> Path:
         ConfigError: there is no git or no network.
     """
     url, commit = HOST_SOURCES[name]
-    folder = home / f"{name}-{commit[:8]}"
+    folder = fetched_host(name, home)
     if folder.is_dir():
         return folder
     if shutil.which("git") is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,8 +25,11 @@ from mem_agent.launch.checkout import Checkout
 from mem_agent.launch.layout import Layout
 from mem_agent.launch.model_args import describe, read_model_config
 from mem_agent.rehearsal.cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
+from mem_agent.rehearsal.sources import fetched_host, patched_copy
 from mem_agent.tests.helpers.host_checkout import TESTS, Host
 
+_REHEARSED = Path(f"{sys.prefix}-hosts")
+"""The environment that a rehearsal makes beside the pack's."""
 _NO_ENGINE = ("--distributed-backend", "gloo", "--debug-train-only")
 
 
@@ -59,17 +63,33 @@ class Outcome:
 
 def checkout(host: Host) -> Path:
     """Unlike ``Host.root`` it asks for none of the host's packages: they are in another environment."""
-    folder = os.environ.get(host.variable)
-    if not folder:
-        pytest.skip(f"{host.variable} names no checkout of {host.name}")
-    return Path(folder)
+    folder = Path(os.environ.get(host.variable) or fetched_host(host.name, _REHEARSED / "sources"))
+    if not folder.is_dir():
+        pytest.skip(f"{host.variable} names no checkout of {host.name}, and no rehearsal has fetched one")
+    return folder
+
+
+def megatron(host: Host) -> Path:
+    """Megatron-LM with the host's patches."""
+    given = os.environ.get("MEGATRON_ROOT")
+    root = Path(given) if given else patched_copy(Checkout(host.name, checkout(host)), _REHEARSED / "sources")
+    if not root.is_dir():
+        pytest.skip("MEGATRON_ROOT names no Megatron-LM with the host's patches, and no rehearsal has made one")
+    return root
 
 
 def rehearsal_python() -> str:
-    python = os.environ.get("REHEARSAL_PYTHON")
-    if not python:
-        pytest.skip("REHEARSAL_PYTHON names no Python of an environment made by requirements/rehearsal.txt")
-    return python
+    python = Path(os.environ.get("REHEARSAL_PYTHON") or _REHEARSED / "bin" / "python")
+    if not python.is_file():
+        pytest.skip("REHEARSAL_PYTHON names no Python of the hosts' CPU environment, and no rehearsal has made it")
+    return str(python)
+
+
+def sglang_python() -> str:
+    python = Path(os.environ.get("SGLANG_PYTHON") or f"{sys.prefix}-sglang/bin/python")
+    if not python.is_file():
+        pytest.skip("SGLANG_PYTHON names no Python with sglang, and no rehearsal has made its environment")
+    return str(python)
 
 
 def command_line(
@@ -95,7 +115,7 @@ def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
         Path(job.out).mkdir(parents=True, exist_ok=True)
     listed = folder / f"{host.name}_jobs.json"
     listed.write_text(json.dumps([asdict(job) for job in jobs]))
-    roots = [TESTS.parent / "rehearsal" / "stubs", host.megatron(), checkout(host), importable(folder)]
+    roots = [TESTS.parent / "rehearsal" / "stubs", megatron(host), checkout(host), importable(folder)]
     # Megatron leaves its choice of attention in the environment, and refuses another one there.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("NVTE_")}
     environment = inherited | cpu_variables(host.name, os.environ) | {

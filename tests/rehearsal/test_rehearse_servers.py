@@ -27,16 +27,16 @@ def start(request, tmp_path):
     """``start()`` begins a rehearsal of the pocket task, as run-train.sh does: (process, its SAVE_PATH)."""
     host = request.param
     python = host_actor.rehearsal_python()
-    if host.name == "slime" and not os.environ.get("SGLANG_PYTHON"):
-        pytest.skip("SGLANG_PYTHON names no Python with sglang")
+    sglang = {"SGLANG_PYTHON": host_actor.sglang_python()} if host.name == "slime" else {}
     prepare(tmp_path / "data", seed=1)
     recipe = (ROOT / "recipes" / "pocket.env").read_text().replace("$PACK_DIR", str(ROOT))
     env = dict(line.split("=", 1) for line in recipe.splitlines() if "=" in line and not line.startswith("#"))
     env = {name: value for name, value in env.items() if name not in ("POCKET_DATA", "DATA_ROOT", "LENGTH")}
     env |= {
-        "HOST": host.name, "HOST_ROOT": str(host_actor.checkout(host)), "MEGATRON_ROOT": host.megatron(),
-        "SAVE_PATH": str(tmp_path), "TRAIN_DATA": str(tmp_path / "data" / "train.jsonl"),
-        "MEM_AGENT_ENGINE_PYTHON": sys.executable, "PYTHONPATH": str(host_actor.importable(tmp_path)), **SMALL,
+        "HOST": host.name, "HOST_ROOT": str(host_actor.checkout(host)), "SAVE_PATH": str(tmp_path),
+        "MEGATRON_ROOT": str(host_actor.megatron(host)), "TRAIN_DATA": str(tmp_path / "data" / "train.jsonl"),
+        "MEM_AGENT_ENGINE_PYTHON": sys.executable, "PYTHONPATH": str(host_actor.importable(tmp_path)),
+        **SMALL, **sglang,
     }
     started = []
 
