@@ -7,7 +7,10 @@ two command lines.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,8 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.hf_model import local_folder
+from ..agents.longest_turn import longest_turn
+from ..checkpoints.hf_model import load_vocabulary, local_folder
 from ..config import Config, ConfigError
+from ..data.document_store import without_slice
 from ..launch.layout import Layout
 from ..launch.machine import has_gpus
 from ..launch.model_args import describe, flag_values, model_args, model_size, read_model_config
@@ -55,11 +60,12 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
         ConfigError: the cluster's job could not work either, or the model cannot be made small.
     """
     config = replace(config, megatron_root=str(megatron), torch_dist_writer="pack")
-    folder = Path(config.save_path).absolute() / "rehearsals" / time.strftime("%Y%m%d-%H%M%S")
     cluster = _cluster_plan(config)
     content = read_model_config(Path(cluster.config.hf_ckpt))
     shrunk = shrink(cluster.config, cluster.size)
-    layout = shrink_layout(cluster.layout, config.rehearse_ranks)
+    longest = longest_turn(shrunk.config, load_vocabulary(cluster.config.hf_ckpt))
+    layout = shrink_layout(cluster.layout, config.rehearse_ranks, longest, shrunk.config.step_trajectories)
+    folder = _new_folder(Path(cluster.config.save_path) / "rehearsals")
     description = cluster.model_arguments
     if shrunk.random_model:
         description, model = shrink_description(description), folder / "model"
@@ -69,7 +75,7 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
     ports = free_ports(4)
     here = replace(
         shrunk.config, hf_ckpt=str(model), torch_dist=str(folder / "reference"), save_path=str(folder),
-        num_rollout=config.rehearse_rollouts, save_interval=1, max_tokens_per_gpu=0,
+        num_rollout=config.rehearse_rollouts, save_interval=1,
         train_data=_first_rows(cluster.config.train_data, TRAIN_ROWS),
         num_nodes=1, master_addr="127.0.0.1", ray_address="", ray_port=ports[0], ray_dashboard_port=ports[1],
         tp=layout.tp, pp=layout.pp, cp=layout.cp, engine_gpus=1, num_gpus=layout.gpus_per_node, tracker="none",
@@ -77,6 +83,18 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
     )
     plan = make_plan(here, model=description, layout=layout)
     return Rehearsal(cluster, _for_this_machine(plan, ports[3]), shrunk.random_model, ports[3])
+
+
+def _new_folder(parent: Path) -> Path:
+    """A folder that no other rehearsal has, named by the time."""
+    parent.mkdir(parents=True, exist_ok=True)
+    name = time.strftime("%Y%m%d-%H%M%S")
+    for number in itertools.count(1):
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            return folder
+    raise AssertionError
 
 
 def _cluster_plan(config: Config) -> Plan:
@@ -108,8 +126,8 @@ def _evaluation(config: Config) -> dict[str, Any]:
     """Evaluate at every rollout: the user's files, else rows of the training file; never in FULLY_ASYNC."""
     if config.fully_async:
         return {"eval_interval": 0, "eval_data": ""}
-    files = config.eval_files or [config.train_data.partition("@")[0]]
-    return {"eval_interval": 1, "eval_data": " ".join(f"'{_first_rows(file, EVAL_ROWS)}'" for file in files)}
+    files = config.eval_files or [str(without_slice(config.train_data))] * bool(config.train_data)
+    return {"eval_interval": 1, "eval_data": shlex.join(_first_rows(file, EVAL_ROWS) for file in files)}
 
 
 def _first_rows(data: str, count: int) -> str:

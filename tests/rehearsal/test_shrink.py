@@ -62,12 +62,37 @@ def test_no_number_grows(chunk, memory, documents, samples, vocab):
     (replace(CLUSTER, tp=1, pp=2), 2, (1, 2, 1)),
     (replace(CLUSTER, tp=4, pp=4), 2, (2, 1, 1)),
     (replace(CLUSTER, tp=1), 1, (1, 1, 1)),
+    (replace(CLUSTER, tp=1), 4, (1, 1, 4)),
+    (replace(CLUSTER, tp=1), 3, (1, 1, 2)),
+    # two key-value heads and two layers
+    (replace(CLUSTER, tp=8), 4, (2, 1, 1)),
+    (replace(CLUSTER, tp=1, pp=4), 4, (1, 2, 1)),
     (replace(CLUSTER, tp=1, train_nodes=1, train_per_node=1), 2, (1, 1, 1)),
 ])
 def test_one_kind_of_parallelism_of_the_cluster_s_is_kept(cluster, ranks, expected):
-    layout = shrink_layout(cluster, ranks)
+    layout = shrink_layout(cluster, ranks, 440, 16)
+    assert layout.tokens_per_gpu == 440 and shrink_layout(cluster, ranks, 10_000, 16).tokens_per_gpu == 9000
     assert (layout.tp, layout.pp, layout.data_parallel) == expected
     assert not layout.colocate and layout.gpus_per_node == layout.train_gpus + layout.rollout_gpus
+
+
+def test_ranks_share_each_step_evenly():
+    alike = replace(CLUSTER, tp=1)
+    assert [shrink_layout(alike, 4, 440, step).data_parallel for step in (8, 6, 3)] == [4, 2, 1]
+
+
+@given(documents=st.integers(1, 40), samples=st.integers(1, 20), steps=st.sampled_from([1, 2, 4]))
+def test_a_smaller_batch_divides_into_its_steps_and_steps_by_two_ranks(documents, samples, steps):
+    config = Config(rollout_batch_size=documents, n_samples_per_prompt=4 * samples, mem_chunk_tokens=5000,
+                    global_batch_size=documents * samples * 4 // steps, over_sampling_batch_size=documents + 1)
+    small = shrink(config, BIG).config
+    assert small.over_sampling_batch_size <= documents + 1
+    assert small.step_trajectories % 2 == 0 or small.rollout_batch_size == 1 or small.n_samples_per_prompt == 1
+
+
+def test_long_documents_of_short_chunks_are_cut_for_a_random_model():
+    config = Config(mem_chunk_tokens=100)
+    assert [shrink(config, size).config.mem_max_chunks for size in (BIG, SMALL)] == [3, config.mem_max_chunks]
 
 
 def test_the_description_is_that_of_the_small_model():
