@@ -14,7 +14,7 @@ from pathlib import Path
 
 _LINE = re.compile(r"\b(step|rollout|perf|eval) (\d+): (\{.*\})\s*$")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_NOT_FINITE = re.compile(r"\b(nan|inf)\b")
+_NOT_FINITE = re.compile(r"-?\b(nan|inf)\b")
 
 Metrics = dict[int, dict[str, float]]
 
@@ -41,8 +41,9 @@ def _numbers(text: str) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
 
 
-def read_log(path: Path) -> dict[str, Metrics]:
-    return read_metrics(path.read_text(errors="replace")) if path.is_file() else {}
+def read_log(path: Path, start: int = 0) -> dict[str, Metrics]:
+    """The metrics in the file from byte ``start`` on; none where there is no file."""
+    return read_metrics(path.read_bytes()[start:].decode(errors="replace")) if path.is_file() else {}
 
 
 _OURS = re.compile(r"\b(rollout|eval) \d+\b[^{]*: \d+ trajectories \| .*")

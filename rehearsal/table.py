@@ -19,7 +19,7 @@ class Seen:
 
     metrics: Mapping[str, Metrics]
     resumed_at: int
-    """The first rollout after the resume."""
+    """The first rollout after the resume; -1: none was logged."""
     converted: str
     seconds: Mapping[str, float]
     commit: str
@@ -56,6 +56,13 @@ def faults(rehearsal: Rehearsal, seen: Seen) -> list[str]:
     wanted = config.num_rollout + 1
     if len(rollouts) != wanted:
         found.append(f"{len(rollouts)} of {wanted} rollouts were logged; see {rehearsal.here.folder / 'job.log'}")
+    if seen.resumed_at != config.num_rollout:
+        found.append(f"the resumed run began with rollout {seen.resumed_at}, not with {config.num_rollout}: it did not "
+                     "continue from the checkpoint")
+    if not steps:
+        found.append("no optimizer step was logged; launch/job.log says why")
+    if config.eval_interval and not seen.metrics.get("eval"):
+        found.append("no evaluation was logged; launch/job.log says why")
     for number, metrics in rollouts.items():
         if failed := metrics.get("rollout/memory/failed"):
             found.append(f"rollout {number}: {failed:g} trajectories failed; launch/job.log says why")

@@ -2,7 +2,7 @@
 
 import math
 
-from mem_agent.rehearsal.host_log import progress_of, read_metrics
+from mem_agent.rehearsal.host_log import progress_of, read_log, read_metrics
 
 SLIME = """\
 \x1b[36m(RolloutManager pid=9)\x1b[0m [2026] metrics.py:268 - perf 0: {'rollout/memory/reward': 0.25, 'perf/x': 1}
@@ -18,6 +18,17 @@ def test_metrics_by_kind_and_number():
     assert found["rollout"] == {0: {"rollout/memory/reward": 0.25, "perf/x": 1.0}}
     assert found["eval"] == {1: {"eval/train": 0.125}}
     assert found["step"][0]["train/loss"] == -1.5e-08 and math.isnan(found["step"][0]["train/grad_norm"])
+
+
+def test_an_endless_loss_hides_nothing_beside_it():
+    found = read_metrics("step 1: {'train/loss': -inf, 'train/grad_norm': 2.0}")["step"][1]
+    assert math.isnan(found["train/loss"]) and found["train/grad_norm"] == 2.0
+
+
+def test_a_log_is_read_from_where_a_run_began(tmp_path):
+    log, first = tmp_path / "job.log", "perf 0: {'ä': 1}\n"
+    log.write_text(first + "perf 1: {'a': 1}\n")
+    assert list(read_log(log, len(first.encode()))["rollout"]) == [1]
 
 
 def test_what_is_logged_last_of_a_number_stands():
