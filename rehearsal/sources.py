@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ HOST_SOURCES = {
 }
 """Where a host is fetched from, and the commit this pack was tested with."""
 _MEGATRON = "https://github.com/NVIDIA/Megatron-LM"
+_GIT_S = 900.0
 
 
 def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
@@ -141,13 +143,21 @@ def fetch_host(name: str, home: Path) -> Path:
 
 
 def commit_of(checkout: Checkout) -> str:
-    """The checkout's commit, empty where git cannot tell."""
+    """The checkout's commit, empty where git cannot tell or is not there."""
+    if shutil.which("git") is None:
+        return ""
     done = subprocess.run(["git", "-C", str(checkout.root), "rev-parse", "HEAD"], capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _run(*command: str, error: str, cwd: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    """Run git, which asks nobody for a password and gives up a connection that stands still."""
+    quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_HTTP_LOW_SPEED_LIMIT": "1000", "GIT_HTTP_LOW_SPEED_TIME": "30"}
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                              env={**os.environ, **quiet}, timeout=_GIT_S)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"{error} (no end after {_GIT_S:.0f} s)") from None
     if done.returncode:
         said = " ".join(done.stderr.split())[-160:]
         raise ConfigError(f"{error} ({said})")

@@ -97,3 +97,16 @@ def test_a_host_that_cannot_be_fetched_says_what_to_set(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="set HOST_ROOT to a checkout of slime"):
         sources.fetch_host("slime", tmp_path / "home")
     assert not list((tmp_path / "home").glob("*"))
+
+
+def test_without_git_a_checkout_has_no_known_commit(given, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert sources.commit_of(given.checkout) == ""
+
+
+def test_git_asks_nobody_and_ends(given, monkeypatch):
+    monkeypatch.setattr(sources, "_GIT_S", 0.2)
+    with pytest.raises(ConfigError, match=r"no answer \(no end after 0 s\)"):
+        sources._run("sleep", "5", error="no answer")
+    monkeypatch.setattr(sources, "_GIT_S", 5.0)
+    sources._run("sh", "-c", 'test "$GIT_TERMINAL_PROMPT" = 0 && ! read line', error="")
