@@ -122,7 +122,7 @@ def _train_sizes(model: ModelSize, gpus: Gpus, longest_row: int, config: Config)
         held = model.parameters * (6 / (tp * pp) + 12 / gpus.total)
         if held > 0.5 * gpus.memory:
             continue
-        tokens = int((0.85 * gpus.memory - held) / _bytes_per_token(model, tp, pp, _logit_bytes(config)))
+        tokens = int((0.85 * gpus.memory - held) / _bytes_per_token(model, tp, pp, logit_bytes(config)))
         share = -(-longest_row // cp)
         if tokens >= share:
             return tp, cp, pp, config.max_tokens_per_gpu or min(tokens, _MOST_ROWS * share)
@@ -173,7 +173,7 @@ def _engine_gpus(model: ModelSize, gpus: Gpus, config: Config) -> int:
     )
 
 
-def _logit_bytes(config: Config) -> int:
+def logit_bytes(config: Config) -> int:
     """Peak bytes per logit, measured on the hosts' own loss functions (slime 624b824, vime 0747f8e, which clones)."""
     return (22 if config.host == "vime" else 12) + (4 if config.temperature != 1 else 0)
 

@@ -15,6 +15,8 @@ import asyncio
 import contextlib
 import logging
 import os
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,11 +24,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
+import psutil
 
 from ..checkpoints.convert import main as convert
 from ..config import Config, ConfigError
 from ..launch.checkout import find_checkout
 from ..launch.launch import launch, print_plan
+from ..launch.layout import logit_bytes
 from ..launch.plan import PACK, Plan
 from ..launch.preflight import find_problems
 from ..launch.ray_cluster import cluster, job_address
@@ -38,6 +42,7 @@ from ..system.save_lock import save_lock
 from ..system.signals import stop_on_signals
 from .host_log import progress_of, read_log
 from .rehearsal_plan import Rehearsal, plan_rehearsal
+from .shrink import trajectory_tokens
 from .sglang_engine import start_sglang
 from .sources import HOST_SOURCES, commit_of, fetch_host, prepared_megatron
 from .table import Seen, deviations, faults, report
@@ -55,8 +60,10 @@ def rehearse(rehearsal: Rehearsal) -> Seen:
     joined = replace(config, ray_address=job_address(config))
     runs = {"train": joined, "resume": replace(joined, num_rollout=config.num_rollout + 1)}
     seconds: dict[str, float] = {}
+    log, resumed_from = plan.folder / "job.log", 0
     with _ray(plan):
         for phase, settings in runs.items():
+            resumed_from = log.stat().st_size if log.is_file() else 0
             with _timed(seconds, phase), _engine(rehearsal, phase):
                 launch(_with_config(plan, settings), show_progress)
             logger.info("%s: done in %.0f s", phase, seconds[phase])
@@ -66,8 +73,8 @@ def rehearse(rehearsal: Rehearsal) -> Seen:
         code = convert(["--input", str(newest), "--hf", config.hf_ckpt, "--output", str(output)])
     if code:
         raise MemAgentError(f"{newest} was not converted; the line above says why")
-    metrics = read_log(plan.folder / "job.log")
-    return Seen(metrics, max(metrics.get("rollout", {0: {}})), str(output), seconds, commit_of(plan.checkout))
+    resumed = read_log(log, resumed_from).get("rollout", {})
+    return Seen(read_log(log), min(resumed, default=-1), str(output), seconds, commit_of(plan.checkout))
 
 
 def show_progress(lines: str) -> None:
@@ -125,6 +132,35 @@ async def _answers(url: str) -> bool:
         return False
 
 
+def own_problems(rehearsal: Rehearsal, available: int) -> list[str]:
+    """What stops a rehearsal alone, a line each.
+
+    Memory is 3 GB for the processes, and 12 bytes for each logit of the micro-batches that are computed side by side,
+    in vime 22 (``launch.layout`` has measured them).
+
+    Args:
+        available: bytes of memory that are free.
+    """
+    plan, config = rehearsal.here, rehearsal.here.config
+    found = []
+    layout, vocabulary = plan.layout, plan.size.vocab
+    step = config.step_trajectories * trajectory_tokens(config)
+    logits = min(step, layout.tokens_per_gpu * layout.data_parallel) * vocabulary
+    needed = _PROCESSES_BYTES + logits * logit_bytes(config)
+    if available < needed:
+        found.append(f"too little memory: {available / 1e9:.1f} GB are free, a rehearsal takes about {needed / 1e9:.1f} "
+                     f"GB with {vocabulary} words; close other programs, or set REHEARSE_RANKS=1")
+    given = {item.partition("=")[0] for item in shlex.split(config.host_args)}
+    found += [f"HOST_ARGS: {flag} cannot be rehearsed: trainer and engine share no GPU here; leave it out, the launcher "
+              "adds it by itself where they do" for flag in _GPU_ONLY if flag in given]
+    return found
+
+
+_PROCESSES_BYTES = 3e9
+_GPU_ONLY = ("--colocate", "--offload", "--offload-train", "--offload-rollout")
+"""Flags of the hosts under which a CPU run ends minutes after its start."""
+
+
 def settled(config: Config, home: Path) -> Rehearsal:
     """The rehearsal of ``config``, its sources fetched or found.
 
@@ -153,17 +189,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     stop_on_signals()
     os.environ.update(_RAY)
     rehearsal = settled(Config.from_env(), Path(sys.prefix) / "sources")
-    problems = find_problems(rehearsal.here)
+    folder = Path(rehearsal.here.config.save_path)
+    problems = find_problems(rehearsal.here) + own_problems(rehearsal, psutil.virtual_memory().available)
     if options.dry_run:
         print_plan(rehearsal.here)
         print(deviations(rehearsal))
     for line in problems:
         print(f"error: {line}", file=sys.stderr)
-    if problems:
-        return 1
-    if options.dry_run:
-        return 0
-    folder = Path(rehearsal.here.config.save_path)
+    if problems or options.dry_run:
+        shutil.rmtree(folder)  # nothing in it but the random model
+        return 1 if problems else 0
     with save_lock(str(folder)):
         seen = rehearse(rehearsal)
     page = report(rehearsal, seen)

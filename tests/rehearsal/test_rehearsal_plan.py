@@ -3,6 +3,7 @@
 import math
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.rehearsal import rehearsal_plan, rehearse
 from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
 from mem_agent.rehearsal.table import Seen, deviations, faults, report
-from mem_agent.tests.helpers.fake_host import make_model, settings
+from mem_agent.tests.helpers.fake_host import ROW, make_model, settings
 
 
 @pytest.fixture
@@ -116,11 +117,56 @@ WELL = {"rollout/memory/reward": 0.5, "rollout/memory/failed": 0.0}
     ({0: WELL, 1: WELL, 2: WELL}, {"train/grad_norm": math.inf}, "gradient norm is not finite"),
 ])
 def test_what_must_not_be_is_a_fault(rollouts, step, fault, rehearsal):
-    seen = Seen({"rollout": rollouts, "step": {4: step}}, 2, "", {"train": 1, "resume": 1, "convert": 1}, "")
+    metrics = {"rollout": rollouts, "step": {4: step}, "eval": {0: {}}}
+    seen = Seen(metrics, 2, "", {"train": 1, "resume": 1, "convert": 1}, "")
     found = rehearsal()
     assert [fault in line for line in faults(found, seen)] == ([True] if fault else [])
     page = report(found, seen)
     assert ("**Faults:**" in page and fault in page) if fault else "No faults were found." in page
+
+
+@pytest.mark.parametrize("changes,fault", [
+    ({"resumed_at": 0}, "began with rollout 0, not with 2"),
+    ({"metrics": {"rollout": {0: WELL, 1: WELL, 2: WELL}, "eval": {0: {}}}}, "no optimizer step"),
+    ({"metrics": {"rollout": {0: WELL, 1: WELL, 2: WELL}, "step": {0: {}}}}, "no evaluation"),
+])
+def test_what_is_missing_is_a_fault(changes, fault, rehearsal):
+    whole = {"rollout": {0: WELL, 1: WELL, 2: WELL}, "step": {0: {}}, "eval": {0: {}}}
+    seen = Seen(whole, 2, "", {}, "")
+    assert faults(found := rehearsal(), seen) == []
+    assert [fault in line for line in faults(found, replace(seen, **changes))] == [True]
+
+
+def test_two_rehearsals_of_one_second_have_folders_of_their_own(rehearsal, monkeypatch):
+    monkeypatch.setattr(rehearsal_plan.time, "strftime", lambda form: "now")
+    assert [Path(rehearsal().here.config.save_path).name for _ in range(3)] == ["now", "now-2", "now-3"]
+
+
+def test_a_folder_with_an_at_sign_or_a_quote_is_no_slice(rehearsal, tmp_path):
+    data = tmp_path / "me@host's" / "train.jsonl"
+    data.parent.mkdir()
+    data.write_text(ROW * 200)
+    found = rehearsal(TRAIN_DATA=f"{data}@[0:64]").here
+    assert found.config.eval_files == [f"{data}@[0:8]"] and flag(found, "--prompt-data") == f"{data}@[0:64]"
+
+
+def test_too_little_memory_and_colocation_are_a_line_each(rehearsal):
+    found = rehearsal()
+    assert rehearse.own_problems(found, 64 * 10**9) == []
+    (line,) = rehearse.own_problems(found, 2 * 10**9)
+    assert line.startswith("too little memory: 2.0 GB are free, a rehearsal takes about 3.")
+    (line,) = rehearse.own_problems(rehearsal(HOST_ARGS="--colocate"), 64 * 10**9)
+    assert line.startswith("HOST_ARGS: --colocate cannot be rehearsed")
+
+
+@pytest.mark.parametrize("arguments", [["--dry-run"], []])
+def test_what_starts_nothing_leaves_nothing(arguments, rehearsal, monkeypatch):
+    found = rehearsal()
+    monkeypatch.setattr(rehearse, "settled", lambda config, home: found)
+    monkeypatch.setattr(rehearse, "find_problems", lambda plan: [] if arguments else ["a problem"])
+    monkeypatch.setattr(rehearse, "own_problems", lambda rehearsal, available: [])
+    assert rehearse.main(arguments) == (0 if arguments else 1)
+    assert not Path(found.here.config.save_path).exists()
 
 
 def test_samples_of_older_weights_are_no_fault_of_fully_async(rehearsal):
