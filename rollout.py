@@ -75,7 +75,8 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     states: list[Rewards] = []
     try:
         trajectory, memories, states = await _run(args, host, sample, sampling_params)
-    except ConfigError:
+    except (ConfigError, asyncio.CancelledError):
+        open_groups.end(host, sample, broken_off=True)
         raise
     except TurnFailed as error:
         trajectory = failed(error.kind, str(error))

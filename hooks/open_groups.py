@@ -5,8 +5,8 @@ and the others are thrown away: most of the sampling, where training is the slow
 many are open as a rollout takes and a quarter more; the quarter keeps the engines busy while the last ones finish.
 
 Invariants:
-- a group is open from its first trajectory until a rollout takes it, it is aborted (the host puts it back), or two
-  rollouts passed it over, the second of which looked at all that had finished: then it was thrown away;
+- a group is open from its first trajectory until a rollout takes it, it is aborted (the host puts it back) or broken
+  off, or two rollouts passed it over, the second of which looked at all that had finished: then it was thrown away;
 - what waits here holds places in the host's queue, but never those of a group that is open: hosts serve in order, and
   an aborted group makes room before it queues anew.
 
@@ -96,11 +96,15 @@ async def begin(host: HostArgs, sample: Any, is_aborting: Callable[[], bool]) ->
         await asyncio.sleep(_WAIT_S)
 
 
-def end(host: HostArgs, sample: Any) -> None:
-    """Its trajectory has ended in whatever way."""
+def end(host: HostArgs, sample: Any, *, broken_off: bool = False) -> None:
+    """Its trajectory has ended in whatever way.
+
+    Args:
+        broken_off: by an exception, after which the host has no group to give to a rollout.
+    """
     groups = _of(host)
     if groups is not None and sample.group_index is not None:
-        groups.end(sample.group_index, aborted=was_aborted(sample))
+        groups.end(sample.group_index, aborted=broken_off or was_aborted(sample))
 
 
 def take(host: HostArgs, samples: Sequence[Any]) -> dict[str, int]:

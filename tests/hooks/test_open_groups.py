@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from mem_agent import rollout
+from mem_agent.config import ConfigError
 from mem_agent.hooks import open_groups
 from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.open_groups import OpenGroups
@@ -71,6 +73,24 @@ def test_a_trajectory_waits_until_there_is_room_or_the_host_ends(tmp_path):
         assert not waiting.done()
         ending.append(True)
         await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [ConfigError("no template"), asyncio.CancelledError()])
+def test_a_trajectory_that_is_broken_off_makes_room(error, tmp_path, monkeypatch):
+    async def broken(*args):
+        raise error
+
+    monkeypatch.setattr(rollout, "_run", broken)
+    names = {"vllm_router_ip": "h", "vllm_router_port": 1, "save": str(tmp_path)}
+    args = SimpleNamespace(**names, rollout_batch_size=1, n_samples_per_prompt=1, mem_agent={"FULLY_ASYNC": 1})
+
+    async def main():
+        for number in range(9):  # two may be open
+            sample = SimpleNamespace(group_index=number, index=number)
+            with pytest.raises(type(error)):
+                await asyncio.wait_for(rollout.generate(args, sample, {}), 5)
 
     asyncio.run(main())
 
