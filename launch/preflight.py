@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import orjson
@@ -34,22 +34,37 @@ _CHECKPOINT_BYTES, _REFERENCE_BYTES = 14, 2
 
 def find_problems(plan: Plan) -> list[str]:
     """One line for each thing that would stop or spoil the run."""
-    config, layout = plan.config, plan.layout
-    checks: list[Callable[[], None]] = [
+    config = plan.config
+    return _told_by([
         lambda: _check_training_file(config),
         lambda: _check_slices(config),
-        lambda: _check_evaluation_files(config),
+        *_settings_checks(plan),
         lambda: _check_documents(config),
         lambda: _check_save_path(config, plan.size),
         lambda: _check_torch_dist(config, plan.size),
-        lambda: _check_free_gpus(config, layout),
+        lambda: _check_free_gpus(config, plan.layout),
         lambda: _check_ports(config),
-        lambda: _check_batches(config, layout),
-        lambda: _check_warm_up(config),
         _check_ray,
         *([] if plan.rehearsed else [lambda: check_engine_imports(plan.checkout)]),
         lambda: _check_hooks_import(plan.checkout, plan.python_path),
+    ])
+
+
+def settings_problems(plan: Plan) -> list[str]:
+    """Those of ``find_problems`` that are in the settings alone, on whatever machine they are read."""
+    return _told_by(_settings_checks(plan))
+
+
+def _settings_checks(plan: Plan) -> list[Callable[[], None]]:
+    return [
+        lambda: _check_evaluation_files(plan.config),
+        lambda: _check_machines(plan.config),
+        lambda: _check_batches(plan.config, plan.layout),
+        lambda: _check_warm_up(plan.config),
     ]
+
+
+def _told_by(checks: Sequence[Callable[[], None]]) -> list[str]:
     found = []
     for check in checks:
         try:
@@ -166,7 +181,10 @@ def _check_ports(config: Config) -> None:
     check_port("RAY_PORT", config.ray_port)
     check_port("RAY_DASHBOARD_PORT", config.ray_dashboard_port)
     check_port("RAY_DASHBOARD_PORT + 1, the agent's,", config.ray_dashboard_port + 1)
-    if config.num_nodes > 1 and config.master_addr in ("127.0.0.1", "localhost"):
+
+
+def _check_machines(config: Config) -> None:
+    if not config.ray_address and config.num_nodes > 1 and config.master_addr in ("127.0.0.1", "localhost"):
         raise ConfigError(f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others")
 
 

@@ -103,12 +103,12 @@ def _cluster_plan(config: Config) -> Plan:
         config = replace(config, num_gpus=8)
     if not config.gpu_memory_gb and not has_gpus():
         config = replace(config, gpu_memory_gb=80.0)
-    config = replace(config, ray_address="")
     model = None
     if not config.model_family:
         content = read_model_config(local_folder(config.hf_ckpt, weights=False).expanduser().absolute())
         model = _description(config, content)
-    return make_plan(config, weights=False, model=model)
+    plan = make_plan(replace(config, ray_address=""), weights=False, model=model)  # which asks no machine
+    return replace(plan, config=replace(plan.config, ray_address=config.ray_address))
 
 
 def _description(config: Config, content: Mapping[str, object]) -> list[str]:

@@ -32,7 +32,7 @@ from ..launch.checkout import find_checkout
 from ..launch.launch import launch, print_plan
 from ..launch.layout import logit_bytes
 from ..launch.plan import PACK, Plan
-from ..launch.preflight import find_problems
+from ..launch.preflight import find_problems, settings_problems
 from ..launch.ray_cluster import cluster, job_address
 from ..system.errors import MemAgentError
 from ..system.logging_setup import start_logging
@@ -42,8 +42,8 @@ from ..system.save_lock import save_lock
 from ..system.signals import stop_on_signals
 from .host_log import progress_of, read_log
 from .rehearsal_plan import Rehearsal, plan_rehearsal
-from .shrink import trajectory_tokens
 from .sglang_engine import start_sglang
+from .shrink import trajectory_tokens
 from .sources import HOST_SOURCES, commit_of, fetch_host, prepared_megatron
 from .table import Seen, deviations, faults, report
 
@@ -148,11 +148,11 @@ def own_problems(rehearsal: Rehearsal, available: int) -> list[str]:
     logits = min(step, layout.tokens_per_gpu * layout.data_parallel) * vocabulary
     needed = _PROCESSES_BYTES + logits * logit_bytes(config)
     if available < needed:
-        found.append(f"too little memory: {available / 1e9:.1f} GB are free, a rehearsal takes about {needed / 1e9:.1f} "
-                     f"GB with {vocabulary} words; close other programs, or set REHEARSE_RANKS=1")
+        found.append(f"too little memory: {available / 1e9:.1f} GB are free, this rehearsal takes about "
+                     f"{needed / 1e9:.1f} GB; close other programs, or set REHEARSE_RANKS=1")
     given = {item.partition("=")[0] for item in shlex.split(config.host_args)}
-    found += [f"HOST_ARGS: {flag} cannot be rehearsed: trainer and engine share no GPU here; leave it out, the launcher "
-              "adds it by itself where they do" for flag in _GPU_ONLY if flag in given]
+    reason = "trainer and engine share no GPU here; leave it out, the launcher adds it by itself where they do"
+    found += [f"HOST_ARGS: {flag} cannot be rehearsed: {reason}" for flag in _GPU_ONLY if flag in given]
     return found
 
 
@@ -190,7 +190,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.update(_RAY)
     rehearsal = settled(Config.from_env(), Path(sys.prefix) / "sources")
     folder = Path(rehearsal.here.config.save_path)
-    problems = find_problems(rehearsal.here) + own_problems(rehearsal, psutil.virtual_memory().available)
+    problems = [
+        *(f"on the cluster: {line}" for line in settings_problems(rehearsal.cluster)),
+        *find_problems(rehearsal.here),
+        *own_problems(rehearsal, psutil.virtual_memory().available),
+    ]
     if options.dry_run:
         print_plan(rehearsal.here)
         print(deviations(rehearsal))

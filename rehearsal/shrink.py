@@ -10,8 +10,8 @@
 4. Documents per rollout and trajectories per document are halved to even numbers, the larger first, until the logits
    of a rollout (rows x tokens x vocabulary) are at most 4e9; 2 x 2 remain. Steps per rollout stay as many, at most 2.
 5. There is no warm-up: its first step moves nothing, and of two rollouts each should sample from other weights.
-6. Of TP, PP and data parallelism the first that the cluster has above 1 is 2, on two trainer ranks; data parallelism is
-   4 where REHEARSE_RANKS allows it and a step divides. A micro-batch has the tokens of the longest row.
+6. Of TP, PP and data parallelism the first that the cluster has above 1 is 2, on two trainer ranks; data parallelism
+   is 4 where REHEARSE_RANKS allows it and a step divides. A micro-batch has the tokens of the longest row.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def _budgets(config: Config, random_model: bool) -> dict[str, Any]:
         for name in ("mem_chunk_tokens", "mem_max_memory", "mem_max_final")
     }
     wanted["mem_max_question"] = min(config.mem_max_question, _QUESTION)
-    wanted["mem_max_chunks"] = min(config.mem_max_chunks, _CHUNKS) if halvings or random_model else config.mem_max_chunks
+    if halvings or random_model:
+        wanted["mem_max_chunks"] = min(config.mem_max_chunks, _CHUNKS)
     return {name: value for name, value in wanted.items() if value != getattr(config, name)}
 
 

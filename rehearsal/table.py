@@ -57,8 +57,8 @@ def faults(rehearsal: Rehearsal, seen: Seen) -> list[str]:
     if len(rollouts) != wanted:
         found.append(f"{len(rollouts)} of {wanted} rollouts were logged; see {rehearsal.here.folder / 'job.log'}")
     if seen.resumed_at != config.num_rollout:
-        found.append(f"the resumed run began with rollout {seen.resumed_at}, not with {config.num_rollout}: it did not "
-                     "continue from the checkpoint")
+        found.append(f"the resumed run began with rollout {seen.resumed_at}, not with {config.num_rollout}: it did "
+                     "not continue from the checkpoint")
     if not steps:
         found.append("no optimizer step was logged; launch/job.log says why")
     if config.eval_interval and not seen.metrics.get("eval"):

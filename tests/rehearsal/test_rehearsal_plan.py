@@ -154,9 +154,27 @@ def test_too_little_memory_and_colocation_are_a_line_each(rehearsal):
     found = rehearsal()
     assert rehearse.own_problems(found, 64 * 10**9) == []
     (line,) = rehearse.own_problems(found, 2 * 10**9)
-    assert line.startswith("too little memory: 2.0 GB are free, a rehearsal takes about 3.")
+    assert line.startswith("too little memory: 2.0 GB are free, this rehearsal takes about 3.")
     (line,) = rehearse.own_problems(rehearsal(HOST_ARGS="--colocate"), 64 * 10**9)
     assert line.startswith("HOST_ARGS: --colocate cannot be rehearsed")
+
+
+@pytest.mark.parametrize("changes,problem", [
+    ({"GLOBAL_BATCH_SIZE": "2", "TP": "1"}, "GLOBAL_BATCH_SIZE=2 trajectories"),
+    ({"LR_WARMUP_STEPS": "500"}, "LR_WARMUP_STEPS=500"),
+    ({"EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5 needs EVAL_DATA"),
+    ({"NUM_NODES": "4"}, "NUM_NODES=4: set MASTER_ADDR"),
+    ({"NUM_NODES": "4", "RAY_ADDRESS": "http://head:8265"}, ""),
+    ({}, ""),
+])
+def test_what_the_cluster_would_refuse_is_said(changes, problem, rehearsal, capsys, monkeypatch):
+    found = rehearsal(**changes)
+    monkeypatch.setattr(rehearse, "settled", lambda config, home: found)
+    monkeypatch.setattr(rehearse, "find_problems", lambda plan: [])
+    monkeypatch.setattr(rehearse, "own_problems", lambda rehearsal, available: [])
+    assert rehearse.main(["--dry-run"]) == bool(problem)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert [f"error: on the cluster: {problem}" in line for line in lines] == ([True] if problem else [])
 
 
 @pytest.mark.parametrize("arguments", [["--dry-run"], []])
