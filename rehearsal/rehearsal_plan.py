@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.hf_model import local_folder
+from ..agents.longest_turn import longest_turn
+from ..checkpoints.hf_model import load_vocabulary, local_folder
 from ..config import Config, ConfigError
 from ..launch.layout import Layout
 from ..launch.machine import has_gpus
@@ -59,7 +60,8 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
     cluster = _cluster_plan(config)
     content = read_model_config(Path(cluster.config.hf_ckpt))
     shrunk = shrink(cluster.config, cluster.size)
-    layout = shrink_layout(cluster.layout, config.rehearse_ranks)
+    longest = longest_turn(shrunk.config, load_vocabulary(cluster.config.hf_ckpt))
+    layout = shrink_layout(cluster.layout, config.rehearse_ranks, longest)
     description = cluster.model_arguments
     if shrunk.random_model:
         description, model = shrink_description(description), folder / "model"
@@ -69,7 +71,7 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
     ports = free_ports(4)
     here = replace(
         shrunk.config, hf_ckpt=str(model), torch_dist=str(folder / "reference"), save_path=str(folder),
-        num_rollout=config.rehearse_rollouts, save_interval=1, max_tokens_per_gpu=0,
+        num_rollout=config.rehearse_rollouts, save_interval=1,
         train_data=_first_rows(cluster.config.train_data, TRAIN_ROWS),
         num_nodes=1, master_addr="127.0.0.1", ray_address="", ray_port=ports[0], ray_dashboard_port=ports[1],
         tp=layout.tp, pp=layout.pp, cp=layout.cp, engine_gpus=1, num_gpus=layout.gpus_per_node, tracker="none",

@@ -9,7 +9,8 @@
 4. Documents per rollout and trajectories per document are halved, the larger first, until the logits of a rollout
    (rows x tokens x vocabulary) are at most 4e9; 2 x 2 remain. Steps per rollout stay as many, at most 2.
 5. There is no warm-up: its first step moves nothing, and of two rollouts each should sample from other weights.
-6. Of TP, PP and data parallelism the first that the cluster has above 1 is 2, on two trainer ranks; nothing else.
+6. Of TP, PP and data parallelism the first that the cluster has above 1 is 2, on two trainer ranks; nothing else. A
+   micro-batch has the tokens of the longest row.
 """
 
 from __future__ import annotations
@@ -98,14 +99,14 @@ def _coin(config: Config) -> dict[str, Any]:
     return {"reward": "mem_agent.rehearsal.coin:Coin", "reward_args": own}
 
 
-def shrink_layout(cluster: Layout, ranks: int) -> Layout:
+def shrink_layout(cluster: Layout, ranks: int, longest_row: int) -> Layout:
     """Rule 6 on the cluster's layout: ``ranks`` trainer ranks at most, one engine, no colocation."""
     tp, pp, dp = min(cluster.tp, ranks), min(cluster.pp, ranks), min(cluster.data_parallel, ranks)
     pp = pp if tp == 1 else 1
     dp = dp if tp == pp == 1 else 1
     return replace(
-        cluster, tp=tp, pp=pp, cp=1, engine_gpus=1, colocate=False, train_nodes=1, train_per_node=tp * pp * dp,
-        rollout_gpus=1, gpus_per_node=tp * pp * dp + 1,
+        cluster, tp=tp, pp=pp, cp=1, tokens_per_gpu=min(cluster.tokens_per_gpu, longest_row), engine_gpus=1,
+        colocate=False, train_nodes=1, train_per_node=tp * pp * dp, rollout_gpus=1, gpus_per_node=tp * pp * dp + 1,
     )
 
 

@@ -65,7 +65,8 @@ def test_no_number_grows(chunk, memory, documents, samples, vocab):
     (replace(CLUSTER, tp=1, train_nodes=1, train_per_node=1), 2, (1, 1, 1)),
 ])
 def test_one_kind_of_parallelism_of_the_cluster_s_is_kept(cluster, ranks, expected):
-    layout = shrink_layout(cluster, ranks)
+    layout = shrink_layout(cluster, ranks, 440)
+    assert layout.tokens_per_gpu == 440 and shrink_layout(cluster, ranks, 10_000).tokens_per_gpu == 9000
     assert (layout.tp, layout.pp, layout.data_parallel) == expected
     assert not layout.colocate and layout.gpus_per_node == layout.train_gpus + layout.rollout_gpus
 
