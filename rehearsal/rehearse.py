@@ -18,6 +18,7 @@ import os
 import shlex
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -99,10 +100,21 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
     seconds[phase] = time.monotonic() - began
 
 
-def _ray(plan: Plan) -> contextlib.AbstractContextManager[None]:
-    """The head that the launcher starts, for both runs."""
-    logs = plan.folder / "ray_head.log"
-    return cluster(plan.config, plan.layout.gpus_per_node, plan.cpus, logs, plan.folder / "head")
+@contextlib.contextmanager
+def _ray(plan: Plan) -> Iterator[None]:
+    """The head that the launcher starts, for both runs.
+
+    It has a folder of its own, with a path short enough for sockets: a job asks the common one where Ray is, and would
+    join whatever head of this machine was started last.
+    """
+    with contextlib.ExitStack() as stack:
+        if not os.environ.get("RAY_TMPDIR"):
+            folder = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray_", dir="/tmp")
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.callback(os.environ.pop, "RAY_TMPDIR")
+        gpus, log = plan.layout.gpus_per_node, plan.folder / "ray_head.log"
+        stack.enter_context(cluster(plan.config, gpus, plan.cpus, log, plan.folder / "head"))
+        yield
 
 
 @contextlib.contextmanager
