@@ -8,7 +8,7 @@
    budget falls below 16), and questions have at most 128; documents are cut to 3 chunks, but not where model and
    chunks are small already.
 4. Documents per rollout and trajectories per document are halved to even numbers, the larger first, until the logits
-   of a rollout (rows x tokens x vocabulary) are at most 4e9; 2 x 2 remain. Steps per rollout stay as many, at most 2.
+   of a rollout (rows x tokens x vocabulary) are at most 2e9; 2 x 2 remain. Steps per rollout stay as many, at most 2.
 5. There is no warm-up: its first step moves nothing, and of two rollouts each should sample from other weights.
 6. Of TP, PP and data parallelism the first that the cluster has above 1 is 2, on two trainer ranks; data parallelism
    is 4 where REHEARSE_RANKS allows it and a step divides. A micro-batch has the tokens of the longest row.
@@ -27,7 +27,7 @@ from ..launch.model_args import ModelSize, flag_values
 
 _SMALL_MODEL = 20e6
 _CHUNK, _LEAST_BUDGET, _QUESTION, _CHUNKS = 128, 16, 128, 3
-_LOGITS = 4e9
+_LOGITS = 2e9
 _TEMPLATE = 160
 """Tokens of a turn beside section, memory and question, roughly."""
 _TINY = {"--num-layers": 2, "--hidden-size": 64, "--ffn-hidden-size": 128, "--num-attention-heads": 4,

@@ -29,8 +29,8 @@ def test_the_paper_s_7b_settings():
     # 5000 / 64 = 78, the first that is at most 128; 1024 / 64 = 16
     assert (small.mem_chunk_tokens, small.mem_max_memory, small.mem_max_final) == (78, 16, 16)
     assert small.mem_max_chunks == 3
-    # 4 turns x (78 + 2 x 16 + 160) tokens x 152064 logits: 4e9 hold 24 trajectories, 4 x 4 are the first that fit
-    assert (small.rollout_batch_size, small.n_samples_per_prompt, small.global_batch_size) == (4, 4, 8)
+    # 4 turns x (78 + 2 x 16 + 160) tokens x 152064 logits: 2e9 hold 12 trajectories, 2 x 4 are the first that fit
+    assert (small.rollout_batch_size, small.n_samples_per_prompt, small.global_batch_size) == (2, 4, 4)
     assert (small.lr, small.lr_warmup_steps) == (1e-3, 0)
 
 
