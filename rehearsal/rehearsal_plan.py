@@ -87,7 +87,11 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
 
 def _new_folder(parent: Path) -> Path:
     """A folder that no other rehearsal has, named by the time."""
-    parent.mkdir(parents=True, exist_ok=True)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"cannot be written: {error.strerror}; name another"
+        raise ConfigError(f"SAVE_PATH={str(parent.parent)!r} {reason}") from None
     name = time.strftime("%Y%m%d-%H%M%S")
     for number in itertools.count(1):
         folder = parent / (name if number == 1 else f"{name}-{number}")

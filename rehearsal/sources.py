@@ -59,7 +59,7 @@ def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
         for patch in patches:
             _run("git", "apply", "-p1", "--include=megatron/*", str(patch), cwd=tree,
                  error=f"{patch} does not apply to Megatron-LM {commit[:8]}; take the host's patches as they are")
-        tree.rename(ready)
+        _put(tree, ready)
     return ready
 
 
@@ -138,8 +138,17 @@ def fetch_host(name: str, home: Path) -> Path:
         _run("git", "init", "--quiet", str(tree), error=error)
         _run("git", "-C", str(tree), "fetch", "--quiet", "--depth", "1", url, commit, error=error)
         _run("git", "-C", str(tree), "checkout", "--quiet", "FETCH_HEAD", error=error)
-        tree.rename(folder)
+        _put(tree, folder)
     return folder
+
+
+def _put(tree: Path, place: Path) -> None:
+    """Rename, unless another process has made the same meanwhile."""
+    try:
+        tree.rename(place)
+    except OSError:
+        if not place.is_dir():
+            raise
 
 
 def commit_of(checkout: Checkout) -> str:

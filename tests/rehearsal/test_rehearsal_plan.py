@@ -200,6 +200,12 @@ def test_a_resume_changes_the_number_of_rollouts_alone(rehearsal):
     assert changed == [("2", "3")]
 
 
+def test_a_save_path_that_cannot_be_written_is_one_line(rehearsal, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"SAVE_PATH='.*/file/run' cannot be written: Not a directory; name another"):
+        rehearsal(SAVE_PATH=str(tmp_path / "file" / "run"))
+
+
 @pytest.mark.parametrize("config,reason", [
     (Config(host="local"), "set HOST to one of slime, vime"),
     (Config(host="auto"), "set HOST to one of slime, vime"),

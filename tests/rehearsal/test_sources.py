@@ -86,6 +86,18 @@ def test_a_tree_without_git_is_taken_as_it_is(given, caplog):
     assert "is no git clone: taken as it is" in caplog.text
 
 
+def test_a_copy_that_another_process_made_meanwhile_is_taken(given, monkeypatch):
+    place = sources.patched_copy(given.checkout, given.home)
+    run = sources._run
+
+    def slow(*command, **options):
+        (place / "megatron").mkdir(parents=True, exist_ok=True)
+        return run(*command, **options)
+
+    monkeypatch.setattr(sources, "_run", slow)
+    assert prepared(given) == place
+
+
 def test_without_git_it_says_so(given, monkeypatch):
     monkeypatch.setattr(sources.shutil, "which", lambda name: None)
     with pytest.raises(ConfigError, match="there is no git here"):
