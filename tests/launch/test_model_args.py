@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mem_agent.config import ConfigError
-from mem_agent.launch.model_args import model_args, model_size, read_model_config
+from mem_agent.launch.model_args import describe, flag_values, model_args, model_size, read_model_config
 from mem_agent.tests.helpers.fake_host import MODELS, ROTARY, make_host
 
 
@@ -100,3 +100,20 @@ def test_a_config_of_another_shape_is_one_line(content, message, tmp_path):
 def test_a_fraction_as_rotary_base_is_refused(scripts):
     with pytest.raises(ConfigError, match="takes whole numbers"):
         model_args(scripts, "", MODELS["qwen3-4b"] | ROTARY | {"rope_theta": 10000.5})
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_description_made_of_config_json_agrees_with_the_hosts_script(name, scripts):
+    content = MODELS[name] | ROTARY
+    made, said = flag_values(describe(content)), flag_values(model_args(scripts, name, content)[1])
+    assert {flag: float(made[flag]) for flag in said if said[flag]} == {f: float(v) for f, v in said.items() if v}
+    assert {flag for flag, value in said.items() if not value} <= made.keys()
+
+
+@pytest.mark.parametrize("changes,reason", [
+    ({"model_type": "mixtral"}, "type 'mixtral' with default rotary positions"),
+    ({"rope_scaling": {"rope_type": "llama3"}}, "with llama3 rotary positions"),
+])
+def test_what_is_no_plain_decoder_is_not_described(changes, reason):
+    with pytest.raises(ConfigError, match=reason):
+        describe(MODELS["qwen3-4b"] | ROTARY | changes)
