@@ -20,10 +20,10 @@ from .system.process_environment import settle_process
 
 COMMANDS = {
     "train": ("training.train", "train with the embedded host; run-train.sh evaluates and converts as well"),
-    "rehearse": ("rehearsal.rehearse", "a job of slime or vime in small, on this machine's CPU"),
     "launch": ("launch.launch", "train in slime or vime"),
     "eval": ("eval_ruler_hqa", "evaluate a model that a server has; tables and comparisons of results"),
     "serve": ("serving.serve", "serve a model for evaluation, behind a router"),
+    "rehearse": ("rehearsal.rehearse", "a job of slime or vime in small, on this machine's CPU"),
     "convert": ("checkpoints.convert", "a torch_dist checkpoint to a Hugging Face folder"),
     "average": ("checkpoints.average", "the mean of several Hugging Face folders"),
     "hf-to-torch-dist": ("checkpoints.hf_to_torch_dist", "a Hugging Face folder to the torch_dist of slime and vime"),
