@@ -63,8 +63,9 @@ def job(tmp_path):
     """The environment of a job whose engines' Python prints the server it would have become."""
     python = tmp_path / "python"
     report = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['PYTHONPATH'], dict(os.environ)]))"
-    python.write_text(f'#!/bin/sh\ncase "$*" in *api_server*) exec {sys.executable} -c "{report}" "$@";; '
-                      f'*) exec {sys.executable} "$@";; esac\n')
+    own = shlex.quote(sys.executable)
+    server = f'exec {own} -c "{report}" "$@"'
+    python.write_text(f'#!/bin/sh\ncase "$*" in *api_server*) {server};; *) exec {own} "$@";; esac\n')
     python.chmod(0o755)
     (tmp_path / "mem_agent").symlink_to(ROOT)
     variables = vllm_command.engine_variables(Config(engine_kv_bytes=1 << 26), str(python))
