@@ -28,7 +28,7 @@ from ..launch.model_args import describe, flag_values, model_args, model_size, r
 from ..launch.plan import PACK, Plan, make_plan
 from ..system.processes import free_ports
 from .cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
-from .shrink import shrink, shrink_description, shrink_layout, shrink_model
+from .shrink import SMALL_MODEL, shrink, shrink_description, shrink_layout, shrink_model
 from .tiny_model import write_tiny_model
 from .vllm_command import PYTHON as ENGINE_PYTHON
 from .vllm_command import engine_variables
@@ -121,7 +121,7 @@ def _description(config: Config, content: Mapping[str, object]) -> list[str]:
     try:
         return model_args(scripts, "", content)[1]
     except ConfigError:
-        if model_size(content).parameters > 20e6:
+        if model_size(content).parameters > SMALL_MODEL:
             raise
         return describe(content)
 
