@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KEPT = ("PATH", "HOME", "VENV", "TMPDIR")
+KEPT = ("PATH", "HOME", "VENV", "PYTHONPATH", "TMPDIR")
 
 
 def rehearse(tmp_path, **env):
