@@ -41,9 +41,9 @@ load_recipe() {
 setup_python() {
     local flavour=cpu
     if has_gpu; then flavour=gpu; fi
-    install_once pack "$flavour $(fingerprint "$flavour")" install_pack "$flavour"
+    install_once "$VENV" pack "$flavour $(fingerprint "$flavour")" install_pack "$flavour"
     if [ "${1:-}" = dev ]; then
-        install_once dev "$flavour $(fingerprint "$flavour" dev)" \
+        install_once "$VENV" dev "$flavour $(fingerprint "$flavour" dev)" \
             pip_install --no-deps -r "$PACK_DIR/requirements/dev.txt"
     fi
 }
@@ -60,19 +60,19 @@ install_settings() {
          kept && !/^(#|$|description|readme)/' "$PACK_DIR/pyproject.toml"
 }
 
-# install_once NAME STAMP COMMAND...: run the command, unless $VENV/installed-NAME has the stamp of an earlier run.
+# install_once FOLDER NAME STAMP COMMAND...: run the command, unless FOLDER/installed-NAME has the stamp of an earlier run.
 install_once() {
-    if installed "$1" "$2"; then return; fi
-    keep_to_own
-    if [ "$DRY_RUN" = 1 ]; then run "${@:3}"; return; fi
-    mkdir -p "$VENV"
+    if installed "$@"; then return; fi
+    [ "$1" != "$VENV" ] || keep_to_own
+    if [ "$DRY_RUN" = 1 ]; then run "${@:4}"; return; fi
+    mkdir -p "$1"
     (
         flock 9
-        if installed "$1" "$2"; then exit; fi # by the one that held the lock
-        keep_to_own
-        "${@:3}" || die "the installation into $VENV failed; the lines above say why"
-        printf '%s' "$2" >"$VENV/installed-$1"
-    ) 9>"$VENV/lock" || exit 1
+        if installed "$@"; then exit; fi # by the one that held the lock
+        [ "$1" != "$VENV" ] || keep_to_own
+        "${@:4}" || die "the installation into $1 failed; the lines above say why"
+        printf '%s' "$3" >"$1/installed-$2"
+    ) 9>"$1/lock" || exit 1
 }
 
 # The environments of a rehearsal: that of the hosts lies over the pack's own and has numpy 1 and Ray, SGLang has its own.
@@ -81,25 +81,12 @@ setup_rehearsal() {
     setup_python
     HOSTS_VENV="${HOSTS_VENV:-$VENV-hosts}"
     case "$HOSTS_VENV" in *' '*) die "HOSTS_VENV='$HOSTS_VENV': Ray cannot run from a path with a blank; set HOSTS_VENV to another" ;; esac
-    made_once "$HOSTS_VENV" "$(realpath "$VENV") $(fingerprint cpu rehearsal)" install_hosts
+    install_once "$HOSTS_VENV" hosts "$(realpath "$VENV") $(fingerprint cpu rehearsal)" install_hosts
     if [ "$HOST" = slime ] && [ -z "${SGLANG_PYTHON:-}" ]; then
         SGLANG_VENV="${SGLANG_VENV:-$VENV-sglang}"
-        made_once "$SGLANG_VENV" "$(fingerprint sglang)" install_sglang
+        install_once "$SGLANG_VENV" sglang "$(fingerprint sglang)" install_sglang
         export SGLANG_PYTHON="$SGLANG_VENV/bin/python"
     fi
-}
-
-# made_once FOLDER STAMP COMMAND...: run the command, unless FOLDER/installed has the stamp of an earlier run.
-made_once() {
-    if [ "$(cat "$1/installed" 2>/dev/null)" = "$2" ]; then return; fi
-    if [ "$DRY_RUN" = 1 ]; then run "${@:3}"; return; fi
-    mkdir -p "$1"
-    (
-        flock 9
-        if [ "$(cat "$1/installed" 2>/dev/null)" = "$2" ]; then exit; fi
-        "${@:3}" || die "the installation into $1 failed; the lines above say why"
-        printf '%s' "$2" >"$1/installed"
-    ) 9>"$1/lock" || exit 1
 }
 
 install_hosts() {
@@ -118,9 +105,10 @@ install_sglang() {
 site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
 installed() {
-    [ "$(cat "$VENV/installed-$1" 2>/dev/null)" = "$2" ] &&
-        { [ "$(pack_seen -I)" -ef "$PACK_DIR" ] || [ "$(pack_seen)" -ef "$PACK_DIR" ]; }
+    [ "$(cat "$1/installed-$2" 2>/dev/null)" = "$3" ] && { [ "$1" != "$VENV" ] || own_pack_seen; }
 }
+
+own_pack_seen() { [ "$(pack_seen -I)" -ef "$PACK_DIR" ] || [ "$(pack_seen)" -ef "$PACK_DIR" ]; }
 
 # The checkout that $VENV imports mem_agent from, nothing where it is gone; -I leaves PYTHONPATH out.
 pack_seen() {

@@ -4,6 +4,7 @@
     --custom-rm-path mem_agent.rollout.reward_func
     --dynamic-sampling-filter-path mem_agent.rollout.nonzero_std            (optional)
     --custom-rollout-log-function-path mem_agent.rollout.log_rollout
+    --rollout-function-path mem_agent.rollout.rollout_fully_async             (FULLY_ASYNC)
     --eval-function-path mem_agent.rollout.evaluate
     --custom-eval-rollout-log-function-path mem_agent.rollout.log_eval
 
@@ -39,7 +40,7 @@ from .config import Config, ConfigError
 from .custom_convert import row_counts
 from .hooks import batch_reward, open_groups
 from .hooks.engine_api import seed_of
-from .hooks.host import HostArgs, evaluate_in_host, is_aborting
+from .hooks.host import HostArgs, evaluate_in_host, is_aborting, sample_asynchronously
 from .hooks.metrics import find_golds, metrics_line, rollout_metrics
 from .hooks.reader import context_of, reader_for
 from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
@@ -49,7 +50,7 @@ from .hooks.turn_rewards import Rewards, turn_rewards
 from .rewards.reward import plain_parts
 from .rollout_client import client_for
 
-__all__ = ["evaluate", "generate", "log_eval", "log_rollout", "nonzero_std", "reward_func"]
+__all__ = ["evaluate", "generate", "log_eval", "log_rollout", "nonzero_std", "reward_func", "rollout_fully_async"]
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +176,12 @@ def _state_totals(sample: Any) -> Sequence[float]:
     return (record.state_totals if record else None) or ()
 
 
-# --- evaluation and logs ------------------------------------------------------------------------------------------
+# --- rollouts, evaluation and logs ----------------------------------------------------------------------------------
+
+
+def rollout_fully_async(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
+    """One rollout by the host's fully asynchronous function, whose worker samples on while the trainer trains."""
+    return sample_asynchronously(args, rollout_id, data_source, evaluation)
 
 
 def evaluate(args: Any, rollout_id: int, data_source: Any, evaluation: bool = True) -> Any:

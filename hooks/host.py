@@ -179,7 +179,22 @@ def evaluate_in_host(args: Any, rollout_id: int, data_source: Any) -> Any:
     Hosts give their evaluation log hook the ``metrics`` of the evaluation function, which is None in theirs: whatever
     the hook adds is lost. With an empty dict in its place the numbers of ``rollout.log_eval`` reach the tracker.
     """
-    output = _host_rollout().generate_rollout(args, rollout_id, data_source, evaluation=True)
+    return _with_metrics(_host_rollout().generate_rollout(args, rollout_id, data_source, evaluation=True))
+
+
+def sample_asynchronously(args: Any, rollout_id: int, data_source: Any, evaluation: bool) -> Any:
+    """One rollout by the host's own fully asynchronous function, with room for metrics of ours.
+
+    It returns bare groups, after which hosts give their log hook None: no number of ``rollout.log_rollout``, dropped
+    groups among them, would reach the tracker.
+    """
+    package = _host_rollout().__name__.partition(".")[0]
+    function = importlib.import_module(f"{package}.rollout.fully_async_rollout").generate_rollout_fully_async
+    call = importlib.import_module(f"{package}.rollout.base_types").call_rollout_fn
+    return _with_metrics(call(function, args, rollout_id, data_source, evaluation=evaluation))
+
+
+def _with_metrics(output: Any) -> Any:
     if output.metrics is None:
         output.metrics = {}
     return output

@@ -11,11 +11,10 @@ import shlex
 from pathlib import Path
 
 from ..config import Config
-from .checkout import Checkout
+from .checkout import TRAINER_INIT, Checkout
 from .layout import Layout
 
 Group = list[str]
-TRAINER_INIT = "--custom-megatron-init-path"
 
 
 def build_arguments(
@@ -31,7 +30,7 @@ def build_arguments(
     groups = {
         "model": model,
         "checkpoint": _checkpoint(config),
-        "hooks": _hooks(config, checkout, layout, settings),
+        "hooks": _hooks(config, layout, settings),
         "rollout": _rollout(config),
         "grpo": _grpo(config),
         "optimizer": _optimizer(config),
@@ -62,7 +61,7 @@ def _checkpoint(config: Config) -> Group:
     ]
 
 
-def _hooks(config: Config, checkout: Checkout, layout: Layout, settings: Path) -> Group:
+def _hooks(config: Config, layout: Layout, settings: Path) -> Group:
     group = [
         "--custom-generate-function-path", "mem_agent.rollout.generate",
         "--custom-rm-path", "mem_agent.rollout.reward_func",
@@ -75,11 +74,15 @@ def _hooks(config: Config, checkout: Checkout, layout: Layout, settings: Path) -
     if config.dynamic_filter == "nonzero_std":
         group += ["--dynamic-sampling-filter-path", "mem_agent.rollout.nonzero_std"]
     if config.fully_async:
-        asynchronous = f"{checkout.name}.rollout.fully_async_rollout.generate_rollout_fully_async"
-        group += ["--rollout-function-path", asynchronous]
-    if not layout.colocate and config.kl_coef > 0:
+        group += ["--rollout-function-path", "mem_agent.rollout.rollout_fully_async"]
+    if keeps_policy(config, layout):
         group += [TRAINER_INIT, "mem_agent.hooks.trainer_init.keep_policy"]
     return group
+
+
+def keeps_policy(config: Config, layout: Layout) -> bool:
+    """Whether a continued run would send the reference to its engines first, unless the pack's hook prevents it."""
+    return config.kl_coef > 0 and not layout.colocate
 
 
 def _rollout(config: Config) -> Group:

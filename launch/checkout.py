@@ -25,6 +25,7 @@ _NEEDED_FLAGS = (
     "--num-steps-per-rollout",
     "--use-dynamic-batch-size",
 )
+TRAINER_INIT = "--custom-megatron-init-path"
 _TESTED = {"slime": "624b824a (2026-08-21)", "vime": "0747f8e (2026-06-30)"}
 
 
@@ -72,23 +73,28 @@ def check_version(checkout: Checkout, config: Config) -> None:
         missing.append(f"{checkout.name}/utils/dp_schedule.py (batches that count trajectories)")
     if config.fully_async and not (checkout.root / checkout.name / "rollout" / "fully_async_rollout.py").is_file():
         missing.append(f"{checkout.name}/rollout/fully_async_rollout.py (FULLY_ASYNC=1)")
-    if config.fully_async and config.kl_coef > 0:
-        missing += _missing_of_actor(checkout, text)
+    _refuse_without(checkout, missing)
+
+
+def check_policy_can_be_kept(checkout: Checkout) -> None:
+    """Raise ConfigError if this version lacks what ``hooks.trainer_init`` stands on.
+
+    Without it a continued run whose trainer and engines share no GPU would sample from the reference first.
+    """
+    source = checkout.root / checkout.name / "backends" / "megatron_utils" / "actor.py"
+    methods = source.read_text() if source.is_file() else ""
+    missing = [name for name in (trainer_init.LOADS, trainer_init.RETURNS) if f"def {name}(" not in methods]
+    if f'"{TRAINER_INIT}"' not in checkout.flags_text():
+        missing.append(TRAINER_INIT)
+    _refuse_without(checkout, [f"{name} (KL_COEF above 0 without colocation)" for name in missing])
+
+
+def _refuse_without(checkout: Checkout, missing: list[str]) -> None:
     if missing:
         raise ConfigError(
             f"{checkout.root}: this version of {checkout.name} lacks {', '.join(missing)}; "
             f"use {_TESTED[checkout.name]} or later"
         )
-
-
-def _missing_of_actor(checkout: Checkout, flags: str) -> list[str]:
-    """What ``hooks.trainer_init`` stands on, without which a continued run would sample from the reference first."""
-    source = checkout.root / checkout.name / "backends" / "megatron_utils" / "actor.py"
-    methods = source.read_text() if source.is_file() else ""
-    missing = [name for name in (trainer_init.LOADS, trainer_init.RETURNS) if f"def {name}(" not in methods]
-    if '"--custom-megatron-init-path"' not in flags:
-        missing.append("--custom-megatron-init-path")
-    return [f"{name} (FULLY_ASYNC=1 with KL_COEF above 0)" for name in missing]
 
 
 def find_megatron(config: Config) -> Path:

@@ -205,10 +205,13 @@ def _differences(found: Sequence[str], content: Mapping[str, Any]) -> list[str]:
 
 
 def flag_values(found: Sequence[str]) -> dict[str, str]:
-    """``--flag value`` pairs; a flag without value maps to the empty string."""
-    flags: dict[str, str] = {}
-    for i, item in enumerate(found):
+    """``--flag value`` pairs; several values are joined by a blank, none is the empty string."""
+    flags: dict[str, list[str]] = {}
+    name = ""
+    for item in found:
         if item.startswith("--"):
-            following = found[i + 1] if i + 1 < len(found) else "--"
-            flags[item] = "" if following.startswith("--") else following
-    return flags
+            name = item
+            flags[name] = []
+        elif name:
+            flags[name].append(item)
+    return {flag: " ".join(values) for flag, values in flags.items()}

@@ -19,8 +19,15 @@ from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_le
 from ..config import Config, ConfigError
 from ..hooks.plugins import check_plugins
 from . import reference, remote_env
-from .arguments import TRAINER_INIT, build_arguments
-from .checkout import Checkout, check_version, find_checkout, find_megatron
+from .arguments import build_arguments, keeps_policy
+from .checkout import (
+    TRAINER_INIT,
+    Checkout,
+    check_policy_can_be_kept,
+    check_version,
+    find_checkout,
+    find_megatron,
+)
 from .layout import GIB, Gpus, Layout, derive_layout
 from .machine import find_gpus, has_nvlink, has_sticky_router
 from .model_args import ModelSize, model_args, model_size, read_model_config
@@ -109,6 +116,9 @@ def make_plan(
         tolerated = problems if declared.total and declared.memory else None
         found = _tolerated(tolerated, lambda: find_gpus(config), declared)
         layout = derive_layout(size, found, longest_turn(config, vocabulary), config)
+    if keeps_policy(config, layout):
+        _tolerated(problems, lambda: check_policy_can_be_kept(checkout), None)
+        _tolerated(problems, lambda: _check_trainer_init(config), None)
     config = replace(config, tp=layout.tp, pp=layout.pp, cp=layout.cp, max_tokens_per_gpu=layout.tokens_per_gpu,
                      engine_gpus=layout.engine_gpus, num_gpus=layout.gpus_per_node)
     folder = Path(config.save_path) / "launch"
@@ -159,8 +169,7 @@ def _check_settings(config: Config) -> None:
     for reason, wanted in asynchronous.items():
         if config.fully_async and wanted:
             raise ConfigError(f"FULLY_ASYNC=1: {reason}")
-    if config.ray_address and not config.ray_address.startswith(("http://", "https://")):
-        raise ConfigError(f"RAY_ADDRESS={config.ray_address!r}: give its job server's address, http://HEAD:8265")
+    check_ray_address(config)
     if os.environ.get("RAY_API_SERVER_ADDRESS"):
         raise ConfigError("RAY_API_SERVER_ADDRESS is set, which Ray takes for every cluster's address; unset it, or "
                           "set RAY_ADDRESS in its place")
@@ -171,12 +180,20 @@ def _check_settings(config: Config) -> None:
     for flag, reason in _REFUSED_ARGUMENTS.items():
         if any(item.partition("=")[0] == flag for item in given):
             raise ConfigError(f"HOST_ARGS: {flag} cannot be used: {reason}")
-    if config.fully_async and config.kl_coef > 0 and any(item.partition("=")[0] == TRAINER_INIT for item in given):
-        raise ConfigError(f"HOST_ARGS: {TRAINER_INIT} would replace the pack's own, without which a continued run of "
-                          "FULLY_ASYNC=1 samples from the reference first; leave it out, or set KL_COEF=0")
     for path in (item.rpartition("=")[2] for item in given):
         if path.startswith(_FORMER_HOOK_MODULES):
             raise ConfigError(f"HOST_ARGS: {path} has moved; name mem_agent.rollout.{path.rpartition('.')[2]}")
+
+
+def check_ray_address(config: Config) -> None:
+    if config.ray_address and not config.ray_address.startswith(("http://", "https://")):
+        raise ConfigError(f"RAY_ADDRESS={config.ray_address!r}: give its job server's address, http://HEAD:8265")
+
+
+def _check_trainer_init(config: Config) -> None:
+    if any(item.partition("=")[0] == TRAINER_INIT for item in shlex.split(config.host_args)):
+        raise ConfigError(f"HOST_ARGS: {TRAINER_INIT} would replace the pack's own, without which a continued run of "
+                          "FULLY_ASYNC=1 samples from the reference first; leave it out, or set KL_COEF=0")
 
 
 def _user_path() -> list[str]:

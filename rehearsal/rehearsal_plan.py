@@ -21,11 +21,11 @@ from typing import Any
 from ..agents.longest_turn import longest_turn
 from ..checkpoints.hf_model import load_vocabulary, local_folder
 from ..config import Config, ConfigError
-from ..data.document_store import without_slice
+from ..data.document_store import row_slice, without_slice
 from ..launch.layout import Layout
 from ..launch.machine import has_gpus
 from ..launch.model_args import describe, flag_values, model_args, model_size, read_model_config
-from ..launch.plan import PACK, Plan, make_plan
+from ..launch.plan import PACK, Plan, check_ray_address, make_plan
 from ..system.processes import free_ports
 from .cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
 from .shrink import SMALL_MODEL, shrink, shrink_description, shrink_layout, shrink_model
@@ -111,6 +111,7 @@ def _cluster_plan(config: Config) -> Plan:
     if not config.model_family:
         content = read_model_config(local_folder(config.hf_ckpt, weights=False).expanduser().absolute())
         model = _description(config, content)
+    check_ray_address(config)
     plan = make_plan(replace(config, ray_address=""), weights=False, model=model)  # which asks no machine
     return replace(plan, config=replace(plan.config, ray_address=config.ray_address))
 
@@ -130,13 +131,20 @@ def _evaluation(config: Config) -> dict[str, Any]:
     """Evaluate at every rollout: the user's files, else rows of the training file; never in FULLY_ASYNC."""
     if config.fully_async:
         return {"eval_interval": 0, "eval_data": ""}
-    files = config.eval_files or [str(without_slice(config.train_data))] * bool(config.train_data)
+    training = without_slice(config.train_data)
+    files = config.eval_files or [str(training)] * training.is_file()
+    if not files:
+        return {"eval_interval": 0, "eval_data": ""}
     return {"eval_interval": 1, "eval_data": shlex.join(_first_rows(file, EVAL_ROWS) for file in files)}
 
 
 def _first_rows(data: str, count: int) -> str:
-    """The first rows of a file, in the slice notation that the hosts share; a slice of the user's stays."""
-    return data if "@[" in data or not data else f"{data}@[0:{count}]"
+    """The first rows of a file or of the user's slice of it, in the slice notation that the hosts share."""
+    rows = row_slice(data)
+    begin, end = rows.start or 0, rows.stop
+    if not data or begin < 0 or (end is not None and end < 0):
+        return data  # counted from the end
+    return f"{without_slice(data)}@[{begin}:{begin + count if end is None else min(end, begin + count)}]"
 
 
 def _for_this_machine(plan: Plan, engine_port: int) -> Plan:

@@ -217,10 +217,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1 if problems else 0
     with save_lock(str(folder)):
         seen = rehearse(rehearsal)
-    page = report(rehearsal, seen)
+    wrong = faults(rehearsal, seen)
+    page = report(rehearsal, seen, wrong)
     (folder / "rehearsal.md").write_text(page)
     print(page)
-    wrong = faults(rehearsal, seen)
     for line in wrong:
         print(f"error: {line}", file=sys.stderr)
     return 1 if wrong else 0

@@ -26,6 +26,7 @@ HOST_SOURCES = {
 }
 """Where a host is fetched from, and the commit this pack was tested with."""
 _MEGATRON = "https://github.com/NVIDIA/Megatron-LM"
+_REMEDY = "set MEGATRON_ROOT to a git clone of Megatron-LM, or unset it to fetch one"
 _GIT_S = 900.0
 
 
@@ -44,6 +45,8 @@ def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
     if given and (root / "megatron" / "training").is_dir() and not _is_repository(root):
         logger.warning("MEGATRON_ROOT=%s is no git clone: taken as it is, with whatever patches it has", root)
         return root
+    if given and not _is_repository(root):
+        raise ConfigError(f"MEGATRON_ROOT={given!r}: is no git clone of Megatron-LM; {_REMEDY}")
     commit, patches = _pinned_commit(checkout), _patches(checkout)
     ready = patched_copy(checkout, home)
     if ready.is_dir():
@@ -100,9 +103,8 @@ def _text(path: Path) -> str:
 def _export(repository: Path, commit: str, tree: Path) -> None:
     """The files of ``commit`` into ``tree``."""
     archive = tree.parent / "megatron.tar"
-    remedy = "set MEGATRON_ROOT to a git clone of Megatron-LM, or unset it to fetch one"
     _run("git", "-C", str(repository), "archive", "--output", str(archive), commit, "megatron",
-         error=f"MEGATRON_ROOT={str(repository)!r}: has no commit {commit[:8]}, which the host pins; {remedy}")
+         error=f"MEGATRON_ROOT={str(repository)!r}: has no commit {commit[:8]}, which the host pins; {_REMEDY}")
     shutil.unpack_archive(archive, tree, "tar", filter="data")
 
 

@@ -25,12 +25,12 @@ class Seen:
     commit: str
 
 
-def report(rehearsal: Rehearsal, seen: Seen) -> str:
+def report(rehearsal: Rehearsal, seen: Seen, wrong: Sequence[str]) -> str:
+    """The page; ``wrong`` is what ``faults`` found."""
     plan = rehearsal.here
     driver = plan.checkout.driver(plan.config.fully_async).name
     commit = seen.commit[:8] or "(commit unknown)"
     title = f"# Rehearsed on {time.strftime('%Y-%m-%d')}: {driver} of {plan.checkout.name} {commit}"
-    wrong = faults(rehearsal, seen)
     verdict = ["**Faults:**", "", *(f"- {line}" for line in wrong)] if wrong else ["No faults were found."]
     return "\n".join([
         title, "", *verdict, "",

@@ -12,6 +12,7 @@ from mem_agent.tests.inside_host import host
 from mem_agent.tests.inside_host.host import Library, manager, module, parse, questions_of, training_file
 
 fully_async = module("rollout.fully_async_rollout")
+FUNCTION = "mem_agent.rollout.rollout_fully_async"
 
 
 def interrupted(turn, before):
@@ -31,9 +32,8 @@ def test_rollouts_in_a_row_with_interrupted_trajectories(tmp_path):
     library = Library({1: interrupted, 2: interrupted, 3: interrupted})
     router = FakeRouter(default=library)
     path = training_file(tmp_path, 40)
-    function = f"{fully_async.__name__}.generate_rollout_fully_async"
     with running_beside(router):
-        args = parse(tmp_path, router, "--prompt-data", str(path), "--rollout-function-path", function)
+        args = parse(tmp_path, router, "--prompt-data", str(path), "--rollout-function-path", FUNCTION)
         setattr(args, f"{host.DIALECT}_server_concurrency", 4)
         one = manager(args)
         rollouts = [one._get_rollout_data(number)[0] for number in range(3)]
@@ -59,9 +59,8 @@ def test_where_sampling_is_faster_than_training_little_is_thrown_away(tmp_path):
     """The worker finishes what it may before each of four rollouts of four groups."""
     router = FakeRouter(default=Library({2: interrupted}))
     path = training_file(tmp_path, 80)
-    function = f"{fully_async.__name__}.generate_rollout_fully_async"
     with running_beside(router):
-        args = parse(tmp_path, router, "--prompt-data", str(path), "--rollout-function-path", function,
+        args = parse(tmp_path, router, "--prompt-data", str(path), "--rollout-function-path", FUNCTION,
                      "--rollout-batch-size", "4", "--save", str(tmp_path / "run"),
                      "--custom-rollout-log-function-path", "mem_agent.rollout.log_rollout")
         args.mem_agent = host.SETTINGS | {"FULLY_ASYNC": 1}
@@ -69,10 +68,11 @@ def test_where_sampling_is_faster_than_training_little_is_thrown_away(tmp_path):
         one = manager(args)
         metrics = []
         for number in range(4):
-            samples = one._get_rollout_data(number)[0]
-            metrics.append({})
+            samples, found = one._get_rollout_data(number)
+            metrics.append(found)
             assert not log_rollout(number, args, samples, metrics[-1], 1.0) and len(samples) == 8
             time.sleep(3)
+        fully_async._global_worker.state.aborted = True  # ends what waits for its turn, and with it the worker's thread
         fully_async._stop_global_worker()
     drawn_and_finished = {n for (n, turn), _ in router.default.turns.items() if turn == "final"}
     dropped = [m.get("rollout/memory/dropped_groups") for m in metrics]

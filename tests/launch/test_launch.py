@@ -68,7 +68,7 @@ def test_arguments_of_an_asynchronous_run(tmp_path):
     flags = [item for group in made.arguments.values() for item in group]
     assert made.command[1].endswith("train_async.py") and "--colocate" not in flags and "--use-tis" in flags
     assert made.layout.train_gpus == 2 and made.layout.rollout_gpus == 6
-    assert "slime.rollout.fully_async_rollout.generate_rollout_fully_async" in flags
+    assert "mem_agent.rollout.rollout_fully_async" in flags
     assert "mem_agent.hooks.trainer_init.keep_policy" in flags
     assert "--custom-megatron-init-path" not in plan(settings(tmp_path, FULLY_ASYNC="1", KL_COEF="0")).command
 
@@ -196,7 +196,7 @@ def test_a_host_whose_continued_run_would_begin_with_the_reference_is_refused(wi
     env = settings(tmp_path)
     make_host(tmp_path / "other", without=without)
     env |= {"HOST_ROOT": str(tmp_path / "other")}
-    with pytest.raises(ConfigError, match=rf"lacks .*{without} \(FULLY_ASYNC=1 with KL_COEF above 0\); use "):
+    with pytest.raises(ConfigError, match=rf"lacks .*{without} \(KL_COEF above 0 without colocation\); use "):
         plan(env | {"FULLY_ASYNC": "1"})
     plan(env | {"FULLY_ASYNC": "1", "KL_COEF": "0"})
     plan(env)

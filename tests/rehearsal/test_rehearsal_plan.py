@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mem_agent.config import Config, ConfigError
+from mem_agent.launch.preflight import find_problems
 from mem_agent.rehearsal import rehearsal_plan, rehearse
 from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
 from mem_agent.rehearsal.table import Seen, deviations, faults, report
@@ -99,7 +100,7 @@ def test_the_report_says_what_was_seen(rehearsal):
         "step": {0: {"train/train_rollout_logprob_abs_diff": 2e-7}}, "eval": {0: {"eval/train": 0.125}},
     }
     seen = Seen(metrics, 1, "/run/hf", {"train": 60.0, "resume": 30.0, "convert": 2.0}, "0123456789")
-    page = report(rehearsal(), seen)
+    page = report(rehearsal(), seen, [])
     assert "train.py of slime 01234567" in page
     assert "| reward | 0.250, 0.500 |" in page and "| 2.0e-07 |" in page and "eval/train 0.125" in page
     assert "continued with rollout 1, 30 s" in page and "two layers with random weights" in page
@@ -121,7 +122,7 @@ def test_what_must_not_be_is_a_fault(rollouts, step, fault, rehearsal):
     seen = Seen(metrics, 2, "", {"train": 1, "resume": 1, "convert": 1}, "")
     found = rehearsal()
     assert [fault in line for line in faults(found, seen)] == ([True] if fault else [])
-    page = report(found, seen)
+    page = report(found, seen, faults(found, seen))
     assert ("**Faults:**" in page and fault in page) if fault else "No faults were found." in page
 
 
@@ -140,6 +141,20 @@ def test_what_is_missing_is_a_fault(changes, fault, rehearsal):
 def test_two_rehearsals_of_one_second_have_folders_of_their_own(rehearsal, monkeypatch):
     monkeypatch.setattr(rehearsal_plan.time, "strftime", lambda form: "now")
     assert [Path(rehearsal().here.config.save_path).name for _ in range(3)] == ["now", "now-2", "now-3"]
+
+
+@pytest.mark.parametrize("given,here", [
+    ("", "@[0:512]"), ("@[100:]", "@[100:612]"), ("@[100:150]", "@[100:150]"), ("@[:9000]", "@[0:512]"),
+    ("@[-50:]", "@[-50:]"),
+])
+def test_a_rehearsal_reads_512_rows_of_what_the_user_names(given, here):
+    assert rehearsal_plan._first_rows(f"train.jsonl{given}", 512) == f"train.jsonl{here}"
+
+
+def test_a_missing_training_file_is_said_once(rehearsal, tmp_path):
+    found = rehearsal(TRAIN_DATA=str(tmp_path / "gone.jsonl"))
+    (line,) = [line for line in find_problems(found.here) if "gone.jsonl" in line]
+    assert line.startswith("TRAIN_DATA=") and "no such file" in line
 
 
 def test_a_folder_with_an_at_sign_or_a_quote_is_no_slice(rehearsal, tmp_path):

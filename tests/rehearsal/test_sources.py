@@ -86,6 +86,12 @@ def test_a_tree_without_git_is_taken_as_it_is(given, caplog):
     assert "is no git clone: taken as it is" in caplog.text
 
 
+def test_a_folder_that_is_no_clone_is_refused_though_a_patched_copy_is_there(given, tmp_path):
+    prepared(given)
+    with pytest.raises(ConfigError, match=r"MEGATRON_ROOT='.*': is no git clone of Megatron-LM; set MEGATRON_ROOT to"):
+        sources.prepared_megatron(given.checkout, str(tmp_path), given.home)
+
+
 def test_a_copy_that_another_process_made_meanwhile_is_taken(given, monkeypatch):
     place = sources.patched_copy(given.checkout, given.home)
     run = sources._run
