@@ -47,6 +47,7 @@ def read_log(path: Path, start: int = 0) -> dict[str, Metrics]:
 
 
 _OURS = re.compile(r"\b(rollout|eval) \d+\b[^{]*: \d+ trajectories \| .*")
+_ENGINE_ERROR = re.compile(r"\bERROR [\d-]+ [\d:]+ \[\S+\] (([\w.]+\.)?\w*(Error|Exception): .*)")
 _ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b: .*|.*\[(ERROR|CRITICAL)\].*")
 
 
@@ -61,6 +62,8 @@ def progress_of(line: str) -> str:
         values = _numbers(step[3])
         named = ((name.partition("/")[2], values[name]) for name in _STEP if name in values)
         return f"step {step[2]}: " + " | ".join(f"{name} {value:.3g}" for name, value in named)
+    if engine := _ENGINE_ERROR.search(plain):
+        return f"engine: {engine[1]}"
     return plain if _ERROR.match(_RAY_PREFIX.sub("", plain)) else ""
 
 

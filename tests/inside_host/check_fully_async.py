@@ -72,7 +72,7 @@ def test_where_sampling_is_faster_than_training_little_is_thrown_away(tmp_path):
             metrics.append(found)
             assert not log_rollout(number, args, samples, metrics[-1], 1.0) and len(samples) == 8
             time.sleep(3)
-        fully_async._global_worker.state.aborted = True  # ends what waits for its turn, and with it the worker's thread
+        fully_async._global_worker.state.aborted = True  # ends what waits, and the worker with it
         fully_async._stop_global_worker()
     drawn_and_finished = {n for (n, turn), _ in router.default.turns.items() if turn == "final"}
     dropped = [m.get("rollout/memory/dropped_groups") for m in metrics]

@@ -44,4 +44,7 @@ def test_progress_is_our_summary_a_step_or_an_error_and_nothing_else():
     assert progress_of(SLIME.splitlines()[1]) == "step 0: loss -1.5e-08 | grad_norm nan"
     assert progress_of("ValueError: no such file") == "ValueError: no such file"
     assert progress_of("(Actor pid=4) RuntimeError: gloo") == "(Actor pid=4) RuntimeError: gloo"
+    vllm = "(VLLMEngine pid=7) (EngineCore pid=8) ERROR 11-22 10:43:00 [core.py:1512] RuntimeError: no kernel"
+    assert progress_of(vllm) == "engine: RuntimeError: no kernel"
+    assert progress_of("(APIServer pid=9) ERROR 11-22 10:43:00 [llm.py:9] Traceback (most recent call last):") == ""
     assert progress_of("[2026] arguments.py:1 - lr ........ 0.1") == ""

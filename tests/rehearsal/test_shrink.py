@@ -101,6 +101,12 @@ def test_the_description_is_that_of_the_small_model():
     assert shrink_description(describe(content)) == describe({k: v for k, v in small.items() if v is not None})
 
 
+def test_its_heads_are_of_a_size_that_vllm_has_cpu_kernels_for():
+    numbers = shrink_model({})
+    assert numbers["head_dim"] in (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+    assert numbers["head_dim"] * numbers["num_attention_heads"] == numbers["hidden_size"]  # no head_dim: this is it
+
+
 def test_the_random_model_is_one_that_transformers_loads(tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
