@@ -125,6 +125,7 @@ class Config:
     over_sampling_batch_size: int = _knob(0, "documents kept in flight; 0: ROLLOUT_BATCH_SIZE", _NOTHING, at_least=0)
     dynamic_filter: str = _knob("none", "drop groups whose rewards are all equal",
                                 _TRAINING, choices=("none", "nonzero_std"))
+    rollout_shuffle: bool = _knob(True, "draw documents in a new order each epoch; else in the file's", _TRAINING)
     save_interval: int = _knob(10, "rollouts between checkpoints; the last one is always saved", _NOTHING, at_least=1)
     keep_checkpoints: int = _knob(3, "newest checkpoints kept; 0 keeps all", _NOTHING, at_least=0)
     seed: int = _knob(1, "seed of data order, sampling and initialisation", at_least=0)
@@ -133,8 +134,8 @@ class Config:
     mem_chunk_tokens: int = _knob(2048, "document tokens per memory turn", at_least=1, modes=_READING)
     mem_max_memory: int = _knob(1024, "tokens of a memory, and of a memory turn's reply", at_least=1, modes=_READING)
     mem_max_final: int = _knob(256, "tokens of the final answer turn", at_least=1)
-    mem_max_chunks: int = _knob(512, "chunks read per document; longer ones are cut in the centre",
-                                at_least=1, modes=_READING)
+    mem_max_chunks: int = _knob(512, "chunks read per document in training; longer ones are cut in the centre",
+                                _TRAINING, at_least=1)
     mem_max_question: int = _knob(1024, "tokens of a question; longer ones fail", at_least=1)
     mem_layout: str = _knob("section_first", "order of section and memory in a memory turn's prompt",
                             choices=("section_first", "memory_first"), modes=_READING)
@@ -172,6 +173,9 @@ class Config:
                                 _ANSWERS, choices=("bm25", "embedding"), modes=("rag",))
     eval_embedding: str = _knob("", "EVAL_RETRIEVER=embedding: Hugging Face folder or id of the embedding model",
                                 _ANSWERS, modes=("rag",))
+    eval_max_chunks: int = _knob(0, "chunks read per document in evaluation; longer ones are cut in the centre; "
+                                 "0: all",
+                                 _ANSWERS, at_least=0, modes=_READING)
     eval_trace: bool = _knob(False, "keep every turn's token ids in the results", _NOTHING)
     base_url: str = _knob("", "a running server to evaluate, http://HOST:PORT or https://HOST/v1; its key comes from "
                           "BASE_URL_KEY or OPENAI_API_KEY; empty: run-eval.sh starts one", _NOTHING)
@@ -196,12 +200,16 @@ class Config:
     lr: float = _knob(1e-6, "learning rate", _TRAINING, at_least=0)
     lr_warmup_steps: int = _knob(0, "optimizer steps of linear warm-up from 0: the first one moves nothing", _TRAINING,
                                  at_least=0)
+    lr_warmup_rollouts: int = _knob(0, "rollouts of linear warm-up from 0 in place of LR_WARMUP_STEPS: all steps of a "
+                                    "rollout alike, those of the first move nothing", _TRAINING, at_least=0)
     weight_decay: float = _knob(0.01, "AdamW weight decay", _TRAINING, at_least=0)
     adam_beta1: float = _knob(0.9, "AdamW beta1", _TRAINING, at_least=0, at_most=1)
     adam_beta2: float = _knob(0.98, "AdamW beta2", _TRAINING, at_least=0, at_most=1)
     clip_grad: float = _knob(1.0, "gradient norm clip", _TRAINING, at_least=0)
     eps_clip: float = _knob(0.2, "lower PPO clip", _TRAINING, at_least=0, at_most=1)
     eps_clip_high: float = _knob(0.28, "upper PPO clip", _TRAINING, at_least=0)
+    eps_clip_c: float = _knob(0.0, "dual clip: a token of negative advantage loses at most this many times that; "
+                              "above 1, or 0 for none", _TRAINING, at_least=0)
     kl_coef: float = _knob(0.001, "weight of the low_var_kl loss; 0 loads no reference model", _TRAINING, at_least=0)
     loss_agg: str = _knob("trajectory", "token mean per trajectory then over trajectories, or over all tokens",
                           _TRAINING, choices=("trajectory", "token"))
@@ -274,6 +282,11 @@ class Config:
                 f"GLOBAL_BATCH_SIZE={self.global_batch_size} counts trajectories and must divide "
                 f"ROLLOUT_BATCH_SIZE x N_SAMPLES_PER_PROMPT = {self.trajectories_per_rollout}"
             )
+        if 0 < self.eps_clip_c <= 1:
+            raise ConfigError(f"EPS_CLIP_C={self.eps_clip_c:g}: a dual clip is above 1; 0 for none")
+        if self.lr_warmup_steps and self.lr_warmup_rollouts:
+            raise ConfigError(f"LR_WARMUP_STEPS={self.lr_warmup_steps} and LR_WARMUP_ROLLOUTS="
+                              f"{self.lr_warmup_rollouts}: set one of them")
         if 0 < self.over_sampling_batch_size < self.rollout_batch_size:
             raise ConfigError(
                 f"OVER_SAMPLING_BATCH_SIZE={self.over_sampling_batch_size} is smaller than "

@@ -36,7 +36,7 @@ from .checkpoints.hf_model import config_for_model, local_folder
 from .config import Config, ConfigError
 from .evaluation.questions import EvalError, load_questions
 from .evaluation.run import check, engine_config, run
-from .evaluation.tables import comparison, failures, table, tables
+from .evaluation.tables import comparison, failures, table, tables, unread
 from .system.one_line_errors import one_line_errors
 from .system.signals import stop_on_signals
 
@@ -44,6 +44,13 @@ __all__ = ["EvalError", "load_questions", "main", "run", "table"]
 
 FINISHED_WITH_FAILURES = 3
 """Exit code when every question has a row, but some of them failed; 1 is an error that ended the evaluation."""
+
+
+_READS_MORE = {
+    "recurrent": "raise EVAL_MAX_CHUNKS, or unset it to read all",
+    "direct": "they do not fit the server's context length (ENGINE_MAX_LEN)",
+    "rag": "passages are chosen by EVAL_TOP_K",
+}
 
 
 @one_line_errors("the same command continues")
@@ -97,6 +104,8 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
         print(model_says, file=sys.stderr)
     run(data_root, lengths, model, options.url or "", config, options.output)
     print(tables([options.output]))
+    for line in unread(options.output, lengths):
+        print(f"warning: {line}; {_READS_MORE[config.eval_mode]}", file=sys.stderr)
     return failures(options.output, lengths)
 
 

@@ -75,7 +75,7 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     memories: list[MemoryRecord] = []
     states: list[Rewards] = []
     try:
-        trajectory, memories, states = await _run(args, host, sample, sampling_params)
+        trajectory, memories, states = await _run(args, host, sample, sampling_params, evaluation)
     except (ConfigError, asyncio.CancelledError):
         open_groups.end(host, sample, broken_off=True)
         raise
@@ -228,7 +228,7 @@ def _merge(host_metrics: dict[str, Any] | None, prefix: str, metrics: Mapping[st
 
 
 async def _run(
-    args: Any, host: HostArgs, sample: Any, sampling_params: Mapping[str, Any]
+    args: Any, host: HostArgs, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool
 ) -> tuple[Trajectory, list[MemoryRecord], list[Rewards]]:
     config = host.config
     question = question_of(sample)
@@ -242,7 +242,7 @@ async def _run(
             FailureKind.LONG_QUESTION,
             f"question of {len(question_ids)} tokens, MEM_MAX_QUESTION={config.mem_max_question}",
         )
-    document = await reader.read(context, config, sample.index)
+    document = await reader.read(context, config, sample.index, evaluation=evaluation)
     client = client_for(host.router, config)
     sampling = _sampling(sampling_params, reader.vocabulary)
     key = _routing_key(sample, context or question)

@@ -30,9 +30,9 @@ class Chunks:
         return sum(map(len, self.chunks)) + self.dropped
 
 
-def split_chunks(document: Sequence[int], chunk_tokens: int, max_chunks: int) -> Chunks:
-    """Cut ``document`` into slices of ``chunk_tokens`` ids; centre truncation above ``max_chunks`` slices."""
-    room = chunk_tokens * max_chunks
+def split_chunks(document: Sequence[int], chunk_tokens: int, max_chunks: int | None) -> Chunks:
+    """Cut ``document`` into slices of ``chunk_tokens`` ids; centre truncation above ``max_chunks`` slices, if any."""
+    room = len(document) if max_chunks is None else chunk_tokens * max_chunks
     dropped = max(0, len(document) - room)
     kept = document if isinstance(document, array) else array("I", document)
     if dropped:

@@ -40,7 +40,8 @@ def longest_turn(config: Config, vocabulary: Vocabulary) -> int:
     # Replies differ from each other and from the memory: an agent may leave out what is said twice.
     full, *others = (vocabulary.encode_text(letter)[-1] for letter in ascii_lowercase)
     letters = cycle(others)
-    chunks = ([full] * config.mem_chunk_tokens,) * min(config.mem_max_chunks, _CHUNKS)
+    count = min(max(config.mem_max_chunks, config.eval_max_chunks or _CHUNKS), _CHUNKS)
+    chunks = ([full] * config.mem_chunk_tokens,) * count
     state = agent.start(Reading([full] * config.mem_max_question, Chunks(chunks, dropped=0)))
     thought = vocabulary.encode_markup("</think>")  # where a template opens it, all before this is no memory
     longest = 0

@@ -1,7 +1,8 @@
 """Training documents in an order that is a pure function of (seed, number).
 
 Group ``k`` is row ``permutation(seed, epoch)[k mod rows]`` with ``epoch = k // rows``. The whole state of the data
-order is therefore one integer, the next group number; resuming and replaying need nothing else.
+order is therefore one integer, the next group number; resuming and replaying need nothing else. Without shuffling the
+permutation is the file's own order.
 
 The file is scanned once for line offsets and validated; rows are read back one by one, so its size does not matter.
 """
@@ -35,9 +36,9 @@ class TrainingRow:
 class DataSource:
     """Rows by the number of their group."""
 
-    def __init__(self, path: str | Path, seed: int) -> None:
+    def __init__(self, path: str | Path, seed: int, *, shuffle: bool = True) -> None:
         self.path = Path(path)
-        self._seed = seed
+        self._seed, self._shuffle = seed, shuffle
         self.own_tasks: dict[str, int] = {}
         """The tasks that rows name as their own, with the line of the first that does."""
         self._offsets = _scan(self.path, self.own_tasks)
@@ -48,7 +49,8 @@ class DataSource:
     def row(self, group: int) -> TrainingRow:
         """The row of group ``group``, read afresh: nobody else holds its metadata."""
         epoch, position = divmod(group, len(self._offsets))
-        row = self._line(_permutation(len(self._offsets), self._seed, epoch)[position])
+        line = _permutation(len(self._offsets), self._seed, epoch)[position] if self._shuffle else position
+        row = self._line(line)
         return TrainingRow(row["prompt"], row.get("label"), row["metadata"])
 
     def _line(self, line: int) -> dict[str, Any]:

@@ -9,13 +9,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..hooks.metrics import turn_range
 from .results import METRICS, Cell, Results, Row
-from .statistics import RESAMPLES, Comparison, Estimate, by_question, compare, interval
+from .statistics import RESAMPLES, Comparison, Estimate, by_question, compare, expected_best, interval
 
 _COST_RESAMPLES = 2000
 """Costs vary little and there are many of them: their intervals are drawn coarser than the scores'."""
@@ -53,6 +53,12 @@ class Summary:
     costs: Mapping[str, Estimate]
     """COSTS, as far as a row tells, and whatever else the agent counts."""
     turns: tuple[TurnRange, ...]
+    samples: int = 1
+    """Most answers that a question has."""
+    best: Estimate | None = None
+    """best@``samples`` of the main metric (``statistics.expected_best``); None with one answer a question."""
+    not_read: Estimate | None = None
+    """Percent of a document's tokens that were cut from it before it was read; None where no row can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +78,16 @@ def summarise(run: str, cell: Cell) -> Summary:
     ended = [row for row in cell.rows if row.failure is None]
     scores = {name: _estimate(cell.rows, _score_of(name), RESAMPLES, full=100.0) for name in shared_metrics(cell.rows)}
     costs = {name: _estimate(ended, _cost_of(name)) for name in (*COSTS, *_counted(ended))}
+    metric, samples = main_metric(scores), max(Counter(row.question for row in cell.rows).values(), default=1)
     return Summary(
         run=run, name=cell.name, task=cell.task, length=cell.length, data=cell.data,
         questions=len({row.question for row in cell.rows}), rows=len(cell.rows),
         failed=len(cell.rows) - len(ended), missing=cell.missing,
         scores={name: score for name, score in scores.items() if score},
         costs={name: cost for name, cost in costs.items() if cost},
-        turns=_turns(ended),
+        turns=_turns(ended), samples=samples,
+        best=_best(cell.rows, _score_of(metric)) if metric and samples > 1 else None,
+        not_read=_estimate(ended, _not_read),
     )
 
 
@@ -139,6 +148,18 @@ def _estimate(
     """Mean and interval over questions; None where no row can tell."""
     means = question_means(rows, value)
     return interval(means.values(), full=full, resamples=resamples) if means else None
+
+
+def _best(rows: Iterable[Row], value: Callable[[Row], float]) -> Estimate:
+    scores: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        scores[row.question].append(value(row))
+    return interval(map(expected_best, scores.values()), full=100.0)
+
+
+def _not_read(row: Row) -> float | None:
+    tokens = row.counts.get("document_tokens") if "retrieved" not in row.counts else None  # passages, not documents
+    return 100 * row.counts.get("dropped_tokens", 0) / tokens if tokens else None
 
 
 def _score_of(metric: str) -> Callable[[Row], float]:

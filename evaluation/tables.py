@@ -51,15 +51,34 @@ def _summaries(outputs: Sequence[Path]) -> list[Summary]:
 
 
 def _accuracy_table(summaries: Sequence[Summary]) -> str:
-    header = ("run", "length", "n", "failed", "missing", "accuracy", "95% interval", *_FURTHER)
-    rows = [(s.run, s.name, s.rows, s.failed, s.missing, *_scores(s)) for s in summaries]
+    sampled = max((s.samples for s in summaries), default=1) > 1
+    header = ["run", "length", "n", "failed", "missing", "not read", "accuracy", "95% interval", *_FURTHER]
+    rows = [[s.run, s.name, s.rows, s.failed, s.missing, _percent(s.not_read), *_scores(s)] for s in summaries]
+    if sampled:
+        header.append("best@k")
+        for row, s in zip(rows, summaries, strict=True):
+            row.append(f"{s.best.mean:.1f} (k={s.samples})" if s.best else "-")
     return markdown_table(header, rows, _WORDS)
+
+
+def _percent(share: Estimate | None) -> str:
+    return f"{share.mean:.1f}%" if share else "-"
 
 
 def _scores(summary: Summary) -> list[str]:
     metric = main_metric(summary.scores)
     accuracy = [f"{summary.scores[metric].mean:.1f}", _range(summary.scores[metric])] if metric else ["-", "-"]
     return accuracy + [f"{summary.scores[name].mean:.1f}" if name in summary.scores else "-" for name in _FURTHER]
+
+
+def unread(output: Path, lengths: Sequence[str]) -> list[str]:
+    """A line for each length of which documents were not read to the end."""
+    run = read_run(output)
+    found = [summarise("", read_cell(output, run, name)) for name in lengths if name in run.data]
+    return [
+        f"eval_{s.name}: {s.not_read.mean:.1f}% of the documents' tokens were not read"
+        for s in found if s.not_read and s.not_read.mean > 0
+    ]
 
 
 def _agent_table(summaries: Sequence[Summary]) -> str:

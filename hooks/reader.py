@@ -34,17 +34,19 @@ class Reader:
         self.agent: MemoryAgent = build_agent(with_local_models(config), self.vocabulary, chat_template_kwargs)
         self.documents = DocumentCache(self.vocabulary.encode_text)
 
-    async def read(self, context: str, config: Config, trajectory: int | None) -> Chunks:
+    async def read(self, context: str, config: Config, trajectory: int | None, *, evaluation: bool = False) -> Chunks:
         """The chunks of a document; none where there is no document. Raises TurnFailed."""
         if not context:
             return Chunks((), 0)
-        chunks = split_chunks(await self.documents.get(context), config.mem_chunk_tokens, config.mem_max_chunks)
+        limit = "EVAL_MAX_CHUNKS" if evaluation else "MEM_MAX_CHUNKS"
+        most = config.eval_max_chunks or None if evaluation else config.mem_max_chunks
+        chunks = split_chunks(await self.documents.get(context), config.mem_chunk_tokens, most)
         if not chunks.chunks:
             raise TurnFailed(FailureKind.NO_CONTEXT, "the document has no tokens")
         if chunks.dropped:
             logger.warning(
-                "trajectory %s: %d of %d document tokens dropped from its centre (MEM_MAX_CHUNKS=%d)",
-                trajectory, chunks.dropped, chunks.tokens, config.mem_max_chunks,
+                "trajectory %s: %d of %d document tokens dropped from its centre (%s=%s)",
+                trajectory, chunks.dropped, chunks.tokens, limit, most,
             )
         return chunks
 

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 
 from ..config import Config
-from .checkout import TRAINER_INIT, Checkout
+from .checkout import BEFORE_STEP, TRAINER_INIT, Checkout
 from .layout import Layout
 
 Group = list[str]
@@ -77,6 +77,8 @@ def _hooks(config: Config, layout: Layout, settings: Path) -> Group:
         group += ["--rollout-function-path", "mem_agent.rollout.rollout_fully_async"]
     if keeps_policy(config, layout):
         group += [TRAINER_INIT, "mem_agent.hooks.trainer_init.keep_policy"]
+    if config.lr_warmup_rollouts:
+        group += [BEFORE_STEP, "mem_agent.hooks.schedule.set_rollout_learning_rate"]
     return group
 
 
@@ -91,7 +93,7 @@ def _rollout(config: Config) -> Group:
         "--input-key", "prompt",
         "--label-key", "label",
         "--metadata-key", "metadata",
-        "--rollout-shuffle",
+        *(["--rollout-shuffle"] if config.rollout_shuffle else []),
         "--rollout-seed", str(config.seed),
         "--seed", str(config.seed),
         "--num-rollout", str(config.num_rollout),
@@ -115,6 +117,8 @@ def _grpo(config: Config) -> Group:
         "--eps-clip-high", f"{config.eps_clip_high:g}",
         "--entropy-coef", "0.0",
     ]
+    if config.eps_clip_c:
+        group += ["--eps-clip-c", f"{config.eps_clip_c:g}"]
     if config.kl_coef > 0:
         group += ["--use-kl-loss", "--kl-loss-coef", f"{config.kl_coef:g}", "--kl-loss-type", "low_var_kl"]
     if config.loss_agg == "token":
@@ -226,7 +230,7 @@ def _evaluation(config: Config) -> Group:
     for name, path in evaluation_sets(config):
         group += [name, path]
     return group + [
-        "--n-samples-per-eval-prompt", "1",
+        "--n-samples-per-eval-prompt", str(config.eval_samples),
         "--eval-temperature", f"{config.eval_temperature:g}",
         "--eval-top-p", f"{config.eval_top_p:g}",
         "--eval-max-response-len", str(max(config.mem_max_memory, config.mem_max_final)),

@@ -25,7 +25,7 @@ _NEEDED_FLAGS = (
     "--num-steps-per-rollout",
     "--use-dynamic-batch-size",
 )
-TRAINER_INIT = "--custom-megatron-init-path"
+TRAINER_INIT, BEFORE_STEP = "--custom-megatron-init-path", "--custom-megatron-before-train-step-hook-path"
 _TESTED = {"slime": "624b824a (2026-08-21)", "vime": "0747f8e (2026-06-30)"}
 
 
@@ -73,6 +73,8 @@ def check_version(checkout: Checkout, config: Config) -> None:
         missing.append(f"{checkout.name}/utils/dp_schedule.py (batches that count trajectories)")
     if config.fully_async and not (checkout.root / checkout.name / "rollout" / "fully_async_rollout.py").is_file():
         missing.append(f"{checkout.name}/rollout/fully_async_rollout.py (FULLY_ASYNC=1)")
+    if config.lr_warmup_rollouts and f'"{BEFORE_STEP}"' not in text:
+        missing.append(f"{BEFORE_STEP} (LR_WARMUP_ROLLOUTS)")
     _refuse_without(checkout, missing)
 
 

@@ -21,6 +21,7 @@ from ..hooks.plugins import check_plugins
 from . import reference, remote_env
 from .arguments import build_arguments, keeps_policy
 from .checkout import (
+    BEFORE_STEP,
     TRAINER_INIT,
     Checkout,
     check_policy_can_be_kept,
@@ -180,6 +181,9 @@ def _check_settings(config: Config) -> None:
     for flag, reason in _REFUSED_ARGUMENTS.items():
         if any(item.partition("=")[0] == flag for item in given):
             raise ConfigError(f"HOST_ARGS: {flag} cannot be used: {reason}")
+    if config.lr_warmup_rollouts and any(item.partition("=")[0] == BEFORE_STEP for item in given):
+        raise ConfigError(f"HOST_ARGS: {BEFORE_STEP} would replace the pack's own, which LR_WARMUP_ROLLOUTS="
+                          f"{config.lr_warmup_rollouts} needs; leave it out, or set LR_WARMUP_STEPS in its place")
     for path in (item.rpartition("=")[2] for item in given):
         if path.startswith(_FORMER_HOOK_MODULES):
             raise ConfigError(f"HOST_ARGS: {path} has moved; name mem_agent.rollout.{path.rpartition('.')[2]}")

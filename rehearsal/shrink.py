@@ -51,7 +51,7 @@ def shrink(config: Config, size: ModelSize) -> Rehearsed:
     shrunk = replace(config, **budgets)
     if budgets:
         shrunk = replace(shrunk, engine_max_len=0)
-    shrunk = replace(shrunk, **_batch(shrunk, size.vocab), lr_warmup_steps=0)
+    shrunk = replace(shrunk, **_batch(shrunk, size.vocab), lr_warmup_steps=0, lr_warmup_rollouts=0)
     if random_model:
         shrunk = replace(shrunk, **_coin(config), lr=1e-3)
     return Rehearsed(shrunk, random_model)

@@ -90,7 +90,10 @@ def policy_loss(log_probs: Tensor, entropy: Tensor, batch: TokenBatch, config: C
     ratio = (log_probs - batch.old_log_probs).exp()
     clipped = ratio.clamp(1.0 - config.eps_clip, 1.0 + config.eps_clip_high)
     unclipped_loss, clipped_loss = -batch.advantages * ratio, -batch.advantages * clipped
-    pg = (torch.maximum(unclipped_loss, clipped_loss) * batch.scale).sum()
+    token_loss = torch.maximum(unclipped_loss, clipped_loss)
+    if config.eps_clip_c:
+        token_loss = dual_clipped(token_loss, batch.advantages, config.eps_clip_c)
+    pg = (token_loss * batch.scale).sum()
     kl = torch.zeros_like(pg)
     if batch.ref_log_probs is not None:
         kl = (low_var_kl(log_probs, batch.ref_log_probs) * batch.scale).sum()
@@ -100,6 +103,14 @@ def policy_loss(log_probs: Tensor, entropy: Tensor, batch: TokenBatch, config: C
         per_token = (clipped_loss > unclipped_loss, ratio, entropy, gap)
         sums = [loss, pg, kl, *((x * batch.mask).sum() for x in per_token)]
         return loss, _with_counts(sums, batch.count, batch.mask)
+
+
+def dual_clipped(token_loss: Tensor, advantages: Tensor, most: float) -> Tensor:
+    """At most ``most`` times the advantage where that is negative, however much likelier the token has become.
+
+    Source: dual-clip PPO, arXiv 1912.09729, equation 5. Example: advantage -1, ratio 8, ``most`` 3: 3 in place of 8.
+    """
+    return torch.where(advantages < 0, torch.minimum(token_loss, -advantages * most), token_loss)
 
 
 def low_var_kl(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:

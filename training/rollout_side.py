@@ -69,7 +69,7 @@ class RolloutSide:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.source = DataSource(config.train_data, config.seed)
+        self.source = DataSource(config.train_data, config.seed, shuffle=config.rollout_shuffle)
         self.journal = Journal(config.save_path, config)
         self.fleet = Fleet(config, config.hf_ckpt, run_folder=config.save_path)
         self.background = Background()

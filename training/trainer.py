@@ -30,6 +30,7 @@ from ..checkpoints.bridge import build_bridge, build_model
 from ..checkpoints.checkpoint import TrainState, load_weights
 from ..checkpoints.hf_folder import check_weights
 from ..config import Config
+from ..hooks.schedule import learning_rate
 from . import process_group as parallel
 from .forward import response_log_probs
 from .loss import policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics, token_batch
@@ -38,12 +39,6 @@ from .rows import TrainRow
 
 LossFunction = Callable[[Tensor, Tensor, list[int]], tuple[Tensor, int, Tensor]]
 """``(log_probs [n], entropy [n], row indices) -> (numerator, count, sums)``."""
-
-
-def learning_rate(config: Config, step: int) -> float:
-    """Of optimizer step ``step``, from 0, as Megatron's scheduler has it: a warm-up's first step moves nothing."""
-    warmup = config.lr_warmup_steps
-    return config.lr * step / warmup if step < warmup else config.lr
 
 
 class Trainer:

@@ -47,7 +47,7 @@ def test_a_model_takes_along_how_its_agent_reads_and_nothing_else(tmp_path, monk
     assert convert.main(arguments) == 0
     assert read(tmp_path / "out") == {
         "AGENT": "gated", "AGENT_ARGS": "", "TASK": "qa", "TASK_ARGS": "", "MEM_CHUNK_TOKENS": 20, "MEM_MAX_MEMORY": 8,
-        "MEM_MAX_FINAL": 16, "MEM_MAX_CHUNKS": 512, "MEM_MAX_QUESTION": 12, "MEM_LAYOUT": "section_first",
+        "MEM_MAX_FINAL": 16, "MEM_MAX_QUESTION": 12, "MEM_LAYOUT": "section_first",
         "MEM_PROMPTS": "mem_agent_prompts.yaml", "MEM_QUERY_BLIND": False, "MEM_PARALLEL": 4, "MEM_THINKING": False,
         "MEM_RECALL": "tfidf", "MEM_RECALL_MODEL": "",
     }

@@ -16,6 +16,13 @@ def rows(count):
     return [{"prompt": f"q{i}", "label": "a", "metadata": {"context": f"c{i}"}} for i in range(count)]
 
 
+def test_without_shuffling_rows_come_in_the_files_order_again_and_again(tmp_path):
+    path = write(tmp_path / "t.jsonl", rows(3))
+    assert [DataSource(path, 3, shuffle=False).row(k).prompt for k in range(7)] == [
+        DataSource(path, 9, shuffle=False).row(k % 3).prompt for k in range(7)]
+    assert [DataSource(path, 3, shuffle=False).row(k).prompt for k in range(3)] == [row["prompt"] for row in rows(3)]
+
+
 def test_each_epoch_is_another_permutation_and_repeatable(tmp_path):
     path = write(tmp_path / "t.jsonl", rows(7))
     orders = [[DataSource(path, 3).row(k).prompt for k in range(14)] for _ in range(2)]

@@ -6,7 +6,7 @@ import pytest
 
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.evaluation.results import lock_results, read_rows, read_run
-from mem_agent.evaluation.tables import failures
+from mem_agent.evaluation.tables import failures, unread
 from mem_agent.tests.helpers.evaluations import (
     CONFIG,
     RED,
@@ -129,7 +129,19 @@ def test_ruler_tasks_are_scored_by_their_own_metric(tmp_path, model):
     output = evaluate(tmp_path, model, FakeRouter(default=RED), ("niah_multivalue_8192",))
     (row,) = read_rows(output, "niah_multivalue_8192")
     assert row.scores == {"ruler": 0.5} and row.task == "niah_multivalue"
-    assert "| 1 | 0 | 0 | 50.0 | 50.0 to 50.0 | - | - | - |" in ev.table([output])
+    assert "| 1 | 0 | 0 | 0.0% | 50.0 | 50.0 to 50.0 | - | - | - |" in ev.table([output])
+
+
+@pytest.mark.parametrize("most,share", [(0, "0.0%"), (1, "76.5%")])
+def test_documents_are_read_whole_unless_a_cap_is_asked_for(most, share, tmp_path, model):
+    """A training cap (MEM_MAX_CHUNKS) is none of evaluation's. EVAL_MAX_CHUNKS=1 leaves 8 of 34 tokens."""
+    write_data(tmp_path, "50", 1, context="red " * 32)
+    output = evaluate(tmp_path, model, FakeRouter(default=RED), ("50",), mem_chunk_tokens=8, mem_max_chunks=1,
+                      eval_max_chunks=most)
+    (row,) = read_rows(output, "50")
+    assert (row.counts["dropped_tokens"], row.counts["document_tokens"]) == (26 * most, 34)
+    assert f"| out | 50 | 1 | 0 | 0 | {share} |" in ev.table([output])
+    assert unread(output, ["50"]) == [f"eval_50: {share} of the documents' tokens were not read"] * most
 
 
 @pytest.mark.parametrize("what", ["model", "settings", "data"])
@@ -154,8 +166,8 @@ def test_more_lengths_join_an_earlier_run_and_what_is_missing_is_said(tmp_path, 
     output = evaluate(tmp_path, model, FakeRouter(default=encode("x")), ("100",))
     (output / "100.jsonl").unlink()
     assert ev.table([output]).splitlines()[2:] == [
-        "| out | 50 | 3 | 0 | 0 | 100.0 | 29.2 to 100.0 | 100.0 | 100.0 | 100.0 |",
-        "| out | 100 | 0 | 0 | 3 | - | - | - | - | - |",
+        "| out | 50 | 3 | 0 | 0 | 0.0% | 100.0 | 29.2 to 100.0 | 100.0 | 100.0 | 100.0 |",
+        "| out | 100 | 0 | 0 | 3 | - | - | - | - | - | - |",
     ]
     assert read_run(output).questions == {"50": 3, "100": 3}
 

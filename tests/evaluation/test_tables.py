@@ -14,13 +14,15 @@ def test_means_are_over_all_rows_and_intervals_over_questions(tmp_path):
             plain_row("c", 0.0, failure="timeout")]
     (line,) = table([write_folder(tmp_path / "r", rows, questions=4, samples=2)]).splitlines()[2:]
     # (0.5 + 1 + 0) / 3
-    assert line.startswith("| r | 50 | 5 | 1 | 3 | 50.0 | 0.0 to ") and line.endswith("| 50.0 | 50.0 | 50.0 |")
+    assert line.startswith("| r | 50 | 5 | 1 | 3 | 0.0% | 50.0 | 0.0 to ") and "| 50.0 | 50.0 | 50.0 |" in line
+    # of q a: best of two draws from 0 and 1 is 1 in 3 of 4 cases; (0.75 + 1 + 0) / 3
+    assert line.endswith("| 58.3 (k=2) |")
 
 
 def test_table_and_report_count_the_same_answers_as_missing(tmp_path, capsys):
     folder = write_folder(tmp_path / "half", [plain_row(str(i)) for i in range(100)], questions=200)
     assert ev.main(["--table", str(folder)]) == 0
-    assert "| half | 50 | 100 | 0 | 100 | 100.0 |" in capsys.readouterr().out
+    assert "| half | 50 | 100 | 0 | 100 | 0.0% | 100.0 |" in capsys.readouterr().out
     assert report([str(folder)]) == 0
     printed = capsys.readouterr().out
     assert "100 answers are missing" in printed and "at 50 | 0 | 100 |" in printed

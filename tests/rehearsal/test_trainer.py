@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 from mem_agent.checkpoints import hf_to_torch_dist
+from mem_agent.hooks.schedule import learning_rate
 from mem_agent.tests.helpers import host_actor, parity, parity_rows
 from mem_agent.tests.helpers.host_actor import Job, Outcome
 from mem_agent.tests.helpers.host_checkout import HOSTS
-from mem_agent.training.trainer import learning_rate
 
 pytestmark = pytest.mark.servers
 

@@ -62,7 +62,8 @@ NOTHING = set("""
 """.split())
 """Settings under which a run learns and measures the same. A new setting does not belong here unless somebody has
 thought about it: a resumed run replays what was sampled before it changed."""
-ANSWERS = {"eval_temperature", "eval_top_p", "eval_mode", "eval_top_k", "eval_retriever", "eval_embedding"}
+ANSWERS = {"eval_max_chunks", "eval_temperature", "eval_top_p", "eval_mode", "eval_top_k", "eval_retriever",
+           "eval_embedding"}
 """Settings that evaluation alone reads."""
 READ_BY = {"mem_parallel": "parallel", "mem_recall": "rememr1", "mem_recall_model": "rememr1",
            "mem_evidence_reward": "rememr1"}
@@ -70,7 +71,7 @@ READ_BY = {"mem_parallel": "parallel", "mem_recall": "rememr1", "mem_recall_mode
 OTHER = {"agent": "gated", "task": "ruler", "reward": "some.module:Reward", "agent_args": "most=3",
          "global_batch_size": 8, "over_sampling_batch_size": 8, "mem_turn_cost": 0.5, "adam_beta1": 0.5,
          "adam_beta2": 0.5, "eps_clip": 0.5, "mem_alpha": 0.5, "eval_top_p": 0.5, "engine_memory_fraction": 0.5,
-         "rehearse_ranks": 1, "tp": 2}
+         "rehearse_ranks": 1, "tp": 2, "eps_clip_c": 3.0}
 """Values for fields where any other will not do."""
 
 

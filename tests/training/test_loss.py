@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from mem_agent.config import Config
+from mem_agent.config import Config, ConfigError
 from mem_agent.training.loss import (
     low_var_kl,
     policy_loss,
@@ -42,6 +42,24 @@ def a_step(seed: int = 0, trajectories: int = 5) -> list[TrainRow]:
 def noise(rows: list[TrainRow], seed: int) -> list[list[float]]:
     rng = random.Random(seed)
     return [[-rng.random() for _ in range(row.response_length)] for row in rows]
+
+
+@pytest.mark.parametrize("advantage,ratio,expected", [
+    (-1.0, 8.0, 3.0),  # 8 without the third clip
+    (-1.0, 2.0, 2.0), (-2.0, 8.0, 6.0), (1.0, 8.0, -1.28), (1.0, 0.1, -0.1), (-1.0, 0.1, 0.8),
+])
+def test_a_dual_clip_bounds_what_a_bad_token_costs(advantage, ratio, expected):
+    config = Config(eps_clip_c=3.0, kl_coef=0.0)
+    rows = [TrainRow([1, 1], 1, [1], [0.0], advantage, 0, 1)]
+    batch = token_batch(rows, row_weights(rows, "trajectory"), [[0.0]], None)
+    numerator, _ = policy_loss(torch.tensor([math.log(ratio)]), torch.zeros(1), batch, config)
+    assert numerator.item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.5, 1.0])
+def test_a_dual_clip_of_at_most_one_is_refused(value):
+    with pytest.raises(ConfigError, match=r"EPS_CLIP_C=.*: a dual clip is above 1; 0 for none"):
+        Config(eps_clip_c=value)
 
 
 def golden(rows, new, old, ref, config) -> float:
