@@ -186,6 +186,11 @@ class Config:
                                     _NOTHING, at_least=0)
     eval_interval: int = _knob(0, "slime and vime: rollouts between evaluations while training; 0: none",
                                _NOTHING, at_least=0)
+    val_samples: int = _knob(1, "slime and vime: answers to each question of an evaluation while training", _NOTHING,
+                             at_least=1)
+    val_temperature: float = _knob(-1.0, "slime and vime: sampling temperature there; negative: EVAL_TEMPERATURE",
+                                   _NOTHING)
+    val_top_p: float = _knob(0.0, "slime and vime: nucleus there; 0: EVAL_TOP_P", _NOTHING, at_least=0, at_most=1)
     eval_data: str = _knob("", "slime and vime: evaluation JSONL files (prepare_data.py), separated by blanks",
                            _NOTHING)
 

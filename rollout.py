@@ -41,7 +41,7 @@ from .custom_convert import row_counts
 from .hooks import batch_reward, open_groups
 from .hooks.engine_api import seed_of
 from .hooks.host import HostArgs, evaluate_in_host, is_aborting, sample_asynchronously
-from .hooks.metrics import find_golds, metrics_line, rollout_metrics
+from .hooks.metrics import best_of, find_golds, metrics_line, rollout_metrics
 from .hooks.reader import context_of, reader_for
 from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
 from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
@@ -212,7 +212,8 @@ def log_eval(rollout_id: int, args: Any, data: dict[str, Any], extra_metrics: di
     host = HostArgs.of(args)
     for dataset, results in data.items():
         # ``samples`` is optional in the hosts' contract: an own evaluation function may give rewards alone.
-        metrics = rollout_metrics(results.get("samples") or [], host.eval_reward_key)
+        samples = results.get("samples") or []
+        metrics = rollout_metrics(samples, host.eval_reward_key) | best_of(samples, host)
         if metrics["trajectories"]:
             _merge(extra_metrics, f"eval/{dataset}/memory", metrics)
             logger.info("eval %s %s: %s", rollout_id, dataset, metrics_line(metrics))

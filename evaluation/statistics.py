@@ -28,7 +28,7 @@ together as well, as a binomial count.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,16 +69,6 @@ def by_question(scores: Iterable[tuple[str, float]]) -> dict[str, float]:
     for question, score in scores:
         total[question].append(score)
     return {question: sum(each) / len(each) for question, each in total.items()}
-
-
-def expected_best(values: Sequence[float]) -> float:
-    """The mean of the best of k draws, with replacement, from a question's k samples: best@k.
-
-    What verl's ``process_validation_metrics`` estimates with 1,000 draws, as an expectation: the i-th smallest is the
-    best with probability (i/k)^k - ((i-1)/k)^k. Example: 1 of 4 samples is right: 1 - (3/4)^4 = 0.684.
-    """
-    k = len(values)
-    return sum(value * ((i / k) ** k - ((i - 1) / k) ** k) for i, value in enumerate(sorted(values), 1))
 
 
 def interval(

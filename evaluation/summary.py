@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..hooks.metrics import turn_range
+from ..rewards.best_of import expected_best
 from .results import METRICS, Cell, Results, Row
-from .statistics import RESAMPLES, Comparison, Estimate, by_question, compare, expected_best, interval
+from .statistics import RESAMPLES, Comparison, Estimate, by_question, compare, interval
 
 _COST_RESAMPLES = 2000
 """Costs vary little and there are many of them: their intervals are drawn coarser than the scores'."""
@@ -56,7 +57,7 @@ class Summary:
     samples: int = 1
     """Most answers that a question has."""
     best: Estimate | None = None
-    """best@``samples`` of the main metric (``statistics.expected_best``); None with one answer a question."""
+    """best@``samples`` of the main metric (``rewards.best_of``); None with one answer a question."""
     not_read: Estimate | None = None
     """Percent of a document's tokens that were cut from it before it was read; None where no row can tell."""
 

@@ -53,6 +53,8 @@ class HostArgs:
     """``rollout_batch_size``. Open groups."""
     group_size: int
     """``n_samples_per_prompt``. Open groups."""
+    eval_samples: int
+    """``n_samples_per_eval_prompt``. ``log_eval``."""
     drops_groups: bool
     """A rollout throws away what has finished beyond its size. Open groups."""
     refused: str
@@ -75,6 +77,7 @@ class HostArgs:
             row_multiple=_row_multiple(args),
             rollout_groups=getattr(args, "rollout_batch_size", None) or config.rollout_batch_size,
             group_size=getattr(args, "n_samples_per_prompt", None) or config.n_samples_per_prompt,
+            eval_samples=getattr(args, "n_samples_per_eval_prompt", None) or 1,
             drops_groups=config.fully_async and getattr(args, "vllm_router_ip", None) is not None,
             refused=_refused(args),
         )

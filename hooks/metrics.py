@@ -26,7 +26,9 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from ..agents.records import Outcome
+from ..rewards.best_of import expected_best
 from ..rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad, sub_em
+from .host import HostArgs
 from .record import MemoryRecord, Record, TurnRecord
 from .sample import ended, reward_of
 
@@ -56,6 +58,15 @@ def rollout_metrics(samples: Sequence[Any], reward_key: str = "") -> dict[str, f
         metrics |= _cache_metrics([r.turns for r in records])
         metrics |= _state_metrics([t.state_rewards for r in records for t in r.turns if t.state_rewards is not None])
     return metrics
+
+
+def best_of(samples: Sequence[Any], host: HostArgs) -> dict[str, float]:
+    """``best@k`` of an evaluation with k answers to each question, which hosts hand over one after another."""
+    k = host.eval_samples
+    if k == 1 or not samples or len(samples) % k:
+        return {}
+    rewards = [reward_of(s, host.eval_reward_key) or 0.0 for s in samples]  # failed: wrong, as for hosts
+    return {f"best@{k}": fmean(expected_best(rewards[i : i + k]) for i in range(0, len(rewards), k))}
 
 
 def find_golds(

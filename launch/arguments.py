@@ -229,10 +229,11 @@ def _evaluation(config: Config) -> Group:
     group = ["--eval-interval", str(config.eval_interval), "--eval-prompt-data"]
     for name, path in evaluation_sets(config):
         group += [name, path]
+    temperature = config.eval_temperature if config.val_temperature < 0 else config.val_temperature
     return group + [
-        "--n-samples-per-eval-prompt", str(config.eval_samples),
-        "--eval-temperature", f"{config.eval_temperature:g}",
-        "--eval-top-p", f"{config.eval_top_p:g}",
+        "--n-samples-per-eval-prompt", str(config.val_samples),
+        "--eval-temperature", f"{temperature:g}",
+        "--eval-top-p", f"{config.val_top_p or config.eval_top_p:g}",
         "--eval-max-response-len", str(max(config.mem_max_memory, config.mem_max_final)),
     ]
 

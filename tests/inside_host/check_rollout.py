@@ -171,11 +171,12 @@ def test_evaluation_is_logged_with_our_numbers(tmp_path, logged):
     path = host.training_file(tmp_path, 4)
     with running_beside(router):
         args = parse(tmp_path, router, "--eval-prompt-data", "hqa", str(path), "--eval-interval", "1",
-                     "--n-samples-per-eval-prompt", "1",
+                     "--n-samples-per-eval-prompt", "2",
                      "--eval-function-path", "mem_agent.rollout.evaluate", *LOGS)
         manager(args).eval(0)
     assert logged[0]["eval/hqa"] == logged[0]["eval/hqa/memory/reward"] == 0.75
-    assert logged[0]["eval/hqa/memory/trajectories"] == 4 and logged[0]["eval/hqa/memory/turns"] > 1
+    assert logged[0]["eval/hqa/memory/best@2"] == 0.75
+    assert logged[0]["eval/hqa/memory/trajectories"] == 8 and logged[0]["eval/hqa/memory/turns"] > 1
 
 
 def test_partial_rollouts_are_refused(tmp_path):

@@ -58,7 +58,8 @@ NOTHING = set("""
     eval_api eval_model eval_server_wait eval_interval eval_data num_engines engine_max_seqs engine_kv_bytes
     engine_block_size engine_restarts engine_start_timeout host_root megatron_root model_family torch_dist_writer
     num_nodes num_gpus gpu_memory_gb engine_gpus engine_memory_fraction tracker tracker_project ray_address ray_port
-    ray_dashboard_port ray_start_timeout master_addr rehearse_ranks rehearse_rollouts
+    ray_dashboard_port ray_start_timeout master_addr val_samples val_temperature val_top_p rehearse_ranks
+    rehearse_rollouts
 """.split())
 """Settings under which a run learns and measures the same. A new setting does not belong here unless somebody has
 thought about it: a resumed run replays what was sampled before it changed."""
@@ -71,7 +72,7 @@ READ_BY = {"mem_parallel": "parallel", "mem_recall": "rememr1", "mem_recall_mode
 OTHER = {"agent": "gated", "task": "ruler", "reward": "some.module:Reward", "agent_args": "most=3",
          "global_batch_size": 8, "over_sampling_batch_size": 8, "mem_turn_cost": 0.5, "adam_beta1": 0.5,
          "adam_beta2": 0.5, "eps_clip": 0.5, "mem_alpha": 0.5, "eval_top_p": 0.5, "engine_memory_fraction": 0.5,
-         "rehearse_ranks": 1, "tp": 2, "eps_clip_c": 3.0}
+         "rehearse_ranks": 1, "tp": 2, "eps_clip_c": 3.0, "val_top_p": 0.5}
 """Values for fields where any other will not do."""
 
 
