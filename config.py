@@ -92,6 +92,11 @@ _TRAINING, _ANSWERS, _NOTHING = Shapes.TRAINING, Shapes.ANSWERS, Shapes.NOTHING
 _READING = ("recurrent",)
 
 
+_STYLES_FILE = Path(__file__).parent / "recipes" / "styles.yaml"
+STYLES: Mapping[str, Mapping[str, Any]] = yaml.safe_load(_STYLES_FILE.read_text())
+"""What each published STYLE sets, by variable."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """All settings; see each field's text, or ``mem-agent config``."""
@@ -106,6 +111,8 @@ class Config:
     data_root: str = _knob("", "folder with eval_<length>.json files", _NOTHING)
 
     _in("what is learned")
+    style: str = _knob("own", "whose ways: the pack's own, or those of a published code wherever the two differ "
+                       "(recipes/styles.yaml lists them)", choices=("own", *STYLES))
     agent: str = _knob("memagent", "memory workflow: one of agents/, or a class of your own, package.module:Name or "
                        "file.py:Name", modes=_READING)
     agent_args: str = _knob("", "settings of an agent of your own: words name=value, quoted as in a shell",
@@ -280,6 +287,10 @@ class Config:
     def __post_init__(self) -> None:
         for f in fields(self):
             _check(f.name, getattr(self, f.name), f.metadata)
+        for name, value in STYLES.get(self.style, {}).items():
+            if (own := getattr(self, name.lower())) != value:
+                raise ConfigError(f"{name}={own} contradicts STYLE={self.style}, which has {name}={value}; "
+                                  f"leave {name} out, or set STYLE=own")
         if self.host in ("auto", "local") and self.train_procs % self.trainer_tp:
             raise ConfigError(f"TP={self.tp} does not divide TRAIN_PROCS={self.train_procs}")
         if self.trajectories_per_rollout % self.step_trajectories:
@@ -364,6 +375,7 @@ class Config:
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Config:
         """Build from ``{VARIABLE: value}``; values may be strings or already typed; unknown names are errors."""
+        values = {**STYLES.get(str(values.get("STYLE", "")), {}), **values}
         by_name = {f.name.upper(): f for f in fields(cls)}
         unknown = sorted(set(values) - set(by_name))
         if unknown:

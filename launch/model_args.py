@@ -1,5 +1,8 @@
 """Megatron's description of a model, taken from the host's own ``scripts/models/<family>.sh``.
 
+Where none fits a known kind of dense decoder (Qwen2.5-14B has none in either host), it is made from ``config.json``; a
+test holds such descriptions to the hosts' scripts.
+
 A family fits a Hugging Face folder when every number that decides tensor shapes and numerics agrees. The rotary base
 alone is given to Megatron from ``config.json``, after the script's own: fine-tuned variants differ in nothing else.
 """
@@ -7,6 +10,7 @@ alone is given to Megatron from ``config.json``, after the script's own: fine-tu
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -15,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ConfigError
+
+logger = logging.getLogger(__name__)
 
 _SAME = {
     # Megatron flag -> config.json key
@@ -91,10 +97,10 @@ def model_size(content: Mapping[str, Any]) -> ModelSize:
 
 
 def model_args(scripts: Path, family: str, content: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """(family, its MODEL_ARGS) for a model: the named family, checked, or the one that fits.
+    """(family, its MODEL_ARGS) for a model: the named family, checked, or the one that fits, or "" and our own.
 
     Raises:
-        ConfigError: the family does not exist or does not describe this model, or none or several do.
+        ConfigError: the family does not exist or does not describe this model, or several do, or none and we cannot.
     """
     if not scripts.is_dir():
         raise ConfigError(f"{scripts}: no such folder; HOST_ROOT must be a full checkout of the host")
@@ -110,6 +116,9 @@ def model_args(scripts: Path, family: str, content: Mapping[str, Any]) -> tuple[
     read = {name: _read_script(scripts / f"{name}.sh") for name in names}
     fitting = {name: found for name, found in read.items() if not _differences(found, content)}
     exact = {name: found for name, found in fitting.items() if _same_rotary_base(found, content)} or fitting
+    if not exact and _is_known(content):
+        logger.warning("no script of %s fits HF_CKPT: Megatron's description is made from its config.json", scripts)
+        return "", describe(content)
     if len({tuple(found) for found in exact.values()}) != 1:
         what = f"several fit: {', '.join(exact)}" if exact else f"none of {', '.join(names)} fits"
         raise ConfigError(f"MODEL_FAMILY is not set, and for HF_CKPT {what}; set MODEL_FAMILY")
@@ -127,8 +136,8 @@ def describe(content: Mapping[str, Any]) -> list[str]:
     Raises:
         ConfigError: it is of another kind, or scales its rotary positions.
     """
-    kind, rope = content.get("model_type"), _rope_scaling(content)
-    if kind not in _OF_KIND or rope != "default":
+    kind, rope = str(content.get("model_type")), _rope_scaling(content)
+    if not _is_known(content):
         raise ConfigError(f"a model of type {kind!r} with {rope} rotary positions cannot be described to Megatron; "
                           f"known are {', '.join(_OF_KIND)} with default ones; set MODEL_FAMILY")
     heads = content["num_attention_heads"]
@@ -143,6 +152,10 @@ def describe(content: Mapping[str, Any]) -> list[str]:
     if not content.get("tie_word_embeddings"):
         found += ["--untie-embeddings-and-output-weights"]
     return _with_rotary_base([*found, "--rotary-base", "10000"], content)
+
+
+def _is_known(content: Mapping[str, Any]) -> bool:
+    return content.get("model_type") in _OF_KIND and _rope_scaling(content) == "default"
 
 
 def _rope_scaling(content: Mapping[str, Any]) -> str:

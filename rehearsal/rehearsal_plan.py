@@ -24,11 +24,11 @@ from ..config import Config, ConfigError
 from ..data.document_store import row_slice, without_slice
 from ..launch.layout import Layout
 from ..launch.machine import has_gpus
-from ..launch.model_args import describe, flag_values, model_args, model_size, read_model_config
+from ..launch.model_args import flag_values, read_model_config
 from ..launch.plan import PACK, Plan, check_ray_address, make_plan
 from ..system.processes import free_ports
 from .cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
-from .shrink import SMALL_MODEL, shrink, shrink_description, shrink_layout, shrink_model
+from .shrink import shrink, shrink_description, shrink_layout, shrink_model
 from .tiny_model import write_tiny_model
 from .vllm_command import PYTHON as ENGINE_PYTHON
 from .vllm_command import engine_variables
@@ -107,24 +107,9 @@ def _cluster_plan(config: Config) -> Plan:
         config = replace(config, num_gpus=8)
     if not config.gpu_memory_gb and not has_gpus():
         config = replace(config, gpu_memory_gb=80.0)
-    model = None
-    if not config.model_family:
-        content = read_model_config(local_folder(config.hf_ckpt, weights=False).expanduser().absolute())
-        model = _description(config, content)
     check_ray_address(config)
-    plan = make_plan(replace(config, ray_address=""), weights=False, model=model)  # which asks no machine
+    plan = make_plan(replace(config, ray_address=""), weights=False)  # which asks no machine
     return replace(plan, config=replace(plan.config, ray_address=config.ray_address))
-
-
-def _description(config: Config, content: Mapping[str, object]) -> list[str]:
-    """The host's own description of the model; where it has none for so small a one, ours."""
-    scripts = Path(config.host_root) / "scripts" / "models"
-    try:
-        return model_args(scripts, "", content)[1]
-    except ConfigError:
-        if model_size(content).parameters > SMALL_MODEL:
-            raise
-        return describe(content)
 
 
 def _evaluation(config: Config) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ..config import Config
 from ..launch.layout import Layout
 from ..launch.model_args import ModelSize, flag_values
 
-SMALL_MODEL = 20e6
+_SMALL_MODEL = 20e6
 _CHUNK, _LEAST_BUDGET, _QUESTION, _CHUNKS = 128, 16, 128, 3
 _LOGITS = 2e9
 _TEMPLATE = 160
@@ -46,7 +46,7 @@ class Rehearsed:
 
 def shrink(config: Config, size: ModelSize) -> Rehearsed:
     """Rules 2 to 5 on the settings of the cluster, whose layout is in ``config``."""
-    random_model = size.parameters > SMALL_MODEL
+    random_model = size.parameters > _SMALL_MODEL
     budgets = _budgets(config, random_model)
     shrunk = replace(config, **budgets)
     if budgets:

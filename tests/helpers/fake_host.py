@@ -9,8 +9,8 @@ from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 FLAGS = (
     "custom-config-path", "custom-convert-samples-to-train-data-path", "custom-eval-rollout-log-function-path",
-    "custom-generate-function-path", "custom-megatron-init-path", "custom-rm-path",
-    "custom-rollout-log-function-path",
+    "custom-generate-function-path", "custom-megatron-before-train-step-hook-path", "custom-megatron-init-path",
+    "custom-rm-path", "custom-rollout-log-function-path",
     "dynamic-sampling-filter-path", "num-steps-per-rollout", "use-dynamic-batch-size",
 )
 MODELS = {
@@ -30,13 +30,19 @@ MODELS = {
     "qwen2.5-0.5b": {"model_type": "qwen2", "hidden_size": 896, "num_hidden_layers": 24, "num_attention_heads": 14,
                      "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936,
                      "tie_word_embeddings": True, "max_position_embeddings": 32768},
+    "qwen2.5-14b": {"model_type": "qwen2", "hidden_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 40,
+                    "num_key_value_heads": 8, "intermediate_size": 13824, "vocab_size": 152064,
+                    "tie_word_embeddings": False, "max_position_embeddings": 32768},
 }
+SCRIPTLESS = {"qwen2.5-14b"}
+"""Models that neither host has a script for."""
 ROW = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}\n'
 ROTARY = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-6}
 RECIPES = {
     # recipe -> the model it is for
     "qwen3-4b": "qwen3-4b", "qwen2.5-7b": "qwen2.5-7b", "qwen2.5-3b": "qwen2.5-3b", "qwen2.5-0.5b": "qwen2.5-0.5b",
     "qwen3-0.6b-24gb": "qwen3-0.6b", "rememr1-qwen2.5-3b": "qwen2.5-3b", "rememr1-qwen2.5-7b": "qwen2.5-7b",
+    "qwen2.5-14b": "qwen2.5-14b",
 }
 
 
@@ -67,6 +73,8 @@ def make_host(root: Path, name: str = "slime", *, train: str = "", without: str 
         (root / driver).write_text(train)
     (root / "tools" / "convert_hf_to_torch_dist.py").write_text(_CONVERTER)
     for model, content in MODELS.items():
+        if model in SCRIPTLESS:
+            continue
         (root / "scripts" / "models" / f"{model}.sh").write_text(_model_script(content))
     return root
 

@@ -19,7 +19,8 @@ from mem_agent.tests.helpers.fake_host import RECIPES, make_host, settings
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parents[1] / "golden"
 GPUS = {"qwen3-4b": (1, 8, 80), "qwen2.5-7b": (4, 8, 80), "qwen2.5-3b": (1, 8, 80), "qwen2.5-0.5b": (1, 8, 80),
-        "qwen3-0.6b-24gb": (1, 1, 24), "rememr1-qwen2.5-3b": (2, 8, 80), "rememr1-qwen2.5-7b": (4, 8, 80)}
+        "qwen3-0.6b-24gb": (1, 1, 24), "rememr1-qwen2.5-3b": (2, 8, 80), "rememr1-qwen2.5-7b": (4, 8, 80),
+        "qwen2.5-14b": (16, 8, 80)}
 
 
 def recipe(name):
@@ -183,12 +184,13 @@ def test_an_address_that_ray_would_put_before_ours_is_refused(tmp_path, monkeypa
         plan(settings(tmp_path))
 
 
-@pytest.mark.parametrize("without", ["custom-generate-function-path", "num-steps-per-rollout", "utils/dp_schedule.py"])
+@pytest.mark.parametrize("without", ["custom-generate-function-path", "num-steps-per-rollout", "utils/dp_schedule.py",
+                                     "custom-megatron-before-train-step-hook-path"])
 def test_a_host_version_without_what_is_needed_is_refused(without, tmp_path):
     env = settings(tmp_path)
     make_host(tmp_path / "old", without=without)
     with pytest.raises(ConfigError, match=f"this version of slime lacks .*{without}.*; use "):
-        plan(env | {"HOST_ROOT": str(tmp_path / "old")})
+        plan(env | {"HOST_ROOT": str(tmp_path / "old"), "LR_WARMUP_ROLLOUTS": "2"})
 
 
 @pytest.mark.parametrize("without", ["custom-megatron-init-path", "load_other_checkpoint", "_switch_model"])
