@@ -1,7 +1,7 @@
 r"""Answers from one prompt: the question alone (``AGENT=single``), or with all of a document that fits beside it.
 
-    AGENT=single             [chat head, instructions, <problem>] question ids [</problem>, tail] -> answer
-    EVAL_MODE=direct, rag    [chat head, instructions] document ids [</document> <problem>] question ids [...] -> answer
+    AGENT=single           [chat head, instructions, <problem>] question ids [</problem>, tail] -> answer
+    EVAL_MODE=direct, rag  [chat head, instructions] document ids [</document> <problem>] question ids [...] -> answer
 
 All are agents of one turn on the same loop, so answers, counts and failures mean the same everywhere. Each has wording
 of its own in ``MEM_PROMPTS``, under its name.

@@ -2,8 +2,8 @@
 
     mem-agent templates --checkout MemAgent --of memagent-eval --output memagent-eval.yaml
 
-A file for ``MEM_PROMPTS``, or for ``mem-agent ruler --wording``; its head says where each text is from. The checkout is
-parsed and nothing of it runs. Every text is compared by hash with that of the commit known here (``sets.py``):
+A file for ``MEM_PROMPTS``, or for ``mem-agent ruler --wording``; its head says where each text is from. The checkout
+is parsed and nothing of it runs. Every text is compared by hash with that of the commit known here (``sets.py``):
 
 ====================================  ============================================================================
 the text                              what becomes of it
@@ -65,8 +65,8 @@ def _run(checkout: Path, name: str | None, output: Path, any_version: bool) -> N
     others = [key for key, template in chosen.templates.items() if found[key].sha256 != template.sha256]
     if others and not any_version:
         raise PublishedError(
-            f"{_difference(checkout, chosen, others[0], found)}; its slots are all there: check out {chosen.commit} of "
-            f"{chosen.repository}, or add --any-version to write it all the same"
+            f"{_difference(checkout, chosen, others[0], found)}; its slots are all there: check out {chosen.commit} "
+            f"of {chosen.repository}, or add --any-version to write it all the same"
         )
     for key in others:
         print(f"warning: {_difference(checkout, chosen, key, found)}; written all the same", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""Which published texts make which file of this pack, where they stand, and the hash of each at the commit known here.
+"""Which published texts make which file of this pack, where they stand, and each one's hash at the commit known here.
 
-``text`` hashes are sha256 of a template in UTF-8 as its file's code holds it, before any slot is filled. MemAgent's and
+A hash is the sha256 of a template in UTF-8, as the code of its file holds it, before any slot is filled. MemAgent's and
 ReMemR1's trainers split a template at its slots and show all else as it stands, so their models were trained with two
 pairs of braces after ``\\boxed``; their evaluation formats the same text, which leaves one pair. The direct prompt is
 filled by str.replace, which leaves two in the boxed form.
@@ -131,7 +131,7 @@ def _sentences(folder: str, sha256: Mapping[str, str], *, with_document: bool) -
     for key, (task, slots, words) in tasks.items():
         name, known = f"TASKS/{task}/template", sha256[task]
         if with_document:
-            slots = slots | {"context": "document"}
+            slots = {**slots, "context": "document"}
             texts[f"{key}_document"] = Template(constants, name, known, _FORMAT, slots, words, Part.DOCUMENT)
             texts[key] = Template(constants, name, known, _FORMAT, slots, words, Part.QUESTION)
         else:
