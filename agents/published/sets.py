@@ -1,6 +1,6 @@
 """Which published texts make which file of this pack, where they stand, and each one's hash at the commit known here.
 
-A hash is the sha256 of a template in UTF-8, as the code of its file holds it, before any slot is filled. MemAgent's and
+A hash is the sha256 of a template in UTF-8, as its file's code holds it, before any slot is filled. MemAgent's and
 ReMemR1's trainers split a template at its slots and show all else as it stands, so their models were trained with two
 pairs of braces after ``\\boxed``; their evaluation formats the same text, which leaves one pair. The direct prompt is
 filled by str.replace, which leaves two in the boxed form.
