@@ -146,7 +146,7 @@ class Config:
     mem_max_question: int = _knob(1024, "tokens of a question; longer ones fail", at_least=1)
     mem_layout: str = _knob("section_first", "order of section and memory in a memory turn's prompt",
                             choices=("section_first", "memory_first"), modes=_READING)
-    mem_prompts: str = _knob("", "YAML file with own templates (keys in agents/README.md)", modes=_READING)
+    mem_prompts: str = _knob("", "YAML file with own templates (keys in agents/README.md)")
     mem_query_blind: bool = _knob(False, "hide the question from all turns but the final one", modes=_READING)
     mem_parallel: int = _knob(4, "sections that an agent may read side by side; from 3 on fewer rounds",
                               at_least=1, at_most=16, modes=_READING)

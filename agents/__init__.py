@@ -15,9 +15,9 @@ from ..system.plugins import load_class, name_by_content
 from .gated import Gated
 from .interface import MemoryAgent
 from .memagent import MemAgent
-from .one_prompt import Single
+from .one_prompt import BASELINES, Single
 from .parallel import Parallel
-from .prompts import Prompts, Wording, chat_frame, load_prompts
+from .prompts import Prompts, Wording, chat_frame, load_prompts, read_prompts
 from .rememr1 import ReMemR1
 from .vocabulary import Vocabulary
 
@@ -44,8 +44,9 @@ def check_agent(config: Config) -> Prompts:
 
 
 def all_wording(*chosen: type[MemoryAgent]) -> dict[str, Wording]:
-    """The turns that only some agents have, of the pack's own agents and of chosen ones."""
-    return {name: wording for agent in (*AGENTS.values(), *chosen) for name, wording in agent.own_wording.items()}
+    """The turns that only some agents have, of the pack's own agents, of EVAL_MODE's and of chosen ones."""
+    agents = (*AGENTS.values(), *BASELINES.values(), *chosen)
+    return {name: wording for agent in agents for name, wording in agent.own_wording.items()}
 
 
 def build_agent(
@@ -79,8 +80,12 @@ def training_settings(config: Config) -> dict[str, Any]:
 
 
 def answer_settings(config: Config) -> dict[str, Any]:
-    """All that two evaluations must share for their answers to belong together."""
-    return _values(config, shaping_answers(config.eval_mode))
+    """All that two evaluations must share for their answers to belong together; of MEM_PROMPTS what the mode shows."""
+    values = _values(config, shaping_answers(config.eval_mode))
+    if config.eval_mode in BASELINES:
+        own = read_prompts(config.mem_prompts, all_wording(agent_class(config)))
+        values["mem_prompts"] = own.get(BASELINES[config.eval_mode].name, "")
+    return values
 
 
 def _values(config: Config, names: list[str]) -> dict[str, Any]:

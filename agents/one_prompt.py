@@ -1,9 +1,10 @@
 r"""Answers from one prompt: the question alone (``AGENT=single``), or with all of a document that fits beside it.
 
-    AGENT=single        [chat head, instructions, <problem>] question ids [</problem>, tail] -> answer
-    EVAL_MODE=direct    [chat head, instructions] document ids [</document> <problem>] question ids [...] -> answer
+    AGENT=single           [chat head, instructions, <problem>] question ids [</problem>, tail] -> answer
+    EVAL_MODE=direct, rag  [chat head, instructions] document ids [</document> <problem>] question ids [...] -> answer
 
-Both are an agent of one turn on the same loop, so answers, counts and failures mean the same everywhere.
+All are agents of one turn on the same loop, so answers, counts and failures mean the same everywhere. Each has wording
+of its own in ``MEM_PROMPTS``, under its name.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from .prompts import PROBLEM, SECTION, Frame, Prompts, Wording, compile_template
 from .records import Generation, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
-_WITH_DOCUMENT = (
-    "Solve the problem with what the document says and write the final answer inside \\boxed{}.\n\n"
-    "<document>\n{section}\n</document>\n\n<problem>\n{problem}\n</problem>\n\nAnswer:\n"
+_WITH_DOCUMENT = Wording(
+    "Solve the problem with what the document says and write the final answer inside \\boxed{}.",
+    (SECTION, PROBLEM),
+    "Answer:",
+    tags={SECTION: "document"},
 )
 
 
@@ -33,6 +36,9 @@ class State:
 class OnePrompt(MemoryAgent):
     """One FINAL turn; a document comes as one chunk."""
 
+    name: ClassVar[str]
+    """Of its wording."""
+
     def __init__(self, vocabulary: Vocabulary, template: str, frame: Frame, max_final: int) -> None:
         self._vocabulary = vocabulary
         self._template = compile_template(template, frame, vocabulary)
@@ -40,7 +46,7 @@ class OnePrompt(MemoryAgent):
 
     @classmethod
     def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
-        return cls(vocabulary, _WITH_DOCUMENT, frame, config.mem_max_final)
+        return cls(vocabulary, prompts.own[cls.name], frame, config.mem_max_final)
 
     def room(self, limit: int, question_ids: Sequence[int]) -> int:
         """Document tokens that fit beside the question and the reply."""
@@ -77,11 +83,26 @@ class OnePrompt(MemoryAgent):
 class Single(OnePrompt):
     """``AGENT=single``"""
 
+    name = "single"
     needs_document = False
     own_wording: ClassVar[Mapping[str, Wording]] = {
         "single": Wording("Solve the problem and write the final answer inside \\boxed{}.", (PROBLEM,), "Answer:")
     }
 
-    @classmethod
-    def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
-        return cls(vocabulary, prompts.own["single"], frame, config.mem_max_final)
+
+class Direct(OnePrompt):
+    """``EVAL_MODE=direct``: the document, without its centre where it does not fit."""
+
+    name = "direct"
+    own_wording: ClassVar[Mapping[str, Wording]] = {"direct": _WITH_DOCUMENT}
+
+
+class Rag(OnePrompt):
+    """``EVAL_MODE=rag``: what a retriever found in the document."""
+
+    name = "rag"
+    own_wording: ClassVar[Mapping[str, Wording]] = {"rag": _WITH_DOCUMENT}
+
+
+BASELINES: dict[str, type[OnePrompt]] = {"direct": Direct, "rag": Rag}
+"""EVAL_MODE -> what asks once there."""

@@ -13,8 +13,8 @@ Worked example, layout ``section_first``, ids in brackets::
 
 In this order all siblings of a group share everything up to the memory, so an engine computes a chunk once for the
 whole group. ``memory_first`` is the published order. ``MEM_PROMPTS`` names a YAML file with the keys ``memory``,
-``final``, ``empty_memory``, ``no_recall`` and the names of the agents' own turns (all optional) that replaces the
-wording, e.g. by that of published weights.
+``final``, ``empty_memory``, ``no_recall`` and the names of the turns that only some agents or EVAL_MODEs have (all
+optional) that replaces the wording, e.g. by that of published weights (``published/``).
 
 ``MEM_QUERY_BLIND=1``: no turn but the final one has a slot for the problem, so no agent can show it before.
 """
@@ -34,8 +34,7 @@ from ..config import ConfigError
 from .vocabulary import Vocabulary
 
 PROBLEM, SECTION, MEMORY, RECALLED, NOTES = "problem", "section", "memory", "recalled", "notes"
-_SLOT = re.compile(r"\{(problem|section|memory|recalled|notes)\}")
-_BLOCK = "<{0}>\n{{{0}}}\n</{0}>\n\n"
+SLOT = re.compile(r"\{(problem|section|memory|recalled|notes)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +46,23 @@ class Wording:
     ending: str
     blind: str = ""
     """The instructions while the problem is hidden; empty for a turn that shows it all the same."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """The tags around a slot's block, where they are not called as the slot."""
 
     def visible(self, blind: bool) -> tuple[str, ...]:
         return tuple(slot for slot in self.slots if not (blind and self.blind and slot == PROBLEM))
 
     def template(self, layout: str, blind: bool) -> str:
         slots = list(self.visible(blind))
-        if layout == "memory_first" and SECTION in slots:
+        if layout == "memory_first" and {SECTION, MEMORY} <= set(slots):
             slots.remove(SECTION)
             slots.append(SECTION)
         instructions = self.blind if blind and self.blind else self.instructions
-        return f"{instructions}\n\n" + "".join(map(_BLOCK.format, slots)) + f"{self.ending}\n"
+        return f"{instructions}\n\n" + "".join(map(self._block, slots)) + f"{self.ending}\n"
+
+    def _block(self, slot: str) -> str:
+        tag = self.tags.get(slot, slot)
+        return f"<{tag}>\n{{{slot}}}\n</{tag}>\n\n"
 
 
 _COMMON = {
@@ -109,27 +114,35 @@ def load_prompts(
     """
     wording = {**_COMMON, **(own or {})}
     texts = {name: w.template(layout, blind) for name, w in wording.items()}
-    values = {**texts, **(_read_override(Path(override), (*wording, *_MARKERS)) if override else {})}
+    values = {**texts, **read_prompts(override, own)}
     for name, one in wording.items():
         _require_slots(override or layout, name, values[name], one.visible(blind), blind)
     common = {name: values.pop(name) for name in (*_COMMON, *_MARKERS) if name in values}
     return Prompts(**common, own=values)
 
 
-def _read_override(path: Path, allowed: Sequence[str]) -> dict[str, str]:
-    if not path.is_file():
-        raise ConfigError(f"MEM_PROMPTS={str(path)!r}: no such file")
+def read_prompts(override: str, own: Mapping[str, Wording] | None = None) -> dict[str, str]:
+    """The entries of the YAML file ``override``, none without one.
+
+    Raises:
+        ConfigError: the file is missing or not a mapping, or has unknown keys.
+    """
+    if not override:
+        return {}
+    if not Path(override).is_file():
+        raise ConfigError(f"MEM_PROMPTS={override!r}: no such file")
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(Path(override).read_text())
     except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"MEM_PROMPTS={str(path)!r}: not YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"MEM_PROMPTS={override!r}: not YAML: {' '.join(str(error).split())}") from None
+    allowed = (*_COMMON, *(own or {}), *_MARKERS)
     if not isinstance(content, dict) or not all(k in allowed and isinstance(v, str) for k, v in content.items()):
-        raise ConfigError(f"MEM_PROMPTS={str(path)!r}: allowed: a mapping of {', '.join(allowed)} to texts")
+        raise ConfigError(f"MEM_PROMPTS={override!r}: allowed: a mapping of {', '.join(allowed)} to texts")
     return content
 
 
 def _require_slots(source: str, name: str, text: str, slots: Sequence[str], blind: bool) -> None:
-    found = sorted(_SLOT.findall(text))
+    found = sorted(SLOT.findall(text))
     if found != sorted(slots):
         hidden = " while MEM_QUERY_BLIND=1 hides the problem" if blind and PROBLEM not in slots else ""
         raise ConfigError(
@@ -186,10 +199,10 @@ def compile_template(text: str, frame: Frame, vocabulary: Vocabulary) -> TokenTe
     Raises:
         ConfigError: the chat template drops, repeats or rewrites a user message.
     """
-    slots = tuple(_SLOT.findall(text))
+    slots = tuple(SLOT.findall(text))
     # Markers of letters and digits only survive any escaping that a chat template may do.
     markers = {slot: f"MEMSLOT{slot.upper()}X7Q" for slot in slots}
-    rendered = frame(_SLOT.sub(lambda match: markers[match[1]], text))
+    rendered = frame(SLOT.sub(lambda match: markers[match[1]], text))
     pieces = re.split("|".join(markers.values()), rendered)
     if [rendered.count(m) for m in markers.values()] != [1] * len(slots) or len(pieces) != len(slots) + 1:
         raise ConfigError("the model's chat template does not show a user message once and unchanged")

@@ -3,7 +3,8 @@
 ``direct``  a document that does not fit the engine loses its centre, and ``dropped_tokens`` says how much
 ``rag``     EVAL_TOP_K passages in the order in which they stand in the document, joined by blank lines
 
-Both are an agent of one turn, run by the training loop, so answers, counts and failures mean the same in every mode::
+Both are an agent of one turn, run by the training loop, so answers, counts and failures mean the same in every mode;
+``MEM_PROMPTS`` replaces their wording under the mode's name::
 
     [chat head, instructions] document ids [</document> <problem>] question ids [</problem>, tail] -> answer
 """
@@ -18,12 +19,11 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
-from ..agents import check_agent
+from ..agents import BASELINES, check_agent
 from ..agents.chunking import split_chunks
 from ..agents.documents import DocumentCache
 from ..agents.interface import Reading
 from ..agents.loop import run_trajectory
-from ..agents.one_prompt import OnePrompt
 from ..agents.prompts import chat_frame
 from ..agents.records import FailureKind, Generation, Trajectory, TurnFailed, TurnRequest
 from ..agents.vocabulary import Vocabulary
@@ -51,7 +51,8 @@ class OnePromptMode:
         self._config: Config = args.mem_agent
         self._vocabulary = vocabulary
         frame = chat_frame(vocabulary.tokenizer, self._config.mem_thinking, {})
-        self._agent = OnePrompt.from_config(self._config, vocabulary, check_agent(self._config), frame)
+        agent = BASELINES[self._config.eval_mode]
+        self._agent = agent.from_config(self._config, vocabulary, check_agent(self._config), frame)
         self._contexts = contexts
         self._retriever = retriever
         self._documents = DocumentCache(vocabulary.encode_text)

@@ -1,7 +1,7 @@
 """Common words: a numbered list in which ten words occur far more often than all others.
 
 ====================  ===================  ====================
-budget                each common word     each uncommon word
+length                each common word     each uncommon word
 ====================  ===================  ====================
 4096 tokens or more   30 times             3 times
 less                  6 times              once
@@ -34,14 +34,14 @@ _SIZES_PER_ITEM = 32
 """The steps of ``fill``: whole items, and characters of the item that is cut."""
 
 
-def frequencies(budget: int) -> tuple[int, int]:
+def frequencies(length: int) -> tuple[int, int]:
     """How often common and uncommon words occur."""
-    return (30, 3) if budget >= _SHORT else (6, 1)
+    return (30, 3) if length >= _SHORT else (6, 1)
 
 
 def common_words(name: str, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> RulerSample:
     """See ``sample.py``."""
-    often, seldom = frequencies(budget)
+    often, seldom = frequencies(budget + haystack.taken)
     common, uncommon = _split(rng)
     order = rng.getrandbits(64)
     drawn: list[str] = []

@@ -14,6 +14,7 @@ from random import Random
 import orjson
 
 from ..data.ruler_corpus import Corpus, read_hotpotqa, read_squad
+from .document_frame import frame_of
 from .length import LengthError
 from .sample import Essay, Haystack, RulerError
 from .tasks import TASKS
@@ -72,7 +73,10 @@ class Maker:
         rng = Random(f"{self._seed}/{wanted.task}/{wanted.length}/{wanted.index}")
         haystack = self._asking(task.raw, wanted) if task.raw else self._haystack
         try:
-            sample = task.make(rng, wanted.length, self._count, haystack)
+            frame = frame_of(wanted.task, haystack.wording)
+            taken = frame.tokens(self._count)
+            made = task.make(rng, wanted.length - taken, self._count, replace(haystack, taken=taken))
+            sample = frame.around(made, self._count)
         except LengthError as error:
             where = f"{wanted.task} at {wanted.length} tokens, sample {wanted.index}"
             raise RulerError(f"{where}: {error}; choose a longer length") from None

@@ -43,6 +43,8 @@ class Haystack:
     essay: Essay
     corpus: Corpus | None = None
     question: PoolQuestion | None = None
+    taken: int = 0
+    """Tokens of the file's length that are not in the budget: the words around the document have them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,10 @@ with the same names in braces. ``{kind}`` and ``{kinds}`` are the singular and p
     needle: "A magic {kind} of {key} is {value}."
     niah_one: "Which magic {kind} of {keys} does the text state?"
 
+The ``_document`` texts are what stands around the document, as RULER has words before it::
+
+    cwe_document: "A list of words follows.\n{document}"
+
 Invariant: every text has the names it needs and no others, so that formatting cannot fail later.
 """
 
@@ -47,6 +51,12 @@ class Sentences:
     fwe_prefix: str = "The {count} most frequent coded words are:"
     qa: str = "{question}"
     qa_prefix: str = "Answer:"
+    niah_one_document: str = "{document}"
+    niah_many_document: str = "{document}"
+    vt_document: str = "{document}"
+    cwe_document: str = "{document}"
+    fwe_document: str = "{document}"
+    qa_document: str = "{document}"
     name: str = "built in"
 
 
@@ -58,6 +68,8 @@ _NAMES: dict[str, set[str]] = {
     **{name: {"count"} for name in ("cwe", "cwe_prefix", "fwe", "fwe_prefix")},
     "qa": {"question"},
     "qa_prefix": set(),
+    **{f"{name}_document": {"document", "kind", "kinds"} for name in ("niah_one", "niah_many")},
+    **{f"{name}_document": {"document"} for name in ("vt", "cwe", "fwe", "qa")},
 }
 assert set(_NAMES) | {"name"} == {field.name for field in fields(Sentences)}
 

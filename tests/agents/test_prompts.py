@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from mem_agent.agents import all_wording
+from mem_agent.agents import BASELINES, all_wording
 from mem_agent.agents.prompts import chat_frame, compile_template, load_prompts
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import ConfigError
@@ -57,6 +57,19 @@ def test_final_prompt_shows_single_braces():
     assert "\\boxed{}" in load_prompts("section_first").final and "{{" not in load_prompts("section_first").final
 
 
+WITH_DOCUMENT = (
+    "Solve the problem with what the document says and write the final answer inside \\boxed{}.\n\n"
+    "<document>\n{section}\n</document>\n\n<problem>\n{problem}\n</problem>\n\nAnswer:\n"
+)
+
+
+@pytest.mark.parametrize("blind", [False, True])
+@pytest.mark.parametrize("layout", ["section_first", "memory_first"])
+@pytest.mark.parametrize("mode", BASELINES)
+def test_the_baselines_prompt_depends_on_no_setting_of_a_reader(mode, layout, blind):
+    assert load_prompts(layout, own=all_wording(), blind=blind).own[mode] == WITH_DOCUMENT
+
+
 def test_thinking_switch(vocabulary):
     assert not template(vocabulary, "{problem}{memory}").thinking_open
     assert vocabulary.tokenizer.decode(template(vocabulary, "{problem}{memory}", True).pieces[-1]).endswith(
@@ -77,7 +90,9 @@ def test_override_replaces_wording(tmp_path):
     [
         ("memory: 'no slots'", "template `memory` needs each of problem, section, memory once"),
         ("memory: '{problem}{problem}{section}{memory}'", "needs each of"),
-        ("memry: x", "allowed: a mapping of memory, final, empty_memory"),
+        ("direct: '{section}'", r"template `direct` needs each of section, problem once .*, has \['section'\]"),
+        ("rag: '{problem}{section}{memory}'", "template `rag` needs each of section, problem once"),
+        ("memry: x", "allowed: a mapping of memory, final, .*, direct, rag, empty_memory"),
         ("- a", "allowed: a mapping"),
         ("a: [", "not YAML"),
     ],
@@ -86,7 +101,7 @@ def test_bad_overrides_are_one_line(tmp_path, content, message):
     path = tmp_path / "p.yaml"
     path.write_text(content)
     with pytest.raises(ConfigError, match=message) as error:
-        load_prompts("section_first", str(path))
+        load_prompts("section_first", str(path), all_wording())
     assert "\n" not in str(error.value)
 
 
@@ -123,7 +138,8 @@ def test_a_hidden_problem_has_no_slot_before_the_final_turn(layout):
 
 
 def before_the_final_turn(prompts):
-    return [prompts.memory, *(text for name, text in prompts.own.items() if name not in ("revisit_final", "single"))]
+    answering = ("revisit_final", "single", "direct", "rag")
+    return [prompts.memory, *(text for name, text in prompts.own.items() if name not in answering)]
 
 
 def test_an_override_that_shows_a_hidden_problem_is_refused(tmp_path):

@@ -121,6 +121,33 @@ def test_prompts_and_classes_count_by_what_their_files_hold(tmp_path):
     assert joins(tmp_path, before, made_with(**settings)).startswith("TASK was '")
 
 
+SHOWN = [("recurrent", "final: a", "final: b", "MEM_PROMPTS was 'final: a', is 'final: b'"),
+         ("direct", "direct: a {section} {problem}", "direct: b {section} {problem}",
+          "MEM_PROMPTS was 'a {section} {problem}', is 'b {section} {problem}'"),
+         ("rag", "rag: a {section} {problem}", "direct: a {section} {problem}",
+          "MEM_PROMPTS was 'a {section} {problem}', is ''"),
+         ("direct", "direct: a {section} {problem}", "direct: a {section} {problem}\nfinal: b", True),
+         ("rag", "rag: a {section} {problem}", "direct: b\nrag: 'a {section} {problem}' # same", True)]
+
+
+@pytest.mark.parametrize("mode,before,now,found", SHOWN, ids=str)
+def test_of_prompts_what_a_mode_shows_counts(mode, before, now, found, tmp_path):
+    (prompts := tmp_path / "p.yaml").write_text(before)
+    made = made_with(eval_mode=mode, mem_prompts=str(prompts))
+    prompts.write_text(now)
+    assert joins(tmp_path, made, made_with(eval_mode=mode, mem_prompts=str(prompts))) == found
+
+
+@pytest.mark.parametrize("mode", ["direct", "rag"])
+def test_results_from_before_the_baselines_could_be_worded_join_those_without(mode, tmp_path):
+    (prompts := tmp_path / "p.yaml").write_text("final: one")
+    before = made_with(without=["mem_prompts"], eval_mode=mode)
+    assert joins(tmp_path, before, made_with(eval_mode=mode, mem_prompts=str(prompts))) is True
+    prompts.write_text("direct: a {section} {problem}\nrag: a {section} {problem}")
+    assert joins(tmp_path, before, made_with(eval_mode=mode, mem_prompts=str(prompts))) == (
+        "MEM_PROMPTS was '', is 'a {section} {problem}'")
+
+
 def test_prompts_of_results_that_say_prompts_are_told_apart_from_none(tmp_path):
     def old(text):
         made = made_with(without=["mem_prompts"])

@@ -109,6 +109,23 @@ def test_rag_shows_the_best_passages_in_reading_order(tmp_path, model):
     assert (row.counts["passages"], row.counts["retrieved"]) == (6, 2)
 
 
+@pytest.mark.parametrize("mode,other", [("direct", "rag"), ("rag", "direct")])
+def test_a_mode_may_be_worded(tmp_path, model, mode, other):
+    (tmp_path / "p.yaml").write_text(
+        f"{mode}: 'READ {{section}} THEN {{problem}} NOW'\n{other}: 'not {{section}} {{problem}}'"
+    )
+    _, prompt = answer(tmp_path, model, eval_mode=mode, mem_prompts=str(tmp_path / "p.yaml"), engine_max_len=1024)
+    assert "READ Document 1:" in prompt and " THEN Which key does Carla have? NOW" in prompt
+    assert "Solve the problem" not in prompt and "not " not in prompt
+
+
+def test_a_wording_that_lacks_a_slot_is_refused_before_anything_is_asked(tmp_path, model):
+    (tmp_path / "p.yaml").write_text("direct: 'READ {section}'")
+    with pytest.raises(ConfigError, match=r"p\.yaml: template `direct` needs each of section, problem once") as error:
+        answer(tmp_path, model, eval_mode="direct", mem_prompts=str(tmp_path / "p.yaml"))
+    assert "\n" not in str(error.value)
+
+
 def test_a_question_without_room_for_a_document_fails_with_a_reason(tmp_path, model):
     row, _ = answer(tmp_path, model, eval_mode="direct", engine_max_len=40)
     assert (row.failure, row.scores["sub_em"]) == ("long_prompt", 0.0)

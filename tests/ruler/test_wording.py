@@ -27,6 +27,8 @@ def test_a_wording_file_replaces_some_texts(tmp_path):
         ("needle: '{key}'", "needle must hold"),
         ("vt: '{value} {what}'", "vt must hold"),
         ("noise: ' '", "noise must hold"),
+        ("cwe_document: 'Words:'", "cwe_document must hold"),
+        ("vt_document: '{document} {value}'", "vt_document must hold"),
         ("cwe: 3", "not a text"),
         ("qa: '{question'", "not a text"),
         ("a: [", "cannot be read"),

@@ -1,0 +1,80 @@
+"""Texts out of the files of a checkout, which are parsed and never imported or run.
+
+A place is a file and a name in it:
+
+==============================  ==================================================================================
+``TEMPLATE``                    Python: the text that is assigned to the name, or attribute, anywhere in the file
+``NO_MEMORY_TOKENS()``          Python: the first argument of the call that is assigned to it
+``TASKS/niah/template``         Python: an entry of the dictionary of literals that is assigned to it
+``prompt_template/user_text``   YAML: an entry of the file
+==============================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...system.errors import MemAgentError
+
+
+class PublishedError(MemAgentError):
+    """A checkout does not hold what is to be read out of it."""
+
+
+def text_in(path: Path, name: str) -> str:
+    """The text of that name.
+
+    Raises:
+        PublishedError: the file is missing or cannot be parsed, or has no such text, or several.
+    """
+    first, *keys = name.split("/")
+    texts = {text for value in _values(path, first) if isinstance(text := _entry(value, keys), str)}
+    if len(texts) != 1:
+        raise PublishedError(f"{path}: has {'no text' if not texts else 'several texts'} {name}")
+    return texts.pop()
+
+
+def _values(path: Path, name: str) -> Iterator[Any]:
+    """Plain values of all that is assigned to ``name``; what is none is left out."""
+    try:
+        content = path.read_text(encoding="utf-8")
+        if path.suffix == ".py":
+            yield from _assigned(ast.parse(content), name)
+        else:
+            yield _entry(yaml.safe_load(content), [name])
+    except FileNotFoundError:
+        raise PublishedError(f"{path}: no such file") from None
+    except (OSError, SyntaxError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise PublishedError(f"{path}: cannot be read: {type(error).__name__}: {reason}") from None
+
+
+def _assigned(tree: ast.Module, name: str) -> Iterator[Any]:
+    name, call = name.removesuffix("()"), name.endswith("()")
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or name not in map(_called, targets):
+            continue
+        value = node.value
+        if call:
+            value = value.args[0] if isinstance(value, ast.Call) and value.args else None
+        if value is not None:
+            try:
+                yield ast.literal_eval(value)
+            except (ValueError, TypeError):  # made by the code: nothing that can be read
+                continue
+
+
+def _called(target: ast.AST | None) -> str:
+    return target.id if isinstance(target, ast.Name) else target.attr if isinstance(target, ast.Attribute) else ""
+
+
+def _entry(value: Any, keys: list[str]) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

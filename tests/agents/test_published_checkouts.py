@@ -1,0 +1,253 @@
+"""The written files against the published repositories themselves, character by character, where a checkout is given:
+
+    MEMAGENT_ROOT=... REMEMR1_ROOT=... RULER_ROOT=... MEMSIFTER_ROOT=... bash tests/run.sh
+
+The published templates are taken out of the checkout here once more, by ``ast.literal_eval``, and filled as the
+published code fills them. Prompts are the agents' own, turn by turn, without the chat around them.
+"""
+
+import ast
+import os
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+import yaml
+
+from mem_agent.agents import all_wording
+from mem_agent.agents.chunking import Chunks
+from mem_agent.agents.interface import Reading
+from mem_agent.agents.one_prompt import BASELINES
+from mem_agent.agents.prompts import SLOT, load_prompts
+from mem_agent.agents.published.command import main
+from mem_agent.agents.published.sets import SETS
+from mem_agent.config import Config
+from mem_agent.data.pool import PoolQuestion
+from mem_agent.data.ruler_corpus import Corpus
+from mem_agent.ruler.document_frame import frame_of
+from mem_agent.ruler.sample import Essay, Haystack
+from mem_agent.ruler.tasks import TASKS
+from mem_agent.ruler.wording import load_wording
+from mem_agent.tests.helpers.published_checkout import OF
+from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
+
+ROOTS = {kind: os.environ.get(f"{kind.upper()}_ROOT", "") for kind in ("memagent", "rememr1", "ruler", "memsifter")}
+
+
+def needs(*kinds):
+    absent = [f"{kind.upper()}_ROOT" for kind in kinds if not ROOTS[kind]]
+    return pytest.mark.skipif(bool(absent), reason=f"{', '.join(absent)} not given")
+
+
+def constants(kind, file):
+    """The literals that the file assigns to names, attributes included; where it has none, what a call begins with."""
+    plain, begun = {}, {}
+    for node in ast.walk(ast.parse((Path(ROOTS[kind]) / file).read_text())):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name | ast.Attribute):
+            continue
+        called = isinstance(node.value, ast.Call) and bool(node.value.args)
+        name = ast.unparse(node.targets[0]).removeprefix("self.")
+        try:
+            (begun if called else plain)[name] = ast.literal_eval(node.value.args[0] if called else node.value)
+        except ValueError:
+            continue
+    return begun | plain
+
+
+@pytest.fixture
+def written(tmp_path):
+    """The file of a set, made from a checkout without --any-version: all its hashes are the known ones."""
+
+    def write(name, kind=None):
+        path = tmp_path / f"{name}.yaml"
+        assert main(["--checkout", ROOTS[kind or OF[name]], "--of", name, "--output", str(path)]) == 0
+        return str(path)
+
+    return write
+
+
+HEAD, TAIL = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+
+def messages(run):
+    assert all(prompt.startswith(HEAD) and prompt.endswith(TAIL) for prompt in run.prompts)
+    return [prompt.removeprefix(HEAD).removesuffix(TAIL) for prompt in run.prompts]
+
+
+def by_tokens(template, **values):
+    """MemAgent's and ReMemR1's TokenTemplate: whatever is not {letters} stays as it is."""
+    return re.sub(r"\{([a-zA-Z_]+)\}", lambda slot: values[slot[1]], template)
+
+
+@pytest.mark.parametrize("kind", ROOTS)
+def test_the_known_texts_are_those_of_the_checkout(kind, tmp_path):
+    if not ROOTS[kind]:
+        pytest.skip(f"{kind.upper()}_ROOT not given")
+    for name in (name for name, of in OF.items() if of == kind):
+        assert main(["--checkout", ROOTS[kind], "--of", name, "--output", str(tmp_path / name)]) == 0
+        if SETS[name].for_prompts:
+            load_prompts("memory_first", str(tmp_path / name), all_wording())
+
+
+# --- MemAgent -------------------------------------------------------------------------------------------------------
+
+EVAL = "taskutils/memory_eval/utils/"
+MEMAGENT = [
+    ("memagent-train", "recurrent/impls/memory.py", "TEMPLATE_FINAL_BOXED", by_tokens, r"\boxed{{}}"),
+    ("memagent-eval", EVAL + "recurrent.py", "TEMPLATE_FINAL", str.format, "the answer is"),
+    ("memagent-boxed", EVAL + "recurrent_boxed.py", "TEMPLATE_FINAL", str.format, r"\boxed{}"),
+]
+
+
+@pytest.mark.parametrize("name,file,final,fill,form", MEMAGENT, ids=[row[0] for row in MEMAGENT])
+@needs("memagent")
+def test_memagents_turns(written, name, file, final, fill, form):
+    known = constants("memagent", file)
+    empty = known.get("NO_MEMORY") or known["NO_MEMORY_TOKENS"]
+    run = read(["a {memory} in braces", "", "x\ny ", "done"], mem_prompts=written(name))
+    memories = [empty, "a {memory} in braces", empty, "x\ny "]
+    expected = [fill(known["TEMPLATE"], prompt=QUESTION, memory=memory, chunk=chunk)
+                for memory, chunk in zip(memories, ["QW", "ZR", "XY"], strict=False)]
+    answer = fill(known[final], prompt=QUESTION, memory=memories[-1])
+    assert messages(run) == [*expected, answer] and form in answer
+
+
+DIRECT = [("memagent-eval", "openai_api.py"), ("memagent-boxed", "boxed.py")]
+DOCUMENT = "Document 1:\n{problem} costs 5 $ {}\n\nDocument 2:\nß\tend"
+
+
+def asked_once(path, mode, document=DOCUMENT):
+    """The text of the one prompt of EVAL_MODE ``mode``."""
+    prompts = load_prompts("section_first", path, all_wording())
+    agent = BASELINES[mode].from_config(Config(), VOCABULARY, prompts, lambda content: content)
+    reading = Reading(VOCABULARY.encode_text(QUESTION), Chunks((VOCABULARY.encode_text(document),), 0))
+    (request,) = agent.requests(agent.start(reading))
+    return VOCABULARY.tokenizer.decode(request.prompt_ids)
+
+
+@pytest.mark.parametrize("kind", ["memagent", "rememr1"])
+@pytest.mark.parametrize("name,file", DIRECT)
+def test_the_direct_prompt(written, name, file, kind):
+    """ReMemR1's repository has MemAgent's files, and runs its baselines with them."""
+    if not ROOTS[kind]:
+        pytest.skip(f"{kind.upper()}_ROOT not given")
+    template = constants(kind, EVAL + file)["template_0shot"]
+    expected = template.replace("$DOC$", DOCUMENT.strip()).replace("$Q$", QUESTION.strip())
+    assert asked_once(written(name, kind), "direct") == expected
+
+
+# --- ReMemR1 --------------------------------------------------------------------------------------------------------
+
+REPLIES = ["<update>alpha</update>", "<update>beta</update><recall>alpha</recall>", "<update>gamma</update>", "done"]
+REMEMR1 = [("rememr1-train", "recurrent/impls/memory_revisit.py", by_tokens, "NO_MEMORY_STRING",
+            "NO_MEMORY_RECALLED_STRING"),
+           ("rememr1-eval", EVAL + "rememr1.py", str.format, "NO_MEMORY", "NO_RECALLED_MEMORY")]
+
+
+@pytest.mark.parametrize("last", [2, 3])
+@pytest.mark.parametrize("name,file,fill,no_memory,no_recall", REMEMR1, ids=[row[0] for row in REMEMR1])
+@needs("rememr1")
+def test_rememr1s_turns(written, name, file, fill, no_memory, no_recall, last):
+    """With three sections nothing is recalled for the final turn, with two what the second turn asked for."""
+    known = constants("rememr1", file)
+    replies = [*REPLIES[:last], REPLIES[-1]]
+    run = read(replies, last, agent="rememr1", mem_prompts=written(name), mem_max_memory=200)
+    memories = [known[no_memory], "alpha", "beta", "gamma"][: last + 1]
+    recalled = [known[no_recall], known[no_recall], "alpha", known[no_recall]][: last + 1]
+    shown = [{"prompt": QUESTION, "memory": m, "recalled_memory": r} for m, r in zip(memories, recalled, strict=True)]
+    expected = [fill(known["TEMPLATE"], chunk=chunk, **values)
+                for chunk, values in zip(["QW", "ZR", "XY"][:last], shown, strict=False)]
+    assert messages(run) == [*expected, fill(known["TEMPLATE_FINAL_BOXED"], **shown[-1])]
+
+
+# --- MemSifter ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", BASELINES)
+@needs("memsifter")
+def test_memsifters_question_about_chats(written, mode):
+    prompts = yaml.safe_load((Path(ROOTS["memsifter"]) / "configs/chat_default_prompt.yaml").read_text())
+    template = prompts["prompt_template"]["user_prompt_text"]
+    expected = template.format(history_chats=DOCUMENT, question=QUESTION)
+    assert asked_once(written("memsifter-chat"), mode) == expected
+
+
+# --- RULER ----------------------------------------------------------------------------------------------------------
+
+DOCUMENTS = tuple(f"Title {n}\nFact {n} is well known." for n in range(40))
+ASKED = PoolQuestion("q", "What is fact 3?", ("known",), gold=(3, 8), own=(1,), supporting=())
+CORPUS = Corpus("corpus.json", DOCUMENTS, (ASKED,))
+SYNTHETIC = {"ruler": "scripts/data/synthetic", "memagent-ruler": "taskutils/memory_data/synthetic"}
+LISTS = {"ruler": "scripts/synthetic.yaml", "memagent-ruler": "taskutils/memory_data/synthetic/synthetic.yaml"}
+
+
+def published(name, task):
+    """The template, the answer's beginning and the arguments with which RULER's own code makes ``task``."""
+    of = yaml.safe_load((Path(ROOTS[OF[name]]) / LISTS[name]).read_text())[task]
+    texts = constants(OF[name], f"{SYNTHETIC[name]}/constants.py")["TASKS"][of["task"]]
+    return texts["template"], texts["answer_prefix"], of["args"]
+
+
+def singular(text):
+    """``generate_input_output`` of niah.py where one value is asked for."""
+    return text.replace("Some", "A").replace("are all", "is").replace("are", "is").replace("answers", "answer")
+
+
+def made(path, task):
+    """A sample as ``Maker`` makes it, its document without what is around it, and the wording."""
+    wording = load_wording(Path(path))
+    haystack = Haystack(wording, Essay("It rained. Did it stop? No.", "essay.txt"), CORPUS, ASKED)
+    bare = TASKS[task].make(Random(7), 2048, len, haystack)
+    return frame_of(task, wording).around(bare, len), bare.context, wording
+
+
+def values_of(task, sample, args):
+    """What fills the published templates."""
+    if task.startswith("niah"):
+        keys = sample.extra["keys"]
+        one = args["num_needle_q"] * args["num_needle_v"] == 1
+        query = keys[0] if len(keys) == 1 else ", ".join(keys[:-1]) + ", and " + keys[-1]
+        return {"type_needle_v": args["type_needle_v"][:-1] if one else args["type_needle_v"], "query": query}, one
+    query = {"vt": sample.extra.get("value"), "qa_1": ASKED.question, "qa_2": ASKED.question}.get(task, "")
+    return {"query": query, "num_v": 5, "num_cw": 10}, False
+
+
+@pytest.mark.parametrize("task", TASKS)
+@needs("ruler")
+def test_rulers_whole_prompt(written, task):
+    """Document, question and answer prefix in a direct prompt of nothing else are RULER's prompt."""
+    template, prefix, args = published("ruler", task)
+    sample, document, _ = made(written("ruler"), task)
+    values, one = values_of(task, sample, args)
+    whole = template + prefix  # prepare.py
+    expected = (singular(whole) if one else whole).format(context=document, **values)
+    shown = {"section": sample.context, "problem": sample.input}
+    direct = SLOT.sub(lambda slot: shown[slot[1]], "{section}\n{problem}")
+    assert direct + sample.answer_prefix == expected
+
+
+@pytest.mark.parametrize("task", TASKS)
+@needs("memagent")
+def test_memagents_ruler_questions(written, task):
+    template, prefix, args = published("memagent-ruler", task)
+    sample, document, _ = made(written("memagent-ruler"), task)
+    values, one = values_of(task, sample, args)
+    assert sample.input == (singular(template) if one else template).format(**values)
+    assert sample.answer_prefix == prefix.format(**values) and sample.context == document
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_needles_and_noise(written, name):
+    if not ROOTS[OF[name]]:
+        pytest.skip(f"{OF[name].upper()}_ROOT not given")
+    known = constants(OF[name], f"{SYNTHETIC[name]}/niah.py")
+    path = written(name)
+    for task in (task for task in TASKS if task.startswith("niah")):
+        sample, document, wording = made(path, task)
+        args = published(name, task)[2]
+        assert wording.noise == known["haystack"]
+        keys = [key for key in sample.extra["keys"] for _ in range(args["num_needle_v"])]
+        for key, value in zip(keys, sample.answers, strict=True):
+            assert known["needle"].format(type_needle_v=args["type_needle_v"], key=key, value=value) in document
+    assert known["haystack"] in made(path, "niah_single_1")[1] and known["haystack"] in made(path, "vt")[1]
