@@ -7,10 +7,11 @@ file here and one line in this table; ``README.md`` of this folder has a complet
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..config import Config, shaping_answers, shaping_training
+from ..config import Config, ConfigError, shaping_answers, shaping_training
 from ..system.plugins import load_class, name_by_content
 from .gated import Gated
 from .interface import MemoryAgent
@@ -19,10 +20,12 @@ from .one_prompt import Single
 from .parallel import Parallel
 from .prompts import Prompts, Wording, chat_frame, load_prompts
 from .rememr1 import ReMemR1
+from .rule_recall import RuleRecall
 from .vocabulary import Vocabulary
 
 AGENTS: dict[str, type[MemoryAgent]] = {
-    "memagent": MemAgent, "rememr1": ReMemR1, "gated": Gated, "parallel": Parallel, "single": Single,
+    "memagent": MemAgent, "rememr1": ReMemR1, "gated": Gated, "parallel": Parallel, "rule_recall": RuleRecall,
+    "single": Single,
 }
 
 
@@ -39,8 +42,35 @@ def check_agent(config: Config) -> Prompts:
             prompts cannot.
     """
     agent = agent_class(config)
+    _refuse_unread(config, agent)
     agent.check(config)
     return load_prompts(config.mem_layout, config.mem_prompts, all_wording(agent), config.mem_query_blind)
+
+
+REFUSED_UNREAD = ("mem_carry", "mem_recall_order", "mem_recall_query")
+"""Settings that name one agent's ablation or release: under an agent without them, a run would not be what they say."""
+_OF_STATE_REWARDS = ("mem_state_reward", "mem_state_weight")
+_DEFAULTS = {f.name: f.default for f in fields(Config)}
+
+
+def _refuse_unread(config: Config, agent: type[MemoryAgent]) -> None:
+    """Raises ConfigError where a setting says how a run differs from others, and the agent has nothing of the kind."""
+    set_here = [name for name in (*REFUSED_UNREAD, *_OF_STATE_REWARDS) if getattr(config, name) != _DEFAULTS[name]]
+    for name in set_here:
+        if name in _OF_STATE_REWARDS:
+            reads = [known for known, one in AGENTS.items() if _earns(one)]
+            read = _earns(agent)
+        else:
+            reads = [known for known, one in AGENTS.items() if name in one.settings]
+            read = name in agent.settings
+        if not read:
+            raise ConfigError(f"{name.upper()}={getattr(config, name)!r}: AGENT={config.agent!r} has nothing that it "
+                              f"changes; leave it out, or take AGENT={' or '.join(reads)}")
+
+
+def _earns(agent: type[MemoryAgent]) -> bool:
+    """Whether its turns earn rewards of their own."""
+    return agent.state_steps is not MemoryAgent.state_steps
 
 
 def all_wording(*chosen: type[MemoryAgent]) -> dict[str, Wording]:
