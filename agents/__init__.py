@@ -6,7 +6,7 @@ file here and one line in this table; ``README.md`` of this folder has a complet
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -47,30 +47,34 @@ def check_agent(config: Config) -> Prompts:
     return load_prompts(config.mem_layout, config.mem_prompts, all_wording(agent), config.mem_query_blind)
 
 
-REFUSED_UNREAD = ("mem_carry", "mem_recall_order", "mem_recall_query")
-"""Settings that name one agent's ablation or release: under an agent without them, a run would not be what they say."""
-_OF_STATE_REWARDS = ("mem_state_reward", "mem_state_weight")
+def _earns(agent: type[MemoryAgent]) -> bool:
+    """Whether its turns earn rewards of their own."""
+    return agent.state_steps is not MemoryAgent.state_steps
+
+
+_READ_BY: dict[str, Callable[[type[MemoryAgent]], bool]] = {
+    "mem_carry": lambda agent: "mem_carry" in agent.settings,
+    "mem_recall_order": lambda agent: "mem_recall_order" in agent.settings,
+    "mem_recall_query": lambda agent: "mem_recall_query" in agent.settings,
+    "mem_state_reward": _earns,
+    "mem_state_weight": _earns,
+    "mem_turn_weight": lambda agent: agent.needs_document,
+}
+"""Settings that name a release's behaviour or an ablation: with an agent that has nothing of the kind, a run would not
+be what it says."""
 _DEFAULTS = {f.name: f.default for f in fields(Config)}
 
 
 def _refuse_unread(config: Config, agent: type[MemoryAgent]) -> None:
-    """Raises ConfigError where a setting says how a run differs from others, and the agent has nothing of the kind."""
-    set_here = [name for name in (*REFUSED_UNREAD, *_OF_STATE_REWARDS) if getattr(config, name) != _DEFAULTS[name]]
-    for name in set_here:
-        if name in _OF_STATE_REWARDS:
-            reads = [known for known, one in AGENTS.items() if _earns(one)]
-            read = _earns(agent)
-        else:
-            reads = [known for known, one in AGENTS.items() if name in one.settings]
-            read = name in agent.settings
-        if not read:
-            raise ConfigError(f"{name.upper()}={getattr(config, name)!r}: AGENT={config.agent!r} has nothing that it "
-                              f"changes; leave it out, or take AGENT={' or '.join(reads)}")
-
-
-def _earns(agent: type[MemoryAgent]) -> bool:
-    """Whether its turns earn rewards of their own."""
-    return agent.state_steps is not MemoryAgent.state_steps
+    """Raises ConfigError where one of those is set and ``agent`` does not read it."""
+    for name, reads in _READ_BY.items():
+        value = getattr(config, name)
+        if value != _DEFAULTS[name] and not reads(agent):
+            readers = " or ".join(known for known, one in AGENTS.items() if reads(one))
+            raise ConfigError(
+                f"{name.upper()}={value!r}: AGENT={config.agent!r} has nothing that it changes; leave it out, or take "
+                f"AGENT={readers}"
+            )
 
 
 def all_wording(*chosen: type[MemoryAgent]) -> dict[str, Wording]:

@@ -12,10 +12,10 @@ tfidf      cosine of TF-IDF vectors, as published: idf(w) = ln((1 + n) / (1 + df
 bm25       Lucene's BM25, k1 = 1.5, b = 0.75
 embedding  cosine of mean-pooled embeddings of a model, above 0; few texts are below, so it nearly always finds one
 
-tfidf_tokens  is the published retriever as it is (recurrent/impls/tf_idf_retriever.py): words are the model's tokens of
-the lower-cased text, m_t may be the answer, and where no word matches, something is found all the same. Which memory
-wins among equals is there left to the order of a Python set, so to chance; here it is the newest. A history of nothing
-but empty memories finds nothing (the published evaluation then shows the word None, its training the marker).
+``tfidf_tokens`` is the published retriever as it is (recurrent/impls/tf_idf_retriever.py): its words are the model's
+tokens of the lower-cased text, m_t may be the answer, and where no word matches, something is found all the same. Which
+memory wins among equals is left to the order of a Python set there, so to chance; here it is the newest. Among empty
+memories alone nothing is found (the published evaluation then shows the word None, its training the marker).
 
 scikit-learn fits 700 memories anew in 625 ms, and idf changes with every memory; so the counts of a memory's words are
 taken once and only the weights are computed per query (``benchmarks/recall.py``). The tests hold the order to that of

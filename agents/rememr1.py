@@ -119,6 +119,8 @@ class ReMemR1(memagent.MemAgent):
         super().check(config)
         if config.mem_recall == "embedding" and not config.mem_recall_model:
             raise ConfigError("MEM_RECALL_MODEL is empty; MEM_RECALL=embedding needs an embedding model")
+        if config.mem_evidence_reward and config.mem_state_reward == "published":
+            raise ConfigError("MEM_EVIDENCE_REWARD=1: MEM_STATE_REWARD='published' rewards no evidence; unset one")
 
     @classmethod
     def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
@@ -215,9 +217,18 @@ class ReMemR1(memagent.MemAgent):
         steps, reading = trajectory.state.steps, trajectory.state.reading
         assert len(trajectory.turns) == len(steps) + 1, "the final turn follows the memory turns"
         recalled = ["", *(step.recalled for step in steps)]
+        text, marker = self._vocabulary.reply_text, self._vocabulary.decode(self._no_recall)
         return [
-            replace(step, prompt=partial(self._shown, reading, chunk, step.before, recalled[number]))
-            for number, (step, chunk) in enumerate(zip(steps, reading.document.chunks, strict=True))
+            replace(
+                step,
+                prompt=partial(self._shown, reading, chunk, step.before, recalled[number]),
+                whole_prompt=partial(text, turn.prompt_ids),
+                reply=partial(text, turn.response_ids),
+                shown_recall=step.recalled or marker,
+            )
+            for number, (step, chunk, turn) in enumerate(
+                zip(steps, reading.document.chunks, trajectory.turns[:-1], strict=True)
+            )
         ]
 
     def _shown(self, reading: Reading, chunk: Sequence[int], *kept: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 r"""Rule-based recall: MemAgent's reading, beside whose memory every turn shows the one that is likest the question.
 
 Source: the ablation of ReMemR1, arXiv 2509.23040 (rule-based callback), as its released evaluation runs it
-(taskutils/memory_eval/utils/recurrent_rag.py). The prompts are MemAgent's; what is recalled stands in the memory's slot,
-behind the memory and a blank line. ``m`` are replies, stripped; ``N`` is the marker of an empty memory::
+(taskutils/memory_eval/utils/recurrent_rag.py). The prompts are MemAgent's; what is recalled stands in the memory's
+slot, behind the memory and a blank line. ``m`` are replies, stripped; ``N`` is the marker of an empty memory::
 
     turn 1  MEMORY  problem, c1, N            -> m1     history N m1       r1 = likest of N m1
     turn 2  MEMORY  problem, c2, m1 | r1      -> m2     history N m1 m2    r2 = likest of N m1 m2
@@ -11,8 +11,8 @@ behind the memory and a blank line. ``m`` are replies, stripped; ``N`` is the ma
 Likeness is Jaccard's: words that question and memory share, over words of either, in lower case and without
 punctuation. Where no word is shared, the marker of nothing recalled is shown.
 
-Invariants: a text stands in the history once; among equals the older one is shown (the release leaves that to the order
-of a Python set); what is shown is at most two memories and the blank line.
+Invariants: a text stands in the history once; among equals the older one is shown (the release leaves that to the
+order of a Python set); what is shown is at most two memories and the blank line.
 """
 
 from __future__ import annotations

@@ -16,19 +16,19 @@ and drops punctuation at both ends and leading articles. It keeps everything bet
 
 ``published`` (``MEM_REWARD=published``) is MemAgent's released rule (verl/utils/reward_score/hotpotqa.py): only the
 last 300 characters are searched, by ``published_boxed``, thinking among them, and whitespace and some LaTeX are
-deleted. All examples above except the last score 0.0 under it, apart from ``35\%``, which it turns into ``35`` (also 0.0
-against the gold ``35%``). An empty box equals a gold of nothing.
+deleted. All examples above except the last score 0.0 under it, apart from ``35\%``, which it turns into ``35`` (also
+0.0 against the gold ``35%``). An empty box equals a gold of nothing.
 
-``published_f1`` (ReMemR1's option ``reward_metric=f1`` in the same file) finds the box in the same way and gives the F1
-of lower-case words as they stand between blanks, nothing else normalised::
+``published_f1`` (ReMemR1's option ``reward_metric=f1`` in the same file) finds the box in the same way and gives the
+F1 of lower-case words as they stand between blanks, nothing else normalised::
 
     \boxed{The Beatles}       the beatles     1.0
     \boxed{Beatles}           the beatles     2/3
     \boxed{beatles.}          the beatles     0.0
 
-Where the three stand in training, a reply's thinking and the blanks at its ends are gone before (``Trajectory.answer``).
-All: the maximum over ALL golds counts. ``answer``: text before the last ``</think>`` is not searched, an empty prediction
-scores 0.0, and a gold that normalises to nothing never matches.
+Before training asks for any of them, a reply's thinking and the blanks at its ends are gone (``Trajectory.answer``).
+All: the maximum over ALL golds counts. ``answer``: text before the last ``</think>`` is not searched, an empty
+prediction scores 0.0, and a gold that normalises to nothing never matches.
 """
 
 from __future__ import annotations
