@@ -13,9 +13,9 @@ bm25       Lucene's BM25, k1 = 1.5, b = 0.75
 embedding  cosine of mean-pooled embeddings of a model, above 0; few texts are below, so it nearly always finds one
 
 ``tfidf_tokens`` is the published retriever as it is (recurrent/impls/tf_idf_retriever.py): its words are the model's
-tokens of the lower-cased text, m_t may be the answer, and where no word matches, something is found all the same. Which
-memory wins among equals is left to the order of a Python set there, so to chance; here it is the newest. Among empty
-memories alone nothing is found (the published evaluation then shows the word None, its training the marker).
+tokens of the lower-cased text, m_t may be the answer, and where no word matches, something is found all the same.
+Which memory wins among equals is left to the order of a Python set there, so to chance; here it is the newest. Among
+empty memories alone nothing is found (the published evaluation then shows the word None, its training the marker).
 
 scikit-learn fits 700 memories anew in 625 ms, and idf changes with every memory; so the counts of a memory's words are
 taken once and only the weights are computed per query (``benchmarks/recall.py``). The tests hold the order to that of
@@ -65,8 +65,8 @@ class History(Protocol):
     def add(self, memory: Ids, text: str) -> History:
         """The history with one memory more; one that is there already, or empty, changes nothing."""
 
-    def find(self, query: str, now: Ids = ()) -> Ids:
-        """The memory that matches best, other than ``now``; empty where none matches."""
+    def find(self, query: str, now: Ids = ()) -> Ids | None:
+        """The memory that matches best, other than ``now``; None where none matches."""
 
 
 def histories(config: Config, tokenize: Callable[[str], Sequence[str]] = str.split) -> Callable[[], History]:
@@ -198,9 +198,9 @@ class WordHistory:
         held = self.held.with_memory(ids, list(counted.values()), len(self.numbers))
         return replace(self, places=self.places | {memory: len(self.places)}, held=held)
 
-    def find(self, query: str, now: Ids = ()) -> Ids:
+    def find(self, query: str, now: Ids = ()) -> Ids | None:
         asked = count_query(query, self.numbers, self.held.vocabulary)
-        return _best(self.places, self.score(self.held, asked), now) if asked.any() else ()
+        return _best(self.places, self.score(self.held, asked), now) if asked.any() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +221,9 @@ class TokenHistory:
         held = self.held.with_memory(ids, list(counted.values()), len(self.numbers))
         return replace(self, memories=self.memories | {text: memory}, held=held)
 
-    def find(self, query: str, now: Ids = ()) -> Ids:
+    def find(self, query: str, now: Ids = ()) -> Ids | None:
         if not query or not any(self.memories):
-            return ()
+            return None
         asked = np.zeros(self.held.vocabulary, np.float32)
         for token in self._tokens(query):
             if self.numbers.get(token, self.held.vocabulary) < self.held.vocabulary:
@@ -253,12 +253,12 @@ class VectorHistory:
         vectors = np.concatenate([self.vectors, vector]) if self.places else vector
         return replace(self, places=self.places | {memory: len(self.places)}, vectors=vectors)
 
-    def find(self, query: str, now: Ids = ()) -> Ids:
-        return _best(self.places, self.vectors @ self.embed(query), now) if self.places else ()
+    def find(self, query: str, now: Ids = ()) -> Ids | None:
+        return _best(self.places, self.vectors @ self.embed(query), now) if self.places else None
 
 
-def _best(places: dict[Ids, int], scores: Floats, now: Ids) -> Ids:
+def _best(places: dict[Ids, int], scores: Floats, now: Ids) -> Ids | None:
     if now in places:
         scores[places[now]] = 0
     place = int(np.argmax(scores))
-    return next(islice(places, place, None)) if scores[place] > 0 else ()
+    return next(islice(places, place, None)) if scores[place] > 0 else None

@@ -76,7 +76,8 @@ _FINAL = Wording(
 @dataclass(frozen=True, slots=True)
 class State(memagent.State):
     history: History | None = None
-    recalled: tuple[int, ...] = ()
+    recalled: tuple[int, ...] | None = None
+    """None where nothing is; an empty memory may have been found by ``MEM_RECALL=tfidf_tokens``."""
     steps: tuple[Step, ...] = ()
     """The memory turns so far, without their prompts."""
     updates: int = 0
@@ -147,7 +148,7 @@ class ReMemR1(memagent.MemAgent):
         return replace(super().filled(state, ids), recalled=max(tuple(ids), self._no_recall, key=len))
 
     def _slots(self, state: State) -> dict[str, Sequence[int]]:
-        return super()._slots(state) | {RECALLED: state.recalled or self._no_recall}
+        return super()._slots(state) | {RECALLED: self._no_recall if state.recalled is None else state.recalled}
 
     def _after_reading(self, state: State, generations: Sequence[Generation]) -> State:
         (reply,) = generations
@@ -161,7 +162,9 @@ class ReMemR1(memagent.MemAgent):
         told = self._vocabulary.decode(memory)
         history, recalled = self._looked_up(state, memory, told, query)
         before = state.steps[-1].after if state.steps else ""
-        step = Step(read.good, before, told, self._vocabulary.decode(recalled))
+        found = self._vocabulary.decode(recalled or ())
+        shown = self._vocabulary.decode(self._no_recall) if recalled is None else found
+        step = Step(read.good, before, told, found, shown_recall=shown)
         return replace(
             state,
             history=history,
@@ -196,13 +199,13 @@ class ReMemR1(memagent.MemAgent):
 
     def _looked_up(
         self, state: State, memory: tuple[int, ...], told: str, query: str
-    ) -> tuple[History, tuple[int, ...]]:
+    ) -> tuple[History, tuple[int, ...] | None]:
         """The history with ``memory``, which reads ``told``, and what the query finds in it, or before it."""
         assert state.history is not None, "a state is made by start()"
         if self.add_first:
             history = state.history.add(memory, told)
-            return history, history.find(query) if query else ()
-        found = state.history.find(query, now=memory) if query else ()
+            return history, history.find(query) if query else None
+        found = state.history.find(query, now=memory) if query else None
         return state.history.add(memory, told), found
 
     def counts(self, state: State) -> dict[str, float]:
@@ -217,14 +220,13 @@ class ReMemR1(memagent.MemAgent):
         steps, reading = trajectory.state.steps, trajectory.state.reading
         assert len(trajectory.turns) == len(steps) + 1, "the final turn follows the memory turns"
         recalled = ["", *(step.recalled for step in steps)]
-        text, marker = self._vocabulary.reply_text, self._vocabulary.decode(self._no_recall)
+        text = self._vocabulary.reply_text
         return [
             replace(
                 step,
                 prompt=partial(self._shown, reading, chunk, step.before, recalled[number]),
                 whole_prompt=partial(text, turn.prompt_ids),
                 reply=partial(text, turn.response_ids),
-                shown_recall=step.recalled or marker,
             )
             for number, (step, chunk, turn) in enumerate(
                 zip(steps, reading.document.chunks, trajectory.turns[:-1], strict=True)

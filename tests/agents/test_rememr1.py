@@ -86,7 +86,7 @@ class Recorded:
 
     def find(self, query, now=()):
         self.calls.append(f"find {query} beside {VOCABULARY.decode(now)}")
-        return ()
+        return None
 
     def add(self, memory, text):
         self.calls.append(f"add {text}")
