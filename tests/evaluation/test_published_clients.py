@@ -156,7 +156,6 @@ def test_rememr1_asks_what_its_release_asks(tmp_path):
     assert turns > 200 and different == []
     recalled = [part(message, "recalled_memory")[0] for turns in theirs.values() for message, *_ in turns]
     assert 0.2 < sum(text != "No memory was recalled." for text in recalled) / len(recalled) < 0.9
-    print(f"{turns} messages, all equal")
 
 
 @pytest.mark.parametrize("left_out", RELEASED)
@@ -170,7 +169,6 @@ def test_each_of_its_settings_is_needed(left_out, tmp_path):
 def test_memagent_asks_what_its_release_asks(name, tmp_path):
     turns, different = differing(*compare(published.checkout(MEMAGENT), name, "memagent", tmp_path, mem_carry="reply"))
     assert turns > 200 and different == []
-    print(f"{turns} messages, all equal")
 
 
 def test_its_setting_is_needed(tmp_path):
@@ -182,4 +180,3 @@ def test_rule_based_recall_asks_what_its_release_asks(tmp_path):
     root = published.checkout(REMEMR1)
     turns, different = differing(*compare(root, "recurrent_rag", "rule_recall", tmp_path, mem_carry="reply"))
     assert turns > 200 and different == []
-    print(f"{turns} messages, all equal")

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 MEMAGENT, REMEMR1 = "MEMAGENT_ROOT", "REMEMR1_ROOT"
-CHUNK, REPLY = 60, 80
+CHUNK, REPLY = 60, 200
 """Tokens of a section and of a reply, in both clients."""
 
 
@@ -108,7 +108,7 @@ class OrderedTexts(dict):
 def settle_ties(module: Any) -> Any:
     """Histories are sets there, so the order of equally good memories is chance: here it is that of insertion, and the
     sort keeps it."""
-    module.set = OrderedTexts
+    module.set = lambda *words: set(*words) if words else OrderedTexts()
     retriever = getattr(module, "TfidfRetriever", None)
     if retriever is not None:
         names = retriever.retrieve.__globals__
