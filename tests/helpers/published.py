@@ -7,10 +7,12 @@ among this process's modules.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import io
 import os
 import sys
@@ -21,6 +23,7 @@ from unittest.mock import MagicMock, patch
 
 import numpy as np
 import pytest
+import torch
 
 MEMAGENT, REMEMR1 = "MEMAGENT_ROOT", "REMEMR1_ROOT"
 CHUNK, REPLY = 60, 200
@@ -60,8 +63,14 @@ class _Nothing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def load(folder: Path, name: str, absent: tuple[str, ...] = (), **environment: str) -> Any:
-    """Module ``name`` as seen from ``folder``, with packages that are absent replaced by empty ones."""
+def load(
+    folder: Path, name: str, absent: tuple[str, ...] = (), only: tuple[str, ...] = (), **environment: str
+) -> Any:
+    """Module ``name`` as seen from ``folder``, with packages that are absent replaced by empty ones; packages in
+    ``only`` are empty but for that module itself."""
+    if only:
+        absent, file = (*absent, *only), folder.joinpath(*name.split(".")).with_suffix(".py")
+        name = file.stem
     before, path = dict(sys.modules), list(sys.path)
     top = {name.split(".")[0], "utils", "recurrent", "taskutils", *absent}
     for known in [module for module in sys.modules if module.split(".")[0] in top]:
@@ -71,7 +80,7 @@ def load(folder: Path, name: str, absent: tuple[str, ...] = (), **environment: s
     sys.meta_path.insert(0, finder)
     try:
         with patch.dict(os.environ, environment), contextlib.redirect_stdout(io.StringIO()):
-            return importlib.import_module(name)
+            return _from_file(file) if only else importlib.import_module(name)
     finally:
         sys.meta_path.remove(finder)
         sys.path[:] = path
@@ -81,13 +90,21 @@ def load(folder: Path, name: str, absent: tuple[str, ...] = (), **environment: s
         sys.modules.update({module: before[module] for module in before if module not in sys.modules})
 
 
-def load_file(path: Path, name: str) -> Any:
-    """A file that imports nothing of its package."""
-    spec = importlib.util.spec_from_file_location(name, path)
+def _from_file(file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def load_functions(path: Path, *names: str) -> list[Any]:
+    """Functions of a file whose imports are not there; they may use torch alone."""
+    tree = ast.parse(path.read_text())
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in names]
+    namespace: dict[str, Any] = {"torch": torch}
+    exec(compile(ast.Module(found, type_ignores=[]), str(path), "exec"), namespace)
+    return [namespace[name] for name in names]
 
 
 def client(root: Path, name: str, port: int) -> Any:
