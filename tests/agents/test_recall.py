@@ -159,7 +159,7 @@ def test_an_embedding_model_that_cannot_be_loaded_is_one_line(tmp_path):
     assert "\n" not in str(error.value)
 
 
-# --- as published -----------------------------------------------------------------------------------------------------
+# --- as published -------------------------------------------------------------------------------------------------
 
 
 def tokens_history(texts, tokens=str.split):

@@ -3,8 +3,8 @@
     REMEMR1_ROOT=... MEMAGENT_ROOT=... python -m pytest tests/evaluation/test_published_clients.py
 
 HOTPOTQA_JSON: a file of HotpotQA questions in the Hugging Face shape, to read real paragraphs (else made-up ones);
-TOKENIZER: a folder with a tokenizer (else a tiny one). Both clients ask one server, whose reply depends on the question
-and the section alone; so a message that differs changes no later reply, and every turn is compared.
+TOKENIZER: a folder with a tokenizer (else a tiny one). Both clients ask one server, whose reply depends on the
+question and the section alone; so a message that differs changes no later reply, and every turn is compared.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ def compare(root, name, agent, tmp_path, count=40, **settings):
         replies = asyncio.run(ask_all())
     assert all(replies), "a published client gave up"
     (tmp_path / "prompts.yaml").write_text(yaml.safe_dump(published.templates(module, agent), allow_unicode=True))
-    (tmp_path / "eval_1.json").write_text(json.dumps([{k: v for k, v in item.items() if k != "_id"} for item in items]))
+    (tmp_path / "eval_1.json").write_text(json.dumps(items))
     with running_beside(server()) as ours:
         config = Config(
             agent=agent, mem_prompts=str(tmp_path / "prompts.yaml"), mem_layout="memory_first", mem_chunk_tokens=CHUNK,

@@ -1,8 +1,8 @@
-"""The published codes, imported from checkouts that MEMAGENT_ROOT and REMEMR1_ROOT name; without one a test is skipped.
+"""The published codes, imported from checkouts that MEMAGENT_ROOT and REMEMR1_ROOT name; without one a test skips.
 
-Known commits: github.com/BytedTsinghua-SIA/MemAgent 76b7a65, github.com/syr-cn/ReMemR1 43e69f3. What they import and the
-test does not need (verl's trainer, Ray) is replaced by empty modules while they are imported. Nothing of them is kept
-among this process's modules.
+Known commits: github.com/BytedTsinghua-SIA/MemAgent 76b7a65, github.com/syr-cn/ReMemR1 43e69f3. What they import and
+the test does not need (verl's trainer, Ray) is replaced by empty modules while they are imported. Nothing of them is
+kept among this process's modules.
 """
 
 from __future__ import annotations
@@ -109,9 +109,10 @@ def load_functions(path: Path, *names: str) -> list[Any]:
 
 def client(root: Path, name: str, port: int) -> Any:
     """The evaluation client ``taskutils/memory_eval/utils/<name>.py``, which asks 127.0.0.1:``port``."""
-    sizes = {"RECURRENT_CHUNK_SIZE": str(CHUNK), "RECURRENT_MAX_NEW": str(REPLY), "RECURRENT_MAX_CONTEXT_LEN": "1000000"}
-    module = load(root / "taskutils" / "memory_eval", f"utils.{name}", SERVE_HOST="127.0.0.1", SERVE_PORT=str(port),
-                  **sizes)
+    module = load(
+        root / "taskutils" / "memory_eval", f"utils.{name}", SERVE_HOST="127.0.0.1", SERVE_PORT=str(port),
+        RECURRENT_CHUNK_SIZE=str(CHUNK), RECURRENT_MAX_NEW=str(REPLY), RECURRENT_MAX_CONTEXT_LEN="1000000",
+    )
     return settle_ties(module)
 
 

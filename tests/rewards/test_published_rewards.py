@@ -21,10 +21,10 @@ from mem_agent.tests.helpers.published import MEMAGENT, REMEMR1
 
 REPLIES = 5_000
 PIECES = (
-    "\\boxed{", "\\boxed {", "\\boxed ", "\\boxed", "\\fbox{", "}", "{", "\\{", "\\}", "$", "\n", " ", "  ", ".", " .5",
-    "{.", "\\%", "\\$", "%", "\\!", "\\\\", "\\text{", "\\frac", "\\tfrac", "\\left(", "\\right)", "^\\circ", "^{\\circ}",
-    "the ", "The ", "Beatles", "beatles", "Ann Lee", "ann", "yes", "no", "35", "</think>", "<think>", "İ", "ß", "東京",
-    "x" * 40, "word " * 30,
+    "\\boxed{", "\\boxed {", "\\boxed ", "\\boxed", "\\fbox{", "}", "{", "\\{", "\\}", "$", "\n", " ", "  ", ".",
+    " .5", "{.", "\\%", "\\$", "%", "\\!", "\\\\", "\\text{", "\\frac", "\\tfrac", "\\left(", "\\right)", "^\\circ",
+    "^{\\circ}", "the ", "The ", "Beatles", "beatles", "Ann Lee", "ann", "yes", "no", "35", "</think>", "<think>",
+    "İ", "ß", "東京", "x" * 40, "word " * 30,
 )
 """Boxes whole and broken, what the release deletes, letters that grow when they are made small, and length."""
 GOLDS = ("The Beatles", "Ann Lee", "35", "35%", "0.5", ".5", "yes", "no", "東京", "", " ", "x", "\\frac12", "İ", "{a}")
@@ -34,7 +34,8 @@ def fuzzed_reply(rng):
     gold = rng.choice(GOLDS)
     parts = rng.choices(PIECES, k=rng.randint(0, 9))
     if rng.random() < 0.6:
-        parts.insert(rng.randint(0, len(parts)), "\\boxed{" + rng.choice((str.lower, str.upper, str.strip))(gold) + "}")
+        written = rng.choice((str.lower, str.upper, str.strip))(gold)
+        parts.insert(rng.randint(0, len(parts)), "\\boxed{" + written + "}")
     return "".join(parts), [gold, *rng.choices(GOLDS, k=rng.randint(0, 2))]
 
 
@@ -56,7 +57,8 @@ TAGS = ("<update>", "</update>", "<memory>", "</memory>", "<recall>", "</recall>
 
 
 def fuzzed_text(rng, most=14):
-    return "".join(rng.choice(rng.choice((WORDS, WORDS, TAGS))) + rng.choice(("", " ")) for _ in range(rng.randint(0, most)))
+    pieces = [rng.choice(rng.choice((WORDS, WORDS, TAGS))) for _ in range(rng.randint(0, most))]
+    return "".join(piece + rng.choice(("", " ")) for piece in pieces)
 
 
 def fuzzed_turn(rng):
