@@ -155,9 +155,19 @@ class Config:
                                  _TRAINING, at_most=0.9)
     mem_thinking: bool = _knob(False, "let the model think in its turns (chat templates with enable_thinking)")
     mem_recall: str = _knob("tfidf", "how an agent that recalls finds an earlier memory",
-                            choices=("tfidf", "bm25", "embedding"), modes=_READING)
+                            choices=("tfidf", "bm25", "embedding", "tfidf_tokens"), modes=_READING)
     mem_recall_model: str = _knob("", "MEM_RECALL=embedding: Hugging Face folder or id of the embedding model",
                                   modes=_READING)
+    mem_recall_order: str = _knob("ask_first", "AGENT=rememr1: a query is answered before the memory written with it "
+                                  "joins the history, or after, when it may find that one (released evaluation)",
+                                  choices=("ask_first", "add_first"), modes=_READING)
+    mem_recall_query: str = _knob("reply", "AGENT=rememr1: who asks for an earlier memory: the reply, or by rule the "
+                                  "question after every section, or nobody",
+                                  choices=("reply", "question", "none"), modes=_READING)
+    mem_carry: str = _knob("memory", "what of a reply the next turn is shown: its memory (what follows thinking; "
+                           "AGENT=rememr1: the content of <update>), or all that released code carries "
+                           "(AGENT=rememr1: all but <recall>, thinking and tags included)",
+                           choices=("memory", "reply"), modes=_READING)
     mem_doc_store: str = _knob("", "document store folder; empty: <training data>.docs", _NOTHING)
 
     _in("requests")
@@ -205,6 +215,17 @@ class Config:
     adv_std: bool = _knob(False, "divide a group's advantages by their standard deviation", _TRAINING)
     mem_alpha: float = _knob(0.8, "where turns earn rewards of their own: weight of the outcome's advantage; the rest "
                              "is that of each turn's state reward", _TRAINING, at_least=0, at_most=1)
+    mem_reward: str = _knob("answer", "TASK=qa: a right answer equals a gold but for what says nothing; or by "
+                            "MemAgent's released rule; or by word F1, ReMemR1's released option",
+                            _TRAINING, choices=("answer", "published", "published_f1"))
+    mem_state_reward: str = _knob("words", "where turns earn rewards of their own: by whole words and well-formed "
+                                  "replies, or by ReMemR1's released functions",
+                                  _TRAINING, choices=("words", "published"))
+    mem_state_weight: float = _knob(1.0, "where turns earn rewards of their own: factor of the state reward's "
+                                    "advantage; ReMemR1's released code counts it twice: 2", _TRAINING, at_least=0)
+    mem_turn_weight: str = _knob("even", "factor of a memory turn's advantage: 1, or 0.5 plus the share of the golds' "
+                                 "words that its prompt shows (ReMemR1's released option action_reweight)",
+                                 _TRAINING, choices=("even", "prompt"))
     mem_evidence_reward: bool = _knob(False, "where turns earn rewards of their own: reward memories that name the "
                                       "supporting documents, where the data tells them", _TRAINING)
     train_turns: str = _knob("all", "turns that become training rows", _TRAINING, choices=("all", "memory", "final"))

@@ -8,7 +8,8 @@ Invariants:
 - all rows of a trajectory carry the same ``rollout_ids`` entry and the same ``rollout_mask_sums`` (trained tokens of
   the whole trajectory): the host's loss then weighs each trajectory once, however many turns it has;
 - they carry the same advantage, undivided by the number of turns, unless the turns have ``state_rewards``: those mix
-  in the turn's own (``advantages.turn_advantages``, ``MEM_ALPHA``);
+  in the turn's own (``advantages.turn_advantages``, ``MEM_ALPHA``, ``MEM_STATE_WEIGHT``), and a turn may have a weight
+  (``MEM_TURN_WEIGHT``);
 - ``len(loss_masks[i]) == len(rollout_log_probs[i]) == response_lengths[i] < len(tokens[i])``;
 - no row is trimmed; rows are added, fully masked, until each optimizer step's count divides evenly over data-parallel
   ranks where the host's scheduler would otherwise crash on rows that fill their micro-batch.
@@ -48,6 +49,8 @@ class _Row:
     log_probs: list[float] | None
     truncated: int
     turn: int = 0
+    weight: float = 1.0
+    """Factor of its advantage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +80,15 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
     trajectories = [_unroll(host, s, i) for s, i in zip(samples, ids, strict=True)]
     groups = [t.group for t in trajectories]
     advantages = group_advantages([t.reward for t in trajectories], groups, divide_by_std=config.adv_std)
-    by_turn = turn_advantages(advantages, [t.state_rewards for t in trajectories], groups, config.mem_alpha)
+    states = [t.state_rewards for t in trajectories]
+    by_turn = turn_advantages(advantages, states, groups, config.mem_alpha, config.mem_state_weight)
     data: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for first, last in _steps(host, len(trajectories)):
         for trajectory, advantage, turns in zip(
             trajectories[first:last], advantages[first:last], by_turn[first:last], strict=True
         ):
             for row in trajectory.rows:
-                _append(data, row, trajectory, advantage if turns is None else turns[row.turn])
+                _append(data, row, trajectory, row.weight * (advantage if turns is None else turns[row.turn]))
         _pad(host, data, trajectories[last - 1], sum(len(t.rows) for t in trajectories[first:last]))
     if all(log_probs is None for log_probs in data["rollout_log_probs"]):
         del data["rollout_log_probs"]  # only samples of another generate hook, which kept none
@@ -142,7 +146,7 @@ def _turn_rows(sample: Any, train_turns: str) -> list[_Row]:
         cut = int(truncated(sample))
         return [_Row(list(sample.tokens), sample.response_length, list(mask), sample.rollout_log_probs, cut)]
     return [
-        _Row(t.tokens, t.response_length, [1] * t.response_length, t.log_probs, int(t.truncated), n)
+        _Row(t.tokens, t.response_length, [1] * t.response_length, t.log_probs, int(t.truncated), n, t.weight)
         for n, t in enumerate(record.turns)
         if train_turns in ("all", t.kind)
     ]

@@ -46,7 +46,7 @@ from .hooks.reader import context_of, reader_for
 from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
 from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
 from .hooks.task_row import question_of, row_of, task_name, task_of
-from .hooks.turn_rewards import Rewards, turn_rewards
+from .hooks.turn_rewards import Rewards, turn_rewards, turn_weights
 from .rewards.reward import plain_parts
 from .rollout_client import client_for
 
@@ -74,8 +74,9 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     await open_groups.begin(host, sample, lambda: is_aborting(args))
     memories: list[MemoryRecord] = []
     states: list[Rewards] = []
+    weights: list[float] = []
     try:
-        trajectory, memories, states = await _run(args, host, sample, sampling_params, evaluation)
+        trajectory, memories, states, weights = await _run(args, host, sample, sampling_params, evaluation)
     except (ConfigError, asyncio.CancelledError):
         open_groups.end(host, sample, broken_off=True)
         raise
@@ -87,7 +88,7 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     if trajectory.failure:
         logger.warning("trajectory %s: %s: %s", sample.index, trajectory.failure.kind, trajectory.failure.message)
     task = task_name(host.config, sample)
-    record = Record.of_trajectory(trajectory, memories, states, evaluation=evaluation, task=task)
+    record = Record.of_trajectory(trajectory, memories, states, weights, evaluation=evaluation, task=task)
     written = write_record(sample, record, trajectory, host.reward_key)
     open_groups.end(host, sample)
     return written
@@ -230,7 +231,7 @@ def _merge(host_metrics: dict[str, Any] | None, prefix: str, metrics: Mapping[st
 
 async def _run(
     args: Any, host: HostArgs, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool
-) -> tuple[Trajectory, list[MemoryRecord], list[Rewards]]:
+) -> tuple[Trajectory, list[MemoryRecord], list[Rewards], list[float]]:
     config = host.config
     question = question_of(sample)
     if not question:
@@ -261,7 +262,8 @@ async def _run(
     golds = gold_answers(sample)
     memories = await asyncio.to_thread(find_golds, trajectory.memories, reader.vocabulary.decode, golds)
     states = await asyncio.to_thread(turn_rewards, config, reader.agent, trajectory, sample)
-    return trajectory, memories, states
+    weights = await asyncio.to_thread(turn_weights, config, reader.vocabulary.reply_text, trajectory, sample)
+    return trajectory, memories, states, weights
 
 
 def _sampling(params: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:

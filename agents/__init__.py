@@ -6,11 +6,12 @@ file here and one line in this table; ``README.md`` of this folder has a complet
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..config import Config, shaping_answers, shaping_training
+from ..config import Config, ConfigError, shaping_answers, shaping_training
 from ..system.plugins import load_class, name_by_content
 from .gated import Gated
 from .interface import MemoryAgent
@@ -19,10 +20,12 @@ from .one_prompt import BASELINES, Single
 from .parallel import Parallel
 from .prompts import Prompts, Wording, chat_frame, load_prompts, read_prompts
 from .rememr1 import ReMemR1
+from .rule_recall import RuleRecall
 from .vocabulary import Vocabulary
 
 AGENTS: dict[str, type[MemoryAgent]] = {
-    "memagent": MemAgent, "rememr1": ReMemR1, "gated": Gated, "parallel": Parallel, "single": Single,
+    "memagent": MemAgent, "rememr1": ReMemR1, "gated": Gated, "parallel": Parallel, "rule_recall": RuleRecall,
+    "single": Single,
 }
 
 
@@ -39,8 +42,39 @@ def check_agent(config: Config) -> Prompts:
             prompts cannot.
     """
     agent = agent_class(config)
+    _refuse_unread(config, agent)
     agent.check(config)
     return load_prompts(config.mem_layout, config.mem_prompts, all_wording(agent), config.mem_query_blind)
+
+
+def _earns(agent: type[MemoryAgent]) -> bool:
+    """Whether its turns earn rewards of their own."""
+    return agent.state_steps is not MemoryAgent.state_steps
+
+
+_READ_BY: dict[str, Callable[[type[MemoryAgent]], bool]] = {
+    "mem_carry": lambda agent: "mem_carry" in agent.settings,
+    "mem_recall_order": lambda agent: "mem_recall_order" in agent.settings,
+    "mem_recall_query": lambda agent: "mem_recall_query" in agent.settings,
+    "mem_state_reward": _earns,
+    "mem_state_weight": _earns,
+    "mem_turn_weight": lambda agent: agent.needs_document,
+}
+"""Settings that name a release's behaviour or an ablation: with an agent that has nothing of the kind, a run would not
+be what it says."""
+_DEFAULTS = {f.name: f.default for f in fields(Config)}
+
+
+def _refuse_unread(config: Config, agent: type[MemoryAgent]) -> None:
+    """Raises ConfigError where one of those is set and ``agent`` does not read it."""
+    for name, reads in _READ_BY.items():
+        value = getattr(config, name)
+        if value != _DEFAULTS[name] and not reads(agent):
+            readers = " or ".join(known for known, one in AGENTS.items() if reads(one))
+            raise ConfigError(
+                f"{name.upper()}={value!r}: AGENT={config.agent!r} has nothing that it changes; leave it out, or take "
+                f"AGENT={readers}"
+            )
 
 
 def all_wording(*chosen: type[MemoryAgent]) -> dict[str, Wording]:

@@ -59,6 +59,7 @@ class Gated(memagent.MemAgent):
 
     state_type = State
     turn_cost = 0.2
+    settings = frozenset()
 
     own_wording: ClassVar[Mapping[str, Wording]] = {
         "gated": Wording(

@@ -12,6 +12,10 @@ A document of chunks c0, c1, c2 gives four turns; ``m`` are memory ids exactly a
 ``carried`` removes thinking, control and out-of-vocabulary ids and caps the length (``Vocabulary.memory_ids``). A
 reply with nothing left to carry is an empty update: it overwrites like any other, and the next prompt shows the empty
 marker again.
+
+``MEM_CARRY=reply`` carries what the released evaluation does (taskutils/memory_eval/utils/recurrent.py): thinking that
+was never closed is a memory like any other, blanks around what follows closed thinking go, and a memory that was
+written empty is shown as nothing, with no marker.
 """
 
 from __future__ import annotations
@@ -55,6 +59,9 @@ class MemAgent(MemoryAgent):
 
     own_settings: Any = None
     """AGENT_ARGS as ``Settings``, in an agent of the user's."""
+    settings = frozenset({"mem_carry"})
+    whole_reply: bool = False
+    """MEM_CARRY=reply"""
     state_type: ClassVar[type[State]] = State
     """What ``start`` makes; readers that count more derive theirs from ``State``."""
 
@@ -69,6 +76,7 @@ class MemAgent(MemoryAgent):
     def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
         agent = cls(vocabulary, prompts, frame, Limits.of(config))
         agent.own_settings = cls.settings_of(config)
+        agent.whole_reply = config.mem_carry == "reply"
         return agent
 
     def start(self, reading: Reading) -> Any:
@@ -122,10 +130,13 @@ class MemAgent(MemoryAgent):
         return self._updated(state, reply, self._carried(reply), next_chunk=state.next_chunk + 1)
 
     def _slots(self, state: Any) -> dict[str, Sequence[int]]:
-        return {PROBLEM: state.reading.question_ids, MEMORY: state.memory or self._empty}
+        written = self.whole_reply and state.next_chunk
+        return {PROBLEM: state.reading.question_ids, MEMORY: state.memory if written else state.memory or self._empty}
 
     def _carried(self, reply: Generation) -> tuple[int, ...]:
         """What of a memory turn's reply may be carried."""
+        if self.whole_reply:
+            return tuple(self._vocabulary.reply_ids(reply.token_ids, limit=self._limits.max_memory))
         opened = self._memory_turn.thinking_open
         return tuple(self._vocabulary.memory_ids(reply.token_ids, limit=self._limits.max_memory, thinking_open=opened))
 

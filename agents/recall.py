@@ -1,16 +1,21 @@
 """Finds the earlier memory of a trajectory that a query asks for; every memory is kept as the ids that were sampled.
 
 One order everywhere, in training, evaluation and serving: the query of turn t is answered from the memories m_1 ..
-m_(t-1), and m_t is added afterwards. The published training does the same. The published evaluation adds m_t first;
-written together with its query, m_t then often wins, and the prompt shows one memory twice. For the same reason a
-memory equal to m_t is never the answer.
+m_(t-1), and m_t is added afterwards. The published training does the same. The published evaluation adds m_t first
+(MEM_RECALL_ORDER=add_first); written together with its query, m_t then often wins, and the prompt shows one memory
+twice. For the same reason a memory equal to m_t is never the answer, unless by ``tfidf_tokens``.
 
 Best match by ``MEM_RECALL``, ties to the older memory; a query that matches nothing finds nothing:
 
-tfidf      cosine of TF-IDF vectors, the published retriever: idf(w) = ln((1 + n) / (1 + df(w))) + 1 over the n
+tfidf      cosine of TF-IDF vectors, as published: idf(w) = ln((1 + n) / (1 + df(w))) + 1 over the n
            memories so far. Here of words without stop words; there of the model's tokens, and something always matched
 bm25       Lucene's BM25, k1 = 1.5, b = 0.75
 embedding  cosine of mean-pooled embeddings of a model, above 0; few texts are below, so it nearly always finds one
+
+``tfidf_tokens`` is the published retriever as it is (recurrent/impls/tf_idf_retriever.py): its words are the model's
+tokens of the lower-cased text, m_t may be the answer, and where no word matches, something is found all the same.
+Which memory wins among equals is left to the order of a Python set there, so to chance; here it is the newest. Among
+empty memories alone nothing is found (the published evaluation then shows the word None, its training the marker).
 
 scikit-learn fits 700 memories anew in 625 ms, and idf changes with every memory; so the counts of a memory's words are
 taken once and only the weights are computed per query (``benchmarks/recall.py``). The tests hold the order to that of
@@ -49,6 +54,9 @@ _STOP = frozenset(
     "the their then there these they this to was were what when where which who whom whose why will with".split()
 )
 K1, B = 1.5, 0.75
+_BLANK = "\u0120"
+"""How byte-level vocabularies write a blank; a token of it alone is a word of no letters."""
+_NO_TOKEN = "\0none"
 
 
 class History(Protocol):
@@ -57,12 +65,17 @@ class History(Protocol):
     def add(self, memory: Ids, text: str) -> History:
         """The history with one memory more; one that is there already, or empty, changes nothing."""
 
-    def find(self, query: str, now: Ids = ()) -> Ids:
-        """The memory that matches best, other than ``now``; empty where none matches."""
+    def find(self, query: str, now: Ids = ()) -> Ids | None:
+        """The memory that matches best, other than ``now``; None where none matches."""
 
 
-def histories(config: Config) -> Callable[[], History]:
-    """Makes the empty history of each trajectory; MEM_RECALL_MODEL is a folder. Raises ConfigError."""
+def histories(config: Config, tokenize: Callable[[str], Sequence[str]] = str.split) -> Callable[[], History]:
+    """Makes the empty history of each trajectory; MEM_RECALL_MODEL is a folder. Raises ConfigError.
+
+    ``tokenize`` gives a text's tokens as the model's vocabulary writes them.
+    """
+    if config.mem_recall == "tfidf_tokens":
+        return lambda: TokenHistory(tokenize)
     if config.mem_recall == "embedding":
         from .embedding import Embedding
 
@@ -185,9 +198,42 @@ class WordHistory:
         held = self.held.with_memory(ids, list(counted.values()), len(self.numbers))
         return replace(self, places=self.places | {memory: len(self.places)}, held=held)
 
-    def find(self, query: str, now: Ids = ()) -> Ids:
+    def find(self, query: str, now: Ids = ()) -> Ids | None:
         asked = count_query(query, self.numbers, self.held.vocabulary)
-        return _best(self.places, self.score(self.held, asked), now) if asked.any() else ()
+        return _best(self.places, self.score(self.held, asked), now) if asked.any() else None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenHistory:
+    """Published TF-IDF over the model's own tokens: every text once, empty ones too; something is always found."""
+
+    tokenize: Callable[[str], Sequence[str]]
+    memories: dict[str, Ids] = field(default_factory=dict)
+    held: Counts = NO_COUNTS
+    numbers: dict[str, int] = field(default_factory=dict)
+    """Of the tokens; shared along a trajectory, as in ``WordHistory``."""
+
+    def add(self, memory: Ids, text: str) -> TokenHistory:
+        if text in self.memories:
+            return self
+        counted = Counter(self._tokens(text)) or {_NO_TOKEN: 1}
+        ids = [self.numbers.setdefault(token, len(self.numbers)) for token in counted]
+        held = self.held.with_memory(ids, list(counted.values()), len(self.numbers))
+        return replace(self, memories=self.memories | {text: memory}, held=held)
+
+    def find(self, query: str, now: Ids = ()) -> Ids | None:
+        if not query or not any(self.memories):
+            return None
+        asked = np.zeros(self.held.vocabulary, np.float32)
+        for token in self._tokens(query):
+            if self.numbers.get(token, self.held.vocabulary) < self.held.vocabulary:
+                asked[self.numbers[token]] += 1
+        scores = tfidf(self.held, asked)
+        newest = len(scores) - 1 - int(np.argmax(scores[::-1]))
+        return next(islice(self.memories.values(), newest, None))
+
+    def _tokens(self, text: str) -> list[str]:
+        return [token.replace(_BLANK, "") for token in self.tokenize(text.lower())]
 
 
 # --- by meaning ---------------------------------------------------------------------------------------------------
@@ -207,12 +253,12 @@ class VectorHistory:
         vectors = np.concatenate([self.vectors, vector]) if self.places else vector
         return replace(self, places=self.places | {memory: len(self.places)}, vectors=vectors)
 
-    def find(self, query: str, now: Ids = ()) -> Ids:
-        return _best(self.places, self.vectors @ self.embed(query), now) if self.places else ()
+    def find(self, query: str, now: Ids = ()) -> Ids | None:
+        return _best(self.places, self.vectors @ self.embed(query), now) if self.places else None
 
 
-def _best(places: dict[Ids, int], scores: Floats, now: Ids) -> Ids:
+def _best(places: dict[Ids, int], scores: Floats, now: Ids) -> Ids | None:
     if now in places:
         scores[places[now]] = 0
     place = int(np.argmax(scores))
-    return next(islice(places, place, None)) if scores[place] > 0 else ()
+    return next(islice(places, place, None)) if scores[place] > 0 else None

@@ -18,6 +18,15 @@ A memory turn's reply is read by ``tagged_reply``; a recall holds for the next t
 
 Different from the released code, which keeps everything outside ``<recall>``, thinking and tags included, as the
 memory, reads tags on one line only, joins two recalls into one, and shows an example query that models then repeat.
+Its behaviour is a matter of settings, for its checkpoints and its tables; together they make every prompt its own::
+
+    MEM_CARRY=reply                what it carries and how it reads a query (``released_reply``); text, encoded again
+    MEM_RECALL=tfidf_tokens        its retriever
+    MEM_RECALL_ORDER=add_first     the order of its evaluation; its training asks first
+    MEM_LAYOUT, MEM_PROMPTS        its order of slots and its wording
+
+and so are two ablations: ``MEM_RECALL_QUERY=question`` (rule-based recall: the question after every section) and
+``none``.
 """
 
 from __future__ import annotations
@@ -34,7 +43,8 @@ from .interface import Reading
 from .prompts import MEMORY, PROBLEM, RECALLED, SECTION, Frame, Prompts, Wording
 from .recall import History, histories
 from .records import Generation, StopReason, Trajectory
-from .tagged_reply import examples_in, read_reply
+from .released_reply import released_memory, released_query
+from .tagged_reply import TaggedReply, examples_in, read_reply
 from .vocabulary import Vocabulary
 
 _FORM = (
@@ -66,7 +76,8 @@ _FINAL = Wording(
 @dataclass(frozen=True, slots=True)
 class State(memagent.State):
     history: History | None = None
-    recalled: tuple[int, ...] = ()
+    recalled: tuple[int, ...] | None = None
+    """None where nothing is; an empty memory may have been found by ``MEM_RECALL=tfidf_tokens``."""
     steps: tuple[Step, ...] = ()
     """The memory turns so far, without their prompts."""
     updates: int = 0
@@ -77,7 +88,13 @@ class ReMemR1(memagent.MemAgent):
     """The agent with a revisitable memory (``AGENT=rememr1``)."""
 
     state_type = State
-    settings = frozenset({"mem_recall", "mem_recall_model", "mem_evidence_reward"})
+    settings = frozenset({
+        "mem_recall", "mem_recall_model", "mem_recall_order", "mem_recall_query", "mem_carry", "mem_evidence_reward",
+    })
+    add_first: bool = False
+    """MEM_RECALL_ORDER=add_first"""
+    asks: str = "reply"
+    """MEM_RECALL_QUERY"""
     own_wording: ClassVar[Mapping[str, Wording]] = {"revisit": REVISIT, "revisit_final": _FINAL}
 
     def __init__(
@@ -103,11 +120,18 @@ class ReMemR1(memagent.MemAgent):
         super().check(config)
         if config.mem_recall == "embedding" and not config.mem_recall_model:
             raise ConfigError("MEM_RECALL_MODEL is empty; MEM_RECALL=embedding needs an embedding model")
+        if config.mem_evidence_reward and config.mem_state_reward == "published":
+            raise ConfigError("MEM_EVIDENCE_REWARD=1: MEM_STATE_REWARD='published' rewards no evidence; unset one")
 
     @classmethod
     def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
         slow = config.mem_recall == "embedding"
-        return cls(vocabulary, prompts, frame, memagent.Limits.of(config), histories(config), slow)
+        new_history = histories(config, vocabulary.tokenizer.tokenize)
+        agent = cls(vocabulary, prompts, frame, memagent.Limits.of(config), new_history, slow)
+        agent.whole_reply = config.mem_carry == "reply"
+        agent.add_first = config.mem_recall_order == "add_first"
+        agent.asks = config.mem_recall_query
+        return agent
 
     @classmethod
     def model_settings(cls, config: Config) -> tuple[str, ...]:
@@ -124,7 +148,7 @@ class ReMemR1(memagent.MemAgent):
         return replace(super().filled(state, ids), recalled=max(tuple(ids), self._no_recall, key=len))
 
     def _slots(self, state: State) -> dict[str, Sequence[int]]:
-        return super()._slots(state) | {RECALLED: state.recalled or self._no_recall}
+        return super()._slots(state) | {RECALLED: self._no_recall if state.recalled is None else state.recalled}
 
     def _after_reading(self, state: State, generations: Sequence[Generation]) -> State:
         (reply,) = generations
@@ -132,27 +156,57 @@ class ReMemR1(memagent.MemAgent):
         ids = self._vocabulary.memory_ids(reply.token_ids, limit=len(reply.token_ids), thinking_open=opened)
         text = self._vocabulary.decode(ids)
         read = read_reply(text, self._examples)
-        memory = state.memory
-        if read.update:
-            part = self._vocabulary.part_ids(ids, read.update.start, read.update.end)
-            memory = tuple(part[: self._limits.max_memory])
-        assert state.history is not None, "a state is made by start()"
-        query = text[read.recall.start : read.recall.end] if read.recall else ""
-        recalled = state.history.find(query, now=memory) if query else ()
+        whole = self._vocabulary.reply_text(reply.token_ids) if self.whole_reply else ""
+        memory = self._memory_of(state, ids, read, whole)
+        query = self._query_of(state, text, read, whole)
+        told = self._vocabulary.decode(memory)
+        history, recalled = self._looked_up(state, memory, told, query)
         before = state.steps[-1].after if state.steps else ""
-        step = Step(read.good, before, self._vocabulary.decode(memory), self._vocabulary.decode(recalled))
+        found = self._vocabulary.decode(recalled or ())
+        shown = self._vocabulary.decode(self._no_recall) if recalled is None else found
+        step = Step(read.good, before, told, found, shown_recall=shown)
         return replace(
             state,
-            history=state.history.add(memory, step.after),
+            history=history,
             next_chunk=state.next_chunk + 1,
             memory=memory,
             recalled=recalled,
             steps=(*state.steps, step),
             updates=state.updates + (read.update is not None),
             recalls=state.recalls + bool(query),
-            empty_updates=state.empty_updates + (read.update is None),
+            empty_updates=state.empty_updates + (not memory if self.whole_reply else read.update is None),
             truncated_memories=state.truncated_memories + (reply.stop is StopReason.LENGTH),
         )
+
+    def _memory_of(self, state: State, ids: Sequence[int], read: TaggedReply, whole: str) -> tuple[int, ...]:
+        """The memory after a reply of the given ids; ``whole`` is its text where MEM_CARRY=reply."""
+        if self.whole_reply:
+            return tuple(self._vocabulary.encode_text(released_memory(whole))[: self._limits.max_memory])
+        if read.update:
+            part = self._vocabulary.part_ids(ids, read.update.start, read.update.end)
+            return tuple(part[: self._limits.max_memory])
+        return state.memory
+
+    def _query_of(self, state: State, text: str, read: TaggedReply, whole: str) -> str:
+        """What is asked after a turn; empty for nothing."""
+        if self.asks == "none":
+            return ""
+        if self.asks == "question":
+            return self._vocabulary.decode(state.reading.question_ids)
+        if self.whole_reply:
+            return released_query(whole)
+        return text[read.recall.start : read.recall.end] if read.recall else ""
+
+    def _looked_up(
+        self, state: State, memory: tuple[int, ...], told: str, query: str
+    ) -> tuple[History, tuple[int, ...] | None]:
+        """The history with ``memory``, which reads ``told``, and what the query finds in it, or before it."""
+        assert state.history is not None, "a state is made by start()"
+        if self.add_first:
+            history = state.history.add(memory, told)
+            return history, history.find(query) if query else None
+        found = state.history.find(query, now=memory) if query else None
+        return state.history.add(memory, told), found
 
     def counts(self, state: State) -> dict[str, float]:
         return super().counts(state) | {
@@ -166,9 +220,17 @@ class ReMemR1(memagent.MemAgent):
         steps, reading = trajectory.state.steps, trajectory.state.reading
         assert len(trajectory.turns) == len(steps) + 1, "the final turn follows the memory turns"
         recalled = ["", *(step.recalled for step in steps)]
+        text = self._vocabulary.reply_text
         return [
-            replace(step, prompt=partial(self._shown, reading, chunk, step.before, recalled[number]))
-            for number, (step, chunk) in enumerate(zip(steps, reading.document.chunks, strict=True))
+            replace(
+                step,
+                prompt=partial(self._shown, reading, chunk, step.before, recalled[number]),
+                whole_prompt=partial(text, turn.prompt_ids),
+                reply=partial(text, turn.response_ids),
+            )
+            for number, (step, chunk, turn) in enumerate(
+                zip(steps, reading.document.chunks, trajectory.turns[:-1], strict=True)
+            )
         ]
 
     def _shown(self, reading: Reading, chunk: Sequence[int], *kept: str) -> tuple[str, ...]:

@@ -86,6 +86,21 @@ class Vocabulary:
         """
         return self._text_ids(self._after_thinking(sampled, thinking_open))[:limit]
 
+    def reply_text(self, sampled: Sequence[int]) -> str:
+        """The reply as a chat server tells it: without special tokens, but with ``<think>`` and its like as text."""
+        return self.tokenizer.decode([i for i in sampled if 0 <= i < self.size], skip_special_tokens=True)
+
+    def reply_ids(self, sampled: Sequence[int], *, limit: int) -> list[int]:
+        """What released MemAgent carries of a reply: what follows the last ``</think>``, stripped, else all of it.
+
+        Sampled ids stay as they are unless something was cut off, or a control token has to become ordinary text.
+        """
+        text = self.reply_text(sampled)
+        _, closed, rest = text.rpartition(_THINK_CLOSE)
+        ids = self._text_ids(sampled)
+        return (self.encode_text(rest.strip()) if closed else ids if self.decode(ids) == text
+                else self.encode_text(text))[:limit]
+
     def part_ids(self, ids: Sequence[int], start: int, end: int) -> list[int]:
         """The ids of characters ``start`` to ``end`` of ``decode(ids)``: those of ``ids`` that lie wholly inside.
 

@@ -17,9 +17,10 @@ def check_plugins(config: Config) -> None:
         ConfigError: one is not there, lacks a method, or cannot work under these settings.
     """
     check_agent(config)
-    load_task(config.tasks[0], config.task_args)
-    for more in config.tasks[1:]:
-        load_task(more)
+    tasks = [load_task(config.tasks[0], config.task_args), *map(load_task, config.tasks[1:])]
+    if not any(config.mem_reward in task.answer_styles for task in tasks):
+        raise ConfigError(f"MEM_REWARD={config.mem_reward!r}: TASK={config.task!r} rewards in a way of its own; leave "
+                          "it out, or take TASK=qa")
     load_reward(config)
 
 

@@ -32,6 +32,8 @@ class TurnRecord:
     """None where the engine does not say."""
     state_rewards: Mapping[str, float] | None = None
     """What the turn earned by itself, by name; None where turns earn nothing."""
+    weight: float = 1.0
+    """Factor of its advantage (MEM_TURN_WEIGHT)."""
 
     @property
     def truncated(self) -> bool:
@@ -46,9 +48,9 @@ class TurnRecord:
         return len(self.tokens) - len(self.log_probs)
 
     @classmethod
-    def of_turn(cls, turn: Turn, state_rewards: Mapping[str, float] | None = None) -> Self:
+    def of_turn(cls, turn: Turn, state_rewards: Mapping[str, float] | None = None, weight: float = 1.0) -> Self:
         tokens = [*turn.prompt_ids, *turn.response_ids]
-        return cls(turn.kind, turn.stop, tokens, list(turn.log_probs), turn.cached_tokens, state_rewards)
+        return cls(turn.kind, turn.stop, tokens, list(turn.log_probs), turn.cached_tokens, state_rewards, weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +89,18 @@ class Record:
         trajectory: Trajectory,
         memories: Sequence[MemoryRecord] = (),
         states: Sequence[Mapping[str, float]] = (),
+        weights: Sequence[float] = (),
         *,
         evaluation: bool = False,
         task: str = "",
     ) -> Self:
-        """``states`` are the turns' own rewards, one for each turn, or none at all."""
-        rewards: Sequence[Mapping[str, float] | None] = states or [None] * len(trajectory.turns)
+        """``states`` are the turns' own rewards, one for each turn, or none at all; ``weights`` likewise."""
+        turns = trajectory.turns
+        rewards: Sequence[Mapping[str, float] | None] = states or [None] * len(turns)
+        factors = weights or [1.0] * len(turns)
         failure = trajectory.failure
         return cls(
-            turns=tuple(TurnRecord.of_turn(t, own) for t, own in zip(trajectory.turns, rewards, strict=True)),
+            turns=tuple(TurnRecord.of_turn(*one) for one in zip(turns, rewards, factors, strict=True)),
             memories=tuple(memories),
             outcome=trajectory.outcome,
             failure=failure.kind if failure else None,

@@ -35,7 +35,7 @@ def task_of(config: Config, sample: Any) -> Task:
     """Raises ConfigError where TASK is not there, TurnFailed where the row's own is not."""
     own = (sample.metadata or {}).get("task")
     if not own:
-        return load_task(config.tasks[0], config.task_args)
+        return load_task(config.tasks[0], config.task_args, config.mem_reward)
     try:
         return task_by_name(str(own), config)
     except ConfigError as error:
@@ -55,4 +55,4 @@ def task_by_name(name: str, config: Config) -> Task:
         allowed = ", ".join(dict.fromkeys([*TASKS, *config.tasks]))
         raise ConfigError(f"TASK={name!r}: allowed: {allowed}; name yours in TASK, after a comma")
     found = listed.get(name, name)
-    return load_task(found, config.task_args if found == config.tasks[0] else "")
+    return load_task(found, config.task_args if found == config.tasks[0] else "", config.mem_reward)

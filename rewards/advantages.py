@@ -13,7 +13,9 @@ Example, one group with a failure, no std: rewards [1, 0, None, 1] -> mean 2/3 -
 
 Turns that earn something by themselves (``rewards.memory_state``) have a state advantage besides: reward minus the
 mean over the group's trajectories at the same turn, never divided by a deviation; a turn's advantage is then
-``alpha * outcome + (1 - alpha) * state`` (ReMemR1, arXiv 2509.23040, section 3.3). Example, alpha 0.8, one group::
+``alpha * outcome + (1 - alpha) * weight * state`` (ReMemR1, arXiv 2509.23040, section 3.3, where the weight is 1; its
+released code sums each state reward twice, verl/trainer/ppo/ray_trainer.py, so its weight is 2). Example, alpha 0.8,
+one group, weight 1 (with weight 2 the first is 0.6)::
 
     outcome 1, state [2, 1]    -> outcome advantage  0.5, state [0.5,  0.0] -> [ 0.5,  0.4]
     outcome 0, state [1, 1]    ->                   -0.5        [-0.5, 0.0] -> [-0.5, -0.4]
@@ -42,7 +44,11 @@ def group_advantages(
 
 
 def turn_advantages(
-    outcomes: Sequence[float], states: Sequence[Sequence[float] | None], groups: Sequence[Hashable], alpha: float
+    outcomes: Sequence[float],
+    states: Sequence[Sequence[float] | None],
+    groups: Sequence[Hashable],
+    alpha: float,
+    state_weight: float = 1.0,
 ) -> list[list[float] | None]:
     """The advantage of every turn from the outcome's advantages and the turns' state rewards.
 
@@ -54,7 +60,7 @@ def turn_advantages(
     for (i, _, _), state in zip(turns, advantages, strict=True):
         own = mixed[i]
         assert own is not None, "only trajectories with state rewards have turns here"
-        own.append(alpha * outcomes[i] + (1 - alpha) * state)
+        own.append(alpha * outcomes[i] + (1 - alpha) * state_weight * state)
     return mixed
 
 

@@ -11,7 +11,7 @@ r"""Finds the answer a model put in a box.
     \boxed{Rome}, or rather \boxed{Pa             -> None            the reply was cut inside its last box
     Rome                                          -> None
 
-``published_boxed`` keeps the quirks of MemAgent's released training reward, for comparisons only.
+``published_boxed`` keeps the quirks of MemAgent's released training reward (``MEM_REWARD=published``).
 
 Invariant: a result is always a substring of the text. Both functions read the text once and never raise.
 """

@@ -14,18 +14,28 @@ and drops punctuation at both ends and leading articles. It keeps everything bet
     \boxed{Paris, France}     Paris           0.0    no partial credit
     \boxed{The}               the             1.0    an article alone is a word
 
-``published`` is MemAgent's released rule (verl/utils/reward_score/hotpotqa.py): only the last 300 characters are
-searched, by ``published_boxed``, and whitespace and some LaTeX are deleted. All examples above except the last score
-0.0 under it, apart from ``35\%``, which it turns into ``35`` (also 0.0 against the gold ``35%``).
+``published`` (``MEM_REWARD=published``) is MemAgent's released rule (verl/utils/reward_score/hotpotqa.py): only the
+last 300 characters are searched, by ``published_boxed``, thinking among them, and whitespace and some LaTeX are
+deleted. All examples above except the last score 0.0 under it, apart from ``35\%``, which it turns into ``35`` (also
+0.0 against the gold ``35%``). An empty box equals a gold of nothing.
 
-Both: text before the last ``</think>`` is not searched; the maximum over ALL golds counts; an empty prediction scores
-0.0; a gold that normalises to nothing never matches.
+``published_f1`` (ReMemR1's option ``reward_metric=f1`` in the same file) finds the box in the same way and gives the
+F1 of lower-case words as they stand between blanks, nothing else normalised::
+
+    \boxed{The Beatles}       the beatles     1.0
+    \boxed{Beatles}           the beatles     2/3
+    \boxed{beatles.}          the beatles     0.0
+
+Before training asks for any of them, a reply's thinking and the blanks at its ends are gone (``Trajectory.answer``).
+All: the maximum over ALL golds counts. ``answer``: text before the last ``</think>`` is not searched, an empty
+prediction scores 0.0, and a gold that normalises to nothing never matches.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -37,23 +47,27 @@ PUBLISHED_WINDOW = 300
 class AnswerStyle(StrEnum):
     ANSWER = "answer"
     PUBLISHED = "published"
+    PUBLISHED_F1 = "published_f1"
 
 
 def boxed_exact_match(response: str, golds: Sequence[str], style: str = AnswerStyle.ANSWER) -> float:
-    """1.0 if the last boxed answer of ``response`` equals any gold under ``style``, else 0.0.
+    """1.0 if the last boxed answer of ``response`` equals any gold under ``style``, else 0.0; or their best word F1.
 
     Raises ValueError for an unknown style, no golds, or a bare string in place of the list of golds.
     """
     if isinstance(golds, str) or len(golds) == 0:
         raise ValueError(f"golds must be a non-empty list of strings, got {golds!r}")
-    reply = after_thinking(response)
     match AnswerStyle(style):
         case AnswerStyle.ANSWER:
-            prediction, normalise = last_boxed(reply), normalise_answer
+            prediction = last_boxed(after_thinking(response))
+            wanted = {normalise_answer(gold) for gold in golds} - {""}
+            return float(prediction is not None and normalise_answer(prediction) in wanted)
         case AnswerStyle.PUBLISHED:
-            prediction, normalise = published_boxed(reply[-PUBLISHED_WINDOW:].lower()), normalise_published
-    wanted = {normalise(gold) for gold in golds} - {""}
-    return float(prediction is not None and normalise(prediction) in wanted)
+            prediction = published_boxed(response[-PUBLISHED_WINDOW:].lower())
+            return float(prediction is not None and normalise_published(prediction) in map(normalise_published, golds))
+        case AnswerStyle.PUBLISHED_F1:
+            words = (published_boxed(response[-PUBLISHED_WINDOW:].lower()) or "").split()
+            return max(_word_f1(words, gold.lower().split()) for gold in golds)
 
 
 # --- answer ----------------------------------------------------------------------------------------------------------
@@ -127,3 +141,11 @@ def normalise_published(text: str) -> str:
     for old, new in _PUBLISHED_STEPS:
         text = text.replace(old, new)
     return text
+
+
+def _word_f1(words: Sequence[str], gold: Sequence[str]) -> float:
+    shared = (Counter(words) & Counter(gold)).total()
+    if not shared:
+        return 0.0
+    precision, recall = shared / len(words), shared / len(gold)
+    return 2 * precision * recall / (precision + recall)

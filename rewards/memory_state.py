@@ -20,7 +20,7 @@ memory always looked empty, so the gain was no gain); words match whole and in S
 golds that are yes, no or noanswer give no gain, since texts hold them by chance; the best gold counts, as in the paper
 (there the mean); the format of the recall counts, as in the paper; a final turn must close its box, and have one; who
 repeats the prompt's own example has an ill-formed turn; the words of the instructions are not in p_t. Scripts without
-blanks between words have no words here, so golds in them earn no gain.
+blanks between words have no words here, so golds in them earn no gain. ``published_state`` has the release's own.
 """
 
 from __future__ import annotations
@@ -53,6 +53,11 @@ class Step:
     prompt: Callable[[], Sequence[str]] = tuple
     """The texts that the turn's prompt showed: question, section, memory, recalled memory. Asked for only where the
     reward depends on them."""
+    whole_prompt: Callable[[], str] = str
+    reply: Callable[[], str] = str
+    """Prompt and reply from end to end; asked for only by ``published_state``, as is the next."""
+    shown_recall: str = ""
+    """``recalled``, or what the next prompt shows in place of nothing."""
 
 
 def state_rewards(

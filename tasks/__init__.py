@@ -20,9 +20,15 @@ TASKS: dict[str, type[Task]] = {"qa": QuestionAnswering, "ruler": Ruler}
 
 
 @cache
-def load_task(name: str, args: str = "") -> Task:
-    """The task ``name`` with the settings of TASK_ARGS. Raises ConfigError."""
+def load_task(name: str, args: str = "", style: str = "answer") -> Task:
+    """The task ``name`` with the settings of TASK_ARGS, and with the answers' style of MEM_REWARD if it has that.
+
+    Raises ConfigError.
+    """
     task = load_class("TASK", name, TASKS, Task)
     if not hasattr(task, "headline"):
         raise ConfigError(f"TASK={name!r}: {task.__name__} has no headline; name the metric that tables call accuracy")
-    return make("TASK", name, task, parse_settings(task.Settings, args, "TASK_ARGS"))
+    made = make("TASK", name, task, parse_settings(task.Settings, args, "TASK_ARGS"))
+    if style in task.answer_styles:
+        made.answer_style = style
+    return made

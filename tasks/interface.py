@@ -32,6 +32,10 @@ class Task(ABC):
     """A frozen dataclass with defaults, read from TASK_ARGS."""
     needs_document: ClassVar[bool] = True
     """A row without a document then fails, counted; otherwise the agent answers from the question alone."""
+    answer_styles: ClassVar[frozenset[str]] = frozenset({"answer"})
+    """The values of MEM_REWARD that change something here, ``answer`` being what a task gives by itself."""
+    answer_style: str = "answer"
+    """MEM_REWARD, where it is among them."""
     headline: ClassVar[str]
     """The metric that evaluation's tables call accuracy."""
 

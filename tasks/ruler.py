@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..rewards.exact_match import AnswerStyle
 from ..rewards.ruler import STRING_MATCH_ALL, score
 from .interface import TaskRow
 from .qa import QuestionAnswering
@@ -14,6 +15,7 @@ from .qa import QuestionAnswering
 
 class Ruler(QuestionAnswering):
     headline = "ruler"
+    answer_styles = frozenset({AnswerStyle.ANSWER})
 
     def reward(self, reply: str, row: TaskRow) -> Mapping[str, float]:
         return {"answer": self._score(reply, row) if row.golds else 0.0}

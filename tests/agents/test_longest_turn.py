@@ -35,6 +35,8 @@ def thinking_aloud():
     ({"agent": "gated", "mem_query_blind": True}, 2), ({"agent": "parallel", "mem_parallel": 1}, 2),
     ({"agent": "parallel", "mem_parallel": 3}, 5), ({"agent": "parallel", "mem_parallel": 16}, 18),
     ({"agent": "parallel", "mem_parallel": 16, "mem_max_chunks": 4, "eval_max_chunks": 4}, 6),
+    ({"agent": "rule_recall"}, 3), ({"agent": "memagent", "mem_carry": "reply"}, 2),
+    ({"agent": "rememr1", "mem_carry": "reply", "mem_recall": "tfidf_tokens"}, 3),
 ])
 def test_it_has_every_memory_at_its_longest(settings, memories, vocabulary):
     """``memories`` stand in it: the old one, a recalled one, the new one, in a merge those of the whole round."""

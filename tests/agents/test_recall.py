@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from mem_agent.agents import check_agent, recall
-from mem_agent.agents.recall import VectorHistory, WordHistory, bm25, histories, tfidf, words
+from mem_agent.agents.recall import TokenHistory, VectorHistory, WordHistory, bm25, histories, tfidf, words
 from mem_agent.checkpoints.hf_model import with_local_models
 from mem_agent.config import Config, ConfigError
 
@@ -35,10 +35,10 @@ def history(texts, method="tfidf"):
         ("RED", (2,)),
         ("sleeps", (3,)),
         ("key", (1,)),  # two of two words have it, so the older one
-        ("blue door", ()),
-        ("who has the", ()),  # stop words alone say nothing
-        ("", ()),
-        ("?!", ()),
+        ("blue door", None),
+        ("who has the", None),  # stop words alone say nothing
+        ("", None),
+        ("?!", None),
     ],
 )
 def test_what_is_found(method, query, found):
@@ -48,11 +48,11 @@ def test_what_is_found(method, query, found):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_memory_that_is_shown_anyway_is_never_recalled(method):
     held = history(TEXTS, method)
-    assert held.find("red", now=(2,)) == () and held.find("key", now=(1,)) == (2,)
+    assert held.find("red", now=(2,)) is None and held.find("key", now=(1,)) == (2,)
 
 
 def test_nothing_is_found_in_nothing():
-    assert history([]).find("key") == () and VectorHistory(lambda text: np.ones(2, np.float32)).find("key") == ()
+    assert history([]).find("key") is None and VectorHistory(lambda text: np.ones(2, np.float32)).find("key") is None
 
 
 def test_a_memory_stands_once_and_an_empty_one_not_at_all():
@@ -63,8 +63,8 @@ def test_a_memory_stands_once_and_an_empty_one_not_at_all():
 def test_histories_are_values():
     before = history(["Anna has the key"])
     after, other = before.add((2,), "a red door"), before.add((3,), "a red wall")
-    assert before.find("red") == () and after.find("red") == (2,) and other.find("red") == (3,)
-    assert after.find("wall") == () and other.find("door") == ()
+    assert before.find("red") is None and after.find("red") == (2,) and other.find("red") == (3,)
+    assert after.find("wall") is None and other.find("door") is None
 
 
 def test_words_are_lower_case_without_stop_words_and_letters_where_there_are_no_blanks():
@@ -149,7 +149,7 @@ def test_embeddings_by_cosine(monkeypatch):
     for number, text in enumerate(["door", "red"]):
         held = held.add((number + 1,), text)
     assert held.find("crimson") == (2,) and held.find("crimson", now=(2,)) == (1,)
-    assert held.add((3,), "anti").find("red", now=(2,)) == ()  # nothing above 0
+    assert held.add((3,), "anti").find("red", now=(2,)) is None  # nothing above 0
 
 
 def test_an_embedding_model_that_cannot_be_loaded_is_one_line(tmp_path):
@@ -157,6 +157,56 @@ def test_an_embedding_model_that_cannot_be_loaded_is_one_line(tmp_path):
     with pytest.raises(ConfigError, match=f"MEM_RECALL_MODEL='{tmp_path}': cannot be loaded: ") as error:
         histories(Config(mem_recall="embedding", mem_recall_model=str(tmp_path)))
     assert "\n" not in str(error.value)
+
+
+# --- as published -------------------------------------------------------------------------------------------------
+
+
+def tokens_history(texts, tokens=str.split):
+    made = TokenHistory(tokens)
+    for number, text in enumerate(texts, start=1):
+        made = made.add((number,), text)
+    return made
+
+
+@pytest.mark.parametrize(
+    "query,found",
+    [
+        ("Has A KEY", (1,)),
+        ("the", (2,)),  # stop words count; both have one, in memories of 4 words
+        ("blue door", (3,)),  # nothing matches, and the newest is found
+        (" ", (3,)),
+        ("", None),
+    ],
+)
+def test_the_published_retriever_always_finds_something(query, found):
+    assert tokens_history(TEXTS).find(query) == found
+    assert tokens_history(TEXTS).find(query, now=(found or (9,))) == found  # the present memory too
+
+
+def test_the_published_history_is_of_texts_and_may_hold_an_empty_one():
+    held = tokens_history(["", "Anna", "Anna"])
+    assert list(held.memories.values()) == [(1,), (2,)] and held.find("anna") == (2,)
+    assert tokens_history([""]).find("anna") is None and tokens_history([]).find("anna") is None
+    assert TokenHistory(str.split).add((1,), "a").add((), "").find("b") == ()  # the newest, of nothing
+
+
+def tokenize(text):
+    """As byte-level vocabularies write tokens, ``_`` for a blank's sign."""
+    return text.replace("_", "\u0120").split()
+
+
+LETTERS = st.lists(st.sampled_from(["_a", "a", "b", "_", "C"]), max_size=8).map(" ".join)
+
+
+@given(st.lists(LETTERS, min_size=1, max_size=9, unique=True), LETTERS)
+def test_the_published_order_is_that_of_scikit_learn_over_the_models_tokens(texts, query):
+    fitted = TfidfVectorizer(tokenizer=lambda text: [token.replace("\u0120", "") for token in tokenize(text)])
+    if not any(texts) or not query:
+        return
+    cosines = (fitted.fit_transform(texts) @ fitted.transform([query]).T).toarray()[:, 0]
+    (number,) = tokens_history(texts, tokenize).find(query)
+    assert cosines[number - 1] == pytest.approx(max(cosines), abs=1e-6)
 
 
 def test_each_method_by_its_setting():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mem_agent import rollout
-from mem_agent.agents import all_wording, build_agent
+from mem_agent.agents import all_wording, answer_settings, build_agent, check_agent, training_settings
 from mem_agent.agents.chunking import split_chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.loop import run_trajectory
@@ -86,7 +86,7 @@ class Recorded:
 
     def find(self, query, now=()):
         self.calls.append(f"find {query} beside {VOCABULARY.decode(now)}")
-        return ()
+        return None
 
     def add(self, memory, text):
         self.calls.append(f"add {text}")
@@ -207,6 +207,72 @@ def test_no_reply_ends_a_trajectory(replies, method):
     assert not any(VOCABULARY.control_ids & set(memory) for memory in trajectory.memories)
 
 
+# --- as released, and ablations -----------------------------------------------------------------------------------
+
+
+RELEASED = {"mem_carry": "reply", "mem_recall": "tfidf_tokens"}
+
+
+def test_the_release_carries_all_but_recalls():
+    both = "<update>b</update> <recall>x</recall>\n<recall>y\nz</recall> end"
+    trajectory, prompts = run([reply("Anna"), both, "", "no tags ", "x"], **RELEASED)
+    assert kept(trajectory) == ["<thinking>so</thinking>\n<update>Anna</update>", "<update>b</update> \n end", "", "no tags"]
+    assert [shown(p, "memory") for p in prompts[:2]] == ["Nothing yet.", kept(trajectory)[0]]
+    assert "<memory>\n\n</memory>" in prompts[3]  # what was written empty is shown as nothing
+    assert trajectory.counts["empty_updates"] == 1
+
+
+@pytest.mark.parametrize(
+    "order,found", [("ask_first", [NONE, NONE, "red key", "blue", "red key"]),
+                    ("add_first", [NONE, "red key", "blue", "blue", "red key"])]
+)
+def test_the_release_finds_something_whatever_is_asked(order, found):
+    """The first memory has nothing of its query; the second is the likest to its own, if it may be found by it."""
+    replies = ["red key<recall>q</recall>", "blue<recall>blue</recall>", "green<recall>BLUE</recall>",
+               "green<recall>the key</recall>", "x"]
+    _, prompts = run(replies, mem_recall_order=order, **RELEASED)
+    assert [shown(p, "recalled") for p in prompts] == found
+
+
+def test_the_question_may_be_what_is_asked_or_nobody_asks():
+    replies = [reply("who has it"), reply("b"), reply("c", "b"), reply("d"), "x"]
+    by_rule, _ = run(replies, mem_recall_query="question", question="it")
+    _, prompts = run(replies, mem_recall_query="question", question="it is red")
+    # Stop words alone ask nothing; no memory has red.
+    assert by_rule.counts["recall_hits"] == 0 and [shown(p, "recalled") for p in prompts] == [NONE] * 5
+    replies[0] = reply("the red key")
+    trajectory, prompts = run(replies, mem_recall_query="question", question="it is red")
+    assert [shown(p, "recalled") for p in prompts] == [NONE, NONE, *["the red key"] * 3]
+    assert trajectory.counts["recalls"] == 4
+    trajectory, prompts = run(replies, mem_recall_query="none")
+    assert trajectory.counts["recalls"] == 0 and [shown(p, "recalled") for p in prompts] == [NONE] * 5
+
+
+@pytest.mark.parametrize("settings,said", [
+    ({"agent": "gated", "mem_carry": "reply"}, "MEM_CARRY='reply': AGENT='gated' has nothing that it changes; leave it "
+     "out, or take AGENT=memagent or rememr1 or rule_recall"),
+    ({"agent": "parallel", "mem_carry": "reply"}, "MEM_CARRY"),
+    ({"agent": "memagent", "mem_recall_order": "add_first"}, "MEM_RECALL_ORDER='add_first'.*take AGENT=rememr1$"),
+    ({"agent": "memagent", "mem_recall_query": "none"}, "MEM_RECALL_QUERY='none'.*take AGENT=rememr1$"),
+    ({"agent": "gated", "mem_state_weight": 2.0}, "MEM_STATE_WEIGHT=2.0.*take AGENT=rememr1$"),
+    ({"agent": "memagent", "mem_state_reward": "published"}, "MEM_STATE_REWARD='published'.*take AGENT=rememr1$"),
+    ({"agent": "single", "mem_turn_weight": "prompt"}, "MEM_TURN_WEIGHT='prompt': AGENT='single'"),
+    ({"agent": "rememr1", "mem_state_reward": "published", "mem_evidence_reward": True}, "MEM_EVIDENCE_REWARD=1"),
+])
+def test_what_an_agent_has_nothing_of_is_refused_in_one_line(settings, said):
+    with pytest.raises(ConfigError, match=said) as refused:
+        check_agent(Config(**settings))
+    assert "\n" not in str(refused.value)
+
+
+def test_settings_that_an_agent_reads_are_part_of_what_a_run_is():
+    for agent, reads in (("memagent", 1), ("rememr1", 3), ("gated", 0)):
+        told = answer_settings(Config(agent=agent)).keys() & {"mem_carry", "mem_recall_order", "mem_recall_query"}
+        assert len(told) == reads
+    learned = {"mem_reward", "mem_state_reward", "mem_state_weight", "mem_turn_weight"}
+    assert training_settings(Config()).keys() >= learned and not answer_settings(Config()).keys() & learned
+
+
 # --- prompts ------------------------------------------------------------------------------------------------------
 
 
@@ -324,3 +390,23 @@ def test_the_loop_to_training_rows(checkpoint):
         0.8 * 0.5 + 0.2 * 1, 0.8 * 0.5 - 0.2 / 4, 0.8 * 0.5, -0.8 * 0.5 - 0.2 * 1, -0.8 * 0.5 + 0.2 / 4, -0.8 * 0.5,
     ])
     assert data["raw_reward"] == [1.0] * 3 + [0.0] * 3
+
+
+def test_the_released_state_rewards_and_weights_reach_the_rows(checkpoint):
+    """The prompt of the second turn shows the memory, so it has one of the two words of the gold."""
+    carried = {"MEM_STATE_REWARD": "published", "MEM_TURN_WEIGHT": "prompt", "MEM_STATE_WEIGHT": 2}
+    gold = {"ground_truth": ["zed KEY"]}
+    two_lines = "<update>it is\na zed KEY</update>"
+    sample = generate(checkpoint, [reply("it is zed"), two_lines, "\\boxed{zed}, \\boxed{KEY}"], gold, **carried)
+    assert states(sample) == [
+        {"format": 1.0, "gain": 1 / 2, "recall": 0.0}, {"format": 0.0, "gain": 0.0, "recall": 0.0}, {"format": 1.0},
+    ]
+    weights = [turn["weight"] for turn in sample.train_metadata["turns"]]
+    assert weights[2] == 1.0 and weights[1] - weights[0] == 1 / 2
+    other = generate(checkpoint, ["x", reply("y"), "z"], gold, **carried)
+    sample.reward, other.reward, other.index = 1.0, 0.0, 1
+    data = custom_convert(SimpleNamespace(mem_agent={"AGENT": "rememr1", "MEM_STATE_WEIGHT": 2}), [sample, other])
+    # State rewards 3/2, 0, 1 and 0, 1, 0: half their differences are 3/4, -1/2, 1/2.
+    plain = [0.8 * 0.5 + 0.2 * 2 * half for half in (3 / 4, -1 / 2, 1 / 2)]
+    assert data["rewards"][:3] == pytest.approx([weight * one for weight, one in zip(weights, plain, strict=True)])
+    assert data["rewards"][5] == pytest.approx(-plain[2])

@@ -55,14 +55,14 @@ CASES = [
     (r"\boxed{Theresa}", ["resa"], 0, 0),
     # Thinking.
     (r"<think>\boxed{Rome}</think> \boxed{Paris}", ["Paris"], 1, 1),
-    (r"<think>\boxed{Paris}</think> Paris", ["Paris"], 0, 0),
+    (r"<think>\boxed{Paris}</think> Paris", ["Paris"], 0, 1),
     # Nothing never matches.
     ("", ["Paris"], 0, 0),
     ("Paris", ["Paris"], 0, 0),
     (r"\boxed{}", ["Paris"], 0, 0),
-    (r"\boxed{}", [""], 0, 0),
+    (r"\boxed{}", [""], 0, 1),
     (r"\boxed{...}", ["..."], 0, 1),
-    (r"\boxed{ }", [" ", "\n"], 0, 0),
+    (r"\boxed{ }", [" ", "\n"], 0, 1),
 ]
 
 

@@ -272,3 +272,17 @@ def test_an_evaluation_file_with_an_unknown_task_is_refused_before_anything_is_a
     entries[-1] |= {"metric": "string_match_all"}  # of RULER's: the name is a label alone
     (tmp_path / "eval_50.json").write_text(json.dumps(entries))
     check(tmp_path, ["50"], model, Config(), tmp_path / "out")
+
+
+@pytest.mark.parametrize("style,earned", [("answer", 1.0), ("published", 0.0), ("published_f1", 2 / 3)])
+def test_the_reward_is_of_the_chosen_style_and_evaluation_is_not(style, earned):
+    task, row = load_task("qa", "", style), TaskRow("q?", ("the Beatles",))
+    assert task.reward("\\boxed{Beatles}", row) == {"answer": earned}
+    assert task.metrics("\\boxed{Beatles}", row)["em"] == 1.0
+    assert load_task("qa").reward("\\boxed{Beatles}", row) == {"answer": 1.0}  # another task, not this one changed
+
+
+def test_a_style_is_refused_where_no_task_has_it():
+    check_plugins(Config(task="ruler,qa", mem_reward="published"))
+    with pytest.raises(ConfigError, match=r"^MEM_REWARD='published': TASK='ruler' rewards in a way of its own; leave it"):
+        check_plugins(Config(task="ruler", mem_reward="published"))

@@ -1,0 +1,111 @@
+"""The prompts of ReMemR1's published training loop, token for token, all turns of two documents at a time.
+
+    REMEMR1_ROOT=... python -m pytest tests/agents/test_published_training.py
+
+It carries and recalls as its evaluation does, but asks before it adds, and encodes what it carries again.
+"""
+
+import asyncio
+import copy
+import logging
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from mem_agent.agents import build_agent
+from mem_agent.agents.chunking import split_chunks
+from mem_agent.agents.interface import Reading
+from mem_agent.agents.loop import run_trajectory
+from mem_agent.agents.records import Generation, StopReason
+from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.config import Config
+from mem_agent.tests.helpers import published
+from mem_agent.tests.helpers.published import REMEMR1
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+CHUNK, REPLY, TURNS = 30, 160, 6
+REPLIES = (
+    "<thinking>so</thinking><update>Anna has the red key</update>\n<recall>who saw Anna?</recall>",
+    "<update>Ben saw Anna\nby the mill</update><recall>the key and the door</recall> <recall>Lyon</recall>",
+    "<update>Cleo in Lyon</update><recall>qqq\nzzz</recall>",
+    "no tags, the key of Ben",
+    "  <recall>blue</recall> <update>the door is blue </update> ",
+    "<recall>nothing that matches: 東京</recall>",
+)
+
+
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}assistant:\n"
+
+
+def their_prompts(module, tokenizer, question, documents, replies):
+    """For each document the prompts of its turns; ``replies[document][turn]`` are token ids."""
+    sizes = {"context_key": "", "max_prompt_length": 50, "chunk_size": CHUNK, "max_chunks": TURNS,
+             "max_memorization_length": REPLY, "max_final_response_length": REPLY}
+    agent = published.settle_ties(module).MemoryAgent(tokenizer, module.MemoryConfig(**sizes))
+    width = max(map(len, documents))
+    context = torch.tensor([d + [tokenizer.pad_token_id] * (width - len(d)) for d in documents])
+    questions = np.empty(len(documents), object)
+    questions[:] = [question] * len(documents)
+    agent.start(SimpleNamespace(
+        batch={"context_length": torch.tensor([len(d) for d in documents]), "context_ids": context},
+        non_tensor_batch={"prompt_ids": questions},
+    ), {})
+    found = [[] for _ in documents]
+    while not agent.done():
+        messages, _ = agent.action()  # one for each document: they have as many sections, so all are always active
+        rows = [each[len(shown)] for each, shown in zip(replies, found, strict=True)]
+        for shown, message in zip(found, messages, strict=True):
+            shown.append(message.tolist())
+        padded = [row + [tokenizer.pad_token_id] * (max(map(len, rows)) - len(row)) for row in rows]
+        agent.update(SimpleNamespace(batch={"responses": torch.tensor(padded)}))
+    return found
+
+
+def our_prompts(agent, question, document, replies):
+    found = []
+
+    async def sample(request, number):
+        found.append(list(request.prompt_ids))
+        return Generation(replies[number], [0.0] * len(replies[number]), StopReason.STOP)
+
+    asyncio.run(run_trajectory(agent, Reading(question, split_chunks(document, CHUNK, TURNS)), sample))
+    return found
+
+
+@pytest.mark.parametrize("order,same", [("ask_first", True), ("add_first", False)])
+def test_every_turn_of_its_training(order, same, tmp_path):
+    absent = ("verl", "tensordict", "omegaconf", "openai")
+    module = published.load(published.checkout(REMEMR1), "recurrent.impls.memory_revisit", absent)
+    logging.getLogger(module.logger.name).setLevel(logging.ERROR)
+    tokenizer = copy.deepcopy(make_tokenizer(thinking_tokens=False))
+    tokenizer.chat_template = TEMPLATE
+    vocabulary = Vocabulary(tokenizer)
+    slots = {"{prompt}": "{problem}", "{chunk}": "{section}", "{recalled_memory}": "{recalled}"}
+    texts = {"revisit": module.TEMPLATE, "revisit_final": module.TEMPLATE_FINAL_BOXED}
+    for name, text in texts.items():
+        for theirs, ours in slots.items():
+            text = text.replace(theirs, ours)
+        texts[name] = text
+    texts |= {"empty_memory": "No previous memory", "no_recall": "No memory was recalled."}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(texts))
+    agent = build_agent(
+        Config(agent="rememr1", mem_prompts=str(tmp_path / "p.yaml"), mem_carry="reply", mem_recall="tfidf_tokens",
+               mem_recall_order=order, mem_max_memory=REPLY, mem_max_final=REPLY), vocabulary, {},
+    )
+    rng, question, equal = random.Random(4), vocabulary.encode_text("Who has the red key?"), []
+    for _ in range(20):
+        documents = [
+            [vocabulary.encode_text(c)[0] for c in rng.choices("abcdefgh", k=CHUNK * TURNS - rng.randint(0, 9))]
+            for _ in range(2)
+        ]
+        replies = [[[*vocabulary.encode_text(rng.choice(REPLIES)), tokenizer.eos_token_id] for _ in range(TURNS + 1)]
+                   for _ in documents]
+        wanted = their_prompts(module, tokenizer, question, documents, replies)
+        given = [our_prompts(agent, question, *one) for one in zip(documents, replies, strict=True)]
+        equal += [w == g for theirs, ours in zip(wanted, given, strict=True)
+                  for w, g in zip(theirs, ours, strict=True)]
+    assert len(equal) == 20 * 2 * (TURNS + 1) and all(equal) == same

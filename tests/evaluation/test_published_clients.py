@@ -1,0 +1,182 @@
+"""Every message of the published evaluation clients is ours too, under the settings that name their behaviour.
+
+    REMEMR1_ROOT=... MEMAGENT_ROOT=... python -m pytest tests/evaluation/test_published_clients.py
+
+HOTPOTQA_JSON: a file of HotpotQA questions in the Hugging Face shape, to read real paragraphs (else made-up ones);
+TOKENIZER: a folder with a tokenizer (else a tiny one). Both clients ask one server, whose reply depends on the
+question and the section alone; so a message that differs changes no later reply, and every turn is compared.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+import re
+
+import pytest
+import yaml
+from transformers import AutoTokenizer
+
+from mem_agent import eval_ruler_hqa as ev
+from mem_agent.config import Config
+from mem_agent.tests.helpers import published
+from mem_agent.tests.helpers.evaluations import make_model
+from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+from mem_agent.tests.helpers.published import CHUNK, MEMAGENT, REMEMR1, REPLY
+
+NAMES = "Anna Ben Cleo Dov Elif Femi Gus Hana".split()
+THINGS = "red key,blue door,old mill,glass bell,Lyon,Zürich,東京,train № 7".split(",")
+FORMS = (
+    "<thinking>{a} may matter</thinking>\n<update>{a} has the {b}</update>\n<recall>{c} and the {d}</recall>",
+    "<thinking>hm</thinking><update>{a} has the {b}</update>",
+    "<update>{a}\nhas the {b}</update> <recall>who saw {c}?</recall> and <recall>the {d}?</recall>",
+    "<update>{a} {b}</update><recall>{c}\n{d}</recall>",
+    "<update>{a} {b}</update><recall>",
+    "no tags at all, {a} has the {b}  ",
+    "  <recall>{d}</recall>  ",
+    "<update>{a}</update><recall> </recall>",
+    "<update>{a} {b}</update><recall>xylophone qqq</recall>",
+    "<think>not sure about {c}</think>\n\n{a} has the {b}\n",
+    "<think>{a} has the {b}",
+    "",
+    "{{braces}} \\boxed{{{a}}} and {b} \N{GRINNING FACE}",
+)
+"""Thinking, updates and recalls, whole and broken; a query that matches nothing; thinking of a model that thinks."""
+
+
+def made_up(rng):
+    paragraphs = []
+    for name in rng.sample(NAMES, 6):
+        said = " ".join(f"{name} saw {rng.choice(NAMES)} with the {rng.choice(THINGS)}." for _ in range(6))
+        paragraphs.append(f"{name}\n{said}")
+    return f"What did {rng.choice(NAMES)} see with {rng.choice(NAMES)} in {rng.randint(1, 99999)}?", paragraphs
+
+
+def questions(count):
+    """(question, document) pairs; 4 to 10 sections or so."""
+    rng = random.Random(3)
+    if "HOTPOTQA_JSON" in os.environ:
+        with open(os.environ["HOTPOTQA_JSON"], encoding="utf-8") as file:
+            rows = json.load(file)[:count]
+        made = [(row["question"], ["\n".join([title, "".join(sentences)]) for title, sentences in
+                                   zip(row["context"]["title"], row["context"]["sentences"], strict=True)])
+                for row in rows]
+    else:
+        made = [made_up(rng) for _ in range(count)]
+    texts = [(asked.strip(), "\n\n".join(paragraphs).strip()) for asked, paragraphs in made]
+    assert len(dict(texts)) == count
+    return texts
+
+
+def part(message, name):
+    return re.findall(rf"<{name}> ?\n(.*?)\n</{name}>", message, re.DOTALL)
+
+
+def reply_to(body):
+    message = body["messages"][0]["content"]
+    if "<section>" not in message:
+        return "So \\boxed{Anna}. Therefore, the answer is Anna." if "problem" in message else "x"
+    # The section is last in the published order, and in it stands whatever the document has.
+    seed = hashlib.sha256((part(message, "problem")[0] + part(message, "section")[-1]).encode()).digest()
+    rng = random.Random(seed)
+    names, things = rng.sample(NAMES, 2), rng.sample(THINGS, 2)
+    return rng.choice(FORMS).format(a=names[0], b=things[0], c=names[1], d=things[1])
+
+
+def by_question(router, asked):
+    """Every question's messages in order, with what else each request asks for."""
+    found = {question: [] for question in asked}
+    for body in router.requests:
+        if body["max_tokens"] > 1:
+            message = body["messages"][0]["content"]
+            found[part(message, "problem")[0]].append(
+                (message, body["temperature"], body["top_p"], body["max_tokens"])
+            )
+    return found
+
+
+def server():
+    return FakeRouter(default=reply_to, models=({"id": "served"},))
+
+
+def tokenizer_folder(folder):
+    if "TOKENIZER" not in os.environ:
+        return make_model(folder, positions=100_000)
+    AutoTokenizer.from_pretrained(os.environ["TOKENIZER"]).save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 100_000}))
+    return folder
+
+
+def compare(root, name, agent, tmp_path, count=40, **settings):
+    """Messages of both clients, by question."""
+    model = tokenizer_folder(tmp_path / "model") if (tmp_path / "model").mkdir() is None else None
+    texts = questions(count)
+    items = [{"_id": n + 1, "input": asked, "context": document, "answers": ["Anna"], "index": n}
+             for n, (asked, document) in enumerate(texts)]
+    with running_beside(server()) as theirs:
+        module = published.client(root, name, theirs.port)
+        tokenizer = AutoTokenizer.from_pretrained(model)
+
+        async def ask_all():
+            return [await module.async_query_llm(item, "served", tokenizer) for item in items]
+
+        replies = asyncio.run(ask_all())
+    assert all(replies), "a published client gave up"
+    (tmp_path / "prompts.yaml").write_text(yaml.safe_dump(published.templates(module, agent), allow_unicode=True))
+    (tmp_path / "eval_1.json").write_text(json.dumps(items))
+    with running_beside(server()) as ours:
+        config = Config(
+            agent=agent, mem_prompts=str(tmp_path / "prompts.yaml"), mem_layout="memory_first", mem_chunk_tokens=CHUNK,
+            mem_max_memory=REPLY, mem_max_final=REPLY, base_url=f"http://127.0.0.1:{ours.port}", eval_api="chat",
+            mem_concurrency=4, **settings,
+        )
+        ev.run(tmp_path, ["1"], model, "", config, tmp_path / "out", True)
+    asked = [question for question, _ in texts]
+    return by_question(theirs, asked), by_question(ours, asked)
+
+
+def differing(theirs, ours):
+    """(turns of them, turns that differ); a ReMemR1 that asks only empty memories is shown the word None there, and
+    the marker here and in its training."""
+    assert {q: len(turns) for q, turns in theirs.items()} == {q: len(turns) for q, turns in ours.items()}
+    pairs = [((t[0].replace(*NONE_FOUND), *t[1:]), o) for q in theirs for t, o in zip(theirs[q], ours[q], strict=True)]
+    return len(pairs), [pair for pair in pairs if pair[0] != pair[1]]
+
+
+NONE_FOUND = ("<recalled_memory>\nNone\n", "<recalled_memory>\nNo memory was recalled.\n")
+
+
+RELEASED = {"mem_carry": "reply", "mem_recall": "tfidf_tokens", "mem_recall_order": "add_first"}
+
+
+def test_rememr1_asks_what_its_release_asks(tmp_path):
+    theirs, ours = compare(published.checkout(REMEMR1), "rememr1", "rememr1", tmp_path, **RELEASED)
+    turns, different = differing(theirs, ours)
+    assert turns > 200 and different == []
+    recalled = [part(message, "recalled_memory")[0] for turns in theirs.values() for message, *_ in turns]
+    assert 0.2 < sum(text != "No memory was recalled." for text in recalled) / len(recalled) < 0.9
+
+
+@pytest.mark.parametrize("left_out", RELEASED)
+def test_each_of_its_settings_is_needed(left_out, tmp_path):
+    rest = {name: value for name, value in RELEASED.items() if name != left_out}
+    _, different = differing(*compare(published.checkout(REMEMR1), "rememr1", "rememr1", tmp_path, 12, **rest))
+    assert different
+
+
+@pytest.mark.parametrize("name", ["recurrent", "recurrent_boxed"])
+def test_memagent_asks_what_its_release_asks(name, tmp_path):
+    turns, different = differing(*compare(published.checkout(MEMAGENT), name, "memagent", tmp_path, mem_carry="reply"))
+    assert turns > 200 and different == []
+
+
+def test_its_setting_is_needed(tmp_path):
+    _, different = differing(*compare(published.checkout(MEMAGENT), "recurrent", "memagent", tmp_path, 12))
+    assert different
+
+
+def test_rule_based_recall_asks_what_its_release_asks(tmp_path):
+    root = published.checkout(REMEMR1)
+    turns, different = differing(*compare(root, "recurrent_rag", "rule_recall", tmp_path, mem_carry="reply"))
+    assert turns > 200 and different == []
