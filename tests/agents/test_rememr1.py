@@ -216,8 +216,9 @@ RELEASED = {"mem_carry": "reply", "mem_recall": "tfidf_tokens"}
 def test_the_release_carries_all_but_recalls():
     both = "<update>b</update> <recall>x</recall>\n<recall>y\nz</recall> end"
     trajectory, prompts = run([reply("Anna"), both, "", "no tags ", "x"], **RELEASED)
-    assert kept(trajectory) == ["<thinking>so</thinking>\n<update>Anna</update>", "<update>b</update> \n end", "", "no tags"]
-    assert [shown(p, "memory") for p in prompts[:2]] == ["Nothing yet.", kept(trajectory)[0]]
+    first = "<thinking>so</thinking>\n<update>Anna</update>"
+    assert kept(trajectory) == [first, "<update>b</update> \n end", "", "no tags"]
+    assert [shown(p, "memory") for p in prompts[:2]] == ["Nothing yet.", first]
     assert "<memory>\n\n</memory>" in prompts[3]  # what was written empty is shown as nothing
     assert trajectory.counts["empty_updates"] == 1
 
@@ -249,8 +250,8 @@ def test_the_question_may_be_what_is_asked_or_nobody_asks():
 
 
 @pytest.mark.parametrize("settings,said", [
-    ({"agent": "gated", "mem_carry": "reply"}, "MEM_CARRY='reply': AGENT='gated' has nothing that it changes; leave it "
-     "out, or take AGENT=memagent or rememr1 or rule_recall"),
+    ({"agent": "gated", "mem_carry": "reply"},
+     "MEM_CARRY='reply': AGENT='gated' has nothing that it changes; leave it out, or take AGENT=memagent or rememr1 or "),
     ({"agent": "parallel", "mem_carry": "reply"}, "MEM_CARRY"),
     ({"agent": "memagent", "mem_recall_order": "add_first"}, "MEM_RECALL_ORDER='add_first'.*take AGENT=rememr1$"),
     ({"agent": "memagent", "mem_recall_query": "none"}, "MEM_RECALL_QUERY='none'.*take AGENT=rememr1$"),

@@ -67,7 +67,7 @@ ANSWERS = {"eval_max_chunks", "eval_temperature", "eval_top_p", "eval_mode", "ev
            "eval_embedding"}
 """Settings that evaluation alone reads."""
 READ_BY = {"mem_parallel": "parallel", "mem_recall": "rememr1", "mem_recall_model": "rememr1",
-           "mem_evidence_reward": "rememr1"}
+           "mem_evidence_reward": "rememr1", "mem_recall_order": "rememr1", "mem_recall_query": "rememr1"}
 """Settings that one agent alone reads."""
 OTHER = {"agent": "gated", "task": "ruler", "reward": "some.module:Reward", "agent_args": "most=3",
          "global_batch_size": 8, "over_sampling_batch_size": 8, "mem_turn_cost": 0.5, "adam_beta1": 0.5,
