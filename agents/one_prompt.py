@@ -42,9 +42,15 @@ class OnePrompt(MemoryAgent):
     def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
         return cls(vocabulary, _WITH_DOCUMENT, frame, config.mem_max_final)
 
-    def room(self, limit: int, question_ids: Sequence[int]) -> int:
-        """Document tokens that fit beside the question and the reply."""
-        return limit - self._reply - len(self._template.fill({PROBLEM: question_ids, SECTION: ()}))
+    @property
+    def frame_tokens(self) -> int:
+        """Tokens of the prompt around document and question."""
+        return len(self._template.fill({PROBLEM: (), SECTION: ()}))
+
+    def room(self, limit: int, reading: Reading) -> int:
+        """Document tokens that fit beside the question, what the reply goes on from, and the reply."""
+        reply = reading.reply_tokens or self._reply
+        return limit - reply - self.frame_tokens - len(reading.question_ids) - len(reading.prefix_ids)
 
     def start(self, reading: Reading) -> State:
         assert len(reading.document.chunks) == 1 or not self.needs_document, "the whole reading is one prompt"
