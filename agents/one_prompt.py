@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 
 from ..config import Config
 from .interface import MemoryAgent, Reading
-from .prompts import PROBLEM, SECTION, Frame, Prompts, Wording, compile_template
+from .prompts import PROBLEM, SECTION, Frame, Prompts, Wording, chat_frame, compile_template, load_prompts
 from .records import Generation, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
@@ -78,6 +78,14 @@ class OnePrompt(MemoryAgent):
         document = state.reading.document
         chunks = len(document.chunks)
         return {"chunks": chunks, "document_tokens": document.tokens, "dropped_tokens": document.dropped}
+
+
+def direct_frame_tokens(vocabulary: Vocabulary) -> int:
+    """Tokens around document and question in EVAL_MODE=direct, with the pack's settings and this model's template."""
+    config = Config()
+    frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
+    prompts = load_prompts(config.mem_layout)
+    return OnePrompt.from_config(config, vocabulary, prompts, frame).frame_tokens
 
 
 class Single(OnePrompt):

@@ -2,7 +2,8 @@
 
 The sentences say what RULER's say, in words of this project. Scores move with wording, so for figures to set beside
 published ones give RULER's own sentences as a YAML file (``--wording FILE``): any of the fields below, each a text
-with the same names in braces. ``{kind}`` and ``{kinds}`` are the singular and plural of number or uuid::
+with the same names in braces. ``{kind}`` and ``{kinds}`` are the singular and plural of number or uuid. ``example`` is
+what vt and cwe show before the document, up to where that begins::
 
     needle: "A magic {kind} of {key} is {value}."
     niah_one: "Which magic {kind} of {keys} does the text state?"
@@ -21,7 +22,7 @@ import yaml
 
 from ..system.errors import MemAgentError
 
-_OPTIONAL = frozenset({"kind", "kinds", "count"})
+_OPTIONAL = frozenset({"kind", "kinds", "count", "prefix"})
 
 
 class WordingError(MemAgentError):
@@ -47,6 +48,10 @@ class Sentences:
     fwe_prefix: str = "The {count} most frequent coded words are:"
     qa: str = "{question}"
     qa_prefix: str = "Answer:"
+    example: str = (
+        "An example of another text, with question and answer:\n\n{context}\n\n{question}\n{prefix} {answers}\n\n"
+        "Here the text of the question begins:\n\n"
+    )
     name: str = "built in"
 
 
@@ -58,6 +63,7 @@ _NAMES: dict[str, set[str]] = {
     **{name: {"count"} for name in ("cwe", "cwe_prefix", "fwe", "fwe_prefix")},
     "qa": {"question"},
     "qa_prefix": set(),
+    "example": {"context", "question", "prefix", "answers"},
 }
 assert set(_NAMES) | {"name"} == {field.name for field in fields(Sentences)}
 
