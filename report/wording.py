@@ -7,10 +7,12 @@ from statistics import fmean
 
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import Summary
+from ..rewards.ruler import FIRST_GOLD
 from .published import METRIC
 
 _METRICS = {
     "sub_em": "sub_em", "em": "exact match", "f1": "F1", "ruler": "RULER score",
+    FIRST_GOLD: "first gold (MemAgent's qa_1)",
     METRIC: f"{METRIC} (published metric)",
 }
 _LONGEST = 60
