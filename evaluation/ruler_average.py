@@ -8,8 +8,8 @@ qa_1, first gold  MemAgent shows qa_1 apart, scored against the first gold (``ta
 
 MemAgent's numbers are of answers behind "the answer is" (EVAL_ANSWER=the_answer_is), RULER's of whole replies. An
 average is the plain mean of its tasks, and absent where one of them has no row. MemAgent rounds each answer's score to
-two decimals first, which moves its fwe, where scores are thirds, by at most a third of a point;
-here nothing is rounded.
+two decimals first, which moves its fwe, where scores are thirds, by at most a third of a point; nothing is rounded
+here.
 
 The interval of an average joins those of its tasks, whose questions are independent of each other, after Zou and Donner
 (2008, "Construction of confidence limits about effect measures: a general approach")::

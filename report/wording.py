@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from ..evaluation.ruler_average import FIRST_GOLD
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import Summary
-from ..rewards.ruler import FIRST_GOLD
 from .published import METRIC
 
 _METRICS = {
