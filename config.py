@@ -185,6 +185,9 @@ class Config:
     eval_mode: str = _knob("recurrent", "read chunk by chunk as in training, or one prompt: with the whole document "
                            "(cut in its centre), or with retrieved passages",
                            _ANSWERS, choices=("recurrent", "direct", "rag"))
+    eval_answer: str = _knob("auto", "how an answer is read from a reply: as its task does (the last box; RULER's "
+                             "tasks: the whole reply), or all alike, the_answer_is as MemAgent's evaluation does",
+                             _ANSWERS, choices=("auto", "boxed", "the_answer_is", "whole"))
     eval_top_k: int = _knob(10, "EVAL_MODE=rag: passages in the prompt", _ANSWERS, at_least=1, modes=("rag",))
     eval_retriever: str = _knob("bm25", "EVAL_MODE=rag: how passages are found",
                                 _ANSWERS, choices=("bm25", "embedding"), modes=("rag",))

@@ -45,7 +45,7 @@ from .hooks.metrics import best_of, find_golds, metrics_line, rollout_metrics
 from .hooks.reader import context_of, reader_for
 from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
 from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
-from .hooks.task_row import question_of, row_of, task_name, task_of
+from .hooks.task_row import question_of, reply_form, row_of, task_name, task_of
 from .hooks.turn_rewards import Rewards, turn_rewards, turn_weights
 from .rewards.reward import plain_parts
 from .rollout_client import client_for
@@ -255,9 +255,11 @@ async def _run(
             request.prompt_ids, request.max_new_tokens, turn_sampling, key, lambda: is_aborting(args)
         )
 
-    trajectory = await run_trajectory(
-        reader.agent, Reading(question_ids, document), sample_turn, lambda: is_aborting(args)
-    )
+    reading = Reading(question_ids, document)
+    if evaluation:
+        prefix, tokens = reply_form(sample)
+        reading = Reading(question_ids, document, reader.vocabulary.encode_text(prefix), tokens)
+    trajectory = await run_trajectory(reader.agent, reading, sample_turn, lambda: is_aborting(args))
     # Hundreds of memories take a while to decode, and other trajectories need this loop meanwhile.
     golds = gold_answers(sample)
     memories = await asyncio.to_thread(find_golds, trajectory.memories, reader.vocabulary.decode, golds)

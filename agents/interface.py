@@ -27,6 +27,10 @@ class Reading:
 
     question_ids: Sequence[int]
     document: Chunks
+    prefix_ids: Sequence[int] = ()
+    """What the final reply goes on from: the last ids of the FINAL turn's prompt, whatever the agent (``loop``)."""
+    reply_tokens: int = 0
+    """Of the final reply; 0: as the agent asks."""
 
 
 class MemoryAgent(ABC):

@@ -2,6 +2,7 @@
 
 Invariants:
 - a completed trajectory ends with its FINAL turn; its turns are in the order in which they were sampled;
+- the FINAL turn ends with the reading's prefix and has the reading's budget, where it has such;
 - an aborted generation ends the trajectory at once: no further request is sent, its partial text is never a memory;
 - there is one memory for every round of MEMORY turns that the agent advanced over, in order, however many turns the
   round sampled side by side;
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -30,7 +32,7 @@ async def run_trajectory(
     state = agent.start(reading)
     rounds: list[list[Turn]] = []
     memories: list[tuple[int, ...]] = []
-    while requests := agent.requests(state):
+    while requests := tuple(_of_reading(reading, request) for request in agent.requests(state)):
         if is_aborted():
             return _ended(agent, state, rounds, memories, Outcome.ABORTED)
         first = sum(map(len, rounds))
@@ -49,6 +51,13 @@ async def run_trajectory(
             memories.append(tuple(agent.memory(state)))
     cut = rounds[-1][-1].stop is StopReason.LENGTH
     return _ended(agent, state, rounds, memories, Outcome.TRUNCATED if cut else Outcome.COMPLETED)
+
+
+def _of_reading(reading: Reading, request: TurnRequest) -> TurnRequest:
+    if request.kind is not TurnKind.FINAL or not (reading.prefix_ids or reading.reply_tokens):
+        return request
+    prompt = [*request.prompt_ids, *reading.prefix_ids]
+    return replace(request, prompt_ids=prompt, max_new_tokens=reading.reply_tokens or request.max_new_tokens)
 
 
 def _turn(request: TurnRequest, generation: Generation) -> Turn:

@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 
 from ..config import Config
 from .interface import MemoryAgent, Reading
-from .prompts import PROBLEM, SECTION, Frame, Prompts, Wording, compile_template
+from .prompts import PROBLEM, SECTION, Frame, Prompts, Wording, chat_frame, compile_template, load_prompts
 from .records import Generation, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
@@ -48,9 +48,15 @@ class OnePrompt(MemoryAgent):
     def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
         return cls(vocabulary, prompts.own[cls.name], frame, config.mem_max_final)
 
-    def room(self, limit: int, question_ids: Sequence[int]) -> int:
-        """Document tokens that fit beside the question and the reply."""
-        return limit - self._reply - len(self._template.fill({PROBLEM: question_ids, SECTION: ()}))
+    @property
+    def frame_tokens(self) -> int:
+        """Tokens of the prompt around document and question."""
+        return len(self._template.fill({PROBLEM: (), SECTION: ()}))
+
+    def room(self, limit: int, reading: Reading) -> int:
+        """Document tokens that fit beside the question, what the reply goes on from, and the reply."""
+        reply = reading.reply_tokens or self._reply
+        return limit - reply - self.frame_tokens - len(reading.question_ids) - len(reading.prefix_ids)
 
     def start(self, reading: Reading) -> State:
         assert len(reading.document.chunks) == 1 or not self.needs_document, "the whole reading is one prompt"
@@ -78,6 +84,14 @@ class OnePrompt(MemoryAgent):
         document = state.reading.document
         chunks = len(document.chunks)
         return {"chunks": chunks, "document_tokens": document.tokens, "dropped_tokens": document.dropped}
+
+
+def direct_frame_tokens(vocabulary: Vocabulary) -> int:
+    """Tokens around document and question in EVAL_MODE=direct, with the pack's settings and this model's template."""
+    config = Config()
+    frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
+    prompts = load_prompts(config.mem_layout, own=Direct.own_wording)
+    return Direct.from_config(config, vocabulary, prompts, frame).frame_tokens
 
 
 class Single(OnePrompt):

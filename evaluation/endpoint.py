@@ -57,7 +57,12 @@ class Frame:
     tail: str
 
     def content(self, prompt: str) -> str:
-        return prompt.removeprefix(self.head).removesuffix(self.tail)
+        """The message in ``prompt``. What the reply goes on from stands behind the tail; it comes to the end of the
+        message, where RULER's own client for chat servers puts it."""
+        if not self.tail:
+            return prompt.removeprefix(self.head)
+        message, _, prefix = prompt.removeprefix(self.head).rpartition(self.tail)
+        return message + prefix
 
 
 def frame_of(render: Callable[[str], str]) -> Frame:

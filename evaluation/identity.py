@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Config
+from ..rewards.ruler import TASKS as RULER_TASKS
 from .questions import EvalError
 from .results import Run, has_run, read_run, rows_path
 
@@ -40,7 +41,7 @@ def check_same_run(output: Path, run: Run) -> Run:
     known = read_run(output)
     if known.model != run.model:
         raise EvalError(_other(output, "model"))
-    differing = _differing(known.settings, run.settings)
+    differing = _differing(_settings_of(known), run.settings)
     if differing:
         raise EvalError(_other(output, "settings", f" ({'; '.join(differing[:3])})"))
     for length, digest in run.data.items():
@@ -50,6 +51,12 @@ def check_same_run(output: Path, run: Run) -> Run:
         run, samples=max(known.samples, run.samples),
         data={**known.data, **run.data}, questions={**known.questions, **run.questions},
     )
+
+
+def _settings_of(known: Run) -> Mapping[str, Any]:
+    """Its settings; before there was EVAL_ANSWER, RULER's answers were read from boxes."""
+    boxed = any(name.rpartition("_")[0] in RULER_TASKS for name in known.data)
+    return {"eval_answer": "boxed", **known.settings} if boxed else known.settings
 
 
 def _other(output: Path, what: str, differences: str = "") -> str:

@@ -6,7 +6,10 @@
 Both are an agent of one turn, run by the training loop, so answers, counts and failures mean the same in every mode;
 ``MEM_PROMPTS`` replaces their wording under the mode's name::
 
-    [chat head, instructions] document ids [</document> <problem>] question ids [</problem>, tail] -> answer
+    [chat head, instructions] document ids [</document> <problem>] question ids [</problem>, tail] prefix ids -> answer
+
+A row's example stands before its document, or before the passages; its answer prefix stands behind the chat's tail,
+where the assistant's turn begins (``reading``).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..agents import BASELINES, check_agent
-from ..agents.chunking import split_chunks
+from ..agents.chunking import Chunks, split_chunks
 from ..agents.documents import DocumentCache
 from ..agents.interface import Reading
 from ..agents.loop import run_trajectory
@@ -77,8 +80,9 @@ class OnePromptMode:
         """What the prompt shows, with counts of its own."""
         loop = asyncio.get_running_loop()
         if self._retriever is None:
-            return await loop.run_in_executor(self._pool, self._contexts.get, place), {}
-        return await loop.run_in_executor(self._pool, self._retrieved, question.text, place)
+            return question.example + await loop.run_in_executor(self._pool, self._contexts.get, place), {}
+        text, counts = await loop.run_in_executor(self._pool, self._retrieved, question.text, place)
+        return question.example + text, counts
 
     def _retrieve(self, question: str, place: Place) -> tuple[str, dict[str, float]]:
         assert self._retriever is not None
@@ -89,9 +93,12 @@ class OnePromptMode:
     async def _run(self, question: EvalQuestion, text: str, sampling: dict[str, Any]) -> Trajectory:
         endpoint = HostArgs.of(self._args).router
         client = client_for(endpoint, self._config)
-        question_ids = self._vocabulary.encode_text(question.text.strip())
+        asked = Reading(
+            self._vocabulary.encode_text(question.text.strip()), Chunks((), 0),
+            self._vocabulary.encode_text(question.answer_prefix), question.tokens_to_generate,
+        )
         limit = endpoint.max_tokens or UNLIMITED
-        room = self._agent.room(limit, question_ids)
+        room = self._agent.room(limit, asked)
         if room < 1:
             raise TurnFailed(FailureKind.LONG_PROMPT, f"no room for a document in {limit} tokens")
         document = split_chunks(await self._documents.get(text), room, 1)
@@ -103,5 +110,5 @@ class OnePromptMode:
             key = f"document-{question.id}"
             return await client.generate(request.prompt_ids, request.max_new_tokens, sampling, key)
 
-        return await run_trajectory(self._agent, Reading(question_ids, document), sample_turn)
+        return await run_trajectory(self._agent, replace(asked, document=document), sample_turn)
 

@@ -8,6 +8,7 @@ number where neither is there), and the document either inline or by numbers of 
 
 The second entry's document is ``Document 1:``, line 7, a blank line, ``Document 2:``, line 2 (``data.eval_files``
 writes such files). RULER files carry ``task`` and ``metric`` too; ``<length>`` is then ``niah_single_1_8192``, say.
+Any entry may have what ``reading`` tells of: ``answer_prefix``, ``example``, ``tokens_to_generate``.
 
 Invariants: at most one document is in memory while a file is read, however many gigabytes it has; every error names
 the file and the entry.
@@ -22,12 +23,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..data.corpus_file import CORPUS, CorpusFile, open_corpus, read_context
 from ..data.sources import Broken, NotJson, json_list
+from ..hooks.task_row import REPLY_PREFIX, REPLY_TOKENS
 from ..rewards.ruler import METRICS as RULER_METRICS
 from ..system.errors import MemAgentError
+
+T = TypeVar("T")
 
 
 class EvalError(MemAgentError):
@@ -45,13 +49,21 @@ class EvalQuestion:
     task: str = ""
     metric: str = ""
     """RULER's own score of its task; empty for question answering."""
+    answer_prefix: str = ""
+    """What the final reply goes on from; it stands behind the prompt, and is no part of the reply."""
+    example: str = ""
+    """A solved question, which stands before the document."""
+    tokens_to_generate: int = 0
+    """Of the final reply; 0: MEM_MAX_FINAL."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The row as tasks see it; a file that names a metric is RULER's."""
+        """The row as tasks and the ``generate`` hook see it; a file that names a metric is RULER's."""
         ruler = {"task": "ruler", "metric": self.metric, "ruler_task": self.task} if self.metric else {}
         own = {"task": self.task} if self.task and not self.metric else {}
-        return {"ground_truth": list(self.answers), **ruler, **own}
+        asked = {REPLY_PREFIX: self.answer_prefix, REPLY_TOKENS: self.tokens_to_generate}
+        used = {name: value for name, value in asked.items() if value}
+        return {"ground_truth": list(self.answers), **ruler, **own, **used}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +125,12 @@ def _entry(where: str, length: str, number: str, raw: Any, corpus: Callable[[], 
             raise EvalError(f"{where} has no usable `{name}`")
         return raw[name]
 
+    def optional(name: str, default: T) -> T:
+        value = raw.get(name)
+        if value is not None and type(value) is not type(default):
+            raise EvalError(f"{where} has no usable `{name}`")
+        return default if value is None else value
+
     if isinstance(raw, Broken):
         raise EvalError(f"{where}: {raw.problem}; fetch or make the file again")
     text, answers = field("input", str), tuple(str(a) for a in field("answers", list))
@@ -129,7 +147,12 @@ def _entry(where: str, length: str, number: str, raw: Any, corpus: Callable[[], 
     if metric and metric not in RULER_METRICS:
         raise EvalError(f"{where} has the metric {metric!r}; known are {', '.join(RULER_METRICS)}")
     name = str(raw.get("index", raw.get("id", number)))
-    return Entry(EvalQuestion(length, name, text, answers, str(raw.get("task") or ""), metric), context)
+    prefix, example = (optional(name, "") for name in ("answer_prefix", "example"))
+    tokens = optional("tokens_to_generate", 0)
+    if tokens < 0:
+        raise EvalError(f"{where} has no usable `tokens_to_generate`")
+    task = str(raw.get("task") or "")
+    return Entry(EvalQuestion(length, name, text, answers, task, metric, prefix, example, tokens), context)
 
 
 class Contexts:

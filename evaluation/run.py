@@ -23,11 +23,13 @@ from ..hooks.sample import Sample
 from ..hooks.task_row import task_by_name
 from ..rollout_client import close_clients
 from ..system.signals import run_stoppable
+from ..tasks import Task
 from .connect import connect
 from .endpoint import EvalEndpoint
 from .identity import check_same_run, model_hash
 from .one_prompt import OnePromptMode
 from .questions import Contexts, Entry, EvalError, EvalQuestion, Place, data_hash, data_path, load_questions
+from .reading import as_asked
 from .results import RowWriter, Run, answered, lock_results, read_rows, write_run
 from .retrieval import retriever_for
 from .sweep import Answer, Job, sweep
@@ -80,7 +82,8 @@ async def _fill(
 ) -> None:
     """Get the answers that ``output`` lacks."""
     contexts = Contexts(output)
-    jobs, counts = _jobs(data_root, lengths, config, output, contexts)
+    thinks = config.mem_thinking or endpoint.thinking_is_open
+    jobs, counts = _jobs(data_root, lengths, config, output, contexts, thinks)
     name = model_hash(model) + f" {endpoint.api} {endpoint.model}" * (not own)
     write_run(output, check_same_run(output, _run_of(data_root, counts, name, config)))
     total = sum(counts.values()) * config.eval_samples
@@ -100,7 +103,7 @@ async def _fill(
 
 
 def _jobs(
-    data_root: Path, lengths: Sequence[str], config: Config, output: Path, contexts: Contexts
+    data_root: Path, lengths: Sequence[str], config: Config, output: Path, contexts: Contexts, thinks: bool
 ) -> tuple[list[Job], dict[str, int]]:
     """What is to be answered, with the documents it needs put into ``contexts``; and the questions of each length."""
     jobs: list[Job] = []
@@ -113,7 +116,8 @@ def _jobs(
             samples = [s for s in range(config.eval_samples) if (entry.question.id, s) not in done]
             if samples:
                 place = contexts.put(entry.context)
-                jobs += [Job(entry.question, place, sample) for sample in samples]
+                question = as_asked(entry.question, _task_of(entry.question, config), config, thinks=thinks)
+                jobs += [Job(question, place, sample) for sample in samples]
     return jobs, counts
 
 
@@ -125,12 +129,17 @@ def _entries(data_root: Path, length: str, config: Config) -> Iterator[Entry]:
     for entry in load_questions(data_root, length):
         where = f"{path}: the entry with the index {entry.question.id}"
         try:
-            task = task_by_name(entry.question.metadata.get("task") or config.tasks[0], config)
+            task = _task_of(entry.question, config)
         except ConfigError as error:
             raise EvalError(f"{where} names its task: {error}") from None
         if not entry.context and (one_prompt or (reads and task.needs_document)):
             raise EvalError(f"{where} has no usable `context`")
         yield entry
+
+
+def _task_of(question: EvalQuestion, config: Config) -> Task:
+    """Raises ConfigError where the question names one that is not there."""
+    return task_by_name(question.metadata.get("task") or config.tasks[0], config)
 
 
 def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> Answer:
@@ -140,7 +149,7 @@ def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> 
         return OnePromptMode(args, endpoint.vocabulary, contexts, retriever)
 
     async def recurrent(question: EvalQuestion, place: Place, sampling: dict[str, Any]) -> Sample:
-        context = await asyncio.to_thread(contexts.get, place)
+        context = question.example + await asyncio.to_thread(contexts.get, place)
         sample = Sample(prompt=question.text, metadata=question.metadata | {"context": context})
         return await rollout.generate(args, sample, sampling, evaluation=True)
 

@@ -27,6 +27,7 @@ from ..rewards.reward import plain_parts
 from ..system.gather import gather_or_cancel
 from ..tasks import Task
 from .questions import EvalError, EvalQuestion, Place
+from .reading import read
 from .results import Row, RowWriter
 
 logger = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ async def _row(job: Job, answer: Answer, config: Config) -> Row:
     record = Record.of(sample)
     assert record is not None, "a mode writes its trajectory into the sample"
     task = task_of(config, sample)
-    prediction, scores, unscored = _scored(task, sample)
+    prediction, scores, unscored = _scored(task, sample, config)
     outcome, failure, message = record.outcome.value, record.failure and record.failure.value, record.failure_message
     if record.outcome is Outcome.ABORTED:  # nobody here asked for it, so the server was stopped
         failure, message = "aborted", "the server ended the request"
@@ -100,7 +101,7 @@ async def _row(job: Job, answer: Answer, config: Config) -> Row:
     )
 
 
-def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float], str]:
+def _scored(task: Task, sample: Sample, config: Config) -> tuple[str, dict[str, float], str]:
     """The answer, its scores, and why it could not be scored: one bad row must not end the evaluation.
 
     Raises:
@@ -108,8 +109,8 @@ def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float], str]:
     """
     name = type(task).__name__
     try:
-        prediction = task.read_answer(sample.response)
-        scores = plain_parts(task.metrics(sample.response, row_of(sample)))
+        prediction, measured = read(task, sample.response, row_of(sample), config)
+        scores = plain_parts(measured)
     except Exception as error:  # whatever a user's task raises
         logger.exception("the task %s cannot score an answer", name)
         return "", {task.headline: 0.0}, f"the task {name} cannot score it: {type(error).__name__}: {error}"

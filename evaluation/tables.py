@@ -1,5 +1,5 @@
-"""What a run says, in Markdown: accuracy with its interval, what failed or is missing, what the agent did, and one run
-against another.
+"""What a run says, in Markdown: accuracy with its interval, what failed or is missing, what the agent did, RULER's
+tasks side by side with their averages, and one run against another.
 
 Accuracy is ``sub_em``, or the task's own score for RULER. ``summary`` says what is a mean of what; the rows of one
 length are in memory at a time.
@@ -13,6 +13,7 @@ from pathlib import Path
 from ..system.markdown import markdown_table
 from .questions import EvalError
 from .results import labels_of, read_cell, read_rows, read_run
+from .ruler_average import RulerLine, ruler_lines, tasks_of
 from .statistics import Estimate
 from .summary import Difference, Summary, agent_counts, difference, main_metric, summarise
 
@@ -34,9 +35,12 @@ def agent_table(outputs: Sequence[Path]) -> str:
 
 
 def tables(outputs: Sequence[Path]) -> str:
-    """Both, from one reading of the rows."""
+    """Both, and RULER's where there are several of its tasks, from one reading of the rows."""
     summaries = _summaries(outputs)
-    return f"{_accuracy_table(summaries)}\n\n{_agent_table(summaries)}"
+    shown = [_accuracy_table(summaries), _agent_table(summaries)]
+    if lines := ruler_lines(summaries):
+        shown.append(_ruler_table(lines))
+    return "\n\n".join(shown)
 
 
 def _summaries(outputs: Sequence[Path]) -> list[Summary]:
@@ -88,6 +92,26 @@ def _agent_table(summaries: Sequence[Summary]) -> str:
         for s in summaries
     ]
     return markdown_table((*_WORDS, *(name.replace("_", " ") for name in names)), rows, _WORDS)
+
+
+def _ruler_table(lines: Sequence[RulerLine]) -> str:
+    """One line per run and length: a column per task, and the averages of those that MemAgent and RULER average."""
+    tasks = tasks_of(lines)
+    averages = ("MemAgent's ten", "95% interval", "RULER's thirteen", "95% interval", "qa_1, first gold")
+    rows = [
+        (line.run, line.length, *(_mean(line.tasks.get(name)) for name in tasks), *_mean_and_range(line.ten),
+         *_mean_and_range(line.thirteen), _mean(line.first_gold))
+        for line in lines
+    ]
+    return markdown_table((*_WORDS, *tasks, *averages), rows, _WORDS)
+
+
+def _mean(estimate: Estimate | None) -> str:
+    return f"{estimate.mean:.1f}" if estimate else "-"
+
+
+def _mean_and_range(estimate: Estimate | None) -> tuple[str, str]:
+    return _mean(estimate), _range(estimate) if estimate else "-"
 
 
 def _range(estimate: Estimate) -> str:

@@ -10,6 +10,8 @@ from ..tasks import TASKS, Task, TaskRow, load_task
 from .sample import gold_answers
 
 _DOCUMENT = frozenset({"context", "context_id"})
+REPLY_PREFIX, REPLY_TOKENS = "reply_prefix", "reply_tokens"
+"""In the metadata of a row that is evaluated: what its final reply goes on from, and how long that may be."""
 
 
 def question_of(sample: Any) -> str:
@@ -24,6 +26,12 @@ def question_of(sample: Any) -> str:
 def row_of(sample: Any) -> TaskRow:
     metadata = {name: value for name, value in (sample.metadata or {}).items() if name not in _DOCUMENT}
     return TaskRow(question_of(sample), tuple(gold_answers(sample)), metadata)
+
+
+def reply_form(sample: Any) -> tuple[str, int]:
+    """What the sample's final reply goes on from, and its most tokens; 0 where the agent's own budget holds."""
+    metadata = sample.metadata or {}
+    return metadata.get(REPLY_PREFIX, ""), metadata.get(REPLY_TOKENS, 0)
 
 
 def task_name(config: Config, sample: Any) -> str:

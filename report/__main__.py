@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..evaluation.results import Results, read_results
+from ..evaluation.ruler_average import ruler_lines
 from ..evaluation.summary import Summary, differences, main_metric_of, summarise
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
@@ -28,6 +29,7 @@ from .figures import draw
 from .lm_eval_export import export
 from .page import render, warnings
 from .published import CAVEATS, METRIC, Published, published_comparisons, published_rows
+from .ruler import ruler_tables
 from .tables import (
     HEADLINE,
     Table,
@@ -102,7 +104,7 @@ def _tables(
             for task, rows in published.items() if rows
             for table in (accuracy_table(by_task[task], METRIC, rows), sources_table(rows))
         ],
-        "accuracy": [
+        "accuracy": ruler_tables(ruler_lines(summaries), bool(published)) + [
             accuracy_table(cells, metric) for cells in by_task.values() if (metric := main_metric_of(cells))
         ],
         "paired": [scores_table(summaries), *([paired] if paired else [])],

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from ..evaluation.ruler_average import FIRST_GOLD
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import Summary
 from .published import METRIC
 
 _METRICS = {
     "sub_em": "sub_em", "em": "exact match", "f1": "F1", "ruler": "RULER score",
+    FIRST_GOLD: "first gold (MemAgent's qa_1)",
     METRIC: f"{METRIC} (published metric)",
 }
 _LONGEST = 60

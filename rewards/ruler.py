@@ -30,6 +30,14 @@ class UnknownMetric(MemAgentError):
 
 STRING_MATCH_ALL = "string_match_all"
 STRING_MATCH_PART = "string_match_part"
+FIRST_GOLD = "sub_em_first_gold"
+"""MemAgent's score of RULER's QA tasks, beside RULER's own."""
+
+_NIAH = ("single_1", "single_2", "single_3", "multikey_1", "multikey_2", "multikey_3", "multivalue", "multiquery")
+TASKS = (*(f"niah_{name}" for name in _NIAH), "vt", "cwe", "fwe", "qa_1", "qa_2")
+"""The thirteen, in RULER's order."""
+MEMAGENT_TASKS = tuple(name for name in TASKS if name not in ("cwe", "qa_1", "qa_2"))
+"""The ten that MemAgent's out-of-distribution table averages (arXiv 2507.02259v1); it shows qa_1 apart."""
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
 

@@ -28,11 +28,8 @@ class Frame:
         text = self.before + self.behind
         return count_tokens(self.before) + count_tokens(self.behind) + _SEAMS if text else 0
 
-    def around(self, sample: RulerSample, count_tokens: CountTokens) -> RulerSample:
-        if not self.before + self.behind:
-            return sample
-        context = f"{self.before}{sample.context}{self.behind}"
-        return replace(sample, context=context, length_tokens=count_tokens(context) + count_tokens(sample.input))
+    def around(self, sample: RulerSample) -> RulerSample:
+        return replace(sample, context=f"{self.before}{sample.context}{self.behind}")
 
 
 def frame_of(task: str, wording: Sentences) -> Frame:

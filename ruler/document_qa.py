@@ -20,7 +20,7 @@ from random import Random
 from ..data.pool import PoolQuestion
 from ..data.ruler_corpus import Corpus
 from .length import fill
-from .sample import CountTokens, Haystack, RulerError, RulerSample
+from .sample import CountTokens, Haystack, RulerError, RulerSample, whole_length
 
 
 def document_qa(name: str, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> RulerSample:
@@ -47,14 +47,14 @@ def document_qa(name: str, rng: Random, budget: int, count_tokens: CountTokens, 
         return "".join([*entries, added[:size]]).removeprefix("\n\n")
 
     text = haystack.wording.qa.format(question=question.question)
-    asking = count_tokens(text)
-    filled = fill(build, lambda context: count_tokens(context) + asking, budget)
+    prefix = haystack.wording.qa_prefix
+    filled = fill(build, whole_length(count_tokens, haystack, text, prefix), budget)
     return RulerSample(
         task=name,
         input=text,
         context=filled.context,
         answers=question.answers,
-        answer_prefix=haystack.wording.qa_prefix,
+        answer_prefix=prefix,
         length_tokens=filled.tokens,
         extra={"haystack": corpus.name},
     )

@@ -21,7 +21,7 @@ import string
 from random import Random
 
 from .length import LengthError, fill
-from .sample import CountTokens, Haystack, RulerSample
+from .sample import CountTokens, Haystack, RulerSample, whole_length
 from .words import draw_new
 
 ANSWERS = 3
@@ -49,8 +49,8 @@ def frequent_words(name: str, rng: Random, budget: int, count_tokens: CountToken
         return " ".join(word for _, word in sorted(text))
 
     question = haystack.wording.fwe.format(count=ANSWERS)
-    asking = count_tokens(question)
-    filled = fill(build, lambda context: count_tokens(context) + asking, budget)
+    prefix = haystack.wording.fwe_prefix.format(count=ANSWERS)
+    filled = fill(build, whole_length(count_tokens, haystack, question, prefix), budget)
     times = counts_within(filled.size)
     if len(times) < ANSWERS + 2 or times[ANSWERS] == times[ANSWERS + 1]:
         raise LengthError("needs more words for its answers to stand out")
@@ -59,7 +59,7 @@ def frequent_words(name: str, rng: Random, budget: int, count_tokens: CountToken
         input=question,
         context=filled.context,
         answers=tuple(ranked[1 : ANSWERS + 1]),
-        answer_prefix=haystack.wording.fwe_prefix.format(count=ANSWERS),
+        answer_prefix=prefix,
         length_tokens=filled.tokens,
         extra={"haystack": "coined words", "frequencies": times[: ANSWERS + 2]},
     )

@@ -6,10 +6,14 @@
 ``DATA_ROOT/eval_<task>_<length>.json`` is a list of::
 
     {"context": document, "input": question, "answers": [...], "index": 0, "task": "vt", "length": 8192,
-     "length_tokens": 8160, "answer_prefix": "...", "metric": "string_match_all", "extra": {"haystack": "...", ...}}
+     "length_tokens": 8160, "answer_prefix": "...", "example": "...", "tokens_to_generate": 30,
+     "metric": "string_match_all", "extra": {"haystack": "...", ...}}
 
-``length_tokens`` counts document and question. ``extra`` says which haystack, wording and seed the sample was made
-from. Without ``--haystack`` the essay tasks hide their needles among built-in repeated sentences, and
+``length`` is RULER's: all that the engine must hold, the reply included. ``length_tokens`` counts document, question,
+answer prefix, the solved example (vt and cwe; else empty), ``tokens_to_generate``, and ``extra.prompt_tokens`` for the
+prompt around them, which is that of EVAL_MODE=direct unless ``--prompt-tokens`` says otherwise: so nothing is cut
+where ENGINE_MAX_LEN is the length. ``extra`` also says which haystack, wording and seed the sample was made from.
+Without ``--haystack`` the essay tasks hide their needles among built-in repeated sentences, and
 ``extra.haystack`` says so. ``qa_1`` needs ``--squad``, ``qa_2`` ``--hotpotqa``.
 
 Invariants:
@@ -32,7 +36,7 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from ..system.atomic_file import replacing
-from ..system.command_line_types import positive_number
+from ..system.command_line_types import positive_number, whole_number
 from ..system.forked_map import in_order
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
@@ -53,7 +57,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     plan = Ingredients(
-        options.tokenizer, tuple(options.haystack), options.squad, options.hotpotqa, options.wording, options.seed
+        options.tokenizer, tuple(options.haystack), options.squad, options.hotpotqa, options.wording, options.seed,
+        options.prompt_tokens,
     )
     tasks, lengths = _tasks(options.tasks, plan), _lengths(options.lengths)
     essays = [task for task in tasks if TASKS[task].essay]
@@ -118,6 +123,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--squad", type=Path, metavar="FILE", help="SQuAD JSON, for qa_1")
     parser.add_argument("--hotpotqa", type=Path, metavar="FILE", help="HotpotQA distractor JSON, for qa_2")
     parser.add_argument("--wording", type=Path, metavar="FILE", help="YAML of sentences in place of the built-in ones")
+    parser.add_argument("--prompt-tokens", type=whole_number, metavar="N",
+                        help="tokens of the prompt around document and question, which are part of the length (those "
+                        "of EVAL_MODE=direct in the model's chat template)")
     parser.add_argument("--processes", type=positive_number, default=1, metavar="N", help="processes at work (1)")
     return parser
 

@@ -13,12 +13,13 @@ from random import Random
 
 import orjson
 
+from ..agents.one_prompt import direct_frame_tokens
 from ..data.ruler_corpus import Corpus, read_hotpotqa, read_squad
 from .document_frame import frame_of
 from .length import LengthError
 from .sample import Essay, Haystack, RulerError
 from .tasks import TASKS
-from .tokens import token_counter
+from .tokens import counter_of, load_tokenizer
 from .wording import Sentences, load_wording
 
 
@@ -32,6 +33,8 @@ class Ingredients:
     hotpotqa: Path | None
     wording: Path | None
     seed: int
+    prompt_tokens: int | None = None
+    """Of the prompt around a sample; None: of EVAL_MODE=direct, in the chat template of the tokenizer's model."""
 
     def has_data_for(self, task: str) -> bool:
         raw = TASKS[task].raw
@@ -54,7 +57,9 @@ class Maker:
 
     def __init__(self, plan: Ingredients) -> None:
         self._seed = plan.seed
-        self._count = token_counter(plan.tokenizer)
+        vocabulary = load_tokenizer(plan.tokenizer)
+        self._count = counter_of(vocabulary)
+        self._around = direct_frame_tokens(vocabulary) if plan.prompt_tokens is None else plan.prompt_tokens
         wording = load_wording(plan.wording) if plan.wording else Sentences()
         self._haystack = Haystack(wording, read_essay(plan.haystack, wording))
         self._corpora = {
@@ -72,11 +77,10 @@ class Maker:
         task = TASKS[wanted.task]
         rng = Random(f"{self._seed}/{wanted.task}/{wanted.length}/{wanted.index}")
         haystack = self._asking(task.raw, wanted) if task.raw else self._haystack
+        frame = frame_of(wanted.task, haystack.wording)
+        haystack = replace(haystack, reserved=self._around + task.reply_tokens + frame.tokens(self._count))
         try:
-            frame = frame_of(wanted.task, haystack.wording)
-            taken = frame.tokens(self._count)
-            made = task.make(rng, wanted.length - taken, self._count, replace(haystack, taken=taken))
-            sample = frame.around(made, self._count)
+            sample = frame.around(task.make(rng, wanted.length, self._count, haystack))
         except LengthError as error:
             where = f"{wanted.task} at {wanted.length} tokens, sample {wanted.index}"
             raise RulerError(f"{where}: {error}; choose a longer length") from None
@@ -89,8 +93,11 @@ class Maker:
             "length": wanted.length,
             "length_tokens": sample.length_tokens,
             "answer_prefix": sample.answer_prefix,
+            "example": sample.example,
+            "tokens_to_generate": task.reply_tokens,
             "metric": task.metric,
-            "extra": {**sample.extra, "wording": self._haystack.wording.name, "seed": self._seed},
+            "extra": {**sample.extra, "prompt_tokens": self._around, "wording": self._haystack.wording.name,
+                      "seed": self._seed},
         }
         return sample.length_tokens, orjson.dumps(entry)
 

@@ -30,7 +30,7 @@ from typing import Literal
 
 from .filler import Filler, place
 from .length import fill
-from .sample import CountTokens, Haystack, RulerSample
+from .sample import CountTokens, Haystack, RulerSample, whole_length
 from .wording import Sentences
 from .words import draw_new, number, uuid4, word_pair
 
@@ -72,10 +72,9 @@ def niah(
     depths = _depths(form, rng, len(needles))
     question, prefix = _question(wording, form, asked)
     filler, joint = _filler(form, haystack, _distractors(wording, form, rng, taken))
-    asking = count_tokens(question)
     filled = fill(
         lambda size: place(filler.text(size), needles, depths, joint),
-        lambda context: count_tokens(context) + asking,
+        whole_length(count_tokens, haystack, question, prefix),
         budget,
     )
     source = {"noise": "repeated sentences", "essay": haystack.essay.name, "needles": "needles"}[form.haystack]

@@ -3,8 +3,8 @@
 A task is a pure function ``(rng, budget, count_tokens, haystack) -> RulerSample``: equal arguments give equal samples.
 
 Invariants of a sample:
-- ``length_tokens`` is what the model reads, the tokens of ``context`` plus those of ``input``, and lies within 1 %
-  below the budget.
+- ``length_tokens`` is RULER's length, all that an engine must hold: example, document, question, answer prefix, and
+  what is ``reserved`` for the prompt around them and the reply. It lies within 1 % below the budget.
 - every answer is a non-empty string that can be derived from ``context`` alone.
 """
 
@@ -43,8 +43,8 @@ class Haystack:
     essay: Essay
     corpus: Corpus | None = None
     question: PoolQuestion | None = None
-    taken: int = 0
-    """Tokens of the file's length that are not in the budget: the words around the document have them."""
+    reserved: int = 0
+    """Tokens of a sample's length that are none of its text: the prompt around it, and the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,19 @@ class RulerSample:
     answer_prefix: str
     length_tokens: int
     extra: Mapping[str, Any]
+    example: str = ""
+    """A solved sample of another, shorter document, to be shown before ``context``."""
 
     def __post_init__(self) -> None:
         assert self.answers and all(self.answers), f"{self.task}: an empty answer among {self.answers}"
+
+
+def whole_length(
+    count_tokens: CountTokens, haystack: Haystack, question: str, answer_prefix: str, example: str = ""
+) -> CountTokens:
+    """Counts a sample's length by its document."""
+    besides = count_tokens(question) + count_tokens(answer_prefix) + haystack.reserved
+    return lambda context: count_tokens(example + context) + besides
 
 
 MakeSample = Callable[[Random, int, CountTokens, Haystack], RulerSample]

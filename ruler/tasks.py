@@ -1,7 +1,8 @@
 """RULER's thirteen standard configurations.
 
 ``TASKS[name].make(rng, budget, count_tokens, haystack)`` makes one sample; ``raw`` names the file it is made from, if
-any; ``metric`` is how a reply is scored.
+any; ``metric`` is how a reply is scored, ``reply_tokens`` how long it may be (``tokens_to_generate`` in
+``data/synthetic/constants.py``, c3f5e3b).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ VT_HOPS = 4
 @dataclass(frozen=True, slots=True)
 class RulerTask:
     make: MakeSample
+    reply_tokens: int
     metric: str = STRING_MATCH_ALL
     raw: Literal["squad", "hotpotqa"] | None = None
     essay: bool = False
@@ -41,10 +43,10 @@ NIAH = {
 }
 
 TASKS: dict[str, RulerTask] = {
-    **{name: RulerTask(partial(niah, name, form), essay=form.haystack == "essay") for name, form in NIAH.items()},
-    "vt": RulerTask(partial(variable_tracking, "vt", VT_HOPS)),
-    "cwe": RulerTask(partial(common_words, "cwe")),
-    "fwe": RulerTask(partial(frequent_words, "fwe")),
-    "qa_1": RulerTask(partial(document_qa, "qa_1"), STRING_MATCH_PART, raw="squad"),
-    "qa_2": RulerTask(partial(document_qa, "qa_2"), STRING_MATCH_PART, raw="hotpotqa"),
+    **{name: RulerTask(partial(niah, name, form), 128, essay=form.haystack == "essay") for name, form in NIAH.items()},
+    "vt": RulerTask(partial(variable_tracking, "vt", VT_HOPS), 30),
+    "cwe": RulerTask(partial(common_words, "cwe"), 120),
+    "fwe": RulerTask(partial(frequent_words, "fwe"), 50),
+    "qa_1": RulerTask(partial(document_qa, "qa_1"), 32, STRING_MATCH_PART, raw="squad"),
+    "qa_2": RulerTask(partial(document_qa, "qa_2"), 32, STRING_MATCH_PART, raw="hotpotqa"),
 }

@@ -17,8 +17,8 @@ from .sample import CountTokens, RulerError
 _SLICE = 2**14
 
 
-def token_counter(folder: Path) -> CountTokens:
-    """A counter by the tokenizer in ``folder``.
+def load_tokenizer(folder: Path) -> Vocabulary:
+    """The tokenizer in ``folder``.
 
     Raises:
         RulerError: the folder is absent or holds no fast tokenizer.
@@ -26,10 +26,9 @@ def token_counter(folder: Path) -> CountTokens:
     if not folder.is_dir():
         raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
     try:
-        vocabulary = Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True))
+        return Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True))
     except (OSError, ValueError, KeyError) as error:
         raise RulerError(f"--tokenizer {folder}: cannot be loaded: {' '.join(str(error).split())[:200]}") from None
-    return counter_of(vocabulary)
 
 
 def counter_of(vocabulary: Vocabulary) -> CountTokens:

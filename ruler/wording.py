@@ -2,7 +2,8 @@
 
 The sentences say what RULER's say, in words of this project. Scores move with wording, so for figures to set beside
 published ones give RULER's own sentences as a YAML file (``--wording FILE``): any of the fields below, each a text
-with the same names in braces. ``{kind}`` and ``{kinds}`` are the singular and plural of number or uuid::
+with the same names in braces. ``{kind}`` and ``{kinds}`` are the singular and plural of number or uuid. ``example`` is
+what vt and cwe show before the document, up to where that begins::
 
     needle: "A magic {kind} of {key} is {value}."
     niah_one: "Which magic {kind} of {keys} does the text state?"
@@ -25,7 +26,7 @@ import yaml
 
 from ..system.errors import MemAgentError
 
-_OPTIONAL = frozenset({"kind", "kinds", "count"})
+_OPTIONAL = frozenset({"kind", "kinds", "count", "prefix"})
 
 
 class WordingError(MemAgentError):
@@ -57,6 +58,10 @@ class Sentences:
     cwe_document: str = "{document}"
     fwe_document: str = "{document}"
     qa_document: str = "{document}"
+    example: str = (
+        "An example of another text, with question and answer:\n\n{context}\n\n{question}\n{prefix} {answers}\n\n"
+        "Here the text of the question begins:\n\n"
+    )
     name: str = "built in"
 
 
@@ -70,6 +75,7 @@ _NAMES: dict[str, set[str]] = {
     "qa_prefix": set(),
     **{f"{name}_document": {"document", "kind", "kinds"} for name in ("niah_one", "niah_many")},
     **{f"{name}_document": {"document"} for name in ("vt", "cwe", "fwe", "qa")},
+    "example": {"context", "question", "prefix", "answers"},
 }
 assert set(_NAMES) | {"name"} == {field.name for field in fields(Sentences)}
 

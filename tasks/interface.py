@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ..system.plugins import NoSettings
 
@@ -36,11 +37,20 @@ class Task(ABC):
     """The values of MEM_REWARD that change something here, ``answer`` being what a task gives by itself."""
     answer_style: str = "answer"
     """MEM_REWARD, where it is among them."""
+    reads_whole: ClassVar[bool] = False
+    """Whether the whole reply is the answer. Evaluation then has the model go on from a row's ``answer_prefix``, shows
+    it the row's ``example`` and ends its reply after the row's ``tokens_to_generate``."""
     headline: ClassVar[str]
     """The metric that evaluation's tables call accuracy."""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
+
+    def of_answers(self) -> Self:
+        """This task for answers that were read already (EVAL_ANSWER): ``metrics`` takes an answer for a reply."""
+        read = copy(self)
+        vars(read)["read_answer"] = str
+        return read
 
     @abstractmethod
     def read_answer(self, reply: str) -> str:

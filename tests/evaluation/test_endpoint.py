@@ -81,6 +81,9 @@ def test_replies_that_come_as_text_keep_their_thinking_apart():
 def test_the_frame_is_what_stands_around_a_message():
     frame = frame_of(lambda text: f"<system>be kind</system><user>{text}</user><bot>")
     assert frame.content("<system>be kind</system><user>hi <user></user><bot>") == "hi <user>"
+    # What the reply goes on from, in a document that holds the tail as text
+    assert frame.content("<system>be kind</system><user>a</user><bot>b</user><bot> It is") == "a</user><bot>b It is"
+    assert frame_of(lambda text: text).content("hi It is") == "hi It is"
 
 
 # --- keys ---------------------------------------------------------------------------------------------------------

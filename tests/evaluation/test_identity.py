@@ -94,6 +94,7 @@ MODES = [
     *((mode, {"eval_temperature": 0.0}, "EVAL_TEMPERATURE was 0.7, is 0.0") for mode in ALL),
     *((mode, {"task": "ruler"}, "TASK was 'qa', is 'ruler'") for mode in ALL),
     *((mode, {"mem_max_final": 9}, "MEM_MAX_FINAL was 256, is 9") for mode in ALL),
+    *((mode, {"eval_answer": "whole"}, "EVAL_ANSWER was 'auto', is 'whole'") for mode in ALL),
     *((mode, {"reward": "a:B", "lr": 1.0, "mem_turn_cost": 0.5, "save_path": "x"}, True)
       for mode in ALL),
 ]
@@ -102,6 +103,16 @@ MODES = [
 @pytest.mark.parametrize("mode,change,found", MODES, ids=str)
 def test_the_mode_decides_what_shapes_an_answer(mode, change, found, tmp_path):
     assert joins(tmp_path, made_with(eval_mode=mode), made_with(eval_mode=mode, **change)) == found
+
+
+def test_answers_of_ruler_from_before_they_were_read_whole_are_not_joined(tmp_path):
+    def of(**data):
+        return replace(made_with(without=["eval_answer"]), data=data, questions=dict.fromkeys(data, 7))
+
+    before, others = of(niah_single_1_8192="x"), of(**{"2wiki_50": "x", "50": "x"})
+    assert joins(tmp_path, before, made_with()) == "EVAL_ANSWER was 'boxed', is 'auto'"
+    assert joins(tmp_path, before, made_with(eval_answer="boxed")) is True
+    assert joins(tmp_path, others, made_with()) is True
 
 
 def test_one_mode_never_joins_another(tmp_path):

@@ -17,7 +17,8 @@ from mem_agent.tests.helpers.question_rows import HOTPOTQA, SQUAD_FILE
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 FIELDS = [
-    "context", "input", "answers", "index", "task", "length", "length_tokens", "answer_prefix", "metric", "extra",
+    "context", "input", "answers", "index", "task", "length", "length_tokens", "answer_prefix", "example",
+    "tokens_to_generate", "metric", "extra",
 ]
 
 
@@ -47,24 +48,26 @@ def raw_files(tmp_path):
 
 
 def test_every_task_in_the_evaluation_format(generate, tmp_path, capsys):
-    code, files = generate("--lengths", "1024 2048", "--samples", 1, *raw_files(tmp_path))
+    code, files = generate("--lengths", "2048 8192", "--samples", 1, *raw_files(tmp_path))
     assert code == 0
-    assert set(files) == {f"eval_{task}_{length}.json" for task in TASKS for length in (1024, 2048)}
+    assert set(files) == {f"eval_{task}_{length}.json" for task in TASKS for length in (2048, 8192)}
     for task in TASKS:
-        (entry,) = json.loads(files[f"eval_{task}_2048.json"])
+        (entry,) = json.loads(files[f"eval_{task}_8192.json"])
         assert list(entry) == FIELDS
-        assert (entry["task"], entry["length"], entry["index"]) == (task, 2048, 0)
-        assert 2028 <= entry["length_tokens"] <= 2048
+        assert (entry["task"], entry["length"], entry["index"]) == (task, 8192, 0)
+        assert 8110 <= entry["length_tokens"] <= 8192
         assert entry["metric"] == TASKS[task].metric
         assert entry["extra"]["wording"] == "built in" and entry["extra"]["seed"] == 42
-        (read,) = load_questions(tmp_path / "data", f"{task}_2048")
+        (read,) = load_questions(tmp_path / "data", f"{task}_8192")
         assert (read.context, read.question.text) == (entry["context"], entry["input"])
         assert list(read.question.answers) == entry["answers"]
         assert (read.question.task, read.question.metric) == (task, entry["metric"])
+        used = read.question.answer_prefix, read.question.example, read.question.tokens_to_generate
+        assert used == (entry["answer_prefix"], entry["example"], TASKS[task].reply_tokens)
     said = capsys.readouterr()
-    assert re.search(r"eval_vt_1024\.json: 1 samples of 10\d\d to 10\d\d tokens in", said.out)
+    assert re.search(r"eval_vt_2048\.json: 1 samples of 20\d\d to 20\d\d tokens in", said.out)
     assert "use the built-in repeated sentences" in said.err
-    essay = json.loads(files["eval_niah_single_2_1024.json"])[0]
+    essay = json.loads(files["eval_niah_single_2_2048.json"])[0]
     assert essay["extra"]["haystack"] == "repeated sentences (built in, no --haystack given)"
 
 

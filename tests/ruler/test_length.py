@@ -12,7 +12,7 @@ from mem_agent.ruler import tokens
 from mem_agent.ruler.filler import Filler, place
 from mem_agent.ruler.length import LengthError, fill, shortest_allowed
 from mem_agent.ruler.sample import RulerError
-from mem_agent.ruler.tokens import counter_of, token_counter
+from mem_agent.ruler.tokens import counter_of, load_tokenizer
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 
@@ -105,4 +105,4 @@ def test_counting_in_slices_is_exact_for_long_texts():
 def test_a_folder_without_tokenizer_is_named(tmp_path):
     for folder in (tmp_path, tmp_path / "absent"):
         with pytest.raises(RulerError, match=str(folder)):
-            token_counter(folder)
+            load_tokenizer(folder)

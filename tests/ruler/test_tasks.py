@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from random import Random
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.data.pool import PoolQuestion
 from mem_agent.data.ruler_corpus import Corpus
+from mem_agent.rewards.ruler import MEMAGENT_TASKS
+from mem_agent.rewards.ruler import TASKS as RULER_TASKS
 from mem_agent.ruler import words
 from mem_agent.ruler.common_words import frequencies
 from mem_agent.ruler.frequent_words import counts_within, zeta_counts
@@ -36,15 +39,14 @@ def counter():
     return counter_of(Vocabulary(make_tokenizer()))
 
 
-def make(task, seed, budget=2048):
-    return TASKS[task].make(Random(seed), budget, counter(), HAYSTACK)
+def make(task, seed, budget=2048, reserved=0):
+    return TASKS[task].make(Random(seed), budget, counter(), replace(HAYSTACK, reserved=reserved))
 
 
 # With characters for tokens. Any change here changes every file made from now on: figures of before do not compare.
 GOLDEN_NEEDLES = (
     "A magic number of ruddy-cash is 2229177.\nA magic number of halting-medicine is 3257320.\n"
-    "A magic number of acceptable-synthesis is 7557850.\nA magic number of tawdry-citron is 8735225.\n"
-    "A magic number of glorious-ban is 2547252.\nA magic number of"
+    "A magic number of tawdry-citron is 8735225.\nA magic number of acceptable-synthesis is 7557850.\nA magic numb"
 )
 
 
@@ -53,17 +55,18 @@ def test_golden_sample():
     assert sample.context == GOLDEN_NEEDLES
     assert sample.input == "Which magic number of tawdry-citron does the text state?"
     assert sample.answers == ("8735225",)
-    assert sample.length_tokens == len(GOLDEN_NEEDLES) + len(sample.input) == 299
+    assert sample.answer_prefix == "The magic number of tawdry-citron in the text is"
+    assert sample.length_tokens == len(GOLDEN_NEEDLES) + len(sample.input) + len(sample.answer_prefix) == 299
 
 
-@pytest.mark.parametrize("budget", [1024, 4096, 32_768])
+@pytest.mark.parametrize("budget", [2048, 8192, 32_768])
 @pytest.mark.parametrize("task", TASKS)
 def test_the_length_is_reached(task, budget):
     for seed in range(3):
-        sample = make(task, seed, budget)
+        sample = make(task, seed, budget, reserved=100)
         assert shortest_allowed(budget) <= sample.length_tokens <= budget
-        whole = len(make_tokenizer().encode(sample.context, add_special_tokens=False))
-        assert whole + counter()(sample.input) == sample.length_tokens
+        whole = len(make_tokenizer().encode(sample.example + sample.context, add_special_tokens=False))
+        assert whole + counter()(sample.input) + counter()(sample.answer_prefix) + 100 == sample.length_tokens
 
 
 @given(TASK_NAMES, st.integers())
@@ -124,7 +127,7 @@ def test_the_chain_resolves_to_the_answers(seed, budget):
     assert asked in sample.answer_prefix and "5" in sample.answer_prefix
 
 
-@given(st.integers(), st.sampled_from([1024, 2048, 8192]))
+@given(st.integers(), st.sampled_from([2048, 3000, 8192]))
 @settings(max_examples=20)
 def test_common_words_occur_ten_times_as_often(seed, budget):
     sample = make("cwe", seed, budget)
@@ -138,6 +141,53 @@ def test_common_words_occur_ten_times_as_often(seed, budget):
     assert max(times[word] for word in others) <= seldom + 1  # the last item may be cut down to another's word
     assert not any(answer in word for answer in sample.answers for word in others)
     assert not any(a in b for a, b in itertools.permutations(sample.answers, 2))
+
+
+# variable_tracking.py and common_words_extraction.py, c3f5e3b: one example of at most 500 tokens with names of 3
+# letters; one of 40 words, 10 and 3 times, or in documents of less than 4096 tokens of 20 words, 3 times and once.
+
+
+@given(st.integers(), st.sampled_from([2048, 8192]))
+@settings(max_examples=20)
+def test_the_chain_of_the_example_is_solved_and_another(seed, budget):
+    sample = make("vt", seed, budget)
+    document, _, solution = sample.example.partition("\n\nThe text assigns")
+    assignments = re.findall(r"^VAR ([A-Z]{3}) = (?:VAR )?(\w+)$", document, re.MULTILINE)
+    (value,) = [source for _, source in assignments if source.isdecimal()]
+    names = [name for name, _ in assignments]
+    assert [source for _, source in assignments] == [value, *names[:4]] and len(set(names)) == 5
+    assert f"value {value} are: {' '.join(names)}\n" in solution and value not in sample.input
+    unsolved = sample.example.replace(" ".join(names) + "\n\n", "\n\n")
+    assert 495 <= counter()(unsolved) <= 500
+
+
+@given(st.integers(), st.sampled_from([(2048, 20, 3, 1), (8192, 40, 10, 3)]))
+@settings(max_examples=20)
+def test_the_list_of_the_example_is_solved_and_of_other_words(seed, shape):
+    budget, words_of_all, often, seldom = shape
+    sample = make("cwe", seed, budget)
+    _, listed, asked, *_ = sample.example.split("\n\n")
+    times = Counter(re.findall(r"\d+\. ([a-z-]+)", listed))
+    named = re.findall(r"\d+\. ([a-z-]+)", asked)
+    assert {word for word in times if times[word] == often} == set(named) and len(set(named)) == 10
+    assert sorted(times.values()) == [seldom] * (words_of_all - 10) + [often] * 10
+    assert not set(times) & set(re.findall(r"\d+\. ([a-z-]+) ", sample.context))
+    assert not any(answer in sample.example for answer in sample.answers)
+
+
+def test_other_tasks_have_no_example():
+    assert {task for task in TASKS if make(task, 0).example} == {"vt", "cwe"}
+
+
+def test_replies_are_as_long_as_ruler_lets_them():
+    tokens = {name: task.reply_tokens for name, task in TASKS.items()}
+    assert {tokens.pop(name) for name in NIAH} == {128}
+    assert tokens == {"vt": 30, "cwe": 120, "fwe": 50, "qa_1": 32, "qa_2": 32}
+
+
+def test_the_names_of_the_tasks_are_the_same_everywhere():
+    assert tuple(TASKS) == RULER_TASKS
+    assert set(RULER_TASKS) - set(MEMAGENT_TASKS) == {"cwe", "qa_1", "qa_2"} and len(MEMAGENT_TASKS) == 10
 
 
 def test_common_words_go_on_after_the_last_english_word():
@@ -202,7 +252,7 @@ def test_too_short_a_length_is_refused(task):
 
 def test_too_few_words_for_clear_answers_are_refused():
     with pytest.raises(LengthError, match="stand out"):
-        make("fwe", 0, 100)
+        make("fwe", 0, 130)
 
 
 def test_draws_come_from_the_generator():

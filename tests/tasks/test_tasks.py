@@ -41,7 +41,7 @@ def test_every_gold_is_worth_one_and_nothing_is_worth_nothing(name, golds):
     assert task.metrics(boxed(name, golds), row)[task.headline] == 1.0
     for nothing in ("", "no box", "\\boxed{}", "\\boxed{cut"):
         assert set(task.reward(nothing, row).values()) == {0.0} == set(task.metrics(nothing, row).values())
-        assert task.read_answer(nothing) == ""
+        assert task.read_answer(nothing) == (nothing if task.reads_whole else "")
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -58,7 +58,9 @@ REPLIES = [
     ("ruler", "\\boxed{red}", {}, 0.5, 0.5),
     ("ruler", "\\boxed{GREEN and red}", {"metric": "string_match_all"}, 1.0, 1.0),
     ("ruler", "\\boxed{red}", {"metric": "string_match_part"}, 1.0, 1.0),
-    ("ruler", "red, green", {"metric": "string_match_part"}, 0.0, 0.0),
+    # RULER's score is of the whole reply, which training does not pay for.
+    ("ruler", "red, green", {"metric": "string_match_part"}, 0.0, 1.0),
+    ("ruler", "red, green; no: \\boxed{red}", {}, 0.5, 1.0),
 ]
 
 

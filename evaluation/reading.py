@@ -1,0 +1,52 @@
+"""How an answer is read from a reply (EVAL_ANSWER), and what of a question's row is used when it is so read.
+
+=================  ====================================================================================
+``auto``           as the row's task reads: the last box; for RULER's tasks the whole reply
+``boxed``          the last box
+``the_answer_is``  behind the last "the answer is": MemAgent's evaluation, on RULER's tasks too
+``whole``          all of the reply
+=================  ====================================================================================
+
+RULER has the model go on from an answer prefix, shows a solved example before some documents, and ends a reply after
+few tokens. A row may bring these three (``answer_prefix``, ``example``, ``tokens_to_generate``). They are used where
+the reply is read whole and only there: a reply that has to name its answer in a form needs its beginning and its
+length, and MemAgent, whose form that is, uses none of the three. Where a model thinks first, neither prefix nor limit
+fits what it begins with, and MEM_MAX_FINAL holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from ..config import Config
+from ..rewards.boxed import last_boxed
+from ..rewards.the_answer_is import the_answer_is
+from ..tasks import Task, TaskRow
+from .questions import EvalQuestion
+
+READERS: Mapping[str, Callable[[str], str]] = {
+    "boxed": lambda reply: last_boxed(reply) or "",
+    "the_answer_is": lambda reply: the_answer_is(reply) or "",
+    "whole": str,
+}
+"""EVAL_ANSWER but for ``auto``; where nothing is found the answer is empty, and wrong."""
+
+
+def reads_whole(task: Task, config: Config) -> bool:
+    return config.eval_answer == "whole" or (config.eval_answer == "auto" and task.reads_whole)
+
+
+def as_asked(question: EvalQuestion, task: Task, config: Config, *, thinks: bool) -> EvalQuestion:
+    """The question with what of its row is used; ``thinks`` where the model's replies begin with thinking."""
+    if not reads_whole(task, config):
+        return replace(question, answer_prefix="", example="", tokens_to_generate=0)
+    return replace(question, answer_prefix="", tokens_to_generate=0) if thinks else question
+
+
+def read(task: Task, reply: str, row: TaskRow, config: Config) -> tuple[str, Mapping[str, float]]:
+    """The answer in a final reply, and what the task measures of it; whatever a user's task raises comes through."""
+    if config.eval_answer == "auto":
+        return task.read_answer(reply), task.metrics(reply, row)
+    answer = READERS[config.eval_answer](reply)
+    return answer, task.of_answers().metrics(answer, row)
