@@ -33,8 +33,8 @@ def test_nothing_is_around_a_document_by_default():
     haystack = Haystack(Sentences(), Essay("It rained.", "essay.txt"), CORPUS, QUESTION)
     for task in TASKS:
         frame = frame_of(task, Sentences())
-        sample = TASKS[task].make(Random(1), 1024, len, haystack)
-        assert frame.tokens(len) == 0 and frame.around(sample, len) is sample
+        sample = TASKS[task].make(Random(1), 8192, len, haystack)
+        assert frame.tokens(len) == 0 and frame.around(sample) == sample
 
 
 SHOWN = [("niah_single_2", "A hidden number.\n", "\n"), ("niah_single_3", "A hidden uuid.\n", "\n"),
@@ -60,7 +60,7 @@ def files(tmp_path):
     options = {"output": "out", "tokenizer": "tokenizer", "squad": "squad.json", "hotpotqa": "hotpotqa.json",
                "wording": "w.yaml"}
     flags = [word for name, place in options.items() for word in (f"--{name}", str(tmp_path / place))]
-    assert main([*flags, "--lengths", "1024 4096", "--samples", "1"]) == 0
+    assert main([*flags, "--lengths", "3072 8192", "--samples", "1"]) == 0
     return {path.stem: json.loads(path.read_text()) for path in (tmp_path / "out").iterdir()}
 
 
@@ -71,12 +71,13 @@ def test_what_is_around_a_document_is_part_of_its_length(files):
         for entry in entries:
             frame = frame_of(entry["task"], Sentences(**FRAMED))
             assert entry["context"].startswith(frame.before) and entry["context"].endswith(frame.behind)
-            assert count(entry["context"]) + count(entry["input"]) == entry["length_tokens"]
-            around = frame.tokens(count)
-            assert shortest_allowed(entry["length"] - around) + around - 4 <= entry["length_tokens"] <= entry["length"]
+            shown = sum(count(entry[name]) for name in ("example", "context", "input", "answer_prefix"))
+            whole = shown + entry["extra"]["prompt_tokens"] + entry["tokens_to_generate"]
+            assert entry["length_tokens"] - 4 <= whole <= entry["length_tokens"] + 1  # seams are counted as tokens
+            assert shortest_allowed(entry["length"]) <= entry["length_tokens"] <= entry["length"]
 
 
 def test_the_files_length_decides_how_often_words_occur(files):
     """RULER's threshold is the length of the whole prompt: 4096 tokens, however many of them are words around."""
-    assert [entry["extra"]["frequencies"] for entry in files["eval_cwe_4096"]] == [[30, 3]]
-    assert [entry["extra"]["frequencies"] for entry in files["eval_cwe_1024"]] == [[6, 1]]
+    assert [entry["extra"]["frequencies"] for entry in files["eval_cwe_8192"]] == [[30, 3]]
+    assert [entry["extra"]["frequencies"] for entry in files["eval_cwe_3072"]] == [[6, 1]]
