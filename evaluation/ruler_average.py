@@ -12,7 +12,7 @@ two decimals first, which moves its fwe, where scores are thirds, by at most a t
 here.
 
 The interval of an average joins those of its tasks, whose questions are independent of each other, after Zou and
-(2008, "Construction of confidence limits about effect measures: a general approach")::
+Donner (2008, "Construction of confidence limits about effect measures: a general approach")::
 
     low = mean - sqrt(sum_t (mean_t - low_t)^2) / T        high = mean + sqrt(sum_t (high_t - mean_t)^2) / T
 
