@@ -78,7 +78,7 @@ def test_the_manifest_says_what_each_file_is(raw, tmp_path):
     path = tmp_path / "out" / "eval_4.json"
     assert (entry["sha256"], entry["bytes"]) == (sha256_of(path), path.stat().st_size)
     assert entry["source"] == {
-        "kind": "synthesis", "format": 1, "raw": [{"file": "raw.json", "sha256": sha256_of(raw)}],
+        "kind": "synthesis", "format": 2, "raw": [{"file": "raw.json", "sha256": sha256_of(raw)}],
         "questions": 12, "seed": 42, "documents": 4, "index_only": False,
     }
 

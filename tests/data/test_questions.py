@@ -6,10 +6,10 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from mem_agent.data.paragraphs import Paragraph, spaced_documents
 from mem_agent.data.questions import (
     BadRow,
     Impossible,
-    Paragraph,
     Question,
     own_row,
     read_memagent_question,
@@ -70,11 +70,20 @@ def test_shapes_of_a_document(context, document, column):
     assert read_question(without(PLAIN, "context") | {column: context}).document == document
 
 
-def test_sentences_are_spaced_apart_only_for_synthesis():
-    """HotpotQA's bring their blanks along, 2Wiki's do not; RULER and plain rows keep what the data has."""
-    apart, as_is = Paragraph("Ann", ("Ann is.", "", "She", " was.")), Paragraph("Ann", ("Ann is.", " She was."))
-    assert apart.spaced_document == as_is.spaced_document == as_is.document == "Ann\nAnn is. She was."
-    assert apart.document == "Ann\nAnn is.She was."
+def test_sentences_are_spaced_apart_only_where_a_row_brings_no_blanks():
+    """2Wiki's rows; RULER and plain rows keep what the data has."""
+    ann, bob = Paragraph("Ann", ("Ann is.", "", "She", "was.")), Paragraph("Bob", ("Bob", " is.", "Now."))
+    assert spaced_documents([ann]) == ["Ann\nAnn is. She was."]
+    assert ann.document == "Ann\nAnn is.Shewas."
+    assert spaced_documents([ann, bob]) == ["Ann\nAnn is. She was.", "Bob\nBob is. Now."]
+
+
+def test_no_blank_stands_before_the_closing_quotes_of_hotpotqa():
+    """In HotpotQA a sentence that ends inside quotes is followed by the quotes without a blank."""
+    go = Paragraph("Go", ('She wrote "Teen Titans Go!', '" is.', " Then another."))
+    one = Paragraph("One", ('"Go!', '" is.'))
+    other = Paragraph("Other", ("He.", " She."))
+    assert spaced_documents([go, one, other]) == [paragraph.document for paragraph in (go, one, other)]
 
 
 def test_without_marks_every_paragraph_is_gold():
