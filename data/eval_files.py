@@ -43,13 +43,22 @@ from .corpus_file import CORPUS
 from .distant_evidence import CANDIDATES, DISTANCES, Places, places_of, subset_name
 from .haystack import haystack
 from .manifest import Draft, Manifest, locked_manifest
-from .options import LENGTHS, OptionError, add_options, check_published, eval_name, layout_of, parse_lengths
+from .options import (
+    INDEX_ONLY_ABOVE,
+    LENGTHS,
+    OptionError,
+    add_options,
+    check_published,
+    eval_name,
+    layout_of,
+    parse_lengths,
+)
 from .pool import Corpora, Pool, PoolQuestion
 from .questions import assemble
 from .selection import Selection
 
-INDEX_ONLY_ABOVE = 10_000
 QUESTIONS = 128
+_PUBLISHED_DISTANCES = "published"
 
 
 class DistantEvidenceError(MemAgentError):
@@ -220,27 +229,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = _parser().parse_args(argv)
     check_published(args, args.questions, "--questions")
-    lengths, distances = parse_lengths(args.lengths), parse_lengths(args.distant_evidence or "1")
+    lengths = parse_lengths(args.lengths)
     selection = Selection(
         tuple(args.raw), args.questions or QUESTIONS, args.seed, args.closed_book, args.published_questions,
         layout_of(args),
     )
-    order = Order(
-        selection, lengths, args.processes, args.index_only_above, distances if args.distant_evidence else ()
-    )
-    _check_distances(order)
+    distances = _distances(args.distant_evidence, max(lengths), bool(selection.published))
+    order = Order(selection, lengths, args.processes, args.index_only_above, distances)
     synthesise(order, args.output)
     return 0
 
 
-def _check_distances(order: Order) -> None:
-    if order.distances and order.selection.published:
+def _distances(asked: str | None, longest: int, published: bool) -> tuple[int, ...]:
+    """Those asked for; for ``_PUBLISHED_DISTANCES`` those of the paper that fit. Raises OptionError."""
+    if asked is None:
+        return ()
+    if published:
         raise OptionError(
             "--distant-evidence chooses among more questions than --published-questions names; give one of the two"
         )
-    longest = max(order.lengths)
-    if too_far := [distance for distance in order.distances if distance >= longest]:
+    if asked == _PUBLISHED_DISTANCES and longest > DISTANCES[0]:
+        return tuple(distance for distance in DISTANCES if distance < longest)
+    distances = DISTANCES if asked == _PUBLISHED_DISTANCES else parse_lengths(asked)
+    if too_far := [distance for distance in distances if distance >= longest]:
         raise OptionError(f"--distant-evidence {too_far[0]}: there is no such distance in {longest} documents")
+    return distances
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -250,9 +263,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of eval_<length>.json")
     parser.add_argument("--lengths", default=" ".join(map(str, LENGTHS)), help="numbers of documents")
     parser.add_argument("--questions", type=positive_number, help=f"questions in every file ({QUESTIONS})")
-    parser.add_argument("--distant-evidence", nargs="?", const=" ".join(map(str, DISTANCES)), metavar="DISTANCES",
+    parser.add_argument("--distant-evidence", nargs="?", const=_PUBLISHED_DISTANCES, metavar="DISTANCES",
                         help="as well files of questions whose evidence lies at least so many documents apart, the "
-                        f"last fact first, as ReMemR1's ({' '.join(map(str, DISTANCES))})")
+                        f"last fact first; without numbers ReMemR1's ({' '.join(map(str, DISTANCES))})")
     parser.add_argument("--index-only-above", type=whole_number, default=INDEX_ONLY_ABOVE, metavar="N",
                         help=f"longer entries name their documents ({INDEX_ONLY_ABOVE})")
     return parser

@@ -12,6 +12,8 @@ from ..system.errors import MemAgentError
 
 LENGTHS = (50, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600)
 """The lengths of the published results."""
+INDEX_ONLY_ABOVE = 10_000
+"""Longer documents are given by numbers, in the published files as well."""
 
 
 class Layout(StrEnum):

@@ -1,6 +1,6 @@
 """Paragraphs, and how their sentences become one text.
 
-A worked example, two rows; the third sentence of the first stands without a blank in Wikipedia, too::
+A worked example, sentences of two rows and the text they make::
 
     ("He saw", ' "Go!', '" twice.')  ->  He saw "Go!" twice.        HotpotQA: blanks come with the sentences
     ("Ann is.", "She was.")          ->  Ann is. She was.           2WikiMultiHopQA: they do not

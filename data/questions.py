@@ -36,7 +36,7 @@ from typing import Any
 import orjson
 
 from ..system.errors import MemAgentError
-from .paragraphs import Paragraph
+from .paragraphs import Paragraph, spaced_documents
 from .sources import DEEPEST
 
 
@@ -82,7 +82,7 @@ class Question:
     @property
     def document(self) -> str:
         """What is to be read; empty for a question without a document."""
-        return self.context or assemble(paragraph.document for paragraph in self.paragraphs)
+        return self.context or assemble(spaced_documents(self.paragraphs))
 
 
 def assemble(texts: Iterable[str]) -> str:

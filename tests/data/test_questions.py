@@ -52,6 +52,17 @@ def test_all_shapes_of_hotpotqa_are_one_question(shape):
     assert question.document == "Document 1:\nAnn\nAnn is. She was.\n\nDocument 2:\nBob\nBob is."
 
 
+FLASHRAG = {"id": "5a", "question": "Who?", "golden_answers": ["Ann"], "metadata": COLUMNS}
+
+
+@pytest.mark.parametrize("sentences", ["sentences", "content"])
+def test_rows_of_flashrag_are_those_of_the_data_set(sentences):
+    """2WikiMultiHopQA's copy has ``content``."""
+    columns = COLUMNS["context"]
+    context = {"title": columns["title"], sentences: columns["sentences"]}
+    assert read_question(FLASHRAG | {"metadata": COLUMNS | {"context": context}}) == read_question(HOTPOTQA | COLUMNS)
+
+
 DOCUMENTS = [
     ("Ann is.", "Ann is."),
     ('[["Ann", ["Ann is."]]]', '[["Ann", ["Ann is."]]]'),  # a text is a text, whatever it looks like
@@ -207,6 +218,9 @@ BAD_ROWS = [
     (HOTPOTQA | {"context": [{"title": "Ann"}]}, "holds a paragraph that is neither"),
     (HOTPOTQA | {"context": ["\ud800"]}, "context holds half a Unicode character"),
     (MUSIQUE | {"paragraphs": [1]}, "paragraphs holds a paragraph that is neither"),
+    (FLASHRAG | {"metadata": {}}, "context is missing"),
+    (FLASHRAG | {"golden_answers": []}, "answer is missing or empty"),
+    (FLASHRAG | {"metadata": COLUMNS | {"context": {"title": ["Ann"]}}}, "no title and sentences lists of equal"),
     (HOTPOTQA | {"level": deep(70)}, "nested deeper than 64"),
     (HOTPOTQA | {"level": deep(900)}, "nested deeper than 64"),
 ]
