@@ -179,6 +179,8 @@ class Config:
 
     _in("evaluation")
     length: str = _knob("50 100 200", "lengths to evaluate: the <n> of eval_<n>.json, separated by blanks", _NOTHING)
+    eval_raw: str = _knob("", "HotpotQA's raw development file, of whose documents published files hold numbers; "
+                          "empty: hotpot_dev_distractor_v1.json or hotpotqa_dev.json in DATA_ROOT", _NOTHING)
     eval_temperature: float = _knob(0.7, "sampling temperature of evaluation; 0 is greedy", _ANSWERS, at_least=0)
     eval_top_p: float = _knob(0.95, "nucleus of evaluation sampling", _ANSWERS, at_least=0.01, at_most=1)
     eval_samples: int = _knob(1, "answers to each question, each with a seed of its own", _NOTHING, at_least=1)

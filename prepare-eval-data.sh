@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # Say which eval_<length>.json files are under DATA_ROOT; fetch the published ones, or make them from raw data sets.
 #
-#   DATA_ROOT=... LENGTHS="50 200 800" bash prepare-eval-data.sh [--download | --synthesize FILE...]
+#   DATA_ROOT=... LENGTHS="50 200 800" bash prepare-eval-data.sh [--download | --synthesize FILE... [OPTION...]]
 #
 # --download fetches from the dataset EVAL_DATASET (default BytedTsinghua-SIA/hotpotqa) at EVAL_REVISION, which is
-# resolved once; without LENGTHS all it has. HF_ENDPOINT is honoured. --synthesize reads HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD files; the
-# variables QUESTIONS (128), SEED (42) and CLOSED_BOOK (a verdict of mem-agent closed-book) shape the result.
+# resolved once; without LENGTHS all it has. HF_ENDPOINT is honoured. --synthesize reads HotpotQA, 2WikiMultiHopQA,
+# MuSiQue or SQuAD files; the variables QUESTIONS (128), SEED (42) and CLOSED_BOOK (a verdict of mem-agent closed-book)
+# shape the result, and so do the options of mem-agent synthesize:
+#   --published-questions EVAL_FILE  the questions of a published file of MemAgent, in place of QUESTIONS
+#   --keep-distractors               all paragraphs of a question, also other ones that hold its answer
+#   --published-layout               documents placed as the published generators do
+#   --distant-evidence ["100 400"]   as well ReMemR1's subsets: the evidence far apart, the last fact first
 # Both verify what is there against DATA_ROOT/manifest.json, and continue where an earlier run was interrupted.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 [ -n "${DATA_ROOT:-}" ] || die "set DATA_ROOT to the folder for eval_<length>.json"
@@ -34,6 +39,6 @@ if [ "$action" = --download ]; then
         ${LENGTHS:+--lengths "$LENGTHS"} ${EVAL_REVISION:+--revision "$EVAL_REVISION"}
 else
     run_and_forward_signals "$VENV/bin/python" -m mem_agent synthesize --raw "${@:2}" --lengths "$lengths" \
-        --output "$DATA_ROOT" --questions "${QUESTIONS:-128}" --seed "${SEED:-42}" \
+        --output "$DATA_ROOT" ${QUESTIONS:+--questions "$QUESTIONS"} --seed "${SEED:-42}" \
         ${CLOSED_BOOK:+--closed-book "$CLOSED_BOOK"}
 fi

@@ -49,7 +49,7 @@ import orjson
 from tqdm import tqdm
 
 from .data.document_store import DocumentStore, DocumentWriter, store_folder
-from .data.options import add_options
+from .data.options import Layout, add_options, check_published, layout_of
 from .data.questions import BadRow
 from .data.sources import Source, SourceError, first_line, open_dataset, open_file
 from .data.training_rows import COLUMNS, Conversion, Schema, UnknownSchema, check_columns, row_of, schema_of
@@ -78,6 +78,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> str:
+    if args.published_questions or layout_of(args) is not Layout.CLEAN:
+        raise SourceError("--published-questions and layouts of documents are for --synthesize, which makes documents")
     if args.input and args.output.exists() and args.input.exists() and args.input.samefile(args.output):
         raise SourceError(f"{args.output}: is the input as well; choose another --output")
     if args.input:
@@ -105,19 +107,23 @@ def _synthesize(args: argparse.Namespace) -> str:
         raise SourceError("--synthesize needs --raw FILE..., and --rows in place of --limit")
     if args.output.exists() and any(raw.exists() and raw.samefile(args.output) for raw in args.raw):
         raise SourceError(f"{args.output}: is the input as well; choose another --output")
-    lengths = lengths_of(parse_curriculum(args.documents), args.rows, args.mixed, args.seed)
-    corpora = Selection(tuple(args.raw), args.rows, args.seed, args.closed_book).load()
-    questions = training_questions(corpora, lengths, args.seed, args.processes)
+    check_published(args, args.rows, "--rows")
+    curriculum, layout = parse_curriculum(args.documents), layout_of(args)
+    rows = args.rows or SYNTHETIC_ROWS
+    corpora = Selection(tuple(args.raw), rows, args.seed, args.closed_book, args.published_questions, layout).load()
+    rows = len(corpora.questions)
+    lengths = lengths_of(curriculum, rows, args.mixed, args.seed)
+    questions = training_questions(corpora, lengths, args.seed, args.processes, layout)
     stored = 0
     with DocumentWriter(store_folder(args.output)) as documents, _replacing(args.output) as out, closing(questions):
-        for question in tqdm(questions, total=args.rows, unit=" rows", disable=None):
+        for question in tqdm(questions, total=rows, unit=" rows", disable=None):
             stop_if_asked()
             row, document = row_of(question, args.inline_context_chars)
             _write(row, document, documents, out)
             stored += document is not None
         documents.commit()  # before the rows that refer to it
     skipped = corpora.skipped.total()
-    return f"{args.output}: {args.rows} rows{_stored(stored, args.output)}; {skipped} questions left out"
+    return f"{args.output}: {rows} rows{_stored(stored, args.output)}; {skipped} questions left out"
 
 
 def _stored(count: int, output: Path) -> str:
@@ -206,7 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     add_options(made, raw_is_required=False)
     made.add_argument("--documents", default=SYNTHETIC_DOCUMENTS, metavar="CURRICULUM",
                       help=f"documents per row, perhaps several with their shares ({SYNTHETIC_DOCUMENTS})")
-    made.add_argument("--rows", type=positive_number, default=SYNTHETIC_ROWS, help=f"rows ({SYNTHETIC_ROWS})")
+    made.add_argument("--rows", type=positive_number, help=f"rows ({SYNTHETIC_ROWS})")
     made.add_argument("--mixed", action="store_true", help="several lengths in random order")
     return parser
 

@@ -24,7 +24,8 @@ from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .manifest import Manifest, locked_manifest, sha256_of
-from .options import LENGTHS, eval_name, parse_lengths
+from .options import INDEX_ONLY_ABOVE, LENGTHS, eval_name, parse_lengths
+from .published import RAW_NAMES
 from .sources import first_line
 
 DATASET = "BytedTsinghua-SIA/hotpotqa"
@@ -66,8 +67,15 @@ def download(
                 else:
                     _fetch(remote, eval_name(n), manifest)
                     say(f"{output / eval_name(n)}: fetched")
+                _say_if_raw_is_needed(n, output, say)
         finally:
             shutil.rmtree(output / _STAGE, ignore_errors=True)
+
+
+def _say_if_raw_is_needed(length: int, output: Path, say: Callable[[str], None]) -> None:
+    if length > INDEX_ONLY_ABOVE and not any((output / name).is_file() for name in RAW_NAMES):
+        say(f"{output / eval_name(length)}: names documents of HotpotQA's {RAW_NAMES[0]}; put that file beside it, or "
+            "set EVAL_RAW to it")
 
 
 def _remote(manifest: Manifest, dataset: str, revision: str | None, lengths: Sequence[int]) -> Remote:

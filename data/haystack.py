@@ -6,12 +6,18 @@
 
 Invariants:
 - every gold document is there once, every other document at most once, and there are exactly as many as asked for;
-- no distractor holds an answer, as whole words in SQuAD form. Answers such as yes and no are not looked for: their
-  words stand everywhere and prove nothing;
+- no distractor holds an answer, as whole words in SQuAD form, unless the layout keeps those that came with
+  the question. Answers such as yes and no are not looked for: their words stand everywhere and prove nothing;
 - distractors that came with the question are taken first, the rest at random from the whole pool;
 - order and choice come from a generator of this question, length and seed alone: every position is equally likely for
   a gold document, and the result does not depend on other questions, on processes or on their number. The printed
   numbers count documents as they stand, so they say nothing that the order does not say.
+
+``Layout.PUBLISHED`` gives up all of these but the first, to place documents as MemAgent's and ReMemR1's generators do
+(MemAgent's different_docs_eval.py, ReMemR1's process_test.py): all paragraphs of the question, then strangers of any
+content, and the list shuffled by ``random.Random(4)``. A question's k-th paragraph therefore stands at the same place
+in every document of a length. The strangers are other ones than there: which ones the generators took hung on how
+their worker processes were scheduled.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from itertools import islice
 from ..rewards.answer_kinds import AnswerKind, kind_of
 from ..rewards.qa_metrics import normalise_squad
 from ..system.errors import MemAgentError
+from .options import Layout
 from .pool import Pool, PoolQuestion
 
 
@@ -30,22 +37,30 @@ class HaystackError(MemAgentError):
     """A document of this length cannot be made; says what there is."""
 
 
-def haystack(pool: Pool, question: PoolQuestion, documents: int, seed: int) -> tuple[int, ...]:
+_PUBLISHED_SHUFFLE = 4
+
+
+def haystack(
+    pool: Pool, question: PoolQuestion, documents: int, seed: int, layout: Layout = Layout.CLEAN
+) -> tuple[int, ...]:
     """Numbers of the documents, in reading order.
 
     Raises:
-        HaystackError: more gold documents than ``documents``, or too few others without an answer.
+        HaystackError: more documents that must be there than ``documents``, or too few others that can be.
     """
-    if len(question.gold) > documents:
+    must = {Layout.CLEAN: question.gold, Layout.KEEP_OWN: question.gold + question.own}
+    chosen = list(must.get(layout, question.paragraphs))
+    if len(chosen) > documents:
+        what = "gold documents" if layout is Layout.CLEAN else f"paragraphs of its own (--{layout})"
         raise HaystackError(
-            f"question {question.id} has {len(question.gold)} gold documents, more than the {documents} asked for; "
+            f"question {question.id} has {len(chosen)} {what}, more than the {documents} asked for; "
             "choose a greater length"
         )
     rng = random.Random(f"{seed}/{question.id}/{documents}")
-    is_clean = _without_answer(pool, question)
-    own = [number for number in question.own if is_clean(number)]
+    is_clean = (lambda number: True) if layout is Layout.PUBLISHED else _without_answer(pool, question)
+    own = [number for number in question.own if number not in chosen and is_clean(number)]
     rng.shuffle(own)
-    chosen = [*question.gold, *own[: documents - len(question.gold)]]
+    chosen += own[: documents - len(chosen)]
     tried = {*question.gold, *question.own}
     strangers = (n for n in _permutation(rng, len(pool)) if n not in tried and is_clean(n))
     chosen += islice(strangers, documents - len(chosen))
@@ -54,7 +69,7 @@ def haystack(pool: Pool, question: PoolQuestion, documents: int, seed: int) -> t
             f"question {question.id}: {documents} documents asked for, but of the {len(pool)} in the pool only "
             f"{len(chosen)} can be used (others hold its answer); give more raw files or a smaller length"
         )
-    rng.shuffle(chosen)
+    (random.Random(_PUBLISHED_SHUFFLE) if layout is Layout.PUBLISHED else rng).shuffle(chosen)
     assert len(set(chosen)) == documents and set(question.gold) <= set(chosen)
     return tuple(chosen)
 

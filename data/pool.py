@@ -35,7 +35,17 @@ import orjson
 
 from ..rewards.qa_metrics import normalise_squad
 from ..system.errors import MemAgentError
-from .questions import DOCUMENT_COLUMNS, BadRow, Impossible, Question, read_question, squad_rows, titles_of
+from .paragraphs import spaced_documents
+from .questions import (
+    DOCUMENT_COLUMNS,
+    BadRow,
+    Impossible,
+    Question,
+    fact_titles,
+    read_question,
+    squad_rows,
+    without_wrapping,
+)
 from .sources import SourceError, open_file
 
 _SQUAD_FILE = re.compile(rb'\s*\{\s*("version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:')
@@ -103,6 +113,10 @@ class PoolQuestion:
     gold: tuple[int, ...]
     own: tuple[int, ...]
     supporting: tuple[str, ...]
+    paragraphs: tuple[int, ...] = ()
+    """``gold`` and ``own`` in the order of the data."""
+    evidence: tuple[int, ...] = ()
+    """The document of every supporting fact, in the order in which the data names the facts, with repetitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +127,8 @@ class Corpora:
     """Sound rows that are no questions, by reason."""
 
 
-def load_corpora(paths: Sequence[Path]) -> Corpora:
-    """Read raw files.
+def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
+    """Read raw files; ``as_published``: every paragraph, blank ones as well, its sentences joined as they are.
 
     Raises:
         CorpusError: a file is missing, damaged or of no known kind, a row is broken, an id is repeated, or there is
@@ -126,7 +140,7 @@ def load_corpora(paths: Sequence[Path]) -> Corpora:
     articles: dict[str, dict[int, None]] = {}
     for path in paths:
         for where, read in read_questions(path):
-            question = read if isinstance(read, Skip) else _with_usable_paragraphs(read, f"{path}: {where}")
+            question = read if isinstance(read, Skip) else _usable(read, f"{path}: {where}", blank_too=as_published)
             if isinstance(question, Skip):
                 skipped[question] += 1
                 continue
@@ -134,7 +148,9 @@ def load_corpora(paths: Sequence[Path]) -> Corpora:
                 at = seen[question.id]
                 raise CorpusError(f"{path}: {where}: id {question.id} is at {at} already; remove one of the two")
             seen[question.id] = f"{path.name} {where}"
-            numbers = [pool.add(paragraph.spaced_document) for paragraph in question.paragraphs]
+            paragraphs = question.paragraphs
+            texts = [p.document for p in paragraphs] if as_published else spaced_documents(paragraphs)
+            numbers = [pool.add(text) for text in texts]
             if question.article:
                 articles.setdefault(question.article, {}).update(dict.fromkeys(numbers))
             questions.append((_pool_question(question, numbers), question.article))
@@ -144,24 +160,35 @@ def load_corpora(paths: Sequence[Path]) -> Corpora:
     return Corpora(pool, found, skipped)
 
 
-def _with_usable_paragraphs(question: Question, where: str) -> Question | Skip:
+def _usable(question: Question, where: str, blank_too: bool) -> Question | Skip:
+    """The question with its paragraphs that have text, or all of them."""
     kept = tuple(paragraph for paragraph in question.paragraphs if any(map(str.strip, paragraph.sentences)))
     if not kept:
         raise CorpusError(f"{where}: no paragraph has any text; expected a row of HotpotQA, MuSiQue or SQuAD")
     gold = {paragraph.title for paragraph in kept if paragraph.gold}
-    return replace(question, paragraphs=kept) if gold and gold.issuperset(question.supporting) else Skip.GOLD_ABSENT
+    found = question if blank_too else replace(question, paragraphs=kept)
+    return found if gold and gold.issuperset(question.supporting) else Skip.GOLD_ABSENT
 
 
 def _pool_question(question: Question, numbers: Sequence[int]) -> PoolQuestion:
     marked = zip(numbers, question.paragraphs, strict=True)
     gold = tuple(dict.fromkeys(number for number, paragraph in marked if paragraph.gold))
-    own = tuple(number for number in dict.fromkeys(numbers) if number not in gold)
-    return PoolQuestion(question.id, question.question, question.answers, gold, own, question.supporting)
+    every = tuple(dict.fromkeys(numbers))
+    own = tuple(number for number in every if number not in gold)
+    first: dict[str | None, int] = {}
+    for number, paragraph in zip(numbers, question.paragraphs, strict=True):
+        first.setdefault(paragraph.title, number)
+    evidence = tuple(first[title] for title in fact_titles(question.extras.get("supporting_facts")) or ())
+    return PoolQuestion(
+        question.id, question.question, question.answers, gold, own, question.supporting, every, evidence
+    )
 
 
 def _with_neighbours(question: PoolQuestion, article: Iterable[int]) -> PoolQuestion:
     own = dict.fromkeys([*question.own, *article])
-    return replace(question, own=tuple(number for number in own if number not in question.gold))
+    neighbours = tuple(number for number in own if number not in question.gold)
+    every = dict.fromkeys([*question.paragraphs, *neighbours])
+    return replace(question, own=neighbours, paragraphs=tuple(every))
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -170,10 +197,10 @@ def read_questions(path: Path) -> Iterator[tuple[str, Question | Skip]]:
     try:
         for where, fields in _rows(path):
             try:
-                if not any(name in fields for name in DOCUMENT_COLUMNS):
+                if not any(name in without_wrapping(fields) for name in DOCUMENT_COLUMNS):
                     raise BadRow("fits no known data set; expected HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD")
                 question = read_question(fields)
-                if titles_of(question.extras.get("supporting_facts")) is None:
+                if fact_titles(question.extras.get("supporting_facts")) is None:
                     raise BadRow("supporting_facts is neither titles, pairs of title and sentence, nor two columns")
                 yield where, question
             except Impossible:

@@ -5,6 +5,7 @@ plain      ``question``; ``answer`` or ``answers``, a text, a number or a list o
            texts or a list of paragraphs, each ``[title, text]`` or ``{"title": ..., "text": ...}``
 HotpotQA,  ``context`` and ``supporting_facts`` as lists of pairs (the original files), as columns (Hugging Face) or as
 2Wiki      the JSON text of either (some parquet copies); what follows a title is a list of sentences
+FlashRAG   ``golden_answers``; the fields of HotpotQA's columns (or ``content`` for ``sentences``) in ``metadata``
 MuSiQue    ``paragraphs[{title, paragraph_text, is_supporting}]`` in place of ``context``; more in ``answer_aliases``
 SQuAD      ``answers{text}``; ``squad_rows`` brings the original files, one object of articles, into this shape
 MemAgent   ``prompt`` (text or chat messages) or ``extra_info.question``; ``context``; ``reward_model.ground_truth``
@@ -35,6 +36,7 @@ from typing import Any
 import orjson
 
 from ..system.errors import MemAgentError
+from .paragraphs import Paragraph, spaced_documents
 from .sources import DEEPEST
 
 
@@ -49,35 +51,12 @@ class Impossible(BadRow):
 _KEPT = ("id", "level", "type", "supporting_facts", "task")
 COLUMNS = frozenset(
     {"question", "answer", "answers", "answer_aliases", "is_impossible", "answerable", "title", "prompt", "extra_info"}
-    | {"context", "paragraphs", "reward_model", "_id", *_KEPT}
+    | {"context", "paragraphs", "reward_model", "_id", "golden_answers", "metadata", *_KEPT}
 )
 """Every field that is looked at; a reader may leave out all others."""
 DOCUMENT_COLUMNS = ("context", "paragraphs")
 OWN_COLUMNS = ("prompt", "label", "metadata")
 _NO_DOCUMENT = "context is missing; only --no-context takes questions without a document"
-
-
-@dataclass(frozen=True, slots=True)
-class Paragraph:
-    title: str | None
-    sentences: tuple[str, ...]
-    gold: bool = True
-    """Whether the answer is made from it; True of all where nobody marked any."""
-
-    @property
-    def document(self) -> str:
-        """Title and sentences as the data has them."""
-        text = "".join(self.sentences)
-        return text if self.title is None else f"{self.title}\n{text}"
-
-    @property
-    def spaced_document(self) -> str:
-        """The same with blanks between sentences: HotpotQA's bring them along, 2Wiki's do not."""
-        text = ""
-        for sentence in filter(None, self.sentences):
-            apart = not text or text[-1].isspace() or sentence[0].isspace()
-            text += sentence if apart else f" {sentence}"
-        return text if self.title is None else f"{self.title}\n{text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +82,7 @@ class Question:
     @property
     def document(self) -> str:
         """What is to be read; empty for a question without a document."""
-        return self.context or assemble(paragraph.document for paragraph in self.paragraphs)
+        return self.context or assemble(spaced_documents(self.paragraphs))
 
 
 def assemble(texts: Iterable[str]) -> str:
@@ -113,7 +92,7 @@ def assemble(texts: Iterable[str]) -> str:
 
 def read_question(fields: Mapping[str, Any], needs_document: bool = True) -> Question:
     """The question of a row of any data set but MemAgent's. Raises BadRow."""
-    fields = _known(fields, needs_document)
+    fields = _known(without_wrapping(fields), needs_document)
     listed = fields.get("answers")
     is_squad = isinstance(listed, dict)
     texts = _member(fields, "answers", "text") if is_squad else listed
@@ -135,6 +114,18 @@ def read_question(fields: Mapping[str, Any], needs_document: bool = True) -> Que
         return found
     title = _text(fields["title"], "title")
     return replace(found, paragraphs=(Paragraph(title, (given,)),), supporting=(title,), article=title)
+
+
+def without_wrapping(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of FlashRAG's copies in the columns of the data set itself (as ReMemR1's process_test.py reads it)."""
+    metadata = fields.get("metadata")
+    if "golden_answers" not in fields or not isinstance(metadata, Mapping):
+        return fields
+    inner = {name: metadata[name] for name in ("level", "type", "supporting_facts", "context") if name in metadata}
+    context = inner.get("context")
+    if isinstance(context, Mapping) and "sentences" not in context:
+        inner["context"] = {"title": context.get("title"), "sentences": context.get("content")}
+    return {"id": fields.get("id"), "question": fields.get("question"), "answers": fields["golden_answers"]} | inner
 
 
 def read_memagent_question(fields: Mapping[str, Any], needs_document: bool = True) -> Question:
@@ -165,12 +156,18 @@ def own_row(fields: Mapping[str, Any], needs_document: bool = True) -> dict[str,
 
 
 def titles_of(supporting_facts: Any) -> tuple[str, ...] | None:
-    """Titles, given as such, in pairs with a sentence, or as a column; None if it is anything else."""
+    """Titles, given as such, in pairs with a sentence, or as a column, each once; None if it is anything else."""
+    titles = fact_titles(supporting_facts)
+    return None if titles is None else tuple(dict.fromkeys(titles))
+
+
+def fact_titles(supporting_facts: Any) -> tuple[str, ...] | None:
+    """The same, one for every fact: a paragraph with two supporting sentences stands there twice."""
     facts = supporting_facts.get("title") if isinstance(supporting_facts, dict) else supporting_facts or []
     if not isinstance(facts, list):
         return None
     titles = [fact[0] if isinstance(fact, list) and fact else fact for fact in facts]
-    return tuple(dict.fromkeys(titles)) if all(isinstance(title, str) for title in titles) else None
+    return tuple(titles) if all(isinstance(title, str) for title in titles) else None
 
 
 def squad_rows(articles: Any) -> Iterator[tuple[int, dict[str, Any]]]:

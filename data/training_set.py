@@ -17,6 +17,7 @@ from collections.abc import Generator, Sequence
 from ..system.errors import MemAgentError
 from ..system.forked_map import in_order
 from .haystack import haystack
+from .options import Layout
 from .pool import Corpora
 from .questions import Question, assemble
 
@@ -56,13 +57,13 @@ def lengths_of(curriculum: Curriculum, rows: int, mixed: bool, seed: int) -> lis
 
 
 def training_questions(
-    corpora: Corpora, lengths: Sequence[int], seed: int, processes: int
+    corpora: Corpora, lengths: Sequence[int], seed: int, processes: int, layout: Layout = Layout.CLEAN
 ) -> Generator[Question, None, None]:
     """A training question for each of ``corpora.questions``, of the length beside it. Raises HaystackError."""
 
     def context(task: tuple[int, int]) -> str:
         index, length = task
-        numbers = haystack(corpora.pool, corpora.questions[index], length, seed)
+        numbers = haystack(corpora.pool, corpora.questions[index], length, seed, layout)
         return assemble(corpora.pool.texts[number] for number in numbers)
 
     with in_order(context, enumerate(lengths), processes) as contexts:

@@ -7,7 +7,9 @@ number where neither is there), and the document either inline or by numbers of 
     {"documents": [7, 2], "input": "What has Anna?", "answers": ["a key"], "index": 0}
 
 The second entry's document is ``Document 1:``, line 7, a blank line, ``Document 2:``, line 2 (``data.eval_files``
-writes such files). RULER files carry ``task`` and ``metric`` too; ``<length>`` is then ``niah_single_1_8192``, say.
+writes such files). MemAgent's published files of more than 10,000 documents have such numbers as ``context``, of
+HotpotQA's raw file (``data.published``). RULER files carry ``task`` and ``metric`` too; ``<length>`` is then
+``niah_single_1_8192``, say.
 Any entry may have what ``reading`` tells of: ``answer_prefix``, ``example``, ``tokens_to_generate``.
 
 Invariants: at most one document is in memory while a file is read, however many gigabytes it has; every error names
@@ -26,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..data.corpus_file import CORPUS, CorpusFile, open_corpus, read_context
+from ..data.published import PublishedError, RawFile, find_raw
 from ..data.sources import Broken, NotJson, json_list
 from ..hooks.task_row import REPLY_PREFIX, REPLY_TOKENS
 from ..rewards.ruler import METRICS as RULER_METRICS
@@ -72,20 +75,22 @@ class Entry:
     context: str
 
 
-def load_questions(data_root: Path, length: str) -> Iterator[Entry]:
-    """The entries of ``eval_<length>.json`` in order.
+def load_questions(data_root: Path, length: str, raw_file: Path | None = None) -> Iterator[Entry]:
+    """The entries of ``eval_<length>.json`` in order; ``raw_file`` has the documents of a published index-only file.
 
     Raises:
         EvalError: the file is missing, damaged or empty, an id is repeated, or an entry lacks a field. A missing
             ``context`` is none: some tasks read no document.
     """
     path = data_path(data_root, length)
-    corpus = cache(lambda: open_corpus(data_root, path.name))
+    texts = _Texts(
+        cache(lambda: open_corpus(data_root, path.name)), cache(lambda: RawFile(find_raw(data_root, raw_file)))
+    )
     seen: dict[str, int] = {}
     with path.open("rb") as file:
         try:
             for number, raw in enumerate(json_list(file)):
-                entry = _entry(f"{path}: entry {number}", length, str(number), raw, corpus)
+                entry = _entry(f"{path}: entry {number}", length, str(number), raw, texts)
                 first = seen.setdefault(entry.question.id, number)
                 if first != number:
                     raise EvalError(f"{path}: entries {first} and {number} both have the index {entry.question.id}")
@@ -103,15 +108,19 @@ def data_path(data_root: Path, length: str) -> Path:
     return path
 
 
-def data_hash(data_root: Path, length: str) -> str:
-    """Of the file, and of the corpus where its documents are there."""
+def data_hash(data_root: Path, length: str, raw_file: Path | None = None) -> str:
+    """Of the file, and of the corpus or raw file where its documents are there."""
     path = data_path(data_root, length)
     digest = _sha256(path)
     with path.open("rb") as file:
-        inline = not (data_root / CORPUS).is_file() or "context" in next(json_list(file))
-    if inline:
+        first = next(json_list(file))
+    if "context" not in first and (data_root / CORPUS).is_file():
+        beside = data_root / CORPUS
+    elif isinstance(first.get("context"), list):
+        beside = find_raw(data_root, raw_file)
+    else:
         return digest
-    return hashlib.sha256(f"{digest} {_sha256(data_root / CORPUS)}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{digest} {_sha256(beside)}".encode()).hexdigest()[:16]
 
 
 def _sha256(path: Path) -> str:
@@ -119,7 +128,15 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def _entry(where: str, length: str, number: str, raw: Any, corpus: Callable[[], CorpusFile]) -> Entry:
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """Where documents named by number are; opened by the first entry that asks."""
+
+    corpus: Callable[[], CorpusFile]
+    raw: Callable[[], RawFile]
+
+
+def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Entry:
     def field(name: str, kind: type) -> Any:
         if not isinstance(raw, dict) or not isinstance(raw.get(name), kind) or not raw[name]:
             raise EvalError(f"{where} has no usable `{name}`")
@@ -137,10 +154,12 @@ def _entry(where: str, length: str, number: str, raw: Any, corpus: Callable[[], 
     if "context" not in raw and "documents" in raw:
         if not all(type(document) is int for document in field("documents", list)):
             raise EvalError(f"{where} has no usable `documents`: they are numbers of lines of {CORPUS}")
-        context = read_context(raw, corpus)
+        context = read_context(raw, texts.corpus)
     elif isinstance(raw.get("context"), list):
-        raise EvalError(f"{where} gives numbers as `context`, of documents in a file that only its maker has; "
-                        "make this length with prepare-eval-data.sh --synthesize")
+        try:
+            context = texts.raw().context(raw)
+        except PublishedError as error:
+            raise EvalError(f"{where}: {error}") from None
     else:
         context = field("context", str) if "context" in raw else ""
     metric = raw.get("metric") or ""

@@ -126,7 +126,7 @@ def _entries(data_root: Path, length: str, config: Config) -> Iterator[Entry]:
     path = data_path(data_root, length)
     one_prompt = config.eval_mode != "recurrent"
     reads = agent_class(config).needs_document
-    for entry in load_questions(data_root, length):
+    for entry in load_questions(data_root, length, _raw_file(config)):
         where = f"{path}: the entry with the index {entry.question.id}"
         try:
             task = _task_of(entry.question, config)
@@ -159,5 +159,9 @@ def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> 
 def _run_of(data_root: Path, counts: dict[str, int], model: str, config: Config) -> Run:
     return Run(
         model=model, mode=config.eval_mode, settings=answer_settings(config), samples=config.eval_samples,
-        data={length: data_hash(data_root, length) for length in counts}, questions=counts,
+        data={length: data_hash(data_root, length, _raw_file(config)) for length in counts}, questions=counts,
     )
+
+
+def _raw_file(config: Config) -> Path | None:
+    return Path(config.eval_raw) if config.eval_raw else None

@@ -37,12 +37,13 @@ class Hub:
     """Files that arrive all the same."""
     stalled: threading.Event = field(default_factory=threading.Event)
     damage: bool = False
+    lengths: tuple = (50, 100)
     size: int = 300_000
     requests: list = field(default_factory=list)
     url: str = ""
 
     def files(self, commit):
-        return {f"eval_{n}.json": content_of(n, commit, self.size) for n in (50, 100)}
+        return {f"eval_{n}.json": content_of(n, commit, self.size) for n in self.lengths}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -150,6 +151,15 @@ def test_files_arrive_with_their_commit_and_hash_in_the_manifest(hub, tmp_path):
         expected = {"source": source, "sha256": sha256_of(path), "bytes": path.stat().st_size}
         assert manifest(tmp_path / "out")[path.name] == expected
     assert not (tmp_path / "out" / ".download").exists()
+
+
+def test_a_file_of_numbers_comes_with_a_word_about_the_raw_file(hub, tmp_path):
+    hub.lengths = (6400, 12800)
+    hint = f"{tmp_path / 'out' / 'eval_12800.json'}: names documents of HotpotQA's hotpot_dev_distractor_v1.json; put"
+    lines = fetch(hub, tmp_path / "out", lengths=None).stdout.splitlines()
+    assert [line.startswith(hint) for line in lines] == [False, False, True]
+    (tmp_path / "out" / "hotpotqa_dev.json").touch()
+    assert "names documents" not in fetch(hub, tmp_path / "out", lengths="12800").stdout
 
 
 def test_the_revision_is_resolved_once(hub, tmp_path):

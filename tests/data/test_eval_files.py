@@ -78,7 +78,7 @@ def test_the_manifest_says_what_each_file_is(raw, tmp_path):
     path = tmp_path / "out" / "eval_4.json"
     assert (entry["sha256"], entry["bytes"]) == (sha256_of(path), path.stat().st_size)
     assert entry["source"] == {
-        "kind": "synthesis", "format": 1, "raw": [{"file": "raw.json", "sha256": sha256_of(raw)}],
+        "kind": "synthesis", "format": 2, "raw": [{"file": "raw.json", "sha256": sha256_of(raw)}],
         "questions": 12, "seed": 42, "documents": 4, "index_only": False,
     }
 
@@ -120,6 +120,23 @@ def test_questions_that_need_no_document_stay_out(raw, tmp_path, capsys):
     assert "have 11 (19 more were dropped by" in capsys.readouterr().err
 
 
+def test_hard_distractors_and_published_layout(raw, tmp_path):
+    """Every question's four paragraphs; in the published layout they stand at the same places for all questions."""
+    assert write(raw, tmp_path / "clean", "--lengths", "20") == 0
+    rows = {f"id{number}": {title for title, _ in raw_row(number)["context"]} for number in range(30)}
+    places = set()
+    for option in ("--keep-distractors", "--published-layout"):
+        out = tmp_path / option
+        assert write(raw, out, "--lengths", "20", option) == 0
+        for entry in entries(out, 20):
+            titles = [text.split("\n")[0] for text in documents_of(entry)]
+            places.add((option, tuple(sorted(titles.index(title) for title in rows[entry["id"]]))))
+        source = json.loads((out / "manifest.json").read_text())["files"]["eval_20.json"]["source"]
+        assert source["layout"] == option.removeprefix("--")
+        assert [e["id"] for e in entries(out, 20)] == [e["id"] for e in entries(tmp_path / "clean", 20)]
+    assert sum(option == "--published-layout" for option, _ in places) == 1 and len(places) > 3
+
+
 # --- wrong use -------------------------------------------------------------------------------------------------------
 WRONG = [
     (("--lengths", "50 x"), "length 'x': allowed: numbers of documents"),
@@ -132,6 +149,10 @@ WRONG = [
     (("--lengths", "4", "--closed-book", "/absent"), "/absent: no such file"),
     (("--lengths", "4", "--closed-book", __file__), "not a verdict of closed_book"),
     (("--lengths", "4", "--output", f"{__file__}/below"), "cannot be written"),
+    (("--lengths", "3", "--keep-distractors"), "4 paragraphs of its own (--keep-distractors), more than the 3 asked"),
+    (("--lengths", "3", "--published-layout"), "4 paragraphs of its own (--published-layout), more than the 3 asked"),
+    (("--lengths", "4", "--keep-distractors", "--published-layout"), "--keep-distractors: --published-layout keeps"),
+    (("--lengths", "4", "--published-questions", "/x"), "--questions: the questions are those of --published"),
 ]
 
 
@@ -165,7 +186,15 @@ def damage(output):
     path.write_bytes(path.read_bytes().replace(b"Who", b"How"))
 
 
+def age(output):
+    """As written before HotpotQA's text lost the blank before closing quotes."""
+    path = output / "manifest.json"
+    path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
+
+
 REFUSED = [
+    (age, (), "eval_4.json: was made with another format; remove it, or choose another folder"),
+    (None, ("--keep-distractors",), "eval_4.json: was made with another layout; remove it, or choose another folder"),
     (damage, (), "eval_4.json: is damaged (not the SHA-256 in manifest.json); remove it and run again"),
     (None, ("--seed", "7"), "eval_4.json: was made with another seed; remove it, or choose another folder"),
     (lambda output: (output / "manifest.json").unlink(), (), "manifest.json does not say from where"),
@@ -228,11 +257,14 @@ def test_real_hotpotqa(tmp_path):
         pytest.skip(f"no {HOTPOTQA_FILE.name} beside the repository")
     assert write(HOTPOTQA_FILE, tmp_path, "--lengths", "50 100 200 400", "--questions", "60") == 0
     rows = {row["question"]: row for row in json.loads(HOTPOTQA_FILE.read_text())}
+    contexts = [row["context"] for row in rows.values()]
+    joined = {f"{title}\n{''.join(text)}" for each in contexts for title, text in zip(*each.values(), strict=True)}
     places = []
     for length in (50, 100, 200, 400):
         for entry in entries(tmp_path, length):
             row, texts = rows[entry["input"]], documents_of(entry)
             titles = [text.split("\n")[0] for text in texts]
+            assert joined.issuperset(texts)
             assert entry["answers"] == [row["answer"]] and len(set(texts)) == length
             assert entry["supporting"] == list(dict.fromkeys(row["supporting_facts"]["title"]))
             places += [titles.index(title) / length for title in entry["supporting"]]

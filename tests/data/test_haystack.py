@@ -1,10 +1,12 @@
 """Gold documents among distractors: who gets in, and that the order tells nothing."""
 
+import random
 from collections import Counter
 
 import pytest
 
 from mem_agent.data.haystack import HaystackError, haystack
+from mem_agent.data.options import Layout
 from mem_agent.data.pool import Pool, PoolQuestion
 from mem_agent.data.questions import assemble
 from mem_agent.rewards.answer_kinds import AnswerKind, kind_of
@@ -33,8 +35,8 @@ def plain_pool(size):
     return pool_of(*(f"Title {n}\nText {n}." for n in range(size)))
 
 
-def question(answers=("Ann Lee",), gold=(0,), own=(), name="q"):
-    return PoolQuestion(name, "Who?", tuple(answers), tuple(gold), tuple(own), ())
+def question(answers=("Ann Lee",), gold=(0,), own=(), name="q", paragraphs=()):
+    return PoolQuestion(name, "Who?", tuple(answers), tuple(gold), tuple(own), (), tuple(paragraphs))
 
 
 def test_worked_example():
@@ -98,6 +100,37 @@ def test_distractors_never_hold_an_answer(answer, text, holds):
 def test_gold_documents_keep_their_answer():
     pool = pool_of("Ann\nAnn Lee is.", "Bob\nBob is.")
     assert set(haystack(pool, question(gold=(0,)), 2, seed=1)) == {0, 1}
+
+
+# --- other layouts ---------------------------------------------------------------------------------------------------
+def test_hard_distractors_are_kept_on_request_and_strangers_stay_clean():
+    texts = ["Gold\nAnn Lee is.", "Hard\nAnn Lee was.", "Soft\nNobody."]
+    pool = pool_of(*texts, *(f"T{n}\nAnn Lee {n}" for n in range(20)), *(f"U{n}\nClean {n}" for n in range(20)))
+    asked = question(own=(1, 2))
+    for documents in (3, 10):
+        chosen = haystack(pool, asked, documents, 1, Layout.KEEP_OWN)
+        assert {0, 1, 2} <= set(chosen) and not any(3 <= n < 23 for n in chosen) and len(set(chosen)) == documents
+    assert 1 not in haystack(pool, asked, 10, 1)
+    with pytest.raises(HaystackError, match=r"q has 3 paragraphs of its own \(--keep-distractors\), more than the 2"):
+        haystack(pool, asked, 2, 1, Layout.KEEP_OWN)
+
+
+def test_the_published_layout_is_one_shuffle_for_all_questions():
+    """``random.Random(4)`` puts the 10 paragraphs of any question at these places of 200 documents, counted from 1."""
+    pool = plain_pool(400)
+    for first in (0, 90):
+        own = range(first, first + 10)
+        asked = question(gold=(own[3],), own=[*own[:3], *own[4:]], paragraphs=own, name=f"q{first}")
+        chosen = haystack(pool, asked, 200, 1, Layout.PUBLISHED)
+        assert sorted(chosen.index(n) + 1 for n in own) == [7, 10, 17, 81, 88, 96, 109, 154, 177, 191]
+        shuffled = list(range(200))
+        random.Random(4).shuffle(shuffled)
+        assert [chosen.index(n) for n in own] == [shuffled.index(k) for k in range(10)]
+
+
+def test_strangers_of_the_published_layout_may_hold_the_answer():
+    pool = pool_of(*(f"T{n}\nAnn Lee {n}" for n in range(20)))
+    assert len(haystack(pool, question(paragraphs=(0,)), 20, 1, Layout.PUBLISHED)) == 20
 
 
 IMPOSSIBLE = [

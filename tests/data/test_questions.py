@@ -6,10 +6,10 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from mem_agent.data.paragraphs import Paragraph, spaced_documents
 from mem_agent.data.questions import (
     BadRow,
     Impossible,
-    Paragraph,
     Question,
     own_row,
     read_memagent_question,
@@ -52,6 +52,17 @@ def test_all_shapes_of_hotpotqa_are_one_question(shape):
     assert question.document == "Document 1:\nAnn\nAnn is. She was.\n\nDocument 2:\nBob\nBob is."
 
 
+FLASHRAG = {"id": "5a", "question": "Who?", "golden_answers": ["Ann"], "metadata": COLUMNS}
+
+
+@pytest.mark.parametrize("sentences", ["sentences", "content"])
+def test_rows_of_flashrag_are_those_of_the_data_set(sentences):
+    """2WikiMultiHopQA's copy has ``content``."""
+    columns = COLUMNS["context"]
+    context = {"title": columns["title"], sentences: columns["sentences"]}
+    assert read_question(FLASHRAG | {"metadata": COLUMNS | {"context": context}}) == read_question(HOTPOTQA | COLUMNS)
+
+
 DOCUMENTS = [
     ("Ann is.", "Ann is."),
     ('[["Ann", ["Ann is."]]]', '[["Ann", ["Ann is."]]]'),  # a text is a text, whatever it looks like
@@ -70,11 +81,20 @@ def test_shapes_of_a_document(context, document, column):
     assert read_question(without(PLAIN, "context") | {column: context}).document == document
 
 
-def test_sentences_are_spaced_apart_only_for_synthesis():
-    """HotpotQA's bring their blanks along, 2Wiki's do not; RULER and plain rows keep what the data has."""
-    apart, as_is = Paragraph("Ann", ("Ann is.", "", "She", " was.")), Paragraph("Ann", ("Ann is.", " She was."))
-    assert apart.spaced_document == as_is.spaced_document == as_is.document == "Ann\nAnn is. She was."
-    assert apart.document == "Ann\nAnn is.She was."
+def test_sentences_are_spaced_apart_only_where_a_row_brings_no_blanks():
+    """2Wiki's rows; RULER and plain rows keep what the data has."""
+    ann, bob = Paragraph("Ann", ("Ann is.", "", "She", "was.")), Paragraph("Bob", ("Bob", " is.", "Now."))
+    assert spaced_documents([ann]) == ["Ann\nAnn is. She was."]
+    assert ann.document == "Ann\nAnn is.Shewas."
+    assert spaced_documents([ann, bob]) == ["Ann\nAnn is. She was.", "Bob\nBob is. Now."]
+
+
+def test_no_blank_stands_before_the_closing_quotes_of_hotpotqa():
+    """In HotpotQA a sentence that ends inside quotes is followed by the quotes without a blank."""
+    go = Paragraph("Go", ('She wrote "Teen Titans Go!', '" is.', " Then another."))
+    one = Paragraph("One", ('"Go!', '" is.'))
+    other = Paragraph("Other", ("He.", " She."))
+    assert spaced_documents([go, one, other]) == [paragraph.document for paragraph in (go, one, other)]
 
 
 def test_without_marks_every_paragraph_is_gold():
@@ -198,6 +218,9 @@ BAD_ROWS = [
     (HOTPOTQA | {"context": [{"title": "Ann"}]}, "holds a paragraph that is neither"),
     (HOTPOTQA | {"context": ["\ud800"]}, "context holds half a Unicode character"),
     (MUSIQUE | {"paragraphs": [1]}, "paragraphs holds a paragraph that is neither"),
+    (FLASHRAG | {"metadata": {}}, "context is missing"),
+    (FLASHRAG | {"golden_answers": []}, "answer is missing or empty"),
+    (FLASHRAG | {"metadata": COLUMNS | {"context": {"title": ["Ann"]}}}, "no title and sentences lists of equal"),
     (HOTPOTQA | {"level": deep(70)}, "nested deeper than 64"),
     (HOTPOTQA | {"level": deep(900)}, "nested deeper than 64"),
 ]

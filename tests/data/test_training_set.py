@@ -83,6 +83,10 @@ WRONG_SYNTHESIS = [
     (("--rows", "5", "--documents", "4 4"), "documents '4 4': allowed: different numbers"),
     (("--rows", "5", "--documents", "4:0.5 6:0.6"), "the shares must be above 0 and add up to 1"),
     (("--rows", "5", "--limit", "4"), "--rows in place of --limit"),
+    (("--rows", "5", "--published-questions", "/x"), "--rows: the questions are those of --published-questions"),
+    (("--closed-book", "/x", "--published-questions", "/x"), "--closed-book: the questions are those of --published"),
+    (("--published-questions", "/absent.json"), "/absent.json: no such file"),
+    (("--rows", "5", "--documents", "1", "--keep-distractors"), "2 paragraphs of its own (--keep-distractors)"),
     (("--rows", "5", "--raw", "/absent.json"), "/absent.json: no such file"),
 ]
 
@@ -95,6 +99,24 @@ def test_wrong_synthesis_is_one_line_and_leaves_the_output(raw, out, capsys, fla
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 1 and reason in errors[0]
     assert out.read_text() == "kept" and [path.name for path in out.parent.iterdir()] == [out.name]
+
+
+def test_training_rows_of_published_questions_in_the_published_layout(raw, out, tmp_path):
+    named = [{"index": n, "input": f"Who {n}?"} for n in (7, 3)]
+    published = put(tmp_path / "eval_50.jsonl", *named)
+    flags = ("--documents", "6", "--published-questions", str(published), "--published-layout")
+    assert synthesize(raw, out, *flags) == 0
+    rows = rows_of(out)
+    assert [row["prompt"] for row in rows] == ["Who 7?", "Who 3?"]
+    for number, row in zip((7, 3), rows, strict=True):
+        text = row["metadata"]["context"]
+        assert f"Gold {number}\nIt is" in text and f"Other {number}\n" in text
+
+
+def test_what_makes_documents_is_refused_where_none_are_made(raw, out, capsys):
+    for option in (("--keep-distractors",), ("--published-layout",), ("--published-questions", "/x")):
+        assert main(["--input", str(raw), "--output", str(out), *option]) == 2
+        assert "are for --synthesize, which makes documents" in capsys.readouterr().err
 
 
 def test_synthesis_needs_raw_files_other_than_its_output(raw, out, capsys):

@@ -39,6 +39,20 @@ def test_every_question_has_a_row_scored_over_all_golds(tmp_path, model):
     assert counted(summary) == (3, 0, 0) and means(summary)["sub_em"] == 100.0
 
 
+def test_published_files_of_numbers_are_read_with_the_raw_file(tmp_path, model):
+    raw = tmp_path / "raw.json"
+    row = {"_id": "a", "question": "q0", "answer": "red", "supporting_facts": [["Ann", 0]]}
+    raw.write_text(json.dumps([row | {"context": [["Ann", ["is"]], ["Bob", ["was"]]]}]))
+    write_data(tmp_path, "12800", count=1, context=[1, 0])
+    output = evaluate(tmp_path, model, FakeRouter(default=RED), ["12800"], eval_raw=str(raw))
+    assert counted(summary_of(output, "12800")) == (1, 0, 0)
+    raw.write_text(raw.read_text().replace("was", "is"))
+    with pytest.raises(ev.EvalError, match=r"is of another eval_12800\.json"):
+        evaluate(tmp_path, model, FakeRouter(default=RED), ["12800"], eval_raw=str(raw))
+    with pytest.raises(ev.EvalError, match="or set EVAL_RAW"):
+        evaluate(tmp_path, model, FakeRouter(default=RED), ["12800"])
+
+
 def test_an_unboxed_answer_scores_zero_everywhere(tmp_path, model):
     write_data(tmp_path)
     output = evaluate(tmp_path, model, FakeRouter(default=encode("blue")))

@@ -25,7 +25,7 @@ BAD = [
     (["text"], "entry 0 has no usable `input`"),
     ([WHOLE | {"answers": []}], "entry 0 has no usable `answers`"),
     ([{"context": "c", "answers": ["a"]}], "entry 0 has no usable `input`"),
-    ([WHOLE | {"context": [7, 2]}], "entry 0 gives numbers as `context`"),
+    ([WHOLE | {"context": [7, 2]}], "entry 0: its documents are named by number, of HotpotQA's hotpot_dev_distractor"),
     ([WHOLE | {"context": ""}], "entry 0 has no usable `context`"),
     ([WHOLE, WHOLE], "entries 0 and 1 both have the index 1"),
     ([WHOLE | {"metric": "bleu"}], "entry 0 has the metric 'bleu'; known are string_match_all, string_match_part"),

@@ -1,0 +1,124 @@
+"""MemAgent's published files: what numbers of documents mean, and whose questions they are."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mem_agent.data.eval_files import main
+from mem_agent.data.published import PublishedError, RawFile, find_raw, published_ids
+from mem_agent.evaluation.questions import EvalError, data_hash, load_questions
+from mem_agent.tests.helpers.question_rows import put
+
+ROWS = [
+    {"_id": "a", "question": "Who?", "answer": "Ann", "supporting_facts": [["Ann", 0]],
+     "context": [["Zoë", ["Zoë is."]], ["Ann", ["Ann is.", " She was."]]]},
+    {"_id": "b", "question": "Where?", "answer": "Rome", "supporting_facts": [["Rome", 0]],
+     "context": [["Rome", ['"Rome!', '" is.']], ["Ann", ["Ann is.", " She was."]], ["Été", []]]},
+]
+NUMBERED = ["Ann\nAnn is. She was.", 'Rome\n"Rome!" is.', "Zoë\nZoë is.", "Été\n"]
+"""Sorted by characters; the paragraph of both rows is there once."""
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "hotpot_dev_distractor_v1.json").write_text(json.dumps(ROWS))
+    return tmp_path
+
+
+def entry(**changes):
+    return {"context": [3, 1], "input": "Where?", "answers": ["Rome"], "num_docs": 2, "index": 1} | changes
+
+
+def write(root, *entries, name="eval_12800.json"):
+    (root / name).write_text(json.dumps(entries))
+    return root / name
+
+
+def test_numbers_count_the_sorted_paragraphs_of_the_raw_file(root):
+    raw = RawFile(find_raw(root, None))
+    assert [raw[number] for number in range(len(raw))] == NUMBERED
+
+
+def test_an_index_only_file_is_read_with_the_raw_file_beside_it(root):
+    write(root, entry(), entry(context=[2, 0], input="Who?", index=0))
+    contexts = [each.context for each in load_questions(root, "12800")]
+    assert contexts[0] == 'Document 1:\nÉté\n\n\nDocument 2:\nRome\n"Rome!" is.'
+    assert contexts[1] == "Document 1:\nZoë\nZoë is.\n\nDocument 2:\nAnn\nAnn is. She was."
+
+
+def test_the_raw_file_may_lie_elsewhere_and_is_part_of_the_data(root, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("raw") / "dev.json"
+    elsewhere.write_text(json.dumps(ROWS))
+    write(root, entry())
+    assert data_hash(root, "12800") == data_hash(root, "12800", elsewhere)
+    elsewhere.write_text(json.dumps(ROWS[::-1]))
+    assert data_hash(root, "12800") != data_hash(root, "12800", elsewhere)
+    with pytest.raises(EvalError, match=r"entry 0: .*dev\.json asks something else in row 2; set EVAL_RAW"):
+        list(load_questions(root, "12800", elsewhere))
+
+
+WRONG = [
+    (entry(context=[4]), "its `context` is no list of numbers below 4"),
+    (entry(context=[-1]), "its `context` is no list of numbers below 4"),
+    (entry(context=["x"]), "its `context` is no list of numbers"),
+    (entry(context=[]), "its `context` is no list of numbers"),
+    (entry(index=2), "its `index` is 2, which is no row of"),
+    (entry(index="1"), "its `index` is '1', which is no row of"),
+    (entry(index=0), "asks something else in row 1; set EVAL_RAW to HotpotQA's hotpot_dev_distractor_v1.json"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "reason"), WRONG)
+def test_numbers_that_fit_no_document_are_one_line(root, wrong, reason):
+    write(root, wrong)
+    with pytest.raises(EvalError, match=r"eval_12800\.json: entry 0: ") as error:
+        list(load_questions(root, "12800"))
+    assert reason in str(error.value) and "\n" not in str(error.value)
+
+
+def test_without_the_raw_file_the_remedy_is_said(root):
+    write(root, entry())
+    (root / "hotpot_dev_distractor_v1.json").rename(root / "hotpotqa_dev.json")  # as MemAgent's scripts call it
+    assert list(load_questions(root, "12800"))
+    (root / "hotpotqa_dev.json").unlink()
+    with pytest.raises(EvalError, match=r"put that file into .*, or set EVAL_RAW"):
+        list(load_questions(root, "12800"))
+    with pytest.raises(PublishedError, match="EVAL_RAW='/absent': no such file"):
+        find_raw(root, Path("/absent"))
+
+
+# --- the questions of a published file -------------------------------------------------------------------------------
+def test_published_questions_are_rows_of_the_raw_file_in_the_files_order(root):
+    inline = [entry(context="text"), entry(context="text", input="Who?", index=0)]
+    raw = root / "hotpot_dev_distractor_v1.json"
+    assert published_ids(write(root, *inline, name="eval_50.json"), raw) == ("b", "a")
+    training = {"prompt": [], "context": "text", "extra_info": {"index": 1, "question": "Where?", "num_docs": 200}}
+    assert published_ids(put(root / "dev.jsonl", training), raw) == ("b",)
+
+
+WRONG_FILES = [
+    ([entry(index=0)], "asks row 1 of HotpotQA's hotpot_dev_distractor_v1.json, which"),
+    ([entry(index=7)], "asks row 8 of HotpotQA's hotpot_dev_distractor_v1.json, which"),
+    ([entry(), entry()], "names a row twice"),
+    ([], "names no questions"),
+    ([{"id": "x", "input": "Where?"}], "row 1 has no `index` and `input`"),
+    ([entry(input=None)], "row 1 has no `index` and `input`"),
+]
+
+
+@pytest.mark.parametrize(("entries", "reason"), WRONG_FILES)
+def test_files_that_name_other_questions_are_one_line(root, entries, reason):
+    with pytest.raises(PublishedError) as error:
+        published_ids(write(root, *entries), root / "hotpot_dev_distractor_v1.json")
+    assert reason in str(error.value) and "\n" not in str(error.value)
+
+
+def test_synthesis_asks_the_published_questions(root, tmp_path):
+    raw, published = root / "hotpot_dev_distractor_v1.json", write(root, entry(), name="eval_9.json")
+    flags = ["--raw", str(raw), "--output", str(tmp_path / "out"), "--lengths", "2", "--processes", "1"]
+    assert main([*flags, "--published-questions", str(published)]) == 0
+    (made,) = json.loads((tmp_path / "out" / "eval_2.json").read_text())
+    assert (made["input"], made["id"], made["answers"]) == ("Where?", "b", ["Rome"])
+    source = json.loads((tmp_path / "out" / "manifest.json").read_text())["files"]["eval_2.json"]["source"]
+    assert "questions" not in source and len(source["published"]) == 64
