@@ -84,10 +84,18 @@ class Recorder:
 
     def _keep_step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         optimizer = next(value for value in args if hasattr(value, "param_groups"))
-        used = float(optimizer.param_groups[0]["lr"])
+        update, used = optimizer.step, []
+
+        def step() -> Any:
+            used.append(float(optimizer.param_groups[0]["lr"]))
+            return update()
+
+        optimizer.step = step
         losses, grad_norm = original(*args, **kwargs)
+        optimizer.step = update
         numbers = {key: float(value) for key, value in losses.items()}
-        self.steps.append(numbers | {"grad_norm": float(grad_norm), "lr": used})
+        (rate,) = used
+        self.steps.append(numbers | {"grad_norm": float(grad_norm), "lr": rate})
         return losses, grad_norm
 
 

@@ -107,7 +107,7 @@ def test_a_fraction_as_rotary_base_is_refused(scripts):
         model_args(scripts, "", MODELS["qwen3-4b"] | ROTARY | {"rope_theta": 10000.5})
 
 
-@pytest.mark.parametrize("name", MODELS.keys() - SCRIPTLESS)
+@pytest.mark.parametrize("name", sorted(MODELS.keys() - SCRIPTLESS))
 def test_a_description_made_of_config_json_agrees_with_the_hosts_script(name, scripts):
     content = MODELS[name] | ROTARY
     made, said = flag_values(describe(content)), flag_values(model_args(scripts, name, content)[1])

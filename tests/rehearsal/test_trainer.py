@@ -40,8 +40,9 @@ def outcomes(request, tmp_path_factory) -> dict[str, Outcome]:
     for seed, path in enumerate(rows, 1):
         path.write_text(json.dumps(parity_rows.rollout(parity.START, config, seed)))
 
-    def job(name: str, rollouts: list[Path], save_path: Path, ranks: int = 1, layout=None, **options) -> Job:
-        settings = parity.settings(reference, save_path, lr_warmup_steps=WARM_UP)
+    def job(name: str, rollouts: list[Path], save_path: Path, ranks: int = 1, layout=None, warm_up=None,
+            **options) -> Job:
+        settings = parity.settings(reference, save_path, **(warm_up or {"lr_warmup_steps": WARM_UP}))
         line = host_actor.command_line(host, settings, folder / name, **(layout or {}))
         # vime rounds gradients to bfloat16, which would hide what is looked for here.
         fix = host.name == "vime"
@@ -50,6 +51,7 @@ def outcomes(request, tmp_path_factory) -> dict[str, Outcome]:
 
     jobs = [job("whole", rows, folder / "none")]
     jobs += [job(name, rows, folder / "none", ranks=2, layout=layout) for name, layout in DIVIDED.items()]
+    jobs.append(job("staircase", rows, folder / "none", warm_up={"lr_warmup_rollouts": 2}))
     for ranks in (1, 2):
         layout, run = {"dp": ranks}, folder / f"run{ranks}"
         jobs += [
@@ -85,3 +87,14 @@ def test_the_warm_up_is_the_embedded_hosts(outcomes):
     assert [step["lr"] for step in outcomes["whole"].steps] == pytest.approx(expected, rel=1e-12)
     resumed = [step["lr"] for step in outcomes["second 1"].steps]
     assert resumed == pytest.approx(expected[2:], rel=1e-12)
+
+
+def test_a_warm_up_by_rollouts_is_the_embedded_hosts_as_well(outcomes):
+    """Two steps a rollout; the weights of the first stay as they were."""
+    config = parity.settings(Path("none"), Path("none"), lr_warmup_rollouts=2)
+    expected = [learning_rate(config, step) for step in range(4)]
+    assert expected == pytest.approx([0.0, 0.0, 1.5e-4, 1.5e-4])
+    assert [step["lr"] for step in outcomes["staircase"].steps] == pytest.approx(expected, rel=1e-12)
+    start = load_file(parity.START / "model.safetensors")
+    first = outcomes["staircase"].weights[0]
+    assert all(torch.equal(first[name], start[name]) for name in first)
