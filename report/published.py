@@ -54,7 +54,7 @@ class Published:
     dataset: str
     source: str
     accuracy: Mapping[str, float]
-    """Percent by number of documents."""
+    """Percent by length: here numbers of documents, in ``ruler`` tokens."""
     note: str = ""
     drawn: bool = False
     """Whether the plot shows it; the tables show every row."""

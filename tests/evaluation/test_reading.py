@@ -102,10 +102,10 @@ ROW = {"answers": ["red", "blue"], "metric": "string_match_all", "task": "vt", "
        "input": "Which?", "answer_prefix": "They are:", "example": "Solved: green.\n", "tokens_to_generate": 3}
 
 
-def last_turn(tmp_path, **settings):
+def last_turn(tmp_path, reply="red", **settings):
     """The row of one question of RULER, and what its last turn was asked."""
     (tmp_path / "eval_vt_8192.json").write_text(json.dumps([entry(0, **ROW)]))
-    router = FakeRouter(default=encode("red"))
+    router = FakeRouter(default=encode(reply))
     out = evaluate(tmp_path, make_model(tmp_path / "model"), router, ("vt_8192",), **settings)
     (row,) = read_rows(out, "vt_8192")
     assert row.failure is None
@@ -124,9 +124,10 @@ def test_ruler_s_way_in_every_mode(mode, tmp_path):
 
 @pytest.mark.parametrize("mode", ["recurrent", "direct", "rag"])
 def test_memagent_s_way_in_every_mode(mode, tmp_path):
-    row, shown, budget = last_turn(tmp_path, eval_mode=mode, mem_chunk_tokens=64, eval_answer="the_answer_is")
+    reply = "Not blue: the answer is **red**."
+    row, shown, budget = last_turn(tmp_path, reply, eval_mode=mode, mem_chunk_tokens=64, eval_answer="the_answer_is")
     assert shown[-1].endswith("</think>\n\n") and budget == 16
-    assert row.prediction == "" and row.scores == {"ruler": 0.0}
+    assert row.prediction == "red" and row.scores == {"ruler": 0.5}
     assert not any("Solved" in prompt for prompt in shown)
 
 
