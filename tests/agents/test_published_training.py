@@ -41,11 +41,14 @@ REPLIES = (
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}assistant:\n"
 
 
-def their_prompts(module, tokenizer, question, documents, replies):
-    """For each document the prompts of its turns; ``replies[document][turn]`` are token ids."""
+def their_agent(module, tokenizer):
     sizes = {"context_key": "", "max_prompt_length": 50, "chunk_size": CHUNK, "max_chunks": TURNS,
              "max_memorization_length": REPLY, "max_final_response_length": REPLY}
-    agent = published.settle_ties(module).MemoryAgent(tokenizer, module.MemoryConfig(**sizes))
+    return published.settle_ties(module).MemoryAgent(tokenizer, module.MemoryConfig(**sizes))
+
+
+def their_prompts(agent, tokenizer, question, documents, replies):
+    """For each document the prompts of its turns; ``replies[document][turn]`` are token ids."""
     width = max(map(len, documents))
     context = torch.tensor([d + [tokenizer.pad_token_id] * (width - len(d)) for d in documents])
     questions = np.empty(len(documents), object)
@@ -87,10 +90,11 @@ def test_every_turn_of_its_training(order, same, tmp_path):
     slots = {"{prompt}": "{problem}", "{chunk}": "{section}", "{recalled_memory}": "{recalled}"}
     texts = {"revisit": module.TEMPLATE, "revisit_final": module.TEMPLATE_FINAL_BOXED}
     for name, text in texts.items():
-        for theirs, ours in slots.items():
-            text = text.replace(theirs, ours)
+        for slot, own in slots.items():
+            text = text.replace(slot, own)
         texts[name] = text
-    texts |= {"empty_memory": "No previous memory", "no_recall": "No memory was recalled."}
+    theirs = their_agent(module, tokenizer)
+    texts |= {"empty_memory": theirs.NO_MEMORY_STRING, "no_recall": theirs.NO_MEMORY_RECALLED_STRING}
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(texts))
     agent = build_agent(
         Config(agent="rememr1", mem_prompts=str(tmp_path / "p.yaml"), mem_carry="reply", mem_recall="tfidf_tokens",
@@ -104,8 +108,8 @@ def test_every_turn_of_its_training(order, same, tmp_path):
         ]
         replies = [[[*vocabulary.encode_text(rng.choice(REPLIES)), tokenizer.eos_token_id] for _ in range(TURNS + 1)]
                    for _ in documents]
-        wanted = their_prompts(module, tokenizer, question, documents, replies)
+        wanted = their_prompts(theirs, tokenizer, question, documents, replies)
         given = [our_prompts(agent, question, *one) for one in zip(documents, replies, strict=True)]
-        equal += [w == g for theirs, ours in zip(wanted, given, strict=True)
-                  for w, g in zip(theirs, ours, strict=True)]
+        equal += [w == g for one, other in zip(wanted, given, strict=True)
+                  for w, g in zip(one, other, strict=True)]
     assert len(equal) == 20 * 2 * (TURNS + 1) and all(equal) == same

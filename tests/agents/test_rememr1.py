@@ -251,7 +251,7 @@ def test_the_question_may_be_what_is_asked_or_nobody_asks():
 
 @pytest.mark.parametrize("settings,said", [
     ({"agent": "gated", "mem_carry": "reply"},
-     "MEM_CARRY='reply': AGENT='gated' has nothing that it changes; leave it out, or take AGENT=memagent or rememr1"),
+     "MEM_CARRY=.reply.: AGENT=.gated. has nothing that it changes; leave it out, or take AGENT=memagent or rememr1"),
     ({"agent": "parallel", "mem_carry": "reply"}, "MEM_CARRY"),
     ({"agent": "memagent", "mem_recall_order": "add_first"}, "MEM_RECALL_ORDER='add_first'.*take AGENT=rememr1$"),
     ({"agent": "memagent", "mem_recall_query": "none"}, "MEM_RECALL_QUERY='none'.*take AGENT=rememr1$"),

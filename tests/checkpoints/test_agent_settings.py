@@ -49,7 +49,8 @@ def test_a_model_takes_along_how_its_agent_reads_and_nothing_else(tmp_path, monk
         "AGENT": "gated", "AGENT_ARGS": "", "TASK": "qa", "TASK_ARGS": "", "MEM_CHUNK_TOKENS": 20, "MEM_MAX_MEMORY": 8,
         "MEM_MAX_FINAL": 16, "MEM_MAX_QUESTION": 12, "MEM_LAYOUT": "section_first",
         "MEM_PROMPTS": "mem_agent_prompts.yaml", "MEM_QUERY_BLIND": False, "MEM_PARALLEL": 4, "MEM_THINKING": False,
-        "MEM_RECALL": "tfidf", "MEM_RECALL_MODEL": "",
+        "MEM_RECALL": "tfidf", "MEM_RECALL_MODEL": "", "MEM_RECALL_ORDER": "ask_first", "MEM_RECALL_QUERY": "reply",
+        "MEM_CARRY": "memory",
     }
     (tmp_path / "p.yaml").unlink()
     moved = (tmp_path / "out").rename(tmp_path / "moved")

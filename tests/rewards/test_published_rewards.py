@@ -64,7 +64,7 @@ def fuzzed_text(rng, most=14):
 def fuzzed_turn(rng):
     update = f"<update>{fuzzed_text(rng, 5)}</update>" if rng.random() < 0.7 else ""
     memory = f"<memory>{fuzzed_text(rng, 5)}</memory>" if rng.random() < 0.5 else ""
-    recalled = rng.choice(("No memory was recalled.", fuzzed_text(rng, 6)))
+    recalled = rng.choice(("Nothing recalled, no.", fuzzed_text(rng, 6)))
     golds = rng.choices(("Ann Lee", "no", "the River", "東京", "", "painter Ann No"), k=rng.randint(1, 3))
     return fuzzed_text(rng) + memory + fuzzed_text(rng), fuzzed_text(rng) + update + fuzzed_text(rng), recalled, golds
 
