@@ -20,6 +20,7 @@ from transformers import AutoTokenizer
 
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.config import Config
+from mem_agent.evaluation.results import read_rows
 from mem_agent.tests.helpers import published
 from mem_agent.tests.helpers.evaluations import make_model
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
@@ -96,8 +97,8 @@ def by_question(router, asked):
     return found
 
 
-def server():
-    return FakeRouter(default=reply_to, models=({"id": "served"},))
+def server(answering):
+    return FakeRouter(default=answering, models=({"id": "served"},))
 
 
 def tokenizer_folder(folder):
@@ -108,13 +109,19 @@ def tokenizer_folder(folder):
     return folder
 
 
-def compare(root, name, agent, tmp_path, count=40, **settings):
+def compare(root, name, agent, tmp_path, count=40, answering=reply_to, **settings):
     """Messages of both clients, by question."""
+    theirs, ours, _ = run_both(root, name, agent, tmp_path, count, answering, **settings)
+    return theirs, ours
+
+
+def run_both(root, name, agent, tmp_path, count, answering, **settings):
+    """Messages of both clients by question, and the published replies."""
     model = tokenizer_folder(tmp_path / "model") if (tmp_path / "model").mkdir() is None else None
     texts = questions(count)
     items = [{"_id": n + 1, "input": asked, "context": document, "answers": ["Anna"], "index": n}
              for n, (asked, document) in enumerate(texts)]
-    with running_beside(server()) as theirs:
+    with running_beside(server(answering)) as theirs:
         module = published.client(root, name, theirs.port)
         tokenizer = AutoTokenizer.from_pretrained(model)
 
@@ -125,15 +132,16 @@ def compare(root, name, agent, tmp_path, count=40, **settings):
     assert all(replies), "a published client gave up"
     (tmp_path / "prompts.yaml").write_text(yaml.safe_dump(published.templates(module, agent), allow_unicode=True))
     (tmp_path / "eval_1.json").write_text(json.dumps(items))
-    with running_beside(server()) as ours:
-        config = Config(
-            agent=agent, mem_prompts=str(tmp_path / "prompts.yaml"), mem_layout="memory_first", mem_chunk_tokens=CHUNK,
-            mem_max_memory=REPLY, mem_max_final=REPLY, base_url=f"http://127.0.0.1:{ours.port}", eval_api="chat",
-            mem_concurrency=4, **settings,
-        )
+    with running_beside(server(answering)) as ours:
+        common = {
+            "agent": agent, "mem_prompts": str(tmp_path / "prompts.yaml"), "mem_layout": "memory_first",
+            "mem_chunk_tokens": CHUNK, "mem_max_memory": REPLY, "mem_max_final": REPLY, "eval_api": "chat",
+            "base_url": f"http://127.0.0.1:{ours.port}", "mem_concurrency": 4,
+        }
+        config = Config.from_mapping({key.upper(): value for key, value in {**common, **settings}.items()})
         ev.run(tmp_path, ["1"], model, "", config, tmp_path / "out", True)
     asked = [question for question, _ in texts]
-    return by_question(theirs, asked), by_question(ours, asked)
+    return by_question(theirs, asked), by_question(ours, asked), replies
 
 
 def differing(theirs, ours):
@@ -174,6 +182,49 @@ def test_each_of_its_settings_is_needed(left_out, tmp_path):
 def test_memagent_asks_what_its_release_asks(name, tmp_path):
     turns, different = differing(*compare(published.checkout(MEMAGENT), name, "memagent", tmp_path, mem_carry="reply"))
     assert turns > 200 and different == []
+
+
+ANSWERS = ("Anna", "anna.", "The Anna", "Anna Ben", "Ann", "Ben", "Anna has the **red key**", "yes", "", "Anna, of Lyon")
+
+
+def scored_reply(body):
+    """As ``reply_to``, and a last reply that is right, nearly right, wrong, or in no form at all, by its question."""
+    message = body["messages"][0]["content"]
+    if "<section>" in message:
+        return reply_to(body)
+    number = int(hashlib.sha256(message.encode()).hexdigest(), 16)
+    said = ANSWERS[number % len(ANSWERS)]
+    forms = (f"So \\boxed{{{said}}}. Therefore, the answer is {said}", f"I say {said}",
+             f"<think>the answer is Cleo, \\boxed{{Cleo}}</think> The answer is **{said}**.", f"\\boxed{{{said}}}")
+    return forms[number // len(ANSWERS) % len(forms)]
+
+
+@pytest.mark.parametrize("root,name,agent,style,further", [
+    (MEMAGENT, "recurrent", "memagent", "published-memagent", {}),
+    (MEMAGENT, "recurrent_boxed", "memagent", "own", {"mem_carry": "reply", "eval_answer": "boxed"}),
+    (REMEMR1, "rememr1", "rememr1", "published-rememr1", {"mem_recall_order": "add_first"}),
+])
+def test_messages_and_scores_in_the_published_style(root, name, agent, style, further, tmp_path):
+    """All scores to two decimals, which the published script rounds each answer's to (``ruler_hqa.calc_metrics``)."""
+    folder = published.checkout(root)
+    theirs, ours, replies = run_both(folder, name, agent, tmp_path, 40, scored_reply, style=style, **further)
+    assert differing(theirs, ours)[1] == []
+    utils = published.load(folder / "taskutils" / "memory_eval", "utils")
+    extract = utils.extract_answer if name == "recurrent" else utils.extract_boxed_answer
+    rows = {row.question: row for row in read_rows(tmp_path / "out", "1")}
+    seen = set()
+    for n, reply in enumerate(replies):
+        thought_off, _ = utils.extract_solution(reply.strip())
+        said = extract(thought_off) if thought_off else extract(reply.strip())
+        expected = dict.fromkeys(("sub_em", "em", "f1", "prec", "recall", "total_num"), 0.0)
+        if said:
+            utils.update_answer(expected, said, "Anna")
+        scores = rows[str(n)].scores
+        found = {"sub_em": scores["sub_em_legacy"], "em": scores["em"], "f1": scores["f1"]}
+        assert {key: round(value, 2) for key, value in found.items()} == {
+            key: round(float(expected[key]), 2) for key in found}, (reply, said)
+        seen.add(tuple(found.values()))
+    assert len(seen) >= 3
 
 
 def test_its_setting_is_needed(tmp_path):
