@@ -184,7 +184,7 @@ def test_memagent_asks_what_its_release_asks(name, tmp_path):
     assert turns > 200 and different == []
 
 
-ANSWERS = ("Anna", "anna.", "The Anna", "Anna Ben", "Ann", "Ben", "Anna has the **red key**", "yes", "", "Anna, of Lyon")
+ANSWERS = ("Anna", "anna.", "The Anna", "Anna Ben", "Ann", "Ben", "Anna has the **red key**", "yes", "", "Anna of it")
 
 
 def scored_reply(body):
