@@ -112,7 +112,8 @@ class Config:
 
     _in("what is learned")
     style: str = _knob("own", "whose ways: the pack's own, or those of a published code wherever the two differ "
-                       "(recipes/styles.yaml lists them)", choices=("own", *STYLES))
+                       "(recipes/styles.yaml lists them, each a setting of its own)",
+                       _NOTHING, choices=("own", *STYLES))
     agent: str = _knob("memagent", "memory workflow: one of agents/, or a class of your own, package.module:Name or "
                        "file.py:Name", modes=_READING)
     agent_args: str = _knob("", "settings of an agent of your own: words name=value, quoted as in a shell",

@@ -139,7 +139,7 @@ class ReMemR1(memagent.MemAgent):
 
     @classmethod
     def without_models(cls, config: Config) -> Config:
-        return replace(config, mem_recall="tfidf")
+        return replace(config, mem_recall="tfidf") if config.mem_recall == "embedding" else config
 
     def start(self, reading: Reading) -> State:
         return State(reading, history=self._new_history())
