@@ -23,7 +23,8 @@ if [ "${CONVERT:-0}" = 1 ]; then
 fi
 [ -n "${MODEL_PATH:-}" ] || die "set MODEL_PATH to a Hugging Face folder or id, or CONVERT=1 with SAVE_PATH, HF_CKPT and SINGLE_ITER"
 [ -n "${DATA_ROOT:-}" ] || die "set DATA_ROOT to the folder of eval_<length>.json"
-if [ ! -f "$MODEL_PATH/mem_agent.yaml" ]; then default_recipe; fi # which would stand above the model's own settings
+# The recipe of this machine would stand above the model's own settings, and says nothing about another's server.
+if [ ! -f "$MODEL_PATH/mem_agent.yaml" ] && [ -z "${BASE_URL:-}" ]; then default_recipe; fi
 SAVE_FILE="${SAVE_FILE:-$(basename "$MODEL_PATH")}"
 output="${RESULTS:-$PACK_DIR/results}/$SAVE_FILE"
 python=(setpriv --pdeathsig TERM "$VENV/bin/python")  # ends with this script, even where that is killed

@@ -57,7 +57,7 @@ def _summaries(outputs: Sequence[Path]) -> list[Summary]:
 def _accuracy_table(summaries: Sequence[Summary]) -> str:
     sampled = max((s.samples for s in summaries), default=1) > 1
     header = ["run", "length", "n", "failed", "missing", "not read", "accuracy", "95% interval", *_FURTHER]
-    rows = [[s.run, s.name, s.rows, s.failed, s.missing, _percent(s.not_read), *_scores(s)] for s in summaries]
+    rows = [[s.run, s.name, s.rows, s.failed, s.missing, percent(s.not_read), *_scores(s)] for s in summaries]
     if sampled:
         header.append("best@k")
         for row, s in zip(rows, summaries, strict=True):
@@ -65,7 +65,8 @@ def _accuracy_table(summaries: Sequence[Summary]) -> str:
     return markdown_table(header, rows, _WORDS)
 
 
-def _percent(share: Estimate | None) -> str:
+def percent(share: Estimate | None) -> str:
+    """A share, or a dash where nobody can tell."""
     return f"{share.mean:.1f}%" if share else "-"
 
 

@@ -82,6 +82,8 @@ def warnings(runs: Sequence[Results], summaries: Sequence[Summary]) -> list[str]
             found.append(f"{where}: no rows yet.")
         elif s.missing:
             found.append(f"{where}: {s.missing} answers are missing; its means are over the {s.rows} that are there.")
+        if s.not_read and s.not_read.mean > 0:
+            found.append(f"{where}: {s.not_read.mean:.1f}% of its documents' tokens were not read.")
     return found
 
 

@@ -18,6 +18,7 @@ from statistics import fmean
 from ..evaluation.results import METRICS, length_order
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import COSTS, Difference, Summary, agent_counts, main_metric_of
+from ..evaluation.tables import percent
 from ..system.markdown import markdown_cell, markdown_table
 from .published import METRIC, QUESTIONS, Published, PublishedComparison
 from .wording import metric_name, number, shorten, task_name, unit_of, with_interval
@@ -47,7 +48,8 @@ def headline_table(summaries: Sequence[Summary]) -> Table:
     grouped: dict[tuple[str, str], list[Summary]] = defaultdict(list)
     for s in summaries:
         grouped[s.run, s.task].append(s)
-    header = ("run", "task", "metric", "lengths", "mean of lengths", "shortest", "longest", "failed", "missing")
+    header = ("run", "task", "metric", "lengths", "mean of lengths", "shortest", "longest", "failed", "missing",
+              "not read")
     rows = tuple(_headline(cells, metric) for cells in grouped.values() if (metric := main_metric_of(cells)))
     return _without_task_column(Table(HEADLINE, header, rows, "Percent, with 95% intervals over questions."))
 
@@ -59,6 +61,7 @@ def _headline(cells: Sequence[Summary], metric: str) -> tuple[str, ...]:
         f"{fmean(score.mean for _, score in scores):.1f}",
         *(f"{with_interval(score)}\nat {length}" for length, score in (scores[0], scores[-1])),
         str(sum(cell.failed for cell in cells)), str(sum(cell.missing for cell in cells)),
+        percent(max((cell.not_read for cell in cells if cell.not_read), key=lambda share: share.mean, default=None)),
     )
 
 
@@ -137,10 +140,10 @@ def difference_table(base: str, differences: Sequence[tuple[str, Difference]]) -
 def scores_table(summaries: Sequence[Summary]) -> Table:
     """One row per run, task and length: how many, and every metric."""
     metrics = _metrics(summaries)
-    header = ("run", "task", "length", "questions", "rows", "failed", "missing", *metrics)
+    header = ("run", "task", "length", "questions", "rows", "failed", "missing", "not read", *metrics)
     rows = tuple(
         (s.run, task_name(s.task), s.length, str(s.questions), str(s.rows), str(s.failed), str(s.missing),
-         *(with_interval(s.scores.get(name)) for name in metrics))
+         percent(s.not_read), *(with_interval(s.scores.get(name)) for name in metrics))
         for s in summaries
     )
     return _without_task_column(Table("Every metric", header, rows, "Percent over all rows, failed ones as wrong."))

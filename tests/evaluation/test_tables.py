@@ -27,7 +27,7 @@ def test_table_and_report_count_the_same_answers_as_missing(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "100 answers are missing" in printed and "at 50 | 0 | 100 |" in printed
     written = (tmp_path / "report" / "report.md").read_text()
-    assert "| half | 50 | 100 | 100 | 0 | 100 | 100.0 [" in written
+    assert "| half | 50 | 100 | 100 | 0 | 100 | 0.0% | 100.0 [" in written
     assert "half, multi-document QA, 50: 100 answers are missing" in written
 
 
@@ -87,3 +87,14 @@ def test_failed_answers_are_listed_with_their_reason(tmp_path):
 def test_runs_of_the_same_name_are_told_apart_and_names_keep_the_table(tmp_path):
     folders = [write_folder(tmp_path / parent / "a|b", [plain_row("1")]) for parent in "xy"]
     assert [line.split(" | ")[0] for line in table(folders).splitlines()[2:]] == ["| x/a\\|b", "| y/a\\|b"]
+
+
+def test_what_was_not_read_is_in_every_table_and_warned_of(tmp_path, capsys):
+    """A quarter of one document, nothing of the other: an eighth of a document on average."""
+    cut = {"turns": 3, "document_tokens": 8000, "dropped_tokens": 2000}
+    folder = write_folder(tmp_path / "cut", [plain_row("a", counts=cut), plain_row("b")], questions=2)
+    assert "| cut | 50 | 2 | 0 | 0 | 12.5% |" in table([folder])
+    assert report([str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "50: 12.5% of its documents' tokens were not read" in printed and "| 0 | 0 | 12.5% |" in printed
+    assert "| 2 | 2 | 0 | 0 | 12.5% |" in (tmp_path / "report" / "report.md").read_text()

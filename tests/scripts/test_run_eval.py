@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -37,3 +39,19 @@ def test_the_client_ends_with_the_script(tmp_path, number):
             while client.recv(2**16):  # until the client's process is gone
                 pass
         assert script.wait(20) == (130 if number == signal.SIGTERM else -number)
+
+
+def test_a_running_server_is_not_asked_with_the_recipe_of_this_machine(tmp_path):
+    """recipes/cpu.env, the default for what a machine without a GPU serves by itself, has answers of 64 tokens."""
+    (tmp_path / "eval_1.json").write_text(json.dumps([{"context": "c", "input": "q", "answers": ["a"]}]))
+    router = FakeRouter(default=[5], models=({"id": "served"},))
+    with running_beside(router):
+        env = {name: value for name, value in os.environ.items() if name != "RECIPE"} | {
+            "BASE_URL": f"http://127.0.0.1:{router.port}", "MODEL_PATH": str(ROOT / "pocket" / "start"),
+            "DATA_ROOT": str(tmp_path), "RESULTS": str(tmp_path), "SAVE_FILE": "out", "LENGTH": "1",
+            "MEM_CHUNK_TOKENS": "32", "MEM_MAX_MEMORY": "8",
+        }
+        done = subprocess.run(["bash", str(ROOT / "run-eval.sh")], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
+    assert settings["mem_max_final"] == 256 and settings["mem_max_question"] == 1024
