@@ -93,8 +93,14 @@ _READING = ("recurrent",)
 
 
 _STYLES_FILE = Path(__file__).parent / "recipes" / "styles.yaml"
-STYLES: Mapping[str, Mapping[str, Any]] = yaml.safe_load(_STYLES_FILE.read_text())
-"""What each published STYLE sets, by variable."""
+_ALLOWED: Mapping[str, Mapping[str, list[Any]]] = {
+    style: {name: value if isinstance(value, list) else [value] for name, value in settings.items()}
+    for style, settings in yaml.safe_load(_STYLES_FILE.read_text()).items()
+}
+STYLES: Mapping[str, Mapping[str, Any]] = {
+    style: {name: values[0] for name, values in settings.items()} for style, settings in _ALLOWED.items()
+}
+"""What each published STYLE sets, by variable; where the published code offers several values, the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +218,7 @@ class Config:
     val_samples: int = _knob(1, "slime and vime: answers to each question of an evaluation while training", _NOTHING,
                              at_least=1)
     val_temperature: float = _knob(-1.0, "slime and vime: sampling temperature there; negative: EVAL_TEMPERATURE",
-                                   _NOTHING)
+                                   _NOTHING, at_most=100)
     val_top_p: float = _knob(0.0, "slime and vime: nucleus there; 0: EVAL_TOP_P", _NOTHING, at_least=0, at_most=1)
     eval_data: str = _knob("", "slime and vime: evaluation JSONL files (prepare_data.py), separated by blanks",
                            _NOTHING)
@@ -314,10 +320,10 @@ class Config:
     def __post_init__(self) -> None:
         for f in fields(self):
             _check(f.name, getattr(self, f.name), f.metadata)
-        for name, value in STYLES.get(self.style, {}).items():
-            if (own := getattr(self, name.lower())) != value:
-                raise ConfigError(f"{name}={own} contradicts STYLE={self.style}, which has {name}={value}; "
-                                  f"leave {name} out, or set STYLE=own")
+        for name, values in _ALLOWED.get(self.style, {}).items():
+            if (own := getattr(self, name.lower())) not in values:
+                raise ConfigError(f"{name}={own} contradicts STYLE={self.style}, which has {name}="
+                                  f"{' or '.join(map(str, values))}; leave {name} out, or set STYLE=own")
         if self.host in ("auto", "local") and self.train_procs % self.trainer_tp:
             raise ConfigError(f"TP={self.tp} does not divide TRAIN_PROCS={self.train_procs}")
         if self.trajectories_per_rollout % self.step_trajectories:
@@ -397,7 +403,7 @@ class Config:
         """
         env = os.environ if env is None else env
         refuse_unloaded_recipe(env)
-        return cls.from_mapping({**(defaults or {}), **_set_in(env)})
+        return cls.from_mapping({**(defaults or {}), **STYLES.get(env.get("STYLE", ""), {}), **_set_in(env)})
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Config:

@@ -35,6 +35,7 @@ from pathlib import Path
 from .checkpoints.hf_model import config_for_model, local_folder
 from .config import Config, ConfigError
 from .evaluation.questions import EvalError, load_questions
+from .evaluation.reading import unasked_form
 from .evaluation.run import check, engine_config, run
 from .evaluation.tables import comparison, failures, table, tables, unread
 from .system.one_line_errors import one_line_errors
@@ -92,6 +93,8 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
     try:
         with redirect_stdout(sys.stderr):  # a user's class may print; run-eval.sh reads the line of --check
             config = engine_config(config, model)
+            if warning := unasked_form(config):
+                print(f"warning: {warning}", file=sys.stderr)
             if options.check:
                 check(data_root, lengths, model, config, options.output)
     except ConfigError:

@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..config import Config, ConfigError, shaping_answers, shaping_training
+from ..config import STYLES, Config, ConfigError, shaping_answers, shaping_training
 from ..system.plugins import load_class, name_by_content
 from .gated import Gated
 from .interface import MemoryAgent
@@ -72,9 +72,13 @@ def _refuse_unread(config: Config, agent: type[MemoryAgent]) -> None:
         if value != _DEFAULTS[name] and not reads(agent):
             readers = " or ".join(known for known, one in AGENTS.items() if reads(one))
             raise ConfigError(
-                f"{name.upper()}={value!r}: AGENT={config.agent!r} has nothing that it changes; leave it out, or take "
-                f"AGENT={readers}"
+                f"{name.upper()}={value!r}{_origin(config, name)}: AGENT={config.agent!r} has nothing that it "
+                f"changes; leave it out, or take AGENT={readers}"
             )
+
+
+def _origin(config: Config, name: str) -> str:
+    return f" (of STYLE={config.style})" if name.upper() in STYLES.get(config.style, {}) else ""
 
 
 def all_wording(*chosen: type[MemoryAgent]) -> dict[str, Wording]:

@@ -53,6 +53,10 @@ def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) 
         raise ConfigError(f"{variable}={name!r}: no such folder, and not to be had from the hub: {reason}") from None
 
 
+_FORMER = {"MEM_MAX_CHUNKS"}
+"""Written beside models when it cut documents in evaluation too."""
+
+
 def model_settings(folder: Path) -> dict[str, Any]:
     """The settings beside the weights in ``folder``, by variable; none where it has no such file.
 
@@ -62,7 +66,7 @@ def model_settings(folder: Path) -> dict[str, Any]:
     file = folder / SETTINGS_FILE
     if not file.is_file():
         return {}
-    settings = read_yaml(file)
+    settings = {name: value for name, value in read_yaml(file).items() if name not in _FORMER}
     allowed = [name.upper() for name in shaping_agent()]
     for name in settings:
         if name not in allowed:

@@ -54,9 +54,12 @@ def check_same_run(output: Path, run: Run) -> Run:
 
 
 def _settings_of(known: Run) -> Mapping[str, Any]:
-    """Its settings; before there was EVAL_ANSWER, RULER's answers were read from boxes."""
+    """Its settings; before there was EVAL_ANSWER, RULER's answers were read from boxes, and before there was
+    EVAL_MAX_CHUNKS, MEM_MAX_CHUNKS cut what was evaluated.
+    """
     boxed = any(name.rpartition("_")[0] in RULER_TASKS for name in known.data)
-    return {"eval_answer": "boxed", **known.settings} if boxed else known.settings
+    cut = {"eval_max_chunks": known.settings["mem_max_chunks"]} if "mem_max_chunks" in known.settings else {}
+    return ({"eval_answer": "boxed"} if boxed else {}) | cut | dict(known.settings)
 
 
 def _other(output: Path, what: str, differences: str = "") -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from ..agents import BASELINES, check_agent
 from ..config import Config
 from ..rewards.boxed import last_boxed
 from ..rewards.the_answer_is import the_answer_is
@@ -35,6 +36,19 @@ READERS: Mapping[str, Callable[[str], str]] = {
 
 def reads_whole(task: Task, config: Config) -> bool:
     return config.eval_answer == "whole" or (config.eval_answer == "auto" and task.reads_whole)
+
+
+def unasked_form(config: Config) -> str:
+    """What makes every answer wrong: EVAL_ANSWER=the_answer_is under prompts that ask for another form; or nothing."""
+    if config.eval_answer != "the_answer_is":
+        return ""
+    prompts = check_agent(config)
+    mode = BASELINES.get(config.eval_mode)
+    shown = [prompts.own[mode.name]] if mode else [prompts.final, *prompts.own.values()]
+    if any("answer is" in text.lower() for text in shown):
+        return ""
+    return ("EVAL_ANSWER=the_answer_is, but no prompt asks for that form, so every answer may count as wrong; set "
+            "MEM_PROMPTS (mem-agent templates --of memagent-eval), or EVAL_ANSWER=boxed")
 
 
 def as_asked(question: EvalQuestion, task: Task, config: Config, *, thinks: bool) -> EvalQuestion:

@@ -48,7 +48,7 @@ def engine_config(config: Config, model: Path) -> Config:
 
 def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path) -> None:
     """Raises EvalError where data and output folder are of no use for this run, ConfigError where settings are not."""
-    check_plugins(config)
+    check_plugins(config, training=False)
     counts = {length: sum(1 for _ in _entries(data_root, length, config)) for length in lengths}
     with lock_results(output):
         write_run(output, check_same_run(output, _run_of(data_root, counts, model_hash(model), config)))
@@ -68,7 +68,7 @@ def run(
 async def _run(
     data_root: Path, lengths: Sequence[str], model: Path, url: str, config: Config, output: Path, quiet: bool
 ) -> None:
-    check_plugins(config)
+    check_plugins(config, training=False)
     endpoint = await connect(url, model, config)
     if config.eval_mode == "direct":
         config = replace(config, engine_max_len=endpoint.max_tokens)

@@ -16,11 +16,15 @@ from ..config import Config
 from .host import HostArgs
 
 
-def learning_rate(config: Config, step: int) -> float:
-    """Of optimizer step ``step``, from 0: as Megatron's scheduler has it, or by rollouts."""
+def learning_rate(config: Config, step: int, rollout: int | None = None) -> float:
+    """Of optimizer step ``step``, from 0: as Megatron's scheduler has it, or by rollouts.
+
+    Args:
+        rollout: the step's, from 0; None: that of a run whose rollouts all had as many steps as these settings say.
+    """
     if config.lr_warmup_rollouts:
         steps_per_rollout = config.trajectories_per_rollout // config.step_trajectories
-        return rollout_learning_rate(config, step // steps_per_rollout)
+        return rollout_learning_rate(config, step // steps_per_rollout if rollout is None else rollout)
     warmup = config.lr_warmup_steps
     return config.lr * step / warmup if step < warmup else config.lr
 

@@ -69,6 +69,7 @@ def _budgets(config: Config, random_model: bool) -> dict[str, Any]:
     wanted["mem_max_question"] = min(config.mem_max_question, _QUESTION)
     if halvings or random_model:
         wanted["mem_max_chunks"] = min(config.mem_max_chunks, _CHUNKS)
+        wanted["eval_max_chunks"] = min(config.eval_max_chunks or _CHUNKS, _CHUNKS)
     return {name: value for name, value in wanted.items() if value != getattr(config, name)}
 
 

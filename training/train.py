@@ -75,7 +75,7 @@ def train(config: Config) -> None:
             next_group = rollout.next_group
             stop_if_asked()
             metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}
-            metrics |= learn(config, trainer, rollout)
+            metrics |= learn(config, trainer, rollout, number)
             metrics["seconds/sync"] = sync(side, trainer, number + 1)
             metrics["seconds"] = time.monotonic() - began
             if log is not None:
@@ -105,8 +105,8 @@ def broadcast(rollout: Rollout | None) -> Rollout:
     return box[0]
 
 
-def learn(config: Config, trainer: Any, rollout: Rollout) -> dict[str, float]:
-    """Log-probs under the old and the reference policy, then the optimizer steps; metrics are means over steps."""
+def learn(config: Config, trainer: Any, rollout: Rollout, number: int) -> dict[str, float]:
+    """Log-probs under the old and the reference policy, then the steps of rollout ``number``; metrics are means."""
     from .rows import optimizer_steps, rows_from_train_data
 
     rows = rows_from_train_data(rollout.train_data)
@@ -119,7 +119,8 @@ def learn(config: Config, trainer: Any, rollout: Rollout) -> dict[str, float]:
     results, first = [], 0
     for step in steps:
         part = slice(first, first + len(step))
-        results.append(trainer.train_step(step, old[part], reference[part] if reference is not None else None))
+        ref = reference[part] if reference is not None else None
+        results.append(trainer.train_step(step, old[part], ref, rollout=number))
         first += len(step)
     tokens = sum(len(row.tokens) for row in rows)
     metrics = {name: sum(r[name] for r in results) / len(results) for name in results[0]}

@@ -127,8 +127,14 @@ class Trainer:
         rows: Sequence[TrainRow],
         old_log_probs: Sequence[Sequence[float]],
         ref_log_probs: Sequence[Sequence[float]] | None = None,
+        *,
+        rollout: int | None = None,
     ) -> dict[str, float]:
-        """One GRPO step on all rows of the step; the same rows, in the same order, on every rank."""
+        """One GRPO step on all rows of the step; the same rows, in the same order, on every rank.
+
+        Args:
+            rollout: its number, which LR_WARMUP_ROLLOUTS counts; None: that of a run that never changed its batch.
+        """
         assert (ref_log_probs is not None) == (self.config.kl_coef > 0), "reference log-probs go with KL_COEF > 0"
         weights = row_weights(rows, self.config.loss_agg)
 
@@ -143,7 +149,7 @@ class Trainer:
             numerator, sums = policy_loss(log_probs, entropy, tokens, self.config)
             return numerator, tokens.count, sums
 
-        lr = learning_rate(self.config, self.state.steps)
+        lr = learning_rate(self.config, self.state.steps, rollout)
         sums, step = self._step(rows, loss, self.config.temperature, lr, with_entropy=True)
         self.state.steps += 1
         return policy_metrics(sums) | step

@@ -70,6 +70,7 @@ def _run(checkout: Path, name: str | None, output: Path, any_version: bool) -> N
         )
     for key in others:
         print(f"warning: {_difference(checkout, chosen, key, found)}; written all the same", file=sys.stderr)
+    output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, file_text(name, found).encode())
     print(f"{output}: {', '.join(found)} of {chosen.repository} ({name}); use it as {chosen.used.format(output)}")
 

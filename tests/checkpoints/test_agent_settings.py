@@ -212,3 +212,9 @@ def test_a_class_that_is_gone_is_told_with_the_file_that_names_it(model, tmp_pat
     error = capsys.readouterr().err
     assert f"settings from {model}/mem_agent.yaml: AGENT=/gone/own.py:Own\n" in error
     assert "error: AGENT='/gone/own.py:Own': /gone/own.py cannot be imported" in error
+
+
+def test_a_model_from_before_evaluation_had_a_cap_of_its_own_is_still_read(tmp_path):
+    (tmp_path / "mem_agent.yaml").write_text("mem_agent: {MEM_MAX_CHUNKS: 8, MEM_CHUNK_TOKENS: 33}")
+    config, _ = config_for_model(tmp_path, {})
+    assert (config.mem_chunk_tokens, config.eval_max_chunks, config.mem_max_chunks) == (33, 0, 512)

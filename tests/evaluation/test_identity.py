@@ -168,3 +168,11 @@ def test_prompts_of_results_that_say_prompts_are_told_apart_from_none(tmp_path):
     assert joins(tmp_path, old("final: one"), made_with(mem_prompts=str(prompts))) is True
     assert joins(tmp_path, old("final: one"), made_with()) == "MEM_PROMPTS was 'final: one', is ''"
     assert joins(tmp_path, old(""), made_with()) is True
+
+
+def test_results_of_cut_documents_do_not_go_on_with_whole_ones(tmp_path):
+    """Before there was EVAL_MAX_CHUNKS, MEM_MAX_CHUNKS cut what was evaluated."""
+    write_run(tmp_path, replace(RUN, settings={**RUN.settings, "mem_max_chunks": 8}))
+    with pytest.raises(EvalError, match="EVAL_MAX_CHUNKS was 8, is 0"):
+        check_same_run(tmp_path, replace(RUN, settings={**RUN.settings, "eval_max_chunks": 0}))
+    check_same_run(tmp_path, replace(RUN, settings={**RUN.settings, "eval_max_chunks": 8}))

@@ -46,7 +46,7 @@ class Diverged:
     def log_probs(self, rows):
         return [[0.0] * row.response_length for row in rows]
 
-    def train_step(self, rows, old, reference):
+    def train_step(self, rows, old, reference, rollout):
         return {"loss": float("inf"), "grad_norm": float("nan")}
 
 
@@ -55,7 +55,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent
             "rewards": [1.0], "rollout_ids": [0], "rollout_mask_sums": [1]}
     config = Config(kl_coef=0.0, save_path="/runs/mine", rollout_batch_size=1, n_samples_per_prompt=1)
     with pytest.raises(RolloutError) as error:
-        learn(config, Diverged(), Rollout(data, 1, {}))
+        learn(config, Diverged(), Rollout(data, 1, {}), 0)
     assert str(error.value) == (
         "loss inf and gradient norm nan are not finite; lower LR and continue from the newest checkpoint in /runs/mine"
     )
