@@ -120,6 +120,8 @@ class ReMemR1(memagent.MemAgent):
         super().check(config)
         if config.mem_recall == "embedding" and not config.mem_recall_model:
             raise ConfigError("MEM_RECALL_MODEL is empty; MEM_RECALL=embedding needs an embedding model")
+        if config.mem_query_blind and config.mem_recall_query == "question":
+            raise ConfigError("MEM_QUERY_BLIND=1: MEM_RECALL_QUERY='question' looks memories up by it; unset one")
         if config.mem_evidence_reward and config.mem_state_reward == "published":
             raise ConfigError("MEM_EVIDENCE_REWARD=1: MEM_STATE_REWARD='published' rewards no evidence; unset one")
 

@@ -21,6 +21,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..config import Config, ConfigError
 from . import memagent
 from .interface import Reading
 from .prompts import MEMORY, Frame, Prompts
@@ -42,6 +43,12 @@ class RuleRecall(memagent.MemAgent):
     """``AGENT=rule_recall``"""
 
     state_type = State
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        if config.mem_query_blind:
+            raise ConfigError("MEM_QUERY_BLIND=1: AGENT=rule_recall looks memories up by the question; unset one")
 
     def __init__(self, vocabulary: Vocabulary, prompts: Prompts, frame: Frame, limits: memagent.Limits) -> None:
         super().__init__(vocabulary, prompts, frame, limits)

@@ -253,6 +253,8 @@ def test_the_question_may_be_what_is_asked_or_nobody_asks():
     ({"agent": "gated", "mem_carry": "reply"},
      "MEM_CARRY=.reply.: AGENT=.gated. has nothing that it changes; leave it out, or take AGENT=memagent or rememr1"),
     ({"agent": "parallel", "mem_carry": "reply"}, "MEM_CARRY"),
+    ({"agent": "rule_recall", "mem_query_blind": True}, "MEM_QUERY_BLIND=1: AGENT=rule_recall looks memories up"),
+    ({"agent": "rememr1", "mem_query_blind": True, "mem_recall_query": "question"}, "MEM_QUERY_BLIND=1: MEM_RECALL_QUERY='question'"),
     ({"agent": "memagent", "mem_recall_order": "add_first"}, "MEM_RECALL_ORDER='add_first'.*take AGENT=rememr1$"),
     ({"agent": "memagent", "mem_recall_query": "none"}, "MEM_RECALL_QUERY='none'.*take AGENT=rememr1$"),
     ({"agent": "gated", "mem_state_weight": 2.0}, "MEM_STATE_WEIGHT=2.0.*take AGENT=rememr1$"),
