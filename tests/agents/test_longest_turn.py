@@ -78,7 +78,7 @@ def bound(**settings):
        st.integers(1, 10), st.integers(1, 6), st.booleans())
 @settings(max_examples=80)
 def test_no_turn_is_longer(agent, replies, chunks, width, blind):
-    chosen = {"agent": agent, "mem_parallel": width, "mem_query_blind": blind}
+    chosen = {"agent": agent, "mem_parallel": width, "mem_query_blind": blind and agent != "rule_recall"}
     assert max(turns(replies, chunks, **chosen)) <= bound(**chosen)
 
 
