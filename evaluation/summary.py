@@ -151,6 +151,12 @@ def _estimate(
     return interval(means.values(), full=full, resamples=resamples) if means else None
 
 
+def not_read_share(rows: Iterable[Row]) -> float:
+    """The mean of ``Summary.not_read`` without its interval; 0 where no row can tell."""
+    means = question_means((row for row in rows if row.failure is None), _not_read)
+    return sum(means.values()) / len(means) if means else 0.0
+
+
 def _best(rows: Iterable[Row], value: Callable[[Row], float]) -> Estimate:
     scores: dict[str, list[float]] = defaultdict(list)
     for row in rows:

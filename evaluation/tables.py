@@ -15,7 +15,7 @@ from .questions import EvalError
 from .results import labels_of, read_cell, read_rows, read_run
 from .ruler_average import RulerLine, ruler_lines, tasks_of
 from .statistics import Estimate
-from .summary import Difference, Summary, agent_counts, difference, main_metric, summarise
+from .summary import Difference, Summary, agent_counts, difference, main_metric, not_read_share, summarise
 
 _FURTHER = ("em", "f1", "sub_em_legacy")
 _WORDS = ("run", "length")
@@ -78,12 +78,9 @@ def _scores(summary: Summary) -> list[str]:
 
 def unread(output: Path, lengths: Sequence[str]) -> list[str]:
     """A line for each length of which documents were not read to the end."""
-    run = read_run(output)
-    found = [summarise("", read_cell(output, run, name)) for name in lengths if name in run.data]
-    return [
-        f"eval_{s.name}: {s.not_read.mean:.1f}% of the documents' tokens were not read"
-        for s in found if s.not_read and s.not_read.mean > 0
-    ]
+    shares = {name: not_read_share(read_rows(output, name)) for name in lengths}
+    return [f"eval_{name}: {share:.1f}% of the documents' tokens were not read" for name, share in shares.items()
+            if share]
 
 
 def _agent_table(summaries: Sequence[Summary]) -> str:

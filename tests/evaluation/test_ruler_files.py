@@ -4,10 +4,8 @@ them, beside its own functions where RULER_ROOT names a checkout."""
 import ast
 import importlib.util
 import json
-import os
 import random
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +15,7 @@ from mem_agent.ruler.generate import main as generate
 from mem_agent.ruler.tasks import TASKS as MADE
 from mem_agent.tests.helpers.evaluations import encode, evaluate, make_model, means, summary_of
 from mem_agent.tests.helpers.fake_router import FakeRouter
+from mem_agent.tests.helpers.published import checkout
 from mem_agent.tests.helpers.question_rows import HOTPOTQA
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -99,10 +98,7 @@ def test_whole_replies_by_hand(made, tmp_path):
 
 def published():
     """RULER's metric by task, and what it does to a reply first."""
-    root = os.environ.get("RULER_ROOT")
-    if not root:
-        pytest.skip("RULER_ROOT names no checkout of RULER")
-    scripts = Path(root) / "scripts"
+    scripts = checkout("RULER_ROOT") / "scripts"
     spec = importlib.util.spec_from_file_location("ruler_eval", scripts / "eval" / "synthetic" / "constants.py")
     constants = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(constants)

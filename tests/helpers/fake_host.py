@@ -46,6 +46,12 @@ RECIPES = {
 }
 
 
+def recipe(name: str) -> dict[str, str]:
+    """The settings in ``recipes/<name>.env``, unexpanded."""
+    lines = (Path(__file__).parents[2] / "recipes" / f"{name}.env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
 def make_model(folder: Path, name: str, **changes) -> Path:
     """``config.json`` and a small tokenizer; no weights, which nothing before the conversion reads."""
     folder.mkdir(parents=True, exist_ok=True)

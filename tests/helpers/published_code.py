@@ -6,12 +6,10 @@ Tests skip where no checkout is named. Their worker processes become a plain loo
 from run to run otherwise.
 """
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
+from mem_agent.tests.helpers.published import checkout
 
 _ABSENT = """
 import sys, types
@@ -35,10 +33,7 @@ absent("datasets", load_dataset=lambda *names: given, concatenate_datasets=None)
 
 def run_published(variable, folders, code, cwd):
     """Run ``code``, which can import what is in ``folders`` of the checkout that ``variable`` names."""
-    root = os.environ.get(variable)
-    if not root:
-        pytest.skip(f"{variable} names no checkout")
-    paths = [str(Path(root) / folder) for folder in folders]
+    paths = [str(checkout(variable) / folder) for folder in folders]
     done = subprocess.run([sys.executable, "-c", f"{_ABSENT}sys.path[:0] = {paths!r}\n{code}"], cwd=cwd,
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

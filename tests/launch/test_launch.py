@@ -14,18 +14,13 @@ from mem_agent.data.document_store import DocumentWriter
 from mem_agent.launch import launch, machine, preflight
 from mem_agent.launch import plan as planning
 from mem_agent.launch.layout import MachineGpus
-from mem_agent.tests.helpers.fake_host import RECIPES, make_host, settings
+from mem_agent.tests.helpers.fake_host import RECIPES, make_host, recipe, settings
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parents[1] / "golden"
 GPUS = {"qwen3-4b": (1, 8, 80), "qwen2.5-7b": (4, 8, 80), "qwen2.5-3b": (1, 8, 80), "qwen2.5-0.5b": (1, 8, 80),
         "qwen3-0.6b-24gb": (1, 1, 24), "rememr1-qwen2.5-3b": (2, 8, 80), "rememr1-qwen2.5-7b": (4, 8, 80),
         "qwen2.5-14b": (16, 8, 80)}
-
-
-def recipe(name):
-    lines = (ROOT / "recipes" / f"{name}.env").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
 
 
 def plan(env):

@@ -1,13 +1,12 @@
 """How MemAgent's evaluation reads a reply; beside its own function where MEMAGENT_ROOT names a checkout."""
 
 import importlib.util
-import os
 import random
-from pathlib import Path
 
 import pytest
 
 from mem_agent.rewards.the_answer_is import the_answer_is
+from mem_agent.tests.helpers.published import MEMAGENT, checkout
 
 # Made with the published extract_answer (MemAgent 76b7a65).
 GOLDEN = [
@@ -34,10 +33,7 @@ def test_golden_answers(reply, answer):
 
 
 def test_is_the_published_function():
-    root = os.environ.get("MEMAGENT_ROOT")
-    if not root:
-        pytest.skip("MEMAGENT_ROOT names no checkout of MemAgent")
-    path = Path(root) / "taskutils" / "memory_eval" / "utils" / "__init__.py"
+    path = checkout(MEMAGENT) / "taskutils" / "memory_eval" / "utils" / "__init__.py"
     spec = importlib.util.spec_from_file_location("published_utils", path)
     published = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(published)

@@ -8,14 +8,10 @@ import pytest
 from mem_agent.config import STYLES, Config, ConfigError, shaping_agent
 from mem_agent.evaluation.reading import unasked_form
 from mem_agent.hooks.plugins import check_plugins
+from mem_agent.tests.helpers.fake_host import recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 USERS = ["qwen2.5-7b", "qwen2.5-14b", "rememr1-qwen2.5-3b", "rememr1-qwen2.5-7b", "eval-memagent", "eval-rememr1"]
-
-
-def recipe(name):
-    lines = (RECIPES / f"{name}.env").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
 
 
 @pytest.mark.parametrize("style", STYLES)
