@@ -42,26 +42,26 @@ def save_tokenizer(folder: Path) -> Any:
     return pocket_tokenizer.save(folder, more=(POINTER, tags, PROMPTS.read_text()))
 
 
-def config_for(agent: str, shape: TwoHopShape) -> Config:
+def config_for(agent: str, shape: TwoHopShape, prompts: Path = PROMPTS) -> Config:
     return Config(
-        agent=agent, mem_prompts=str(PROMPTS), mem_chunk_tokens=shape.chunk_tokens,
+        agent=agent, mem_prompts=str(prompts), mem_chunk_tokens=shape.chunk_tokens,
         mem_max_memory=REPLY_TOKENS[agent], mem_max_final=12,
     )
 
 
-def rows_of_both(tokenizer: Any, shape: TwoHopShape, seed: int, good: float) -> Iterator[Row]:
+def rows_of_both(tokenizer: Any, prompts: Path, shape: TwoHopShape, seed: int, good: float) -> Iterator[Row]:
     """Turns of both agents by turns, so that one start serves them."""
-    streams = [TwoHopRows(agent, tokenizer, shape).stream(seed, good) for agent in REPLY_TOKENS]
+    streams = [TwoHopRows(agent, tokenizer, shape, prompts).stream(seed, good) for agent in REPLY_TOKENS]
     while True:
         for stream in streams:
             yield next(stream)
 
 
 class TwoHopRows:
-    def __init__(self, agent: str, tokenizer: Any, shape: TwoHopShape) -> None:
+    def __init__(self, agent: str, tokenizer: Any, shape: TwoHopShape, prompts: Path = PROMPTS) -> None:
         self._name, self._shape = agent, shape
         self._vocabulary = Vocabulary(tokenizer)
-        self._agent = build_agent(config_for(agent, shape), self._vocabulary, {})
+        self._agent = build_agent(config_for(agent, shape, prompts), self._vocabulary, {})
         self._end = tokenizer.eos_token_id
 
     def stream(self, seed: int, good: float) -> Iterator[Row]:

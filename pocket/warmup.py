@@ -87,38 +87,37 @@ class Task:
     """What a start is made for: its tokenizer, and the rows of the two stages."""
 
     save_tokenizer: Callable[[Path], Any]
-    ability: Callable[[Any, int], Iterator[Row]]
-    mixed: Callable[[Any, int], Iterator[Row]]
+    prompts: Path
+    ability: Callable[[Any, Path, int], Iterator[Row]]
+    """Rows with a tokenizer, templates and a seed."""
+    mixed: Callable[[Any, Path, int], Iterator[Row]]
 
 
-def _maker(tokenizer: Any) -> RowMaker:
-    return RowMaker(tokenizer, pocket_tokenizer.PROMPTS, Shape())
+def _two_hop(good: float) -> Callable[[Any, Path, int], Iterator[Row]]:
+    return lambda tokenizer, prompts, seed: two_hop_rows.rows_of_both(tokenizer, prompts, TwoHopShape(), seed, good)
 
 
 TASKS = {
     "look-up": Task(
         pocket_tokenizer.save,
-        lambda tokenizer, seed: ability_rows(_maker(tokenizer), seed, MIX),
-        lambda tokenizer, seed: mixed_rows(_maker(tokenizer), seed, HABITS, GATE),
+        pocket_tokenizer.PROMPTS,
+        lambda tokenizer, prompts, seed: ability_rows(RowMaker(tokenizer, prompts, Shape()), seed, MIX),
+        lambda tokenizer, prompts, seed: mixed_rows(RowMaker(tokenizer, prompts, Shape()), seed, HABITS, GATE),
     ),
-    "two-hop": Task(
-        two_hop_rows.save_tokenizer,
-        lambda tokenizer, seed: two_hop_rows.rows_of_both(tokenizer, TwoHopShape(), seed, good=1.0),
-        lambda tokenizer, seed: two_hop_rows.rows_of_both(tokenizer, TwoHopShape(), seed, good=TWO_HOP_GOOD),
-    ),
+    "two-hop": Task(two_hop_rows.save_tokenizer, two_hop_rows.PROMPTS, _two_hop(1.0), _two_hop(TWO_HOP_GOOD)),
 }
 
 
-def make_start(output: Path, task: Task, shape: PocketModel, seed: int) -> None:
-    """Both stages from random weights; writes ``output`` and, beside it, the ability model ``<output>-ability``."""
+def make_start(output: Path, task: Task, prompts: Path, shape: PocketModel, seed: int) -> None:
+    """Both stages from random weights, with these templates; writes ``output`` and, beside it, the ability model ``<output>-ability``."""
     from ..training.trainer import Trainer
 
     with tempfile.TemporaryDirectory() as scratch:
         initial, ability = Path(scratch) / "initial", output.with_name(output.name + "-ability")
         tokenizer = task.save_tokenizer(initial)
         save_initial(initial, replace(shape, vocab=-(-len(tokenizer) // 128) * 128), seed)
-        _stage_model(Trainer, initial, ability, ABILITY, task.ability(tokenizer, seed), "ability")
-        _stage_model(Trainer, ability, output, MIXED, task.mixed(tokenizer, seed), "habits")
+        _stage_model(Trainer, initial, ability, ABILITY, task.ability(tokenizer, prompts, seed), "ability")
+        _stage_model(Trainer, ability, output, MIXED, task.mixed(tokenizer, prompts, seed), "habits")
 
 
 def _stage_model(make_trainer, source: Path, target: Path, stage: Stage, rows: Iterator[Row], name: str) -> None:
@@ -136,10 +135,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Make the pocket profile's starting weights.")
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--task", choices=TASKS, default="look-up")
+    parser.add_argument("--prompts", type=Path, help="templates that the rows are asked with (default: the task's)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     start_logging()
-    make_start(options.output, TASKS[options.task], PocketModel(), options.seed)
+    task = TASKS[options.task]
+    make_start(options.output, task, options.prompts or task.prompts, PocketModel(), options.seed)
     return 0
 
 

@@ -7,7 +7,7 @@ of the loop, for rollout r:
 
     1. engines serve weights of version r; documents are read through the hooks (rank 0)
     2. the converter hook makes training rows; they go to the journal, then to every rank
-    3. old-policy and reference log-probs of all rows
+    3. reference log-probs of all rows, and the old policy's where more than one step follows
     4. one optimizer step per GLOBAL_BATCH_SIZE trajectories
     5. weights of version r+1 into every engine, confirmed by each
     6. a checkpoint every SAVE_INTERVAL rollouts: ``iter_<r>``
