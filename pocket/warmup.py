@@ -109,7 +109,8 @@ TASKS = {
 
 
 def make_start(output: Path, task: Task, prompts: Path, shape: PocketModel, seed: int) -> None:
-    """Both stages from random weights, with these templates; writes ``output`` and, beside it, the ability model ``<output>-ability``."""
+    """Both stages from random weights, with these templates; writes ``output`` and, beside it, the ability model
+    ``<output>-ability``."""
     from ..training.trainer import Trainer
 
     with tempfile.TemporaryDirectory() as scratch:
