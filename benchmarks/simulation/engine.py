@@ -12,10 +12,11 @@ at once, until a sequence ends or a request arrives.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .cache import BlockCache, Lease, Path
 
@@ -60,8 +61,9 @@ class Request:
     """Prompt tokens found in the cache at first admission."""
     # What an engine knows of it:
     done: int = 0
+    """Tokens of the reply; while it decodes, as of round 0 of the engine."""
     computed: int = 0
-    target: int = 1
+    target: int = 0
     lease: Lease | None = None
     tried: int = 0
     whole: int = 0
@@ -70,10 +72,6 @@ class Request:
     def __post_init__(self) -> None:
         self.whole = sum(blocks for _, blocks in self.path)
 
-    @property
-    def prefilled(self) -> bool:
-        return self.computed >= self.target
-
 
 @dataclass(slots=True)
 class Counts:
@@ -81,7 +79,6 @@ class Counts:
     cached: int = 0
     generated: int = 0
     steps: int = 0
-    prompt_steps: int = 0
     pairs: float = 0.0
     context: float = 0.0
     decoded: int = 0
@@ -89,6 +86,7 @@ class Counts:
     preemptions: int = 0
     repeated: int = 0
     """Tokens computed again after a preemption."""
+    requests: int = 0
     busy: float = 0.0
 
     @property
@@ -96,155 +94,210 @@ class Counts:
         return self.sent - self.cached
 
 
-@dataclass(eq=False)
 class Engine:
-    """``take_step`` is called whenever the engine is free and has work; ``cut`` when a request arrives meanwhile."""
+    """``take_step`` when it is free and has work, ``cut`` when a request arrives meanwhile, then ``finish_step``.
 
-    costs: StepCosts
-    limits: Limits
-    waiting: deque[Request] = field(default_factory=deque)
-    running: list[Request] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
+    A round is one step of decoding. Sequences that decode are counted in rounds, so a round costs nothing here: one
+    that has n tokens at round r and wants m ends at round r + m - n. The blocks of their replies are taken late
+    (``_settle``), when they could matter or the sequence ends.
+    """
 
-    def __post_init__(self) -> None:
-        self.cache = BlockCache(self.limits.blocks)
+    def __init__(self, costs: StepCosts, limits: Limits) -> None:
+        self.costs, self.limits = costs, limits
+        self.cache = BlockCache(limits.blocks)
+        self.counts = Counts()
+        self.waiting: deque[Request] = deque()
+        self._prefilling: dict[Request, None] = {}
+        self._decoding: dict[Request, None] = {}
+        self._ends: list[tuple[int, int, Request]] = []
+        self._admitted = 0
+        self._context = 0
+        """Tokens that the sequences that decode look at."""
+        self._round = self._settled = 0
         self._prompts: list[tuple[Request, int]] = []
-        self._decoding: list[Request] = []
         self._steps = 0
 
     @property
     def load(self) -> int:
-        return len(self.waiting) + len(self.running)
+        return len(self.waiting) + len(self._prefilling) + len(self._decoding)
 
     def take_step(self) -> float:
         """Schedule a step, or many steps of decoding; returns their seconds."""
-        budget = self.limits.step_tokens
-        self._prompts, self._decoding = [], []
-        preempted = self._run_running(budget)
-        budget -= len(self._decoding) + sum(new for _, new in self._prompts)
+        self._prompts = []
+        preempted = self._make_way()
+        budget = self.limits.step_tokens - len(self._decoding)
+        for request in list(self._prefilling):
+            new = min(request.target - request.computed, budget)
+            if new > 0 and self._room_for(request, request.computed + new):
+                self._prompts.append((request, new))
+                budget -= new
         if not preempted:
             self._admit(budget)
         assert self._prompts or self._decoding, "a request that can never run: too few blocks or tokens of a step"
         self._steps = 1
         if not self._prompts and not self.waiting:
-            self._steps = self._steps_of_decoding()
+            self._steps = self._rounds_left()
         return self._seconds(self._steps)
 
     def cut(self, elapsed: float) -> float:
-        """A request arrived: the steps begun by then, and their seconds."""
+        """A request arrived: the seconds of the steps begun by then, which are all that will be done."""
         if self._steps > 1:
             self._steps = self._steps_within(elapsed)
         return self._seconds(self._steps)
 
     def finish_step(self, now: float) -> list[Request]:
         """The step has ended; returns the requests that ended with it."""
-        steps, counts = self._steps, self.counts
+        steps, sequences, counts = self._steps, len(self._decoding), self.counts
         counts.busy += self._seconds(steps)
         counts.steps += steps
-        counts.prompt_steps += bool(self._prompts)
         counts.pairs += self._pairs()
-        counts.context += steps * self._context() + len(self._decoding) * steps * (steps - 1) / 2
-        counts.decoded += steps * len(self._decoding)
-        for request in self._decoding:
-            self._add_tokens(request, steps)
-            self.cache.trim(request.lease, -(-self._stored(request) // self.limits.block))
+        counts.context += steps * self._context + sequences * steps * (steps - 1) / 2
+        counts.decoded += steps * sequences
+        counts.generated += steps * sequences
+        self._round += steps
+        self._context += steps * sequences
+        ended = []
+        while self._ends and self._ends[0][0] <= self._round:
+            request = heapq.heappop(self._ends)[2]
+            if request in self._decoding and request.done + self._round >= request.reply:
+                self._stop_decoding(request)
+                ended.append(request)
         for request, new in self._prompts:
             request.computed += new
             if self.limits.found_when_computed:
                 self._publish(request)
-            if request.prefilled:
-                self._add_tokens(request, 1)
-                if request.on_prompt and not request.tried:
-                    request.on_prompt(now)
-        ended = [request for request in self.running if request.done >= request.reply]
+            if request.computed == request.target and self._first_token(request, now):
+                ended.append(request)
         for request in ended:
-            self.running.remove(request)
             self._release(request)
-        self._prompts, self._decoding = [], []
+        self._prompts = []
         return ended
 
-    # --- scheduling -------------------------------------------------------------------------------------------------
-
-    def _run_running(self, budget: int) -> bool:
-        """Whether a sequence had to give way."""
-        preempted = False
-        index = 0
-        while index < len(self.running) and budget > 0:
-            request = self.running[index]
-            new = 1 if request.prefilled else min(request.target - request.computed, budget)
-            while self._missing(request, self._stored(request) + new) > self.cache.free:
-                preempted = True
-                self._preempt(self.running.pop())
-                if len(self.running) <= index:
-                    return True
-            self._make_room(request, new)
-            if request.prefilled:
-                self._decoding.append(request)
-            else:
-                self._prompts.append((request, new))
-            budget -= new
-            index += 1
-        return preempted
+    # --- prompts ----------------------------------------------------------------------------------------------------
 
     def _admit(self, budget: int) -> None:
         limits = self.limits
-        while self.waiting and budget > 0 and len(self.running) < limits.sequences:
+        while self.waiting and budget > 0 and len(self._prefilling) + len(self._decoding) < limits.sequences:
             request = self.waiting[0]
             target = request.prompt + request.done
-            path = request.path
-            found = self.cache.found(path, (target - 1) // limits.block)
+            found = self.cache.found(request.path, (target - 1) // limits.block)
             new = target - found * limits.block
             if new > budget and not limits.chunked:
                 return
-            if self.cache.needed(path, found, -(-target // limits.block)) > self.cache.free:
+            if not self._free_for(self.cache.needed(request.path, found, -(-target // limits.block))):
                 return
             self.waiting.popleft()
-            new = min(new, budget)
-            request.lease = self.cache.open(path, found)
+            request.lease = self.cache.open(request.path, found)
             request.computed, request.target = found * limits.block, target
-            if not request.tried:
-                request.cached = found * limits.block
-                self.counts.sent += request.prompt
-                self.counts.cached += request.cached
-            else:
-                self.counts.repeated += target - found * limits.block
-            self._make_room(request, new)
-            self.running.append(request)
+            self._count_admission(request)
+            new = min(new, budget)
+            self._prefilling[request] = None
             self._prompts.append((request, new))
+            assert self._room_for(request, request.computed + new)
             budget -= new
 
-    def _stored(self, request: Request) -> int:
-        """Tokens with keys and values; the newest token of a reply gets its own in the next step."""
-        return request.prompt + request.done - 1 if request.prefilled else request.computed
+    def _count_admission(self, request: Request) -> None:
+        if request.tried:
+            self.counts.repeated += request.target - request.computed
+            return
+        request.cached = request.computed
+        self.counts.requests += 1
+        self.counts.sent += request.prompt
+        self.counts.cached += request.computed
 
-    def _missing(self, request: Request, tokens: int) -> int:
-        """Blocks to add for ``tokens`` with keys and values."""
+    def _room_for(self, request: Request, tokens: int) -> bool:
+        """Blocks for the first ``tokens``, found by others from now on; False where there is no room."""
         assert request.lease is not None
-        return max(0, -(-tokens // self.limits.block) - request.lease.blocks)
-
-    def _make_room(self, request: Request, new: int) -> None:
-        assert request.lease is not None
-        tokens = self._stored(request) + new
-        if not request.prefilled and not self.limits.found_when_computed:
+        blocks = -(-tokens // self.limits.block)
+        if not self._free_for(blocks - request.lease.blocks):
+            return False
+        if not self.limits.found_when_computed:
             self.cache.extend(request.lease, min(tokens // self.limits.block, request.whole))
-        self.cache.grow(request.lease, self._missing(request, tokens))
+        self.cache.grow(request.lease, max(0, blocks - request.lease.blocks))
+        return True
 
     def _publish(self, request: Request) -> None:
         assert request.lease is not None
         self.cache.publish(request.lease, min(request.computed // self.limits.block, request.whole))
 
+    def _first_token(self, request: Request, now: float) -> bool:
+        """Whether the reply ends with it."""
+        del self._prefilling[request]
+        if request.on_prompt and not request.tried:
+            request.on_prompt(now)
+        self.counts.generated += 1
+        request.done += 1
+        if request.done >= request.reply:
+            return True
+        self._context += request.prompt + request.done
+        request.done -= self._round
+        self._decoding[request] = None
+        self._admitted += 1
+        heapq.heappush(self._ends, (request.reply - request.done, self._admitted, request))
+        return False
+
+    # --- decoding and blocks ----------------------------------------------------------------------------------------
+
+    def _stop_decoding(self, request: Request) -> None:
+        assert request.lease is not None
+        request.done += self._round
+        del self._decoding[request]
+        self._context -= request.prompt + request.done
+        self._grow_reply(request, request.done)
+
+    def _grow_reply(self, request: Request, done: int) -> None:
+        """The newest token of a reply gets its keys and values in the next step."""
+        lease = request.lease
+        assert lease is not None
+        self.cache.grow(lease, max(0, -(-(request.prompt + done - 1) // self.limits.block) - lease.blocks))
+
+    def _settle(self) -> None:
+        for request in self._decoding:
+            self._grow_reply(request, request.done + self._round)
+        self._settled = self._round
+
+    def _unsettled(self, rounds: int = 0) -> int:
+        """Blocks that replies may have taken without saying so, at most, ``rounds`` from now."""
+        behind = self._round - self._settled + rounds
+        return len(self._decoding) * (behind // self.limits.block + 1) if behind else 0
+
+    def _free_for(self, blocks: int) -> bool:
+        if self.limits.blocks is None or blocks + self._unsettled() <= self.cache.free:
+            return True
+        self._settle()
+        return blocks <= self.cache.free
+
+    def _make_way(self) -> bool:
+        """Whether sequences had to leave, the last admitted first, so that the others can have another token."""
+        if self.limits.blocks is None or self._unsettled(1) <= self.cache.free:
+            return False
+        self._settle()
+        preempted = False
+        while self._decoding and self._growing() > self.cache.free:
+            self._preempt(next(reversed(self._prefilling), None) or next(reversed(self._decoding)))
+            preempted = True
+        return preempted
+
+    def _growing(self) -> int:
+        """Blocks that the next token of every sequence takes."""
+        block = self.limits.block
+        return sum((request.prompt + request.done + self._round - 1) % block == 0 for request in self._decoding)
+
     def _preempt(self, request: Request) -> None:
         self.counts.preemptions += 1
-        self._decoding = [one for one in self._decoding if one is not request]
-        self._prompts = [one for one in self._prompts if one[0] is not request]
+        if request in self._decoding:
+            self._stop_decoding(request)
+        else:
+            del self._prefilling[request]
         self._release(request)
         request.tried += 1
-        request.computed, request.target = 0, 1  # nothing of it is left
         self.waiting.appendleft(request)
 
     def _release(self, request: Request) -> None:
+        """The whole blocks of the reply are remembered too: the same request finds them when it is computed again."""
         assert request.lease is not None
         written = (request.prompt + request.done - 1) // self.limits.block - request.whole if request.done else 0
+        written = min(written, request.lease.nameless)
         if written > 0:
             name = (request.name, "reply", request.done)
             self.cache.close(request.lease, name, written)
@@ -253,33 +306,26 @@ class Engine:
             self.cache.close(request.lease)
         request.lease = None
 
-    def _add_tokens(self, request: Request, count: int) -> None:
-        request.done += count
-        self.counts.generated += count
+    def _rounds_left(self) -> int:
+        """Until a sequence ends, or blocks may run out."""
+        while self._ends[0][2] not in self._decoding:
+            heapq.heappop(self._ends)
+        rounds = self._ends[0][0] - self._round
+        if self.limits.blocks is not None and self._unsettled(rounds) > self.cache.free:
+            self._settle()
+            rounds = min(rounds, max(1, (int(self.cache.free) // len(self._decoding) - 1) * self.limits.block))
+        return max(1, rounds)
 
     # --- seconds ----------------------------------------------------------------------------------------------------
-
-    def _context(self) -> int:
-        return sum(request.prompt + request.done for request in self._decoding)
 
     def _pairs(self) -> float:
         return sum(new * (request.computed + new / 2) for request, new in self._prompts)
 
     def _seconds(self, steps: int) -> float:
         costs, sequences = self.costs, len(self._decoding)
-        once = costs.step + costs.sequence * sequences + costs.context_token * self._context()
+        once = costs.step + costs.sequence * sequences + costs.context_token * self._context
         prompts = costs.prompt_token * sum(new for _, new in self._prompts) + costs.pair * self._pairs()
         return steps * once + costs.context_token * sequences * steps * (steps - 1) / 2 + prompts
-
-    def _steps_of_decoding(self) -> int:
-        """Until a sequence ends, or its next block may be one too many."""
-        steps = min(request.reply - request.done for request in self._decoding)
-        if self.limits.blocks is not None:
-            rounds = int(self.cache.free) // len(self._decoding)
-            steps = min(steps, max(1, rounds * self.limits.block))
-        for request in self._decoding:
-            self.cache.grow(request.lease, self._missing(request, self._stored(request) + steps))
-        return steps
 
     def _steps_within(self, elapsed: float) -> int:
         """Steps begun before ``elapsed`` seconds, at least one."""

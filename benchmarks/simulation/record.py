@@ -136,8 +136,9 @@ def counters(url: str, pid: int) -> dict[str, float]:
         name: sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(metric + "{"))
         for name, metric in COUNTERS.items()
     }
-    server, *children = [cpu_seconds(one) for one in family(pid)]
-    return values | {"cpu_s": server + sum(children), "core_cpu_s": sum(children)}
+    processes = family(pid)
+    core = [one for one in processes if Path(f"/proc/{one}/comm").read_text().startswith("VLLM::Engine")]
+    return values | {"cpu_s": sum(map(cpu_seconds, processes)), "core_cpu_s": sum(map(cpu_seconds, core))}
 
 
 def kv_blocks(url: str) -> int:

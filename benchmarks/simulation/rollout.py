@@ -34,8 +34,10 @@ class Fleet:
     route: str = "group"
     lead: bool = False
     warm: bool = False
-    turn_s: float = 0.0
-    """Between an answer and the next request: client, router, server."""
+    turn_s: float | None = 0.0
+    """Between an answer and the next request: client, router, server. None repeats that of a real run."""
+    parts: int = 1
+    """Routing keys of a group: its siblings are divided among so many engines."""
 
     def __post_init__(self) -> None:
         assert self.route in ROUTES, self.route
@@ -104,7 +106,7 @@ class _Run:
 
     def outcome(self) -> Outcome:
         for place, trajectory in enumerate(self._trajectories):
-            self._at(trajectory.turns[0].wait, self._asking(place, 0))
+            self._at(trajectory.turns[0].wait if self._fleet.turn_s is None else 0.0, self._asking(place, 0))
         while self._events:
             event = heapq.heappop(self._events)
             event.action(event.time)
@@ -153,7 +155,7 @@ class _Run:
         if number + 1 == len(turns):
             self._ended.append(now)
             return
-        wait = turns[number + 1].wait if self._fleet.route == "recorded" else self._fleet.turn_s
+        wait = turns[number + 1].wait if self._fleet.turn_s is None else self._fleet.turn_s
         self._at(now + wait, self._asking(place, number + 1))
 
     def _warm(self, group: int, number: int, engine: int, now: float) -> None:
@@ -174,9 +176,12 @@ class _Run:
             return turn.engine
         if route == "round_robin":
             return next(self._dealt) % self._fleet.engines
+        if route == "sample":
+            return self._ring.engine_of(f"sample-{trajectory.number}")
+        part = trajectory.number % self._fleet.parts
         if route == "balanced":
-            return trajectory.group % self._fleet.engines
-        return self._ring.engine_of(f"{route}-{trajectory.group if route == 'group' else trajectory.number}")
+            return (trajectory.group * self._fleet.parts + part) % self._fleet.engines
+        return self._ring.engine_of(f"group-{trajectory.group}-{part}")
 
     # --- engines ----------------------------------------------------------------------------------------------------
 
