@@ -126,22 +126,22 @@ class Engine:
         self._prompts = []
         preempted = self._make_way()
         budget = self.limits.step_tokens - len(self._decoding)
-        for request in list(self._prefilling):
-            new = min(request.target - request.computed, budget)
-            if new > 0 and self._room_for(request, request.computed + new):
-                self._prompts.append((request, new))
-                budget -= new
+        budget = self._continue_prompts(budget)
+        while not self._prompts and not self._decoding and len(self._prefilling) > 1:
+            self._preempt(next(reversed(self._prefilling)))
+            budget, preempted = self._continue_prompts(budget), True
         if not preempted:
             self._admit(budget)
         assert self._prompts or self._decoding, "a request that can never run: too few blocks or tokens of a step"
         self._steps = 1
-        if not self._prompts and not self.waiting:
+        if not self._prompts and not preempted:
+            # Whoever waits now has no room, and there will be none before a sequence ends.
             self._steps = self._rounds_left()
         return self._seconds(self._steps)
 
     def cut(self, elapsed: float) -> float:
         """A request arrived: the seconds of the steps begun by then, which are all that will be done."""
-        if self._steps > 1:
+        if self._steps > 1 and len(self.waiting) == 1:  # else it waits behind one that has no room
             self._steps = self._steps_within(elapsed)
         return self._seconds(self._steps)
 
@@ -175,6 +175,14 @@ class Engine:
 
     # --- prompts ----------------------------------------------------------------------------------------------------
 
+    def _continue_prompts(self, budget: int) -> int:
+        for request in self._prefilling:
+            new = min(request.target - request.computed, budget)
+            if new > 0 and self._room_for(request, request.computed + new):
+                self._prompts.append((request, new))
+                budget -= new
+        return budget
+
     def _admit(self, budget: int) -> None:
         limits = self.limits
         while self.waiting and budget > 0 and len(self._prefilling) + len(self._decoding) < limits.sequences:
@@ -186,6 +194,8 @@ class Engine:
                 return
             if not self._free_for(self.cache.needed(request.path, found, -(-target // limits.block))):
                 return
+            if self.cache.found(request.path, found) != found:
+                continue  # making sure of room has taken some of it
             self.waiting.popleft()
             request.lease = self.cache.open(request.path, found)
             request.computed, request.target = found * limits.block, target
@@ -262,10 +272,11 @@ class Engine:
         return len(self._decoding) * (behind // self.limits.block + 1) if behind else 0
 
     def _free_for(self, blocks: int) -> bool:
-        if self.limits.blocks is None or blocks + self._unsettled() <= self.cache.free:
+        """Beside those that the sequences need for their next tokens."""
+        if self.limits.blocks is None or blocks + self._unsettled(1) <= self.cache.free:
             return True
         self._settle()
-        return blocks <= self.cache.free
+        return blocks + self._growing() <= self.cache.free
 
     def _make_way(self) -> bool:
         """Whether sequences had to leave, the last admitted first, so that the others can have another token."""

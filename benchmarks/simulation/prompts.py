@@ -11,12 +11,16 @@ In the first turn the memory is empty, so siblings share all of their prompt.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from .cache import Path
 from .traces import Trace
+
+
+EMPTY = 4
+"""Tokens of the words for an empty memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +74,38 @@ def read_documents(reading: Reading, chunk_counts: Sequence[int], group: int, se
 
 def _turns(reading: Reading, document: int, sibling: int, chunks: int, draw: random.Random) -> list[TurnPlan]:
     own = (document, sibling)
-    turns, memory = [], 4
+    turns, memory = [], EMPTY
     head = reading.instructions + reading.question
     for number in range(chunks):
         tokens = head + reading.chunk + memory + reading.ending
-        shared = head + (reading.chunk if reading.layout == "section_first" else 0)
+        parts: list[tuple[Hashable, int]] = [("memory", reading.instructions), (("question", document), head)]
+        if reading.layout == "section_first":
+            parts.append(((document, number), head + reading.chunk))
+        shared = parts[-1][1]
         if number == 0:
-            shared = tokens - 1
+            shared = tokens
+            parts.append(((document, "first"), tokens))
         reply = max(1, round(draw.choice(reading.replies) * reading.memory))
-        turns.append(TurnPlan(_path(reading, tokens, shared, (document, number), (*own, number)), tokens, reply, shared))
+        turns.append(TurnPlan(_path(reading, tokens, [*parts, ((*own, number), tokens)]), tokens, reply, shared))
         memory = reply
     tokens = head + memory + reading.ending
-    reply = max(1, round(draw.choice(reading.replies) * reading.final))
     # The final turn has instructions of its own.
-    path = _path(reading, tokens, head, (document, "final"), (*own, "final"), "final")
-    turns.append(TurnPlan(path, tokens, reply, head))
+    parts = [("final", reading.instructions), (("final question", document), head), ((*own, "final"), tokens)]
+    reply = max(1, round(draw.choice(reading.replies) * reading.final))
+    turns.append(TurnPlan(_path(reading, tokens, parts), tokens, reply, head))
     return turns
 
 
-def _path(reading: Reading, tokens: int, shared: int, group: object, own: object, kind: str = "memory") -> Path:
-    """Whole blocks: of the instructions, of what siblings share, of the rest."""
-    ends = [reading.instructions // reading.block, shared // reading.block, tokens // reading.block]
-    name = group if kind == "final" or reading.layout == "section_first" else ("head", group)
-    parts = zip((kind, name, own), (ends[0], ends[1] - ends[0], ends[2] - ends[1]), strict=True)
-    return tuple((part, blocks) for part, blocks in parts if blocks > 0)
+def _path(reading: Reading, tokens: int, parts: Sequence[tuple[Hashable, int]]) -> Path:
+    """Whole blocks of each part, given where it ends: a block belongs to the part in which it ends."""
+    path, start = [], 0
+    for name, end in parts:
+        blocks = end // reading.block - start
+        if blocks > 0:
+            path.append((name, blocks))
+            start += blocks
+    assert start == tokens // reading.block, (start, tokens)
+    return tuple(path)
 
 
 # --- traces -------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from typing import Any
 from ...system.errors import MemAgentError
 
 FORMAT, VERSION = "mem_agent-rollout-trace", 1
+RECORDED = Path(__file__).parent / "recorded"
 
 
 class TraceError(MemAgentError):
@@ -99,5 +100,5 @@ def read_trace(path: Path) -> Trace:
 
 
 def committed() -> list[Path]:
-    """The traces that come with the pack."""
-    return sorted(Path(__file__).parent.glob("*.json.gz"))
+    """The traces of two engines that come with the pack."""
+    return sorted(path for path in RECORDED.glob("*.json.gz") if not path.name.startswith("calibrate-"))
