@@ -1,9 +1,9 @@
 """The simulation beside real runs: ``python -m mem_agent.benchmarks.simulation.check [TRACE ...]``.
 
 Each trace's trajectories are asked again, of simulated engines: with the real replies and the real choice of engine,
-but nothing of the real times. What each engine computed and found in its cache is compared with its own counters. Costs
-of a step are fitted to traces of one engine, by least squares on its CPU seconds; with them the engines of the other
-traces are predicted, CPU seconds as they were counted and wall seconds as on a machine that does nothing else.
+but nothing of the real times. What each engine computed and found in its cache is compared with its own counters.
+Costs of a step are fitted to traces of one engine, by least squares on its CPU seconds; with them the engines of the
+other traces are predicted, CPU seconds as they were counted and wall seconds as on a machine that does nothing else.
 """
 
 from __future__ import annotations

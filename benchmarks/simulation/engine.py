@@ -1,9 +1,9 @@
 """One engine: a queue, continuous batching and a prefix cache, step by step.
 
-As vLLM 0.32 schedules (``v1/core/sched/scheduler.py``): in each step every running sequence gets its next token or the
-next piece of its prompt, then waiting requests are admitted in the order of arrival while tokens of the step, sequences
-and blocks are left; where blocks run out, the sequence that was admitted last goes back to the queue and is computed
-again. Without chunked prefill a prompt that does not fit into what is left of the step waits.
+As vLLM 0.32 schedules (``v1/core/sched/scheduler.py``): in each step every running sequence gets its next token or
+the next piece of its prompt, then waiting requests are admitted in the order of arrival while tokens of the step,
+sequences and blocks are left; where blocks run out, the sequence that was admitted last goes back to the queue and is
+computed again. Without chunked prefill a prompt that does not fit into what is left of the step waits.
 
 A step takes ``step + prompt token * new prompt tokens + pair * (prompt token, token before it) + sequence * sequences
 that decode + context token * tokens that they look at`` seconds. Steps in which nothing but decoding happens are taken

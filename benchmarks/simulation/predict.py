@@ -100,7 +100,9 @@ class Prediction:
         return asdict(self) | {"step": self.step}
 
 
-def predict(task: Task, model: ModelSize, gpus: int, name: str, rates: Rates, simulated: int = SIMULATED) -> Prediction:
+def predict(
+    task: Task, model: ModelSize, gpus: int, name: str, rates: Rates, simulated: int = SIMULATED
+) -> Prediction:
     """Raises ConfigError where the model does not fit the GPUs."""
     variant = VARIANTS[name]
     reading = replace(task.reading, layout=variant.layout)
@@ -141,7 +143,8 @@ def _machine(reading: Reading, model: ModelSize, gpus: int, rates: Rates) -> tup
     per_node = min(gpus, int(rates.gpus_per_node))
     prompt = reading.instructions + reading.question + reading.chunk + reading.memory + reading.ending
     config = Config()
-    layout = derive_layout(model, Gpus(gpus // per_node, per_node, rates.memory_bytes), prompt + reading.memory, config)
+    machines = Gpus(gpus // per_node, per_node, rates.memory_bytes)
+    layout = derive_layout(model, machines, prompt + reading.memory, config)
     return layout, engine_limits(model, HEAD, layout, config.engine_memory_fraction, reading.block, rates)
 
 

@@ -1,4 +1,4 @@
-"""What is asked in a rollout: trajectories as rows of turns, each with the path of its prompt and the length of its reply.
+"""What is asked in a rollout: trajectories, and of each turn the path of its prompt and the length of its reply.
 
 Prompts come from a trace, or are made for documents of a length::
 
@@ -17,7 +17,6 @@ from itertools import groupby
 
 from .cache import Path
 from .traces import Trace
-
 
 EMPTY = 4
 """Tokens of the words for an empty memory."""
@@ -126,11 +125,13 @@ def trace_paths(trace: Trace, block: int) -> list[Path]:
         for name in chain:
             users[name] += 1
         chains[index] = list(chain)
+
     # Blocks one behind the other that the same prompts use are one extent: along a path their number only falls.
-    return [
-        tuple((same[0], len(same)) for _, run in groupby(chains[i], key=lambda name: users[name]) if (same := list(run)))
-        for i in range(len(trace.turns))
-    ]
+    def extents(blocks: Sequence[int]) -> Path:
+        runs = (list(run) for _, run in groupby(blocks, key=lambda name: users[name]))
+        return tuple((run[0], len(run)) for run in runs)
+
+    return [extents(chains[i]) for i in range(len(trace.turns))]
 
 
 def trace_trajectories(trace: Trace, block: int) -> list[TrajectoryPlan]:

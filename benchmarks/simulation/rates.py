@@ -1,9 +1,9 @@
 """How fast hardware is, and what a model costs on it.
 
-A model of N weights computes 2 N operations for a token forward and 4 N backward (Kaplan et al. 2020, section 2.1); full
-recomputation adds another 2 N. Attention adds 4 * layers * width for each token and each token before it, three times
-that with the backward pass. A step of an engine reads all weights (2 N bytes in bf16) and the keys and values of every
-token that is looked at; computing and reading are added up, as if nothing overlapped.
+A model of N weights computes 2 N operations for a token forward and 4 N backward (Kaplan et al. 2020, section 2.1);
+full recomputation adds another 2 N. Attention adds 4 * layers * width for each token and each token before it, three
+times that with the backward pass. A step of an engine reads all weights (2 N bytes in bf16) and the keys and values of
+every token that is looked at; computing and reading are added up, as if nothing overlapped.
 """
 
 from __future__ import annotations

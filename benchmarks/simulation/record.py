@@ -1,7 +1,7 @@
 """Record real rollouts: ``python -m mem_agent.benchmarks.simulation.record FOLDER --engines 2 --plan check``.
 
-A random Qwen3 of 4.9 million weights answers through the pack's own hooks, router and engines; one trace is written for
-each case (``traces``). Engines start once and forget their prefix caches before each case. Which engine answered a
+A random Qwen3 of 4.9 million weights answers through the pack's own hooks, router and engines; one trace is written
+for each case (``traces``). Engines start once and forget their prefix caches before each case. Which engine answered a
 turn is known because each is told another name for its weights.
 
 ``check`` varies prompt order, group, chunk, memory and routing key; ``calibrate`` varies prompts, replies and
@@ -74,9 +74,10 @@ class Case:
 
 
 def plans() -> dict[str, list[Case]]:
+    sizes = ((4, 8, 1024, 64), (4, 8, 640, 128), (2, 16, 640, 128), (4, 16, 1024, 64))
     check = [
         Case(documents, group, chunk, memory, layout=layout, key=key)
-        for documents, group, chunk, memory in ((4, 8, 1024, 64), (4, 8, 640, 128), (2, 16, 640, 128), (4, 16, 1024, 64))
+        for documents, group, chunk, memory in sizes
         for layout, key in (("section_first", "group"), ("memory_first", "group"), ("memory_first", "sample"))
     ]
     loads = ((1, 1, 1024, 1), (1, 1, 64, 128), (4, 1, 1024, 16), (1, 4, 64, 128), (16, 1, 1024, 1), (2, 8, 64, 128),
@@ -150,8 +151,8 @@ def kv_blocks(url: str) -> int:
 
 def family(pid: int) -> list[int]:
     """``pid`` and all its descendants."""
-    children = [int(c) for task in Path(f"/proc/{pid}/task").iterdir() for c in (task / "children").read_text().split()]
-    return [pid, *(one for child in children for one in family(child))]
+    children = " ".join((task / "children").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
+    return [pid, *(one for child in children.split() for one in family(int(child)))]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -212,8 +213,9 @@ async def record(fleet: Fleet, case: Case, folder: Path) -> Trace:
     async def read(index: int) -> None:
         group = index // case.group
         # A key per trajectory is that of groups of one.
-        sample = Sample(prompt="Which fruit?", label="fig", metadata={"ground_truth": ["fig"], "context": texts[group]},
-                        group_index=group if case.key == "group" else index, index=index)
+        metadata = {"ground_truth": ["fig"], "context": texts[group]}
+        key = group if case.key == "group" else index
+        sample = Sample(prompt="Which fruit?", label="fig", metadata=metadata, group_index=key, index=index)
         _trajectory.set(sample)
         await hooks.generate(args, sample, training_sampling(config, sample))
         assert sample.status.value in ("completed", "truncated"), sample.train_metadata

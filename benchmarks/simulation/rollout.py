@@ -102,7 +102,7 @@ class _Run:
         self._requests: list[list[Request]] = [[] for _ in trajectories]
         self._warmed: set[tuple[int, int]] = set()
         self._held: dict[tuple[int, int], list[tuple[int, Request]] | None] = {}
-        self._shared = {(t.group, n): turn for t in trajectories for n, turn in enumerate(t.turns)} if fleet.warm else {}
+        self._shared = {(t.group, n): turn for t in trajectories for n, turn in enumerate(t.turns)}
 
     def outcome(self) -> Outcome:
         for place, trajectory in enumerate(self._trajectories):

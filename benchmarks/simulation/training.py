@@ -97,9 +97,10 @@ def training_time(
     network = rates.network_bandwidth * rates.network_share
     copies = layout.data_parallel
     reduce = 2 * 4 * model.parameters / gpus * (copies - 1) / copies / network
+    # Forward, backward (twice as much) and full recomputation.
+    update = 4 * forward / (rates.peak_flops * rates.train_utilization * gpus)
     return TrainingTime(
         log_probs=passes * forward / (rates.peak_flops * rates.score_utilization * gpus),
-        # Forward, backward (twice as much) and full recomputation.
-        update=4 * forward / (rates.peak_flops * rates.train_utilization * gpus) + steps * (reduce + rates.update_fixed_s),
+        update=update + steps * (reduce + rates.update_fixed_s),
         sync=rates.sync_fixed_s + 2 * model.parameters / network,
     )

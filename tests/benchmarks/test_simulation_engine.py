@@ -10,6 +10,7 @@ from mem_agent.benchmarks.simulation.prompts import Reading, least_computed, rea
 from mem_agent.benchmarks.simulation.rollout import ROUTES, Fleet, Ring, simulate
 
 COSTS = StepCosts(step=1.0, prompt_token=0.01, sequence=0.1, context_token=0.001)
+LIMITS = Limits(16)
 SMALL = Reading(chunk=100, memory=20, final=10, instructions=40, question=8, ending=8, block=16)
 
 
@@ -22,7 +23,7 @@ def run(engine):
     return ended
 
 
-def fleet(engines=1, limits=Limits(16), **settings):
+def fleet(engines=1, limits=LIMITS, **settings):
     return Fleet(engines=engines, costs=COSTS, limits=limits, **settings)
 
 

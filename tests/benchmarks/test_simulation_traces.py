@@ -8,7 +8,14 @@ import pytest
 from mem_agent.benchmarks.simulation.check import COSTS, compare, fit, main, nonnegative, replay
 from mem_agent.benchmarks.simulation.prompts import least_computed, trace_paths, trace_trajectories
 from mem_agent.benchmarks.simulation.traces import (
-    RECORDED, Trace, TraceError, Turn, committed, read_trace, shared_lengths, write_trace,
+    RECORDED,
+    Trace,
+    TraceError,
+    Turn,
+    committed,
+    read_trace,
+    shared_lengths,
+    write_trace,
 )
 from mem_agent.benchmarks.simulation.training import trace_tree_tokens
 
@@ -49,6 +56,15 @@ def test_siblings_with_one_key_compute_what_whole_blocks_allow():
         computed = sum(real["sent"] - real["cached"] for real in trace.engines)
         engines_share_no_prefix = least_computed(trace_trajectories(trace, 32), 32)
         assert computed == engines_share_no_prefix
+
+
+def test_sequences_give_way_where_real_ones_did():
+    """336 blocks of 32 tokens an engine; its last admitted sequences are computed again."""
+    traces = [read_trace(path) for path in committed() if path.name.startswith("small-")]
+    assert sum(real["preemptions"] for trace in traces for real in trace.engines) == 24
+    for trace in traces:
+        for real, counts in zip(trace.engines, replay(trace).engines, strict=True):
+            assert abs(counts.preemptions - real["preemptions"]) <= 3
 
 
 def test_costs_are_found_again():
