@@ -30,21 +30,23 @@ from typing import Any
 import aiohttp
 from tokenizers import Tokenizer
 
-from ... import rollout as hooks
-from ...agents.records import Generation
 from ...config import Config
-from ...hooks.engine_api import Dialect, Endpoint
-from ...hooks.host import embedded_args
-from ...hooks.sample import Sample
-from ...pocket.task import FILLERS, THINGS
-from ...rollout_client import close_clients
-from ...serving.engine import EngineClient
-from ...serving.fleet import Fleet
 from ...system.one_line_errors import one_line_errors
-from ...training.rollout_side import training_sampling
+from ...training.rollout_side import (
+    Dialect,
+    Endpoint,
+    Fleet,
+    Sample,
+    close_clients,
+    embedded_args,
+    hooks,
+    training_sampling,
+)
 from .traces import Trace, Turn, shared_lengths, write_trace
 
 POCKET = Path(__file__).parents[2] / "pocket" / "start"
+WORDS = ("apple", "pear", "plum", "grape", "lemon", "cat", "dog", "horse", "red", "blue", "green", "gold", "iron")
+"""Of the pocket tokenizer, which the random model has."""
 WORDING = {
     "memory": {
         "section_first": "Update the memory.\nQuestion:\n{problem}\nText:\n{section}\nMemory:\n{memory}",
@@ -107,7 +109,7 @@ class RecordingEndpoint(Endpoint):
         self.open[asyncio.current_task()] = (prompt_ids, time.monotonic() - self.began)
         return super().build_request(prompt_ids, max_new_tokens, sampling, routing_key)
 
-    def parse_response(self, answer: Any) -> Generation:
+    def parse_response(self, answer: Any) -> Any:
         generation = super().parse_response(answer)
         prompt, start = self.open.pop(asyncio.current_task())
         sample = _trajectory.get()
@@ -182,8 +184,7 @@ def make_model(folder: Path) -> Path:
 def document(number: int, tokens: int, tokenizer: Tokenizer) -> str:
     """A text of exactly ``tokens`` tokens, a multiple of four."""
     draw = random.Random(number)
-    words = [word for things in THINGS.values() for word in things]
-    lines = [f"{a} {b}.\n" for a, b in zip(words, reversed(words), strict=True)] + [f"{line}\n" for line in FILLERS]
+    lines = [f"{a} {b}.\n" for a in WORDS for b in WORDS if a != b]
     lines = [line for line in lines if len(tokenizer.encode(line).ids) == 4]
     return "".join(draw.choice(lines) for _ in range(tokens // 4))
 
@@ -197,6 +198,11 @@ def prompts_file(folder: Path, layout: str) -> str:
     return str(file)
 
 
+async def told(url: str, body: Mapping[str, str] | None = None) -> None:
+    async with aiohttp.ClientSession() as session, session.post(url, json=body) as reply:
+        reply.raise_for_status()
+
+
 async def record(fleet: Fleet, case: Case, folder: Path) -> Trace:
     config = replace(
         fleet.config, mem_chunk_tokens=case.chunk, mem_max_memory=case.memory, mem_max_final=case.final,
@@ -204,10 +210,9 @@ async def record(fleet: Fleet, case: Case, folder: Path) -> Trace:
     )
     tokenizer = Tokenizer.from_file(str(POCKET / "tokenizer.json"))
     texts = [document(i, case.chunk * case.chunks[i % len(case.chunks)], tokenizer) for i in range(case.documents)]
-    async with aiohttp.ClientSession() as session:
-        for number, url in enumerate(fleet.engine_urls):
-            await EngineClient(url, session).reset_prefix_cache()
-            await EngineClient(url, session).name_weights(f"engine-{number}")
+    for number, url in enumerate(fleet.engine_urls):
+        await told(url + "/reset_prefix_cache")
+        await told(url + "/update_weight_version", {"new_version": f"engine-{number}"})
     before = [counters(*engine) for engine in zip(fleet.engine_urls, fleet.engine_pids, strict=True)]
 
     async def read(index: int) -> None:
