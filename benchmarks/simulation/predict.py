@@ -127,7 +127,8 @@ def predict(
     training = training_time(share, model, layout, rates, steps=task.steps, skip_old=variant.skip_old,
                              reference=task.reference)
     return Prediction(
-        task.document, gpus, name, engines, layout.data_parallel, whole["seconds"], min(whole["seconds_90"], whole["seconds"]),
+        task.document, gpus, name, engines, layout.data_parallel,
+        whole["seconds"], min(whole["seconds_90"], whole["seconds"]),
         training.log_probs, training.update, training.sync, whole["sent"], whole["computed"], whole["least"],
         whole["busy"] / (engines * whole["seconds"]), whole["row_tokens"], whole["tokens"], factor < 1.0,
     )
