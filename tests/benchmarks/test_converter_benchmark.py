@@ -1,4 +1,4 @@
-"""The converter's benchmark measures what it says: rows of the stated size, from inputs whose prompts siblings share."""
+"""The converter's benchmark measures what it says: rows of the stated size, whose prompts siblings share."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ def test_trajectories_have_the_stated_turns():
 
 def test_small_ones_can_be_measured():
     lines = converter.measure(quick=True, trajectories=16)
-    assert [line.what for line in lines][0] == "time" and all(line.values for line in lines)
+    assert lines[0].what == "time" and all(line.values for line in lines)
 
 
 def test_the_peak_is_forgotten():

@@ -19,7 +19,7 @@ MACHINE = {"cpu": "some", "cores": 2, "memory_gb": 8.0, "load": [1.5, 0, 0], "py
 FAST = Outcome("trainer", "update", (8.1, 7.9, 8.4), target=8, gated=True, wall=(7.0,),
                samples={"rows": [Sample(8.0, 9.0)]})
 HEAVY = Outcome("converter", "memory", (1.6,), target=1.5, at_most=True, gated=True, note="3 MB")
-ABSENT = Outcome("rollout", "all of it", note="no engine", target=1.05, at_most=True)
+ABSENT = Outcome("evaluation", "all of it", note="no engine", target=1.05, at_most=True)
 PLAIN = Outcome("pocket", "the whole run", (300.0,), unit="s")
 
 
@@ -49,20 +49,17 @@ def test_json_gives_back_what_was_measured(outcome):
 
 
 def test_the_table_has_target_ratio_spread_and_reason():
-    cells = [[c.strip() for c in line.strip("|").split("|")] for line in table([FAST, HEAVY, ABSENT, PLAIN]).splitlines()]
+    lines = table([FAST, HEAVY, ABSENT, PLAIN]).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert cells[2:] == [
         ["trainer", "update", "8.00 times", "8.10 times (7.90 to 8.40)", "yes", "by wall 7.00"],
         ["converter", "memory", "at most 1.50 times", "1.60 times", "**no**", "3 MB"],
-        ["rollout", "all of it", "at most 1.05 times", "not measured", "not measured", "no engine"],
+        ["evaluation", "all of it", "at most 1.05 times", "not measured", "not measured", "no engine"],
         ["pocket", "the whole run", "", "300.00 s", "", ""],
     ]
 
 
 # --- the gate -----------------------------------------------------------------------------------------------------
-
-
-def ratios(**values):
-    return {"ratios": {name: {"benchmark": "trainer", "ratio": r, "at_most": most} for name, (r, most) in values.items()}}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +145,7 @@ def test_an_earlier_run_is_read_instead_of_measured(tmp_path, measured, capsys, 
         (["trainr"], "no benchmark 'trainr'; there are: trainer, against_trl, "),
         (["--gate", "--baseline", "absent.json"], "there is no baseline absent.json; write one with --write-baseline"),
         (["--gate", "--baseline", "odd.json"], "odd.json is no baseline"),
-        (["--output", "absent/speed.json"], "absent/speed.json cannot be written; name a file in a folder that exists"),
+        (["--output", "absent/x.json"], "absent/x.json cannot be written; name a file in a folder that exists"),
         (["--output", "."], ". cannot be written"),
         (["--read", "odd.json"], "odd.json is no output of this command"),
         (["--markdown", "odd.json"], "odd.json does not have the two marks"),
