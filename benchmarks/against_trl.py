@@ -29,9 +29,8 @@ from ..system.process_environment import process_environment
 from ..training.rows import TrainRow
 from ..training.trainer import Trainer
 from .outcome import BenchmarkError, Outcome, print_alone
-from .rows import FIRST, LAST, pocket_rows
+from .rows import FIRST, LAST, POCKET, pocket_rows
 from .stopwatch import Sample, faster, interleaved, timed
-from .trainer import POCKET
 
 NAME = "against_trl"
 PACK = Path(__file__).parents[1]
@@ -93,7 +92,7 @@ def trl_python() -> Path:
     script = 'source "$1/_common.sh"; setup_trl; printf "%s" "$TRL_VENV"'
     done = subprocess.run(["bash", "-c", script, "bash", PACK], stdout=subprocess.PIPE, text=True,
                           env=os.environ | {"VENV": sys.prefix})
-    python = Path(done.stdout) / "bin" / "python"
+    python = Path(done.stdout.rpartition("\n")[2]) / "bin" / "python"
     if done.returncode or not python.exists():
         raise BenchmarkError("TRL's environment cannot be installed (requirements/bench-trl.txt); the log says why")
     return python

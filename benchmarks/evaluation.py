@@ -33,9 +33,9 @@ from ..evaluation import run as evaluation
 from ..evaluation.results import Row, RowWriter, Run, read_rows, write_run
 from ..evaluation.tables import comparison, tables
 from .outcome import Outcome, print_alone
+from .rows import POCKET
 from .stopwatch import Sample, timed
 
-POCKET = Path(__file__).parents[1] / "pocket" / "start"
 NAME = "evaluation"
 LATENCY, IN_FLIGHT, QUESTIONS, CHUNKS = 10.0, 256, 256, 4
 DOCUMENT_TOKENS = 900_000

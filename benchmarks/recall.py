@@ -20,7 +20,8 @@ from ..agents.records import Generation, StopReason
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
 from .outcome import Outcome, print_alone
-from .rewards import CONFIG, POCKET, text
+from .rewards import CONFIG, text
+from .rows import POCKET
 from .stopwatch import Sample, interleaved, timed
 
 NAME = "recall"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 
 from transformers import AutoTokenizer
@@ -26,10 +25,10 @@ from ..hooks.sample import Sample as HostSample
 from ..hooks.task_row import row_of, task_of
 from ..rewards.memory_state import Step, state_rewards
 from .outcome import Outcome, print_alone
+from .rows import POCKET
 from .stopwatch import interleaved, timed
 
 NAME = "rewards"
-POCKET = Path(__file__).parents[1] / "pocket" / "start"
 VOCABULARY = 20_000
 TRAJECTORIES, TURNS, GROUP = 2_048, 8, 16
 GOLDS = ["w7 w300 w4000", "w9", "the w12"]

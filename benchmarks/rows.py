@@ -17,6 +17,8 @@ import orjson
 
 from ..training.rows import TrainRow, rows_from_train_data
 
+POCKET = Path(__file__).parents[1] / "pocket" / "start"
+"""The model whose rows they are: starting weights, tokenizer."""
 POCKET_ROWS = Path(__file__).with_name("pocket_rows.json.gz")
 FIRST, LAST = "first", "last"
 

@@ -21,12 +21,11 @@ from ..training.rows import TrainRow
 from ..training.trainer import Trainer
 from .outcome import Outcome, print_alone
 from .random_model import SIZES, write_random_model
-from .rows import FIRST, LAST, group_rows, pocket_rows
+from .rows import FIRST, LAST, POCKET, group_rows, pocket_rows
 from .stopwatch import Sample, faster, interleaved, timed
 from .work import Shape, Work, as_rows, as_trees
 
 NAME = "trainer"
-POCKET = Path(__file__).parents[1] / "pocket" / "start"
 CHUNK, MEMORY = 640, 128
 PRODUCT, PRODUCTS = 1024, 20
 TRIES, ROWS = "tries", "rows"
