@@ -267,6 +267,7 @@ class Config:
 
     _in("the embedded host")
     train_procs: int = _knob(1, "trainer processes (data parallel x tensor parallel)", _TRAINING, at_least=1)
+    share_prefixes: bool = _knob(True, "train on tries: a prefix that rows of a step share is encoded once", _TRAINING)
     num_engines: int = _knob(1, "inference servers behind the router", _NOTHING, at_least=1)
     engine_max_len: int = _knob(0, "engine context length in tokens; 0: the agent's longest turn",
                                 at_least=0, modes=("direct",))

@@ -4,13 +4,12 @@ The stock module refuses packed sequences and builds its causal mask on CUDA. Sh
 heads and d channels per head on this tensor-parallel rank:
 
 * packed ("thd"): query ``[t, n, d]``, key and value ``[t, g, d]``, sequence i at ``cu_seqlens[i]:cu_seqlens[i + 1]``,
-  result ``[t, n * d]``;
+  result ``[t, n * d]``; or tries, with ``tree_attention.TreeSeqParams``;
 * padded ("sbhd"): query ``[s, b, n, d]``, result ``[s, b, n * d]``; padding must come last, as the mask is causal.
 """
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import torch
@@ -20,6 +19,8 @@ from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
+
+from .tree_attention import TreeSeqParams, tree_attention
 
 
 class SDPACoreAttention(MegatronModule):
@@ -52,11 +53,13 @@ class SDPACoreAttention(MegatronModule):
         if packed_seq_params is None:
             context = self._attend(*(x.permute(1, 2, 0, 3) for x in (query, key, value)))
             return context.permute(2, 0, 1, 3).flatten(2)
+        if isinstance(packed_seq_params, TreeSeqParams):
+            return tree_attention(query, key, value, packed_seq_params, self.softmax_scale)
         # One call per sequence: a block-diagonal mask over the pack would cost the square of its length.
-        bounds = packed_seq_params.cu_seqlens_q.tolist()
+        sizes = packed_seq_params.cu_seqlens_q.diff().tolist()
         parts = [
-            self._attend(*(x[a:b].transpose(0, 1).unsqueeze(0) for x in (query, key, value)))
-            for a, b in itertools.pairwise(bounds)
+            self._attend(*(x.transpose(0, 1).unsqueeze(0) for x in qkv))
+            for qkv in zip(*(x.split(sizes) for x in (query, key, value)), strict=True)
         ]
         return torch.cat([part.squeeze(0).transpose(0, 1) for part in parts]).flatten(1)
 

@@ -1,10 +1,8 @@
-"""One forward pass over packed rows: the log-probability and entropy of every response token.
+"""One forward pass over a pack of rows: the log-probability and entropy of every response token.
 
-A micro-batch is one sequence ``[1, t]`` of whole rows back to back, told apart by cumulative lengths; logits are
-computed only where a response token is predicted, so a long prompt costs no vocabulary-sized memory.
-
-Rows of 5 and 4 tokens with responses of 2 and 1: the responses are tokens 3, 4 and 8 of the pack, predicted at
-positions 2, 3 and 7.
+The pack is one sequence ``[1, t]`` of tries (``trie.py``), in which a prefix that rows share is encoded once. Logits
+are computed only where a response token is predicted, so a long prompt costs no vocabulary-sized memory, and once for
+rows that predict the same token in the same place: ``index_select`` adds up the gradients of those rows.
 """
 
 from __future__ import annotations
@@ -13,48 +11,40 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
 
 from ..checkpoints import megatron_cpu
+from ..checkpoints.tree_attention import tree_seq_params
 from .rows import TrainRow
+from .trie import build_trie
 from .vocab_parallel import token_log_probs
 
 
 def response_log_probs(
-    model: Any, rows: Sequence[TrainRow], vocab_size: int, temperature: float, with_entropy: bool = False
+    model: Any,
+    rows: Sequence[TrainRow],
+    vocab_size: int,
+    temperature: float,
+    with_entropy: bool = False,
+    share: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies of the rows' response tokens, both ``[n]``, row after row."""
+    trie = build_trie(rows, share)
     device = megatron_cpu.device()
-    lengths = [len(row.tokens) for row in rows]
-    tokens = torch.tensor([token for row in rows for token in row.tokens], device=device)
-    predicting = torch.tensor(predicting_positions(rows), dtype=torch.long, device=device)
-    with _LogitsOnlyAt(model, predicting):
+    tokens, positions, predicting, targets, places = (
+        torch.tensor(numbers, dtype=torch.long, device=device)
+        for numbers in (trie.tokens, trie.positions, trie.predicting, trie.targets, trie.places)
+    )
+    with _LogitsOnlyAt(model, predicting), _RotaryAt(model, positions):
         logits = model(
             input_ids=tokens[None],
-            position_ids=torch.tensor([[p for length in lengths for p in range(length)]], device=device),
+            position_ids=positions[None],
             attention_mask=None,
-            packed_seq_params=_packed(lengths, device),
+            packed_seq_params=tree_seq_params(trie.end, trie.deepest, device),
         )
-    return token_log_probs(logits[0], tokens[predicting + 1], vocab_size, temperature, with_entropy)
-
-
-def predicting_positions(rows: Sequence[TrainRow]) -> list[int]:
-    """Positions in the pack whose logits predict the response tokens."""
-    positions: list[int] = []
-    end = 0
-    for row in rows:
-        end += len(row.tokens)
-        positions += range(end - row.response_length - 1, end - 1)
-    return positions
-
-
-def _packed(lengths: Sequence[int], device: torch.device) -> PackedSeqParams:
-    bounds = torch.tensor([0, *lengths]).cumsum(0).to(device, torch.int32)
-    longest = max(lengths)
-    return PackedSeqParams(
-        qkv_format="thd", cu_seqlens_q=bounds, cu_seqlens_kv=bounds, max_seqlen_q=longest, max_seqlen_kv=longest
-    )
+    different = token_log_probs(logits[0], targets, vocab_size, temperature, with_entropy)
+    log_probs, entropy = (values.index_select(0, places) for values in different)
+    return log_probs, entropy
 
 
 class _LogitsOnlyAt:
@@ -68,6 +58,20 @@ class _LogitsOnlyAt:
         self.handle = self.output_layer.register_forward_pre_hook(
             lambda _, args: (args[0].index_select(0, self.positions), *args[1:])
         )
+
+    def __exit__(self, *_: object) -> None:
+        self.handle.remove()
+
+
+class _RotaryAt:
+    """While this stands, the model's rotary table ``[longest row, 1, 1, d]`` has an entry for each token instead."""
+
+    def __init__(self, model: Any, positions: Tensor) -> None:
+        self.table = getattr(model, "module", model).rotary_pos_emb
+        self.positions = positions
+
+    def __enter__(self) -> None:
+        self.handle = self.table.register_forward_hook(lambda _, __, table: table.index_select(0, self.positions))
 
     def __exit__(self, *_: object) -> None:
         self.handle.remove()

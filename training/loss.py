@@ -18,7 +18,7 @@ All tensors are ``[n]`` for the n response tokens of a micro-batch, row after ro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -48,6 +48,25 @@ def row_weights(rows: Sequence[TrainRow], loss_agg: str) -> list[RowWeight]:
     return weights
 
 
+def moving_rows(rows: Sequence[TrainRow], kl_coef: float) -> list[int]:
+    """The rows that have a gradient: with an unmasked token, and an advantage where no KL pulls at them besides.
+
+    The others need no forward pass. Never empty: a step whose rows all stand still passes its first one.
+    """
+    moving = [i for i, row in enumerate(rows) if any(row.loss_mask) and (kl_coef > 0 or row.advantage)]
+    return moving or [0]
+
+
+def without_the_still(weights: Sequence[RowWeight], moving: Sequence[int]) -> list[RowWeight]:
+    """Weights of the ``moving`` rows alone, with the counts of the others on the first of them.
+
+    Two trajectories of one row, of which the second stands still: counts ``[1, 1]`` become ``[2]``.
+    """
+    kept = [weights[i] for i in moving]
+    rest = sum(w.count for w in weights) - sum(w.count for w in kept)
+    return [replace(kept[0], count=kept[0].count + rest), *kept[1:]]
+
+
 @dataclass(frozen=True)
 class TokenBatch:
     """The response tokens of a micro-batch; ``scale`` is the row's token scale where the mask is 1, else 0."""
@@ -56,7 +75,8 @@ class TokenBatch:
     scale: Tensor
     advantages: Tensor
     rollout_log_probs: Tensor
-    old_log_probs: Tensor
+    old_log_probs: Tensor | None
+    """None: the policy is still the one that sampled, so these are the log-probs of this very pass."""
     ref_log_probs: Tensor | None
     count: int
 
@@ -64,22 +84,22 @@ class TokenBatch:
 def token_batch(
     rows: Sequence[TrainRow],
     weights: Sequence[RowWeight],
-    old_log_probs: Sequence[Sequence[float]],
+    old_log_probs: Sequence[Sequence[float]] | None,
     ref_log_probs: Sequence[Sequence[float]] | None,
     device: torch.device | str = "cpu",
 ) -> TokenBatch:
     def flat(per_row: Sequence[Sequence[float]]) -> Tensor:
         return torch.tensor([x for values in per_row for x in values], dtype=torch.float32, device=device)
 
-    for row, old in zip(rows, old_log_probs, strict=True):
-        assert len(old) == row.response_length, (len(old), row.response_length)
+    for given in (old_log_probs, ref_log_probs):
+        assert given is None or [len(v) for v in given] == [r.response_length for r in rows], "one for each token"
     mask = flat([row.loss_mask for row in rows])
     return TokenBatch(
         mask=mask,
         scale=mask * flat([[w.token_scale] * r.response_length for r, w in zip(rows, weights, strict=True)]),
         advantages=flat([[row.advantage] * row.response_length for row in rows]),
         rollout_log_probs=flat([row.log_probs for row in rows]),
-        old_log_probs=flat(old_log_probs),
+        old_log_probs=None if old_log_probs is None else flat(old_log_probs),
         ref_log_probs=None if ref_log_probs is None else flat(ref_log_probs),
         count=sum(w.count for w in weights),
     )
@@ -87,7 +107,8 @@ def token_batch(
 
 def policy_loss(log_probs: Tensor, entropy: Tensor, batch: TokenBatch, config: Config) -> tuple[Tensor, Tensor]:
     """``(numerator to minimise, sums for finish_metrics)``."""
-    ratio = (log_probs - batch.old_log_probs).exp()
+    old = log_probs.detach() if batch.old_log_probs is None else batch.old_log_probs
+    ratio = (log_probs - old).exp()
     clipped = ratio.clamp(1.0 - config.eps_clip, 1.0 + config.eps_clip_high)
     unclipped_loss, clipped_loss = -batch.advantages * ratio, -batch.advantages * clipped
     token_loss = torch.maximum(unclipped_loss, clipped_loss)
@@ -99,7 +120,7 @@ def policy_loss(log_probs: Tensor, entropy: Tensor, batch: TokenBatch, config: C
         kl = (low_var_kl(log_probs, batch.ref_log_probs) * batch.scale).sum()
     loss = pg + config.kl_coef * kl
     with torch.no_grad():
-        gap = (batch.old_log_probs - batch.rollout_log_probs).abs()
+        gap = (old - batch.rollout_log_probs).abs()
         per_token = (clipped_loss > unclipped_loss, ratio, entropy, gap)
         sums = [loss, pg, kl, *((x * batch.mask).sum() for x in per_token)]
         return loss, _with_counts(sums, batch.count, batch.mask)

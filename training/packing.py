@@ -1,43 +1,100 @@
-"""Which rank trains which rows, and in which micro-batches.
+"""Which rank trains which rows, and in which micro-batches, where a prefix that rows share costs its tokens once.
 
-Everything is row indices and token counts; there are no padding rows. Invariants:
+Sorted rows form tries; a trie that is too much for a micro-batch, or for one of the ranks, is cut at its shallowest
+branch, whose prefix then stands in both pieces, until every piece fits. Whole pieces are dealt out. Invariants:
 
 * every row appears exactly once over all ranks and micro-batches;
-* with at least as many rows as ranks, no rank is empty;
-* a micro-batch holds at most ``max_tokens`` tokens, unless it is one single longer row;
+* a piece and a micro-batch hold at most ``max_tokens`` tokens, shared ones counted once, unless it is one longer row;
+* ranks differ by at most the largest piece, and none is empty while there are pieces enough;
 * the same input gives the same split on every process, so ranks agree without talking.
 
-``split_rows([5, 1, 4, 2], 2)`` gives ``[[0, 1], [2, 3]]``: 6 tokens each.
+Rows ``1 2 3``, ``1 2 4``, ``1 2 5 6 7`` and ``8 9`` on two ranks: 9 tokens in all, so a rank should have 5. ``8 9`` is
+cut off; the trie of the others has 7 tokens, 5 beside the prefix ``1 2`` that a cut would repeat, so it stays whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .trie import sorted_by_prefix
 
 
-def split_rows(lengths: Sequence[int], ranks: int) -> list[list[int]]:
-    """Row indices per rank, longest row first onto the rank with the fewest tokens so far."""
-    assert ranks >= 1 and all(length >= 1 for length in lengths), (ranks, lengths)
-    shares: list[list[int]] = [[] for _ in range(ranks)]
+@dataclass(frozen=True, slots=True)
+class Piece:
+    rows: tuple[int, ...]
+    tokens: int
+    """Of the trie of these rows."""
+
+
+def rank_micro_batches(
+    rows: Sequence[Sequence[int]], ranks: int, max_tokens: int, share: bool = True
+) -> list[list[list[int]]]:
+    """For each rank its micro-batches, as indices into ``rows`` (tokens); without ``share`` rows are pieces."""
+    assert ranks >= 1 and max_tokens >= 1, (ranks, max_tokens)
+    if share:
+        pieces = cut_tries(rows, ranks, max_tokens)
+    else:
+        pieces = [Piece((index,), len(row)) for index, row in enumerate(rows)]
+    return [first_fit(mine, max_tokens) for mine in split_pieces(pieces, ranks)]
+
+
+def cut_tries(rows: Sequence[Sequence[int]], ranks: int, max_tokens: int) -> list[Piece]:
+    """The rows in pieces of at most ``max_tokens``, of which at most a rank's share is not common to all rows of the
+    piece; single rows excepted."""
+    order, shared = sorted_by_prefix(rows)
+    added = [len(rows[index]) - common for index, common in zip(order, shared, strict=True)]
+    fair = -(-sum(added) // ranks)
+    pieces = []
+    spans = [(0, len(order))] if order else []
+    while spans:
+        first, stop = spans.pop()
+        tokens = shared[first] + sum(added[first:stop])
+        common = min(shared[first + 1 : stop], default=tokens)
+        if stop - first == 1 or (tokens <= max_tokens and tokens - common <= fair and common > 0):
+            pieces.append(Piece(tuple(order[first:stop]), tokens))
+        else:
+            middle = _shallowest(shared, first, stop)
+            spans += [(middle, stop), (first, middle)]
+    return pieces
+
+
+def _shallowest(shared: Sequence[int], first: int, stop: int) -> int:
+    """Where a span of sorted rows is cut: at the least that neighbours share; among equals, next to its middle."""
+    return min(range(first + 1, stop), key=lambda i: (shared[i], abs(2 * i - first - stop)))
+
+
+def trie_tokens(rows: Sequence[Sequence[int]]) -> int:
+    """Tokens of the rows' tries, uncut."""
+    order, shared = sorted_by_prefix(rows)
+    return sum(len(rows[index]) - common for index, common in zip(order, shared, strict=True))
+
+
+def split_pieces(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
+    """Largest piece first, onto the rank with the fewest tokens so far."""
+    shares: list[list[Piece]] = [[] for _ in range(ranks)]
     totals = [0] * ranks
-    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+    for piece in largest_first(pieces):
         lightest = totals.index(min(totals))
-        shares[lightest].append(index)
-        totals[lightest] += lengths[index]
-    return [sorted(share) for share in shares]
+        shares[lightest].append(piece)
+        totals[lightest] += piece.tokens
+    return shares
 
 
-def micro_batches(indices: Sequence[int], lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Pack the rows ``indices`` (into ``lengths``) first-fit, longest first; a row over ``max_tokens`` sits alone."""
-    assert max_tokens >= 1, max_tokens
+def first_fit(pieces: Sequence[Piece], max_tokens: int) -> list[list[int]]:
+    """Micro-batches of row indices: largest piece first, each into the first batch that it fits into."""
     batches: list[list[int]] = []
     totals: list[int] = []
-    for index in sorted(indices, key=lambda i: (-lengths[i], i)):
-        place = next((b for b, total in enumerate(totals) if total + lengths[index] <= max_tokens), None)
+    for piece in largest_first(pieces):
+        place = next((b for b, total in enumerate(totals) if total + piece.tokens <= max_tokens), None)
         if place is None:
-            batches.append([index])
-            totals.append(lengths[index])
-        else:
-            batches[place].append(index)
-            totals[place] += lengths[index]
+            place = len(batches)
+            batches.append([])
+            totals.append(0)
+        batches[place] += piece.rows
+        totals[place] += piece.tokens
     return batches
+
+
+def largest_first(pieces: Sequence[Piece]) -> list[Piece]:
+    return sorted(pieces, key=lambda piece: (-piece.tokens, piece.rows))

@@ -36,6 +36,11 @@ class TrainRow:
         return len(self.tokens) - self.response_length
 
     @property
+    def inputs(self) -> list[int]:
+        """What a forward pass reads: the last token predicts nothing, but nothing cannot be read."""
+        return self.tokens[:-1] or self.tokens
+
+    @property
     def response(self) -> list[int]:
         return self.tokens[self.prompt_length :]
 

@@ -25,7 +25,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,7 @@ from .run_log import RunLog, progress_line
 
 if TYPE_CHECKING:
     from .rollout_side import RolloutSide
+    from .rows import TrainRow
 
 logger = logging.getLogger("mem_agent")
 
@@ -106,23 +107,26 @@ def broadcast(rollout: Rollout | None) -> Rollout:
 
 
 def learn(config: Config, trainer: Any, rollout: Rollout, number: int) -> dict[str, float]:
-    """Log-probs under the old and the reference policy, then the steps of rollout ``number``; metrics are means."""
+    """Log-probs under the old and the reference policy, then the steps of rollout ``number``; metrics are means.
+
+    The first step needs no old log-probs: its own are those. A rollout of two steps scores the rows of the second.
+    """
+    from .packing import trie_tokens
     from .rows import optimizer_steps, rows_from_train_data
 
     rows = rows_from_train_data(rollout.train_data)
-    began = time.monotonic()
-    old = trainer.log_probs(rows)
-    reference = trainer.reference_log_probs(rows) if config.kl_coef > 0 else None
-    scored = time.monotonic()
     steps = optimizer_steps(rows, config.step_trajectories)
     assert [row for step in steps for row in step] == rows, "the converter keeps a trajectory's rows together"
-    results, first = [], 0
-    for step in steps:
-        part = slice(first, first + len(step))
-        ref = reference[part] if reference is not None else None
-        results.append(trainer.train_step(step, old[part], ref, rollout=number))
-        first += len(step)
-    tokens = sum(len(row.tokens) for row in rows)
+    began = time.monotonic()
+    reference: Sequence[Any] = [None] * len(steps)
+    if config.kl_coef > 0:
+        reference = scores(trainer.reference_log_probs, steps, config.kl_coef)
+    old = [None, *scores(trainer.log_probs, steps[1:], config.kl_coef)]
+    scored = time.monotonic()
+    results = [
+        trainer.train_step(step, sampled, ref, rollout=number)
+        for step, sampled, ref in zip(steps, old, reference, strict=True)
+    ]
     metrics = {name: sum(r[name] for r in results) / len(results) for name in results[0]}
     if not all(math.isfinite(metrics[name]) for name in ("loss", "grad_norm")):
         raise RolloutError(
@@ -131,10 +135,26 @@ def learn(config: Config, trainer: Any, rollout: Rollout, number: int) -> dict[s
         )
     return metrics | {
         "rows": len(rows),
-        "row_tokens": tokens,
+        "row_tokens": sum(len(row.tokens) for row in rows),
+        "trie_tokens": trie_tokens([row.inputs for row in rows]),
         "seconds/log_probs": scored - began,
         "seconds/update": time.monotonic() - scored,
     }
+
+
+def scores(
+    log_probs: Callable[[list[TrainRow]], list[list[float]]], steps: Sequence[Sequence[TrainRow]], kl_coef: float
+) -> list[list[list[float]]]:
+    """For each step the log-probs of its rows; zeros for rows without a gradient, which the step does not look at."""
+    from .loss import moving_rows
+
+    moving = [set(moving_rows(step, kl_coef)) for step in steps]
+    chosen = [row for step, which in zip(steps, moving, strict=True) for i, row in enumerate(step) if i in which]
+    found = iter(log_probs(chosen))
+    return [
+        [next(found) if i in which else [0.0] * row.response_length for i, row in enumerate(step)]
+        for step, which in zip(steps, moving, strict=True)
+    ]
 
 
 def sync(side: RolloutSide | None, trainer: Any, version: int) -> float:

@@ -3,9 +3,9 @@
 SPMD: every process builds the same ``Trainer`` and makes the same calls with the same rows; each trains its
 data-parallel share and all return the same numbers. Per optimizer step the caller does::
 
-    old = trainer.log_probs(rows)                  # once per rollout, before its first step
-    ref = trainer.reference_log_probs(rows)        # only with KL_COEF > 0
-    metrics = trainer.train_step(step_rows, step_old, step_ref)
+    ref = trainer.reference_log_probs(rows)        # once per rollout, only with KL_COEF > 0
+    old = trainer.log_probs(later_rows)            # before the first step, of the rows of all but that one
+    metrics = trainer.train_step(step_rows, step_old or None, step_ref)
 
 Arithmetic is fp32. Log-probs are those of the sampling distribution: logits are divided by TEMPERATURE.
 """
@@ -33,8 +33,17 @@ from ..config import Config
 from ..hooks.schedule import learning_rate
 from . import process_group as parallel
 from .forward import response_log_probs
-from .loss import policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics, token_batch
-from .packing import micro_batches, split_rows
+from .loss import (
+    moving_rows,
+    policy_loss,
+    policy_metrics,
+    row_weights,
+    sft_loss,
+    sft_metrics,
+    token_batch,
+    without_the_still,
+)
+from .packing import rank_micro_batches
 from .rows import TrainRow
 
 LossFunction = Callable[[Tensor, Tensor, list[int]], tuple[Tensor, int, Tensor]]
@@ -110,22 +119,23 @@ class Trainer:
 
     def _micro_batches(self, rows: Sequence[TrainRow]) -> list[list[int]]:
         """This rank's micro-batches, as indices into ``rows``."""
-        lengths = [len(row.tokens) for row in rows]
-        share = split_rows(lengths, parallel_state.get_data_parallel_world_size())
-        return micro_batches(share[parallel_state.get_data_parallel_rank()], lengths, self.config.packed_tokens)
+        config, ranks = self.config, parallel_state.get_data_parallel_world_size()
+        plan = rank_micro_batches([row.inputs for row in rows], ranks, config.packed_tokens, config.share_prefixes)
+        return plan[parallel_state.get_data_parallel_rank()]
 
     def _forward(
         self, model: Any, rows: Sequence[TrainRow], batch: list[int], temperature: float, with_entropy: bool = False
     ) -> tuple[Tensor, Tensor]:
         packed = [rows[i] for i in batch]
-        return response_log_probs(model, packed, self.bridge.vocab_size, temperature, with_entropy)
+        share = self.config.share_prefixes
+        return response_log_probs(model, packed, self.bridge.vocab_size, temperature, with_entropy, share)
 
     # --- optimizer steps --------------------------------------------------------------------------------------------
 
     def train_step(
         self,
         rows: Sequence[TrainRow],
-        old_log_probs: Sequence[Sequence[float]],
+        old_log_probs: Sequence[Sequence[float]] | None,
         ref_log_probs: Sequence[Sequence[float]] | None = None,
         *,
         rollout: int | None = None,
@@ -133,19 +143,19 @@ class Trainer:
         """One GRPO step on all rows of the step; the same rows, in the same order, on every rank.
 
         Args:
+            old_log_probs: of each row; None while no step was taken since sampling: those of this step's own forward
+                pass, bit for bit.
             rollout: its number, which LR_WARMUP_ROLLOUTS counts; None: that of a run that never changed its batch.
         """
         assert (ref_log_probs is not None) == (self.config.kl_coef > 0), "reference log-probs go with KL_COEF > 0"
-        weights = row_weights(rows, self.config.loss_agg)
+        moving = moving_rows(rows, self.config.kl_coef)
+        weights = without_the_still(row_weights(rows, self.config.loss_agg), moving)
+        rows = [rows[i] for i in moving]
+        old, ref = _picked(old_log_probs, moving), _picked(ref_log_probs, moving)
 
         def loss(log_probs: Tensor, entropy: Tensor, batch: list[int]) -> tuple[Tensor, int, Tensor]:
-            tokens = token_batch(
-                [rows[i] for i in batch],
-                [weights[i] for i in batch],
-                [old_log_probs[i] for i in batch],
-                None if ref_log_probs is None else [ref_log_probs[i] for i in batch],
-                log_probs.device,
-            )
+            mine, scales = [rows[i] for i in batch], [weights[i] for i in batch]
+            tokens = token_batch(mine, scales, _picked(old, batch), _picked(ref, batch), log_probs.device)
             numerator, sums = policy_loss(log_probs, entropy, tokens, self.config)
             return numerator, tokens.count, sums
 
@@ -216,3 +226,6 @@ class Trainer:
             pairs = ((name, tensor.detach()) for name, tensor in self.bridge.export_weights([self.model]))
             return {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in pairs if first}
 
+
+def _picked(values: Sequence[Sequence[float]] | None, indices: Sequence[int]) -> list[Sequence[float]] | None:
+    return None if values is None else [values[i] for i in indices]

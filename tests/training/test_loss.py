@@ -16,7 +16,7 @@ from mem_agent.training.loss import (
     sft_metrics,
     token_batch,
 )
-from mem_agent.training.packing import micro_batches, split_rows
+from mem_agent.training.packing import rank_micro_batches
 from mem_agent.training.rows import TrainRow
 
 TRAJECTORY, TOKEN = Config(loss_agg="trajectory", kl_coef=0.1), Config(loss_agg="token", kl_coef=0.1)
@@ -88,10 +88,9 @@ def loss_and_gradient(rows, new, old, ref, config, ranks=1, max_tokens=10**6):
     """The step as ranks and micro-batches compute it: sums of numerators over the sum of counts."""
     weights = row_weights(rows, config.loss_agg)
     inputs = [torch.tensor(values, requires_grad=True) for values in new]
-    lengths = [len(row.tokens) for row in rows]
     numerators, counts, all_sums = [], [], []
-    for share in split_rows(lengths, ranks):
-        for batch in micro_batches(share, lengths, max_tokens):
+    for batches in rank_micro_batches([row.inputs for row in rows], ranks, max_tokens):
+        for batch in batches:
             def pick(values, batch=batch):
                 return [values[i] for i in batch]
 

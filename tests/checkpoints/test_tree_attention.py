@@ -1,0 +1,129 @@
+"""Attention over tries, divided into calls or as one block mask, is attention under the one mask of its definition."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mem_agent.checkpoints import tree_attention as module
+from mem_agent.checkpoints.tree_attention import (
+    TreeSeqParams,
+    attention_calls,
+    tree_attention,
+    tree_seq_params,
+    visible,
+)
+
+torch.set_num_threads(1)
+HEADS, GROUPS, CHANNELS = 4, 2, 16
+
+
+@st.composite
+def ends(draw, most=40):
+    """Ends of subtrees of a random forest in depth-first order: each token hangs on one of the open path."""
+    path: list[int] = []
+    end: list[int] = []
+    for token in range(draw(st.integers(1, most))):
+        depth = draw(st.integers(0, len(path)))
+        for k in path[depth:]:
+            end[k] = token
+        path = [*path[:depth], token]
+        end.append(0)
+    for k in path:
+        end[k] = len(end)
+    return end
+
+
+COMB = [4, 2, 4, 4]
+"""Token 0 with the branches 1 and 2 3."""
+
+
+def qkv(tokens, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(tokens, heads, CHANNELS) for heads in (HEADS, GROUPS, GROUPS)]
+    return [torch.randn(shape, generator=generator, requires_grad=True) for shape in shapes]
+
+
+def by_definition(query, key, value, end):
+    indices = torch.arange(len(end))
+    mask = visible(torch.tensor(end), indices[:, None], indices[None])
+    heads_first = (x.transpose(0, 1).unsqueeze(0) for x in (query, key, value))
+    context = F.scaled_dot_product_attention(*heads_first, attn_mask=mask, enable_gqa=True)
+    return context.squeeze(0).transpose(0, 1).flatten(1)
+
+
+def test_who_sees_whom():
+    indices = torch.arange(4)
+    assert visible(torch.tensor(COMB), indices[:, None], indices[None]).int().tolist() == [
+        [1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1],
+    ]
+
+
+@settings(deadline=None)
+@given(ends(), st.integers(1, 12))
+def test_calls_cover_the_pack_once_and_see_all_that_is_visible_to_them(end, dense):
+    calls = attention_calls(end, dense)
+    assert sum(call.tokens for call in calls) == len(end)
+    starts = [sum(call.tokens for call in calls[:n]) for n in range(len(calls))]
+    for start, call in zip(starts, calls, strict=True):
+        for q in range(start, start + call.tokens):
+            shown = {k for i in call.ancestors for k in range(starts[i], starts[i] + calls[i].tokens)}
+            assert {k for k in range(start) if q < end[k]} == shown
+
+
+@settings(deadline=None, max_examples=40)
+@given(ends(), st.sampled_from([1, 3, 8, 256]))
+def test_output_and_gradients_are_those_of_the_definition(end, dense):
+    expected_inputs, inputs = qkv(len(end)), qkv(len(end))
+    expected = by_definition(*expected_inputs, end)
+    calls = attention_calls(end, dense)
+    params = TreeSeqParams(calls=calls, masks=module._masks(torch.tensor(end), calls))
+    found = tree_attention(*inputs, params, None)
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
+    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(1))
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    for a, b in zip(inputs, expected_inputs, strict=True):
+        torch.testing.assert_close(a.grad, b.grad, atol=5e-6, rtol=1e-5)
+
+
+@settings(deadline=None, max_examples=10)
+@given(ends())
+def test_the_gpu_path_computes_the_same(end):
+    """Forward only, and not compiled: what a CPU can show of it."""
+    params = TreeSeqParams(block_mask=module._block_mask(torch.tensor(end)))
+    query, key, value = (x.detach() for x in qkv(len(end)))
+    found = tree_attention(query, key, value, params, None)
+    torch.testing.assert_close(found, by_definition(query, key, value, end), atol=2e-6, rtol=1e-5)
+
+
+def test_a_block_mask_leaves_out_blocks_that_nobody_sees():
+    end = [128] * 128 + [256] * 128 + [384] * 128  # three rows of 128 tokens, one block each
+    mask = module._block_mask(torch.tensor(end))
+    assert mask.to_dense()[0, 0].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+@pytest.mark.parametrize(("end", "expected"), [
+    ([1000] * 1000 + [1600] * 600 + [1900] * 300, [(1000, ()), (600, ()), (300, ())]),
+    ([1900] * 1000 + [1600] * 600 + [1900] * 300, [(1000, ()), (600, (0,)), (300, (0,))]),
+    ([1200] * 1000 + [1100] * 100 + [1200] * 100, [(1000, ()), (200, (0,))]),
+    ([200] * 100 + [150] * 50 + [200] * 50, [(200, ())]),
+])
+def test_long_runs_are_called_alone_and_small_subtrees_together(end, expected):
+    assert [(call.tokens, call.ancestors) for call in attention_calls(end)] == expected
+
+
+def test_a_branch_at_every_token_needs_no_recursion():
+    """A comb of 5,000 branches, deeper than Python may recurse."""
+    size = 5_000
+    end = [0] * (2 * size)
+    for level in range(size):
+        end[2 * level], end[2 * level + 1] = 2 * size, 2 * level + 2
+    calls = attention_calls(end, dense=1)
+    assert sum(call.tokens for call in calls) == 2 * size and len(calls[-1].ancestors) == size - 1
+
+
+def test_a_run_without_a_branch_is_plainly_causal():
+    params = tree_seq_params([3, 3, 3], 3, torch.device("cpu"))
+    assert params.masks == [None] and params.max_seqlen_q == 3 and params.cu_seqlens_q.tolist() == [0, 3]

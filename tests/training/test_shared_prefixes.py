@@ -1,0 +1,131 @@
+"""Training on tries against training on the rows one by one: log-probs, loss and every gradient."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+from mem_agent.tests.helpers.trainer_steps import make_config
+from mem_agent.training.packing import trie_tokens
+from mem_agent.training.rows import TrainRow
+from mem_agent.training.trainer import Trainer
+
+torch.set_num_threads(1)
+VOCAB = 515
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model"), vocab=VOCAB, tied=True, heads=4, kv_heads=2)
+
+
+def row(tokens, response, advantage=1.0, rollout=0, live=1, total=1.0):
+    return TrainRow(tokens, response, [live] * response, [-4.0] * response, advantage, rollout, total)
+
+
+def words(count, seed):
+    """Never token 0: the tiny model embeds it as zeros, whose norm multiplies what rounding leaves by a thousand."""
+    draw = random.Random(seed)
+    return [draw.randrange(1, VOCAB) for _ in range(count)]
+
+
+def group(siblings, chunk=30, turns=3, seed=0, reply=6):
+    """Siblings that read the same chunks, each with memories of its own; the first two say the same at first."""
+    rows = []
+    for sibling in range(siblings):
+        memory: list[int] = []
+        for turn in range(turns):
+            said = words(reply, (seed, max(sibling, 1) if turn == 0 else sibling, turn).__hash__())
+            prompt = words(9, "instruction") + words(chunk, f"{seed} {turn}") + memory
+            rows.append(row(prompt + said, reply, (-1.0) ** sibling, seed * 100 + sibling, total=float(turns * reply)))
+            memory = said
+    return rows
+
+
+CASES = {
+    "a group": group(4),
+    "ragged groups": [*group(2, seed=1), *group(5, chunk=11, turns=1, seed=2), *group(1, turns=4, seed=3, reply=1)],
+    "a failed trajectory in a group": [*group(3), row(words(40, 5), 8, 0.0, rollout=77, live=0, total=0.0)],
+    "a row equal to another": [r for r in group(2) for _ in range(2)],
+    "equal rows of opposite advantage": [row(words(20, 1), 4, a, i) for i, a in enumerate([1.0, -1.0, 0.5])],
+    "a row that is a prefix of another": [row(words(30, 1)[:n], 3, 1.0, n) for n in (30, 12, 11, 4)],
+    "one token long": [row([7], 0, rollout=9), *group(2), row([7, 8], 1, 2.0, rollout=10)],
+    "partly masked": [TrainRow(words(20, 1), 4, [1, 0, 0, 1], [-4.0] * 4, 1.0, 0, 2.0), *group(2, seed=4)],
+    "nothing in common": [row([i, *words(10 + i, i)], 3, (-1.0) ** i, i) for i in range(6)],
+}
+
+
+def step(trainer, rows, **settings):
+    trainer.config = replace(trainer.config, **settings)
+    trainer.state.steps = 0
+    reference = trainer.reference_log_probs(rows) if trainer.reference is not None else None
+    log_probs = trainer.log_probs(rows)
+    # No row of these has moved yet, so old log-probs may be given or not.
+    metrics = trainer.train_step(rows, log_probs, reference)
+    gradients = {name: p.main_grad.clone() for name, p in trainer.model.named_parameters()}
+    return [p for values in log_probs for p in values], metrics, gradients
+
+
+@pytest.fixture(scope="module", params=["trajectory", "token"])
+def trainer(request, model):
+    # A learning rate of 0 leaves the weights as they are for the next case.
+    return Trainer(make_config(model, lr=0.0, weight_decay=0.0, clip_grad=0.0, loss_agg=request.param))
+
+
+@pytest.mark.parametrize("budget", [4096, 70, 1])
+@pytest.mark.parametrize("case", CASES)
+def test_tries_train_what_rows_train(trainer, case, budget):
+    rows = CASES[case]
+    expected = step(trainer, rows, share_prefixes=False, max_tokens_per_gpu=budget)
+    found = step(trainer, rows, share_prefixes=True, max_tokens_per_gpu=budget)
+    assert found[0] == pytest.approx(expected[0], abs=1e-5)
+    for name in expected[1].keys() - {"micro_batches"}:
+        assert found[1][name] == pytest.approx(expected[1][name], rel=1e-5, abs=1e-6), name
+    largest = max(gradient.norm() for gradient in expected[2].values())
+    for name, gradient in expected[2].items():
+        assert (found[2][name] - gradient).norm() <= 1e-5 * max(gradient.norm(), 1e-3 * largest), name
+
+
+def test_these_cases_share_something():
+    for case, rows in CASES.items():
+        shared = trie_tokens([r.inputs for r in rows]) < sum(len(r.inputs) for r in rows)
+        assert shared == (case != "nothing in common"), case
+
+
+def test_without_old_log_probs_a_step_takes_those_of_its_own_pass(model):
+    rows = CASES["ragged groups"]
+    given, taken = (Trainer(make_config(model, kl_coef=0.0, max_tokens_per_gpu=4096)) for _ in range(2))
+    with_pass = given.train_step(rows, given.log_probs(rows))
+    assert taken.train_step(rows, None) == with_pass
+    assert with_pass["ratio_mean"] == 1.0 and with_pass["clip_fraction"] == 0.0
+    assert all(torch.equal(t, given.export_hf()[name]) for name, t in taken.export_hf().items())
+
+
+@pytest.mark.parametrize("loss_agg", ["trajectory", "token"])
+def test_without_kl_a_group_without_advantage_is_not_read_and_still_counts(model, loss_agg, monkeypatch):
+    trainer = Trainer(make_config(model, kl_coef=0.0, lr=0.0, loss_agg=loss_agg))
+    moving, still = group(3, seed=1), [replace(r, advantage=0.0) for r in group(3, seed=2)]
+    everything = trainer.train_step([*still, *moving], trainer.log_probs([*still, *moving]))
+    read = []
+    forward = trainer._forward
+    monkeypatch.setattr(trainer, "_forward", lambda model, rows, batch, *a: read.append(batch) or forward(
+        model, rows, batch, *a))
+    again = trainer.train_step([*still, *moving], None)
+    assert sum(map(len, read)) == len(moving)
+    assert again == everything
+
+    monkeypatch.setattr("mem_agent.training.trainer.moving_rows", lambda rows, kl_coef: list(range(len(rows))))
+    unskipped = trainer.train_step([*still, *moving], None)
+    assert again["grad_norm"] == pytest.approx(unskipped["grad_norm"], rel=1e-6)
+    assert again["loss"] == pytest.approx(unskipped["loss"], abs=1e-7)
+
+
+def test_a_step_in_which_nothing_moves_leaves_the_weights(model):
+    trainer = Trainer(make_config(model, kl_coef=0.0, weight_decay=0.0))
+    before = trainer.export_hf()
+    metrics = trainer.train_step([replace(r, advantage=0.0) for r in group(3)], None)
+    assert metrics["grad_norm"] == 0.0
+    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.export_hf().items())
