@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 SIZES = {
     "27M": {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
@@ -18,6 +19,7 @@ SIZES = {
 def write_random_model(size: str, folder: Path) -> Path:
     """A Hugging Face folder without a tokenizer; equal weights every time."""
     config = Qwen3Config(**SIZES[size], head_dim=64, tie_word_embeddings=True, max_position_embeddings=8192)
+    disable_progress_bar()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         Qwen3ForCausalLM(config).save_pretrained(folder)

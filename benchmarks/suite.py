@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 
-from .outcome import BenchmarkError, Outcome, from_json, to_json
+from .outcome import BenchmarkError, Outcome, from_json, table, to_json
 
 BENCHMARKS = {
     "trainer": "rows as tries against rows: passes and steps, and their share of a matrix product's speed",
@@ -22,6 +22,7 @@ BENCHMARKS = {
     "recall": "what AGENT=rememr1 does between two requests: retrieval, reading a reply",
     "evaluation": "the evaluation client: its own share of a run, memory for a long document, tables of many rows",
     "synthesis": "evaluation files of up to 6400 documents: time and memory",
+    "prefill": "rollouts on engines: prefill against what whole blocks allow, and against memory first; wall seconds",
     "pocket": "the pocket run, bash run-train.sh: wall seconds by phase",
 }
 """Name of the module -> what it measures."""
@@ -48,7 +49,9 @@ def run(names: Sequence[str], *, quick: bool) -> Iterator[Outcome]:
                 sys.stderr.write(line)
                 last = line.strip() or last
             if child.wait() == 0:
-                yield from map(from_json, orjson.loads(Path(file.name).read_bytes()))
+                found = [from_json(one) for one in orjson.loads(Path(file.name).read_bytes())]
+                print(table(found), file=sys.stderr, flush=True)
+                yield from found
             else:
                 reason = last.removeprefix("error: ") or f"its process ended with {child.returncode}"
                 yield Outcome(name, "all of it", note=reason)

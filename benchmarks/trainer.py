@@ -8,10 +8,9 @@ forward and backward pass, clipping and AdamW. A share on tries counts a shared 
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -95,7 +94,9 @@ def _samples(case: Case) -> tuple[dict[str, list[Sample]], Shape]:
     """Of every part by either trainer (``tries log-probs``), and of the matrix product."""
     config = Config(hf_ckpt=str(case.model), kl_coef=0.001 if case.reference else 0.0, lr=0.0,
                     max_tokens_per_gpu=case.packed)
-    trainers = {TRIES: Trainer(_sharing(config, True)), ROWS: Trainer(_sharing(config, False))}
+    trainers = {
+        name: Trainer(replace(config, share_prefixes=sharing)) for name, sharing in ((TRIES, True), (ROWS, False))
+    }
     variants: dict[str, Callable[[], Sample]] = {}
     for name, trainer in trainers.items():
         for part, call in _parts(trainer, case):
@@ -107,13 +108,6 @@ def _samples(case: Case) -> tuple[dict[str, list[Sample]], Shape]:
             call()
     variants["product"]()
     return interleaved(variants, case.rounds), _shape(trainers[ROWS])
-
-
-def _sharing(config: Config, wanted: bool) -> Config:
-    if "share_prefixes" not in {field.name for field in fields(config)}:
-        print("this version has no SHARE_PREFIXES: both trainers are the same", file=sys.stderr)
-        return config
-    return replace(config, share_prefixes=wanted)
 
 
 def _parts(trainer: Trainer, case: Case) -> Iterator[tuple[str, Callable[[], object]]]:
