@@ -26,7 +26,7 @@ from .work import Shape, Work, as_rows, as_trees
 
 NAME = "trainer"
 CHUNK, MEMORY = 640, 128
-PRODUCT, PRODUCTS = 1024, 20
+PRODUCT, PRODUCTS = 1024, 60
 TRIES, ROWS = "tries", "rows"
 
 
