@@ -28,6 +28,7 @@ COMMANDS = {
     "average": ("checkpoints.average", "the mean of several Hugging Face folders"),
     "hf-to-torch-dist": ("checkpoints.hf_to_torch_dist", "a Hugging Face folder to the torch_dist of slime and vime"),
     "report": ("report.__main__", "a page with plots from result folders"),
+    "bench": ("benchmarks.__main__", "measure this machine, side by side; a table and JSON"),
     "config": ("config", "every setting, its default and its meaning"),
     "prepare": ("prepare_data", "training data from question answering data sets"),
     "synthesize": ("data.eval_files", "evaluation files of any length from raw questions"),

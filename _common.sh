@@ -102,6 +102,18 @@ install_sglang() {
         VENV="$SGLANG_VENV" pip_install --no-deps -r "$PACK_DIR/requirements/sglang.txt"
 }
 
+# The environment of TRL, which the benchmarks compare with; sets TRL_VENV.
+setup_trl() {
+    TRL_VENV="${TRL_VENV:-$VENV-trl}"
+    install_once "$TRL_VENV" trl "$(fingerprint bench-trl)" install_trl
+}
+
+install_trl() {
+    say "installing requirements/bench-trl.txt into $TRL_VENV (once, some minutes)"
+    "$VENV/bin/python" -m venv "$TRL_VENV" && VENV="$TRL_VENV" install_torch &&
+        VENV="$TRL_VENV" pip_install --no-deps -r "$PACK_DIR/requirements/bench-trl.txt"
+}
+
 site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
 installed() {

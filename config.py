@@ -181,6 +181,11 @@ class Config:
     mem_request_timeout: float = _knob(600.0, "seconds for one generation request", _NOTHING, at_least=0.01)
     mem_max_retries: int = _knob(5, "retries of a request on connection errors, 5xx and 429", _NOTHING, at_least=0)
     mem_retry_backoff: float = _knob(0.5, "seconds before the first retry; doubles each time", _NOTHING, at_least=0)
+    mem_routing: str = _knob("chunk", "what is kept at one engine: a group's turns over one chunk, all turns of a "
+                             "group, or those of a trajectory", _NOTHING, choices=("chunk", "group", "trajectory"))
+    mem_lead: str = _knob("auto", "the first sibling at a chunk has what they share computed before the others go; "
+                          "auto: where an engine would compute it for each", _NOTHING,
+                          choices=("auto", "always", "never"))
     mem_concurrency: int = _knob(1024, "requests in flight from one process", _NOTHING, at_least=1)
     mem_max_prompt_tokens: int = _knob(0, "prompt + reply must fit this; 0: the host's engine limit", at_least=0)
 

@@ -87,8 +87,10 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
         for trajectory, advantage, turns in zip(
             trajectories[first:last], advantages[first:last], by_turn[first:last], strict=True
         ):
+            mask_sum = trajectory.mask_sum
             for row in trajectory.rows:
-                _append(data, row, trajectory, row.weight * (advantage if turns is None else turns[row.turn]))
+                own = advantage if turns is None else turns[row.turn]
+                _append(data, row, trajectory, mask_sum, row.weight * own)
         _pad(host, data, trajectories[last - 1], sum(len(t.rows) for t in trajectories[first:last]))
     if all(log_probs is None for log_probs in data["rollout_log_probs"]):
         del data["rollout_log_probs"]  # only samples of another generate hook, which kept none
@@ -111,10 +113,12 @@ _COLUMNS = (
 )
 
 
-def _append(data: dict[str, list[Any]], row: _Row, trajectory: _Unrolled, advantage: float) -> None:
+def _append(
+    data: dict[str, list[Any]], row: _Row, trajectory: _Unrolled, mask_sum: int, advantage: float
+) -> None:
     values = (
         row.tokens, row.response_length, advantage, trajectory.reward or 0.0, row.truncated, trajectory.index,
-        row.loss_mask, trajectory.rollout_id, trajectory.mask_sum, row.log_probs,
+        row.loss_mask, trajectory.rollout_id, mask_sum, row.log_probs,
     )
     for name, value in zip(_COLUMNS, values, strict=True):
         data[name].append(value)
@@ -191,7 +195,7 @@ def _pad(host: HostArgs, data: dict[str, list[Any]], trajectory: _Unrolled, rows
     every host counts each as one token, like any fully masked row.
     """
     for _ in range(_missing_rows(host, rows)):
-        _append(data, _placeholder(), trajectory, 0.0)
+        _append(data, _placeholder(), trajectory, trajectory.mask_sum, 0.0)
 
 
 def _missing_rows(host: HostArgs, rows: int) -> int:

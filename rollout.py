@@ -29,6 +29,7 @@ import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from .agents import turn_cost
@@ -45,6 +46,7 @@ from .hooks.metrics import best_of, find_golds, metrics_line, rollout_metrics
 from .hooks.reader import context_of, reader_for
 from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
 from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
+from .hooks.siblings import WORTH_TOKENS, turn_key
 from .hooks.task_row import question_of, reply_form, row_of, task_name, task_of
 from .hooks.turn_rewards import Rewards, turn_rewards, turn_weights
 from .rewards.reward import plain_parts
@@ -247,19 +249,29 @@ async def _run(
     document = await reader.read(context, config, sample.index, evaluation=evaluation)
     client = client_for(host.router, config)
     sampling = _sampling(sampling_params, reader.vocabulary)
-    key = _routing_key(sample, context or question)
+    group = _group_key(config, sample, context or question)
+    leads = _leads(host, evaluation)
+    warmed = 0
 
     async def sample_turn(request: TurnRequest, number: int) -> Generation:
+        nonlocal warmed
         turn_sampling = sampling if sampling["seed"] is None else sampling | {"seed": _turn_seed(sampling, number)}
-        return await client.generate(
-            request.prompt_ids, request.max_new_tokens, turn_sampling, key, lambda: is_aborting(args)
-        )
+        key = turn_key(group, request) if config.mem_routing == "chunk" else group
+        ask = partial(client.generate, routing_key=key, is_aborted=lambda: is_aborting(args))
+        if leads and request.shared >= WORTH_TOKENS:
+            shared = request.prompt_ids[: request.shared]
+            if await client.ahead.follow(group, turn_key(group, request), partial(ask, shared, 1, turn_sampling)):
+                warmed += len(shared)
+        return await ask(request.prompt_ids, request.max_new_tokens, turn_sampling)
 
     reading = Reading(question_ids, document)
     if evaluation:
         prefix, tokens = reply_form(sample)
         reading = Reading(question_ids, document, reader.vocabulary.encode_text(prefix), tokens)
-    trajectory = await run_trajectory(reader.agent, reading, sample_turn, lambda: is_aborting(args))
+    with client.ahead.trajectory(group):
+        trajectory = await run_trajectory(reader.agent, reading, sample_turn, lambda: is_aborting(args))
+    if leads:
+        trajectory.counts["warmed_tokens"] = warmed
     # Hundreds of memories take a while to decode, and other trajectories need this loop meanwhile.
     golds = gold_answers(sample)
     memories = await asyncio.to_thread(find_golds, trajectory.memories, reader.vocabulary.decode, golds)
@@ -277,8 +289,18 @@ def _turn_seed(sampling: Mapping[str, Any], number: int) -> int:
     return random.Random(f"{sampling['seed']}/{number}").getrandbits(31)
 
 
-def _routing_key(sample: Any, text: str) -> str:
+def _group_key(config: Config, sample: Any, text: str) -> str:
     """Siblings share a document, so they share a key; in evaluation hosts give no group, so the text decides."""
+    if config.mem_routing == "trajectory":
+        return f"trajectory-{sample.index}"
     if sample.group_index is not None:
         return f"group-{sample.group_index}"
     return "document-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _leads(host: HostArgs, evaluation: bool) -> bool:
+    """Whether the first sibling at a chunk goes ahead."""
+    siblings = host.eval_samples if evaluation else host.group_size
+    if host.config.mem_lead == "auto" and host.router.dialect.shares_while_computing:
+        return False
+    return host.config.mem_lead != "never" and host.config.mem_routing != "trajectory" and siblings > 1

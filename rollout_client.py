@@ -27,6 +27,7 @@ import orjson
 from .agents.records import FailureKind, Generation, StopReason, TurnFailed
 from .config import Config
 from .hooks.engine_api import Endpoint
+from .hooks.siblings import Ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class GenerationClient:
         self.endpoint = endpoint
         self.policy = policy
         self.retries_done = 0
+        self.ahead = Ahead()
         timeout = aiohttp.ClientTimeout(total=policy.timeout, connect=min(30.0, policy.timeout))
         connector = aiohttp.TCPConnector(limit=concurrency, keepalive_timeout=60)
         self._session = aiohttp.ClientSession(timeout=timeout, connector=connector, trust_env=False)

@@ -87,7 +87,7 @@ class MemAgent(MemoryAgent):
             return ()
         if state.next_chunk < len(state.reading.document.chunks):
             return self._reading_turns(state)
-        return (TurnRequest(TurnKind.FINAL, self._final_turn.fill(self._slots(state)), self._limits.max_final),)
+        return (self._final_turn.request(TurnKind.FINAL, self._slots(state), self._limits.max_final),)
 
     def advance(self, state: Any, generations: Sequence[Generation]) -> Any:
         if state.next_chunk < len(state.reading.document.chunks):
@@ -122,8 +122,8 @@ class MemAgent(MemoryAgent):
     def _reading_turns(self, state: Any) -> tuple[TurnRequest, ...]:
         """The round while sections are left."""
         section = state.reading.document.chunks[state.next_chunk]
-        prompt = self._memory_turn.fill(self._slots(state) | {SECTION: section})
-        return (TurnRequest(TurnKind.MEMORY, prompt, self._limits.max_memory),)
+        slots = self._slots(state) | {SECTION: section}
+        return (self._memory_turn.request(TurnKind.MEMORY, slots, self._limits.max_memory),)
 
     def _after_reading(self, state: Any, generations: Sequence[Generation]) -> Any:
         (reply,) = generations

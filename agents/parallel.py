@@ -89,8 +89,8 @@ class Parallel(memagent.MemAgent):
             return super().requests(state)
         assert 2 <= len(state.notes) <= self._limits.parallel, len(state.notes)
         notes = [i for note in state.notes for i in (*self._between, *note)][len(self._between) :]
-        prompt = self._merge_turn.fill(self._slots(state) | {NOTES: notes})
-        return (TurnRequest(TurnKind.MEMORY, prompt, self._limits.max_memory),)
+        slots = self._slots(state) | {NOTES: notes}
+        return (self._merge_turn.request(TurnKind.MEMORY, slots, self._limits.max_memory),)
 
     def advance(self, state: State, generations: Sequence[Generation]) -> State:
         return self._merged(state, generations) if state.notes else super().advance(state, generations)
@@ -101,8 +101,8 @@ class Parallel(memagent.MemAgent):
 
     def _reading_turns(self, state: State) -> tuple[TurnRequest, ...]:
         chunks = state.reading.document.chunks[state.next_chunk : state.next_chunk + self._limits.parallel]
-        prompts = (self._memory_turn.fill(self._slots(state) | {SECTION: chunk}) for chunk in chunks)
-        return tuple(TurnRequest(TurnKind.MEMORY, prompt, self._limits.max_memory) for prompt in prompts)
+        slots = (self._slots(state) | {SECTION: chunk} for chunk in chunks)
+        return tuple(self._memory_turn.request(TurnKind.MEMORY, one, self._limits.max_memory) for one in slots)
 
     def _after_reading(self, state: State, generations: Sequence[Generation]) -> State:
         carried = [self._carried(reply) for reply in generations]

@@ -31,6 +31,7 @@ import yaml
 from jinja2 import TemplateError
 
 from ..config import ConfigError
+from .records import TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
 PROBLEM, SECTION, MEMORY, RECALLED, NOTES = "problem", "section", "memory", "recalled", "notes"
@@ -166,6 +167,19 @@ class TokenTemplate:
             ids.extend(values[slot])
             ids.extend(piece)
         return ids
+
+    def request(self, kind: TurnKind, values: Mapping[str, Sequence[int]], max_new_tokens: int) -> TurnRequest:
+        """A turn of this template."""
+        return TurnRequest(kind, self.fill(values), max_new_tokens, self._shared(values))
+
+    def _shared(self, values: Mapping[str, Sequence[int]]) -> int:
+        """Ids before the first slot whose content a trajectory wrote or found itself."""
+        count = len(self.pieces[0])
+        for slot, piece in zip(self.slots, self.pieces[1:], strict=True):
+            if slot not in (PROBLEM, SECTION):
+                break
+            count += len(values[slot]) + len(piece)
+        return count
 
 
 Frame = Callable[[str], str]

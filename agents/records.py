@@ -73,6 +73,9 @@ class TurnRequest:
     kind: TurnKind
     prompt_ids: list[int]
     max_new_tokens: int
+    shared: int = 0
+    """Ids at the prompt's beginning that no trajectory has written itself, so siblings that read the same chunk begin
+    with them as well; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

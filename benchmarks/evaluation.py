@@ -1,20 +1,17 @@
-"""The evaluation client alone: ``python -m mem_agent.benchmarks.evaluation {overhead,memory,rows} [--model FOLDER]``.
+"""The evaluation client alone, against a server that answers two fixed tokens.
 
-overhead  256 questions about 8 documents of 8 chunks of 1024 tokens, 256 requests in flight, each answered after
-          LATENCY seconds: the share of the answers' time in which they do not wait for the server.
-          The CPU seconds say what of it is the client's own where other programs share the machine
-memory    the most memory the client ever takes for one document of 900K tokens, read in chunks of 1024
-rows      100,000 rows of 12,500 questions: reading, means and intervals, and a comparison of two such runs
+Overhead: 256 questions about 8 documents, 256 requests in flight, each answered after LATENCY seconds: the share of
+the answers' time in which they do not wait for the server. LATENCY is 10 seconds: a memory of 512 tokens at the 50
+tokens a second that an engine gives each of 256 sequences. A fixed latency is the worst case, as all requests come
+back at one moment and the last of them waits for all others.
 
-LATENCY is 10 seconds: a memory of 512 tokens at the 50 tokens a second that an engine gives each of 256 sequences.
-A fixed latency is the worst case, as all requests come back at one moment and the last of them waits for all others.
-The server is a process of its own and answers two fixed tokens, so what is measured beyond LATENCY is the client's.
-Start-up (some seconds for imports, the tokenizer and the data) is left out of the overhead and in the memory.
+Memory: the most that the client ever takes for one document of 900K tokens, read in chunks of 1024, start-up among it.
+
+Rows: 100,000 rows of 12,500 questions: reading, means and intervals, and a comparison of two such runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
@@ -35,9 +32,12 @@ from ..config import Config
 from ..evaluation import run as evaluation
 from ..evaluation.results import Row, RowWriter, Run, read_rows, write_run
 from ..evaluation.tables import comparison, tables
+from .outcome import Outcome, print_alone
+from .rows import POCKET
+from .stopwatch import Sample, timed
 
-POCKET = Path(__file__).parents[1] / "pocket" / "start"
-LATENCY, IN_FLIGHT, QUESTIONS, CHUNKS = 10.0, 256, 256, 8
+NAME = "evaluation"
+LATENCY, IN_FLIGHT, QUESTIONS, CHUNKS = 10.0, 256, 256, 4
 DOCUMENT_TOKENS = 900_000
 AGENT = {"mem_chunk_tokens": 1024, "mem_max_memory": 256, "mem_max_chunks": 100_000}
 ROWS, SAMPLES = 100_000, 8
@@ -70,7 +70,7 @@ async def serve(latency: float) -> None:
 
 @contextmanager
 def server(latency: float) -> Iterator[str]:
-    command = [sys.executable, "-m", "mem_agent.benchmarks.evaluation", "serve", "--latency", str(latency)]
+    command = [sys.executable, "-m", "mem_agent.benchmarks.evaluation", str(latency)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -98,37 +98,36 @@ def tokens_in(model: Path, sample: str) -> int:
     return len(Tokenizer.from_file(str(model / "tokenizer.json")).encode(sample, add_special_tokens=False).ids)
 
 
-def overhead(model: Path, folder: Path, latency: float) -> None:
-    words = int((CHUNKS - 0.5) * AGENT["mem_chunk_tokens"] * 5000 / tokens_in(model, text(5000, 0)))
+def overhead(folder: Path, latency: float) -> Outcome:
+    words = int((CHUNKS - 0.5) * AGENT["mem_chunk_tokens"] * 5000 / tokens_in(POCKET, text(5000, 0)))
     write_data(folder, [text(words, seed) for seed in range(8)], QUESTIONS)
+    config = Config(**AGENT, mem_concurrency=IN_FLIGHT)
     with server(latency) as url:
-        began = time.process_time()
-        evaluation.run(folder, ["1"], model, url, Config(**AGENT, mem_concurrency=IN_FLIGHT), folder / "out", True)
-        computed = time.process_time() - began
+        taken = timed(lambda: evaluation.run(folder, ["1"], POCKET, url, config, folder / "out", True))
     answers = read_rows(folder / "out", "1")
     turns = sum(row.counts["turns"] for row in answers)
-    taken, waited = sum(row.seconds for row in answers) / IN_FLIGHT, turns * latency / IN_FLIGHT
-    print(f"{turns:.0f} turns, latency {latency:g} s, {IN_FLIGHT} in flight: {taken:.2f} s, of which {waited:.2f} s "
-          f"is waiting; overhead {(taken - waited) / taken:.2%} (target: under 2%); "
-          f"{computed:.1f} CPU seconds with start-up")
+    seconds, waited = sum(row.seconds for row in answers) / IN_FLIGHT, turns * latency / IN_FLIGHT
+    return Outcome(
+        NAME, f"the client's own share, {IN_FLIGHT} in flight, latency {latency:g} s", ((seconds - waited) / seconds,),
+        unit="share", target=0.02, at_most=True, samples={"run": [taken]},
+        note=f"{turns:.0f} turns, {taken.cpu:.1f} CPU seconds with start-up; any other work on the machine counts",
+    )
 
 
-def memory(model: Path, folder: Path) -> None:
+def memory(folder: Path) -> Outcome:
     passages = [f"Document {i}:\nTitle {i}\n{text(100, i)}" for i in range(1, 101)]
-    passages *= round(DOCUMENT_TOKENS / tokens_in(model, "\n\n".join(passages)))
-    document = "\n\n".join(passages)
-    write_data(folder, [document], 1)
+    passages *= round(DOCUMENT_TOKENS / tokens_in(POCKET, "\n\n".join(passages)))
+    write_data(folder, ["\n\n".join(passages)], 1)
     with server(0.0) as url:
         command = [sys.executable, "-m", "mem_agent.eval_ruler_hqa", "--data-root", str(folder), "--length", "1",
-                   "--model", str(model), "--url", url, "--output", str(folder / "out")]
+                   "--model", str(POCKET), "--url", url, "--output", str(folder / "out")]
         settings = {name.upper(): str(value) for name, value in AGENT.items()}
         process = subprocess.Popen(command, env=os.environ | settings, stdout=subprocess.DEVNULL)
         peak = peak_of(process)
     (row,) = read_rows(folder / "out", "1")
     assert process.returncode == 0 and row.failure is None, row.failure_message
-    counts = row.counts
-    print(f"{len(document) / 2**20:.1f} MB, {counts['document_tokens']:,} tokens, {counts['turns']} turns: "
-          f"{peak:.0f} MB at most, {row.seconds:.1f} s (target: under 300 MB)")
+    return Outcome(NAME, "memory for one document of 0.9M tokens", (peak,), unit="MB", target=300, at_most=True,
+                   note=f"{row.counts['document_tokens']:,} tokens, {row.counts['turns']} turns, {row.seconds:.1f} s")
 
 
 def peak_of(process: subprocess.Popen[bytes]) -> float:
@@ -142,7 +141,7 @@ def peak_of(process: subprocess.Popen[bytes]) -> float:
     return peak / 1024
 
 
-def rows(folder: Path) -> None:
+def rows(folder: Path) -> list[Outcome]:
     draw = random.Random(0)
     questions = ROWS // SAMPLES
     for name in ("a", "b"):
@@ -152,12 +151,13 @@ def rows(folder: Path) -> None:
         with RowWriter(folder / name) as writer:
             for i in range(ROWS):
                 writer.write(made_up_row(str(i // SAMPLES), i % SAMPLES, float(draw.random() < 0.7), draw))
-    calls = {"table": lambda: tables([folder / "a"]), "compare": lambda: comparison(folder / "a", folder / "b")}
-    for name, call in calls.items():
-        began, computed = time.perf_counter(), time.process_time()
-        print(call().splitlines()[-1])
-        print(f"{name} of {ROWS:,} rows: {time.perf_counter() - began:.2f} s (target: under 10 s), "
-              f"{time.process_time() - computed:.2f} CPU seconds")
+    calls = {"table": lambda: tables([folder / "a"]), "comparison": lambda: comparison(folder / "a", folder / "b")}
+    return [_of_rows(name, timed(call)) for name, call in calls.items()]
+
+
+def _of_rows(name: str, taken: Sample) -> Outcome:
+    return Outcome(NAME, f"{name} of {ROWS:,} rows", (taken.wall,), unit="s", target=10, at_most=True,
+                   samples={name: [taken]}, note=f"{taken.cpu:.2f} CPU seconds")
 
 
 def made_up_row(question: str, sample: int, right: float, draw: random.Random) -> Row:
@@ -171,23 +171,19 @@ def made_up_row(question: str, sample: int, right: float, draw: random.Random) -
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure the evaluation client.")
-    parser.add_argument("what", choices=("overhead", "memory", "rows", "serve"))
-    parser.add_argument("--model", type=Path, default=POCKET)
-    parser.add_argument("--latency", type=float, default=LATENCY)
-    options = parser.parse_args()
+def measure(quick: bool = False) -> list[Outcome]:
+    found: list[Outcome] = []
     with tempfile.TemporaryDirectory() as name:
-        match options.what:
-            case "serve":
-                uvloop.run(serve(options.latency))
-            case "overhead":
-                overhead(options.model, Path(name), options.latency)
-            case "memory":
-                memory(options.model, Path(name))
-            case "rows":
-                rows(Path(name))
+        parts = {part: Path(name) / part for part in ("overhead", "memory", "rows")}
+        for folder in parts.values():
+            folder.mkdir()
+        if not quick:
+            found += [overhead(parts["overhead"], LATENCY), memory(parts["memory"])]
+        return found + rows(parts["rows"])
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        uvloop.run(serve(float(sys.argv[1])))
+    else:
+        print_alone(measure)

@@ -1,39 +1,53 @@
-"""A whole step: ``python -m mem_agent.benchmarks.step SAVE_PATH`` reads a run's ``metrics.jsonl``.
+"""A whole step: ``python -m mem_agent.benchmarks.step SAVE_PATH`` reads the ``metrics.jsonl`` of any run.
 
-Prints, as medians over its rollouts, the step time split into rollout, log-probs, update and weight sync, generated
-and prompt tokens per second of rollout, and trained tokens per second of log-probs plus update.
+Medians over its rollouts: the step's seconds by phase, generated and prompt tokens per second of rollout, row tokens
+per second of log-probs and update, and the prompt tokens that were in the engines' prefix caches.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from ..training.run_log import read_metrics
+from .outcome import BenchmarkError, Outcome, table
 
 PHASES = ("rollout", "log_probs", "update", "sync")
 
 
-def summary(save_path: str) -> list[str]:
-    """The lines that are printed."""
-    steps = read_metrics(save_path)
+def outcomes(name: str, steps: Sequence[Mapping[str, float]]) -> list[Outcome]:
+    """Lines of the benchmark ``name``, each value a rollout's."""
     total = median(s["seconds"] for s in steps)
-    lines = [f"{len(steps)} rollouts, {median(s['trajectories'] for s in steps):.0f} trajectories each"]
-    lines.append(f"step {total:.2f} s")
+    lines = [_line(name, "a step", [s["seconds"] for s in steps], "s", note=f"{len(steps)} rollouts")]
     for phase in PHASES:
-        part = median(s[f"seconds/{phase}"] for s in steps)
-        lines.append(f"  {phase:10} {part:6.2f} s  {part / total:5.0%}")
+        values = [s[f"seconds/{phase}"] for s in steps]
+        lines.append(_line(name, f"a step's {phase}", values, "s", note=f"{median(values) / total:.0%} of it"))
     ended = [s for s in steps if "response_tokens" in s]
-    for name in ("response_tokens", "prompt_tokens"):
-        rate = median(s[name] * (s["trajectories"] - s["failed"]) / s["seconds/rollout"] for s in ended)
-        lines.append(f"rollout {name.replace('_', ' ')}/s: {rate:,.0f}")
-    trained = median(s["row_tokens"] / (s["seconds/log_probs"] + s["seconds/update"]) for s in steps)
-    lines.append(f"trainer row tokens/s (log-probs and update together): {trained:,.0f}")
-    lines.append(f"prefix cache hits: {median(s['prefix_cache_hit_rate'] for s in ended):.0%} of prompt tokens")
-    return lines
+    for kind in ("response_tokens", "prompt_tokens"):
+        rates = [s[kind] * (s["trajectories"] - s["failed"]) / s["seconds/rollout"] for s in ended]
+        lines.append(_line(name, f"rollout, {kind.replace('_', ' ')}", rates, "tokens/s"))
+    trained = [s["row_tokens"] / (s["seconds/log_probs"] + s["seconds/update"]) for s in steps]
+    lines.append(_line(name, "row tokens trained, log-probs and update together", trained, "tokens/s"))
+    hits = [s["prefix_cache_hit_rate"] for s in ended]
+    return [*lines, _line(name, "prompt tokens in the prefix cache", hits, "share")]
+
+
+def _line(name: str, what: str, values: Sequence[float], unit: str, note: str = "") -> Outcome:
+    return Outcome(name, what, tuple(values), unit=unit, note=note or ("" if values else "no rollout has ended"))
+
+
+def main(arguments: Sequence[str]) -> None:
+    if len(arguments) != 1:
+        sys.exit("usage: python -m mem_agent.benchmarks.step SAVE_PATH")
+    try:
+        steps = read_metrics(arguments[0])
+        if not steps:
+            raise BenchmarkError(f"{arguments[0]}/metrics.jsonl has no rollout yet")
+    except (BenchmarkError, OSError) as error:
+        sys.exit(f"error: {error}")
+    print(table(outcomes("step", steps)))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m mem_agent.benchmarks.step SAVE_PATH")
-    print("\n".join(summary(sys.argv[1])))
+    main(sys.argv[1:])

@@ -1,14 +1,12 @@
-"""Speed of synthesis: ``python -m mem_agent.benchmarks.synthesis [--lengths "50 ... 6400"] [--runs 2]``.
+"""Synthesis: evaluation files of 50 to 6400 documents, 128 questions each, by two processes.
 
-Makes a raw file like HotpotQA's development set (66,635 different documents, 7,405 questions of ten paragraphs each),
-has it written out at every length, and prints for each run the time, the peak memory of all its processes and the
-SHA-256 over all files. Memory is the sum of resident sets, in which pages that processes share count several times,
-and the sum of proportional sets, in which they count once.
+A raw file like HotpotQA's development set (66,635 different documents, 7,405 questions of ten paragraphs each) is
+written out at every length. Memory is that of all processes together, as proportional sets, in which pages that
+processes share count once.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import random
 import subprocess
@@ -20,6 +18,10 @@ from pathlib import Path
 import orjson
 import psutil
 
+from .outcome import BenchmarkError, Outcome, print_alone
+
+NAME = "synthesis"
+LENGTHS = (50, 100, 200, 400, 800, 1600, 3200, 6400)
 DOCUMENTS, QUESTIONS, PARAGRAPHS = 66_635, 7_405, 10
 WORDS_PER_DOCUMENT = 95
 """About 620 characters, 140 tokens, as in HotpotQA."""
@@ -45,22 +47,34 @@ def write_raw(path: Path) -> None:
     path.write_bytes(orjson.dumps(rows))
 
 
-def measure(raw: Path, output: Path, lengths: str, processes: int) -> tuple[float, float, float]:
-    """Seconds, and peak GB as resident and as proportional sets, of one command."""
+def measure(quick: bool = False) -> list[Outcome]:
+    lengths = LENGTHS[:3] if quick else LENGTHS
+    with tempfile.TemporaryDirectory() as folder:
+        raw, output = Path(folder) / "raw.json", Path(folder) / "files"
+        write_raw(raw)
+        seconds, proportional = write_files(raw, output, " ".join(map(str, lengths)))
+        size = sum(path.stat().st_size for path in output.iterdir()) / 1e9
+        note = f"up to {lengths[-1]} documents, {size:.2f} GB written, sha256 {digest(output)[:12]}"
+    return [
+        Outcome(NAME, "time", (seconds,), unit="s", target=None if quick else 120, at_most=True, note=note),
+        Outcome(NAME, "memory", (proportional,), unit="GB", target=None if quick else 2, at_most=True),
+    ]
+
+
+def write_files(raw: Path, output: Path, lengths: str) -> tuple[float, float]:
+    """Seconds and peak GB of one command."""
     command = [sys.executable, "-m", "mem_agent.data.eval_files", "--raw", str(raw), "--output", str(output),
-               "--lengths", lengths, "--processes", str(processes)]
+               "--lengths", lengths, "--processes", "2"]
     began = time.monotonic()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    root, resident, proportional = psutil.Process(child.pid), 0, 0
+    root, proportional = psutil.Process(child.pid), 0
     while child.poll() is None:
         family = [root, *root.children(recursive=True)]
-        infos = [info for info in map(_memory, family) if info]
-        resident = max(resident, sum(info.rss for info in infos))
-        proportional = max(proportional, sum(info.pss for info in infos))
+        proportional = max(proportional, sum(info.pss for info in map(_memory, family) if info))
         time.sleep(0.2)
     if child.returncode:
-        sys.exit(f"the command failed with {child.returncode}")
-    return time.monotonic() - began, resident / 1e9, proportional / 1e9
+        raise BenchmarkError(f"synthesis ended with {child.returncode}; its own lines above say why")
+    return time.monotonic() - began, proportional / 1e9
 
 
 def _memory(process: psutil.Process):
@@ -79,23 +93,5 @@ def digest(folder: Path) -> str:
     return total.hexdigest()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--lengths", default="50 100 200 400 800 1600 3200 6400")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--runs", type=int, default=2)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        raw = Path(folder) / "raw.json"
-        write_raw(raw)
-        print(f"raw file {raw.stat().st_size / 1e6:.0f} MB, {DOCUMENTS} documents, 128 of {QUESTIONS} questions")
-        for number in range(options.runs):
-            output = Path(folder) / f"run{number}"
-            seconds, resident, proportional = measure(raw, output, options.lengths, options.processes)
-            size = sum(path.stat().st_size for path in output.iterdir()) / 1e9
-            print(f"{seconds:.1f} s, {size:.2f} GB written, peak {resident:.2f} GB resident, {proportional:.2f} GB "
-                  f"proportional, sha256 {digest(output)} (target: 120 s, 2 GB)", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    print_alone(measure)

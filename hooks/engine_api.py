@@ -33,6 +33,11 @@ class Dialect(StrEnum):
         """By which the router keeps a group on one engine."""
         return "x-session-id" if self is Dialect.VLLM else "X-SMG-Routing-Key"
 
+    @property
+    def shares_while_computing(self) -> bool:
+        """Whether requests that arrive together compute what they begin with once."""
+        return self is Dialect.VLLM
+
 
 class Patience(Protocol):
     """Of one request with a server that may come back."""

@@ -3,8 +3,9 @@
 The router starts empty and only learns of engines whose weights were verified; a worker that it finds again by its own
 health check would come back with stale weights, so replaced engines get a new port and are removed here first.
 
-Its policy is a consistent hash of the header ``X-Session-ID``, so the turns of a trajectory (and, if the client so
-chooses, the siblings of a group) find their prefix cache.
+Requests with one ``X-Session-ID`` go to one engine, so whoever shares that key (``hooks.siblings``) finds its prefix
+cache; a new key goes where least is waiting. A consistent hash would put 4 groups on 2 engines as 3 and 1, or worse,
+five times of eight.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def router_command(config: Config, port: int, metrics_port: int) -> list[str]:
         sys.executable, "-P", "-m", "vllm_router.launch_router",
         "--host", "127.0.0.1", "--port", str(port),
         "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port),
-        "--policy", "consistent_hash", "--log-level", "warning",
+        "--policy", "sticky_least_loaded", "--log-level", "warning",
         # A hung engine is never retried by the router: its requests end by this clock.
         "--request-timeout-secs", str(math.ceil(config.mem_request_timeout)),
         # Tolerant of an engine that is slow under load, quick enough that new requests avoid a dead one.

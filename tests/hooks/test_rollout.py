@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 
@@ -123,19 +124,41 @@ def test_cached_prompt_tokens_are_kept_by_turn_and_where_hosts_look(checkpoint):
     assert done.prefix_cache_info == CacheInfo(2 + 2 + 2, sum(prompts))
 
 
-def test_siblings_share_one_routing_key_and_one_tokenisation(checkpoint):
+def test_siblings_share_the_routing_key_of_each_chunk_and_one_tokenisation(checkpoint):
     router = FakeRouter(default=encode("x"))
     encoded = rollout.reader_for(checkpoint, Config.from_mapping(SETTINGS), "{}").documents
     before = encoded.encoded
     run(router, checkpoint, *(sample("UJXYZW" * 3, index=i, group_index=7) for i in range(4)))
-    assert {h["x-session-id"] for h in router.headers} == {"group-7"}
+    keys = Counter(h["x-session-id"] for h in router.headers)
+    assert sorted(keys.values()) == [4, 4, 4, 4, 8]  # the answer and 5 chunks, of which two are alike
+    assert all(key.startswith("group-7/") for key in keys)
     assert encoded.encoded == before + 1
+
+
+@pytest.mark.parametrize(
+    "settings,keys",
+    [
+        ({"MEM_ROUTING": "group"}, {"group-7"}),
+        ({"MEM_ROUTING": "trajectory"}, {"trajectory-0", "trajectory-1"}),
+    ],
+)
+def test_a_group_or_a_trajectory_may_stay_at_one_engine(checkpoint, settings, keys):
+    router = FakeRouter(default=encode("x"))
+    run(router, checkpoint, *(sample(index=i, group_index=7) for i in range(2)), settings=settings)
+    assert {h["x-session-id"] for h in router.headers} == keys
+
+
+def test_prompts_that_begin_alike_in_all_turns_keep_one_key(checkpoint):
+    router = FakeRouter(default=encode("x"))
+    run(router, checkpoint, sample(), settings={"MEM_LAYOUT": "memory_first"})
+    *reading, final = [h["x-session-id"] for h in router.headers]
+    assert len(reading) == 2 and len(set(reading)) == 1 and final not in reading
 
 
 def test_evaluation_without_group_is_keyed_by_document(checkpoint):
     router = FakeRouter(default=encode("x"))
     run(router, checkpoint, sample(group_index=None), sample(group_index=None), sample("other", group_index=None))
-    assert len({h["x-session-id"] for h in router.headers}) == 2
+    assert len({h["x-session-id"].partition("/")[0] for h in router.headers}) == 2
 
 
 def test_seeds_differ_by_turn_and_repeat_by_run(checkpoint):

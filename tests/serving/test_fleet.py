@@ -332,7 +332,7 @@ def test_router_command_line_golden():
     command = router.router_command(Config(mem_request_timeout=12.5), 20001, 20002)
     assert " ".join(command[1:]).startswith(
         "-P -m vllm_router.launch_router --host 127.0.0.1 --port 20001 --prometheus-host 127.0.0.1 "
-        "--prometheus-port 20002 --policy consistent_hash --log-level warning --request-timeout-secs 13 "
+        "--prometheus-port 20002 --policy sticky_least_loaded --log-level warning --request-timeout-secs 13 "
     )
     assert router.router_environment({"HTTP_PROXY": "http://p"})["NO_PROXY"] == "127.0.0.1,localhost"
 

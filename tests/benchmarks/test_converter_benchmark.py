@@ -1,0 +1,29 @@
+"""The converter's benchmark measures what it says: rows of the stated size, whose prompts siblings share."""
+
+from types import SimpleNamespace
+
+from mem_agent.benchmarks import converter
+from mem_agent.config import Config
+from mem_agent.custom_convert import custom_convert
+
+
+def test_trajectories_have_the_stated_turns():
+    given = converter.samples(17)
+    data = custom_convert(SimpleNamespace(mem_agent=Config()), given)
+    assert len(data["tokens"]) == 17 * 8 and {len(tokens) for tokens in data["tokens"]} == {6_000}
+    first, second = (given[i].train_metadata["turns"][0]["tokens"] for i in (0, 1))
+    assert all(a is b for a, b in zip(first[:5_000], second[:5_000], strict=True))
+    assert first[5_000:] != second[5_000:] and data["rollout_mask_sums"][0] == 8_000
+
+
+def test_small_ones_can_be_measured():
+    lines = converter.measure(quick=True, trajectories=16)
+    assert lines[0].what == "time" and all(line.values for line in lines)
+
+
+def test_the_peak_is_forgotten():
+    block = bytearray(60_000_000)
+    del block
+    before = converter.resident("VmHWM")
+    converter.forget_peak()
+    assert converter.resident("VmHWM") < before
