@@ -28,15 +28,13 @@ if [ -n "${POCKET_DATA:-}" ]; then
     make_pocket_data
 fi
 
-evaluating=0
 if [ "${EVAL:-1}" = 1 ] && [ -n "${DATA_ROOT:-}" ]; then
-    evaluating=1
+    finish=--evaluate
+    say "training in $SAVE_PATH; its engines evaluate $HF_CKPT before and $SAVE_PATH/hf/iter_* after, into $SAVE_PATH/eval"
 else
-    say "no evaluation of before and after (DATA_ROOT is not set, or EVAL=0)"
+    finish=--convert
+    say "training in $SAVE_PATH; no evaluation of before and after (DATA_ROOT is not set, or EVAL=0)"
 fi
-finish=--convert # on the engines that train
-[ "$evaluating" = 0 ] || finish=--evaluate
-say "training in $SAVE_PATH"
 code=0
 run_and_forward_signals "${python[@]}" -m mem_agent train "$finish" || code=$?
 
@@ -50,7 +48,7 @@ evaluate() { # NAME MODEL
 if [ "$code" = 4 ]; then
     [ -e "$SAVE_PATH/hf/$last/config.json" ] ||
         env -u OUTPUT -u AVERAGE SINGLE_ITER="$last" bash "$PACK_DIR/convert-to-hf.sh"
-    if [ "$evaluating" = 1 ]; then
+    if [ "$finish" = --evaluate ]; then
         evaluate before "$HF_CKPT"
         evaluate "after-$last" "$SAVE_PATH/hf/$last"
     fi
