@@ -52,8 +52,9 @@ def _as_begun(config: Config) -> int:
     if not left.is_file():
         return 0
     processes = read_yaml(left).get("TRAIN_PROCS")
-    usable = isinstance(processes, int) and processes % config.trainer_tp == 0
-    return processes if usable and processes // config.trainer_tp <= config.step_trajectories else 0
+    if not isinstance(processes, int) or processes % config.trainer_tp:
+        return 0
+    return processes if processes // config.trainer_tp <= config.step_trajectories else 0
 
 
 def _for_this_machine(config: Config, model: Path) -> int:
