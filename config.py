@@ -271,7 +271,8 @@ class Config:
                                     _TRAINING, at_least=0)
 
     _in("the embedded host")
-    train_procs: int = _knob(1, "trainer processes (data parallel x tensor parallel)", _TRAINING, at_least=1)
+    train_procs: int = _knob(0, "trainer processes (data parallel x tensor parallel); 0: what suits model and "
+                             "machine; a run that continues keeps what it began with", _TRAINING, at_least=0)
     share_prefixes: bool = _knob(True, "train on tries: a prefix that rows of a step share is encoded once", _TRAINING)
     num_engines: int = _knob(1, "inference servers behind the router", _NOTHING, at_least=1)
     engine_max_len: int = _knob(0, "engine context length in tokens; 0: the agent's longest turn",

@@ -95,13 +95,12 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
             config = engine_config(config, model)
             if warning := unasked_form(config):
                 print(f"warning: {warning}", file=sys.stderr)
-            if options.check:
-                check(data_root, lengths, model, config, options.output)
+            missing = check(data_root, lengths, model, config, options.output) if options.check else 0
     except ConfigError:
         print(model_says, end="\n" * bool(model_says), file=sys.stderr)  # the setting may be one that nobody set here
         raise
     if options.check:
-        print(config.engine_max_len)
+        print(config.engine_max_len, missing)
         return []
     if model_says:
         print(model_says, file=sys.stderr)
@@ -135,7 +134,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--url", help="router or server that was started for this, http://HOST:PORT; else BASE_URL")
     parser.add_argument("--output", type=Path, help="folder of the results")
     parser.add_argument("--check", action="store_true",
-                        help="only check settings, data and output folder, and print the engine's length")
+                        help="only check settings, data and output folder; print the engine's length and how many "
+                        "answers are missing")
     return parser
 
 

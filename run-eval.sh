@@ -40,8 +40,14 @@ if [ "$DRY_RUN" = 1 ]; then
     run "${evaluate[@]}" --url URL
     exit
 fi
-ENGINE_MAX_LEN="$("${evaluate[@]}" --check)" || exit 1
+checked="$("${evaluate[@]}" --check)" || exit 1
+read -r ENGINE_MAX_LEN missing <<<"$checked"
 export ENGINE_MAX_LEN
+if [ "$missing" = 0 ]; then
+    say "$output has all answers"
+    "${python[@]}" -m mem_agent eval --table "$output"
+    exit
+fi
 
 say "serving $MODEL_PATH with ${NUM_ENGINES:-1} engines of $ENGINE_MAX_LEN tokens; logs in $output/logs"
 url="$output/url.$$"

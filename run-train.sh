@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Train a memory agent: evaluate, train, convert the last checkpoint, evaluate again, print before against after.
+# The engines start once, for all of it.
 #
 #   bash run-train.sh                                        pocket profile, a laptop without a GPU
 #   HF_CKPT=... TRAIN_DATA=... DATA_ROOT=... bash run-train.sh
@@ -26,29 +27,34 @@ python=("$VENV/bin/python")
 if [ -n "${POCKET_DATA:-}" ]; then
     make_pocket_data
 fi
-run "${python[@]}" -m mem_agent train --check
 
-evaluate() { # NAME MODEL
-    if [ "${EVAL:-1}" = 1 ] && [ -n "${DATA_ROOT:-}" ]; then
-        # 3: some questions failed; they count as wrong, and training goes on.
-        run_and_forward_signals env -u BASE_URL MODEL_PATH="$2" SAVE_FILE="$1" RESULTS="$SAVE_PATH/eval" CONVERT=0 bash "$PACK_DIR/run-eval.sh" ||
-            [ $? = 3 ]
-    else
-        say "no evaluation of $1 (DATA_ROOT is not set, or EVAL=0)"
-    fi
-}
-
-evaluate before "$HF_CKPT"
-say "training in $SAVE_PATH"
-run_and_forward_signals "${python[@]}" -m mem_agent train
+if [ "${EVAL:-1}" = 1 ] && [ -n "${DATA_ROOT:-}" ]; then
+    finish=--evaluate
+    say "training in $SAVE_PATH; its engines evaluate $HF_CKPT before and $SAVE_PATH/hf/iter_* after, into $SAVE_PATH/eval"
+else
+    finish=--convert
+    say "training in $SAVE_PATH; no evaluation of before and after (DATA_ROOT is not set, or EVAL=0)"
+fi
+code=0
+run_and_forward_signals "${python[@]}" -m mem_agent train "$finish" || code=$?
 
 last="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt" 2>/dev/null || echo 0)")"
-if [ -e "$SAVE_PATH/hf/$last/config.json" ]; then
-    say "$SAVE_PATH/hf/$last is there already"
-else
-    run env -u OUTPUT -u AVERAGE SINGLE_ITER="$last" bash "$PACK_DIR/convert-to-hf.sh"
+# What a run that ended before has left undone, on engines of its own.
+evaluate() { # NAME MODEL
+    # 3: some questions failed; they count as wrong.
+    run_and_forward_signals env -u BASE_URL MODEL_PATH="$2" SAVE_FILE="$1" RESULTS="$SAVE_PATH/eval" CONVERT=0 \
+        bash "$PACK_DIR/run-eval.sh" || [ $? = 3 ]
+}
+if [ "$code" = 4 ]; then
+    [ -e "$SAVE_PATH/hf/$last/config.json" ] ||
+        env -u OUTPUT -u AVERAGE SINGLE_ITER="$last" bash "$PACK_DIR/convert-to-hf.sh"
+    if [ "$finish" = --evaluate ]; then
+        evaluate before "$HF_CKPT"
+        evaluate "after-$last" "$SAVE_PATH/hf/$last"
+    fi
+elif [ "$code" != 0 ]; then
+    exit "$code"
 fi
-evaluate "after-$last" "$SAVE_PATH/hf/$last"
 if [ -d "$SAVE_PATH/eval/before" ] && [ -d "$SAVE_PATH/eval/after-$last" ]; then
     run "${python[@]}" -m mem_agent eval --table "$SAVE_PATH/eval/before" "$SAVE_PATH/eval/after-$last"
 fi

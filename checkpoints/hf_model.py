@@ -181,13 +181,18 @@ def with_serving_length(config: Config, folder: Path, vocabulary: Vocabulary) ->
 
 def model_positions(folder: Path) -> int:
     """``max_position_embeddings`` of the model in ``folder``; 0 where it names none."""
+    return model_config(folder).get("max_position_embeddings") or 0
+
+
+def model_config(folder: Path) -> dict[str, Any]:
+    """The ``config.json`` of the model in ``folder``. Raises ConfigError."""
     try:
         content = orjson.loads((folder / "config.json").read_bytes())
     except orjson.JSONDecodeError as error:
         raise ConfigError(f"{folder}/config.json is not JSON: {error}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{folder}/config.json is not a JSON object")
-    return content.get("max_position_embeddings") or 0
+    return content
 
 
 def _check_positions(length: int, positions: int, folder: Path) -> None:

@@ -80,8 +80,8 @@ class TreeSeqParams(PackedSeqParams):
     block_mask: BlockMask | None = None
 
 
-def tree_seq_params(end: Sequence[int], deepest: int, device: torch.device) -> TreeSeqParams:
-    """Of the tries whose longest row has ``deepest`` tokens.
+def tree_seq_params(end: Sequence[int], deepest: int, device: torch.device, dense: int = DENSE) -> TreeSeqParams:
+    """Of the tries whose longest row has ``deepest`` tokens; ``dense`` 0: each row without a branch is a call.
 
     To megatron-core the pack is one sequence; of a rotary table with as many entries as tokens it takes one after the
     other (``rope_utils._apply_rotary_pos_emb_thd``, case 1), whatever their positions.
@@ -94,7 +94,7 @@ def tree_seq_params(end: Sequence[int], deepest: int, device: torch.device) -> T
     if device.type == "cuda":
         params.block_mask = _block_mask(ends)
     else:
-        params.calls = attention_calls(end)
+        params.calls = attention_calls(end, dense)
         params.masks = _masks(ends, params.calls)
     return params
 

@@ -46,12 +46,21 @@ def engine_config(config: Config, model: Path) -> Config:
     return with_serving_length(config, model, load_vocabulary(model))
 
 
-def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path) -> None:
-    """Raises EvalError where data and output folder are of no use for this run, ConfigError where settings are not."""
+def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path) -> int:
+    """How many answers ``output`` lacks.
+
+    Raises EvalError where data and output folder are of no use for this run, ConfigError where settings are not.
+    """
     check_plugins(config, training=False)
-    counts = {length: sum(1 for _ in _entries(data_root, length, config)) for length in lengths}
+    names = {length: [entry.question.id for entry in _entries(data_root, length, config)] for length in lengths}
+    counts = {length: len(questions) for length, questions in names.items()}
     with lock_results(output):
         write_run(output, check_same_run(output, _run_of(data_root, counts, model_hash(model), config)))
+        done = {length: answered(read_rows(output, length)) for length in lengths}
+    return sum(
+        (name, sample) not in done[length]
+        for length in lengths for name in names[length] for sample in range(config.eval_samples)
+    )
 
 
 def run(

@@ -11,7 +11,8 @@ Settings that are more than taste:
   answer 403 and 404.
 - On CPU, one executor without a shared-memory queue and one OpenMP thread: other settings spin on the cores that the
   trainer needs. ``VLLM_CPU_KVCACHE_SPACE`` is removed because it would override ``--kv-cache-memory-bytes``. Dynamo is
-  off because even an eager server would otherwise run a C++ compiler for many seconds within the first request.
+  off because even an eager server would otherwise run a C++ compiler for many seconds within the first request. The
+  engine process is forked from the API server's, which has imported vLLM already (``engine_server.py``).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ Device = Literal["cpu", "cuda"]
 PauseMode = Literal["abort", "wait", "keep"]
 
 SERVER = "vllm.entrypoints.openai.api_server"
+FORKING_SERVER = "mem_agent.serving.engine_server"
+"""The same with half the imports, on CPU."""
 SERVED_NAME = "policy"
 """What requests may put into their ``model`` field."""
 CONTROL_TIMEOUT_S = 60.0
@@ -46,7 +49,7 @@ def engine_command(config: Config, model: Path, port: int, device: Device, index
     """The command line of server number ``index`` for ``model`` on 127.0.0.1."""
     command = [
         # -P: the working directory may hold modules named like ones that vLLM imports.
-        sys.executable, "-P", "-m", SERVER,
+        sys.executable, "-P", "-m", FORKING_SERVER if device == "cpu" else SERVER,
         "--model", str(model), "--served-model-name", SERVED_NAME,
         "--host", "127.0.0.1", "--port", str(port),
         "--max-model-len", str(config.engine_max_len),

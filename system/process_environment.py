@@ -14,14 +14,30 @@ _QUIET = (UserWarning, FutureWarning, DeprecationWarning)
 """Warnings of libraries about their own internals are no news to users of the pack."""
 
 
+_settled: set[str] = set()
+"""Variables that ``settle_process`` has set, and not the user."""
+
+
 def settle_process() -> None:
     """Call before torch, tokenizers or transformers are imported."""
     processes = os.environ.get("TRAIN_PROCS", "")
     for name, value in process_environment(int(processes) if processes.isdecimal() else 1).items():
-        os.environ.setdefault(name, value)
+        if name not in os.environ:
+            os.environ[name] = value
+            _settled.add(name)
     if not sys.warnoptions:
         for kind in _QUIET:
             warnings.simplefilter("ignore", kind)
+
+
+def share_cores(processes: int) -> None:
+    """Give this process and those that it starts their part of the cores, unless the user has set OMP_NUM_THREADS."""
+    name = "OMP_NUM_THREADS"
+    if name in os.environ and name not in _settled:
+        return
+    os.environ[name] = process_environment(processes)[name]
+    if torch := sys.modules.get("torch"):  # it has read the variable already
+        torch.set_num_threads(int(os.environ[name]))
 
 
 def process_environment(processes: int) -> dict[str, str]:

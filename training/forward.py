@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import megatron_cpu
-from ..checkpoints.tree_attention import tree_seq_params
+from ..checkpoints.tree_attention import DENSE, tree_seq_params
 from .rows import TrainRow
 from .trie import build_trie
 from .vocab_parallel import token_log_probs
@@ -40,7 +40,7 @@ def response_log_probs(
             input_ids=tokens[None],
             position_ids=positions[None],
             attention_mask=None,
-            packed_seq_params=tree_seq_params(trie.end, trie.deepest, device),
+            packed_seq_params=tree_seq_params(trie.end, trie.deepest, device, DENSE if share else 0),
         )
     different = token_log_probs(logits[0], targets, vocab_size, temperature, with_entropy)
     log_probs, entropy = (values.index_select(0, places) for values in different)

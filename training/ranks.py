@@ -1,4 +1,4 @@
-"""TRAIN_PROCS > 1: this process becomes rank 0 and starts the other ranks as guarded children.
+"""TRAIN_PROCS > 1, given or found: this process becomes rank 0 and starts the other ranks as guarded children.
 
 The children run the same command with ``RANK`` set, log into ``<save>/logs/trainer-<rank>.log``, and end with this
 process, however it ends. If one of them dies, the error of rank 0 is replaced by the line that names it.
@@ -46,5 +46,6 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
 
 def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[str, str]) -> ChildProcess:
     env = {**os.environ, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+    env["TRAIN_PROCS"] = str(config.train_procs)  # 0 is found once
     command = [sys.executable, "-m", "mem_agent.training.train", *arguments]
     return ChildProcess(f"trainer-{rank}", command, env, Path(config.save_path) / "logs" / f"trainer-{rank}.log")

@@ -1,6 +1,7 @@
 """What only rank 0 of a run has: engines behind a router, the documents, the journal, and the hooks that read them.
 
-The engines start and answer on an event loop in a thread of its own, so they come up while the trainer is built.
+The engines start and answer on an event loop in a thread of its own, so they come up, and the starting weights are
+evaluated, while the trainer is built.
 
 A rollout is whole: where a server died or hung under it, what it had sampled is thrown away, the server is replaced,
 and the rollout is sampled again with the same weights and seeds and with empty caches. So the batch, and the run, are
@@ -16,10 +17,13 @@ import asyncio
 import logging
 import threading
 from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from .. import rollout as hooks
+from ..checkpoints.hf_folder import HfTensors
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
 from ..data.training_file import DataSource, TrainingRow
@@ -30,6 +34,7 @@ from ..hooks.metrics import rollout_metrics
 from ..hooks.sample import Sample
 from ..rollout_client import close_clients
 from ..serving.fleet import Fleet
+from .evaluation import Evaluation
 from .group_rollout import Batch, Hooks, RolloutError, collect_batch
 from .journal import Journal, Rollout
 
@@ -67,16 +72,36 @@ class Background:
 class RolloutSide:
     """What only rank 0 has: engines behind a router, the documents, the hooks."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, evaluated: Evaluation | None = None, engine_len: int = 0) -> None:
+        """``evaluated``: what is to be evaluated of the starting weights, with ``engine_len`` tokens of context."""
         self.config = config
         self.source = DataSource(config.train_data, config.seed, shuffle=config.rollout_shuffle)
         self.journal = Journal(config.save_path, config)
-        self.fleet = Fleet(config, config.hf_ckpt, run_folder=config.save_path)
+        served = replace(config, engine_max_len=max(config.engine_max_len, engine_len))
+        self.fleet = Fleet(served, config.hf_ckpt, run_folder=config.save_path)
         self.background = Background()
-        self._starting = self.background.submit(self.fleet.start())
+        self._evaluated = evaluated
+        self._starting = self.background.submit(self._start())
+
+    async def _start(self) -> None:
+        await self.fleet.start()
+        if self._evaluated is not None:
+            await self._evaluated.run(self.fleet)
 
     def wait_until_ready(self) -> None:
+        """Return once the engines may get weights: until then they have HF_CKPT's, which are evaluated."""
         self._starting.result()
+        if self._evaluated is not None:
+            print(self._evaluated.said(), flush=True)
+
+    def evaluate(self, evaluation: Evaluation, model: Path) -> None:
+        """Evaluate the converted ``model``, whose number format may be another than the trainer's."""
+        weights = HfTensors(model)
+        self.background.run(
+            self.fleet.sync_weights({name: weights.read(name) for name in weights.shapes}, evaluation.name)
+        )
+        self.background.run(evaluation.run(self.fleet))
+        print(evaluation.said(), flush=True)
 
     def sync(self, tensors: dict[str, Any], version: int) -> float:
         return self.background.run(self.fleet.sync_weights(tensors, str(version)))

@@ -12,6 +12,9 @@ of the loop, for rollout r:
     5. weights of version r+1 into every engine, confirmed by each
     6. a checkpoint every SAVE_INTERVAL rollouts: ``iter_<r>``
 
+With ``--convert`` the last checkpoint is written as a Hugging Face folder. With ``--evaluate`` the engines of the run
+also answer the evaluations of HF_CKPT before its first rollout, and of that folder (``evaluation.py``).
+
 Every process runs this file; rank 0 alone owns engines, data, journal and logs, the others get each rollout by
 broadcast. A run that was killed continues from its newest checkpoint and replays the journal up to where it was;
 the journal reaches back to the oldest checkpoint that is kept, so a run may also be set back to that one.
@@ -37,10 +40,13 @@ from ..data.training_file import DataSource
 from ..hooks.plugins import check_own_tasks, check_plugins
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
+from ..system.process_environment import share_cores
 from ..system.save_lock import save_lock
 from ..system.signals import stop_if_asked, stop_on_signals
+from .evaluation import Evaluation
 from .group_rollout import RolloutError
 from .journal import Rollout, fingerprint
+from .process_count import with_train_procs
 from .ranks import other_ranks
 from .run_log import RunLog, progress_line
 
@@ -51,17 +57,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mem_agent")
 
 
-def train(config: Config) -> None:
-    """Run or continue the training run in ``config.save_path``."""
-    from .rollout_side import RolloutSide
-    from .trainer import Trainer
+NOTHING_TO_TRAIN = 4
+"""Exit code of a run that had ended before, and was to be converted or evaluated: whoever called does that."""
 
+
+def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> bool:
+    """Run or continue the training run in ``config.save_path``; False where it had ended before.
+
+    With ``convert`` and ``evaluate`` as the options of the command.
+    """
     newest = latest(config.save_path)
     if newest is not None and number_of(newest) + 1 >= config.num_rollout:
         logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, config.num_rollout)
-        return
-    side = RolloutSide(config) if is_rank_zero() else None
+        return False
+    side = rollout_side(config, evaluate) if is_rank_zero() else None
     try:
+        from .trainer import Trainer  # not before the engines start: its imports take seconds
+
         trainer = Trainer(config)
         start, next_group = resume(config, trainer)
         if side is not None:
@@ -87,9 +99,41 @@ def train(config: Config) -> None:
                 save(config, trainer, number, next_group)
                 if side is not None:
                     side.journal.forget(absorbed(config, number))
+        if side is not None and (convert or evaluate):
+            model = convert_last(config)
+            if evaluate:
+                stop_if_asked()
+                side.evaluate(Evaluation(config, f"after-{model.name}", model), model)
     finally:
         if side is not None:
             side.close()
+    return True
+
+
+def rollout_side(config: Config, evaluate: bool) -> RolloutSide:
+    """Rank 0's; with ``evaluate`` its engines are long enough to answer both, and first evaluate HF_CKPT."""
+    before = Evaluation(config, "before", config.hf_ckpt)
+    check = before.start_check() if evaluate else None
+    from .rollout_side import RolloutSide  # while the check runs
+
+    if check is None:
+        return RolloutSide(config)
+    engine_len, missing = check.result()
+    if not missing:
+        logger.info("%s has all answers of the evaluation before", before.output)
+    return RolloutSide(config, before if missing else None, engine_len)
+
+
+def convert_last(config: Config) -> Path:
+    """The newest checkpoint as the Hugging Face folder that convert-to-hf.sh writes; it appears when it is whole."""
+    from ..checkpoints.convert import convert
+
+    newest = latest(config.save_path)
+    assert newest is not None
+    folder = Path(config.save_path) / "hf" / newest.name
+    convert(newest, config.hf_ckpt, folder, force=True)  # one that is there is of a run that was set back since
+    logger.info("converted %s", folder)
+    return folder
 
 
 def is_rank_zero() -> bool:
@@ -228,12 +272,13 @@ def checked(config: Config) -> Config:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     refuse_what_is_not_done_here(config)
     check_plugins(config)
+    check_own_tasks(DataSource(config.train_data, config.seed), config)
+    folder = local_folder(config.hf_ckpt)
+    config = with_train_procs(replace(config, hf_ckpt=str(folder)), folder)
     copies = config.train_procs // config.trainer_tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
-    check_own_tasks(DataSource(config.train_data, config.seed), config)
-    folder = local_folder(config.hf_ckpt)
-    return with_engine_length(replace(config, hf_ckpt=str(folder)), folder, load_vocabulary(folder))
+    return with_engine_length(config, folder, load_vocabulary(folder))
 
 
 @one_line_errors("the same command continues from the newest checkpoint")
@@ -242,14 +287,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent train", description=description)
     parser.add_argument("--config", type=Path, help="YAML written by Config.to_yaml; default: the environment")
     parser.add_argument("--check", action="store_true", help="only check settings and training file")
+    parser.add_argument("--convert", action="store_true", help="convert the last checkpoint into SAVE_PATH/hf")
+    parser.add_argument("--evaluate", action="store_true",
+                        help="convert, and evaluate DATA_ROOT before and after, into SAVE_PATH/eval; exit code "
+                        f"{NOTHING_TO_TRAIN} where the run had ended before")
     options = parser.parse_args(argv)
     start_logging()
     stop_on_signals()
     config = checked(load_yaml(options.config) if options.config else Config.from_env())
-    if not options.check:
-        with save_lock(config.save_path), other_ranks(config, sys.argv[1:] if argv is None else argv):
-            train(config)
-    return 0
+    if options.check:
+        return 0
+    if config.train_procs > 1:
+        logger.info("%d trainer processes", config.train_procs)
+    share_cores(config.train_procs)
+    with save_lock(config.save_path), other_ranks(config, sys.argv[1:] if argv is None else argv):
+        trained = train(config, evaluate=options.evaluate, convert=options.convert)
+    return 0 if trained or not (options.evaluate or options.convert) else NOTHING_TO_TRAIN
 
 
 if __name__ == "__main__":

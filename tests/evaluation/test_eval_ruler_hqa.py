@@ -222,7 +222,7 @@ def test_a_task_that_cannot_score_is_one_line(tmp_path, model, answer, metrics, 
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_only_the_length_is_printed_by_check_whatever_classes_print(tmp_path, model, capsys, monkeypatch):
+def test_check_prints_length_and_missing_answers_alone_whatever_classes_print(tmp_path, model, capsys, monkeypatch):
     write_data(tmp_path)
     made = "\n    def __init__(self, settings): print('made')\n"
     (tmp_path / "own.py").write_text(TASK.replace("ANSWER", "reply").replace("METRICS", "{}") + made + "print('loud')")
@@ -233,4 +233,4 @@ def test_only_the_length_is_printed_by_check_whatever_classes_print(tmp_path, mo
     monkeypatch.setenv("EVAL_MODE", "direct")
     assert ev.main([*data, "--model", str(model), "--output", str(tmp_path / "out"), "--check"]) == 0
     printed = capsys.readouterr()
-    assert printed.out == "2048\n" and "loud" in printed.err and "made" in printed.err
+    assert printed.out == "2048 3\n" and "loud" in printed.err and "made" in printed.err

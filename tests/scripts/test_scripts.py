@@ -37,21 +37,59 @@ def ready():
 def test_the_default_is_the_pocket_profile_from_evaluation_to_table(tmp_path):
     done = script("run-train.sh", DRY_RUN="1", SAVE_PATH=str(tmp_path / "a run"))
     assert done.returncode == 0, done.stderr
-    train = "-m mem_agent train"
-    steps = ("-m mem_agent pocket", f"{train} --check", "run-eval.sh", train, "convert-to-hf.sh", "run-eval.sh")
+    steps = ("-m mem_agent pocket", "-m mem_agent train --evaluate")
     lines = done.stdout.splitlines()
     assert len(lines) == len(steps) and all(step in line for step, line in zip(steps, lines, strict=True))
-    assert f"{ROOT}/pocket/start" in " ".join(shlex.split(done.stdout))
+    run = f"{tmp_path}/a run"
+    assert f"evaluate {ROOT}/pocket/start before and {run}/hf/iter_* after, into {run}/eval" in done.stderr
 
 
 def test_own_settings_win_over_the_recipe():
     done = script("run-train.sh", DRY_RUN="1", SAVE_PATH="/tmp/x y", POCKET_DATA="/tmp/pocket data")
-    assert "/tmp/x\\ y/hf/iter_0000000" in done.stdout and "--output /tmp/pocket\\ data" in done.stdout
+    assert "training in /tmp/x y; its engines" in done.stderr and "--output /tmp/pocket\\ data" in done.stdout
 
 
 def test_own_model_and_data_leave_the_pocket_out():
     done = script("run-train.sh", DRY_RUN="1", HF_CKPT="/m", TRAIN_DATA="/t.jsonl")
     assert "pocket" not in done.stdout and "no evaluation of before" in done.stderr
+    assert done.stdout.endswith("-m mem_agent train --convert \n")
+    done = script("run-train.sh", DRY_RUN="1", EVAL="0", SAVE_PATH="/tmp/none")
+    assert "-m mem_agent train --convert \n" in done.stdout and "EVAL=0" in done.stderr
+
+
+PYTHON_OF_AN_ENVIRONMENT = """#!/bin/sh
+case "$*" in
+    *"-m mem_agent train"*) echo train >>"$CALLS"; exit "$ENDS" ;;
+    *"-m mem_agent "*) echo "$*" | sed 's/.*-m mem_agent //' >>"$CALLS"; echo "256 0" ;;
+    *) exec "$REAL" "$@" ;;
+esac
+"""
+AFTER = ["train", "convert", "eval --check", "eval --table", "eval --check", "eval --table", "eval --table"]
+
+
+@pytest.mark.parametrize("ends,env,calls", [
+    (0, {}, ["train", "eval --table"]),
+    (4, {}, AFTER),
+    (4, {"EVAL": "0"}, ["train", "convert", "eval --table"]),
+    (1, {}, ["train"]),
+    (130, {}, ["train"]),
+])
+def test_what_follows_training_as_it_ends(tmp_path, ends, env, calls):
+    """4: it had ended in an earlier run, which may have left the rest undone."""
+    venv, run = tmp_path / "venv" / "bin", tmp_path / "run"
+    for folder in (venv, run / "eval" / "before", run / "eval" / "after-iter_0000001", run / "iter_0000001"):
+        folder.mkdir(parents=True)
+    (run / "latest_checkpointed_iteration.txt").write_text("1")
+    (venv / "python").write_text(PYTHON_OF_AN_ENVIRONMENT)
+    (venv / "python").chmod(0o755)
+    shutil.copy(Path(sys.prefix, "installed-pack"), venv.parent)
+    own = {"VENV": str(venv.parent), "CALLS": str(tmp_path / "calls"), "ENDS": str(ends), "REAL": PYTHON}
+    done = script("run-train.sh", **own, SAVE_PATH=str(run), HF_CKPT="/m", TRAIN_DATA="/t", DATA_ROOT="/d", **env)
+    assert done.returncode == (0 if ends == 4 else ends), done.stderr
+    found = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
+    kinds = [" ".join(word for word in line if word in ("train", "convert", "eval", "--check", "--table"))
+             for line in found]
+    assert kinds == calls
 
 
 CONVERT = {"SAVE_PATH": "/tmp/none", "HF_CKPT": "/m", "DRY_RUN": "1"}

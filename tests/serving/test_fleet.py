@@ -302,7 +302,7 @@ def test_engine_command_line_golden():
     command = engine.engine_command(config, Path("/models/m"), 20001, "cpu", 1)
     assert command[0] == sys.executable
     assert " ".join(command[1:]) == (
-        "-P -m vllm.entrypoints.openai.api_server --model /models/m --served-model-name policy "
+        "-P -m mem_agent.serving.engine_server --model /models/m --served-model-name policy "
         "--host 127.0.0.1 --port 20001 --max-model-len 1024 "
         "--seed 4 --logprobs-mode processed_logprobs --generation-config vllm "
         "--worker-extension-cls mem_agent.serving.engine_extension.PolicyReload --enable-prefix-caching "

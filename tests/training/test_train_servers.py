@@ -21,7 +21,7 @@ from mem_agent.tests.system.test_processes import status_line
 from mem_agent.training.run_log import read_metrics
 
 START = Path(__file__).parents[2] / "pocket" / "start"
-ENGINE, ROUTER = "vllm.entrypoints.openai.api_server", "vllm_router.launch_router"
+ENGINE, ROUTER = "mem_agent.serving.engine_server", "vllm_router.launch_router"
 EXACT = ("loss", "pg_loss", "kl", "grad_norm", "reward", "tokens", "entropy", "rows")
 
 pytestmark = pytest.mark.servers

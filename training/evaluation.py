@@ -1,0 +1,103 @@
+"""Evaluations on the engines of a run: of the starting weights before its first rollout, of the last ones after it.
+
+An evaluation is ``mem-agent eval`` as a process of its own, which asks the run's router; its rows are those that
+``run-eval.sh`` writes with engines of its own. The engines are kept alive meanwhile, as ``mem-agent serve`` does::
+
+    engines start | eval before, while the trainer is built | sync, rollout .. sync | convert, sync that | eval after
+
+Nothing of it reaches training: every request has a seed of its own, and a sync empties the prefix caches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Protocol
+
+from ..config import Config
+from ..system.errors import MemAgentError
+from ..system.processes import ChildProcess, ProcessError
+
+logger = logging.getLogger("mem_agent")
+
+CHECK_EVERY_S = 10.0
+_SOME_FAILED = 3
+"""The client's exit code where every question has a row and some failed: they count as wrong, and the run goes on."""
+
+
+class Served(Protocol):
+    """What an evaluation needs of a fleet."""
+
+    config: Config
+
+    @property
+    def url(self) -> str: ...
+
+    async def ensure_alive(self, hung_after_s: float) -> int: ...
+
+
+class Evaluation:
+    """Of the model in the folder ``model``, into ``SAVE_PATH/eval/<name>``."""
+
+    def __init__(self, config: Config, name: str, model: str | Path) -> None:
+        self.name = name
+        self.log_path = Path(config.save_path) / "logs" / f"evaluate-{name}.log"
+        self.output = Path(config.save_path) / "eval" / name
+        self.command = [sys.executable, "-m", "mem_agent", "eval", "--model", str(model), "--output", str(self.output)]
+
+    def start_check(self) -> Check:
+        return Check(self.command)
+
+    async def run(self, fleet: Served) -> None:
+        """Get the answers that are missing, from ``fleet``. Raises ProcessError where that ends early."""
+        began = checked = time.monotonic()
+        self.log_path.unlink(missing_ok=True)
+        child = ChildProcess("eval", [*self.command, "--url", fleet.url], _environment(), self.log_path)
+        try:
+            while child.exit_code is None:
+                await asyncio.sleep(0.1)
+                if time.monotonic() - checked >= CHECK_EVERY_S:
+                    await fleet.ensure_alive(fleet.config.mem_request_timeout)
+                    checked = time.monotonic()
+            if child.exit_code not in (0, _SOME_FAILED):
+                raise ProcessError(f"evaluation of {self.name}: {child.describe()}")
+        finally:
+            child.stop()
+        logger.info("evaluation of %s took %.1f s", self.name, time.monotonic() - began)
+
+    def said(self) -> str:
+        """What the client wrote: its table, and what failed."""
+        return self.log_path.read_text(errors="replace").strip()
+
+
+class Check:
+    """``mem-agent eval --check`` beside this process, which has other things to do until it asks for the result."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            [*command, "--check"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=_environment(),
+        )
+
+    def result(self) -> tuple[int, int]:
+        """(the context that the engines need, answers that are missing). Raises MemAgentError where it is refused."""
+        try:
+            out, err = self._process.communicate()
+        except BaseException:
+            self._process.kill()
+            raise
+        if self._process.returncode != 0:
+            last = (err.strip().splitlines() or [f"eval --check exited with code {self._process.returncode}"])[-1]
+            raise MemAgentError(last.removeprefix("error: "))
+        length, missing = out.split()
+        return int(length), int(missing)
+
+
+def _environment() -> dict[str, str]:
+    """That of this process; a server of somebody else's is not what is evaluated here."""
+    return {name: value for name, value in os.environ.items() if name != "BASE_URL"}
