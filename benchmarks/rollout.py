@@ -22,7 +22,7 @@ import random
 import shutil
 import time
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -46,10 +46,11 @@ from ..serving.fleet import Fleet
 from ..training.rollout_side import training_sampling
 
 POCKET = Path(__file__).parents[1] / "pocket" / "start"
-SMALL = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
-         "intermediate_size": 768}
-LARGE = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
-         "intermediate_size": 1536}
+Shape = dict[str, Any]
+SMALL: Shape = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "intermediate_size": 768}
+LARGE: Shape = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
+                "intermediate_size": 1536}
 COUNTERS = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total")
 LINE_TOKENS = 4
 """Two words of the pocket's tokenizer, a full stop and the newline."""
@@ -117,7 +118,7 @@ _ORDERS = {
 }
 
 
-def make_model(folder: Path, shape: Mapping[str, int]) -> Path:
+def make_model(folder: Path, shape: Shape) -> Path:
     """Random weights with the pocket's tokenizer."""
     if not (folder / "config.json").exists():
         torch.manual_seed(0)
@@ -226,7 +227,7 @@ def _by_turn(rounds: Sequence[Sequence[TurnRecord]], block: int) -> list[int]:
 
 
 async def run(
-    folder: Path, cases: Sequence[Case], shape: Mapping[str, int], engines: int, repeat: int,
+    folder: Path, cases: Sequence[Case], shape: Shape, engines: int, repeat: int,
     variants: Sequence[Variant],
 ) -> list[dict[str, Any]]:
     """All variants of all cases, ``repeat`` times in turns, on a fleet of their own."""
