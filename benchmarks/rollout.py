@@ -30,7 +30,9 @@ from typing import Any
 
 import aiohttp
 import psutil
+import torch
 import yaml
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from .. import rollout as hooks
 from ..config import Config
@@ -38,19 +40,21 @@ from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.host import embedded_args
 from ..hooks.record import Record, TurnRecord
 from ..hooks.sample import Sample
-from ..pocket.model import PocketModel, initial_model
-from ..pocket.task import LINE_TOKENS, THINGS
 from ..rollout_client import close_clients
 from ..serving.engine import EngineClient
 from ..serving.fleet import Fleet
 from ..training.rollout_side import training_sampling
 
 POCKET = Path(__file__).parents[1] / "pocket" / "start"
-# The plain initialisation: the pocket's own gives replies of one repeated word, which siblings would share.
-SMALL = PocketModel(embedding_std=0.02, output_scale=1.0, layers=6, ffn=768, max_positions=4096)
-LARGE = replace(SMALL, hidden=512, layers=8, heads=8, kv_heads=4, ffn=1536)
+Shape = dict[str, Any]
+SMALL: Shape = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "intermediate_size": 768}
+LARGE: Shape = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
+                "intermediate_size": 1536}
 COUNTERS = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total")
-WORDS = [word for words in THINGS.values() for word in words]
+LINE_TOKENS = 4
+"""Two words of the pocket's tokenizer, a full stop and the newline."""
+WORDS = ("apple", "pear", "plum", "grape", "lemon", "cat", "dog", "horse", "sheep", "goat", "red", "blue", "green")
 FINAL_TOKENS = 16
 LONGEST = 1408
 
@@ -114,10 +118,14 @@ _ORDERS = {
 }
 
 
-def make_model(folder: Path, shape: PocketModel) -> Path:
+def make_model(folder: Path, shape: Shape) -> Path:
     """Random weights with the pocket's tokenizer."""
     if not (folder / "config.json").exists():
-        initial_model(shape).save_pretrained(folder)
+        torch.manual_seed(0)
+        Qwen3ForCausalLM(Qwen3Config(
+            **shape, vocab_size=768, head_dim=64, tie_word_embeddings=True, max_position_embeddings=4096,
+            bos_token_id=None, eos_token_id=2, pad_token_id=0, dtype="float32",
+        )).save_pretrained(folder)
         for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
             shutil.copy(POCKET / name, folder / name)
     return folder
@@ -219,11 +227,12 @@ def _by_turn(rounds: Sequence[Sequence[TurnRecord]], block: int) -> list[int]:
 
 
 async def run(
-    folder: Path, cases: Sequence[Case], shape: PocketModel, engines: int, repeat: int, variants: Sequence[Variant]
+    folder: Path, cases: Sequence[Case], shape: Shape, engines: int, repeat: int,
+    variants: Sequence[Variant],
 ) -> list[dict[str, Any]]:
     """All variants of all cases, ``repeat`` times in turns, on a fleet of their own."""
     folder.mkdir(parents=True, exist_ok=True)
-    model = make_model(folder / f"model-{shape.hidden}", shape)
+    model = make_model(folder / f"model-{shape['hidden_size']}", shape)
     config = replace(
         Config.from_env({}), hf_ckpt=str(model), num_engines=engines, save_path=str(folder), engine_max_len=LONGEST,
         engine_kv_bytes=2**30, mem_max_question=64, engine_start_timeout=900,
