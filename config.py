@@ -186,7 +186,8 @@ class Config:
     mem_lead: str = _knob("auto", "the first sibling at a chunk has what they share computed before the others go; "
                           "auto: where an engine would compute it for each", _NOTHING,
                           choices=("auto", "always", "never"))
-    mem_concurrency: int = _knob(1024, "requests in flight from one process", _NOTHING, at_least=1)
+    mem_concurrency: int = _knob(1024, "requests in flight from one process; of those that wait, the one with most "
+                                "left to read is next", _NOTHING, at_least=1)
     mem_max_prompt_tokens: int = _knob(0, "prompt + reply must fit this; 0: the host's engine limit", at_least=0)
 
     _in("evaluation")

@@ -33,9 +33,10 @@ from functools import partial
 from typing import Any
 
 from .agents import turn_cost
+from .agents.chunking import Chunks
 from .agents.interface import Reading
 from .agents.loop import run_trajectory
-from .agents.records import FailureKind, Generation, Trajectory, TurnFailed, TurnRequest
+from .agents.records import FailureKind, Generation, Trajectory, TurnFailed, TurnKind, TurnRequest
 from .agents.vocabulary import Vocabulary
 from .config import Config, ConfigError
 from .custom_convert import row_counts
@@ -257,18 +258,21 @@ async def _run(
         nonlocal warmed
         turn_sampling = sampling if sampling["seed"] is None else sampling | {"seed": _turn_seed(sampling, number)}
         key = turn_key(group, request) if config.mem_routing == "chunk" else group
-        ask = partial(client.generate, routing_key=key, is_aborted=lambda: is_aborting(args))
-        if leads and request.shared >= WORTH_TOKENS:
-            shared = request.prompt_ids[: request.shared]
-            if await client.ahead.follow(group, turn_key(group, request), partial(ask, shared, 1, turn_sampling)):
-                warmed += len(shared)
-        return await ask(request.prompt_ids, request.max_new_tokens, turn_sampling)
+        weight = _left_to_read(host, document, request, number)
+        ask = partial(client.generate, routing_key=key, is_aborted=lambda: is_aborting(args), weight=weight)
+        with session.asking(key):
+            if leads and request.shared >= WORTH_TOKENS:
+                shared = request.prompt_ids[: request.shared]
+                if await client.ahead.follow(group, turn_key(group, request), partial(ask, shared, 1, turn_sampling)):
+                    warmed += len(shared)
+            return await ask(request.prompt_ids, request.max_new_tokens, turn_sampling)
 
     reading = Reading(question_ids, document)
     if evaluation:
         prefix, tokens = reply_form(sample)
         reading = Reading(question_ids, document, reader.vocabulary.encode_text(prefix), tokens)
-    with client.ahead.trajectory(group):
+    sessions = client.sessions.trajectory(group, _siblings(host, evaluation))
+    with client.ahead.trajectory(group), sessions as session:
         trajectory = await run_trajectory(reader.agent, reading, sample_turn, lambda: is_aborting(args))
     if leads:
         trajectory.counts["warmed_tokens"] = warmed
@@ -300,7 +304,24 @@ def _group_key(config: Config, sample: Any, text: str) -> str:
 
 def _leads(host: HostArgs, evaluation: bool) -> bool:
     """Whether the first sibling at a chunk goes ahead."""
-    siblings = host.eval_samples if evaluation else host.group_size
     if host.config.mem_lead == "auto" and host.router.dialect.shares_while_computing:
         return False
-    return host.config.mem_lead != "never" and host.config.mem_routing != "trajectory" and siblings > 1
+    return host.config.mem_lead != "never" and _siblings(host, evaluation) > 1
+
+
+def _siblings(host: HostArgs, evaluation: bool) -> int:
+    """Trajectories that share a key."""
+    if host.config.mem_routing == "trajectory":
+        return 1
+    return host.eval_samples if evaluation else host.group_size
+
+
+def _left_to_read(host: HostArgs, document: Chunks, request: TurnRequest, number: int) -> int:
+    """Chunks that the trajectory has yet to read, one for each turn: the weight of its ``number``-th turn.
+
+    A turn that merges counts as a chunk, and whoever may end early as if it did not; an answer weighs nothing. Where
+    groups are sampled ahead of a batch, which may never need them, all turns weigh the same, and the oldest go first.
+    """
+    if request.kind is TurnKind.FINAL or host.samples_ahead:
+        return 0
+    return max(0, len(document.chunks) - number)

@@ -5,6 +5,7 @@ and patience.
 
 Invariants:
 - every request carries the key of its GROUP (document), so that siblings meet the same prefix cache;
+- while requests wait for others to be answered, the next to be sent is the one with the greatest weight;
 - a prompt that cannot fit the engine's context is refused before it is sent;
 - retries happen on connection errors, 5xx and 429 only, a bounded number of times with doubling waits; a 4xx or a
   timeout is final;
@@ -14,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 import weakref
@@ -27,7 +29,11 @@ import orjson
 from .agents.records import FailureKind, Generation, StopReason, TurnFailed
 from .config import Config
 from .hooks.engine_api import Endpoint
+from .hooks.sessions import Sessions
 from .hooks.siblings import Ahead
+from .system.priority_gate import PriorityGate
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +56,32 @@ class GenerationClient:
         self.policy = policy
         self.retries_done = 0
         self.ahead = Ahead()
+        self.sessions = Sessions(self._finish)
+        self._finishing: set[asyncio.Task[None]] = set()
+        self._counts_sessions = bool(endpoint.finish_url)
         timeout = aiohttp.ClientTimeout(total=policy.timeout, connect=min(30.0, policy.timeout))
-        connector = aiohttp.TCPConnector(limit=concurrency, keepalive_timeout=60)
+        connector = aiohttp.TCPConnector(limit=concurrency + 1, keepalive_timeout=60)  # one tells of ended keys
         self._session = aiohttp.ClientSession(timeout=timeout, connector=connector, trust_env=False)
-        self._slots = asyncio.Semaphore(concurrency)
+        self._slots = PriorityGate(concurrency)
 
     async def close(self) -> None:
+        if self._finishing:
+            await asyncio.wait(self._finishing, timeout=1.0)
         await self._session.close()
+
+    def _finish(self, key: str) -> None:
+        if self._counts_sessions and not self._session.closed:
+            task = asyncio.ensure_future(self._tell_finished(key))
+            self._finishing.add(task)
+            task.add_done_callback(self._finishing.discard)
+
+    async def _tell_finished(self, key: str) -> None:
+        """Only balance depends on it, so nobody waits for it; a server that is no such router is told once."""
+        try:
+            async with self._session.post(self.endpoint.finish_url, params={"session_id": key}) as response:
+                self._counts_sessions = response.status == 200
+        except (aiohttp.ClientError, TimeoutError) as error:
+            logger.debug("the router was not told that %s has ended: %s", key, error)
 
     async def generate(
         self,
@@ -65,6 +90,7 @@ class GenerationClient:
         sampling: Mapping[str, Any],
         routing_key: str,
         is_aborted: Callable[[], bool] = lambda: False,
+        weight: float = 0.0,
     ) -> Generation:
         """Sample one reply.
 
@@ -73,6 +99,7 @@ class GenerationClient:
                 ``seed`` ...); only read. Its ``max_new_tokens`` is replaced by this turn's own.
             routing_key: the group's key.
             is_aborted: asked right before each attempt; a request that still waits then is never sent.
+            weight: the greater, the sooner it is sent where requests wait.
 
         Raises:
             TurnFailed: the kind says why.
@@ -81,7 +108,7 @@ class GenerationClient:
         while True:
             began = time.monotonic()
             try:
-                return await self._generate(prompt_ids, max_new_tokens, sampling, routing_key, is_aborted)
+                return await self._generate(prompt_ids, max_new_tokens, sampling, routing_key, is_aborted, weight)
             except TurnFailed as failure:
                 if patience is None or not await patience.try_again(failure, began):
                     raise
@@ -93,6 +120,7 @@ class GenerationClient:
         sampling: Mapping[str, Any],
         routing_key: str,
         is_aborted: Callable[[], bool],
+        weight: float,
     ) -> Generation:
         limit = self.endpoint.max_tokens
         if limit and len(prompt_ids) + max_new_tokens > limit:
@@ -102,7 +130,7 @@ class GenerationClient:
                 f"lower MEM_CHUNK_TOKENS or MEM_MAX_MEMORY",
             )
         body, headers = self.endpoint.build_request(prompt_ids, max_new_tokens, sampling, routing_key)
-        async with self._slots:
+        async with self._slots.slot(weight):
             answer = await self._post(orjson.dumps(body), headers, is_aborted)
         if answer is None:
             return Generation([], [], StopReason.ABORT)

@@ -8,6 +8,11 @@ of documents, of siblings and of memory turns; its variants run one after anothe
     group       section_first, MEM_ROUTING=group
     memory      memory_first, MEM_ROUTING=group
     trajectory  memory_first, MEM_ROUTING=trajectory: what routing by conversation gives
+    longest     as chunk, but MEM_CONCURRENCY is what the engines sample at once: the longest are sent first
+
+With ``--ragged`` documents have from one chunk up to the case's, in an order of its own in each repetition, and with
+``--seqs`` engines sample few at once. ``p90_steps`` and ``steps`` are those of the busiest engine until 90% and all of
+the trajectories had ended: unlike seconds, they do not depend on what else the machine does.
 
 ``computed`` are prompt tokens that the engines' caches did not have, by vLLM's own counters, what went
 ahead included; ``ideal`` is what whole blocks allow for the same prompts (``ideal_prefill``).
@@ -24,7 +29,7 @@ import time
 import urllib.request
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +56,7 @@ SMALL: Shape = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads
                 "intermediate_size": 768}
 LARGE: Shape = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
                 "intermediate_size": 1536}
-COUNTERS = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total")
+COUNTERS = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total", "vllm:iteration_tokens_total_count")
 LINE_TOKENS = 4
 """Two words of the pocket's tokenizer, a full stop and the newline."""
 WORDS = ("apple", "pear", "plum", "grape", "lemon", "cat", "dog", "horse", "sheep", "goat", "red", "blue", "green")
@@ -68,6 +73,14 @@ class Case:
     turns: int
     chunk: int = 1024
     memory: int = 64
+    ragged: bool = False
+    """Documents of 1, 2, ... ``turns`` chunks, shuffled by ``order``; else ``turns`` each."""
+    order: int = 0
+
+    def chunks(self) -> list[int]:
+        """Of each document."""
+        lengths = [number % self.turns + 1 if self.ragged else self.turns for number in range(self.documents)]
+        return random.Random(self.order).sample(lengths, len(lengths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +89,8 @@ class Variant:
     layout: str
     routing: str = "group"
     lead: str = "never"
+    queues: bool = True
+    """More requests are sent than the engines sample at once, and wait there."""
 
 
 VARIANTS = (
@@ -84,6 +99,7 @@ VARIANTS = (
     Variant("group", "section_first", "group"),
     Variant("memory", "memory_first", "group"),
     Variant("trajectory", "memory_first", "trajectory"),
+    Variant("longest", "section_first", "chunk", queues=False),
 )
 
 
@@ -145,7 +161,7 @@ def document(number: int, tokens: int) -> str:
 
 
 def samples_of(case: Case) -> list[Sample]:
-    texts = [document(number, case.chunk * case.turns) for number in range(case.documents)]
+    texts = [document(number, case.chunk * chunks) for number, chunks in enumerate(case.chunks())]
     return [
         Sample(
             prompt="Which fruit?", label="fig",
@@ -160,7 +176,7 @@ def samples_of(case: Case) -> list[Sample]:
 
 
 def _counters(url: str) -> list[float]:
-    """Prompt tokens that an engine was asked for, and those found in its cache, since it started."""
+    """Prompt tokens that an engine was asked for, those found in its cache, and its steps, since it started."""
     text = urllib.request.urlopen(f"{url}/metrics").read().decode()
     lines = [line.rsplit(maxsplit=1) for line in text.splitlines() if not line.startswith("#")]
     return [sum(float(value) for name, value in lines if name.startswith(counter + "{")) for counter in COUNTERS]
@@ -178,6 +194,8 @@ async def measure(fleet: Fleet, folder: Path, case: Case, variant: Variant) -> d
         n_samples_per_prompt=case.siblings, mem_prompts=make_prompts(folder, variant.layout),
         mem_routing=variant.routing, mem_lead=variant.lead,
     )
+    if not variant.queues:
+        config = replace(config, mem_concurrency=config.num_engines * config.engine_max_seqs)
     args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, LONGEST))
     samples = samples_of(case)
     async with aiohttp.ClientSession() as session:
@@ -186,25 +204,29 @@ async def measure(fleet: Fleet, folder: Path, case: Case, variant: Variant) -> d
     urls, pids = fleet.engine_urls, fleet.engine_pids
     counters, cpu = [_counters(url) for url in urls], [_cpu_seconds(pid) for pid in pids]
     ended: list[float] = []
+    most = len(samples) - len(samples) // 10
+    steps: list[float] = []
     began = time.monotonic()
 
     async def run(sample: Sample) -> None:
         await hooks.generate(args, sample, training_sampling(config, sample))
         assert sample.status.value in ("completed", "truncated"), sample.train_metadata
         ended.append(time.monotonic() - began)
+        if len(ended) in (most, len(samples)):
+            steps.append(max(_counters(url)[2] - was[2] for url, was in zip(urls, counters, strict=True)))
 
     await asyncio.gather(*(run(sample) for sample in samples))
     cpu = [_cpu_seconds(pid) - before for pid, before in zip(pids, cpu, strict=True)]
     used = [[b - a for a, b in zip(was, _counters(url), strict=True)] for was, url in zip(counters, urls, strict=True)]
-    return _figures(samples, used, config.engine_block_size) | {
+    return _figures(samples, [one[:2] for one in used], config.engine_block_size) | {
         "cpu_s": sum(cpu), "busiest_cpu_s": max(cpu), "wall_s": ended[-1],
-        "p90_s": sorted(ended)[-(-9 * len(ended) // 10) - 1],
+        "p90_s": ended[most - 1], "p90_steps": steps[0], "steps": steps[-1],
     }
 
 
 def _figures(samples: Sequence[Sample], used: Sequence[Sequence[float]], block: int) -> dict[str, Any]:
     turns = [record.turns for sample in samples if (record := Record.of(sample))]
-    rounds = list(zip(*turns, strict=True))
+    rounds = [[turn for turn in one if turn] for one in zip_longest(*turns)]
     asked = [(t.tokens[: t.prompt_tokens], t.tokens[t.prompt_tokens :]) for one in rounds for t in one]
     return {
         "sent": sum(len(prompt) for prompt, _ in asked),
@@ -228,7 +250,7 @@ def _by_turn(rounds: Sequence[Sequence[TurnRecord]], block: int) -> list[int]:
 
 async def run(
     folder: Path, cases: Sequence[Case], shape: Shape, engines: int, repeat: int,
-    variants: Sequence[Variant],
+    variants: Sequence[Variant], seqs: int = Config.engine_max_seqs,
 ) -> list[dict[str, Any]]:
     """All variants of all cases, ``repeat`` times in turns, on a fleet of their own."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -236,16 +258,18 @@ async def run(
     config = replace(
         Config.from_env({}), hf_ckpt=str(model), num_engines=engines, save_path=str(folder), engine_max_len=LONGEST,
         engine_kv_bytes=2**30, mem_max_question=64, engine_start_timeout=900,
+        engine_max_seqs=seqs,
     )
     rows = []
     async with Fleet(config, model, run_folder=folder) as fleet:
         await measure(fleet, folder, Case(1, 2, 1), VARIANTS[0])  # an engine's first requests are slow
         try:
             for case in cases:
-                for _ in range(repeat):
+                for order in range(repeat):
+                    ordered = replace(case, order=order)
                     for variant in variants:
-                        rows.append(asdict(case) | {"engines": engines, "variant": variant.name}
-                                    | await measure(fleet, folder, case, variant))
+                        rows.append(asdict(ordered) | {"engines": engines, "variant": variant.name}
+                                    | await measure(fleet, folder, ordered, variant))
                         print(json.dumps(rows[-1]), flush=True)
         finally:
             await close_clients()
@@ -254,7 +278,8 @@ async def run(
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """A line for each measurement; ratios are against the first variant of its case."""
-    columns = ("engines", "documents", "siblings", "turns", "variant", "sent", "computed", "ideal", "wall_s", "cpu_s")
+    columns = ("engines", "documents", "siblings", "turns", "variant", "sent", "computed", "ideal", "p90_s", "wall_s",
+               "p90_steps", "steps", "cpu_s")
     lines = ["| " + " | ".join(columns) + " | computed / ideal |", "|" + "--:|" * (len(columns) + 1)]
     for row in rows:
         values = [f"{row[c]:.1f}" if isinstance(row[c], float) else str(row[c]) for c in columns]
@@ -270,11 +295,13 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="the model of 27 million weights instead of 5")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--variants", nargs="*")
+    parser.add_argument("--ragged", action="store_true", help="documents of different lengths")
+    parser.add_argument("--seqs", type=int, default=Config.engine_max_seqs, help="sequences an engine samples at once")
     args = parser.parse_args()
-    cases = [Case(*case) for case in args.case or [(4, 8, 2)]]
+    cases = [Case(*case, ragged=args.ragged) for case in args.case or [(4, 8, 2)]]
     variants = [v for v in VARIANTS if not args.variants or v.name in args.variants]
     shape = LARGE if args.large else SMALL
-    print(table(asyncio.run(run(args.folder, cases, shape, args.engines, args.repeat, variants))))
+    print(table(asyncio.run(run(args.folder, cases, shape, args.engines, args.repeat, variants, args.seqs))))
 
 
 if __name__ == "__main__":

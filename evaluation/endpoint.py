@@ -90,6 +90,10 @@ class EvalEndpoint(Endpoint):
     def url(self) -> str:
         return self.base_url + PATHS[self.api]
 
+    @property
+    def finish_url(self) -> str:
+        return f"{self.base_url}/finish_session" if self.api is Api.GENERATE else ""
+
     def patience(self) -> ServerPatience:
         return ServerPatience(self)
 

@@ -75,6 +75,11 @@ class Endpoint:
         """Read an answer; whatever is amiss in it is an ordinary exception."""
         return parse_vllm(answer) if self.dialect is Dialect.VLLM else parse_sglang(answer)
 
+    @property
+    def finish_url(self) -> str:
+        """Where a router is told, as ``session_id``, that nobody will use a routing key again; empty: nowhere."""
+        return f"{self.base_url}/finish_session" if self.dialect is Dialect.VLLM else ""
+
     def redacted(self, text: str) -> str:
         """``text`` without anything secret that this endpoint sends."""
         return text

@@ -55,6 +55,8 @@ class HostArgs:
     """``n_samples_per_prompt``. Open groups."""
     eval_samples: int
     """``n_samples_per_eval_prompt``. ``log_eval``."""
+    samples_ahead: bool
+    """More groups are sampled than the next batch is sure to take. ``generate``."""
     drops_groups: bool
     """A rollout throws away what has finished beyond its size. Open groups."""
     refused: str
@@ -78,6 +80,7 @@ class HostArgs:
             rollout_groups=getattr(args, "rollout_batch_size", None) or config.rollout_batch_size,
             group_size=getattr(args, "n_samples_per_prompt", None) or config.n_samples_per_prompt,
             eval_samples=getattr(args, "n_samples_per_eval_prompt", None) or 1,
+            samples_ahead=config.fully_async or config.groups_in_flight > config.rollout_batch_size,
             drops_groups=config.fully_async and getattr(args, "vllm_router_ip", None) is not None,
             refused=_refused(args),
         )

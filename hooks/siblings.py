@@ -1,11 +1,12 @@
 """What siblings share is computed once, at the engine that has least to do.
 
-**Where a turn goes** (MEM_ROUTING). Routers keep requests of one key at one engine, and put a new key where least is
-waiting (SGLang's ``manual`` with ``min_load``, vLLM's ``sticky_least_loaded``) or where a hash says
-(``consistent_hash``). The next chunk is new to every engine, so a group has nothing to lose by going elsewhere with
-each: the key of a turn is its group and the beginning of its prompt that siblings share. So they stay together over a
-chunk, and an engine that fell behind is left with the next one, nobody counting anything. Prompts that begin alike in
-all turns (``memory_first``) keep one key, and so do agents that do not say what is shared.
+**Where a turn goes** (MEM_ROUTING). Routers keep requests of one key at one engine, and put a new key where the fewest
+requests are in flight (SGLang's ``manual`` with ``min_load``), where the fewest keys are bound (vLLM's
+``sticky_least_loaded``; ``hooks.sessions`` ends keys), or where a hash says (``consistent_hash``). The next chunk is
+new to every engine, so a group has nothing to lose by going elsewhere with each: the key of a turn is its group and
+the beginning of its prompt that siblings share. So they stay together over a chunk, and but for the hash an engine
+that fell behind is left with the next one. Prompts that begin alike in all turns (``memory_first``) keep one key, and
+so do agents that do not say what is shared.
 
     group-3, question, chunk 0  ->  group-3/5f0c..  engine A        all 8 siblings
     group-3, question, chunk 1  ->  group-3/91be..  engine B        all 8 siblings, each when it gets there

@@ -180,7 +180,8 @@ def _gpus(layout: Layout) -> Group:
 
 
 def _slime_engine(config: Config, sticky_router: bool) -> Group:
-    """``manual`` keeps a group, by its ``X-SMG-Routing-Key``, at one engine; ``min_load`` chooses that engine.
+    """``manual`` keeps siblings, by their ``X-SMG-Routing-Key``, at one engine; ``min_load`` chooses that engine, by
+    the requests in flight.
 
     Measured with four workers and 32 groups of 8: the default policy spreads each group over 3.8 engines, this over 1.
     """
@@ -192,7 +193,11 @@ def _slime_engine(config: Config, sticky_router: bool) -> Group:
 
 
 def _vime_engine(config: Config) -> Group:
-    """The policy sends a group, by its ``x-session-id``, to one engine, where its siblings share the prefix cache."""
+    """The policy sends siblings, by their ``x-session-id``, to one engine, where they share the prefix cache.
+
+    vime offers no policy that keeps a key and looks at load: ``--vllm-router-policy`` has none, and overwrites what
+    ``--router-policy`` says. With a key for each chunk an uneven split lasts a chunk and not a rollout.
+    """
     return [
         "--vllm-gpu-memory-utilization", f"{config.engine_memory_fraction:g}",
         "--vllm-max-model-len", str(config.engine_max_len),

@@ -23,7 +23,7 @@ class FakeRouter:
 
     ``abort`` is an aborted answer, ``hold`` one that only an abort order ends. After the script, ``default`` answers.
     ``peak`` is the most requests ever in flight at once; ``aborted_at`` holds, for each abort order, the number of
-    requests that had arrived before it.
+    requests that had arrived before it; ``finished`` the routing keys that ended.
     """
 
     script: list[Any] = field(default_factory=list)
@@ -34,6 +34,7 @@ class FakeRouter:
     peak: int = 0
     port: int = 0
     aborted_at: list[int] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
     missing: tuple[str, ...] = ()
     """Paths that this server does not have."""
     key: str = ""
@@ -104,6 +105,10 @@ class FakeRouter:
 
     async def loads(self, request: web.Request) -> web.Response:
         return web.json_response({"loads": [{"num_running_reqs": self._now, "num_waiting_reqs": 0}]})
+
+    async def finish(self, request: web.Request) -> web.Response:
+        self.finished.append(request.query["session_id"])
+        return web.json_response({}, status=404 if request.path in self.missing else 200)
 
     async def abort(self, request: web.Request) -> web.Response:
         self.aborted_at.append(len(self.requests))
@@ -188,6 +193,7 @@ async def running(router: FakeRouter):
     for path in ("/abort_request", "/pause"):
         app.router.add_post(path, router.abort)
     app.router.add_post("/resume", router.resume)
+    app.router.add_post("/finish_session", router.finish)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", router.port)

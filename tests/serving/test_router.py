@@ -1,0 +1,138 @@
+"""The real router, started as the fleet starts it, before engines of no model: where chunks of a group go."""
+
+import asyncio
+import os
+from collections import defaultdict
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from mem_agent.agents.records import TurnKind, TurnRequest
+from mem_agent.config import Config
+from mem_agent.hooks.engine_api import Dialect, Endpoint
+from mem_agent.hooks.siblings import turn_key
+from mem_agent.rollout_client import GenerationClient, RetryPolicy
+from mem_agent.serving.router import RouterAdmin, router_command, router_environment
+from mem_agent.system.processes import ChildProcess, free_ports, wait_until_healthy
+from mem_agent.tests.helpers.fake_router import vllm_answer
+
+GROUPS, SIBLINGS, CHUNKS = 8, 4, 6
+
+
+class Engine:
+    """Answers every prompt after ``delay`` seconds, while it ``goes_on``; ``keys`` are those of its requests."""
+
+    def __init__(self, delay):
+        self.delay, self.keys = delay, []
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+        self._runner = None
+
+    async def start(self):
+        async def health(_):
+            return web.Response()
+
+        async def generate(request):
+            self.keys.append(request.headers["x-session-id"])
+            await self.goes_on.wait()
+            await asyncio.sleep(self.delay)
+            return web.json_response(vllm_answer([8, 2]))
+
+        app = web.Application()
+        app.add_routes([web.get("/health", health), web.post("/inference/v1/generate", generate)])
+        self._runner = web.AppRunner(app, shutdown_timeout=0.01)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def stop(self):
+        await self._runner.cleanup()
+
+
+@asynccontextmanager
+async def served(folder, *engines):
+    """A client of the router with these engines."""
+    port, metrics = free_ports(2)
+    command = router_command(Config(), port, metrics)
+    child = ChildProcess("router", command, router_environment(os.environ), folder / "router.log")
+    async with AsyncExitStack() as stack:
+        stack.callback(child.stop, 0.0)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        admin = RouterAdmin(f"http://127.0.0.1:{port}", session)
+        await wait_until_healthy(child, admin.alive, 60.0)
+        for engine in engines:
+            await engine.start()
+            stack.push_async_callback(engine.stop)
+            await admin.add_worker(engine.url)
+        client = GenerationClient(Endpoint(Dialect.VLLM, admin.url), RetryPolicy(20.0, 5, 0.5), 256)
+        stack.push_async_callback(client.close)
+        yield client
+
+
+async def trajectory(client, group):
+    """What ``rollout.generate`` sends, without a tokenizer."""
+    with client.sessions.trajectory(group, SIBLINGS) as session:
+        for chunk in range(CHUNKS):
+            key = turn_key(group, TurnRequest(TurnKind.MEMORY, [chunk, 7], 9, shared=1))
+            with session.asking(key):
+                await client.generate([chunk, 7], 9, {}, key)
+
+
+def trajectories(client, first_group=0):
+    groups = [f"group-{first_group + i // SIBLINGS}" for i in range(GROUPS * SIBLINGS)]
+    return [asyncio.ensure_future(trajectory(client, group)) for group in groups]
+
+
+def met(engines):
+    """Engines by key."""
+    result = defaultdict(set)
+    for number, engine in enumerate(engines):
+        for key in engine.keys:
+            result[key].add(number)
+    return result
+
+
+@pytest.mark.asyncio
+async def test_siblings_of_a_chunk_meet_and_an_engine_that_falls_behind_is_left(tmp_path):
+    stuck, quick = engines = [Engine(0.2), Engine(0.2)]
+    stuck.goes_on.clear()
+    async with served(tmp_path, *engines) as client:
+        reading = trajectories(client)
+        # A key of the quick engine ends after the next one has come, so a tie sends a few more groups to the other.
+        async with asyncio.timeout(60):
+            while sum(one.done() for one in reading) < 2 * SIBLINGS:
+                await asyncio.sleep(0.01)
+        assert GROUPS // 2 <= len(set(stuck.keys)) <= GROUPS - 2
+        assert len(set(quick.keys)) >= 2 * CHUNKS
+        stuck.goes_on.set()
+        await asyncio.gather(*reading)
+    keys = met(engines)
+    assert len(keys) == GROUPS * CHUNKS and all(len(numbers) == 1 for numbers in keys.values())
+    assert len(stuck.keys) + len(quick.keys) == GROUPS * SIBLINGS * CHUNKS
+
+
+@pytest.mark.asyncio
+async def test_engines_of_one_speed_share_the_groups_rollout_after_rollout(tmp_path):
+    engines = [Engine(0.005), Engine(0.005)]
+    async with served(tmp_path, *engines) as client:
+        for number in range(3):
+            await asyncio.gather(*trajectories(client, number * GROUPS))
+    first, second = sorted(len(engine.keys) for engine in engines)
+    assert 3 * first > 2 * second, (first, second)
+
+
+@pytest.mark.asyncio
+async def test_the_keys_of_a_dead_engine_move_on(tmp_path):
+    engines = [Engine(1.0), Engine(0.0)]
+    async with served(tmp_path, *engines) as client:
+        reading = asyncio.gather(*trajectories(client))
+        while len(engines[0].keys) < 8:
+            await asyncio.sleep(0.01)
+        await engines[0].stop()
+        await reading
+    assert set(engines[0].keys) <= set(engines[1].keys)
+    assert len(set(engines[1].keys)) == GROUPS * CHUNKS
