@@ -15,6 +15,7 @@ cut off; the trie of the others has 7 tokens, 5 beside the prefix ``1 2`` that a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from .trie import sorted_by_prefix
@@ -45,6 +46,7 @@ def cut_tries(rows: Sequence[Sequence[int]], ranks: int, max_tokens: int) -> lis
     order, shared = sorted_by_prefix(rows)
     added = [len(rows[index]) - common for index, common in zip(order, shared, strict=True)]
     fair = -(-sum(added) // ranks)
+    backwards = shared[::-1]
     pieces = []
     spans = [(0, len(order))] if order else []
     while spans:
@@ -54,14 +56,21 @@ def cut_tries(rows: Sequence[Sequence[int]], ranks: int, max_tokens: int) -> lis
         if stop - first == 1 or (tokens <= max_tokens and tokens - common <= fair and common > 0):
             pieces.append(Piece(tuple(order[first:stop]), tokens))
         else:
-            middle = _shallowest(shared, first, stop)
+            middle = _nearest(shared, backwards, common, first, stop)
             spans += [(middle, stop), (first, middle)]
     return pieces
 
 
-def _shallowest(shared: Sequence[int], first: int, stop: int) -> int:
-    """Where a span of sorted rows is cut: at the least that neighbours share; among equals, next to its middle."""
-    return min(range(first + 1, stop), key=lambda i: (shared[i], abs(2 * i - first - stop)))
+def _nearest(shared: Sequence[int], backwards: Sequence[int], least: int, first: int, stop: int) -> int:
+    """Where a span of sorted rows is cut: where neighbours share ``least``, next to its middle."""
+    middle, last = (first + stop) // 2, len(shared) - 1
+    places = []
+    # index, and not a loop: each of the thousand rows of a comb is cut off by itself.
+    with suppress(ValueError):
+        places.append(last - backwards.index(least, last - middle, last - first))
+    with suppress(ValueError):
+        places.append(shared.index(least, middle + 1, stop))
+    return min(places, key=lambda i: abs(2 * i - first - stop))
 
 
 def trie_tokens(rows: Sequence[Sequence[int]]) -> int:

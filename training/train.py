@@ -292,6 +292,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="convert, and evaluate DATA_ROOT before and after, into SAVE_PATH/eval; exit code "
                         f"{NOTHING_TO_TRAIN} where the run had ended before")
     options = parser.parse_args(argv)
+    if options.config and options.evaluate:
+        parser.error("--evaluate takes its settings from the environment, where --config does not look")
     start_logging()
     stop_on_signals()
     config = checked(load_yaml(options.config) if options.config else Config.from_env())

@@ -17,6 +17,8 @@ The predictions are the rows' response tokens, each once: a second row ``1 2 3 9
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,13 +81,25 @@ def _predictions(
 def sorted_by_prefix(rows: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
     """``(order, shared)``: rows that share most stand side by side; row ``order[i]`` shares its first ``shared[i]``
     tokens with the one before it, and no more with any earlier one."""
-    order = sorted(range(len(rows)), key=lambda i: (rows[i], i))
-    before = [rows[order[0]][:0], *(rows[i] for i in order)] if order else []
-    return order, [common_prefix(a, rows[i]) for a, i in zip(before, order, strict=False)]
+    # As numbers of equal width, high byte first, rows have the order of the lists, and compare many times faster.
+    written = [_big_endian(row) for row in rows]
+    order = sorted(range(len(rows)), key=written.__getitem__)
+    before = [b"", *(written[i] for i in order[:-1])]
+    return order, [common_prefix(a, written[i]) // _WIDTH for a, i in zip(before, order, strict=False)]
 
 
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many first tokens are equal."""
+_WIDTH = array("I").itemsize
+
+
+def _big_endian(row: Sequence[int]) -> bytes:
+    numbers = array("I", row)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def common_prefix(a: bytes, b: bytes) -> int:
+    """How many first bytes are equal."""
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
         return high

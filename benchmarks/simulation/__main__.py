@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     reading = Reading(chunk=options.chunk, memory=options.memory, final=options.memory, replies=replies)
     model = MODELS[options.model]
     if options.model_parameters:
-        model = replace(model, parameters=int(options.model_parameters))
+        model = replace(model, parameters=options.model_parameters)
     predictions = []
     for document in options.document_tokens:
         task = Task(reading=reading, document=document, documents=options.documents, group=options.group,
@@ -57,10 +57,10 @@ def arguments() -> argparse.ArgumentParser:
     add("--group", type=whole_number, default=16, help="trajectories of a document")
     add("--chunk", type=whole_number, default=5000)
     add("--memory", type=whole_number, default=1000, help="tokens of a memory and of the answer, at most")
-    add("--memory-share", type=float, default=1.0, help="share of --memory that replies have, without --trace")
-    add("--spread", type=float, default=0.0, help="documents are this share longer or shorter, at most")
+    add("--memory-share", type=share, default=1.0, help="share of --memory that replies have, without --trace")
+    add("--spread", type=share, default=0.0, help="documents are this share longer or shorter, at most")
     add("--model", choices=sorted(MODELS), default="qwen2.5-7b")
-    add("--model-parameters", type=float, help="weights, in the shape of --model")
+    add("--model-parameters", type=count, help="weights, in the shape of --model")
     add("--steps", type=whole_number, default=1, help="optimizer steps of a rollout")
     add("--no-reference", action="store_true", help="no KL, so no log-probs of the reference model")
     add("--variants", type=variants, default="published section trees", help=f"of {' '.join(VARIANTS)}")
@@ -68,7 +68,7 @@ def arguments() -> argparse.ArgumentParser:
     add("--trace", type=Path, help="a recorded rollout whose replies' lengths are drawn from")
     add("--simulated", type=whole_number, default=SIMULATED, help="chunks simulated of a document that has more")
     add("--seed", type=int, default=0)
-    add("--output", type=Path, help="JSON with the inputs and all figures")
+    add("--output", type=output_file, help="JSON with the inputs and all figures")
     return parser
 
 
@@ -80,6 +80,25 @@ def whole_number(text: str) -> int:
 
 def whole_numbers(text: str) -> list[int]:
     return [whole_number(word) for word in text.replace(",", " ").split()] or [whole_number(text)]
+
+
+def share(text: str) -> float:
+    if not 0 <= (number := float(text)) <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
+    return number
+
+
+def count(text: str) -> int:
+    """Of parameters; 7.6e9 as well."""
+    if not 1 <= (number := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(number)
+
+
+def output_file(text: str) -> Path:
+    if not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no folder {Path(text).parent}")
+    return Path(text)
 
 
 def variants(text: str) -> list[str]:

@@ -108,7 +108,11 @@ def test_bad_rates_are_refused_in_one_line(tmp_path, text, message, capsys):
     assert message in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [["--gpus", "0"], ["--gpus", "8 x"], ["--group", "0"], ["--variants", "best"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--gpus", "0"], ["--gpus", "8 x"], ["--group", "0"], ["--variants", "best"], ["--memory-share", "nan"],
+     ["--spread", "2"], ["--model-parameters", "inf"], ["--model-parameters", "-5"], ["--output", "missing/file"]],
+)
 def test_numbers_that_make_no_machine_are_refused(words, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(words)

@@ -97,6 +97,7 @@ def test_a_trace_is_read_as_it_was_written(tmp_path):
         (gzip.compress(json.dumps({"format": "mem_agent-rollout-trace", "version": 1, "settings": {}, "engines": [],
                                    "turns": {"group": [1]}}).encode()), "columns"),
     ],
+    ids=["plain", "list", "version", "columns"],  # gzip writes the time of day, and every worker has its own
 )
 def test_another_file_is_refused_in_one_line(tmp_path, content, message, capsys):
     file = tmp_path / "trace.json.gz"

@@ -173,6 +173,12 @@ def test_a_run_that_had_ended_leaves_the_rest_to_its_caller(tmp_path, monkeypatc
     assert [loop.main(options) for options in ([], ["--convert"], ["--evaluate"])] == [0, 4, 4]
 
 
+def test_an_evaluation_is_not_asked_for_under_settings_that_it_would_not_see(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        loop.main(["--config", "mem_agent.yaml", "--evaluate"])
+    assert "from the environment" in capsys.readouterr().err
+
+
 def test_engines_hold_what_rollouts_and_evaluation_need(tmp_path, monkeypatch):
     from mem_agent.training import rollout_side
 

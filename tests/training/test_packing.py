@@ -72,6 +72,12 @@ def test_a_tie_is_cut_in_the_middle():
     assert [piece.rows for piece in cut_tries(rows, 2, 100)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
 
 
+def test_a_comb_is_cut_tooth_by_tooth():
+    """Row i is the first i tokens of one row and a token of its own: the longest two have 6 tokens."""
+    rows = [[*range(1, i), 99] for i in range(1, 6)]
+    assert [piece.rows for piece in cut_tries(rows, 1, 6)] == [(4, 3), (2,), (1,), (0,)]
+
+
 def test_no_rows_make_no_micro_batches():
     assert rank_micro_batches([], 2, 10) == [[], []]
     assert rank_micro_batches([[7]], 2, 10) == [[[0]], []]

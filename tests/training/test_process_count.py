@@ -56,6 +56,7 @@ def test_two_threads_of_a_core_are_one(monkeypatch):
 def larger(tmp_path, monkeypatch):
     """A model that two processes train, on a machine of two cores."""
     monkeypatch.setattr(process_count, "physical_cores", lambda: 2)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setattr(process_count, "WORTH_A_PROCESS", 1)
     return Config(save_path=str(tmp_path / "run"), hf_ckpt=str(POCKET))
 

@@ -71,7 +71,13 @@ def test_a_row_of_one_token_is_read_and_predicts_nothing():
 @given(st.lists(st.integers(0, 1), max_size=9), st.lists(st.integers(0, 1), max_size=9))
 def test_the_common_prefix(a, b):
     expected = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    assert common_prefix(a, b) == expected
+    assert common_prefix(bytes(a), bytes(b)) == expected
+
+
+def test_rows_are_sorted_as_numbers_and_share_whole_tokens():
+    # 257 and 258 have their high bytes in common, and no token.
+    rows = [[258, 7], [151_643], [257], [255, 1], [258, 263]]
+    assert sorted_by_prefix(rows) == ([3, 2, 0, 4, 1], [0, 0, 0, 1, 0])
 
 
 def test_sorting_is_stable_for_equal_rows():
