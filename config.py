@@ -268,7 +268,8 @@ class Config:
     _in("the trainer")
     tp: int = _knob(0, "tensor parallel size; 0: 1 in the embedded host, derived in slime and vime",
                     _TRAINING, at_least=0)
-    max_tokens_per_gpu: int = _knob(0, "tokens per packed micro-batch; 0: 4096 in the embedded host, else derived",
+    max_tokens_per_gpu: int = _knob(0, "tokens per packed micro-batch, in the embedded host shared ones once; 0: 4096 "
+                                    "there, else derived",
                                     _TRAINING, at_least=0)
 
     _in("the embedded host")
