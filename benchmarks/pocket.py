@@ -1,7 +1,7 @@
 """The pocket run as a newcomer starts it, after the installation: ``bash run-train.sh``, wall seconds by phase.
 
-Before and after the rollouts is what their own clock does not hold: data, evaluation, engines, conversion. The command
-runs in a folder of its own and with the recipe's own settings; only SAVE_PATH is given, and in quick runs 4 rollouts
+Before and after the rollouts is what their own clock does not hold: data, evaluation, engines, conversion. Settings
+are the recipe's, whatever the environment says; data and run are in a folder of their own. A quick run has 4 rollouts
 and no evaluation.
 """
 
@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..config import variable_names
 from ..training.run_log import read_metrics
 from .outcome import BenchmarkError, Outcome, print_alone
 from .step import PHASES, outcomes
@@ -30,6 +31,7 @@ FINISHED = re.compile(r"rollout (\d+)/(\d+) \|")
 def measure(quick: bool = False) -> list[Outcome]:
     with tempfile.TemporaryDirectory() as name:
         settings = {"SAVE_PATH": f"{name}/run", "RECIPE": str(PACK / "recipes" / "pocket.env"), "VENV": sys.prefix}
+        settings |= {"POCKET_DATA": f"{name}/data"}
         if quick:
             settings |= {"NUM_ROLLOUT": "4", "EVAL": "0"}
         log = Path(name) / "log"
@@ -44,8 +46,9 @@ def run(settings: Mapping[str, str], log: Path) -> tuple[float, float, float]:
     began = time.perf_counter()
     ends: list[float] = []
     command = ["bash", str(PACK / "run-train.sh")]
+    environment = {name: value for name, value in os.environ.items() if name not in variable_names()}
     with log.open("w") as kept, subprocess.Popen(
-        command, env=os.environ | settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, env=environment | settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -24,11 +24,10 @@ from __future__ import annotations
 
 import argparse
 import logging
-import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +43,6 @@ from ..system.process_environment import share_cores
 from ..system.save_lock import save_lock
 from ..system.signals import stop_if_asked, stop_on_signals
 from .evaluation import Evaluation
-from .group_rollout import RolloutError
 from .journal import Rollout, fingerprint
 from .process_count import with_train_procs
 from .ranks import other_ranks
@@ -52,7 +50,6 @@ from .run_log import RunLog, progress_line
 
 if TYPE_CHECKING:
     from .rollout_side import RolloutSide
-    from .rows import TrainRow
 
 logger = logging.getLogger("mem_agent")
 
@@ -72,7 +69,8 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
         return False
     side = rollout_side(config, evaluate) if is_rank_zero() else None
     try:
-        from .trainer import Trainer  # not before the engines start: its imports take seconds
+        from .learning import learn  # not before the engines start: these imports take seconds
+        from .trainer import Trainer
 
         trainer = Trainer(config)
         start, next_group = resume(config, trainer)
@@ -148,57 +146,6 @@ def broadcast(rollout: Rollout | None) -> Rollout:
     distributed.broadcast_object_list(box, src=0)
     assert box[0] is not None
     return box[0]
-
-
-def learn(config: Config, trainer: Any, rollout: Rollout, number: int) -> dict[str, float]:
-    """Log-probs under the old and the reference policy, then the steps of rollout ``number``; metrics are means.
-
-    The first step needs no old log-probs: its own are those. A rollout of two steps scores the rows of the second.
-    """
-    from .packing import trie_tokens
-    from .rows import optimizer_steps, rows_from_train_data
-
-    rows = rows_from_train_data(rollout.train_data)
-    steps = optimizer_steps(rows, config.step_trajectories)
-    assert [row for step in steps for row in step] == rows, "the converter keeps a trajectory's rows together"
-    began = time.monotonic()
-    reference: Sequence[Any] = [None] * len(steps)
-    if config.kl_coef > 0:
-        reference = scores(trainer.reference_log_probs, steps, config.kl_coef)
-    old = [None, *scores(trainer.log_probs, steps[1:], config.kl_coef)]
-    scored = time.monotonic()
-    results = [
-        trainer.train_step(step, sampled, ref, rollout=number)
-        for step, sampled, ref in zip(steps, old, reference, strict=True)
-    ]
-    metrics = {name: sum(r[name] for r in results) / len(results) for name in results[0]}
-    if not all(math.isfinite(metrics[name]) for name in ("loss", "grad_norm")):
-        raise RolloutError(
-            f"loss {metrics['loss']} and gradient norm {metrics['grad_norm']} are not finite; lower LR and continue "
-            f"from the newest checkpoint in {config.save_path}"
-        )
-    return metrics | {
-        "rows": len(rows),
-        "row_tokens": sum(len(row.tokens) for row in rows),
-        "trie_tokens": trie_tokens([row.inputs for row in rows]),
-        "seconds/log_probs": scored - began,
-        "seconds/update": time.monotonic() - scored,
-    }
-
-
-def scores(
-    log_probs: Callable[[list[TrainRow]], list[list[float]]], steps: Sequence[Sequence[TrainRow]], kl_coef: float
-) -> list[list[list[float]]]:
-    """For each step the log-probs of its rows; zeros for rows without a gradient, which the step does not look at."""
-    from .loss import moving_rows
-
-    moving = [set(moving_rows(step, kl_coef)) for step in steps]
-    chosen = [row for step, which in zip(steps, moving, strict=True) for i, row in enumerate(step) if i in which]
-    found = iter(log_probs(chosen))
-    return [
-        [next(found) if i in which else [0.0] * row.response_length for i, row in enumerate(step)]
-        for step, which in zip(steps, moving, strict=True)
-    ]
 
 
 def sync(side: RolloutSide | None, trainer: Any, version: int) -> float:

@@ -11,7 +11,8 @@ from mem_agent.serving import serve
 from mem_agent.tests.helpers.fake_host import make_model
 from mem_agent.training.group_rollout import RolloutError
 from mem_agent.training.journal import Rollout, fingerprint
-from mem_agent.training.train import checked, learn, main, resume, train
+from mem_agent.training.learning import learn
+from mem_agent.training.train import checked, main, resume, train
 
 ROW = {"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}
 
