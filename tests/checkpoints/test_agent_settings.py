@@ -171,7 +171,7 @@ def test_an_evaluation_takes_them_into_its_engine_length_and_its_identity(model,
         output = tmp_path / name
         command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {output}"
         assert eval_ruler_hqa.main(command.split()) == 0
-        return int(capsys.readouterr().out), read_run(output).settings
+        return int(capsys.readouterr().out.split()[0]), read_run(output).settings
 
     length, settings = checked("own")
     assert settings["mem_chunk_tokens"] == 20 and settings["mem_max_final"] == 16

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -247,7 +247,7 @@ def sibling(index: int, group: int) -> Sample:
     return Sample(prompt="who?", index=index, group_index=group, metadata=metadata)
 
 
-def test_whole_trajectories_of_a_group_stay_on_one_worker(sticky_router, checkpoint):
+def test_siblings_of_a_chunk_meet_on_one_worker(sticky_router, checkpoint):
     reply = make_tokenizer().encode("red<|im_end|>", add_special_tokens=False)
     workers = [FakeWorker(reply), FakeWorker(reply)]
 
@@ -263,7 +263,9 @@ def test_whole_trajectories_of_a_group_stay_on_one_worker(sticky_router, checkpo
     assert [s.status for s in done] == [Sample.Status.COMPLETED] * 8 and {s.response for s in done} == {"red"}
     assert all(s.weight_versions == ["3"] and len(s.train_metadata["turns"]) == 3 for s in done)
     assert all(t["log_probs"] == log_probs_of(reply) for s in done for t in s.train_metadata["turns"])
-    assert sorted(workers[0].keys + workers[1].keys) == ["group-100"] * 12 + ["group-101"] * 12
+    asked = Counter(workers[0].keys + workers[1].keys)
+    assert sorted(asked.values()) == [4] * 6, "four siblings to each of two groups' two chunks and answer"
+    assert Counter(key.split("/")[0] for key in asked) == {"group-100": 3, "group-101": 3}
     assert not set(workers[0].keys) & set(workers[1].keys)
 
 
