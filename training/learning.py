@@ -33,6 +33,7 @@ def learn(config: Config, trainer: Any, rollout: Rollout, number: int) -> dict[s
         trainer.train_step(step, sampled, ref, rollout=number)
         for step, sampled, ref in zip(steps, old, reference, strict=True)
     ]
+    updated = time.monotonic()
     metrics = {name: sum(r[name] for r in results) / len(results) for name in results[0]}
     if not all(math.isfinite(metrics[name]) for name in ("loss", "grad_norm")):
         raise RolloutError(
@@ -44,7 +45,7 @@ def learn(config: Config, trainer: Any, rollout: Rollout, number: int) -> dict[s
         "row_tokens": sum(len(row.tokens) for row in rows),
         "trie_tokens": trie_tokens([row.inputs for row in rows]),
         "seconds/log_probs": scored - began,
-        "seconds/update": time.monotonic() - scored,
+        "seconds/update": updated - scored,
     }
 
 
