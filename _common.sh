@@ -191,9 +191,11 @@ run_and_forward_signals() {
     "$@" &
     child=$!
     trap 'kill -TERM "$child" 2>/dev/null || true; stopped=1' INT TERM
-    while kill -0 "$child" 2>/dev/null; do
+    # `wait` also returns at a signal, with the command still there; it knows the exit status of one that has long ended.
+    while :; do
         code=0
         wait "$child" || code=$?
+        kill -0 "$child" 2>/dev/null || break
     done
     trap - INT TERM
     if [ "$stopped" = 1 ]; then exit 130; fi

@@ -92,6 +92,12 @@ def test_what_follows_training_as_it_ends(tmp_path, ends, env, calls):
     assert kinds == calls
 
 
+def test_a_command_that_ends_at_once_gives_its_exit_status():
+    """The shell has already reaped it when it first asks for it: the `kill` of this shell takes a while."""
+    slow = 'source "$0/_common.sh"; kill() { sleep 0.3; builtin kill "$@"; }; run_and_forward_signals sh -c "exit 7"'
+    assert subprocess.run(["bash", "-c", slow, str(ROOT)]).returncode == 7
+
+
 CONVERT = {"SAVE_PATH": "/tmp/none", "HF_CKPT": "/m", "DRY_RUN": "1"}
 START = str(ROOT / "pocket" / "start")
 FITS = {"RECIPE": str(ROOT / "recipes" / "pocket.env")}
