@@ -140,15 +140,16 @@ async def _reward(host: HostArgs, sample: Any) -> Any:
 
 
 async def _sum_of_parts(host: HostArgs, sample: Any) -> float:
-    parts = plain_parts(task_of(host.config, sample).reward(sample.response or "", row_of(sample)))
+    task, reply, row = task_of(host.config, sample), sample.response or "", row_of(sample)
+    parts = plain_parts(await asyncio.to_thread(task.reward, reply, row) if task.slow else task.reward(reply, row))
     record = Record.of(sample)
     if record is None:  # of another generate hook
         return sum(parts.values())
-    accuracy = sum(parts.values())
+    accuracy = task.accuracy(parts)
     record = replace(record, reward_parts=parts, accuracy=accuracy)
     if not record.evaluation:
         reward = batch_reward.reward_for(host)
-        parts = plain_parts(await reward.parts(batch_reward.answered(sample, record)))
+        parts = plain_parts(await reward.parts(batch_reward.answered(host.config, sample, record)))
         paid = _turn_cost(host.config, record) * max(0.0, accuracy)
         parts |= {"turn_cost": -paid} if paid else {}
         record = replace(record, reward_parts=parts)

@@ -10,10 +10,12 @@ Invariants:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tqdm import tqdm
@@ -84,7 +86,8 @@ async def _row(job: Job, answer: Answer, config: Config) -> Row:
     record = Record.of(sample)
     assert record is not None, "a mode writes its trajectory into the sample"
     task = task_of(config, sample)
-    prediction, scores, unscored = _scored(task, sample, config)
+    scored = partial(_scored, task, sample, config)
+    prediction, scores, unscored = await asyncio.to_thread(scored) if task.slow else scored()
     outcome, failure, message = record.outcome.value, record.failure and record.failure.value, record.failure_message
     if record.outcome is Outcome.ABORTED:  # nobody here asked for it, so the server was stopped
         failure, message = "aborted", "the server ended the request"

@@ -28,7 +28,7 @@ from ..system.plugins import load_class, make, parse_settings
 from .host import HostArgs
 from .record import Record, write_scores
 from .sample import as_reward, ended
-from .task_row import row_of
+from .task_row import row_of, task_of
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
 
 
 def _score(host: HostArgs, reward: Reward, batch: Sequence[tuple[Any, Record]]) -> None:
-    earned = list(reward.batch_parts([answered(sample, record) for sample, record in batch]) or ())
+    earned = list(reward.batch_parts([answered(host.config, sample, record) for sample, record in batch]) or ())
     name = f"REWARD={host.config.reward!r}: batch_parts"
     if len(earned) != len(batch):
         raise ConfigError(f"{name} gave parts for {len(earned)} of {len(batch)} answers; it owes one mapping for each")
@@ -123,10 +123,11 @@ def _score(host: HostArgs, reward: Reward, batch: Sequence[tuple[Any, Record]]) 
         sample.reward = as_reward(sum(total.values()), host.reward_key)
 
 
-def answered(sample: Any, record: Record) -> Answered:
+def answered(config: Config, sample: Any, record: Record) -> Answered:
     row = row_of(sample)
     return Answered(
-        row.question, row.golds, row.metadata, sample.response, record.reward_parts, sample.group_index, record.counts
+        row.question, row.golds, row.metadata, sample.response, record.reward_parts, record.accuracy or 0.0,
+        sample.group_index, task_of(config, sample).reasoning(sample.response), record.counts,
     )
 
 

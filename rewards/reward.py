@@ -42,8 +42,12 @@ class Answered:
     """The decoded final reply, thinking removed."""
     parts: Parts
     """What the task says it is worth; in ``batch_parts`` with all that was added since."""
+    accuracy: float = 0.0
+    """What the task says the answer is worth, without what it gives for form."""
     group: Hashable = None
     """Siblings share it."""
+    reasoning: str = ""
+    """The part of the reply that led to its answer; all of it where the task asks for no such part."""
     counts: Mapping[str, float] = field(default_factory=dict)
     """What the agent counted: turns, rounds, chunks_read ..."""
 

@@ -42,6 +42,10 @@ class Task(ABC):
     it the row's ``example`` and ends its reply after the row's ``tokens_to_generate``."""
     headline: ClassVar[str]
     """The metric that evaluation's tables call accuracy."""
+    outcome: ClassVar[str] = ""
+    """The part of ``reward`` that says what the answer was worth, beside those for its form; empty: all of them."""
+    slow: ClassVar[bool] = False
+    """Whether an answer may take so long to score that others must not wait for it; it is then scored in a thread."""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -59,6 +63,19 @@ class Task(ABC):
     @abstractmethod
     def reward(self, reply: str, row: TaskRow) -> Mapping[str, float]:
         """Named parts of the training reward of a final reply; their sum is what it is worth."""
+
+    def reasoning(self, reply: str) -> str:
+        """The part of a reply that led to its answer; all of it where a task asks for no such part."""
+        return reply
+
+    def solution(self, row: TaskRow) -> str:
+        """A whole reply that is right and in the form that is asked for, from the row's data; empty where the data
+        has none."""
+        return str(row.metadata.get("solution") or "")
+
+    def accuracy(self, parts: Mapping[str, float]) -> float:
+        """What the answer was worth, from the parts of ``reward``."""
+        return parts.get(self.outcome, 0.0) if self.outcome else sum(parts.values())
 
     @abstractmethod
     def metrics(self, reply: str, row: TaskRow) -> Mapping[str, float]:

@@ -20,6 +20,9 @@ class QuestionAnswering(Task):
     def read_answer(self, reply: str) -> str:
         return last_boxed(reply) or ""
 
+    def solution(self, row: TaskRow) -> str:
+        return super().solution(row) or (f"\\boxed{{{row.golds[0]}}}" if row.golds else "")
+
     def reward(self, reply: str, row: TaskRow) -> Mapping[str, float]:
         return {"answer": boxed_exact_match(reply, row.golds, self.answer_style) if row.golds else 0.0}
 

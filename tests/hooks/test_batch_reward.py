@@ -53,6 +53,7 @@ class Judged(Reward):
 
     async def parts(self, answer):
         await asyncio.sleep(0)
+        assert answer.accuracy == answer.parts["answer"]
         return {**answer.parts, "length": len(answer.reply) / 100, "golds": float(len(answer.golds))}
 
 

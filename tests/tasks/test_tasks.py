@@ -101,6 +101,14 @@ class Raises(Length):
 class Endless(Length):
     def reward(self, reply, row): return {"answer": float("nan")}
 
+class Formal(Length):
+    # Which of its parts is the answer, and which thread asks.
+    outcome, slow = "there", True
+    def reward(self, reply, row):
+        import threading
+        main = threading.current_thread() is threading.main_thread()
+        return {"there": self.settings.worth, "form": 0.5, "main": float(main)}
+
 class Half(Task):
     headline = "letters"
     def read_answer(self, reply): return reply
@@ -140,6 +148,20 @@ def test_a_row_s_own_task_wins_over_the_runs(own):
     assert rewarded(done, TASK=f"qa, {own}:Length") == pytest.approx(0.65)  # TASK_ARGS are of TASK's first
     assert done.train_metadata["reward_parts"] == {"there": 0.25, "long": 0.4}
     assert done.train_metadata["accuracy"] == pytest.approx(0.65)
+
+
+def test_accuracy_is_the_part_that_a_task_calls_its_outcome_and_a_slow_task_holds_nobody_up(own):
+    done = ended("four")
+    assert rewarded(done, TASK=f"{own}:Formal") == 0.75
+    assert done.train_metadata["reward_parts"] == {"there": 0.25, "form": 0.5, "main": 0.0}
+    assert done.train_metadata["accuracy"] == 0.25
+
+
+def test_what_led_to_an_answer_and_what_would_have_been_right():
+    task = load_task("qa")
+    assert task.reasoning("so it is \\boxed{red}") == "so it is \\boxed{red}"
+    assert task.solution(TaskRow("q?", ("red", "blue"))) == "\\boxed{red}" and task.solution(TaskRow("q?", ())) == ""
+    assert task.solution(TaskRow("q?", ("red",), {"solution": "It is \\boxed{red}"})) == "It is \\boxed{red}"
 
 
 def test_a_row_gets_no_code_imported_that_the_user_has_not_named(own):
