@@ -32,14 +32,14 @@ from ..config import Config
 from ..evaluation import run as evaluation
 from ..evaluation.results import Row, RowWriter, Run, read_rows, write_run
 from ..evaluation.tables import comparison, tables
-from .outcome import Outcome, print_alone
+from .outcome import BenchmarkError, Outcome, print_alone
 from .rows import POCKET
 from .stopwatch import Sample, timed
 
 NAME = "evaluation"
 LATENCY, IN_FLIGHT, QUESTIONS, CHUNKS = 10.0, 256, 256, 4
 DOCUMENT_TOKENS = 900_000
-AGENT = {"mem_chunk_tokens": 1024, "mem_max_memory": 256, "mem_max_chunks": 100_000}
+AGENT = {"mem_chunk_tokens": 1024, "mem_max_memory": 256, "mem_max_question": 64, "mem_max_chunks": 100_000}
 ROWS, SAMPLES = 100_000, 8
 WORDS = ("The", "key", "of", "Anna", "is", "red", "and", "a", "long", "history", "of", "rivers", "began", "in", "1871")
 
@@ -124,8 +124,10 @@ def memory(folder: Path) -> Outcome:
         settings = {name.upper(): str(value) for name, value in AGENT.items()}
         process = subprocess.Popen(command, env=os.environ | settings, stdout=subprocess.DEVNULL)
         peak = peak_of(process)
+    if process.returncode != 0:
+        raise BenchmarkError(f"the evaluation of one long document ended with {process.returncode}")
     (row,) = read_rows(folder / "out", "1")
-    assert process.returncode == 0 and row.failure is None, row.failure_message
+    assert row.failure is None, row.failure_message
     return Outcome(NAME, "memory for one document of 0.9M tokens", (peak,), unit="MB", target=300, at_most=True,
                    note=f"{row.counts['document_tokens']:,} tokens, {row.counts['turns']} turns, {row.seconds:.1f} s")
 

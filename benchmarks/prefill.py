@@ -23,7 +23,7 @@ OWN, GROUP_KEY, TRAJECTORY_KEY = VARIANTS[0].name, "memory", "trajectory"
 ENGINES, TURNS = 2, 6
 COUNTED = ((Case(2, 8, TURNS), 5.0), (Case(1, 16, TURNS), 9.0))
 """Documents, siblings and turns, and the target against memory first."""
-TIMED = Case(4, 8, 2)
+TIMED = Case(4, 8, TURNS)
 Row = Mapping[str, Any]
 
 
