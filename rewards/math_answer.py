@@ -3,8 +3,8 @@ r"""Whether a reply is right, in the three ways in which Memory-R's tables were 
 ==========  ==================================================  ===================================================
 mode        published as                                        what it takes
 ==========  ==================================================  ===================================================
-``strict``  LightEval's task of ``evaluate.py`` (8e0dd1f):      the last number or LaTeX in the answer's place, or
-            math-verify's extraction, boxes first, 5 decimals   in all of a reply that has none; words around it
+``strict``  LightEval's task of ``evaluate.py`` (8e0dd1f):      the first number or LaTeX in the answer's place, or
+            math-verify's extraction, boxes first, 5 decimals   the last in a reply that has none; words around it
 ``medium``  the trainer's loop: text after the last             the gold's value alone in the answer's place, however
             ``<answer>`` equals the gold's text                 it is written: ``1,080``, ``$18``, ``18.0``, ``18.``
 ``loose``   the Qwen2.5-Math harness, ``evaluation/parser.py``  after the place, ``answer is ...``, or the last number;
@@ -14,7 +14,7 @@ mode        published as                                        what it takes
 
 The *place* is the last ``<answer>`` block, else the last box, else what follows the last ``####``, so that the two
 forms of a reply and GSM8K's own solutions are read alike. A reply that is a number and nothing else is its own place.
-None contains another: strict alone takes ``18 or 19`` for 19, loose alone takes 0.18 for 18.
+None contains another: strict alone takes ``18 or 19`` for 18, loose alone takes 0.18 for 18.
 
 Where these differ from the published code, and why:
 
@@ -97,7 +97,7 @@ def _strict(reply: str, place: str, gold: str) -> bool:
         return False
     if place and math_equal("equal", _undelimited(place), _for_sympy(gold, wanted)):
         return True
-    return math_equal("strict", text, _for_sympy(gold, wanted))
+    return math_equal("strict", f"answer {place}" if place else reply, _for_sympy(gold, wanted))
 
 
 def _medium(reply: str, place: str, gold: str) -> bool:

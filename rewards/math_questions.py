@@ -32,6 +32,8 @@ _MORE_S = 1.0
 """What the process has beyond it to say that it ran out of time."""
 _START_S = 120.0
 """Importing sympy takes a second, or many where cores are busy."""
+_TRIES = 2
+"""A process may have died since the last question, or of this one."""
 MOST_CHARACTERS = 10_000
 """A longer text is no answer; of a whole reply the end counts."""
 
@@ -93,15 +95,18 @@ def math_equal(how: str, text: str, gold: str) -> bool:
     if len(text) > MOST_CHARACTERS or len(gold) > MOST_CHARACTERS:
         return False
     with _lock:
-        if _worker is None:
-            _worker = _Worker()
-        began = time.monotonic()
-        verdict = _worker.ask({"how": how, "text": text, "gold": gold}, LIMIT_S + _MORE_S)
-        if verdict is None:
-            logger.info("a comparison ended after %.1f s: %.80r", time.monotonic() - began, text)
+        for _ in range(_TRIES):
+            _worker = _worker or _Worker()
+            began = time.monotonic()
+            verdict = _worker.ask({"how": how, "text": text, "gold": gold}, LIMIT_S + _MORE_S)
+            if verdict is not None:
+                return verdict
             _worker.stop()
             _worker = None
-    return bool(verdict)
+            if time.monotonic() - began > LIMIT_S:
+                break
+    logger.info("nobody could compare %.80r with %.80r", text, gold)
+    return False
 
 
 def stop_worker() -> None:

@@ -21,9 +21,10 @@ _WHOLE = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)"
 _DECIMAL = re.compile(rf"(?P<sign>[-+]?)(?:[{_CURRENCY}] ?)?(?P<sign2>-?)(?P<number>{_WHOLE}(?:\.\d*)?|\.\d+)"
                       rf"(?P<percent> ?%)?(?: ?[{_CURRENCY}])?\.?", re.ASCII)
 _FRACTION = re.compile(rf"(?P<sign>[-+]?)(?:(?P<a>{_WHOLE}) ?/ ?(?P<b>{_WHOLE})"
-                       rf"|\\[dt]?frac ?\{{(?P<c>{_WHOLE})\}} ?\{{(?P<d>{_WHOLE})\}})\.?", re.ASCII)
+                       rf"|\\[dt]?frac ?\{{(?P<c>{_WHOLE})\}} ?\{{(?P<d>{_WHOLE})\}}"
+                       r"|\\[dt]?frac ?(?P<e>\d) ?(?P<f>\d))\.?", re.ASCII)
 _UNIT = re.compile(r"(?P<number>[^A-Za-z\\]*\d[^A-Za-z\\ ]*)(?: +(?!(?:and|or|to|times)\b)[A-Za-z°][A-Za-z°'²³]+"
-                   r"|\\(?:text|mathrm|mbox) ?\{[^{}\d]*\})(?P<rest>[^\d\\=+*^<>]*)")
+                   r"| *\\(?:text|mathrm|mbox) ?\{[^{}\d]*\})(?P<rest>[^\d\\=+*^<>]*)")
 _PLAIN = str.maketrans({"−": "-", "–": "-", "\u00a0": " ", "\u202f": " "})
 _LATEX = (("{,}", ","), ("\\,", ","), ("\\!", ""), ("\\$", "$"), ("\\%", "%"), ("\\ ", " "))
 
@@ -61,7 +62,7 @@ def read_number(text: str) -> Number | None:
         value = Fraction(found["number"].replace(",", "").rstrip("."))
         return Number(-value if "-" in (found["sign"], found["sign2"]) else value, bool(found["percent"]))
     if found := _FRACTION.fullmatch(text):
-        above, below = (int((found[a] or found[b]).replace(",", "")) for a, b in (("a", "c"), ("b", "d")))
+        above, below = (int(part.replace(",", "")) for part in found.group(*"abcdef") if part)
         if below > 1 and gcd(above, below) == 1:
             return Number(Fraction(-above if found["sign"] == "-" else above, below))
     return None

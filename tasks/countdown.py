@@ -46,7 +46,7 @@ def _asked(row: TaskRow) -> tuple[list[int], Fraction]:
     target = row.metadata.get("target", row.golds[0] if row.golds else None)
     try:
         return [int(number) for number in row.metadata["numbers"]], Fraction(str(target))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
         raise BadRow(
             f"a countdown row needs metadata.numbers, a list of whole numbers, and metadata.target; it has "
             f"{row.metadata.get('numbers')!r:.60} and {target!r:.60}"
