@@ -126,10 +126,12 @@ class Config:
                             modes=_READING)
     task: str = _knob("qa", "what rows ask and what answers are worth: one of tasks/, or a class of your own; after "
                       "a comma, more of your own that rows may name")
-    task_args: str = _knob("", "settings of TASK's first, if it is your own, as AGENT_ARGS")
-    reward: str = _knob("task", "training reward: the task's, or a class of your own, which may see whole rollouts",
-                        _TRAINING)
-    reward_args: str = _knob("", "settings of a reward of your own, as AGENT_ARGS", _TRAINING)
+    task_args: str = _knob("", "settings of TASK's first, as AGENT_ARGS: those of gsm8k, math and countdown are in "
+                           "tasks/math.py, qa and ruler have none")
+    reward: str = _knob("task", "training reward: the task's, or that and one by length (cosine), or a class of your "
+                        "own, which may see whole rollouts", _TRAINING)
+    reward_args: str = _knob("", "settings of REWARD, as AGENT_ARGS: those of cosine are in "
+                             "rewards/cosine_length.py, task has none", _TRAINING)
 
     _in("how much")
     num_rollout: int = _knob(100, "training rollouts (each is ROLLOUT_BATCH_SIZE documents)", _NOTHING, at_least=1)

@@ -33,8 +33,12 @@ def boxed(task, golds):
     return f"so it is \\boxed{{{ALL_OF.get(task, lambda found: found[-1])(golds)}}}."
 
 
+BOXED = ["qa", "ruler"]
+"""Tasks whose whole reward is what the last box is worth."""
+
+
 @pytest.mark.parametrize("golds", GOLDS)
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", BOXED)
 def test_every_gold_is_worth_one_and_nothing_is_worth_nothing(name, golds):
     task, row = load_task(name), TaskRow("q?", golds)
     assert task.reward(boxed(name, golds), row) == {"answer": 1.0}
@@ -45,6 +49,17 @@ def test_every_gold_is_worth_one_and_nothing_is_worth_nothing(name, golds):
 
 
 @pytest.mark.parametrize("name", TASKS)
+def test_every_task_of_the_table_can_be_made_and_has_what_tables_need(name):
+    task = load_task(name)
+    row = TaskRow("q?", ("18",), {"numbers": [18], "target": 18})
+    for reply in ("", "no box"):
+        assert set(task.reward(reply, row).values()) == {0.0} == set(task.metrics(reply, row).values())
+        assert task.headline in task.metrics(reply, row) and task.accuracy(task.reward(reply, row)) == 0.0
+    reply = task.solution(row) or "\\boxed{18}"
+    assert task.accuracy(task.reward(reply, row)) == 1.0 == task.metrics(reply, row)[task.headline]
+
+
+@pytest.mark.parametrize("name", BOXED)
 def test_a_row_without_golds_earns_nothing_and_raises_nothing(name):
     assert load_task(name).reward("\\boxed{red}", TaskRow("q?", ())) == {"answer": 0.0}
 
@@ -221,7 +236,7 @@ def test_what_cannot_be_scored_fails_alone(metadata, failure, message, of_anothe
 REFUSED = [
     ({"AGENT": "nope"}, "AGENT='nope': allowed: memagent"),
     ({"AGENT_ARGS": "most=3"}, "AGENT_ARGS: 'most=3': allowed: nothing"),
-    ({"TASK": "nope"}, "TASK='nope': allowed: qa, ruler, package.module:Name, or file.py:Name"),
+    ({"TASK": "nope"}, "TASK='nope': allowed: qa, ruler, gsm8k, math, countdown, package.module:Name, or file.py"),
     ({"TASK": "qa,nope"}, "TASK='nope': allowed"),
     ({"TASK": "qa,{own}:Half"}, "Half has no method metrics"),
     ({"TASK": "{own}:Half"}, "Half has no method metrics, see mem_agent.tasks.interface.Task"),
@@ -230,7 +245,11 @@ REFUSED = [
     ({"TASK": "/nowhere/own.py:Length"}, "no such file"),
     ({"TASK": "{own}:Length", "TASK_ARGS": "worth=much"}, "TASK_ARGS: worth='much': allowed: a number"),
     ({"TASK_ARGS": "worth=1"}, "TASK_ARGS: 'worth=1': allowed: nothing"),
-    ({"REWARD": "nope"}, "REWARD='nope': allowed: task, package.module:Name, or file.py:Name"),
+    ({"TASK": "gsm8k", "TASK_ARGS": "form=xml"}, "TASK_ARGS: form='xml': allowed: reasoning, boxed"),
+    ({"TASK": "math", "TASK_ARGS": "mode=fuzzy"}, "TASK_ARGS: mode='fuzzy': allowed: strict, medium, loose, exact"),
+    ({"TASK": "countdown", "TASK_ARGS": "mode=loose"}, "TASK_ARGS: 'mode=loose': allowed: form='reasoning'"),
+    ({"REWARD": "cosine", "REWARD_ARGS": "max_tokens=-1"}, "REWARD_ARGS: max_tokens=-1: allowed"),
+    ({"REWARD": "nope"}, "REWARD='nope': allowed: task, cosine, package.module:Name, or file.py:Name"),
     ({"REWARD": "{own}:Length"}, "Length does not derive from mem_agent.rewards.reward.Reward"),
     ({"REWARD_ARGS": "x=1"}, "REWARD_ARGS: 'x=1': allowed: nothing"),
 ]
