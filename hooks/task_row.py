@@ -5,7 +5,7 @@ A prompt is a text, which is the question, or a list of chat messages::
     [system]  [user, assistant] ...  user: the question  [assistant: what the reply goes on from]
 
 What the final reply goes on from is the assistant message behind the question, or else ``metadata["reply_prefix"]``,
-which evaluation sets for RULER's answer prefixes. Either way the agent gets it as the last ids of its final prompt, 
+which evaluation sets for RULER's answer prefixes. Either way the agent gets it as the last ids of its final prompt,
 and its task as ``metadata["reply_prefix"]`` of its row, since the reply that is scored does not hold it.
 """
 

@@ -26,8 +26,8 @@ TEMPLATES = {
     f"{LOOP}[{{{{ m.role }}}}]\n\n{{{{ m.content | trim }}}}[end]{{% endfor %}}{REPLY}[assistant]\n\n{{% endif %}}",
     # As Gemma's: no system role, the assistant is called model, roles take turns.
     "gemma": "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    f"{LOOP}{TAKES_TURNS}[turn]{{{{ 'model' if m.role == 'assistant' else m.role }}}}\n{{{{ m.content | trim }}}}[end]\n"
-    f"{{% endfor %}}{REPLY}[turn]model\n{{% endif %}}",
+    f"{LOOP}{TAKES_TURNS}[turn]{{{{ 'model' if m.role == 'assistant' else m.role }}}}\n"
+    f"{{{{ m.content | trim }}}}[end]\n{{% endfor %}}{REPLY}[turn]model\n{{% endif %}}",
     # As some early ones: a system message is left out without a word.
     "deaf": f"{LOOP}{{% if m.role != 'system' %}}{{{{ m.role }}}}: {{{{ m.content }}}}\n{{% endif %}}{{% endfor %}}"
     "assistant: ",
