@@ -31,6 +31,7 @@ COMMANDS = {
     "bench": ("benchmarks.__main__", "measure this machine, side by side; a table and JSON"),
     "config": ("config", "every setting, its default and its meaning"),
     "prepare": ("prepare_data", "training data from question answering data sets"),
+    "prepare-math": ("data.prepare_math", "rows and evaluation files of math tasks: GSM8K, Countdown, any other"),
     "synthesize": ("data.eval_files", "evaluation files of any length from raw questions"),
     "download": ("data.download", "the published evaluation files"),
     "closed-book": ("data.closed_book", "find the questions that a model answers without a document"),

@@ -152,7 +152,8 @@ class Config:
     mem_max_final: int = _knob(256, "tokens of the final answer turn", at_least=1)
     mem_max_chunks: int = _knob(512, "chunks read per document in training; longer ones are cut in the centre",
                                 _TRAINING, at_least=1)
-    mem_max_question: int = _knob(1024, "tokens of a question; longer ones fail", at_least=1)
+    mem_max_question: int = _knob(1024, "tokens of a question, with AGENT=chat of all of a row's messages; longer "
+                                 "ones fail", at_least=1)
     mem_layout: str = _knob("section_first", "order of section and memory in a memory turn's prompt",
                             choices=("section_first", "memory_first"), modes=_READING)
     mem_prompts: str = _knob("", "YAML file with own templates (keys in agents/README.md)")

@@ -48,6 +48,7 @@ from typing import Any, BinaryIO
 import orjson
 from tqdm import tqdm
 
+from .data.bad_rows import BadRows, NoGoodRows
 from .data.document_store import DocumentStore, DocumentWriter, store_folder
 from .data.options import Layout, add_options, check_published, layout_of
 from .data.questions import BadRow
@@ -61,12 +62,7 @@ from .system.signals import stop_if_asked, stop_on_signals
 
 INLINE_CONTEXT_CHARS = 20_000
 SYNTHETIC_ROWS, SYNTHETIC_DOCUMENTS = 32_768, "200"
-_SHOWN_BAD_ROWS = 20
 _AUTO = "auto"
-
-
-class NoGoodRows(MemAgentError):
-    """Exit code 1."""
 
 
 @one_line_errors("the earlier output, if any, is as it was", codes={NoGoodRows: 1, MemAgentError: 2, OSError: 2})
@@ -147,6 +143,7 @@ def _write_rows(
 ) -> Counter[str]:
     """Counts: rows read, written, stored (documents in the store), bad, unknown (bad rows of no known schema)."""
     counts: Counter[str] = Counter()
+    bad = BadRows("prepare_data", strict=args.strict)
     for row in tqdm(source.rows, total=source.total, unit=" rows", disable=None):  # None: silent unless a terminal
         counts["rows"] += 1
         try:
@@ -155,16 +152,15 @@ def _write_rows(
             training_row, document = conversion.row(row.fields)
             _write(training_row, document, documents, out)
         except BadRow as error:
-            counts["bad"] += 1
             counts["unknown"] += isinstance(error, UnknownSchema)
-            _report(f"{row.where}: {error}", counts["bad"], args.strict)
+            bad.add(f"{row.where}: {error}")
             continue
         counts["written"] += 1
         counts["stored"] += document is not None
         if counts["written"] == args.limit:
             break
-    if counts["bad"] > _SHOWN_BAD_ROWS:
-        print(f"prepare_data: {counts['bad'] - _SHOWN_BAD_ROWS} more bad rows not shown", file=sys.stderr)
+    bad.tell_rest()
+    counts["bad"] = bad.count
     return counts
 
 
@@ -176,13 +172,6 @@ def _write(row: dict[str, Any], document: str | None, documents: DocumentWriter,
     if document is not None:
         documents.add(document)  # not before: a row that cannot be written leaves no document behind
     out.write(line)
-
-
-def _report(text: str, number: int, strict: bool) -> None:
-    if strict:
-        raise NoGoodRows(f"{text} (--strict: nothing is written)")
-    if number <= _SHOWN_BAD_ROWS:
-        tqdm.write(f"prepare_data: bad row left out, {text}", file=sys.stderr)
 
 
 @contextmanager

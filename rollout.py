@@ -18,7 +18,8 @@ Invariants, for slime, vime and the embedded host alike:
 - an abort ends the trajectory before its next turn, status ABORTED.
 
 ``sample.metadata`` carries the document inline (``context``) or by id (``context_id``, see ``document_store``), the
-accepted answers (``ground_truth``) and perhaps a task of its own (``task``).
+accepted answers (``ground_truth``), perhaps a task of its own (``task``) and what the reply goes on from
+(``reply_prefix``).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from .hooks.reader import context_of, reader_for
 from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
 from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
 from .hooks.siblings import WORTH_TOKENS, turn_key
-from .hooks.task_row import question_of, reply_form, row_of, task_name, task_of
+from .hooks.task_row import messages_before, question_of, reply_form, row_of, task_name, task_of
 from .hooks.turn_rewards import Rewards, turn_rewards, turn_weights
 from .rewards.reward import plain_parts
 from .rollout_client import client_for
@@ -63,7 +64,7 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
 
     Args:
         args: the host's namespace; ``hooks.host.HostArgs`` lists what is read of it.
-        sample: the host's Sample; ``prompt`` is the question (text, or messages whose last user message it is).
+        sample: the host's Sample; ``prompt`` is the question, or messages (``hooks.task_row``).
         sampling_params: the host's dict; ``max_new_tokens`` is replaced by each turn's own budget.
         evaluation: the loop is the same; only ``reward_func`` measures instead of training.
 
@@ -268,10 +269,10 @@ async def _run(
                     warmed += len(shared)
             return await ask(request.prompt_ids, request.max_new_tokens, turn_sampling)
 
-    reading = Reading(question_ids, document)
-    if evaluation:
-        prefix, tokens = reply_form(sample)
-        reading = Reading(question_ids, document, reader.vocabulary.encode_text(prefix), tokens)
+    prefix, tokens = reply_form(sample)
+    prefix_ids = reader.vocabulary.encode_text(prefix)
+    before = messages_before(sample) if reader.agent.shows_messages else ()
+    reading = Reading(question_ids, document, prefix_ids, tokens if evaluation else 0, before)
     sessions = client.sessions.trajectory(group, _siblings(host, evaluation))
     with client.ahead.trajectory(group), sessions as session:
         trajectory = await run_trajectory(reader.agent, reading, sample_turn, lambda: is_aborting(args))

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..config import STYLES, Config, ConfigError, shaping_answers, shaping_training
 from ..system.plugins import load_class, name_by_content
+from .chat import Chat
 from .gated import Gated
 from .interface import MemoryAgent
 from .memagent import MemAgent
@@ -25,7 +26,7 @@ from .vocabulary import Vocabulary
 
 AGENTS: dict[str, type[MemoryAgent]] = {
     "memagent": MemAgent, "rememr1": ReMemR1, "gated": Gated, "parallel": Parallel, "rule_recall": RuleRecall,
-    "single": Single,
+    "single": Single, "chat": Chat,
 }
 
 

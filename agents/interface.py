@@ -17,7 +17,7 @@ from ..rewards.memory_state import Step
 from ..system.plugins import NoSettings, parse_settings
 from .chunking import Chunks
 from .prompts import Frame, Prompts, Wording
-from .records import Generation, Trajectory, TurnRequest
+from .records import Generation, Message, Trajectory, TurnRequest
 from .vocabulary import Vocabulary
 
 
@@ -31,6 +31,8 @@ class Reading:
     """What the final reply goes on from: the last ids of the FINAL turn's prompt, whatever the agent (``loop``)."""
     reply_tokens: int = 0
     """Of the final reply; 0: as the agent asks."""
+    before: tuple[Message, ...] = ()
+    """The row's messages before the question, system message first; for agents of ``shows_messages``."""
 
 
 class MemoryAgent(ABC):
@@ -41,6 +43,9 @@ class MemoryAgent(ABC):
 
     needs_document: ClassVar[bool] = True
     """Whether it reads a document; one that does not is asked the question alone."""
+    shows_messages: ClassVar[bool] = False
+    """Whether it shows the messages that a row has before its question; others show the question in words of their
+    own."""
     own_wording: ClassVar[Mapping[str, Wording]] = {}
     """Turns that only this agent has: the name in ``MEM_PROMPTS``, and the wording."""
     settings: ClassVar[frozenset[str]] = frozenset()

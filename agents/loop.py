@@ -57,7 +57,9 @@ def _of_reading(reading: Reading, request: TurnRequest) -> TurnRequest:
     if request.kind is not TurnKind.FINAL or not (reading.prefix_ids or reading.reply_tokens):
         return request
     prompt = [*request.prompt_ids, *reading.prefix_ids]
-    return replace(request, prompt_ids=prompt, max_new_tokens=reading.reply_tokens or request.max_new_tokens)
+    shared = len(prompt) if request.shared == len(request.prompt_ids) else request.shared
+    most = reading.reply_tokens or request.max_new_tokens
+    return replace(request, prompt_ids=prompt, max_new_tokens=most, shared=shared)
 
 
 def _turn(request: TurnRequest, generation: Generation) -> Turn:

@@ -22,15 +22,15 @@ optional) that replaces the wording, e.g. by that of published weights (``publis
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import TemplateError
 
 from ..config import ConfigError
+from .chat_frame import ChatFrame as Frame
 from .records import TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
@@ -182,29 +182,9 @@ class TokenTemplate:
         return count
 
 
-Frame = Callable[[str], str]
-"""The text of one user message to the text of the whole prompt."""
-
-
 def chat_frame(tokenizer: Any, thinking: bool, extra: Mapping[str, Any]) -> Frame:
-    """One user message to the full prompt text. Models without a chat template get the bare text.
-
-    Raises:
-        ConfigError: when it is called, and the chat template refuses such a message.
-    """
-    if not tokenizer.chat_template:
-        return lambda content: content
-    options = {"enable_thinking": thinking, **extra}
-
-    def frame(content: str) -> str:
-        messages = [{"role": "user", "content": content}]
-        try:
-            return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
-        except (ValueError, TemplateError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ConfigError(f"the model's chat template cannot show a single user message: {reason}") from error
-
-    return frame
+    """The model's chat template under MEM_THINKING and the host's own options."""
+    return Frame(tokenizer, {"enable_thinking": thinking, **extra})
 
 
 def compile_template(text: str, frame: Frame, vocabulary: Vocabulary) -> TokenTemplate:
@@ -220,5 +200,10 @@ def compile_template(text: str, frame: Frame, vocabulary: Vocabulary) -> TokenTe
     pieces = re.split("|".join(markers.values()), rendered)
     if [rendered.count(m) for m in markers.values()] != [1] * len(slots) or len(pieces) != len(slots) + 1:
         raise ConfigError("the model's chat template does not show a user message once and unchanged")
-    thinking_open = pieces[-1].rfind("<think>") > pieces[-1].rfind("</think>")
-    return TokenTemplate(tuple(tuple(vocabulary.encode_markup(p)) if p else () for p in pieces), slots, thinking_open)
+    encoded = tuple(tuple(vocabulary.encode_markup(p)) if p else () for p in pieces)
+    return TokenTemplate(encoded, slots, opens_thinking(pieces[-1]))
+
+
+def opens_thinking(tail: str) -> bool:
+    """Whether a prompt that ends so leaves the model inside its thinking."""
+    return tail.rfind("<think>") > tail.rfind("</think>")

@@ -12,6 +12,20 @@ from enum import StrEnum
 from typing import Any
 
 
+class Role(StrEnum):
+    """Who says a message of a row's conversation."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    text: str
+
+
 class TurnKind(StrEnum):
     MEMORY = "memory"
     """Reads a chunk, or merges what others read; its reply may become the memory, or a part of it."""
@@ -43,6 +57,8 @@ class FailureKind(StrEnum):
     NO_CONTEXT = "no_context"
     NO_QUESTION = "no_question"
     LONG_QUESTION = "long_question"
+    BAD_MESSAGES = "bad_messages"
+    """The row's messages are no conversation, or none that the model's chat template can show."""
     LONG_PROMPT = "long_prompt"
     MISSING_DOCUMENT = "missing_document"
     UNKNOWN_TASK = "unknown_task"

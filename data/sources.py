@@ -278,9 +278,15 @@ def _problem_of(cells: list[str], columns: int) -> str:
 
 # --- Hugging Face ----------------------------------------------------------------------------------------------------
 def open_dataset(
-    name: str, split: str, revision: str | None = None, wanted: Collection[str] | None = None
+    name: str,
+    split: str,
+    revision: str | None = None,
+    wanted: Collection[str] | None = None,
+    config: str | None = None,
 ) -> Source:
-    """The rows of one split of a Hugging Face dataset, streamed. Raises SourceError.
+    """The rows of one split of a Hugging Face dataset, of its only configuration unless one is named, streamed.
+
+    Raises SourceError.
 
     Repositories that mix formats, such as parquet for training beside JSON for evaluation, cannot be loaded as a
     whole; of those, the files with the split's name as a word of their own name are read.
@@ -288,7 +294,7 @@ def open_dataset(
     from datasets.packaged_modules.parquet.parquet import ParquetConfig  # slow to import; local files do without
 
     try:
-        builder = _dataset_builder(name, split, revision)
+        builder = _dataset_builder(name, split, revision, config)
         if isinstance(builder.config, ParquetConfig):
             files = {str(key): list(paths) for key, paths in (builder.config.data_files or {}).items()}
             if split not in files:
@@ -302,11 +308,11 @@ def open_dataset(
     return Source(_dataset_rows(name, dataset))
 
 
-def _dataset_builder(name: str, split: str, revision: str | None) -> Any:
+def _dataset_builder(name: str, split: str, revision: str | None, config: str | None) -> Any:
     from datasets import load_dataset_builder
 
     try:
-        return load_dataset_builder(name, revision=revision)
+        return load_dataset_builder(name, config, revision=revision)
     except ValueError as error:
         if "same data file format" not in str(error):
             raise

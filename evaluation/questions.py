@@ -12,6 +12,12 @@ HotpotQA's raw file (``data.published``). RULER files carry ``task`` and ``metri
 ``niah_single_1_8192``, say.
 Any entry may have what ``reading`` tells of: ``answer_prefix``, ``example``, ``tokens_to_generate``.
 
+Entries of tasks without a document (``mem-agent prepare-math --eval gsm8k`` writes ``eval_gsm8k.json``) may have the
+messages that AGENT=chat shows before the question, what every reply goes on from, and fields that their task reads::
+
+    {"messages": [{"role": "system", "content": "..."}], "input": "Reach 24.", "answers": ["6 * 4"], "index": 0,
+     "task": "countdown", "metadata": {"numbers": [6, 4, 1], "target": 24}, "reply_prefix": "Let me try: "}
+
 Invariants: at most one document is in memory while a file is read, however many gigabytes it has; every error names
 the file and the entry.
 """
@@ -21,12 +27,13 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..agents.records import Message, Role
 from ..data.corpus_file import CORPUS, CorpusFile, open_corpus, read_context
 from ..data.published import PublishedError, RawFile, find_raw
 from ..data.sources import Broken, NotJson, json_list
@@ -58,6 +65,21 @@ class EvalQuestion:
     """A solved question, which stands before the document."""
     tokens_to_generate: int = 0
     """Of the final reply; 0: MEM_MAX_FINAL."""
+    messages: tuple[Message, ...] = ()
+    """Before the question, for agents that show them."""
+    reply_prefix: str = ""
+    """What the reply goes on from however it is read; an assistant message behind the question."""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields that the task reads."""
+
+    @property
+    def prompt(self) -> str | list[dict[str, str]]:
+        """As rows of training data have it: the question, or a conversation."""
+        if not (self.messages or self.reply_prefix):
+            return self.text
+        behind = [Message(Role.ASSISTANT, self.reply_prefix)] if self.reply_prefix else []
+        messages = [*self.messages, Message(Role.USER, self.text), *behind]
+        return [{"role": message.role.value, "content": message.text} for message in messages]
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -66,7 +88,7 @@ class EvalQuestion:
         own = {"task": self.task} if self.task and not self.metric else {}
         asked = {REPLY_PREFIX: self.answer_prefix, REPLY_TOKENS: self.tokens_to_generate}
         used = {name: value for name, value in asked.items() if value}
-        return {"ground_truth": list(self.answers), **ruler, **own, **used}
+        return {**self.own, "ground_truth": list(self.answers), **ruler, **own, **used}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +159,7 @@ class _Texts:
 
 
 def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Entry:
-    def field(name: str, kind: type) -> Any:
+    def needed(name: str, kind: type) -> Any:
         if not isinstance(raw, dict) or not isinstance(raw.get(name), kind) or not raw[name]:
             raise EvalError(f"{where} has no usable `{name}`")
         return raw[name]
@@ -150,9 +172,9 @@ def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Ent
 
     if isinstance(raw, Broken):
         raise EvalError(f"{where}: {raw.problem}; fetch or make the file again")
-    text, answers = field("input", str), tuple(str(a) for a in field("answers", list))
+    text, answers = needed("input", str), tuple(str(a) for a in needed("answers", list))
     if "context" not in raw and "documents" in raw:
-        if not all(type(document) is int for document in field("documents", list)):
+        if not all(type(document) is int for document in needed("documents", list)):
             raise EvalError(f"{where} has no usable `documents`: they are numbers of lines of {CORPUS}")
         context = read_context(raw, texts.corpus)
     elif isinstance(raw.get("context"), list):
@@ -161,17 +183,29 @@ def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Ent
         except PublishedError as error:
             raise EvalError(f"{where}: {error}") from None
     else:
-        context = field("context", str) if "context" in raw else ""
+        context = needed("context", str) if "context" in raw else ""
     metric = raw.get("metric") or ""
     if metric and metric not in RULER_METRICS:
         raise EvalError(f"{where} has the metric {metric!r}; known are {', '.join(RULER_METRICS)}")
     name = str(raw.get("index", raw.get("id", number)))
-    prefix, example = (optional(name, "") for name in ("answer_prefix", "example"))
+    prefix, example, begun = (optional(name, "") for name in ("answer_prefix", "example", "reply_prefix"))
     tokens = optional("tokens_to_generate", 0)
     if tokens < 0:
         raise EvalError(f"{where} has no usable `tokens_to_generate`")
     task = str(raw.get("task") or "")
-    return Entry(EvalQuestion(length, name, text, answers, task, metric, prefix, example, tokens), context)
+    messages = tuple(_message(where, message) for message in optional("messages", []))
+    own: dict[str, Any] = optional("metadata", {})
+    question = EvalQuestion(
+        length, name, text, answers, task, metric, prefix, example, tokens, messages, begun, own
+    )
+    return Entry(question, context)
+
+
+def _message(where: str, raw: Any) -> Message:
+    role, text = (raw.get("role"), raw.get("content")) if isinstance(raw, dict) else (None, None)
+    if role not in tuple(Role) or not isinstance(text, str) or not text:
+        raise EvalError(f"{where} has no usable `messages`: each has a role ({', '.join(Role)}) and a text as content")
+    return Message(Role(role), text)
 
 
 class Contexts:

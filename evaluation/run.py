@@ -25,7 +25,7 @@ from ..rollout_client import close_clients
 from ..system.signals import run_stoppable
 from ..tasks import Task
 from .connect import connect
-from .endpoint import EvalEndpoint
+from .endpoint import Api, EvalEndpoint
 from .identity import check_same_run, model_hash
 from .one_prompt import OnePromptMode
 from .questions import Contexts, Entry, EvalError, EvalQuestion, Place, data_hash, data_path, load_questions
@@ -90,6 +90,11 @@ async def _fill(
     *, own: bool, quiet: bool,
 ) -> None:
     """Get the answers that ``output`` lacks."""
+    if config.eval_mode == "recurrent" and endpoint.api is Api.CHAT and agent_class(config).shows_messages:
+        raise EvalError(
+            f"{endpoint.base_url} takes one message at a time (EVAL_API=chat), AGENT={config.agent} shows "
+            "conversations; ask a server of token ids or completions"
+        )
     contexts = Contexts(output)
     thinks = config.mem_thinking or endpoint.thinking_is_open
     jobs, counts = _jobs(data_root, lengths, config, output, contexts, thinks)
@@ -159,7 +164,7 @@ def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> 
 
     async def recurrent(question: EvalQuestion, place: Place, sampling: dict[str, Any]) -> Sample:
         context = question.example + await asyncio.to_thread(contexts.get, place)
-        sample = Sample(prompt=question.text, metadata=question.metadata | {"context": context})
+        sample = Sample(prompt=question.prompt, metadata=question.metadata | {"context": context})
         return await rollout.generate(args, sample, sampling, evaluation=True)
 
     return recurrent

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..hooks.metrics import turn_range
-from ..rewards.best_of import expected_best
+from ..rewards.best_of import expected_best, pass_at, pass_sizes
 from .results import METRICS, Cell, Results, Row
 from .statistics import RESAMPLES, Comparison, Estimate, by_question, compare, interval
 
@@ -58,6 +58,9 @@ class Summary:
     """Most answers that a question has."""
     best: Estimate | None = None
     """best@``samples`` of the main metric (``rewards.best_of``); None with one answer a question."""
+    passes: Mapping[int, Estimate] = field(default_factory=dict)
+    """pass@k of the main metric by k (``rewards.best_of``), up to the fewest answers that any question has; empty with
+    one answer a question, and for a metric that is not 0 or 1 throughout."""
     not_read: Estimate | None = None
     """Percent of a document's tokens that were cut from it before it was read; None where no row can tell."""
 
@@ -87,7 +90,8 @@ def summarise(run: str, cell: Cell) -> Summary:
         scores={name: score for name, score in scores.items() if score},
         costs={name: cost for name, cost in costs.items() if cost},
         turns=_turns(ended), samples=samples,
-        best=_best(cell.rows, _score_of(metric)) if metric and samples > 1 else None,
+        best=_best(cell.rows, metric) if metric and samples > 1 else None,
+        passes=_passes(cell.rows, metric) if metric and samples > 1 else {},
         not_read=_estimate(ended, _not_read),
     )
 
@@ -157,11 +161,27 @@ def not_read_share(rows: Iterable[Row]) -> float:
     return sum(means.values()) / len(means) if means else 0.0
 
 
-def _best(rows: Iterable[Row], value: Callable[[Row], float]) -> Estimate:
+def _best(rows: Iterable[Row], metric: str) -> Estimate:
+    return interval((100 * expected_best(scores) for scores in _answers(rows, metric)), full=100.0)
+
+
+def _passes(rows: Iterable[Row], metric: str) -> dict[int, Estimate]:
+    answers = _answers(rows, metric)
+    if any(score not in (0, 1) for scores in answers for score in scores):
+        return {}
+    counted = [(len(scores), int(sum(scores))) for scores in answers]
+    return {
+        k: interval((100 * pass_at(k, n, right) for n, right in counted), full=100.0)
+        for k in pass_sizes(min(n for n, _ in counted))
+    }
+
+
+def _answers(rows: Iterable[Row], metric: str) -> list[list[float]]:
+    """The scores of each question's answers."""
     scores: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        scores[row.question].append(value(row))
-    return interval(map(expected_best, scores.values()), full=100.0)
+        scores[row.question].append(row.scores[metric])
+    return list(scores.values())
 
 
 def _not_read(row: Row) -> float | None:

@@ -35,9 +35,12 @@ def agent_table(outputs: Sequence[Path]) -> str:
 
 
 def tables(outputs: Sequence[Path]) -> str:
-    """Both, and RULER's where there are several of its tasks, from one reading of the rows."""
+    """Both, pass@k where questions have several answers, and RULER's where there are several of its tasks, from one
+    reading of the rows."""
     summaries = _summaries(outputs)
     shown = [_accuracy_table(summaries), _agent_table(summaries)]
+    if pass_sizes_of(summaries):
+        shown.append(_pass_table(summaries))
     if lines := ruler_lines(summaries):
         shown.append(_ruler_table(lines))
     return "\n\n".join(shown)
@@ -59,10 +62,26 @@ def _accuracy_table(summaries: Sequence[Summary]) -> str:
     header = ["run", "length", "n", "failed", "missing", "not read", "accuracy", "95% interval", *_FURTHER]
     rows = [[s.run, s.name, s.rows, s.failed, s.missing, percent(s.not_read), *_scores(s)] for s in summaries]
     if sampled:
-        header.append("best@k")
+        header += ["pass@k", "best@k"]
         for row, s in zip(rows, summaries, strict=True):
+            most = max(s.passes, default=0)
+            row.append(f"{s.passes[most].mean:.1f} (k={most})" if most > 1 else "-")
             row.append(f"{s.best.mean:.1f} (k={s.samples})" if s.best else "-")
     return markdown_table(header, rows, _WORDS)
+
+
+def _pass_table(summaries: Sequence[Summary]) -> str:
+    """One line per run and length: the chance that one of k answers is right, with its interval, for each k."""
+    sizes = pass_sizes_of(summaries)
+    rows = [
+        (s.run, s.name, s.questions, *(_mean_range(s.passes.get(k)) for k in sizes)) for s in summaries if s.passes
+    ]
+    return markdown_table((*_WORDS, "questions", *(f"pass@{k}" for k in sizes)), rows, _WORDS)
+
+
+def pass_sizes_of(summaries: Sequence[Summary]) -> list[int]:
+    """Every k of which one of them has pass@k."""
+    return sorted({k for s in summaries for k in s.passes})
 
 
 def percent(share: Estimate | None) -> str:
@@ -110,6 +129,10 @@ def _mean(estimate: Estimate | None) -> str:
 
 def _mean_and_range(estimate: Estimate | None) -> tuple[str, str]:
     return _mean(estimate), _range(estimate) if estimate else "-"
+
+
+def _mean_range(estimate: Estimate | None) -> str:
+    return f"{estimate.mean:.1f} ({_range(estimate)})" if estimate else "-"
 
 
 def _range(estimate: Estimate) -> str:

@@ -26,11 +26,11 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from ..agents.records import Outcome
-from ..rewards.best_of import expected_best
+from ..rewards.best_of import expected_best, pass_at, pass_sizes
 from ..rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad, sub_em
 from .host import HostArgs
 from .record import MemoryRecord, Record, TurnRecord
-from .sample import ended, reward_of
+from .sample import ended, lost, reward_of
 
 T = TypeVar("T")
 _SUMS = ("truncated_memories", "empty_updates", "dropped_tokens")
@@ -61,12 +61,28 @@ def rollout_metrics(samples: Sequence[Any], reward_key: str = "") -> dict[str, f
 
 
 def best_of(samples: Sequence[Any], host: HostArgs) -> dict[str, float]:
-    """``best@k`` of an evaluation with k answers to each question, which hosts hand over one after another."""
+    """Of an evaluation with k answers to each question, which hosts hand over one after another.
+
+    ``best@k`` of the rewards, and ``pass@2``, ``pass@4`` ... where every answer was worth 0 or 1 to its task.
+    """
     k = host.eval_samples
     if k == 1 or not samples or len(samples) % k:
         return {}
     rewards = [reward_of(s, host.eval_reward_key) or 0.0 for s in samples]  # failed: wrong, as for hosts
-    return {f"best@{k}": fmean(expected_best(rewards[i : i + k]) for i in range(0, len(rewards), k))}
+    starts, right = range(0, len(samples), k), [_right(s) for s in samples]
+    metrics = {f"best@{k}": fmean(expected_best(rewards[i : i + k]) for i in starts)}
+    if set(right) <= {0.0, 1.0}:
+        counted = [int(sum(right[i : i + k])) for i in starts]
+        metrics |= {f"pass@{size}": fmean(pass_at(size, k, n) for n in counted) for size in pass_sizes(k)[1:]}
+    return metrics
+
+
+def _right(sample: Any) -> float:
+    """What the answer was worth to its task; failed: nothing. -1 where nobody says."""
+    record = Record.of(sample)
+    if lost(sample):
+        return 0.0
+    return record.accuracy if record is not None and record.accuracy is not None else -1.0
 
 
 def find_golds(

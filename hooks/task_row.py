@@ -1,37 +1,94 @@
-"""A host's sample as its task sees it."""
+"""A host's sample as its agent and its task see it.
+
+A prompt is a text, which is the question, or a list of chat messages::
+
+    [system]  [user, assistant] ...  user: the question  [assistant: what the reply goes on from]
+
+What the final reply goes on from is the assistant message behind the question, or else ``metadata["reply_prefix"]``,
+which evaluation sets for RULER's answer prefixes. Either way the agent gets it as the last ids of its final prompt,
+and its task as ``metadata["reply_prefix"]`` of its row, since the reply that is scored does not hold it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ..agents.records import FailureKind, TurnFailed
+from ..agents.records import FailureKind, Message, Role, TurnFailed
 from ..config import Config, ConfigError
 from ..tasks import TASKS, Task, TaskRow, load_task
 from .sample import gold_answers
 
 _DOCUMENT = frozenset({"context", "context_id"})
 REPLY_PREFIX, REPLY_TOKENS = "reply_prefix", "reply_tokens"
-"""In the metadata of a row that is evaluated: what its final reply goes on from, and how long that may be."""
+"""In a row's metadata: what its final reply goes on from, and in evaluation how long that may be."""
 
 
 def question_of(sample: Any) -> str:
     """The question: the prompt, or its last user message; empty where there is none."""
     prompt = sample.prompt
     if isinstance(prompt, list):
-        users = [m["content"] for m in prompt if m.get("role") == "user"]
+        users = [_text(message) for message in prompt if _role(message) == Role.USER]
         prompt = users[-1] if users else ""
     return prompt.strip() if isinstance(prompt, str) else ""
 
 
+def messages_before(sample: Any) -> tuple[Message, ...]:
+    """The messages before the question, as they are.
+
+    Raises:
+        TurnFailed: the prompt is no conversation that ends with a question, perhaps with the beginning of a reply.
+    """
+    if not isinstance(sample.prompt, list):
+        return ()
+    messages = [_message(number, message) for number, message in enumerate(sample.prompt, start=1)]
+    if messages and messages[-1].role is Role.ASSISTANT:
+        messages.pop()
+    if not messages or messages[-1].role is not Role.USER:
+        raise TurnFailed(FailureKind.BAD_MESSAGES, "the last message is neither a question nor the start of a reply")
+    for number, message in enumerate(messages[1:], start=2):
+        if message.role is Role.SYSTEM:
+            raise TurnFailed(FailureKind.BAD_MESSAGES, f"message {number} is a system message; only the first may be")
+    return tuple(messages[:-1])
+
+
 def row_of(sample: Any) -> TaskRow:
     metadata = {name: value for name, value in (sample.metadata or {}).items() if name not in _DOCUMENT}
+    if prefix := reply_form(sample)[0]:
+        metadata[REPLY_PREFIX] = prefix
     return TaskRow(question_of(sample), tuple(gold_answers(sample)), metadata)
 
 
 def reply_form(sample: Any) -> tuple[str, int]:
     """What the sample's final reply goes on from, and its most tokens; 0 where the agent's own budget holds."""
-    metadata = sample.metadata or {}
-    return metadata.get(REPLY_PREFIX, ""), metadata.get(REPLY_TOKENS, 0)
+    metadata, prompt = sample.metadata or {}, sample.prompt
+    behind = _text(prompt[-1]) if isinstance(prompt, list) and prompt and _role(prompt[-1]) == Role.ASSISTANT else ""
+    own = metadata.get(REPLY_PREFIX)
+    return behind or (own if isinstance(own, str) else ""), metadata.get(REPLY_TOKENS, 0)
+
+
+def _message(number: int, message: Any) -> Message:
+    role, text = _role(message), _text(message)
+    if role not in tuple(Role) or not text:
+        roles = ", ".join(Role)
+        raise TurnFailed(
+            FailureKind.BAD_MESSAGES, f"message {number} has the role {role!r} and {len(text)} characters; expected a "
+            f"text by one of {roles}"
+        )
+    return Message(Role(role), text)
+
+
+def _role(message: Any) -> Any:
+    return message.get("role") if isinstance(message, dict) else None
+
+
+def _text(message: Any) -> str:
+    """Its content; of one in parts, as hosts make of messages for models that see, the texts joined."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        content = "".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
 
 
 def task_name(config: Config, sample: Any) -> str:

@@ -39,6 +39,7 @@ from .tables import (
     difference_table,
     headline_table,
     markdown,
+    pass_table,
     published_comparison_tables,
     results_csv,
     scores_table,
@@ -106,7 +107,7 @@ def _tables(
         ],
         "accuracy": ruler_tables(ruler_lines(summaries), bool(published)) + [
             accuracy_table(cells, metric) for cells in by_task.values() if (metric := main_metric_of(cells))
-        ],
+        ] + [table for table in (pass_table(summaries),) if table],
         "paired": [scores_table(summaries), *([paired] if paired else [])],
         "cost": [table for table in (costs_table(summaries), agent_table(summaries)) if table],
     }

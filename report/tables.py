@@ -18,7 +18,7 @@ from statistics import fmean
 from ..evaluation.results import METRICS, length_order
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import COSTS, Difference, Summary, agent_counts, main_metric_of
-from ..evaluation.tables import percent
+from ..evaluation.tables import pass_sizes_of, percent
 from ..system.markdown import markdown_cell, markdown_table
 from .published import METRIC, QUESTIONS, Published, PublishedComparison
 from .wording import metric_name, number, shorten, task_name, unit_of, with_interval
@@ -149,6 +149,22 @@ def scores_table(summaries: Sequence[Summary]) -> Table:
     return _without_task_column(Table("Every metric", header, rows, "Percent over all rows, failed ones as wrong."))
 
 
+def pass_table(summaries: Sequence[Summary]) -> Table | None:
+    """One row per run, task and length with several answers a question: pass@k by k, and best@k."""
+    sizes, shown = pass_sizes_of(summaries), [s for s in summaries if s.passes]
+    if not shown:
+        return None
+    header = ("run", "task", "length", "questions", *(f"pass@{k}" for k in sizes), "best@k")
+    rows = tuple(
+        (s.run, task_name(s.task), s.length, str(s.questions), *(with_interval(s.passes.get(k)) for k in sizes),
+         f"{with_interval(s.best)}\nk={s.samples}" if s.best else "–")
+        for s in shown
+    )
+    note = ("Percent, over all rows, failed ones as wrong. pass@k: the chance that one of k answers is right, "
+            "1 - C(n - c, k) / C(n, k) where c of n are (Chen et al. 2021); best@k: of k draws with replacement.")
+    return _without_task_column(Table("One of several answers is right", header, rows, note))
+
+
 def costs_table(summaries: Sequence[Summary]) -> Table:
     """One row per run, task and length: what a question costs."""
     header = ("run", "task", "length", *(name.replace("_", " ") for name in COSTS))
@@ -182,6 +198,7 @@ def results_csv(summaries: Sequence[Summary], published: Mapping[str, Sequence[P
     """Runs, then the published rows that the tables show."""
     metrics = _metrics(summaries) if not any(published.values()) else [*METRICS[:4], "ruler"]
     names = [*metrics, *dict.fromkeys((*COSTS, *(name for s in summaries for name in s.costs)))]
+    names += [f"pass@{k}" for k in pass_sizes_of(summaries)]
     header = ["kind", "run", "source", "task", "length", "data", "questions", "rows", "failed", "missing"]
     header += [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
     rows: list[dict[str, object]] = []
@@ -190,8 +207,9 @@ def results_csv(summaries: Sequence[Summary], published: Mapping[str, Sequence[P
             "kind": "run", "run": s.run, "task": task_name(s.task), "length": s.length, "data": s.data,
             "questions": s.questions, "rows": s.rows, "failed": s.failed, "missing": s.missing,
         }
+        passes = {f"pass@{k}": e for k, e in s.passes.items()}
         for name in names:
-            if e := s.scores.get(name) or s.costs.get(name):
+            if e := s.scores.get(name) or s.costs.get(name) or passes.get(name):
                 row |= {name: e.mean, f"{name}_low": e.low, f"{name}_high": e.high}
         rows.append(row)
     for task, systems in published.items():

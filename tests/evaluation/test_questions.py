@@ -32,6 +32,12 @@ BAD = [
     ([{"documents": ["x"], "input": "q", "answers": ["a"]}], "entry 0 has no usable `documents`"),
     (json.dumps([WHOLE])[:-1] + ", {broken}]", "entry 1: not valid JSON"),
     (r'[{"context": "c", "input": "q\ud800", "answers": ["a"]}]', "entry 0: not valid JSON"),
+    ([WHOLE | {"messages": {"role": "user"}}], "entry 0 has no usable `messages`"),
+    ([WHOLE | {"messages": [{"role": "tool", "content": "x"}]}],
+     "entry 0 has no usable `messages`: each has a role (system, user, assistant) and a text as content"),
+    ([WHOLE | {"messages": [{"role": "user", "content": ""}]}], "entry 0 has no usable `messages`: each has"),
+    ([WHOLE | {"metadata": [1]}], "entry 0 has no usable `metadata`"),
+    ([WHOLE | {"reply_prefix": 1}], "entry 0 has no usable `reply_prefix`"),
     ('[{"answers": ' + "[" * 100_000 + "]" * 100_000 + "}]", "entry 0: nested deeper than 64"),
 ]
 
@@ -48,6 +54,18 @@ def test_what_an_entry_may_leave_out(tmp_path):
     write(tmp_path, [{"context": "c", "input": "q", "answers": [1995]}, WHOLE | {"index": "x7"}])
     first, second = (entry.question for entry in load_questions(tmp_path, "50"))
     assert (first.id, first.answers, first.task, first.metric) == ("0", ("1995",), "", "") and second.id == "x7"
+
+
+def test_a_conversation_with_fields_of_its_task(tmp_path):
+    system, shot = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}
+    own = {"numbers": [1, 2], "target": 3, "ground_truth": ["evil"], "task": "other"}
+    asked = {"input": "Reach 3.", "answers": ["1+2"], "task": "countdown", "metadata": own}
+    write(tmp_path, [asked | {"messages": [system, shot], "reply_prefix": "So: "}, asked | {"index": "b"}], "cd")
+    first, second = (entry.question for entry in load_questions(tmp_path, "cd"))
+    assert first.prompt == [system, shot, {"role": "user", "content": "Reach 3."},
+                            {"role": "assistant", "content": "So: "}]
+    assert second.prompt == "Reach 3."
+    assert first.metadata == {"numbers": [1, 2], "target": 3, "ground_truth": ["1+2"], "task": "countdown"}
 
 
 def indexed(tmp_path):

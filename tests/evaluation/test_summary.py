@@ -18,6 +18,26 @@ def test_samples_of_a_question_are_averaged_before_questions(tmp_path):
     assert summary.scores["sub_em"].low == 50.0
 
 
+def test_pass_at_k_is_over_all_questions_with_the_same_intervals(tmp_path):
+    """Of 4 answers to question a 1 is right, of those to b none, one of which failed."""
+    rows = [plain_row("a", float(sample == 2), sample) for sample in range(4)]
+    rows += [plain_row("b", 0.0, sample, failure="Timeout" if sample else None) for sample in range(4)]
+    (summary,) = summaries_of(write_folder(tmp_path / "run", rows, samples=4))
+    assert {k: (e.mean, e.n) for k, e in summary.passes.items()} == {1: (12.5, 2), 2: (25.0, 2), 4: (50.0, 2)}
+    assert summary.passes[1] == summary.scores["sub_em"]
+    assert (summary.passes[4].low, summary.passes[4].high) == (0.0, 100.0)
+
+
+def test_pass_at_k_goes_as_far_as_every_question_has_answers(tmp_path):
+    rows = [plain_row("a", 1.0, sample) for sample in range(4)] + [plain_row("b", 0.0, sample) for sample in range(3)]
+    (summary,) = summaries_of(write_folder(tmp_path / "run", rows, samples=4))
+    assert [*summary.passes] == [1, 2, 3] and summary.samples == 4
+    (partial,) = summaries_of(write_folder(tmp_path / "parts", [plain_row("a", 0.5, s) for s in (0, 1)], samples=2))
+    assert partial.passes == {} and partial.best
+    (once,) = summaries_of(write_folder(tmp_path / "once", [plain_row("a")]))
+    assert once.passes == {} and once.best is None
+
+
 def test_failed_rows_count_in_scores_and_not_in_costs(tmp_path):
     rows = [plain_row("a"), plain_row("b", 0.0, failure="Timeout", seconds=900.0)]
     (summary,) = summaries_of(write_folder(tmp_path / "run", rows))

@@ -4,7 +4,7 @@ import pytest
 
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.evaluation.questions import EvalError
-from mem_agent.evaluation.tables import agent_table, comparison, failures, table
+from mem_agent.evaluation.tables import agent_table, comparison, failures, table, tables
 from mem_agent.report.__main__ import main as report
 from mem_agent.tests.helpers.fake_results import plain_row, write_folder
 
@@ -17,6 +17,24 @@ def test_means_are_over_all_rows_and_intervals_over_questions(tmp_path):
     assert line.startswith("| r | 50 | 5 | 1 | 3 | 0.0% | 50.0 | 0.0 to ") and "| 50.0 | 50.0 | 50.0 |" in line
     # of q a: best of two draws from 0 and 1 is 1 in 3 of 4 cases; (0.75 + 1 + 0) / 3
     assert line.endswith("| 58.3 (k=2) |")
+
+
+def test_pass_at_k_stands_beside_best_at_k_and_in_a_table_of_its_own(tmp_path, capsys):
+    rows = [plain_row("a", float(sample == 0), sample) for sample in range(4)]
+    rows += [plain_row("b", 1.0, sample) for sample in range(4)]
+    folder = write_folder(tmp_path / "r", rows, samples=4)
+    accuracy, _, passes = tables([folder]).split("\n\n")
+    # best of four draws with replacement: 1 - (3/4)^4 = 0.684
+    assert accuracy.splitlines()[0].endswith("| pass@k | best@k |")
+    assert accuracy.splitlines()[2].endswith("| 100.0 (k=4) | 84.2 (k=4) |")
+    assert passes.splitlines()[0] == "| run | length | questions | pass@1 | pass@2 | pass@4 |"
+    assert passes.splitlines()[2].startswith("| r | 50 | 2 | 62.5 (25.0 to 100.0) | 75.0 (50.0 to 100.0) | 100.0 (")
+    assert report([str(folder), "--no-published"]) == 0
+    capsys.readouterr()
+    assert "### One of several answers is right" in (tmp_path / "report" / "report.md").read_text()
+    header, line = (tmp_path / "report" / "results.csv").read_text().splitlines()
+    values = dict(zip(header.split(","), line.split(","), strict=True))
+    assert (values["pass@2"], values["pass@2_low"], values["pass@2_high"]) == ("75.0", "50.0", "100.0")
 
 
 def test_table_and_report_count_the_same_answers_as_missing(tmp_path, capsys):

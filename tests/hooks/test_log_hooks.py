@@ -9,7 +9,7 @@ import pytest
 
 from mem_agent.hooks.sample import Sample
 from mem_agent.rollout import log_eval, log_rollout
-from mem_agent.tests.helpers.samples import foreign
+from mem_agent.tests.helpers.samples import foreign, trajectory, turns_of
 from mem_agent.tests.hooks.test_metrics import written
 
 ARGS = SimpleNamespace(mem_agent={}, reward_key=None, eval_reward_key=None, data_parallel_size=4)
@@ -95,3 +95,20 @@ def test_an_args_without_attributes_will_do():
     """The hosts' own contract tests call hooks so."""
     assert log_rollout(3, type("Args", (), {})(), [written()], {}, 0.5) is False
     assert log_eval(4, type("Args", (), {})(), {"d": {"rewards": [1.0], "samples": [written()]}}, {}) is False
+
+
+def test_several_answers_to_a_question_are_told_by_the_best_and_by_pass_at_k():
+    """Rewards have parts for form; what an answer was worth to its task is 0 or 1."""
+    def answer(accuracy, reward):
+        return trajectory(turns_of([2]), reward=reward, record={"accuracy": accuracy})
+
+    args = SimpleNamespace(mem_agent={}, n_samples_per_eval_prompt=4)
+    asked = [answer(1.0, 1.5), answer(0.0, 0.5), answer(0.0, 0.0), foreign("failed", reward=0.0)]
+    extra = {}
+    log_eval(0, args, {"sums": {"samples": [*asked, *(answer(0.0, 0.0) for _ in range(4))]}}, extra)
+    found = {name.rpartition("/")[2]: value for name, value in extra.items() if "@" in name}
+    assert found.keys() == {"best@4", "pass@2", "pass@4"}
+    assert (found["pass@2"], found["pass@4"]) == (0.25, 0.5)
+    extra.clear()
+    log_eval(0, args, {"sums": {"samples": [*asked[:3], answer(0.5, 0.5)]}}, extra)
+    assert [name for name in extra if "@" in name] == ["eval/sums/memory/best@4"]

@@ -143,6 +143,7 @@ COMMANDS = {
     "checkpoints.hf_to_torch_dist": ("write_release", "--hf /m --output /o"),
     "report.__main__": ("make_report", "/r"),
     "prepare_data": ("_run", "--input /i --output /o"),
+    "data.prepare_math": ("_run", "--task gsm8k --input /i --output /o"),
     "data.eval_files": ("synthesise", "--raw /i --output /o"),
     "data.download": ("download", "--output /o"),
     "data.closed_book": ("run", "--raw /i --url http://h --model m --output /o"),
@@ -151,7 +152,7 @@ COMMANDS = {
     "pocket.prepare": ("prepare", "--output /o"),
 }
 ENDS = [(interrupted, 130, "interrupted; "), (refused, 1, "error: no way\n"), (full, 1, "error: [Errno 28] No space")]
-TWO = ("prepare_data",)
+TWO = ("prepare_data", "data.prepare_math")
 """Documented: 1 is a data set without a good row."""
 
 

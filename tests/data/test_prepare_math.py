@@ -1,0 +1,273 @@
+"""mem-agent prepare-math: shapes of rows, forms, shots, held-out rows, and what is refused."""
+
+import ast
+import json
+import re
+
+import pytest
+
+from mem_agent.data.math_exemplars import exemplars
+from mem_agent.data.prepare_math import main
+from mem_agent.data.training_file import DataSource
+from mem_agent.evaluation.questions import load_questions
+from mem_agent.hooks.sample import Sample
+from mem_agent.hooks.task_row import messages_before, question_of
+from mem_agent.tests.data.test_countdown import value
+
+GSM8K = {"question": "How many?", "answer": "He has 48/2 = <<48/2=24>>24.\nSo $<<24*45=1080>>1,080.\n#### 1,080"}
+MATH = {"problem": "What is $x$?", "solution": "As $2x=4$, we get \\boxed{2}.", "unique_id": "a/7.json"}
+COUNTDOWN = {"nums": [6, 4, 1], "target": 24}
+STEPS = "He has 48/2 = 24.\nSo $1,080."
+REASONED = f"<reasoning>\n{STEPS}\n</reasoning>\n<answer>\n1080\n</answer>"
+
+
+def put(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def prepare(tmp_path, monkeypatch):
+    """The rows written from some; options after them."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(rows, *options, task="gsm8k", output="train.jsonl", code=0):
+        source = put(tmp_path / "in.jsonl", *rows)
+        written = ["--output", output] if output else []
+        assert main(["--task", task, "--input", str(source), *written, *options]) == code
+        return rows_of(tmp_path / output) if output and code == 0 else []
+
+    return run
+
+
+def many(count):
+    return [{"question": f"What is {n} + {n}?", "answer": f"{n} + {n} = {2 * n}.\n#### {2 * n}"} for n in range(count)]
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_of_gsm8k(prepare):
+    (row,) = prepare([GSM8K])
+    system, question = row["prompt"]
+    assert system["role"] == "system" and "then the final number and nothing else between" in system["content"]
+    assert question == {"role": "user", "content": "How many?"} and row["label"] == "1080"
+    metadata = row["metadata"]
+    assert metadata.pop("id") and metadata == {"task": "gsm8k", "ground_truth": ["1080"], "solution": REASONED}
+
+
+def test_the_boxed_form(prepare):
+    (row,) = prepare([GSM8K], "--form", "boxed")
+    assert row["metadata"]["solution"] == f"{STEPS}\n\\boxed{{1080}}"
+    assert row["prompt"][0]["content"].endswith("end with the final number inside \\boxed{}.")
+
+
+@pytest.mark.parametrize("change,answer", [
+    ({}, "2"), ({"answer": 2}, "2"), ({"answer": "\\frac{4}{2}"}, "\\frac{4}{2}"),
+    ({"problem": None, "question": "What is $x$?"}, "2"),
+])
+def test_a_row_of_any_math_data(prepare, change, answer):
+    (row,) = prepare([MATH | change], "--form", "boxed", task="math")
+    assert (row["label"], row["metadata"]["id"]) == (answer, "a/7.json")
+    steps = "As $2x=4$, we get \\boxed{2}."
+    assert row["metadata"]["solution"] == (steps if answer == "2" else f"{steps}\n\\boxed{{{answer}}}")
+
+
+def test_a_row_without_steps_has_no_solution(prepare):
+    (row,) = prepare([{"question": "1+1?", "answer": "2"}], task="math")
+    assert row["label"] == "2" and "solution" not in row["metadata"]
+
+
+@pytest.mark.parametrize("row", [
+    COUNTDOWN, {"numbers": [6, 4, 1], "target": 24}, {"nums": "[6, 4, 1]", "target": "24"},
+])
+def test_a_row_of_countdown(prepare, row):
+    (written,) = prepare([row], task="countdown")
+    metadata = written["metadata"]
+    assert (metadata["numbers"], metadata["target"], written["label"]) == ([6, 4, 1], 24, "24")
+    assert "6, 4 and 1" in written["prompt"][-1]["content"] and "Reach 24" in written["prompt"][-1]["content"]
+    steps, answer = "6 * 4 = 24\n24 * 1 = 24", "(6 * 4) * 1"
+    assert metadata["solution"] == f"<reasoning>\n{steps}\n</reasoning>\n<answer>\n{answer}\n</answer>"
+
+
+def test_countdown_can_be_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["--task", "countdown", "--countdown", "30", "--output"]
+    assert [main([*command, *end]) for end in (["a.jsonl"], ["b.jsonl"], ["c.jsonl", "--seed", "7"])] == [0, 0, 0]
+    first, again, other = ((tmp_path / f"{name}.jsonl").read_bytes() for name in "abc")
+    assert first == again != other and len(first.splitlines()) == 30
+    assert all("solution" in json.loads(line)["metadata"] for line in first.splitlines())
+
+
+# --- wording --------------------------------------------------------------------------------------------------------
+
+
+def test_a_system_message_of_the_users(prepare, tmp_path):
+    (tmp_path / "own.txt").write_text("Say it.\n")
+    (tmp_path / "none.txt").write_text("\n")
+    assert prepare([GSM8K], "--system", "own.txt")[0]["prompt"][0] == {"role": "system", "content": "Say it."}
+    assert [m["role"] for m in prepare([GSM8K], "--system", "none.txt")[0]["prompt"]] == ["user"]
+
+
+def test_the_system_text_may_be_part_of_the_first_user_message(prepare, tmp_path):
+    (tmp_path / "own.txt").write_text("Say it.")
+    as_user = ("--system", "own.txt", "--system-role", "user")
+    assert prepare([GSM8K], *as_user)[0]["prompt"] == [{"role": "user", "content": "Say it.\n\nHow many?"}]
+    shot, _, question = prepare([GSM8K], *as_user, "--shots", "1")[0]["prompt"]
+    assert shot["content"].startswith("Say it.\n\n") and question["content"] == "How many?"
+
+
+def test_rows_are_conversations_as_hooks_and_hosts_read_them(prepare, tmp_path):
+    prepare(many(3), "--shots", "2")
+    source = DataSource(tmp_path / "train.jsonl", 1)
+    row = source.row(0)
+    sample = Sample(row.prompt, row.label, row.metadata)
+    assert question_of(sample).startswith("What is ") and source.own_tasks == {"gsm8k": 1}
+    assert [m.role for m in messages_before(sample)] == ["system", "user", "assistant", "user", "assistant"]
+
+
+# --- shots ----------------------------------------------------------------------------------------------------------
+
+
+def shots_of(row):
+    return [m["content"] for m in row["prompt"] if m["role"] == "user"][:-1]
+
+
+def test_shots_are_the_packs_own_in_the_form_asked_for(prepare):
+    own = {question.question for question in exemplars("gsm8k")}
+    rows = prepare(many(40), "--shots", "2", "--form", "boxed")
+    assert all(len(set(shots_of(row))) == 2 and set(shots_of(row)) <= own for row in rows)
+    assert {shot for row in rows for shot in shots_of(row)} == own  # a new choice for every row
+    assert all("\\boxed{" in m["content"] for m in rows[0]["prompt"] if m["role"] == "assistant")
+
+
+@pytest.mark.parametrize("task", ["gsm8k", "math", "countdown"])
+def test_every_exemplar_is_right(task):
+    """Of the sums every line with an equation is checked, and the last line names the answer."""
+    assert len(exemplars(task)) == 8
+    for question in exemplars(task):
+        sums = [part for line in question.steps.splitlines() for part in _equations(line)]
+        assert sums and all(value(ast.parse(left, mode="eval").body) == int(right) for left, right in sums), question
+        assert question.answer in question.steps.splitlines()[-1]
+
+
+def _equations(line):
+    """Pairs of sides; what stands around them is words."""
+    return re.findall(r"([\d(][\d +\-*/().]*?) = (\d+)", line)
+
+
+def test_a_rows_shots_depend_on_nothing_but_seed_and_question(prepare):
+    rows = many(30)
+    forward, backward = prepare(rows, "--shots", "3"), prepare(rows[::-1], "--shots", "3")
+    assert sorted(map(json.dumps, forward)) == sorted(map(json.dumps, backward))
+    assert forward != prepare(rows, "--shots", "3", "--seed", "1")
+
+
+def test_no_row_is_its_own_shot(prepare):
+    rows = prepare(many(4), "--shots", "3", "--shots-from-input")
+    for number, row in enumerate(rows):
+        others = {f"What is {n} + {n}?" for n in range(4) if n != number}
+        assert set(shots_of(row)) == others
+
+
+def test_shots_from_a_file_need_steps(prepare, tmp_path):
+    put(tmp_path / "shots.jsonl", *many(2), {"question": "?", "answer": "#### 1"})
+    assert set(shots_of(prepare([GSM8K], "--shots", "1", "--shots-file", "shots.jsonl")[0])) < {
+        "What is 0 + 0?", "What is 1 + 1?"
+    }
+
+
+# --- held out -------------------------------------------------------------------------------------------------------
+
+
+def test_held_out_rows_are_evaluated_and_never_trained(prepare, tmp_path):
+    rows = prepare([*many(20), *many(20)], "--split-eval", "6", "--eval", "sums", "--shots", "2", "--shots-from-input")
+    entries = [entry.question for entry in load_questions(tmp_path, "sums")]
+    held = {entry.text for entry in entries}
+    assert len(entries) == 6 and len(rows) == 40 - 2 * len(held)  # their doubles are left out too
+    assert held.isdisjoint(row["prompt"][-1]["content"] for row in rows)
+    shown = {shot for row in rows for shot in shots_of(row)}
+    shown |= {m.text for entry in entries for m in entry.messages if m.role == "user"}
+    assert held.isdisjoint(shown)
+    assert (entries[0].task, entries[0].id, entries[0].answers[0].isdigit()) == ("gsm8k", "0", True)
+
+
+def test_an_evaluation_file_alone(prepare, tmp_path):
+    prepare([COUNTDOWN], "--eval", "cd", "--data-root", "data", task="countdown", output="")
+    (entry,) = load_questions(tmp_path / "data", "cd")
+    assert entry.question.metadata == {"numbers": [6, 4, 1], "target": 24, "task": "countdown", "ground_truth": ["24"]}
+    assert entry.question.messages[0].role == "system" and entry.context == ""
+
+
+def test_the_same_command_writes_the_same_bytes(prepare, tmp_path):
+    def written():
+        prepare(many(30), "--split-eval", "6", "--eval", "sums", "--shots", "1")
+        return (tmp_path / "train.jsonl").read_bytes(), (tmp_path / "eval_sums.json").read_bytes()
+
+    assert written() == written()
+
+
+# --- bad input ------------------------------------------------------------------------------------------------------
+
+BAD = [
+    ("gsm8k", {"question": "?", "answer": "12"}, "answer has no number behind ####: '12'"),
+    ("gsm8k", {"question": "?", "answer": "so #### a dozen"}, "answer has no number behind ####: 'a dozen'"),
+    ("gsm8k", {"question": " ", "answer": "#### 1"}, "question is no text"),
+    ("gsm8k", {"answer": "#### 1"}, "question is missing"),
+    ("gsm8k", {"question": "\ud800", "answer": "#### 1"}, "not valid JSON"),
+    ("math", {"problem": "?", "solution": "no box"}, "has neither an answer nor a solution with \\boxed{}"),
+    ("math", {"problem": "?", "answer": True}, "has neither an answer nor a solution"),
+    ("countdown", {"nums": [1], "target": 1}, "nums (or numbers) and target must be at least two whole"),
+    ("countdown", {"nums": [1, 2.5], "target": 1}, "nums (or numbers) and target must be at least two whole"),
+    ("countdown", {"nums": "one two", "target": 1}, "nums (or numbers) and target must be at least two whole"),
+    ("countdown", {"nums": [1, 2]}, "nums (or numbers) and target must be at least two whole"),
+]
+GOOD = {"gsm8k": GSM8K, "math": MATH, "countdown": COUNTDOWN}
+
+
+@pytest.mark.parametrize("task,row,reason", BAD)
+def test_a_bad_row_is_told_and_left_out(prepare, capsys, task, row, reason):
+    assert len(prepare([GOOD[task], row], task=task)) == 1
+    out, err = capsys.readouterr()
+    assert f"prepare_math: bad row left out, line 2: {reason}" in err and "1 bad rows left out" in out
+    prepare([row], task=task, code=1)
+    assert "no good row among 1; nothing is written" in capsys.readouterr().err
+    prepare([GOOD[task], row], "--strict", task=task, code=1)
+    assert "(--strict: nothing is written)" in capsys.readouterr().err
+
+
+REFUSED = [
+    (["--eval", "sums"], "--output, --eval and --split-eval N"),
+    (["--split-eval", "2"], "--output, --eval and --split-eval N"),
+    (["--eval", "a/b", "--split-eval", "1"], "--eval 'a/b': a name of a file"),
+    (["--eval", "sums", "--split-eval", "30"], "--split-eval 30: there are 30 rows; leave some to train"),
+    (["--shots", "8"], "--shots 8: 8 solved examples are there; at least one more is needed"),
+    (["--system", "nowhere.txt"], "--system nowhere.txt: cannot be read"),
+    (["--shots", "1", "--shots-file", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+    (["--shots-file", "train.jsonl", "--shots", "1"], "train.jsonl: is the input as well"),
+]
+
+
+@pytest.mark.parametrize("options,reason", REFUSED)
+def test_what_cannot_be_written_is_one_line_and_changes_nothing(prepare, capsys, tmp_path, options, reason):
+    (tmp_path / "train.jsonl").write_text("earlier")
+    prepare(many(30), *options, code=2)
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and reason in error and error.count("\n") == 1
+    assert (tmp_path / "train.jsonl").read_text() == "earlier" and not list(tmp_path.glob("*.tmp"))
+
+
+def test_nothing_to_write_is_refused(prepare, capsys):
+    prepare(many(3), output="", code=2)
+    assert "nothing to write: give --output FILE, --eval NAME or both" in capsys.readouterr().err
+
+
+def test_a_table_may_hold_the_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.csv").write_text('nums,target\n"[6, 4, 1]",24\n')
+    assert main(["--task", "countdown", "--input", "in.csv", "--output", "train.jsonl"]) == 0
+    assert rows_of(tmp_path / "train.jsonl")[0]["metadata"]["numbers"] == [6, 4, 1]

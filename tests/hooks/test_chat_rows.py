@@ -1,0 +1,159 @@
+"""Rows that are conversations, through the hooks: what is asked, trained and seen by the task, and rows that fail."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from mem_agent import rollout
+from mem_agent.agents.records import Message, Role
+from mem_agent.custom_convert import custom_convert
+from mem_agent.hooks.sample import Sample
+from mem_agent.hooks.task_row import messages_before, question_of, row_of
+from mem_agent.rollout_client import close_clients
+from mem_agent.tests.helpers.fake_router import FakeRouter, running
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+SETTINGS = {"AGENT": "chat", "MEM_MAX_FINAL": 16, "MEM_MAX_RETRIES": 0}
+ROW = [
+    {"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"},
+    {"role": "assistant", "content": "<answer>2</answer>"}, {"role": "user", "content": " 2+2? "},
+]
+PREFIX = {"role": "assistant", "content": "So "}
+TASK = """
+from mem_agent.tasks import Task
+
+class Sums(Task):
+    needs_document = False
+    headline = "correct"
+    def read_answer(self, reply): return reply.rpartition("<answer>")[2].partition("</answer>")[0]
+    def reward(self, reply, row):
+        return {"correct": float(self.read_answer(reply) in row.golds),
+                "led": 0.1 * (row.metadata.get("reply_prefix") == "So ")}
+    def metrics(self, reply, row): return {"correct": float(self.read_answer(reply) in row.golds)}
+"""
+RIGHT = "it is <answer>4</answer>"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tokenizer")
+    make_tokenizer().save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture
+def task(tmp_path):
+    (tmp_path / "own.py").write_text(TASK)
+    return f"{tmp_path}/own.py:Sums"
+
+
+def encode(text):
+    tokenizer = make_tokenizer()
+    return tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id]
+
+
+def sample(prompt, **fields):
+    return Sample(**{"prompt": prompt, "label": "4", "index": 0, "group_index": 0, "metadata": {"n": 1}} | fields)
+
+
+def run(checkpoint, *samples, router=None, evaluation=False, host=(), **settings):
+    """The samples, scored, with the router that was asked and the arguments."""
+    router = router or FakeRouter(default=encode(RIGHT))
+
+    async def main():
+        async with running(router):
+            args = SimpleNamespace(hf_checkpoint=checkpoint, mem_agent=SETTINGS | settings,
+                                   vllm_router_ip="127.0.0.1", vllm_router_port=router.port, **dict(host))
+            try:
+                await asyncio.gather(*(rollout.generate(args, s, {"temperature": 1.0}, evaluation) for s in samples))
+                for one in samples:
+                    if one.reward is None:
+                        one.reward = await rollout.reward_func(args, one)
+            finally:
+                await close_clients()
+            return args
+
+    args = asyncio.run(main())
+    return router, args
+
+
+def shown(router):
+    return [make_tokenizer().decode(request["token_ids"]) for request in router.requests]
+
+
+CHAT = (
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n"
+    "<answer>2</answer><|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+
+
+@pytest.mark.parametrize("evaluation", [False, True])
+@pytest.mark.parametrize("prefix", [[], [PREFIX]], ids=["plain", "led"])
+def test_a_conversation_is_asked_and_scored(checkpoint, task, prefix, evaluation):
+    done = sample([*ROW, *prefix])
+    before = [dict(message) for message in done.prompt]
+    router, args = run(checkpoint, done, TASK=task, evaluation=evaluation)
+    assert shown(router) == [CHAT + "So " * bool(prefix)] and done.response == RIGHT
+    assert done.reward == pytest.approx(1.0 + 0.1 * bool(prefix)) and done.prompt == before
+    data = custom_convert(args, [done])
+    (tokens,), (length,) = data["tokens"], data["response_lengths"]
+    assert tokens == [*router.requests[0]["token_ids"], *encode(RIGHT)] and length == len(encode(RIGHT))
+
+
+@pytest.mark.parametrize("agent", ["memagent", "single"])
+def test_what_the_reply_goes_on_from_holds_for_any_agent_and_in_training(checkpoint, agent):
+    metadata = {"context": "QWZJ", "ground_truth": ["4"]}
+    for prompt, more in [("2+2?", {"reply_prefix": "So "}), ([*ROW, PREFIX], {})]:
+        router, _ = run(checkpoint, sample(prompt, metadata=metadata | more), AGENT=agent)
+        assert shown(router)[-1].endswith("</think>\n\nSo ") and "Be brief" not in shown(router)[-1]
+
+
+def test_the_message_wins_over_the_metadata():
+    both = sample([*ROW, PREFIX], metadata={"reply_prefix": "Well "})
+    assert row_of(both).metadata["reply_prefix"] == "So "
+    assert "reply_prefix" not in row_of(sample(ROW)).metadata
+
+
+def test_messages_as_the_agent_gets_them():
+    assert question_of(sample(ROW)) == question_of(sample([*ROW, PREFIX])) == "2+2?"
+    expected = (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "1+1?"),
+                Message(Role.ASSISTANT, "<answer>2</answer>"))
+    assert messages_before(sample(ROW)) == messages_before(sample([*ROW, PREFIX])) == expected
+    assert messages_before(sample("2+2?")) == messages_before(sample(ROW[3:])) == ()
+    parts = [{"role": "user", "content": [{"type": "text", "text": "2"}, {"type": "text", "text": "+2?"}]}]
+    assert question_of(sample(parts)) == "2+2?"
+
+
+LONG = {"role": "user", "content": "why " * 600}
+BAD = [
+    ([], "no_question"), (ROW[:1], "no_question"), ([{"role": "user", "content": " "}], "no_question"),
+    ([ROW[1], ROW[0], ROW[3]], "bad_messages"), ([*ROW, ROW[0]], "bad_messages"),
+    ([{"role": "tool", "content": "x"}, *ROW], "bad_messages"), (["x", *ROW], "bad_messages"),
+    ([{"role": "user"}, *ROW], "bad_messages"), ([*ROW, PREFIX, PREFIX], "bad_messages"),
+    ([LONG], "long_question"), ([ROW[0], LONG, ROW[2], ROW[3]], "long_question"),
+    ([*ROW, {"role": "assistant", "content": "why " * 600}], "long_question"),
+]
+
+
+@pytest.mark.parametrize("prompt,failure", BAD)
+def test_rows_that_are_no_conversation_or_too_long_fail_alone(checkpoint, prompt, failure):
+    bad, good = sample(prompt), sample(ROW, index=1)
+    router, _ = run(checkpoint, bad, good)
+    assert (bad.status, bad.train_metadata["failure"], bad.reward) == (Sample.Status.FAILED, failure, 0.0)
+    assert good.status is Sample.Status.COMPLETED and len(router.requests) == 1
+
+
+def test_siblings_go_to_one_engine_and_the_first_may_go_ahead(checkpoint):
+    """All of the prompt is shared: sent ahead for one token, then by each."""
+    group = [sample([{"role": "user", "content": "why " * 150}, *ROW[2:]], index=i, group_index=5) for i in range(3)]
+    router, _ = run(checkpoint, *group, MEM_LEAD="always", host={"n_samples_per_prompt": 3})
+    assert [r["sampling_params"]["max_tokens"] for r in router.requests] == [1, 16, 16, 16]
+    assert len({tuple(r["token_ids"]) for r in router.requests}) == 1
+    assert len({h["x-session-id"] for h in router.headers}) == 1
+    assert [s.train_metadata["counts"]["warmed_tokens"] > 256 for s in group].count(True) == 1
+
+
+def test_shots_are_of_no_agent_that_asks_in_words_of_its_own(checkpoint):
+    router, _ = run(checkpoint, sample([{"role": "tool", "content": "x"}, *ROW]), AGENT="single")
+    assert "2+2?" in shown(router)[0] and "1+1?" not in shown(router)[0]
