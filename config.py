@@ -233,6 +233,9 @@ class Config:
                            _NOTHING)
 
     _in("learning")
+    loss: str = _knob("grpo", "what a step minimises: GRPO's loss of sampled trajectories, or the cross entropy of "
+                      "given replies (a row's metadata.replies, or its task's solution), which samples nothing",
+                      _TRAINING, choices=("grpo", "sft"))
     adv_std: bool = _knob(False, "divide a group's advantages by their standard deviation", _TRAINING)
     mem_alpha: float = _knob(0.8, "where turns earn rewards of their own: weight of the outcome's advantage; the rest "
                              "is that of each turn's state reward", _TRAINING, at_least=0, at_most=1)
@@ -279,6 +282,9 @@ class Config:
     train_procs: int = _knob(0, "trainer processes (data parallel x tensor parallel); 0: what suits model and "
                              "machine; a run that continues keeps what it began with", _TRAINING, at_least=0)
     share_prefixes: bool = _knob(True, "train on tries: a prefix that rows of a step share is encoded once", _TRAINING)
+    lora_rank: int = _knob(0, "train adapters of this rank on the projections of attention and MLP, and nothing else; "
+                           "0: all weights", _TRAINING, at_least=0)
+    lora_alpha: float = _knob(32.0, "adapters count LORA_ALPHA / LORA_RANK times", _TRAINING, at_least=0)
     num_engines: int = _knob(1, "inference servers behind the router", _NOTHING, at_least=1)
     engine_max_len: int = _knob(0, "engine context length in tokens; 0: the agent's longest turn",
                                 at_least=0, modes=("direct",))
@@ -339,9 +345,10 @@ class Config:
         if self.host in ("auto", "local") and self.train_procs % self.trainer_tp:
             raise ConfigError(f"TP={self.tp} does not divide TRAIN_PROCS={self.train_procs}")
         if self.trajectories_per_rollout % self.step_trajectories:
+            each = " x N_SAMPLES_PER_PROMPT" if self.loss == "grpo" else ""
             raise ConfigError(
                 f"GLOBAL_BATCH_SIZE={self.global_batch_size} counts trajectories and must divide "
-                f"ROLLOUT_BATCH_SIZE x N_SAMPLES_PER_PROMPT = {self.trajectories_per_rollout}"
+                f"ROLLOUT_BATCH_SIZE{each} = {self.trajectories_per_rollout}"
             )
         if 0 < self.eps_clip_c <= 1:
             raise ConfigError(f"EPS_CLIP_C={self.eps_clip_c:g}: a dual clip is above 1; 0 for none")
@@ -365,8 +372,18 @@ class Config:
         return self.max_tokens_per_gpu or 4096
 
     @property
+    def group_size(self) -> int:
+        """Trajectories of one draw of a document."""
+        return self.n_samples_per_prompt if self.loss == "grpo" else 1
+
+    @property
     def trajectories_per_rollout(self) -> int:
-        return self.rollout_batch_size * self.n_samples_per_prompt
+        return self.rollout_batch_size * self.group_size
+
+    @property
+    def compares_with_reference(self) -> bool:
+        """Whether the loss has a KL term, for which the starting policy is kept."""
+        return self.loss == "grpo" and self.kl_coef > 0
 
     @property
     def step_trajectories(self) -> int:

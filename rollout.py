@@ -43,6 +43,7 @@ from .config import Config, ConfigError
 from .custom_convert import row_counts
 from .hooks import batch_reward, open_groups
 from .hooks.engine_api import seed_of
+from .hooks.given_replies import run_given
 from .hooks.host import HostArgs, evaluate_in_host, is_aborting, sample_asynchronously
 from .hooks.metrics import best_of, find_golds, metrics_line, rollout_metrics
 from .hooks.reader import context_of, reader_for
@@ -113,6 +114,8 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
 
     What cannot be scored (an unknown task or metric, a reward that raises) fails, is counted, and is worth 0.
 
+    Under LOSS=sft all trajectories are worth 0: their replies were given.
+
     ``sample`` may be a list (hosts do that for groups and fan-outs); the result is then a list.
     """
     host = HostArgs.of(args)
@@ -122,7 +125,7 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
 
 
 async def _reward(host: HostArgs, sample: Any) -> Any:
-    if lost(sample):
+    if lost(sample) or _is_given(host, sample):
         return as_reward(0.0, host.reward_key)
     try:
         reward = await _sum_of_parts(host, sample)
@@ -138,6 +141,12 @@ async def _reward(host: HostArgs, sample: Any) -> Any:
     logger.warning("trajectory %s: %s: %s", sample.index, kind, message)
     write_failure(sample, kind, message, host.reward_key)
     return as_reward(0.0, host.reward_key)
+
+
+def _is_given(host: HostArgs, sample: Any) -> bool:
+    """Whether its replies were the row's own."""
+    record = Record.of(sample) if host.config.loss == "sft" else None
+    return record is not None and not record.evaluation
 
 
 async def _sum_of_parts(host: HostArgs, sample: Any) -> float:
@@ -250,6 +259,8 @@ async def _run(
             f"question of {len(question_ids)} tokens, MEM_MAX_QUESTION={config.mem_max_question}",
         )
     document = await reader.read(context, config, sample.index, evaluation=evaluation)
+    if config.loss == "sft" and not evaluation:
+        return await run_given(reader, Reading(question_ids, document), config, sample), [], [], []
     client = client_for(host.router, config)
     sampling = _sampling(sampling_params, reader.vocabulary)
     group = _group_key(config, sample, context or question)

@@ -15,8 +15,11 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
+from jinja2 import TemplateError
 from tokenizers import Tokenizer
 
 _TAG = re.compile(r"^[<\[].+[>\]]$", re.DOTALL)
@@ -53,6 +56,18 @@ class Vocabulary:
         self._literals = re.compile("(" + "|".join(map(re.escape, literals)) + ")") if literals else None
         if not self.encode_text(string.ascii_lowercase):
             raise ValueError("it knows no letters")
+
+    @cached_property
+    def turn_end_id(self) -> int | None:
+        """What ends an assistant's turn: the last end in a chat of the model's template, else its end of sequence."""
+        chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        ends: list[int] = []
+        if self.tokenizer.chat_template:
+            # Templates refuse chats in types of their own; one that does says nothing here.
+            with suppress(ValueError, TemplateError):
+                shown = self.tokenizer.apply_chat_template(chat, tokenize=False)
+                ends = [i for i in self.encode_markup(shown) if i in self.eos_ids]
+        return ends[-1] if ends else self.tokenizer.eos_token_id
 
     def encode_text(self, text: str) -> list[int]:
         """Ids of untrusted text (documents, questions): never a control id, never a BOS or EOS."""

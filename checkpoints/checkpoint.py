@@ -68,6 +68,8 @@ class Trained(Protocol):
     """megatron-core's."""
     bridge: LocalBridge
     state: TrainState
+    lora: dict[str, float] | None
+    """Rank and alpha of its adapters; None where all weights are trained."""
 
 
 # --- saving ----------------------------------------------------------------------------------------------------------
@@ -151,6 +153,7 @@ def load(path: str | Path, trainer: Trained) -> dict[str, Any]:
     folder = resolve(path)
     with _way_back_named(folder):
         common, metadata = _checked(folder)
+        _check_adapters(common.get("lora"), trainer.lora, folder)
         state = _sharded_state(trainer, with_optimizer="optimizer" in common, loading=True)
         _check_shapes(state, metadata, folder, trainer.bridge.vocab_size)
         # Objects are stored as pickles, which megatron-core runs. Without FP8 they hold nothing.
@@ -211,6 +214,19 @@ def _checked(folder: Path) -> tuple[dict[str, Any], Metadata]:
     common, metadata = _load_common(folder), read_metadata(folder, strict=True)
     check_files(folder, metadata)
     return common, metadata
+
+
+def _check_adapters(saved: dict[str, float] | None, own: dict[str, float] | None, folder: Path) -> None:
+    """That none would be left out, or made anew."""
+    if saved != own:
+        said, wanted = (
+            ", ".join(f"LORA_{name.upper()}={value:g}" for name, value in (lora or {"rank": 0}).items())
+            for lora in (saved, own)
+        )
+        raise CheckpointError(
+            f"{folder} was written with {said}, this run has {wanted}; set them as they were, or convert it to a "
+            "Hugging Face folder, where adapters are merged, and start from that in another SAVE_PATH"
+        )
 
 
 def _check_shapes(state: dict[str, Any], metadata: Metadata, folder: Path, vocab_size: int) -> None:
@@ -311,6 +327,7 @@ def _common_state(trainer: Trained, iteration: int, host_state: dict[str, Any]) 
         "steps": trainer.state.steps,
         "rng_state": _rng_state(),
         "host_state": host_state,
+        "lora": trainer.lora,
     }
 
 

@@ -2,7 +2,8 @@
 
 Checkpoints stack all layers of a kind into one tensor, ``decoder.layers.self_attention.linear_proj.weight [L, ...]``;
 older ones keep a tensor per layer, and some put ``module.`` or ``model.`` in front. ``ModelTensors`` shows them all
-under one naming, ``decoder.layers.<i>.<parameter>``, and reads one layer at a time. Optimizer, RNG and scheduler
+under one naming, ``decoder.layers.<i>.<parameter>``, and reads one layer at a time. A weight with an adapter
+(``lora.py``) is read merged. Optimizer, RNG and scheduler
 entries are not model tensors and are left out.
 """
 
@@ -19,7 +20,8 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
-from .metadata import damage_explained, read_metadata
+from .lora_weights import adapted_weight, adapter_names, merged
+from .metadata import damage_explained, damaged, read_metadata
 
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")
@@ -88,14 +90,31 @@ class ModelTensors:
         entries = metadata.state_dict_metadata.items()
         self._stored = {key: entry for key, entry in entries if isinstance(entry, TensorStorageMetadata)}
         with damage_explained(folder, ".metadata"):
-            self._sources = dict(_sources(self._stored))
+            found = dict(_sources(self._stored))
+        self._adapters = {name: source for name, source in found.items() if adapted_weight(name)}
+        self._sources = {name: source for name, source in found.items() if name not in self._adapters}
+        for name in self._adapters:
+            self._check_adapter(adapted_weight(name) or "")
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: source.shape for name, source in self._sources.items()}
 
+    def _check_adapter(self, weight: str) -> None:
+        names = adapter_names(weight)
+        missing = [name for name in (weight, *names.values()) if name not in self._sources | self._adapters]
+        if missing:
+            raise damaged(self._folder, ".metadata", f"an adapter without {missing[0]}")
+
     def read(self, name: str) -> torch.Tensor:
-        source, stored = self._sources[name], self._stored[self._sources[name].key]
+        """A tensor of ``shapes``; where it has an adapter, merged in float32."""
+        tensor, names = self._read(self._sources[name]), adapter_names(name)
+        if names["a"] not in self._adapters:
+            return tensor
+        return merged(tensor, **{field: self._read(self._adapters[part]) for field, part in names.items()})
+
+    def _read(self, source: _Source) -> torch.Tensor:
+        stored = self._stored[source.key]
         offsets, sizes = [0] * len(stored.size), list(stored.size)
         if source.layer is not None:
             offsets[0], sizes[0] = source.layer, 1

@@ -9,7 +9,8 @@ Invariants:
 - rollout n is scored with the state that rollout n - 1 left, in this process or in one before it;
 - a state folder is whole or absent; the newest two stay, and those that a checkpoint continues from. Those of later
   rollouts, of a run that was set back, are left as they are: a journal may still lead there;
-- failed and aborted trajectories, and those of another generate hook, are in no batch.
+- failed and aborted trajectories, and those of another generate hook, are in no batch;
+- LOSS=sft gives no rewards: none is loaded.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ def prepare(host: HostArgs, rollout: int) -> None:
     Raises:
         ConfigError: the reward has a state, and that one is not there.
     """
+    if host.config.loss == "sft":
+        return
     run = _run(host)
     if _has_state(run.reward):
         _continue(host, run, rollout)
@@ -89,6 +92,8 @@ def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
     Raises:
         ConfigError: the reward has a state, and the one before this rollout is not there.
     """
+    if host.config.loss == "sft":
+        return
     run = _run(host)
     if type(run.reward).batch_parts is Reward.batch_parts:
         return

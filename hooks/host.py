@@ -78,7 +78,7 @@ class HostArgs:
             step_trajectories=getattr(args, "global_batch_size", None) or 0,
             row_multiple=_row_multiple(args),
             rollout_groups=getattr(args, "rollout_batch_size", None) or config.rollout_batch_size,
-            group_size=getattr(args, "n_samples_per_prompt", None) or config.n_samples_per_prompt,
+            group_size=getattr(args, "n_samples_per_prompt", None) or config.group_size,
             eval_samples=getattr(args, "n_samples_per_eval_prompt", None) or 1,
             samples_ahead=config.fully_async or config.groups_in_flight > config.rollout_batch_size,
             drops_groups=config.fully_async and getattr(args, "vllm_router_ip", None) is not None,

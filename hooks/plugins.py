@@ -11,17 +11,19 @@ from .task_row import task_by_name
 
 
 def check_plugins(config: Config, *, training: bool = True) -> None:
-    """Load all three with their settings; an evaluation gives no rewards.
+    """Load all three with their settings; an evaluation gives no rewards, nor does LOSS=sft, which loads none.
 
     Raises:
         ConfigError: one is not there, lacks a method, or cannot work under these settings.
     """
     check_agent(config)
     tasks = [load_task(config.tasks[0], config.task_args), *map(load_task, config.tasks[1:])]
-    if training and not any(config.mem_reward in task.answer_styles for task in tasks):
+    rewarded = config.loss == "grpo"
+    if training and rewarded and not any(config.mem_reward in task.answer_styles for task in tasks):
         raise ConfigError(f"MEM_REWARD={config.mem_reward!r}: TASK={config.task!r} rewards in a way of its own; leave "
                           "it out, or take TASK=qa")
-    load_reward(config)
+    if rewarded:
+        load_reward(config)
 
 
 def check_own_tasks(source: DataSource, config: Config) -> None:

@@ -98,7 +98,7 @@ def _rollout(config: Config) -> Group:
         "--seed", str(config.seed),
         "--num-rollout", str(config.num_rollout),
         "--rollout-batch-size", str(config.rollout_batch_size),
-        "--n-samples-per-prompt", str(config.n_samples_per_prompt),
+        "--n-samples-per-prompt", str(config.group_size),
         "--num-steps-per-rollout", str(config.trajectories_per_rollout // config.step_trajectories),
         "--global-batch-size", str(config.step_trajectories),
         "--rollout-max-response-len", str(max(config.mem_max_memory, config.mem_max_final)),

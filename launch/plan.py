@@ -162,6 +162,9 @@ _FORMER_HOOK_MODULES = ("mem_agent.rollout_eval.", "mem_agent.rollout_log.", "me
 
 
 def _check_settings(config: Config) -> None:
+    if config.lora_rank:
+        raise ConfigError(f"LORA_RANK={config.lora_rank}: adapters are the embedded host's; set LORA_RANK=0, or "
+                          "HOST=local")
     asynchronous = {
         "the hosts' asynchronous rollout ignores filters; set DYNAMIC_FILTER=none": config.dynamic_filter != "none",
         "it has no over-sampling; unset OVER_SAMPLING_BATCH_SIZE": config.over_sampling_batch_size > 0,

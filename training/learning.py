@@ -19,20 +19,17 @@ def learn(config: Config, trainer: Any, rollout: Rollout, number: int) -> dict[s
     """Log-probs under the old and the reference policy, then the steps of rollout ``number``; metrics are means.
 
     The first step needs no old log-probs: its own are those. A rollout of two steps scores the rows of the second.
+    LOSS=sft needs none at all.
     """
     rows = rows_from_train_data(rollout.train_data)
     steps = optimizer_steps(rows, config.step_trajectories)
     assert [row for step in steps for row in step] == rows, "the converter keeps a trajectory's rows together"
     began = time.monotonic()
-    reference: Sequence[Any] = [None] * len(steps)
-    if config.kl_coef > 0:
-        reference = scores(trainer.reference_log_probs, steps, config.kl_coef)
-    old = [None, *scores(trainer.log_probs, steps[1:], config.kl_coef)]
-    scored = time.monotonic()
-    results = [
-        trainer.train_step(step, sampled, ref, rollout=number)
-        for step, sampled, ref in zip(steps, old, reference, strict=True)
-    ]
+    if config.loss == "sft":
+        scored = began
+        results = [trainer.sft_step(step, rollout=number) for step in steps]
+    else:
+        scored, results = _policy_steps(config, trainer, steps, number)
     updated = time.monotonic()
     metrics = {name: sum(r[name] for r in results) / len(results) for name in results[0]}
     if not all(math.isfinite(metrics[name]) for name in ("loss", "grad_norm")):
@@ -47,6 +44,21 @@ def learn(config: Config, trainer: Any, rollout: Rollout, number: int) -> dict[s
         "seconds/log_probs": scored - began,
         "seconds/update": updated - scored,
     }
+
+
+def _policy_steps(
+    config: Config, trainer: Any, steps: Sequence[list[TrainRow]], number: int
+) -> tuple[float, list[dict[str, float]]]:
+    """(when the log-probs were there, the metrics of each step)."""
+    reference: Sequence[Any] = [None] * len(steps)
+    if config.compares_with_reference:
+        reference = scores(trainer.reference_log_probs, steps, config.kl_coef)
+    old = [None, *scores(trainer.log_probs, steps[1:], config.kl_coef)]
+    scored = time.monotonic()
+    return scored, [
+        trainer.train_step(step, sampled, ref, rollout=number)
+        for step, sampled, ref in zip(steps, old, reference, strict=True)
+    ]
 
 
 def scores(

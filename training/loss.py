@@ -57,6 +57,11 @@ def moving_rows(rows: Sequence[TrainRow], kl_coef: float) -> list[int]:
     return moving or [0]
 
 
+def taught_rows(rows: Sequence[TrainRow]) -> list[int]:
+    """The rows with an unmasked token; never empty, as ``moving_rows``."""
+    return [i for i, row in enumerate(rows) if any(row.loss_mask)] or [0]
+
+
 def without_the_still(weights: Sequence[RowWeight], moving: Sequence[int]) -> list[RowWeight]:
     """Weights of the ``moving`` rows alone, with the counts of the others on the first of them.
 

@@ -1,7 +1,4 @@
-"""What only rank 0 of a run has: engines behind a router, the documents, the journal, and the hooks that read them.
-
-The engines start and answer on an event loop in a thread of its own, so they come up, and the starting weights are
-evaluated, while the trainer is built.
+"""Rank 0's side of a GRPO run: rollouts that engines sample.
 
 A rollout is whole: where a server died or hung under it, what it had sampled is thrown away, the server is replaced,
 and the rollout is sampled again with the same weights and seeds and with empty caches. So the batch, and the run, are
@@ -15,28 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Coroutine
-from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from .. import rollout as hooks
-from ..checkpoints.hf_folder import HfTensors
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
-from ..data.training_file import DataSource, TrainingRow
+from ..data.training_file import TrainingRow
 from ..hooks import batch_reward
 from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.host import HostArgs, embedded_args
 from ..hooks.metrics import rollout_metrics
 from ..hooks.sample import Sample
-from ..rollout_client import close_clients
 from ..serving.fleet import Fleet
 from .evaluation import Evaluation
 from .group_rollout import Batch, Hooks, RolloutError, collect_batch
-from .journal import Journal, Rollout
+from .journal import Rollout
+from .side import Side, served
 
 logger = logging.getLogger("mem_agent")
 
@@ -44,77 +37,15 @@ WATCH_EVERY_S = 1.0
 """How often a rollout looks whether anybody is left to answer, instead of waiting for the last retry to fail."""
 
 
-class Background:
-    """An event loop in its own thread, so that engines start and answer while this thread trains."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True)
-        self._thread.start()
-
-    def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Result of ``coroutine``; an interrupt of this thread cancels it."""
-        future = self.submit(coroutine)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-
-class RolloutSide:
-    """What only rank 0 has: engines behind a router, the documents, the hooks."""
+class RolloutSide(Side):
+    """That of LOSS=grpo: engines behind a router, and the hooks that ask them."""
 
     def __init__(self, config: Config, evaluated: Evaluation | None = None, engine_len: int = 0) -> None:
-        """``evaluated``: what is to be evaluated of the starting weights, with ``engine_len`` tokens of context."""
-        self.config = config
-        self.source = DataSource(config.train_data, config.seed, shuffle=config.rollout_shuffle)
-        self.journal = Journal(config.save_path, config)
-        served = replace(config, engine_max_len=max(config.engine_max_len, engine_len))
-        self.fleet = Fleet(served, config.hf_ckpt, run_folder=config.save_path)
-        self.background = Background()
-        self._evaluated = evaluated
-        self._starting = self.background.submit(self._start())
-
-    async def _start(self) -> None:
-        await self.fleet.start()
-        if self._evaluated is not None:
-            await self._evaluated.run(self.fleet)
-
-    def wait_until_ready(self) -> None:
-        """Return once the engines may get weights: until then they have HF_CKPT's, which are evaluated."""
-        self._starting.result()
-        if self._evaluated is not None:
-            print(self._evaluated.said(), flush=True)
-
-    def evaluate(self, evaluation: Evaluation, model: Path) -> None:
-        """Evaluate the converted ``model``, whose number format may be another than the trainer's."""
-        weights = HfTensors(model)
-        self.background.run(
-            self.fleet.sync_weights({name: weights.read(name) for name in weights.shapes}, evaluation.name)
-        )
-        self.background.run(evaluation.run(self.fleet))
-        print(evaluation.said(), flush=True)
+        self.fleet = Fleet(served(config, engine_len), config.hf_ckpt, run_folder=config.save_path)
+        super().__init__(config, self.fleet, evaluated)
 
     def sync(self, tensors: dict[str, Any], version: int) -> float:
         return self.background.run(self.fleet.sync_weights(tensors, str(version)))
-
-    def rollout(self, number: int, first_group: int) -> Rollout:
-        """Rollout ``number`` from the journal, else sampled and journalled."""
-        known = self.journal.read(number)
-        if known is not None:
-            logger.info("rollout %d is replayed from the journal", number + 1)
-            return known
-        fresh = self.background.run(self._sample(number, first_group))
-        self.journal.write(number, fresh)
-        return fresh
 
     async def _sample(self, number: int, first_group: int) -> Rollout:
         batch_reward.prepare(HostArgs.of(self._args()), number)  # not to learn after a rollout that its state is gone
@@ -146,7 +77,7 @@ class RolloutSide:
         return await collect_batch(
             Hooks(hooks.generate, hooks.reward_func, keep),
             self._args(),
-            lambda group: siblings(self.source.row(group), group, config.n_samples_per_prompt),
+            lambda group: siblings(self.source.row(group), group, config.group_size),
             first_group,
             config.rollout_batch_size,
             config.groups_in_flight,
@@ -177,12 +108,6 @@ class RolloutSide:
         config = self.config
         limit = config.mem_max_prompt_tokens or config.engine_max_len
         return embedded_args(config, Endpoint(Dialect.VLLM, self.fleet.url, limit))
-
-    def close(self) -> None:
-        self._starting.cancel()
-        self.background.run(self.fleet.stop())
-        self.background.run(close_clients())
-        self.background.close()
 
 
 def siblings(row: TrainingRow, group: int, count: int) -> list[Sample]:

@@ -36,24 +36,28 @@ def _rollout(line: bytes) -> float:
         return float("inf")  # half a line of a killed run
 
 
+_SHOWN = (
+    ("reward", "reward {:.3f}"),
+    ("accuracy", "accuracy {:.3f}"),
+    ("mixed_groups", "mixed groups {:.0%}"),
+    ("turns", "turns {:.1f}"),
+    ("memory_tokens", "memory {:.1f}"),
+    ("loss", "loss {:+.5f}"),
+    ("kl", "kl {:.4f}"),
+    ("grad_norm", "grad {:.3f}"),
+    ("rollout_log_prob_gap", "engine/trainer gap {:.1e}"),
+)
+_SECONDS = ("rollout", "log_probs", "update", "sync")
+
+
 def progress_line(rollout: int, last: int, metrics: dict[str, float]) -> str:
-    """One line for people."""
+    """One line for people; what is absent is left out, and an accuracy that the reward says already."""
     m = metrics
-    parts = [
-        f"rollout {rollout + 1}/{last}",
-        f"reward {m.get('reward', float('nan')):.3f}",
-        f"mixed groups {m.get('mixed_groups', 0):.0%}",
-        f"turns {m.get('turns', 0):.1f}",
-        f"memory {m.get('memory_tokens', 0):.1f}",
-        f"loss {m['loss']:+.5f}",
-        f"kl {m.get('kl', 0):.4f}",
-        f"grad {m['grad_norm']:.3f}",
-        f"engine/trainer gap {m.get('rollout_log_prob_gap', 0):.1e}",
-        f"{m['seconds']:.1f} s (rollout {m['seconds/rollout']:.1f}, log-probs {m['seconds/log_probs']:.1f}, "
-        f"update {m['seconds/update']:.1f}, sync {m['seconds/sync']:.1f})",
-    ]
-    if m.get("accuracy", m.get("reward")) != m.get("reward"):
-        parts.insert(2, f"accuracy {m['accuracy']:.3f}")
+    said = {"accuracy"} if m.get("accuracy") == m.get("reward") else set()
+    parts = [f"rollout {rollout + 1}/{last}"]
+    parts += [text.format(m[name]) for name, text in _SHOWN if name in m and name not in said]
+    seconds = ", ".join(f"{name.replace('_', '-')} {m[f'seconds/{name}']:.1f}" for name in _SECONDS)
+    parts.append(f"{m['seconds']:.1f} s ({seconds})")
     if m.get("failed"):
         parts.append(f"FAILED {m['failed']:.0f} of {m['trajectories']:.0f}")
     return " | ".join(parts)

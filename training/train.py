@@ -12,6 +12,8 @@ of the loop, for rollout r:
     5. weights of version r+1 into every engine, confirmed by each
     6. a checkpoint every SAVE_INTERVAL rollouts: ``iter_<r>``
 
+LOSS=sft is the same loop on the replies that rows give: without 3 and 5, and with engines for evaluations alone.
+
 With ``--convert`` the last checkpoint is written as a Hugging Face folder. With ``--evaluate`` the engines of the run
 also answer the evaluations of HF_CKPT before its first rollout, and of that folder (``evaluation.py``).
 
@@ -27,8 +29,9 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +52,7 @@ from .ranks import other_ranks
 from .run_log import RunLog, progress_line
 
 if TYPE_CHECKING:
-    from .rollout_side import RolloutSide
+    from .side import Side
 
 logger = logging.getLogger("mem_agent")
 
@@ -67,7 +70,7 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
     if newest is not None and number_of(newest) + 1 >= config.num_rollout:
         logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, config.num_rollout)
         return False
-    side = rollout_side(config, evaluate) if is_rank_zero() else None
+    side = make_side(config, evaluate) if is_rank_zero() else None
     try:
         from .learning import learn  # not before the engines start: these imports take seconds
         from .trainer import Trainer
@@ -108,18 +111,27 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
     return True
 
 
-def rollout_side(config: Config, evaluate: bool) -> RolloutSide:
+def make_side(config: Config, evaluate: bool) -> Side:
     """Rank 0's; with ``evaluate`` its engines are long enough to answer both, and first evaluate HF_CKPT."""
     before = Evaluation(config, "before", config.hf_ckpt)
     check = before.start_check() if evaluate else None
-    from .rollout_side import RolloutSide  # while the check runs
-
+    side = side_of(config, evaluate)  # whose imports take seconds, while the check runs
     if check is None:
-        return RolloutSide(config)
+        return side(config)
     engine_len, missing = check.result()
     if not missing:
         logger.info("%s has all answers of the evaluation before", before.output)
-    return RolloutSide(config, before if missing else None, engine_len)
+    return side(config, before if missing else None, engine_len)
+
+
+def side_of(config: Config, evaluate: bool) -> Callable[..., Side]:
+    if config.loss == "sft":
+        from .supervised_side import SupervisedSide
+
+        return partial(SupervisedSide, engines=evaluate)
+    from .rollout_side import RolloutSide
+
+    return RolloutSide
 
 
 def convert_last(config: Config) -> Path:
@@ -148,8 +160,10 @@ def broadcast(rollout: Rollout | None) -> Rollout:
     return box[0]
 
 
-def sync(side: RolloutSide | None, trainer: Any, version: int) -> float:
-    """The policy's weights into every engine, under ``version``; seconds. Collective."""
+def sync(side: Side | None, trainer: Any, version: int) -> float:
+    """The policy's weights into every engine, under ``version``; seconds. Collective. LOSS=sft samples from none."""
+    if trainer.config.loss == "sft":
+        return 0.0
     tensors = trainer.export_hf()
     return side.sync(tensors, version) if side is not None else 0.0
 
@@ -167,6 +181,11 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
             f"{config.save_path} holds a run that started from {state['start']}, not from {start_of(config)}; "
             "set another SAVE_PATH, or HF_CKPT and TORCH_DIST as they were"
         )
+    if state.get("loss", "grpo") != config.loss:
+        raise ConfigError(
+            f"{config.save_path} holds a run of LOSS={state.get('loss', 'grpo')}, not of LOSS={config.loss}; set "
+            "another SAVE_PATH, and to go on from its weights HF_CKPT to a folder that convert-to-hf.sh has written"
+        )
     if state["fingerprint"] != fingerprint(config):
         logger.warning("settings have changed since %s was written; its run continues under the new ones", folder)
     logger.info("continuing after rollout %d from %s", state["rollout"] + 1, folder)
@@ -182,7 +201,7 @@ def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
     from ..checkpoints import checkpoint
 
     state: dict[str, Any] = {"rollout": number, "next_group": next_group}
-    state |= {"fingerprint": fingerprint(config), "start": start_of(config)}
+    state |= {"fingerprint": fingerprint(config), "start": start_of(config), "loss": config.loss}
     path = checkpoint.save(config.save_path, number, trainer, state)
     if is_rank_zero():
         prune(config.save_path, config.keep_checkpoints)
@@ -213,11 +232,20 @@ def refuse_what_is_not_done_here(config: Config) -> None:
             raise ConfigError(f"{name}={given[name]!r}: {remedy}")
 
 
+def refuse_split_adapters(config: Config) -> None:
+    if config.lora_rank and config.trainer_tp > 1:
+        raise ConfigError(f"LORA_RANK={config.lora_rank}: adapters are trained on whole matrices, not with "
+                          f"TP={config.tp}; set TP=1, where TRAIN_PROCS gives copies that share the rows")
+
+
 def checked(config: Config) -> Config:
     """The config with a local model folder, or the reason why it cannot be trained, before anything is started."""
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     refuse_what_is_not_done_here(config)
+    refuse_split_adapters(config)
+    if config.loss == "sft" and config.n_samples_per_prompt > 1:
+        logger.info("LOSS=sft: a row has one reply, N_SAMPLES_PER_PROMPT=%d is not read", config.n_samples_per_prompt)
     check_plugins(config)
     check_own_tasks(DataSource(config.train_data, config.seed), config)
     folder = local_folder(config.hf_ckpt)

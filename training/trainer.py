@@ -7,6 +7,8 @@ data-parallel share and all return the same numbers. Per optimizer step the call
     old = trainer.log_probs(later_rows)            # before the first step, of the rows of all but that one
     metrics = trainer.train_step(step_rows, step_old or None, step_ref)
 
+With LORA_RANK adapters are trained in place of weights, and the policy without them is the reference.
+
 Arithmetic is fp32. Log-probs are those of the sampling distribution: logits are divided by TEMPERATURE.
 """
 
@@ -26,9 +28,11 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
 from ..checkpoints import megatron_cpu
-from ..checkpoints.bridge import build_bridge, build_model
+from ..checkpoints.bridge import build_bridge, build_model, to_hf
 from ..checkpoints.checkpoint import TrainState, load_weights
 from ..checkpoints.hf_folder import check_weights
+from ..checkpoints.lora import adapters_off, add_adapters, merged_weights
+from ..checkpoints.torch_dist import stored_name
 from ..config import Config
 from ..hooks.schedule import learning_rate
 from . import process_group as parallel
@@ -40,6 +44,7 @@ from .loss import (
     row_weights,
     sft_loss,
     sft_metrics,
+    taught_rows,
     token_batch,
     without_the_still,
 )
@@ -61,9 +66,14 @@ class Trainer:
         if not config.torch_dist:
             check_weights(self.bridge.hf_config, config.hf_ckpt)
         self.model = self._starting_model()
+        self.lora: dict[str, float] | None = None
+        if config.lora_rank:
+            self.lora = {"rank": config.lora_rank, "alpha": config.lora_alpha}
+            add_adapters(self.model, config.lora_rank, config.lora_alpha, lambda name: config.seed_for(f"lora/{name}"))
         self.reference: GPTModel | None = None
-        if config.kl_coef > 0:
-            self.reference = self._starting_model().eval().requires_grad_(False)
+        if config.compares_with_reference:
+            # Without its adapters the policy is where it started.
+            self.reference = self.model if self.lora else self._starting_model().eval().requires_grad_(False)
         self._add_optimizer()
 
     def _starting_model(self) -> GPTModel:
@@ -102,7 +112,8 @@ class Trainer:
 
     def reference_log_probs(self, rows: Sequence[TrainRow]) -> list[list[float]]:
         assert self.reference is not None, "KL_COEF=0 loads no reference model"
-        return self._all_log_probs(self.reference, rows)
+        with adapters_off(self.reference):
+            return self._all_log_probs(self.reference, rows)
 
     @torch.no_grad()
     def _all_log_probs(self, model: GPTModel, rows: Sequence[TrainRow]) -> list[list[float]]:
@@ -147,7 +158,7 @@ class Trainer:
                 pass, bit for bit.
             rollout: its number, which LR_WARMUP_ROLLOUTS counts; None: that of a run that never changed its batch.
         """
-        assert (ref_log_probs is not None) == (self.config.kl_coef > 0), "reference log-probs go with KL_COEF > 0"
+        assert (ref_log_probs is not None) == self.config.compares_with_reference, "one goes with the other"
         moving = moving_rows(rows, self.config.kl_coef)
         weights = without_the_still(row_weights(rows, self.config.loss_agg), moving)
         rows = [rows[i] for i in moving]
@@ -164,15 +175,25 @@ class Trainer:
         self.state.steps += 1
         return policy_metrics(sums) | step
 
-    def sft_step(self, rows: Sequence[TrainRow], lr: float) -> dict[str, float]:
-        """One step of plain cross entropy on the unmasked response tokens, mean over tokens, at temperature 1."""
+    def sft_step(
+        self, rows: Sequence[TrainRow], lr: float | None = None, *, rollout: int | None = None
+    ) -> dict[str, float]:
+        """One step of plain cross entropy on the unmasked response tokens, mean over tokens, at temperature 1.
+
+        Args:
+            lr: None: that of the schedule, as in ``train_step``.
+        """
+        rows = [rows[i] for i in taught_rows(rows)]
 
         def loss(log_probs: Tensor, entropy: Tensor, batch: list[int]) -> tuple[Tensor, int, Tensor]:
             mask = torch.tensor([float(m) for i in batch for m in rows[i].loss_mask], device=log_probs.device)
             numerator, sums = sft_loss(log_probs, mask)
             return numerator, int(mask.sum()), sums
 
+        if lr is None:
+            lr = learning_rate(self.config, self.state.steps, rollout)
         sums, step = self._step(rows, loss, 1.0, lr, with_entropy=False)
+        self.state.steps += 1
         return sft_metrics(sums) | step
 
     def _step(
@@ -220,11 +241,18 @@ class Trainer:
 
     @torch.no_grad()
     def export_hf(self) -> dict[str, Tensor]:
-        """All weights under their Hugging Face names, fp32 CPU copies, on rank 0; ``{}`` elsewhere. Collective."""
+        """All weights under their Hugging Face names, adapters merged; fp32 CPU copies, on rank 0; ``{}`` elsewhere.
+
+        Collective.
+        """
         first = torch.distributed.get_rank() == 0
         with megatron_cpu.device_mode():
-            pairs = ((name, tensor.detach()) for name, tensor in self.bridge.export_weights([self.model]))
-            return {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in pairs if first}
+            pairs = self._merged_hf() if self.lora else self.bridge.export_weights([self.model])
+            return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in pairs if first}
+
+    def _merged_hf(self) -> Iterator[tuple[str, Tensor]]:
+        for name, weight in merged_weights(self.model):
+            yield from to_hf(self.bridge, stored_name(name), weight)
 
 
 def _picked(values: Sequence[Sequence[float]] | None, indices: Sequence[int]) -> list[Sequence[float]] | None:

@@ -37,11 +37,11 @@ from ...training.rollout_side import (
     Endpoint,
     Fleet,
     Sample,
-    close_clients,
     embedded_args,
     hooks,
     training_sampling,
 )
+from ...training.side import close_clients
 from .traces import Trace, Turn, shared_lengths, write_trace
 
 POCKET = Path(__file__).parents[2] / "pocket" / "start"

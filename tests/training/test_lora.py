@@ -1,0 +1,168 @@
+"""Adapters: a start that changes nothing, gradients as written out densely, merged weights, exact resumes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.func import functional_call
+from transformers import AutoModelForCausalLM
+
+from mem_agent.checkpoints import checkpoint
+from mem_agent.checkpoints.bridge import to_hf
+from mem_agent.checkpoints.convert import convert
+from mem_agent.checkpoints.folders import CheckpointError
+from mem_agent.checkpoints.lora import adapters, adapters_off
+from mem_agent.config import Config, ConfigError
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
+from mem_agent.training.train import checked
+from mem_agent.training.trainer import Trainer
+
+RANK, ALPHA = 3, 6.0
+PROJECTIONS = {"self_attn.q_proj": "linear_qkv", "self_attn.k_proj": "linear_qkv", "self_attn.v_proj": "linear_qkv",
+               "self_attn.o_proj": "linear_proj", "mlp.gate_proj": "linear_fc1", "mlp.up_proj": "linear_fc1",
+               "mlp.down_proj": "linear_fc2"}
+PART = {"q_proj": 0, "k_proj": 1, "v_proj": 2, "gate_proj": 0, "up_proj": 1}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """Two groups of query heads and a qkv bias, so that rows of the fused matrix alternate."""
+    folder = tmp_path_factory.mktemp("model")
+    return make_tiny_model(folder, architecture="qwen2", vocab=513, tied=True, heads=4, kv_heads=2)
+
+
+def adapted(model: Path, **settings) -> Trainer:
+    return Trainer(make_config(model, lora_rank=RANK, lora_alpha=ALPHA, **settings))
+
+
+def filled(trainer: Trainer) -> Trainer:
+    """With adapters that say something."""
+    generator = torch.Generator().manual_seed(5)
+    for adapter in adapters(trainer.model):
+        adapter.b.data.normal_(0, 0.05, generator=generator)
+    return trainer
+
+
+def module_of(trainer: Trainer, layer: int, name: str):
+    block = trainer.model.decoder.layers[layer]
+    place = block.mlp if "mlp" in name else block.self_attention
+    return getattr(place, PROJECTIONS[name])
+
+
+def by_projection(trainer: Trainer, layer: int, name: str, rows: torch.Tensor, columns: torch.Tensor):
+    """Of ``b`` [out, r] and ``a`` [p * r, in], or their gradients: what belongs to one projection, as the Hugging Face
+    model has its rows."""
+    last = name.rpartition(".")[2]
+    full = f"decoder.layers.{layer}.{'mlp' if 'mlp' in name else 'self_attention'}.{PROJECTIONS[name]}.weight"
+    # The bridge moves rows alone; it wants as many columns as the model has.
+    padded = torch.zeros(len(rows), 256 if "down" in name else 64)
+    padded[:, :RANK] = rows
+    of_hf = {hf.split(".")[-2]: tensor[:, :RANK] for hf, tensor in to_hf(trainer.bridge, full, padded)}
+    part = PART.get(last, 0)
+    return of_hf[last], columns[part * RANK : (part + 1) * RANK]
+
+
+def test_a_new_adapter_changes_nothing_bit_for_bit(model):
+    trainer, base = adapted(model), Trainer(make_config(model))
+    rows = make_rows()
+    assert trainer.log_probs(rows) == base.log_probs(rows) == trainer.reference_log_probs(rows)
+    saved = load_file(model / "model.safetensors")
+    exported = trainer.export_hf()
+    assert set(exported) == set(saved) and all(torch.equal(exported[name], saved[name]) for name in saved)
+    a = [adapter.a for adapter in adapters(trainer.model)]
+    again = [adapter.a for adapter in adapters(adapted(model).model)]
+    assert all(torch.equal(x, y) for x, y in zip(a, again, strict=True)) and not torch.equal(a[0], a[4])
+    other = adapters(adapted(model, seed=2).model)[0].a
+    assert not torch.equal(other, a[0]) and float(a[0].abs().max()) <= 1 / 8  # 1 / sqrt(64)
+
+
+def test_gradients_are_those_of_the_dense_computation(model):
+    """W + alpha / r * B A for each of the seven projections of every layer, by transformers and torch alone."""
+    trainer, rows = filled(adapted(model, clip_grad=0.0)), make_rows()
+    plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    weights, own = dict(plain.named_parameters()), {}
+    for layer in range(2):
+        for name in PROJECTIONS:
+            lora = module_of(trainer, layer, name).lora
+            b, a = by_projection(trainer, layer, name, lora.b.data, lora.a.data)
+            b, a = b.clone().requires_grad_(), a.clone().requires_grad_()
+            own[layer, name] = b, a
+            full = f"model.layers.{layer}.{name}.weight"
+            weights[full] = weights[full].detach() + ALPHA / RANK * b @ a
+    losses, count = [], 0
+    for row in rows:
+        logits = functional_call(plain, weights, (torch.tensor([row.tokens]),)).logits[0, row.prompt_length - 1 : -1]
+        chosen = logits.log_softmax(-1).gather(1, torch.tensor(row.response)[:, None])[:, 0]
+        losses.append((chosen * torch.tensor(row.loss_mask)).sum())
+        count += sum(row.loss_mask)
+    loss = -torch.stack(losses).sum() / count
+    loss.backward()
+    found = trainer.sft_step(rows, lr=0.0)
+    assert found["loss"] == pytest.approx(loss.item(), abs=1e-5)
+    for (layer, name), (b, a) in own.items():
+        lora = module_of(trainer, layer, name).lora
+        of_b, of_a = by_projection(trainer, layer, name, lora.b.main_grad, lora.a.main_grad)
+        torch.testing.assert_close(of_b, b.grad, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(of_a, a.grad, atol=1e-6, rtol=1e-4)
+        assert float(of_a.abs().max()) > 0
+
+
+def test_only_adapters_are_trained_and_the_reference_is_the_base(model):
+    trainer, rows = adapted(model), make_rows()
+    base = {name: p.clone() for name, p in trainer.model.named_parameters() if ".lora." not in name}
+    start = trainer.log_probs(rows)
+    assert len(train(trainer, rows, 2)) == 2
+    assert all(torch.equal(p, base[name]) for name, p in trainer.model.named_parameters() if name in base)
+    assert trainer.reference_log_probs(rows) == start != trainer.log_probs(rows)
+    trained = [p for group in trainer.optimizer.param_groups for p in group["params"]]
+    assert sum(p.numel() for p in trained) == sum(p.numel() for m in adapters(trainer.model) for p in m.parameters())
+    assert trainer.reference is trainer.model
+
+
+def test_merged_weights_compute_what_adapters_do(model, tmp_path):
+    trainer, rows = filled(adapted(model)), make_rows()
+    checkpoint.save(tmp_path, 0, trainer, {})
+    convert(tmp_path, model, tmp_path / "out")
+    merged = load_file(tmp_path / "out" / "model.safetensors")
+    exported = trainer.export_hf()
+    assert set(merged) == set(exported) and all(torch.equal(merged[name], exported[name]) for name in merged)
+    plain = Trainer(make_config(tmp_path / "out"))
+    for found, expected in zip(plain.log_probs(rows), trainer.log_probs(rows), strict=True):
+        assert found == pytest.approx(expected, abs=1e-5)
+    with adapters_off(trainer.model):
+        base = trainer.log_probs(rows)
+    assert max(abs(x - y) for x, y in zip(base[0], trainer.log_probs(rows)[0], strict=True)) > 1e-2
+    started = Trainer(make_config(model, torch_dist=str(tmp_path)))
+    assert all(torch.equal(tensor, exported[name]) for name, tensor in started.export_hf().items())
+
+
+def test_a_resumed_run_continues_bit_for_bit(model, tmp_path):
+    trainer, rows = adapted(model), make_rows()
+    train(trainer, rows, 2)
+    checkpoint.save(tmp_path, 7, trainer, {"rollout": 7})
+    continued, weights = train(trainer, rows, 2), trainer.export_hf()
+    resumed = adapted(model, seed=9)
+    assert checkpoint.load(tmp_path, resumed) == {"rollout": 7}
+    assert train(resumed, rows, 2) == continued
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in resumed.export_hf().items())
+
+
+@pytest.mark.parametrize("settings,wanted", [
+    ({}, "LORA_RANK=0"), ({"lora_rank": RANK}, "LORA_RANK=3, LORA_ALPHA=32"),
+    ({"lora_rank": 4, "lora_alpha": ALPHA}, "LORA_RANK=4, LORA_ALPHA=6"),
+])
+def test_adapters_are_never_left_out_of_a_resume(model, tmp_path, settings, wanted):
+    checkpoint.save(tmp_path, 0, adapted(model), {})
+    with pytest.raises(CheckpointError) as error:
+        checkpoint.load(tmp_path, Trainer(make_config(model, **settings)))
+    assert f"was written with LORA_RANK=3, LORA_ALPHA=6, this run has {wanted};" in str(error.value)
+    checkpoint.save(tmp_path, 1, Trainer(make_config(model)), {})
+    with pytest.raises(CheckpointError, match="was written with LORA_RANK=0, this run has LORA_RANK=3, LORA_ALPHA=6"):
+        checkpoint.load(tmp_path, adapted(model))
+
+
+def test_tensor_parallel_adapters_are_refused():
+    with pytest.raises(ConfigError, match=r"LORA_RANK=16: adapters are trained on whole matrices, not with TP=2"):
+        checked(Config(lora_rank=16, tp=2, train_procs=2, train_data="/t.jsonl"))

@@ -1,0 +1,303 @@
+"""LOSS=sft: the loop on replies that rows give, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from mem_agent import rollout
+from mem_agent.config import Config, ConfigError
+from mem_agent.hooks import batch_reward
+from mem_agent.hooks.host import HostArgs, embedded_args
+from mem_agent.hooks.plugins import check_plugins
+from mem_agent.hooks.sample import Sample
+from mem_agent.rewards.reward import Reward
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+from mem_agent.training import supervised_side, train
+from mem_agent.training.group_rollout import RolloutError
+from mem_agent.training.journal import fingerprint
+from mem_agent.training.run_log import progress_line, read_metrics
+from mem_agent.training.supervised_side import SupervisedSide
+from mem_agent.training.trainer import Trainer
+
+ANSWERS = {"Where is Anna?": "Paris", "Where is Carl?": "Berlin", "Which house?": "the blue one", "How many?": "seven"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model"), tied=True)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(model):
+    return AutoTokenizer.from_pretrained(model)
+
+
+def solved(question: str, answer: str) -> dict:
+    return {"prompt": question, "label": answer, "metadata": {"solution": f"It is \\boxed{{{answer}}}"}}
+
+
+SOLVED = [solved(question, answer) for question, answer in ANSWERS.items()]
+
+
+def run_of(model: Path, folder: Path, rows=SOLVED, **settings) -> Config:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    defaults = {
+        "hf_ckpt": str(model), "train_data": str(folder / "train.jsonl"), "save_path": str(folder / "run"),
+        "loss": "sft", "agent": "single", "mem_max_final": 32, "lr": 3e-3, "rollout_batch_size": 4, "num_rollout": 4,
+        "weight_decay": 0.0,
+    }
+    return Config(**(defaults | settings))
+
+
+def rollout_of(config: Config, number: int = 0, first: int = 0):
+    side = SupervisedSide(config)
+    try:
+        side.wait_until_ready()
+        return side.rollout(number, first)
+    finally:
+        side.close()
+
+
+# --- what is taught --------------------------------------------------------------------------------------------------
+
+
+def test_a_solution_is_taught_after_the_prompt_of_rollouts(model, tmp_path, tokenizer):
+    config = run_of(model, tmp_path, rollout_shuffle=False)
+    found = rollout_of(config, first=1)
+    assert found.next_group == 5
+    data = found.train_data
+    texts = [tokenizer.decode(tokens) for tokens in data["tokens"]]
+    assert [next(q for q in ANSWERS if q in text) for text in texts] == [*list(ANSWERS)[1:], next(iter(ANSWERS))]
+    for text, length, mask, tokens in zip(
+        texts, data["response_lengths"], data["loss_masks"], data["tokens"], strict=True
+    ):
+        question = next(question for question in ANSWERS if question in text)
+        prompt, _, reply = text.partition("<|im_start|>assistant\n")
+        assert reply == f"It is \\boxed{{{ANSWERS[question]}}}<|im_end|>"
+        assert mask == [1] * length and tokenizer.decode(tokens[-length:]) == reply
+        assert prompt.startswith("<|im_start|>user\n") and "inside \\boxed{}" in prompt
+    assert not {"reward", "mixed_groups", "accuracy"} & found.metrics.keys()
+    assert (found.metrics["trajectories"], found.metrics["failed"], found.metrics["rows"]) == (4, 0, 4)
+
+
+def reading(replies) -> dict:
+    """A document of two sections, of which the agent makes three turns."""
+    return {"prompt": "Which key?", "label": "red", "metadata": {"context": "Anna has the red key.", "replies": replies}}
+
+
+READING = {"agent": "memagent", "mem_chunk_tokens": 8, "mem_max_memory": 16}
+
+
+def test_a_reading_agent_is_taught_turn_by_turn(model, tmp_path, tokenizer):
+    """The memory of a turn stands in the next one's prompt as the row gave it."""
+    replies = ["Anna has a key.", "The key is red.", "\\boxed{red}"]
+    config = run_of(model, tmp_path, [reading(replies)], rollout_batch_size=1, **READING)
+    texts = [tokenizer.decode(tokens) for tokens in rollout_of(config).train_data["tokens"]]
+    assert [text.rpartition("assistant\n")[2] for text in texts] == [f"{reply}<|im_end|>" for reply in replies]
+    assert [replies[0] in text for text in texts] == [True, True, False]
+    assert [replies[1] in text for text in texts] == [False, True, True]
+    final = rollout_of(replace(config, train_turns="final", save_path=str(tmp_path / "other")))
+    assert [tokenizer.decode(tokens) for tokens in final.train_data["tokens"]] == texts[-1:]
+
+
+BAD = [
+    (reading(["one", "two"]), "no_reply", "the row gives 2 replies, AGENT=memagent asks for more: turn 3 is the final"),
+    (reading(["a", "b", "c", "d"]), "no_reply", "the row gives 4 replies, AGENT=memagent asks for 3"),
+    (reading(["only"]), "no_reply", "the row gives 1 replies, AGENT=memagent asks for more: turn 2 is a memory turn"),
+    (reading("text"), "no_reply", "metadata.replies: expected a list of texts"),
+    (reading([1, 2, 3]), "no_reply", "metadata.replies: expected a list of texts"),
+    (reading([]), "no_reply", "the row has no metadata.replies, and its task knows no solution of it"),
+    (reading(["a " * 20, "b", "c"]), "long_reply", "the turn has room for 16; raise MEM_MAX_MEMORY"),
+    (reading(["a", "b", "c " * 40]), "long_reply", "the turn has room for 32; raise MEM_MAX_FINAL"),
+    ({"prompt": "q", "metadata": {"replies": ["x"]}}, "no_context", "neither a context text nor a context_id"),
+]
+
+
+@pytest.mark.parametrize("row,kind,message", BAD, ids=[message[-30:] for _, _, message in BAD])
+def test_a_row_that_cannot_be_taught_is_counted_and_masked(model, tmp_path, row, kind, message):
+    good = reading(["a", "b", "c"])
+    config = run_of(model, tmp_path, [good, row], rollout_batch_size=2, rollout_shuffle=False, **READING)
+    found = rollout_of(config)
+    assert (found.metrics["failed"], found.metrics[f"failed/{kind}"]) == (1, 1)
+    assert [any(mask) for mask in found.train_data["loss_masks"]] == [True] * 3 + [False]
+    with pytest.raises(RolloutError) as error:
+        rollout_of(run_of(model, tmp_path / "all", [row], rollout_batch_size=2, **READING))
+    assert message in str(error.value) and "all 2 trajectories of a rollout failed" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_turn_that_no_engine_would_hold_is_not_taught(model, tmp_path):
+    with pytest.raises(RolloutError, match=r"prompt of \d+ tokens and reply of \d+ exceed the engine's 30; lower"):
+        rollout_of(run_of(model, tmp_path, engine_max_len=30))
+
+
+# --- the loop --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_engines(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("an engine was made")
+
+    monkeypatch.setattr(supervised_side, "Fleet", refuse)
+
+
+def exact(config: Config) -> list[dict[str, float]]:
+    return [{k: v for k, v in line.items() if not k.startswith("seconds")} for line in read_metrics(config.save_path)]
+
+
+def converted(config: Config) -> dict[str, torch.Tensor]:
+    [folder] = sorted((Path(config.save_path) / "hf").iterdir())[-1:]
+    return dict(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).named_parameters())
+
+
+def test_a_few_steps_teach_the_replies(model, tmp_path, tokenizer, no_engines):
+    """From the settings to a Hugging Face folder whose greedy replies are the rows'."""
+    config = run_of(model, tmp_path, num_rollout=30)
+    assert train.train(config, convert=True)
+    lines = read_metrics(config.save_path)
+    assert len(lines) == 30 and lines[0]["loss"] > 4 and lines[-1]["loss"] < 0.1
+    assert "kl" not in lines[0] and lines[0]["tokens"] == sum(rollout_of(config).train_data["response_lengths"])
+    line = progress_line(0, 30, lines[0])
+    assert line.startswith("rollout 1/30 | turns 1.0 | loss +") and "reward" not in line and "kl" not in line
+    plain = AutoModelForCausalLM.from_pretrained(Path(config.save_path) / "hf" / "iter_0000029")
+    for row in rollout_of(config).train_data["tokens"]:
+        prompt, _, reply = tokenizer.decode(row).partition("assistant\n")
+        ids = tokenizer.encode(f"{prompt}assistant\n", add_special_tokens=False, return_tensors="pt")
+        said = plain.generate(ids, max_new_tokens=32, do_sample=False)[0, ids.shape[1] :]
+        assert tokenizer.decode(said) == reply
+
+
+def test_the_first_loss_is_the_token_mean_of_the_replies(model, tmp_path, no_engines):
+    """By transformers, over a rollout of two steps, one row of which gives no reply."""
+    rows = [*SOLVED[:3], {"prompt": "Why?", "metadata": {}}]
+    config = run_of(model, tmp_path, rows, num_rollout=1, lr=0.0, global_batch_size=2, max_tokens_per_gpu=64)
+    train.train(config)
+    data = rollout_of(config).train_data
+    plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    steps = []
+    for start in (0, 2):
+        taken = []
+        for i in range(start, start + 2):
+            tokens, length = torch.tensor(data["tokens"][i]), data["response_lengths"][i]
+            with torch.no_grad():
+                scores = plain(tokens[None]).logits[0, -length - 1 : -1].log_softmax(-1)
+            chosen = scores.gather(1, tokens[-length:, None])[:, 0]
+            taken += [-value for value, live in zip(chosen.tolist(), data["loss_masks"][i], strict=True) if live]
+        steps.append(sum(taken) / len(taken))
+    [line] = read_metrics(config.save_path)
+    assert line["loss"] == pytest.approx(sum(steps) / 2, abs=1e-5) and line["failed"] == 1
+
+
+@pytest.mark.parametrize("adapters", [{}, {"lora_rank": 4}], ids=["all weights", "adapters"])
+def test_a_resumed_run_is_the_unbroken_one_bit_for_bit(model, tmp_path, no_engines, adapters):
+    settings = {"save_interval": 2, "lr_warmup_steps": 5, "global_batch_size": 2, **adapters}
+    unbroken = run_of(model, tmp_path / "unbroken", num_rollout=4, **settings)
+    train.train(unbroken, convert=True)
+    broken = run_of(model, tmp_path / "broken", num_rollout=2, **settings)
+    broken = replace(broken, train_data=unbroken.train_data)
+    train.train(broken)
+    train.train(replace(broken, num_rollout=4), convert=True)
+    assert exact(broken) == exact(unbroken)
+    rates = [line["lr"] for line in exact(broken)]
+    assert rates == pytest.approx([3e-3 * x for x in (0.1, 0.5, 0.9, 1.0)])
+    weights = converted(unbroken)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in converted(broken).items())
+
+
+def test_a_folder_keeps_to_one_loss(model, tmp_path, no_engines):
+    config = run_of(model, tmp_path, num_rollout=1)
+    train.train(config)
+    other = replace(config, loss="grpo", num_rollout=2, kl_coef=0.0)
+    assert fingerprint(other) != fingerprint(config)
+    with pytest.raises(ConfigError, match=r"holds a run of LOSS=sft, not of LOSS=grpo; set another SAVE_PATH"):
+        train.resume(other, Trainer(other))
+
+
+# --- settings that mean nothing here ---------------------------------------------------------------------------------
+
+
+def test_no_reference_model_is_loaded(model):
+    assert Trainer(Config(hf_ckpt=str(model), loss="sft", kl_coef=0.5)).reference is None
+
+
+def test_one_row_is_one_trajectory_whatever_the_group():
+    config = Config(loss="sft", rollout_batch_size=6, global_batch_size=3)
+    assert (config.n_samples_per_prompt, config.trajectories_per_rollout, config.group_size) == (8, 6, 1)
+    with pytest.raises(ConfigError, match=r"must divide ROLLOUT_BATCH_SIZE = 6$"):
+        Config(loss="sft", rollout_batch_size=6, global_batch_size=4)
+    assert Config(rollout_batch_size=6).trajectories_per_rollout == 48
+
+
+class Heavy(Reward):
+    def __init__(self, settings):
+        raise AssertionError("a reward was made")
+
+
+def test_no_reward_is_made(monkeypatch):
+    monkeypatch.setitem(batch_reward.REWARDS, "heavy", Heavy)
+    config = Config(loss="sft", reward="heavy", mem_reward="published_f1", task="ruler")
+    check_plugins(config)
+    host = HostArgs.of(embedded_args(config, None))
+    batch_reward.prepare(host, 0)
+    batch_reward.apply(host, [Sample()], 0)
+    with pytest.raises((AssertionError, ConfigError), match="a reward"):
+        check_plugins(replace(config, loss="grpo", mem_reward="answer", task="qa"))
+
+
+class FakeFleet:
+    made: list[FakeFleet] = []
+
+    def __init__(self, config, model, run_folder):
+        self.config, self.calls, self.url = config, [], "http://127.0.0.1:9"
+        FakeFleet.made.append(self)
+
+    async def start(self):
+        self.calls.append("start")
+
+    async def sync_weights(self, tensors, version):
+        self.calls.append(f"weights {version}")
+
+    async def stop(self):
+        self.calls.append("stop")
+
+
+def test_engines_start_where_something_is_evaluated_and_get_weights_for_it_alone(model, tmp_path, monkeypatch):
+    class Evaluated:
+        def __init__(self, config, name, model):
+            self.name, self.output = name, tmp_path / name
+
+        def start_check(self):
+            return self
+
+        def result(self):
+            return 777, 4
+
+        async def run(self, fleet):
+            fleet.calls.append(self.name)
+
+        def said(self):
+            return ""
+
+    monkeypatch.setattr(supervised_side, "Fleet", FakeFleet)
+    monkeypatch.setattr(train, "Evaluation", Evaluated)
+    train.train(run_of(model, tmp_path, num_rollout=2), evaluate=True)
+    [fleet] = FakeFleet.made
+    assert fleet.config.engine_max_len == 777
+    assert fleet.calls == ["start", "before", "weights after-iter_0000001", "after-iter_0000001", "stop"]
+
+
+def test_evaluation_asks_the_model_and_not_the_row(model, tmp_path):
+    """Under LOSS=sft too: without a router it fails, where a given reply would have been taken."""
+    config = run_of(model, tmp_path)
+    sample = Sample("Where is Anna?", metadata={"solution": "\\boxed{Paris}"})
+    with pytest.raises(ConfigError, match="no router"):
+        asyncio.run(rollout.generate(embedded_args(config, None), sample, {}, evaluation=True))

@@ -1,0 +1,122 @@
+"""What only rank 0 of a run has: the rows in their order, the journal, and engines where something is asked of them.
+
+The engines start and answer on an event loop in a thread of its own, so they come up, and the starting weights are
+evaluated, while the trainer is built.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..checkpoints.hf_folder import HfTensors
+from ..config import Config
+from ..data.training_file import DataSource
+from ..rollout_client import close_clients
+from ..serving.fleet import Fleet
+from .evaluation import Evaluation
+from .journal import Journal, Rollout
+
+logger = logging.getLogger("mem_agent")
+
+
+class Background:
+    """An event loop in its own thread, so that engines start and answer while this thread trains."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True)
+        self._thread.start()
+
+    def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Result of ``coroutine``; an interrupt of this thread cancels it."""
+        future = self.submit(coroutine)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+class Side(ABC):
+    """Gives rollouts one after the other, and evaluates before the first and after the last."""
+
+    def __init__(self, config: Config, fleet: Fleet | None, evaluated: Evaluation | None = None) -> None:
+        """
+        Args:
+            fleet: not started; None where nothing is evaluated and nothing sampled.
+            evaluated: what is to be evaluated of the starting weights.
+        """
+        self.config = config
+        self.source = DataSource(config.train_data, config.seed, shuffle=config.rollout_shuffle)
+        self.journal = Journal(config.save_path, config)
+        self.background = Background()
+        self._engines = fleet
+        self._evaluated = evaluated
+        self._starting = self.background.submit(self._start())
+
+    async def _start(self) -> None:
+        if self._engines is None:
+            return
+        await self._engines.start()
+        if self._evaluated is not None:
+            await self._evaluated.run(self._engines)
+
+    def wait_until_ready(self) -> None:
+        """Return once the engines may get weights: until then they have HF_CKPT's, which are evaluated."""
+        self._starting.result()
+        if self._evaluated is not None:
+            print(self._evaluated.said(), flush=True)
+
+    def rollout(self, number: int, first_group: int) -> Rollout:
+        """Rollout ``number`` from the journal, else made and journalled."""
+        known = self.journal.read(number)
+        if known is not None:
+            logger.info("rollout %d is replayed from the journal", number + 1)
+            return known
+        fresh = self.background.run(self._sample(number, first_group))
+        self.journal.write(number, fresh)
+        return fresh
+
+    @abstractmethod
+    async def _sample(self, number: int, first_group: int) -> Rollout:
+        """Rollout ``number``, of the groups from ``first_group`` on."""
+
+    @abstractmethod
+    def sync(self, tensors: dict[str, Any], version: int) -> float:
+        """The policy's weights, under ``version``, for whoever samples the next rollout; seconds."""
+
+    def evaluate(self, evaluation: Evaluation, model: Path) -> None:
+        """Evaluate the converted ``model``, whose number format may be another than the trainer's."""
+        assert self._engines is not None, "a run that evaluates has engines"
+        weights = HfTensors(model)
+        self.background.run(
+            self._engines.sync_weights({name: weights.read(name) for name in weights.shapes}, evaluation.name)
+        )
+        self.background.run(evaluation.run(self._engines))
+        print(evaluation.said(), flush=True)
+
+    def close(self) -> None:
+        self._starting.cancel()
+        if self._engines is not None:
+            self.background.run(self._engines.stop())
+        self.background.run(close_clients())
+        self.background.close()
+
+
+def served(config: Config, engine_len: int) -> Config:
+    """For engines that also answer evaluations of ``engine_len`` tokens."""
+    return replace(config, engine_max_len=max(config.engine_max_len, engine_len))
