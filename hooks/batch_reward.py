@@ -180,6 +180,10 @@ def _run(host: HostArgs) -> _Run:
     return _runs[key]
 
 
+def _name(config: Config) -> str:
+    return f"REWARD={config.reward!r}" + f" MEM_IR={config.mem_ir}" * (config.mem_ir != "no")
+
+
 def _has_state(reward: Reward) -> bool:
     return type(reward).save is not Reward.save
 
@@ -191,7 +195,7 @@ def _continue(host: HostArgs, run: _Run, rollout: int | None) -> None:
     """Bring the reward to the state before ``rollout``."""
     if rollout is None:
         raise ConfigError(
-            f"REWARD={host.config.reward!r} has a state, which needs the rollout's number; add "
+            f"{_name(host.config)} has a state, which needs the rollout's number; add "
             "--custom-rollout-log-function-path mem_agent.rollout.log_rollout"
         )
     if run.next_rollout == rollout:
@@ -208,7 +212,7 @@ def _continue(host: HostArgs, run: _Run, rollout: int | None) -> None:
         folder = _folder(host, rollout - 1)
         if not folder.is_dir():
             raise ConfigError(
-                f"{folder}: the state of REWARD={host.config.reward!r} before rollout {rollout} is not there; bring "
+                f"{folder}: the state of {_name(host.config)} before rollout {rollout} is not there; bring "
                 "it from where the run was, or start a new SAVE_PATH"
             )
         run.reward.load(folder)
