@@ -202,9 +202,10 @@ def _continue(host: HostArgs, run: _Run, rollout: int | None) -> None:
         run.guessed = False
         return
     if run.guessed:
+        remedy = f"write {rollout - 1} into it" if rollout else "remove it"
         raise ConfigError(
             f"DYNAMIC_FILTER_ON=total: rollout {rollout} was filtered as rollout {run.next_rollout}, which follows "
-            f"what {Path(host.save) / TRACKER} names; write {rollout - 1} into it, or take DYNAMIC_FILTER_ON=reward"
+            f"what {Path(host.save) / TRACKER} names; {remedy}, or take DYNAMIC_FILTER_ON=reward"
         )
     if run.next_rollout is not None:  # set back: what it has seen since must not count
         run.reward = load_reward(host.config)

@@ -75,7 +75,7 @@ class Episodic(Reward):
         self.settings: KnnSettings = settings
         self._k, self._embedder = k, embedder
         self._explores = isinstance(settings, KnnPlusSettings)
-        self._stores: dict[str, Store] = {}
+        self.stores: dict[str, Store] = {}
         """``success`` and ``failure``; none before the first vector is known."""
         self._windows = {name: Window(settings.window) for name in ("exploit", "explore")}
         self._rollouts = 0
@@ -118,7 +118,7 @@ class Episodic(Reward):
     def _raws(self, cases: Sequence[Case]) -> list[Raw]:
         """Of equal cases one is computed; questions and texts in an order of their own."""
         fresh = {case.key: case for case in cases if case.pieces}
-        if not fresh or not self._stores:
+        if not fresh or not self.stores:
             return [Raw()] * len(cases)
         by_question: dict[bytes, list[Case]] = {}
         for case in sorted(fresh.values(), key=lambda case: case.order):
@@ -126,10 +126,10 @@ class Episodic(Reward):
         asked = list(by_question)
         keys = self._embedder.vectors([by_question[question][0].question_text for question in asked])
         found: dict[Any, Raw] = {}
-        near = {name: store.nearest(asked, keys, self._k) for name, store in self._stores.items()}
+        near = {name: store.nearest(asked, keys, self._k) for name, store in self.stores.items()}
         for i, question in enumerate(asked):
-            successes = self._stores["success"].vectors(near["success"][i])
-            failures = self._stores["failure"].vectors(near["failure"][i]) if self._explores else successes[:0]
+            successes = self.stores["success"].vectors(near["success"][i])
+            failures = self.stores["failure"].vectors(near["failure"][i]) if self._explores else successes[:0]
             vectors = [self._embedder.vectors(case.pieces) for case in by_question[question]]
             for case, raw in zip(by_question[question], _compared(vectors, successes, failures), strict=True):
                 found[case.key] = raw
@@ -146,7 +146,7 @@ class Episodic(Reward):
         return parts
 
     def _warm(self, settings: KnnPlusSettings) -> bool:
-        failed = self._stores["failure"].questions if self._stores else 0
+        failed = self.stores["failure"].questions if self.stores else 0
         return failed >= settings.warmup and self._rollouts >= settings.warmup_rollouts
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -161,10 +161,10 @@ class Episodic(Reward):
         for name, cases in kinds.items():
             entries = [Entry(case.question, self._vector(case.question_text), self._embedder.vectors(case.pieces))
                        for case in cases]
-            if entries and not self._stores:
-                self._stores = self._empty(entries[0].key.shape[0])
+            if entries and not self.stores:
+                self.stores = self._empty(entries[0].key.shape[0])
             if entries:
-                self._stores[name].add(entries)
+                self.stores[name].add(entries)
 
     def _vector(self, text: str) -> Vectors:
         return self._embedder.vectors([text])[0]
@@ -178,7 +178,7 @@ class Episodic(Reward):
     def metrics(self) -> dict[str, float]:
         """Sizes of the stores, bounds of the windows, and the share of siblings' differences that is intrinsic."""
         told: dict[str, float] = {"share": self._share}
-        for name, store in self._stores.items():
+        for name, store in self.stores.items():
             told |= {f"{name}_questions": store.questions, f"{name}_vectors": store.vectors_held}
         for name, window in self._windows.items():
             if window.bounds is not None:
@@ -189,7 +189,7 @@ class Episodic(Reward):
         arrays: dict[str, Array | Pieces] = {
             f"{name}.window": np.array(window.values, np.float64) for name, window in self._windows.items()
         }
-        for name, store in self._stores.items():
+        for name, store in self.stores.items():
             held = store.content()
             shape = (int(held.counts.sum()), store.codes.size)
             arrays |= {f"{name}.questions": held.questions, f"{name}.keys": held.keys, f"{name}.counts": held.counts,
@@ -199,7 +199,7 @@ class Episodic(Reward):
     def _about(self) -> dict[str, Any]:
         encoder = self._embedder.encoder
         shared = {name: getattr(self.settings, name) for name in _SETTINGS}
-        dims = next(iter(self._stores.values())).codes.dims if self._stores else 0
+        dims = next(iter(self.stores.values())).codes.dims if self.stores else 0
         return {"format": _FORMAT, "model": encoder.name, "fingerprint": encoder.fingerprint, "dims": dims,
                 "rollouts": self._rollouts, "mode": "knn+" if self._explores else "knn", **shared}
 
@@ -213,7 +213,7 @@ class Episodic(Reward):
             for name, store in stores.items():
                 store.restore(_content(archive, name))
             rollouts = int(archive.about["rollouts"])
-        self._windows, self._stores, self._rollouts = windows, stores, rollouts
+        self._windows, self.stores, self._rollouts = windows, stores, rollouts
 
 
 def _compared(vectors: Iterable[Vectors], successes: Vectors, failures: Vectors) -> list[Raw]:

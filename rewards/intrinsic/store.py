@@ -1,7 +1,7 @@
 """Questions, each with the vectors of its answers: first in, first out on both levels, all of it in codes.
 
-A question is known by its id (``texts.question_id``), its vector only says which others are near. Memory is taken for
-all ``keys * values`` vectors at once; the system hands its pages out as they are written.
+A question is known by its id (``texts.question_id``), its vector only says which others are near. Room for all
+``keys * values`` vectors is asked for at once; the system gives it piece by piece, as questions come.
 
 Invariants:
 - a question has 1 to ``values`` vectors; there are at most ``keys`` questions; what leaves is the oldest;
