@@ -62,7 +62,7 @@ def is_right(mode: Mode | str, reply: str, golds: Sequence[str], place: str | No
 
 def gold_answer(gold: str) -> str:
     place = answer_place(gold)
-    return (gold if place is None else place).strip().removeprefix("$").removesuffix("$").strip()
+    return (gold if place is None else place).strip()
 
 
 def alone_in_its_place(reply: str) -> str:
