@@ -154,6 +154,13 @@ def test_what_takes_for_ever_is_wrong_and_holds_nobody_up(text, hurried):
     assert math_equal("close", "10/2", "5")
 
 
+def test_one_that_feels_the_signal_goes_on(hurried):
+    assert math_equal("equal", "1/3", "2/6")
+    pid = math_questions._worker.pid
+    assert not math_equal("close", ENDLESS[-1], "5")
+    assert math_questions._worker.pid == pid
+
+
 def test_a_process_that_died_is_replaced_and_its_question_asked_again(hurried):
     assert math_equal("equal", "2/4", "1/2")
     pid = math_questions._worker.pid
