@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import isfinite
+from typing import ClassVar
 
 from ..rewards.boxed import last_boxed
 from ..rewards.reply_form import FORM_PARTS, Form, answer_place, form_shares, in_form, reasoning_of
@@ -35,7 +36,7 @@ class FormSettings:
 class FormTask(Task):
     """A task without a document whose replies have the form of ``rewards/reply_form.py``."""
 
-    Settings: type = FormSettings
+    Settings: ClassVar[type] = FormSettings
     needs_document = False
     outcome = "correct"
 
