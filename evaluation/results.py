@@ -103,8 +103,10 @@ class Cell:
 
     @property
     def task(self) -> str:
-        """Empty for the multi-document questions, whose files are named by the length alone."""
-        return self.name.rpartition("_")[0]
+        """Empty for the multi-document questions, whose files are named by the length alone; of a file that is named
+        by neither length nor task and length (``gsm8k``) its name."""
+        task = self.name.rpartition("_")[0]
+        return task if task or self.name.isdecimal() else self.name
 
     @property
     def length(self) -> str:

@@ -144,6 +144,8 @@ def _refused(args: Any) -> str:
         return "--partial-rollout: a multi-turn trajectory cannot be continued; leave it off"
     if getattr(args, "apply_chat_template", False):
         return "--apply-chat-template would make the rendered chat the question; leave it off"
+    if getattr(args, "multimodal_keys", None):
+        return "--multimodal-keys: agents show text alone; leave it off"
     return ""
 
 

@@ -148,6 +148,7 @@ _REFUSED_ARGUMENTS = {
     "--partial-rollout": "a multi-turn trajectory cannot be continued",
     "--group-rm": "rewards are given by trajectory",
     "--apply-chat-template": "the rendered chat would become the question",
+    "--multimodal-keys": "agents show text alone",
     "--log-passrate": "it counts rows, not trajectories",
     "--rollout-top-p": "training needs the log-probs of the whole vocabulary",
     "--wandb-key": "it would be shown on Ray's pages; set WANDB_API_KEY",

@@ -27,7 +27,7 @@ _VERSION = 1
 def export(results: Results) -> tuple[PurePosixPath, bytes]:
     """The file's path below the harness's output folder, and its content."""
     run = results.run
-    cells = {f"mem_agent_{cell.task or 'hqa'}_{cell.length}": cell for cell in results.cells if cell.rows}
+    cells = {f"mem_agent_{_task_name(cell)}": cell for cell in results.cells if cell.rows}
     document: dict[str, Any] = {
         "results": {task: _results(task, cell) for task, cell in cells.items()},
         "group_subtasks": {task: [] for task in cells},
@@ -56,6 +56,10 @@ def export(results: Results) -> tuple[PurePosixPath, bytes]:
 def sanitised(name: str) -> str:
     """A file name that the harness's tools accept."""
     return re.sub(r"[^\w.-]+", "__", name).strip(".") or "run"
+
+
+def _task_name(cell: Cell) -> str:
+    return cell.name if cell.task == cell.name else f"{cell.task or 'hqa'}_{cell.length}"
 
 
 def _results(task: str, cell: Cell) -> dict[str, Any]:

@@ -27,7 +27,9 @@ def task_name(task: str) -> str:
 
 
 def unit_of(cells: Sequence[Summary]) -> str:
-    """What a length counts: tokens where documents have about as many, else documents."""
+    """What a length counts: tokens where documents have about as many, else documents; where names are none, files."""
+    if not any(cell.length.isdecimal() for cell in cells):
+        return "file"
     ratios = [
         cell.costs["document_tokens"].mean / int(cell.length)
         for cell in cells

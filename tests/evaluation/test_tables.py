@@ -37,6 +37,16 @@ def test_pass_at_k_stands_beside_best_at_k_and_in_a_table_of_its_own(tmp_path, c
     assert (values["pass@2"], values["pass@2_low"], values["pass@2_high"]) == ("75.0", "50.0", "100.0")
 
 
+def test_a_file_named_by_no_length_is_a_task_of_its_own(tmp_path, capsys):
+    folder = write_folder(tmp_path / "r", [plain_row("a")], "gsm8k")
+    assert report([str(folder), "--no-published"]) == 0
+    capsys.readouterr()
+    written = (tmp_path / "report" / "report.md").read_text()
+    assert "### gsm8k: sub_em by file" in written and "multi-document" not in written
+    (exported,) = (tmp_path / "report" / "lm_eval").glob("*/*.json")
+    assert '"mem_agent_gsm8k"' in exported.read_text()
+
+
 def test_table_and_report_count_the_same_answers_as_missing(tmp_path, capsys):
     folder = write_folder(tmp_path / "half", [plain_row(str(i)) for i in range(100)], questions=200)
     assert ev.main(["--table", str(folder)]) == 0

@@ -218,6 +218,8 @@ def test_a_bad_configuration_does_raise(checkpoint):
         run(FakeRouter(default=encode("x")), checkpoint, sample(), partial_rollout=True)
     with pytest.raises(ConfigError, match="--apply-chat-template"):
         run(FakeRouter(default=encode("x")), checkpoint, sample(), apply_chat_template=True)
+    with pytest.raises(ConfigError, match="--multimodal-keys: agents show text alone"):
+        run(FakeRouter(default=encode("x")), checkpoint, sample(), multimodal_keys={"image": "images"})
     with pytest.raises(ConfigError, match="the tokenizer of /nowhere cannot be used"):
         run(FakeRouter(default=encode("x")), "/nowhere", sample())
 

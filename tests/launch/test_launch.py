@@ -1,5 +1,6 @@
 """What ``HOST=slime|vime run-train.sh`` would run, recipe by recipe, and one line for every way it cannot."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -14,7 +15,7 @@ from mem_agent.data.document_store import DocumentWriter
 from mem_agent.launch import launch, machine, preflight
 from mem_agent.launch import plan as planning
 from mem_agent.launch.layout import MachineGpus
-from mem_agent.tests.helpers.fake_host import RECIPES, make_host, recipe, settings
+from mem_agent.tests.helpers.fake_host import RECIPES, ROW, make_host, recipe, settings
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -139,6 +140,7 @@ WRONG = [
     ({"FULLY_ASYNC": "1", "EVAL_INTERVAL": "5"}, "set EVAL_INTERVAL=0"),
     ({"FULLY_ASYNC": "1", "OVER_SAMPLING_BATCH_SIZE": "9"}, "unset OVER_SAMPLING_BATCH_SIZE"),
     ({"HOST_ARGS": "--lr 1 --partial-rollout"}, "--partial-rollout cannot be used: a multi-turn trajectory"),
+    ({"HOST_ARGS": "--multimodal-keys '{\"image\": \"images\"}'"}, "--multimodal-keys cannot be used: agents"),
     ({"HOST_ARGS": "--wandb-key=abc"}, "--wandb-key cannot be used"),
     ({"HOST_ARGS": "--eval-function-path mem_agent.rollout_eval.evaluate"}, "moved; name mem_agent.rollout.evaluate"),
     ({"HOST_ARGS": "--custom-rollout-log-function-path=mem_agent.rollout_log.log_rollout"},
@@ -288,6 +290,21 @@ def test_an_occupied_port_is_told(tmp_path, plenty):
         port = other.getsockname()[1]
         (found,) = problems(settings(tmp_path, **FREE | {"RAY_DASHBOARD_PORT": str(port)}))
     assert f"RAY_DASHBOARD_PORT={port}:" in found
+
+
+@pytest.mark.parametrize("host", ["slime", "vime"])
+def test_rows_that_are_conversations_reach_the_hooks_as_they_are(host, tmp_path, plenty):
+    """Hosts hand on a list under --input-key as it is, unless they are told to render it or to look for images."""
+    made = plan(settings(tmp_path, host, AGENT="chat", MEM_MAX_QUESTION="300", MEM_MAX_FINAL="200"))
+    flags = [item for group in made.arguments.values() for item in group]
+    assert flags[flags.index("--input-key") + 1] == "prompt"
+    assert {"--apply-chat-template", "--multimodal-keys", "--tool-key", "--rollout-max-prompt-len"}.isdisjoint(flags)
+    assert flags[flags.index("--rollout-max-response-len") + 1] == "1024"
+    assert 500 < made.config.engine_max_len < 600  # the longest turn, to the next 64
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
+    row = {"prompt": messages, "label": "a", "metadata": {}}
+    (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n" + ROW * 199)
+    assert problems(settings(tmp_path, host, AGENT="chat", **FREE)) == []
 
 
 def test_rows_counted_from_the_end_are_refused_where_the_host_cannot(tmp_path, plenty):
