@@ -43,7 +43,7 @@ from .custom_convert import row_counts
 from .hooks import batch_reward, open_groups
 from .hooks.engine_api import seed_of
 from .hooks.given_replies import run_given
-from .hooks.host import HostArgs, evaluate_in_host, is_aborting, sample_asynchronously
+from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously
 from .hooks.metrics import best_of, find_golds, metrics_line, rollout_metrics
 from .hooks.reader import context_of, reader_for
 from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
@@ -53,8 +53,13 @@ from .hooks.task_row import question_of, reply_form, row_of, task_name, task_of
 from .hooks.turn_rewards import Rewards, turn_rewards, turn_weights
 from .rewards.reward import plain_parts
 from .rollout_client import client_for
+from .system.errors import MemAgentError
+from .system.gather import gather_or_cancel
 
-__all__ = ["evaluate", "generate", "log_eval", "log_rollout", "nonzero_std", "reward_func", "rollout_fully_async"]
+__all__ = [
+    "evaluate", "generate", "log_eval", "log_rollout", "nonzero_std", "reward_func", "rollout_fully_async",
+    "rollout_of_given_replies",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -198,6 +203,28 @@ def rollout_fully_async(args: Any, rollout_id: int, data_source: Any, evaluation
     return sample_asynchronously(args, rollout_id, data_source, evaluation)
 
 
+def rollout_of_given_replies(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
+    """LOSS=sft in a host: one rollout of the next rows with the replies that they give; no server is asked.
+
+    Raises:
+        MemAgentError: not one row could be taught; the first one's reason.
+    """
+    assert not evaluation, "there is no engine to evaluate with"
+    groups = data_source.get_samples(HostArgs.of(args).rollout_groups)
+    return as_output(asyncio.run(_given_groups(args, groups)))
+
+
+async def _given_groups(args: Any, groups: list[list[Any]]) -> list[list[Any]]:
+    samples = await gather_or_cancel(*(generate(args, sample, {}) for group in groups for sample in group))
+    for sample, reward in zip(samples, await reward_func(args, list(samples)), strict=True):
+        sample.reward = reward
+    if all(map(lost, samples)):
+        first = Record.of(samples[0])
+        assert first is not None, "of this pack's own generate"
+        raise MemAgentError(f"all {len(samples)} rows of a rollout failed; the first: {first.failure_message}")
+    return groups
+
+
 def evaluate(args: Any, rollout_id: int, data_source: Any, evaluation: bool = True) -> Any:
     """One evaluation of all of the host's evaluation sets, through the same ``generate`` hook as training."""
     assert evaluation, "this is the evaluation function; training has --rollout-function-path"
@@ -215,7 +242,8 @@ def log_rollout(
     host = HostArgs.of(args)
     batch_reward.apply(host, samples, rollout_id)
     dropped = open_groups.take(host, samples)
-    metrics = rollout_metrics(samples, host.reward_key) | row_counts(args, samples) | dropped
+    scored = host.config.loss == "grpo"
+    metrics = rollout_metrics(samples, host.reward_key, scored=scored) | row_counts(args, samples) | dropped
     _merge(rollout_extra_metrics, "rollout/memory", metrics)
     logger.info("rollout %s: %s | %.1f s", rollout_id, metrics_line(metrics), rollout_time)
     return False
