@@ -42,7 +42,7 @@ from .config import Config, ConfigError
 from .custom_convert import row_counts
 from .hooks import batch_reward, open_groups
 from .hooks.engine_api import seed_of
-from .hooks.given_replies import run_given
+from .hooks.given_replies import run_given, teach
 from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously
 from .hooks.metrics import best_of, find_golds, metrics_line, rollout_metrics
 from .hooks.reader import context_of, reader_for
@@ -53,8 +53,6 @@ from .hooks.task_row import question_of, reply_form, row_of, task_name, task_of
 from .hooks.turn_rewards import Rewards, turn_rewards, turn_weights
 from .rewards.reward import plain_parts
 from .rollout_client import client_for
-from .system.errors import MemAgentError
-from .system.gather import gather_or_cancel
 
 __all__ = [
     "evaluate", "generate", "log_eval", "log_rollout", "nonzero_std", "reward_func", "rollout_fully_async",
@@ -211,18 +209,12 @@ def rollout_of_given_replies(args: Any, rollout_id: int, data_source: Any, evalu
     """
     assert not evaluation, "there is no engine to evaluate with"
     groups = data_source.get_samples(HostArgs.of(args).rollout_groups)
-    return as_output(asyncio.run(_given_groups(args, groups)))
+    asyncio.run(teach([sample for group in groups for sample in group], partial(_given, args)))
+    return as_output(groups)
 
 
-async def _given_groups(args: Any, groups: list[list[Any]]) -> list[list[Any]]:
-    samples = await gather_or_cancel(*(generate(args, sample, {}) for group in groups for sample in group))
-    for sample, reward in zip(samples, await reward_func(args, list(samples)), strict=True):
-        sample.reward = reward
-    if all(map(lost, samples)):
-        first = Record.of(samples[0])
-        assert first is not None, "of this pack's own generate"
-        raise MemAgentError(f"all {len(samples)} rows of a rollout failed; the first: {first.failure_message}")
-    return groups
+async def _given(args: Any, sample: Any) -> None:
+    sample.reward = await reward_func(args, await generate(args, sample, {}))
 
 
 def evaluate(args: Any, rollout_id: int, data_source: Any, evaluation: bool = True) -> Any:

@@ -12,17 +12,35 @@ Replies are text: what spells a control token in them is taught letter by letter
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from ..agents.interface import Reading
 from ..agents.loop import run_trajectory
 from ..agents.records import FailureKind, Generation, StopReason, Trajectory, TurnFailed, TurnKind, TurnRequest
 from ..config import Config, ConfigError
+from ..system.errors import MemAgentError
+from ..system.gather import gather_or_cancel
 from .reader import Reader
+from .record import Record
+from .sample import lost
 from .task_row import row_of, task_of
 
 REPLIES = "replies"
 """In a row's metadata."""
+
+
+async def teach(samples: Sequence[Any], one: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
+    """``one`` for each of a rollout's samples, side by side.
+
+    Raises:
+        MemAgentError: not one of them could be taught; the first one's reason.
+    """
+    await gather_or_cancel(*map(one, samples))
+    if all(map(lost, samples)):
+        first = Record.of(samples[0])
+        assert first is not None, "of this pack's own generate"
+        raise MemAgentError(f"all {len(samples)} rows of a rollout failed; the first: {first.failure_message}")
 
 
 async def run_given(reader: Reader, reading: Reading, config: Config, sample: Any) -> Trajectory:

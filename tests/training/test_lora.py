@@ -19,7 +19,7 @@ from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.train import checked
 from mem_agent.training.trainer import Trainer
 
-RANK, ALPHA = 3, 6.0
+RANK, ALPHA = 3, 6
 PROJECTIONS = {"self_attn.q_proj": "linear_qkv", "self_attn.k_proj": "linear_qkv", "self_attn.v_proj": "linear_qkv",
                "self_attn.o_proj": "linear_proj", "mlp.gate_proj": "linear_fc1", "mlp.up_proj": "linear_fc1",
                "mlp.down_proj": "linear_fc2"}
@@ -117,7 +117,8 @@ def test_only_adapters_are_trained_and_the_reference_is_the_base(model):
     assert all(torch.equal(p, base[name]) for name, p in trainer.model.named_parameters() if name in base)
     assert trainer.reference_log_probs(rows) == start != trainer.log_probs(rows)
     trained = [p for group in trainer.optimizer.param_groups for p in group["params"]]
-    assert sum(p.numel() for p in trained) == sum(p.numel() for m in adapters(trainer.model) for p in m.parameters())
+    own = sum(p.numel() for m in adapters(trainer.model) for p in m.parameters())
+    assert sum(p.numel() for p in trained) == own <= sum(b.grad_data.numel() for b in trainer.ddp.buffers) < own + 512
     assert trainer.reference is trainer.model
 
 
