@@ -2,7 +2,7 @@
 
 The configured agent runs on them by the one loop, so its prompts are those of rollouts, and every turn becomes a row
 of the converter's. A row gives ``metadata["replies"]``, a list of texts, one for each turn; or, for an agent of one
-turn, its task knows a ``solution``. AGENT=memagent on a document of two sections::
+turn, its task knows a ``solution`` of it. AGENT=memagent on a document of two sections::
 
     {"replies": ["Anna has the key.", "Anna has the key; it is red.", "\\boxed{red}"]}
     MEMORY prompt 0 -> reply 0, end | MEMORY prompt 1, which shows reply 0 -> reply 1, end | FINAL -> reply 2, end
@@ -91,7 +91,8 @@ def _of_turn(given: list[str], config: Config, request: TurnRequest, number: int
 def _wrong_number(given: list[str], config: Config, asked: str) -> TurnFailed:
     return TurnFailed(
         FailureKind.NO_REPLY,
-        f"the row gives {len(given)} replies, AGENT={config.agent} {asked}; metadata.{REPLIES} has one for each turn",
+        f"the row gives {len(given)} replies, AGENT={config.agent} {asked}; metadata.{REPLIES} has one for each turn, "
+        "and a task's solution is that of an agent of one",
     )
 
 
