@@ -300,7 +300,7 @@ class Config:
     share_prefixes: bool = _knob(True, "train on tries: a prefix that rows of a step share is encoded once", _TRAINING)
     lora_rank: int = _knob(0, "train adapters of this rank on the projections of attention and MLP, and nothing else; "
                            "0: all weights", _TRAINING, at_least=0)
-    lora_alpha: float = _knob(32.0, "adapters count LORA_ALPHA / LORA_RANK times", _TRAINING, at_least=0)
+    lora_alpha: int = _knob(32, "adapters count LORA_ALPHA / LORA_RANK times", _TRAINING, at_least=1)
     num_engines: int = _knob(1, "inference servers behind the router", _NOTHING, at_least=1)
     engine_max_len: int = _knob(0, "engine context length in tokens; 0: the agent's longest turn",
                                 at_least=0, modes=("direct",))

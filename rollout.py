@@ -43,8 +43,8 @@ from .config import Config, ConfigError
 from .custom_convert import row_counts
 from .hooks import batch_reward, open_groups
 from .hooks.engine_api import seed_of
-from .hooks.given_replies import run_given
-from .hooks.host import HostArgs, evaluate_in_host, is_aborting, sample_asynchronously
+from .hooks.given_replies import run_given, teach
+from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously
 from .hooks.metrics import best_of, find_golds, metrics_line, rollout_metrics
 from .hooks.reader import context_of, reader_for
 from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
@@ -55,7 +55,10 @@ from .hooks.turn_rewards import Rewards, turn_rewards, turn_weights
 from .rewards.reward import plain_parts
 from .rollout_client import client_for
 
-__all__ = ["evaluate", "generate", "log_eval", "log_rollout", "nonzero_std", "reward_func", "rollout_fully_async"]
+__all__ = [
+    "evaluate", "generate", "log_eval", "log_rollout", "nonzero_std", "reward_func", "rollout_fully_async",
+    "rollout_of_given_replies",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -212,6 +215,22 @@ def rollout_fully_async(args: Any, rollout_id: int, data_source: Any, evaluation
     return sample_asynchronously(args, rollout_id, data_source, evaluation)
 
 
+def rollout_of_given_replies(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
+    """LOSS=sft in a host: one rollout of the next rows with the replies that they give; no server is asked.
+
+    Raises:
+        MemAgentError: not one row could be taught; the first one's reason.
+    """
+    assert not evaluation, "there is no engine to evaluate with"
+    groups = data_source.get_samples(HostArgs.of(args).rollout_groups)
+    asyncio.run(teach([sample for group in groups for sample in group], partial(_given, args)))
+    return as_output(groups)
+
+
+async def _given(args: Any, sample: Any) -> None:
+    sample.reward = await reward_func(args, await generate(args, sample, {}))
+
+
 def evaluate(args: Any, rollout_id: int, data_source: Any, evaluation: bool = True) -> Any:
     """One evaluation of all of the host's evaluation sets, through the same ``generate`` hook as training."""
     assert evaluation, "this is the evaluation function; training has --rollout-function-path"
@@ -229,7 +248,8 @@ def log_rollout(
     host = HostArgs.of(args)
     batch_reward.apply(host, samples, rollout_id)
     dropped = open_groups.take(host, samples)
-    metrics = rollout_metrics(samples, host.reward_key) | row_counts(args, samples) | dropped
+    scored = host.config.loss == "grpo"
+    metrics = rollout_metrics(samples, host.reward_key, scored=scored) | row_counts(args, samples) | dropped
     metrics |= batch_reward.metrics(host)
     _merge(rollout_extra_metrics, "rollout/memory", metrics)
     logger.info("rollout %s: %s | %.1f s", rollout_id, metrics_line(metrics), rollout_time)

@@ -106,11 +106,9 @@ def adapters_off(model: Any) -> Iterator[None]:
 
 def merged_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     """The parameters of a plain model that computes the same, one at a time."""
-    held = dict(model.named_parameters())
-    for name, weight in held.items():
+    for name, weight in model.named_parameters():
         if ".lora." in name:
             continue
-        module = model.get_submodule(name.rpartition(".")[0])
-        adapter = getattr(module, "lora", None)
-        is_weight = name.endswith(".weight") and adapter is not None
-        yield name, merged(weight, adapter.a, adapter.b, adapter.part, adapter.scale) if is_weight else weight
+        linear = model.get_submodule(name.rpartition(".")[0])
+        adapter = getattr(linear, "lora", None) if name.endswith(".weight") else None
+        yield name, merged(weight, adapter.a, adapter.b, adapter.part, adapter.scale) if adapter else weight

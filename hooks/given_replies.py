@@ -2,7 +2,7 @@
 
 The configured agent runs on them by the one loop, so its prompts are those of rollouts, and every turn becomes a row
 of the converter's. A row gives ``metadata["replies"]``, a list of texts, one for each turn; or, for an agent of one
-turn, its task knows a ``solution``. AGENT=memagent on a document of two sections::
+turn, its task knows a ``solution`` of it. AGENT=memagent on a document of two sections::
 
     {"replies": ["Anna has the key.", "Anna has the key; it is red.", "\\boxed{red}"]}
     MEMORY prompt 0 -> reply 0, end | MEMORY prompt 1, which shows reply 0 -> reply 1, end | FINAL -> reply 2, end
@@ -12,17 +12,35 @@ Replies are text: what spells a control token in them is taught letter by letter
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from ..agents.interface import Reading
 from ..agents.loop import run_trajectory
 from ..agents.records import FailureKind, Generation, StopReason, Trajectory, TurnFailed, TurnKind, TurnRequest
 from ..config import Config, ConfigError
+from ..system.errors import MemAgentError
+from ..system.gather import gather_or_cancel
 from .reader import Reader
+from .record import Record
+from .sample import lost
 from .task_row import row_of, task_of
 
 REPLIES = "replies"
 """In a row's metadata."""
+
+
+async def teach(samples: Sequence[Any], one: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
+    """``one`` for each of a rollout's samples, side by side.
+
+    Raises:
+        MemAgentError: not one of them could be taught; the first one's reason.
+    """
+    await gather_or_cancel(*map(one, samples))
+    if all(map(lost, samples)):
+        first = Record.of(samples[0])
+        assert first is not None, "of this pack's own generate"
+        raise MemAgentError(f"all {len(samples)} rows of a rollout failed; the first: {first.failure_message}")
 
 
 async def run_given(reader: Reader, reading: Reading, config: Config, sample: Any) -> Trajectory:
@@ -73,7 +91,8 @@ def _of_turn(given: list[str], config: Config, request: TurnRequest, number: int
 def _wrong_number(given: list[str], config: Config, asked: str) -> TurnFailed:
     return TurnFailed(
         FailureKind.NO_REPLY,
-        f"the row gives {len(given)} replies, AGENT={config.agent} {asked}; metadata.{REPLIES} has one for each turn",
+        f"the row gives {len(given)} replies, AGENT={config.agent} {asked}; metadata.{REPLIES} has one for each turn, "
+        "and a task's solution is that of an agent of one",
     )
 
 

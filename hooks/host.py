@@ -202,6 +202,12 @@ def sample_asynchronously(args: Any, rollout_id: int, data_source: Any, evaluati
     return _with_metrics(call(function, args, rollout_id, data_source, evaluation=evaluation))
 
 
+def as_output(groups: list[list[Any]]) -> Any:
+    """What a training rollout function returns, with room for metrics of ours."""
+    package = next(name.partition(".")[0] for name in _ROLLOUTS if importlib.util.find_spec(name.partition(".")[0]))
+    return importlib.import_module(f"{package}.rollout.base_types").RolloutFnTrainOutput(samples=groups, metrics={})
+
+
 def _with_metrics(output: Any) -> Any:
     if output.metrics is None:
         output.metrics = {}

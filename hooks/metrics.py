@@ -38,8 +38,13 @@ _TURN_COUNTS = frozenset({"cached_tokens"})
 """Counts that are shown in another way; all that an agent counts beyond these and the sums is a mean."""
 
 
-def rollout_metrics(samples: Sequence[Any], reward_key: str = "") -> dict[str, float]:
-    """Metrics of a flat list of scored Samples; ``reward_key`` is the entry that counts where rewards are dicts."""
+def rollout_metrics(samples: Sequence[Any], reward_key: str = "", *, scored: bool = True) -> dict[str, float]:
+    """Metrics of a flat list of Samples.
+
+    Args:
+        reward_key: the entry that counts where rewards are dicts.
+        scored: rewards say something; they do not where replies were given (LOSS=sft).
+    """
     finished = [s for s in samples if ended(s)]
     metrics: dict[str, float] = {
         "trajectories": len(samples),
@@ -49,7 +54,8 @@ def rollout_metrics(samples: Sequence[Any], reward_key: str = "") -> dict[str, f
     }
     failures = Counter(failure_of(s) for s in samples if s.status.value == Outcome.FAILED)
     metrics |= {f"failed/{kind}": count for kind, count in sorted(failures.items())}
-    metrics |= _reward_metrics([(s.group_index, reward_of(s, reward_key)) for s in finished])
+    if scored:
+        metrics |= _reward_metrics([(s.group_index, reward_of(s, reward_key)) for s in finished])
     records = [record for s in finished if (record := Record.of(s)) is not None]
     metrics |= _part_metrics(records)
     if records:

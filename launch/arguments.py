@@ -32,11 +32,11 @@ def build_arguments(
         "checkpoint": _checkpoint(config),
         "hooks": _hooks(config, layout, settings),
         "rollout": _rollout(config),
-        "grpo": _grpo(config),
+        "loss": _sft() if config.loss == "sft" else _grpo(config),
         "optimizer": _optimizer(config),
         "performance": _performance(layout),
         "gpus": _gpus(layout),
-        "engine": _slime_engine(config, sticky_router) if checkout.name == "slime" else _vime_engine(config),
+        "engine": _engine(config, checkout, sticky_router),
         "asynchronous": _asynchronous(config, checkout, layout),
         "evaluation": _evaluation(config),
         "tracker": _tracker(config),
@@ -71,7 +71,9 @@ def _hooks(config: Config, layout: Layout, settings: Path) -> Group:
         "--custom-eval-rollout-log-function-path", "mem_agent.rollout.log_eval",
         "--custom-config-path", str(settings),
     ]
-    if config.dynamic_filter == "nonzero_std":
+    if config.loss == "sft":
+        group += ["--rollout-function-path", "mem_agent.rollout.rollout_of_given_replies"]
+    elif config.dynamic_filter == "nonzero_std":
         group += ["--dynamic-sampling-filter-path", "mem_agent.rollout.nonzero_std"]
     if config.fully_async:
         group += ["--rollout-function-path", "mem_agent.rollout.rollout_fully_async"]
@@ -84,7 +86,7 @@ def _hooks(config: Config, layout: Layout, settings: Path) -> Group:
 
 def keeps_policy(config: Config, layout: Layout) -> bool:
     """Whether a continued run would send the reference to its engines first, unless the pack's hook prevents it."""
-    return config.kl_coef > 0 and not layout.colocate
+    return config.compares_with_reference and not layout.colocate
 
 
 def _rollout(config: Config) -> Group:
@@ -108,6 +110,18 @@ def _rollout(config: Config) -> Group:
     if config.over_sampling_batch_size:
         group += ["--over-sampling-batch-size", str(config.over_sampling_batch_size)]
     return group
+
+
+def _sft() -> Group:
+    """The hosts' cross entropy, mean over tokens, without engines, log-probs and advantages. Their mean counts a fully
+    masked row as one token.
+    """
+    return [
+        "--loss-type", "sft_loss",
+        "--calculate-per-token-loss",
+        "--disable-compute-advantages-and-returns",
+        "--debug-train-only",
+    ]
 
 
 def _grpo(config: Config) -> Group:
@@ -172,11 +186,20 @@ def _gpus(layout: Layout) -> Group:
     group = [
         "--actor-num-nodes", str(layout.train_nodes),
         "--actor-num-gpus-per-node", str(layout.train_per_node),
-        "--rollout-num-gpus", str(layout.rollout_gpus),
-        "--rollout-num-gpus-per-engine", str(layout.engine_gpus),
-        "--num-gpus-per-node", str(layout.gpus_per_node),
     ]
+    if layout.rollout_gpus:
+        group += [
+            "--rollout-num-gpus", str(layout.rollout_gpus),
+            "--rollout-num-gpus-per-engine", str(layout.engine_gpus),
+        ]
+    group += ["--num-gpus-per-node", str(layout.gpus_per_node)]
     return group + (["--colocate"] if layout.colocate else [])
+
+
+def _engine(config: Config, checkout: Checkout, sticky_router: bool) -> Group:
+    if config.loss == "sft":
+        return []
+    return _slime_engine(config, sticky_router) if checkout.name == "slime" else _vime_engine(config)
 
 
 def _slime_engine(config: Config, sticky_router: bool) -> Group:

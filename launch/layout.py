@@ -83,10 +83,10 @@ def derive_layout(model: ModelSize, gpus: Gpus, longest_row: int, config: Config
     train_nodes, train_per_node, rollout_gpus = _split(gpus, config)
     train = Gpus(train_nodes, train_per_node, gpus.memory)
     tp, cp, pp, tokens = _train_sizes(model, train, longest_row, config)
-    engine = config.engine_gpus or _engine_gpus(model, gpus, config)
+    engine = config.engine_gpus or (_engine_gpus(model, gpus, config) if rollout_gpus else 1)
     if rollout_gpus % engine:
         raise ConfigError(f"ENGINE_GPUS={engine} does not divide the {rollout_gpus} GPUs that sample")
-    colocate = not config.fully_async
+    colocate = not config.fully_async and rollout_gpus > 0
     return Layout(
         tp, pp, cp, tokens, engine, colocate, train_nodes, train_per_node, rollout_gpus, gpus.per_node
     )
@@ -94,6 +94,8 @@ def derive_layout(model: ModelSize, gpus: Gpus, longest_row: int, config: Config
 
 def _split(gpus: Gpus, config: Config) -> tuple[int, int, int]:
     """(training machines, GPUs on each, GPUs that sample)."""
+    if config.loss == "sft":
+        return gpus.nodes, gpus.per_node, 0
     if not config.fully_async:
         return gpus.nodes, gpus.per_node, gpus.total
     if gpus.total < 2:

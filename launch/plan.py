@@ -163,6 +163,11 @@ _FORMER_HOOK_MODULES = ("mem_agent.rollout_eval.", "mem_agent.rollout_log.", "me
 
 
 def _check_settings(config: Config) -> None:
+    if config.loss == "sft" and config.fully_async:
+        raise ConfigError("LOSS=sft samples nothing that FULLY_ASYNC=1 could wait for; set FULLY_ASYNC=0")
+    if config.loss == "sft" and config.eval_interval:
+        raise ConfigError(f"EVAL_INTERVAL={config.eval_interval}: LOSS=sft runs without engines here; set "
+                          "EVAL_INTERVAL=0, and evaluate the converted model with run-eval.sh")
     if config.lora_rank:
         raise ConfigError(f"LORA_RANK={config.lora_rank}: adapters are the embedded host's; set LORA_RANK=0, or "
                           "HOST=local")

@@ -45,7 +45,7 @@ def find_problems(plan: Plan) -> list[str]:
         lambda: _check_free_gpus(config, plan.layout),
         lambda: _check_ports(config),
         _check_ray,
-        *([] if plan.rehearsed else [lambda: check_engine_imports(plan.checkout)]),
+        *([] if plan.rehearsed or config.loss == "sft" else [lambda: check_engine_imports(plan.checkout)]),
         lambda: _check_hooks_import(plan.checkout, plan.python_path),
     ])
 

@@ -20,9 +20,6 @@ from .journal import Rollout
 from .rollout_side import siblings
 from .side import Side, served
 
-_OF_SAMPLES = ("reward", "mixed_groups")
-"""Metrics that mean nothing where replies are given."""
-
 
 class SupervisedSide(Side):
     def __init__(
@@ -43,9 +40,8 @@ class SupervisedSide(Side):
             config.rollout_batch_size,
             lambda sample: {},
         )
-        metrics = rollout_metrics(batch.samples) | row_counts(args, batch.samples)
-        kept = {name: value for name, value in metrics.items() if name not in _OF_SAMPLES}
-        return Rollout(custom_convert(args, batch.samples), batch.next_group, kept)
+        metrics = rollout_metrics(batch.samples, scored=False) | row_counts(args, batch.samples)
+        return Rollout(custom_convert(args, batch.samples), batch.next_group, metrics)
 
     def sync(self, tensors: dict[str, Any], version: int) -> float:
         return 0.0

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from mem_agent.agents.vocabulary import Vocabulary
-from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+from mem_agent.tests.helpers.tiny_tokenizer import CHATML, make_tokenizer
 
 CONTROL = ["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<think>", "</think>"]
 
@@ -191,3 +191,19 @@ def test_a_part_of_broken_characters_is_still_there(ids, data):
     start = data.draw(st.integers(0, len(text)))
     part = vocabulary.part_ids(ids, start, len(text))
     assert not set(part) & vocabulary.control_ids and vocabulary.decode(part) == text[start:]
+
+
+@pytest.mark.parametrize("template,eos,expected", [
+    (CHATML, "<|im_end|>", "<|im_end|>"),
+    (CHATML, "<|endoftext|>", "<|im_end|>"),  # a base model, whose eos_token is another than its template's end
+    ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<|endoftext|>{% endfor %}", "<|endoftext|>",
+     "<|endoftext|>"),
+    (None, "<|endoftext|>", "<|endoftext|>"),
+    ("{{ raise_exception('users only') }}", "<|im_end|>", "<|im_end|>"),
+    (None, None, None),
+])
+def test_a_reply_ends_as_the_chat_template_ends_it(template, eos, expected):
+    tokenizer = make_tokenizer.__wrapped__()
+    tokenizer.chat_template, tokenizer.eos_token = template, eos
+    end = Vocabulary(tokenizer).turn_end_id
+    assert end == (None if expected is None else tokenizer.convert_tokens_to_ids(expected))

@@ -104,5 +104,16 @@ def test_each_option_is_accepted(changes, plan):
     assert args.use_tis == ("TIS" in changes or "FULLY_ASYNC" in changes)
 
 
+def test_supervised_training_is_accepted(plan):
+    made = plan("qwen2.5-0.5b", LOSS="sft", EVAL_INTERVAL="0", EVAL_DATA="", GLOBAL_BATCH_SIZE="8", KL_COEF="0.1")
+    flags = [item for group in made.arguments.values() for item in group if item.startswith("--")]
+    assert set(flags) - known_flags() == {"--debug-train-only"}  # the host has read that one before
+    args = arguments.parse_args()
+    assert (args.loss_type, args.debug_train_only, args.calculate_per_token_loss) == ("sft_loss", True, True)
+    assert not args.compute_advantages_and_returns and not args.use_kl_loss and not args.colocate
+    assert (args.n_samples_per_prompt, args.global_batch_size) == (1, 8) and not args.offload_train
+    assert args.data_parallel_size == made.layout.data_parallel == 8
+
+
 def test_an_argument_of_the_user_wins(plan):
     assert accepted(plan("qwen2.5-0.5b", HOST_ARGS="--lr 5e-6")).lr == 5e-6

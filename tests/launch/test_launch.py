@@ -70,6 +70,18 @@ def test_arguments_of_an_asynchronous_run(tmp_path):
     assert "--custom-megatron-init-path" not in plan(settings(tmp_path, FULLY_ASYNC="1", KL_COEF="0")).command
 
 
+@pytest.mark.parametrize("host", ["slime", "vime"])
+def test_arguments_of_supervised_training(host, tmp_path):
+    made = plan(settings(tmp_path, host, LOSS="sft", DYNAMIC_FILTER="nonzero_std", KL_COEF="0.1"))
+    flags = [item for group in made.arguments.values() for item in group]
+    assert made.command[1].endswith("train.py") and made.arguments["loss"][:2] == ["--loss-type", "sft_loss"]
+    assert "mem_agent.rollout.rollout_of_given_replies" in flags and "--debug-train-only" in flags
+    unasked = ("--colocate", "--rollout-num-gpus", "--use-kl-loss", "--dynamic-sampling-filter-path", "--eps-clip",
+               "--custom-megatron-init-path")
+    assert not set(unasked) & set(flags) and not [flag for flag in flags if flag.startswith(("--sglang", "--vllm"))]
+    assert flags[flags.index("--n-samples-per-prompt") + 1] == "1" and made.layout.train_gpus == 8
+
+
 def test_a_run_can_be_continued_with_more_rollouts_or_another_rate(tmp_path):
     assert "--override-opt-param-scheduler" in plan(settings(tmp_path)).command
 
@@ -154,6 +166,9 @@ WRONG = [
     ({"RAY_ADDRESS": "auto"}, "RAY_ADDRESS='auto': give its job server's address, http://HEAD:8265"),
     ({"RAY_ADDRESS": "10.0.0.1:6379"}, "RAY_ADDRESS='10.0.0.1:6379': give its job server's"),
     ({"HOST_ARGS": "--x 'y"}, "No closing quotation; quote it as in a shell"),
+    ({"LOSS": "sft", "FULLY_ASYNC": "1"}, "LOSS=sft samples nothing that FULLY_ASYNC=1 could wait for"),
+    ({"LOSS": "sft", "EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5: LOSS=sft runs without engines here"),
+    ({"LORA_RANK": "16"}, "LORA_RANK=16: adapters are the embedded host's; set LORA_RANK=0, or HOST=local"),
     ({"GLOBAL_BATCH_SIZE": "48"}, "must divide ROLLOUT_BATCH_SIZE x N_SAMPLES_PER_PROMPT = 64"),
 ]
 

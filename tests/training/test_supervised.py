@@ -90,7 +90,7 @@ def test_a_solution_is_taught_after_the_prompt_of_rollouts(model, tmp_path, toke
 
 def reading(replies) -> dict:
     """A document of two sections, of which the agent makes three turns."""
-    return {"prompt": "Which key?", "label": "red", "metadata": {"context": "Anna has the red key.", "replies": replies}}
+    return {"prompt": "Which key?", "metadata": {"context": "Anna has the red key.", "replies": replies}}
 
 
 READING = {"agent": "memagent", "mem_chunk_tokens": 8, "mem_max_memory": 16}
@@ -109,7 +109,7 @@ def test_a_reading_agent_is_taught_turn_by_turn(model, tmp_path, tokenizer):
 
 
 BAD = [
-    (reading(["one", "two"]), "no_reply", "the row gives 2 replies, AGENT=memagent asks for more: turn 3 is the final"),
+    (reading(["one", "two"]), "no_reply", "the row gives 2 replies, AGENT=memagent asks for more: turn 3 is the"),
     (reading(["a", "b", "c", "d"]), "no_reply", "the row gives 4 replies, AGENT=memagent asks for 3"),
     (reading(["only"]), "no_reply", "the row gives 1 replies, AGENT=memagent asks for more: turn 2 is a memory turn"),
     (reading("text"), "no_reply", "metadata.replies: expected a list of texts"),
