@@ -250,7 +250,7 @@ def log_rollout(
     dropped = open_groups.take(host, samples)
     scored = host.config.loss == "grpo"
     metrics = rollout_metrics(samples, host.reward_key, scored=scored) | row_counts(args, samples) | dropped
-    metrics |= batch_reward.metrics(host)
+    metrics |= batch_reward.metrics(host) if scored else {}
     _merge(rollout_extra_metrics, "rollout/memory", metrics)
     logger.info("rollout %s: %s | %.1f s", rollout_id, metrics_line(metrics), rollout_time)
     return False

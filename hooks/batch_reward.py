@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -120,9 +120,12 @@ def totals(host: HostArgs, samples: Sequence[Any]) -> list[float]:
     return [(reward_of(sample, host.reward_key) or 0.0) + added.get(id(sample), 0.0) for sample in samples]
 
 
-def metrics(host: HostArgs) -> Mapping[str, float]:
-    """What the run's reward tells about its state and the last rollout."""
-    return _run(host).reward.metrics()
+def metrics(host: HostArgs) -> dict[str, float]:
+    """What the run's reward tells about its state and the last rollout. Raises ConfigError."""
+    try:
+        return plain_parts(_run(host).reward.metrics())
+    except ValueError as error:
+        raise ConfigError(f"REWARD={host.config.reward!r}: metrics: {error}") from None
 
 
 def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:

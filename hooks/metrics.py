@@ -194,6 +194,7 @@ _SHOWN = (
     ("reward", "reward {:.3f}"),
     ("mixed_groups", "mixed groups {:.0%}"),
     ("accuracy", "accuracy {:.3f}"),
+    ("intrinsic/share", "intrinsic {:.0%}"),
     ("turns", "turns {:.1f}"),
     ("chunks_read", "chunks read {:.1f}"),
     ("memory_tokens", "memory {:.1f} tokens"),

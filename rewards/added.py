@@ -51,6 +51,10 @@ class Added(Reward):
             reward.save(folder / name)
 
     def load(self, folder: Path) -> None:
+        """Raises ConfigError where one reward alone has written ``folder``."""
+        if not all((folder / name).is_dir() for name in _FOLDERS):
+            raise ConfigError(f"{folder}: holds no state of REWARD and MEM_IR together; set MEM_IR as it was, or "
+                              "start a new SAVE_PATH")
         for name, reward in zip(_FOLDERS, (self._first, self._more), strict=True):
             reward.load(folder / name)
 

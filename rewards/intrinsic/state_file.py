@@ -56,7 +56,7 @@ def _write_array(member: IO[bytes], array: Pieces) -> None:
               "shape": array.shape}
     np.lib.format.write_array_header_1_0(member, header)
     for part in array.parts:
-        member.write(np.ascontiguousarray(part).tobytes())
+        member.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
 
 
 class Archive:

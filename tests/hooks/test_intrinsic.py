@@ -257,6 +257,13 @@ def test_texts_are_embedded_as_answers_end(tmp_path, monkeypatch):
     assert asked == []
 
 
+def test_a_state_of_another_kind_is_refused_in_one_line(tmp_path):
+    """The run had REWARD alone before."""
+    log(args(tmp_path, Early, MEM_IR=None, MEM_IR_MODEL=None, MEM_IR_ARGS=None), answers("red", "blue"), 0)
+    with pytest.raises(ConfigError, match="0000000: holds no state of REWARD and MEM_IR together; set MEM_IR as it"):
+        log(args(tmp_path, Early), answers("red", "blue"), 1)
+
+
 # --- dynamic sampling ------------------------------------------------------------------------------------------------
 
 

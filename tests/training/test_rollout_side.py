@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ import aiohttp
 import pytest
 
 from mem_agent.config import Config, ConfigError
+from mem_agent.hooks import batch_reward
 from mem_agent.hooks.engine_api import Dialect, Endpoint
 from mem_agent.hooks.host import HostArgs, embedded_args
 from mem_agent.hooks.sample import Sample
@@ -198,3 +200,33 @@ def test_a_reward_whose_state_is_gone_ends_the_run_before_anything_is_sampled(tm
             side.rollout(3, 0)
         assert fleet.router.requests == []
         assert side.rollout(0, 0).metrics["failed"] == 0
+
+
+KNN = {"mem_ir": "knn+", "mem_ir_model": "hashing", "mem_ir_args": "warmup=0", "dynamic_filter_on": "total"}
+
+
+def test_an_intrinsic_reward_is_scored_off_the_event_loop_and_goes_on_in_another_process(tmp_path, monkeypatch):
+    threads, score = [], batch_reward.apply
+    monkeypatch.setattr(rollout_side, "mask_stale", lambda samples, version: 0)  # the fake's weights are always 0
+
+    def apply(host, samples, number):
+        if number is not None:  # else it is the converter, who finds all done
+            threads.append(threading.current_thread().name)
+        score(host, samples, number)
+
+    given = {}
+    for name, killed in (("unbroken", ()), ("killed", (1, 2))):
+        (tmp_path / name).mkdir()
+        with side_of(FakeFleet(503, lambda number: False), tmp_path / name, monkeypatch, **KNN) as side:
+            monkeypatch.setattr(rollout_side.batch_reward, "apply", apply)
+            given[name] = []
+            for number in range(3):
+                if number in killed:
+                    batch_reward._runs.clear()  # as in a fresh process
+                given[name].append(side.rollout(number, 2 * number))
+            monkeypatch.setattr(rollout_side.batch_reward, "apply", score)
+    assert [one.train_data for one in given["unbroken"]] == [one.train_data for one in given["killed"]]
+    metrics = given["killed"][-1].metrics
+    assert metrics["intrinsic/failure_questions"] == 1 and metrics["intrinsic/failure_vectors"] == 24
+    assert metrics["reward/intrinsic_explore"] > 0 and metrics["intrinsic/share"] == 1.0
+    assert len(threads) == 6 and "rollouts" not in threads
