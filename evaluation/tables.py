@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..system.markdown import markdown_table
 from .questions import EvalError
-from .results import labels_of, read_cell, read_rows, read_run
+from .results import METRICS, labels_of, read_cell, read_rows, read_run
 from .ruler_average import RulerLine, ruler_lines, tasks_of
 from .statistics import Estimate
 from .summary import Difference, Summary, agent_counts, difference, main_metric, not_read_share, summarise
@@ -35,10 +35,12 @@ def agent_table(outputs: Sequence[Path]) -> str:
 
 
 def tables(outputs: Sequence[Path]) -> str:
-    """Both, pass@k where questions have several answers, and RULER's where there are several of its tasks, from one
-    reading of the rows."""
+    """Both, what else a task measures, pass@k where questions have several answers, and RULER's where there are several
+    of its tasks, from one reading of the rows."""
     summaries = _summaries(outputs)
     shown = [_accuracy_table(summaries), _agent_table(summaries)]
+    if names := _own_scores(summaries):
+        shown.insert(1, _own_table(summaries, names))
     if pass_sizes_of(summaries):
         shown.append(_pass_table(summaries))
     if lines := ruler_lines(summaries):
@@ -68,6 +70,21 @@ def _accuracy_table(summaries: Sequence[Summary]) -> str:
             row.append(f"{s.passes[most].mean:.1f} (k={most})" if most > 1 else "-")
             row.append(f"{s.best.mean:.1f} (k={s.samples})" if s.best else "-")
     return markdown_table(header, rows, _WORDS)
+
+
+def _own_scores(summaries: Sequence[Summary]) -> list[str]:
+    """The metrics of tasks that have several of their own, beside the pack's common ones."""
+    own = [[name for name in s.scores if name not in METRICS] for s in summaries]
+    return list(dict.fromkeys(name for names in own if len(names) > 1 for name in names))
+
+
+def _own_table(summaries: Sequence[Summary], names: Sequence[str]) -> str:
+    """One line per run and length: a column for each of these metrics, with its interval."""
+    rows = [
+        (s.run, s.name, *(_mean_range(s.scores.get(name)) for name in names))
+        for s in summaries if not s.scores.keys().isdisjoint(names)
+    ]
+    return markdown_table((*_WORDS, *names), rows, _WORDS)
 
 
 def _pass_table(summaries: Sequence[Summary]) -> str:

@@ -37,6 +37,21 @@ def test_pass_at_k_stands_beside_best_at_k_and_in_a_table_of_its_own(tmp_path, c
     assert (values["pass@2"], values["pass@2_low"], values["pass@2_high"]) == ("75.0", "50.0", "100.0")
 
 
+def test_what_a_task_measures_besides_has_a_table_with_intervals(tmp_path):
+    modes = [{"strict": 1.0, "medium": 0.0}, {"strict": 0.0, "medium": 0.0}]
+    common = ("em", "f1", "sub_em", "sub_em_legacy")
+    rows = [
+        {k: v for k, v in plain_row(name).items() if k not in common} | {"headline": "medium", "scores": scores}
+        for name, scores in zip("ab", modes, strict=True)
+    ]
+    folder = write_folder(tmp_path / "r", rows, "gsm8k")
+    accuracy, own, _ = tables([folder]).split("\n\n")
+    assert "| r | gsm8k | 2 | 0 | 0 | 0.0% | 0.0 | 0.0 to " in accuracy
+    assert own.splitlines()[0] == "| run | length | medium | strict |"
+    assert own.splitlines()[2].startswith("| r | gsm8k | 0.0 (0.0 to ") and own.endswith("| 50.0 (0.0 to 100.0) |")
+    assert len(tables([write_folder(tmp_path / "plain", [plain_row("a")])]).split("\n\n")) == 2
+
+
 def test_a_file_named_by_no_length_is_a_task_of_its_own(tmp_path, capsys):
     folder = write_folder(tmp_path / "r", [plain_row("a")], "gsm8k")
     assert report([str(folder), "--no-published"]) == 0
