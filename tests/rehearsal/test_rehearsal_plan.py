@@ -228,3 +228,8 @@ def test_a_save_path_that_cannot_be_written_is_one_line(rehearsal, tmp_path):
 def test_what_is_no_host_is_refused(config, reason, tmp_path):
     with pytest.raises(ConfigError, match=reason):
         rehearse.settled(config, tmp_path)
+
+
+def test_supervised_training_has_no_rollouts_to_rehearse(tmp_path):
+    with pytest.raises(ConfigError, match="REHEARSE=1 rehearses rollouts, LOSS=sft has none"):
+        rehearse.settled(Config(host="slime", loss="sft"), tmp_path)

@@ -22,6 +22,7 @@ from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.training import supervised_side, train
 from mem_agent.training.group_rollout import RolloutError
 from mem_agent.training.journal import fingerprint
+from mem_agent.training.rows import TrainRow
 from mem_agent.training.run_log import progress_line, read_metrics
 from mem_agent.training.supervised_side import SupervisedSide
 from mem_agent.training.trainer import Trainer
@@ -195,6 +196,14 @@ def test_the_first_loss_is_the_token_mean_of_the_replies(model, tmp_path, no_eng
         steps.append(sum(taken) / len(taken))
     [line] = read_metrics(config.save_path)
     assert line["loss"] == pytest.approx(sum(steps) / 2, abs=1e-5) and line["failed"] == 1
+
+
+def test_a_step_whose_rows_all_failed_changes_nothing(model):
+    trainer = Trainer(Config(hf_ckpt=str(model), loss="sft", weight_decay=0.0))
+    before = trainer.export_hf()
+    metrics = trainer.sft_step([TrainRow([0, 0], 1, [0], [0.0], 0.0, i, 0.0) for i in range(3)], rollout=0)
+    assert (metrics["loss"], metrics["grad_norm"], metrics["tokens"], metrics["lr"]) == (0.0, 0.0, 0.0, 1e-6)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.export_hf().items())
 
 
 @pytest.mark.parametrize("adapters", [{}, {"lora_rank": 4}], ids=["all weights", "adapters"])
