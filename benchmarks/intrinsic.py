@@ -29,7 +29,7 @@ from ..rewards.intrinsic.texts import normalised, question_id
 from ..rewards.reward import Answered
 from .converter import forget_peak, resident
 from .outcome import Outcome, print_alone
-from .stopwatch import Sample, interleaved, timed
+from .stopwatch import Sample, interleaved, spread, timed
 
 NAME = "intrinsic"
 KEYS, VALUES, DIMS, ANSWERS = 10_000, 100, 384, 256
@@ -75,8 +75,9 @@ def measure(quick: bool = False, keys: int = KEYS, values: int = VALUES) -> list
 
 
 def _seconds(what: str, samples: list[Sample], target: float | None, note: str = "") -> Outcome:
-    return Outcome(NAME, what, tuple(s.wall for s in samples), unit="s", target=target, at_most=True, note=note,
-                   samples={"call": samples})
+    cpu = f"{spread(s.cpu for s in samples).median:.2f} CPU seconds"
+    return Outcome(NAME, what, tuple(s.wall for s in samples), unit="s", target=target, at_most=True,
+                   note="; ".join(part for part in (cpu, note) if part), samples={"call": samples})
 
 
 def memory(settings: KnnPlusSettings) -> tuple[float, float]:
