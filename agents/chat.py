@@ -116,13 +116,15 @@ class Chat(MemoryAgent):
         except TemplateRefused as error:
             raise _refused(before, str(error)) from error
         pieces = _MARKER.split(rendered)
-        if pieces[1::2] != [str(number) for number in range(len(before) + 1)]:
-            raise _refused(before, "it does not show each once, in this order and unchanged")
+        # Some templates put the system message beside the question; the order is theirs, but for the question's.
+        order = [int(number) for number in pieces[1::2]]
+        if sorted(order) != list(range(len(before) + 1)) or order[-1] != len(before):
+            raise _refused(before, "it does not show each once, unchanged and the question last")
         *before_question, tail = pieces[0::2]
         head: list[int] = []
-        for piece, message in zip(before_question, [*before, None], strict=True):
+        for piece, number in zip(before_question, order, strict=True):
             head += self._vocabulary.encode_markup(piece) if piece else []
-            head += self._vocabulary.encode_text(message.text) if message else []
+            head += self._vocabulary.encode_text(before[number].text) if number < len(before) else []
         return _Around(tuple(head), tuple(self._vocabulary.encode_markup(tail)), opens_thinking(tail))
 
 

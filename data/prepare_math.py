@@ -69,11 +69,12 @@ def _run(args: argparse.Namespace) -> str:
     _check(args)
     bad = BadRows("prepare_math", strict=args.strict)
     questions = _questions(args, bad)
-    bad.tell_rest()
     if not questions:
+        bad.tell_rest()
         raise NoGoodRows(f"{_source_name(args)}: no good row among {bad.count}; nothing is written")
     trained, held_out = _split(questions, args)
     wording = _wording(args, trained, held_out, bad)
+    bad.tell_rest()
     written = []
     with ExitStack() as files:
         # Both are made before either is put in its place.
@@ -125,8 +126,8 @@ def _questions(args: argparse.Namespace, bad: BadRows) -> list[MathQuestion]:
     return _read(source, args.task, bad, args.limit)
 
 
-def _read(source: Source, task: str, bad: BadRows, limit: int | None = None) -> list[MathQuestion]:
-    """The good rows, at most ``limit``; the bad ones are told."""
+def _read(source: Source, task: str, bad: BadRows, limit: int | None = None, name: str = "") -> list[MathQuestion]:
+    """The good rows, at most ``limit``; the bad ones are told, with the ``name`` of what they are of."""
     found: list[MathQuestion] = []
     for row in tqdm(source.rows, total=source.total, unit=" rows", disable=None):  # None: silent unless a terminal
         stop_if_asked()
@@ -136,7 +137,7 @@ def _read(source: Source, task: str, bad: BadRows, limit: int | None = None) -> 
             question = READERS[task](row.fields)
             _check_text(question)
         except BadRow as error:
-            bad.add(f"{row.where}: {error}")
+            bad.add(f"{name}{row.where}: {error}")
             continue
         found.append(question)
         if len(found) == limit:
@@ -173,7 +174,7 @@ def _wording(
     form = Form(args.form)
     pool: Sequence[MathQuestion] = exemplars(args.task)
     if args.shots_file:
-        pool = _read(open_file(args.shots_file, COLUMNS), args.task, bad)
+        pool = _read(open_file(args.shots_file, COLUMNS), args.task, bad, name=f"{args.shots_file}, ")
     elif args.shots_from_input:
         pool = trained
     hidden = {question.question for question in held_out} if args.split_eval else set()

@@ -193,8 +193,8 @@ def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Ent
     if tokens < 0:
         raise EvalError(f"{where} has no usable `tokens_to_generate`")
     task = str(raw.get("task") or "")
-    given: list[Any] = optional("messages", [])
-    messages = tuple(_message(where, message) for message in given)
+    said: list[Any] = optional("messages", [])
+    messages = tuple(_message(where, message) for message in said)
     own: dict[str, Any] = optional("metadata", {})
     question = EvalQuestion(
         length, name, text, answers, task, metric, prefix, example, tokens, messages, begun, own

@@ -48,6 +48,7 @@ SHOWN = {
               "[user]\n\n2+2?[end][assistant]\n\n",
     "gemma": "[turn]user\nBe brief.\n\n1+1?[end]\n[turn]model\nIt is 2.[end]\n[turn]user\n2+2?[end]\n[turn]model\n",
     "deaf": "user: Be brief.\n\n1+1?\nassistant: It is 2.\nuser: 2+2?\nassistant: ",
+    "late": "[I] 1+1?[/I] It is 2.[end][I] Be brief.\n\n2+2?[/I]",
     "thinking": CHATML_SHOWN + "<think>\n",
     "none": "Be brief.\n\n1+1?\n\nIt is 2.\n\n2+2?\n\n",
 }
@@ -87,7 +88,7 @@ def test_no_text_of_a_row_becomes_a_control_token():
 
 
 @pytest.mark.parametrize("name,before,reason", [
-    ("late", BEFORE, "system, user, assistant, user: it does not show each once, in this order"),
+    ("last", SHOT, "user, assistant, user: it does not show each once, unchanged and the question last"),
     ("gemma", SHOT[:1], "user, user: roles must take turns"),
 ])
 def test_what_a_template_cannot_show_fails_the_row_alone(name, before, reason):
@@ -95,7 +96,7 @@ def test_what_a_template_cannot_show_fails_the_row_alone(name, before, reason):
     with pytest.raises(TurnFailed, match=f"the model's chat template cannot show the messages {reason}") as error:
         agent(words).start(reading(words, before))
     assert error.value.kind is FailureKind.BAD_MESSAGES
-    agent(words).start(reading(words, SHOT))
+    agent(words).start(reading(words, ()))
 
 
 def test_a_template_that_shows_no_question_ends_the_run():
@@ -144,7 +145,7 @@ def test_what_the_reply_goes_on_from_may_open_or_end_thinking(name, prefix, repl
 # --- budgets ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in TEMPLATES if name != "late"])
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if name != "last"])
 def test_the_longest_turn_is_a_bound_and_is_reached(name):
     """A row is as long as a lone question of MEM_MAX_QUESTION tokens, or it fails: shots and prefix count."""
     words = vocabulary(TEMPLATES[name])

@@ -174,11 +174,12 @@ def test_no_row_is_its_own_shot(prepare):
         assert set(shots_of(row)) == others
 
 
-def test_shots_from_a_file_need_steps(prepare, tmp_path):
-    put(tmp_path / "shots.jsonl", *many(2), {"question": "?", "answer": "#### 1"})
+def test_shots_from_a_file_need_steps(prepare, tmp_path, capsys):
+    put(tmp_path / "shots.jsonl", *many(2), {"question": "?", "answer": "#### 1"}, {"question": "?"})
     assert set(shots_of(prepare([GSM8K], "--shots", "1", "--shots-file", "shots.jsonl")[0])) < {
         "What is 0 + 0?", "What is 1 + 1?"
     }
+    assert "bad row left out, shots.jsonl, line 4: answer is missing" in capsys.readouterr().err
 
 
 # --- held out -------------------------------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ TEMPLATES = {
     "late": LOOP + "{% if m.role == 'user' %}[I] {% if loop.last and messages[0].role == 'system' %}"
     "{{ messages[0].content }}\n\n{% endif %}{{ m.content }}[/I]{% elif m.role == 'assistant' %} {{ m.content }}[end]"
     "{% endif %}{% endfor %}",
+    # Of no known model: it shows the last message alone.
+    "last": "{{ messages[-1].content }}: ",
     # As Qwen3's with thinking: the prompt ends inside it.
     "thinking": CHATML.replace("<think>\n\n</think>\n\n", "<think>\n"),
     # A base model: none at all.
