@@ -35,8 +35,8 @@ def agent_table(outputs: Sequence[Path]) -> str:
 
 
 def tables(outputs: Sequence[Path]) -> str:
-    """Both, what else a task measures, pass@k where questions have several answers, and RULER's where there are several
-    of its tasks, from one reading of the rows."""
+    """Both, what else a task measures, pass@k where questions have several answers, and RULER's where there are
+    several of its tasks, from one reading of the rows."""
     summaries = _summaries(outputs)
     shown = [_accuracy_table(summaries), _agent_table(summaries)]
     if names := _own_scores(summaries):

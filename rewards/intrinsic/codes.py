@@ -6,7 +6,7 @@ and a vector's code depends on that vector alone. Lengths, distances and angles 
 compares rotates the other side as well and never back.
 
 Of 4 bits there are 16 equal steps over +-2.7 deviations (the best for a normal distribution is 2.68: Max, 1960): 192
-bytes for 384 dims. What that costs was measured on MiniLM's vectors, see docs/papers/memory_r_a.md.
+bytes for 384 dims. What that costs was measured on MiniLM's vectors, see docs/papers/memory_r.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Invariant: a text's vector depends on that text alone, to the last bit. A model that is shown several texts at once
 rounds each in a way that depends on the others (1e-7, by padding and by how a product is cut up), and then a resumed
 run would earn other rewards than an unbroken one. So texts of a batch go through the model one after another. On a CPU
-that costs little or saves some: nothing is padded (docs/papers/memory_r_a.md).
+that costs little or saves some: nothing is padded (docs/papers/memory_r.md).
 """
 
 from __future__ import annotations
