@@ -23,6 +23,7 @@ from typing import Any
 
 from ..checkpoints.folders import number_of, numbered
 from ..config import Config, ConfigError
+from ..rewards.cosine_length import CosineLength
 from ..rewards.reward import Answered, Reward, plain_parts
 from ..system.plugins import load_class, make, parse_settings
 from .host import HostArgs
@@ -32,7 +33,7 @@ from .task_row import row_of, task_of
 
 logger = logging.getLogger(__name__)
 
-REWARDS: dict[str, type[Reward]] = {"task": Reward}
+REWARDS: dict[str, type[Reward]] = {"task": Reward, "cosine": CosineLength}
 _KEPT = 2
 _STATEFUL = frozenset({"batch_parts", "save", "load"})
 """Methods of a reward with a state."""
@@ -127,7 +128,8 @@ def answered(config: Config, sample: Any, record: Record) -> Answered:
     row = row_of(sample)
     return Answered(
         row.question, row.golds, row.metadata, sample.response, record.reward_parts, record.accuracy or 0.0,
-        sample.group_index, task_of(config, sample).reasoning(sample.response), record.counts,
+        sample.group_index, task_of(config, sample).reasoning(sample.response),
+        {**record.counts, "max_final_tokens": config.mem_max_final},
     )
 
 

@@ -49,7 +49,7 @@ class Answered:
     reasoning: str = ""
     """The part of the reply that led to its answer; all of it where the task asks for no such part."""
     counts: Mapping[str, float] = field(default_factory=dict)
-    """What the agent counted: turns, rounds, chunks_read ..."""
+    """What the agent counted: turns, rounds, response_tokens ...; and ``max_final_tokens``, the final turn's most."""
 
 
 class Reward:

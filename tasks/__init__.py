@@ -10,13 +10,17 @@ from functools import cache
 
 from ..system.errors import ConfigError
 from ..system.plugins import load_class, make, parse_settings
+from .countdown import Countdown
 from .interface import Task, TaskRow
+from .math import MathAnswer
 from .qa import QuestionAnswering
 from .ruler import Ruler
 
 __all__ = ["TASKS", "Task", "TaskRow", "load_task"]
 
-TASKS: dict[str, type[Task]] = {"qa": QuestionAnswering, "ruler": Ruler}
+TASKS: dict[str, type[Task]] = {
+    "qa": QuestionAnswering, "ruler": Ruler, "gsm8k": MathAnswer, "math": MathAnswer, "countdown": Countdown,
+}
 
 
 @cache

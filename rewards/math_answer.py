@@ -1,0 +1,169 @@
+r"""Whether a reply is right, in the three ways in which Memory-R's tables were made, and in a fourth.
+
+==========  ==================================================  ===================================================
+mode        published as                                        what it takes
+==========  ==================================================  ===================================================
+``strict``  LightEval's task of ``evaluate.py`` (8e0dd1f):      the last number or LaTeX in the answer's place, or
+            math-verify's extraction, boxes first, 5 decimals   in all of a reply that has none; words around it
+``medium``  the trainer's loop: text after the last             the gold's value alone in the answer's place, however
+            ``<answer>`` equals the gold's text                 it is written: ``1,080``, ``$18``, ``18.0``, ``18.``
+``loose``   the Qwen2.5-Math harness, ``evaluation/parser.py``  after the place, ``answer is ...``, or the last number;
+            and ``grader.py`` (a193f4f)                         units, percent either way, a ten-thousandth apart
+``exact``   the trainer's loop, to the character                the gold's text after the last ``<answer>``
+==========  ==================================================  ===================================================
+
+The *place* is the last ``<answer>`` block, else the last box, else what follows the last ``####``, so that the two
+forms of a reply and GSM8K's own solutions are read alike. A reply that is a number and nothing else is its own place.
+None contains another: strict alone takes ``18 or 19`` for 19, loose alone takes 0.18 for 18.
+
+Where these differ from the published code, and why:
+
+- the place comes first in every mode. LightEval knows no tags: in ``<answer>18</answer>`` it finds no number (one
+  must follow a blank), and takes the last one before; its pattern for "answer" reads 5 in "answered 5 times ... ####
+  66". The harness takes all that follows "the answer is", closing tags too. A blank place is none;
+- LightEval's gold is what the same patterns find in GSM8K's whole solution, so the wrong one for such rows; here the
+  gold is the row's;
+- a gold that is a plain number is compared exactly, without sympy, wherever the answer is one as well; in medium the
+  answer must then be one: ``9*2`` is no answer to what 9 times 2 is (strict and loose take it, as published);
+- units: the harness strips words of a list of 107 (not "dollars"), here any words behind a number and a blank;
+- an answer behind "answer is" ends with its sentence or line, there with the reply;
+- numbers in words ("eighteen"; the harness converts some) and choices A to E are not read;
+- what takes longer than 5 seconds is wrong (there 5 and 3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from fractions import Fraction
+
+from .math_questions import math_equal
+from .plain_number import Number, number_and_unit, read_number
+from .reply_form import answer_place
+
+_TOLERANCE = Fraction(1, 10_000)
+_DECIMALS = 5
+_SAYS = re.compile(r"answer is:?")
+_SENTENCE_END = re.compile(r"\n|\.(?:\s|$)")
+_NUMBER = re.compile(r"-?\d*\.?\d+")
+_NAMED = re.compile(r"[A-Za-z]\s?=")
+
+
+class Mode(StrEnum):
+    STRICT = "strict"
+    MEDIUM = "medium"
+    LOOSE = "loose"
+    EXACT = "exact"
+
+
+def is_right(mode: Mode | str, reply: str, golds: Sequence[str], place: str | None = None) -> bool:
+    """Whether the reply's answer is any of the golds; an empty gold never is.
+
+    Args:
+        golds: each an answer, or a whole solution that has its answer in a place.
+        place: what the reply has there, as ``alone_in_its_place`` finds it unless given.
+
+    Raises:
+        NoWorker: two answers must be compared by math-verify, and that cannot be started.
+    """
+    judge, place = _JUDGES[Mode(mode)], alone_in_its_place(reply) if place is None else place
+    return any(judge(reply, place, gold) for gold in map(gold_answer, golds) if gold)
+
+
+def gold_answer(gold: str) -> str:
+    place = answer_place(gold)
+    return (gold if place is None else place).strip().removeprefix("$").removesuffix("$").strip()
+
+
+def alone_in_its_place(reply: str) -> str:
+    """What is in the answer's place, or a reply that is a number and nothing else; empty where there is neither."""
+    place = answer_place(reply)
+    if place is None:
+        return reply.strip() if read_number(reply) else ""
+    return place
+
+
+# --- the modes ------------------------------------------------------------------------------------------------------
+# Each by the reply, what is in its place, and a gold.
+
+
+def _strict(reply: str, place: str, gold: str) -> bool:
+    text, wanted = place or reply, read_number(gold)
+    given = number_and_unit(text)
+    if wanted and given:
+        return given.same_as(wanted, _DECIMALS)
+    if not _could_be(text, wanted):
+        return False
+    if place and math_equal("equal", _undelimited(place), _for_sympy(gold, wanted)):
+        return True
+    return math_equal("strict", text, _for_sympy(gold, wanted))
+
+
+def _medium(reply: str, place: str, gold: str) -> bool:
+    wanted, given = read_number(gold), read_number(place)
+    if wanted:
+        return given is not None and given.same_as(wanted)
+    return bool(place) and (_same_text(place, gold) or math_equal("equal", _undelimited(place), _undelimited(gold)))
+
+
+def _loose(reply: str, place: str, gold: str) -> bool:
+    answer, wanted = _undelimited(place or _said(reply)), number_and_unit(gold)
+    if _same_text(answer, gold):
+        return True
+    if _NAMED.match(answer) and answer.count("=") == 1:
+        answer = answer.partition("=")[2].strip()
+    given = number_and_unit(answer)
+    if given and wanted:
+        sizes = (Number(wanted.value * factor) for factor in (1, 100, Fraction(1, 100)))
+        return any(Number(given.value).close_to(size, _TOLERANCE) for size in sizes)
+    return _could_be(answer, wanted) and math_equal("close", answer, _for_sympy(gold, wanted))
+
+
+def _exact(reply: str, place: str, gold: str) -> bool:
+    return reply.rpartition("<answer>")[2].partition("</answer>")[0].strip() == gold
+
+
+_JUDGES: Mapping[Mode, Callable[[str, str, str], bool]] = {
+    Mode.STRICT: _strict, Mode.MEDIUM: _medium, Mode.LOOSE: _loose, Mode.EXACT: _exact,
+}
+
+
+# --- texts ----------------------------------------------------------------------------------------------------------
+
+
+def _said(reply: str) -> str:
+    """The answer of a reply without a place: in an unfinished box, behind "answer is", or its last number."""
+    _, mark, cut = reply.rpartition("\\boxed{")
+    if mark:
+        return cut
+    said = [match.end() for match in _SAYS.finditer(reply)]
+    if said:
+        return _SENTENCE_END.split(reply[said[-1] :].strip(), maxsplit=1)[0]
+    numbers = _NUMBER.findall(reply.replace(",", ""))
+    return numbers[-1] if numbers else ""
+
+
+def _could_be(text: str, wanted: Number | None) -> bool:
+    """Whether the text has anything to compare with: nothing without a digit or a command is a number."""
+    return bool(text) and (wanted is None or bool(re.search(r"[\d\\]", text)))
+
+
+def _for_sympy(gold: str, wanted: Number | None) -> str:
+    """The gold as LaTeX that has one reading, whatever its separators."""
+    if wanted is None or wanted.percent:
+        return _undelimited(gold)
+    value = wanted.value
+    return str(value) if value.denominator == 1 else f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def _undelimited(text: str) -> str:
+    text = text.strip().rstrip(".").strip()
+    for begin, end in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
+        if len(text) > len(begin + end) and text.startswith(begin) and text.endswith(end):
+            return text[len(begin) : -len(end)].strip()
+    return text
+
+
+def _same_text(a: str, b: str) -> bool:
+    return "".join(a.lower().split()) == "".join(b.lower().split()) != ""

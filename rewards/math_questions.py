@@ -1,0 +1,123 @@
+"""Asks a process of its own whether two answers are equal (``math_worker.py``), and never waits long for it.
+
+The process is started with the first question and serves all threads, one question at a time. A question that takes
+longer than LIMIT_S is answered no; if the process does not say so itself, it is ended and the next question starts
+another. It reads nothing but questions, so it ends when this process does, however that ends.
+
+A fresh interpreter and no ``multiprocessing``: a fork would inherit the caller's threads' locks, devices and file
+locks, a spawn would import the caller's main module, which is torch and more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from functools import lru_cache
+
+from ..system.errors import MemAgentError
+from . import math_worker
+
+logger = logging.getLogger(__name__)
+
+LIMIT_S = 5
+"""Seconds for a question: LightEval's own limit; the Qwen2.5-Math harness gives 3."""
+_MORE_S = 1.0
+"""What the process has beyond it to say that it ran out of time."""
+_START_S = 120.0
+"""Importing sympy takes a second, or many where cores are busy."""
+MOST_CHARACTERS = 10_000
+"""A longer text is no answer; of a whole reply the end counts."""
+
+
+class NoWorker(MemAgentError):
+    """Nobody compares answers."""
+
+
+class _Worker:
+    def __init__(self) -> None:
+        command = [sys.executable, "-P", math_worker.__file__, str(LIMIT_S)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1,
+            encoding="utf-8",
+        )
+        if self.ask({"how": "equal", "text": "1", "gold": "1"}, _START_S) is None:
+            self.stop()
+            raise NoWorker("the process that compares answers did not start; is math-verify installed?")
+
+    def ask(self, question: dict[str, str], limit: float) -> bool | None:
+        """The verdict; None where the process has died or is out of time."""
+        assert self._process.stdin and self._process.stdout
+        try:
+            self._process.stdin.write(json.dumps(question) + "\n")
+            ready, _, _ = select.select([self._process.stdout], [], [], limit)
+            verdict = self._process.stdout.readline() if ready else ""
+        except OSError:
+            return None
+        return verdict.strip() == "1" if verdict else None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                try:
+                    pipe.close()
+                except OSError:  # what was still to be written
+                    pass
+
+
+_lock = threading.Lock()
+_worker: _Worker | None = None
+
+
+@lru_cache(maxsize=1024)
+def math_equal(how: str, text: str, gold: str) -> bool:
+    """Whether ``text`` is worth ``gold`` by one of ``math_worker.HOW``; no after LIMIT_S.
+
+    Raises:
+        NoWorker: the process cannot be started.
+    """
+    global _worker
+    text = text[-MOST_CHARACTERS:] if how == "strict" else text
+    if len(text) > MOST_CHARACTERS or len(gold) > MOST_CHARACTERS:
+        return False
+    with _lock:
+        if _worker is None:
+            _worker = _Worker()
+        began = time.monotonic()
+        verdict = _worker.ask({"how": how, "text": text, "gold": gold}, LIMIT_S + _MORE_S)
+        if verdict is None:
+            logger.info("a comparison ended after %.1f s: %.80r", time.monotonic() - began, text)
+            _worker.stop()
+            _worker = None
+    return bool(verdict)
+
+
+def stop_worker() -> None:
+    """End the process, if there is one; the next question starts another."""
+    global _worker
+    with _lock:
+        if _worker is not None:
+            _worker.stop()
+        _worker = None
+
+
+def _leave_to_parent() -> None:
+    """A forked copy of this process asks a worker of its own, and never ends its parent's."""
+    global _lock, _worker
+    _lock, _worker = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+atexit.register(stop_worker)
