@@ -8,6 +8,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from mem_agent.agents import build_agent
 from mem_agent.agents.chunking import Chunks
@@ -126,3 +128,29 @@ def test_the_mix_is_as_asked(tokenizer):
     for way in Way:
         assert ways[way.value] / 4000 == pytest.approx(HABITS[way], abs=0.02), way
     assert 0 < ways[Way.RIGHT.value] < 0.04 * 4000
+
+def test_the_shipped_start_fits_the_code_that_made_it(tokenizer, tmp_path):
+    assert (START / "model.safetensors").stat().st_size < 2 * 2**20
+    save_tokenizer(tmp_path)
+    assert (tmp_path / "tokenizer.json").read_bytes() == (START / "tokenizer.json").read_bytes()
+    assert json.loads((START / "config.json").read_text())["vocab_size"] >= len(tokenizer)
+
+
+def test_the_shipped_start_can_work_in_the_right_way_and_seldom_does(tokenizer):
+    """The probability of the gold reply, token by token, of 64 held-out problems: what a sample is right with, but for
+    a lucky guess; and that of the steps and the answer once the right way has been begun."""
+    model = AutoModelForCausalLM.from_pretrained(START, dtype=torch.float32).eval()
+    vocabulary = Vocabulary(tokenizer)
+    agent = build_agent(config_for(), vocabulary, {})
+    chosen = len(vocabulary.encode_text(f"<reasoning>\n{Way.RIGHT.value}\n"))
+    whole, rest = [], []
+    for problem in arithmetic_problems(9, 64, held_out=True):
+        (request,) = agent.requests(agent.start(Reading(vocabulary.encode_text(problem.text), Chunks((), 0))))
+        reply = [*vocabulary.encode_text(problem.work(Way.RIGHT).reply), tokenizer.eos_token_id]
+        with torch.no_grad():
+            logits = model(torch.tensor([request.prompt_ids + reply])).logits[0, len(request.prompt_ids) - 1 : -1]
+        probabilities = logits.softmax(-1)[range(len(reply)), reply]
+        whole.append(float(probabilities.prod()))
+        rest.append(float(probabilities[chosen:].prod()))
+    assert 0.01 < sum(whole) / 64 < 0.04
+    assert sum(rest) / 64 > 0.85
