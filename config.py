@@ -82,14 +82,18 @@ def _knob(
     at_most: float | None = None,
     choices: tuple[str, ...] | None = None,
     modes: tuple[str, ...] | None = None,
+    aliases: Mapping[str, str] | None = None,
 ) -> Any:
-    """A setting; ``modes`` are the EVAL_MODEs in which it shapes answers, all unless given."""
+    """A setting; ``modes`` are the EVAL_MODEs in which it shapes answers, all unless given; ``aliases`` are other
+    names of choices."""
     about = {"doc": doc, "shapes": shapes, "at_least": at_least, "at_most": at_most, "choices": choices}
+    about |= {"aliases": aliases or {}}
     return field(default=default, metadata=about | {"modes": modes, "section": _section})
 
 
 _TRAINING, _ANSWERS, _NOTHING = Shapes.TRAINING, Shapes.ANSWERS, Shapes.NOTHING
 _READING = ("recurrent",)
+_MEMORY_R = {"r1": "no", "memoryr": "knn", "memoryr+": "knn+", "ltree": "lexical"}
 
 
 _STYLES_FILE = Path(__file__).parent / "recipes" / "styles.yaml"
@@ -131,6 +135,15 @@ class Config:
                         _TRAINING)
     reward_args: str = _knob("", "settings of a reward of your own, as AGENT_ARGS", _TRAINING)
 
+    mem_ir: str = _knob("no", "intrinsic reward, added to REWARD's: for being like earlier successes, in knn+ also "
+                        "unlike earlier failures; or unlike earlier texts, by letters or lines. Memory-R's names are "
+                        "read too: r1, memoryr, memoryr+, ltree",
+                        _TRAINING, choices=("no", "knn", "knn+", "entropy", "lexical"), aliases=_MEMORY_R)
+    mem_ir_k: int = _knob(1, "MEM_IR=knn, knn+: nearest questions whose answers count", _TRAINING, at_least=1)
+    mem_ir_model: str = _knob("all-MiniLM-L6-v2", "MEM_IR=knn, knn+: sentence-transformers folder or hub id; or "
+                              "hashing, which needs no model", _TRAINING)
+    mem_ir_args: str = _knob("", "settings of MEM_IR's mode (docs/papers/memory_r.md), as AGENT_ARGS", _TRAINING)
+
     _in("how much")
     num_rollout: int = _knob(100, "training rollouts (each is ROLLOUT_BATCH_SIZE documents)", _NOTHING, at_least=1)
     rollout_batch_size: int = _knob(8, "documents per rollout", _TRAINING, at_least=1)
@@ -139,6 +152,9 @@ class Config:
     over_sampling_batch_size: int = _knob(0, "documents kept in flight; 0: ROLLOUT_BATCH_SIZE", _NOTHING, at_least=0)
     dynamic_filter: str = _knob("none", "drop groups whose rewards are all equal",
                                 _TRAINING, choices=("none", "nonzero_std"))
+    dynamic_filter_on: str = _knob("reward", "what DYNAMIC_FILTER compares: each trajectory's own reward; what the "
+                                   "answer is worth to its task alone; or the reward with all that the rollout as a "
+                                   "whole adds, such as MEM_IR", _TRAINING, choices=("reward", "accuracy", "total"))
     rollout_shuffle: bool = _knob(True, "draw documents in a new order each epoch; else in the file's", _TRAINING)
     save_interval: int = _knob(10, "rollouts between checkpoints; the last one is always saved", _NOTHING, at_least=1)
     keep_checkpoints: int = _knob(3, "newest checkpoints kept; 0 keeps all", _NOTHING, at_least=0)
@@ -328,7 +344,9 @@ class Config:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            _check(f.name, getattr(self, f.name), f.metadata)
+            value = f.metadata["aliases"].get(getattr(self, f.name), getattr(self, f.name))
+            object.__setattr__(self, f.name, value)  # frozen once it is made
+            _check(f.name, value, f.metadata)
         for name, values in _ALLOWED.get(self.style, {}).items():
             if (own := getattr(self, name.lower())) not in values:
                 raise ConfigError(f"{name}={own} contradicts STYLE={self.style}, which has {name}="
@@ -453,7 +471,7 @@ class Config:
 
 
 _PATHS = ("torch_dist", "train_data", "save_path", "data_root", "mem_prompts", "mem_doc_store")
-_MODELS = ("hf_ckpt", "mem_recall_model", "eval_embedding")
+_MODELS = ("hf_ckpt", "mem_recall_model", "mem_ir_model", "eval_embedding")
 """Folders, or ids on the hub."""
 
 
@@ -532,6 +550,10 @@ def _check(field_name: str, value: Any, meta: Mapping[str, Any]) -> None:
         or (high is not None and not value <= high)
     )
     if bad:
+        if field_name == "mem_ir" and "cosine" in str(value):
+            beside = str(value).replace("cosine", "").lstrip("+") or "no"  # of knn+cosine: knn+, as published
+            raise ConfigError(f"MEM_IR={value!r}: the cosine reward is no intrinsic one; set REWARD=cosine and "
+                              f"MEM_IR={beside}")
         if choices is not None:
             allowed = ", ".join(choices)
         else:

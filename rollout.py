@@ -166,14 +166,27 @@ def _turn_cost(config: Config, record: Record) -> float:
 def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     """Keep the group iff at least two usable trajectories have different rewards, those of their turns included.
 
+    DYNAMIC_FILTER_ON says which reward: what is known of each alone, that with what the whole rollout will add, or
+    what the task said of the answer and nothing else.
+
     Source: DAPO, arXiv 2503.14476, section 3.2. An element of the group may be a list of Samples of one trajectory,
     which counts once. Failed and aborted trajectories are no evidence either way.
     """
     host = HostArgs.of(args)
-    trajectories = [s[0] if isinstance(s, list) else s for s in samples]
-    by_turn = host.config.mem_alpha < 1
-    return len({(reward_of(s, host.reward_key), *(_state_totals(s) if by_turn else ())) for s in trajectories
-                if ended(s)}) > 1
+    trajectories = [s for s in (s[0] if isinstance(s, list) else s for s in samples) if ended(s)]
+    by_turn = host.config.mem_alpha < 1 and host.config.dynamic_filter_on != "accuracy"
+    worth = _compared_rewards(host, trajectories)
+    return len({(one, *(_state_totals(s) if by_turn else ())) for one, s in zip(worth, trajectories, strict=True)}) > 1
+
+
+def _compared_rewards(host: HostArgs, samples: Sequence[Any]) -> Sequence[float | None]:
+    if host.config.dynamic_filter_on == "total":
+        return batch_reward.totals(host, samples)
+    rewards = [reward_of(s, host.reward_key) for s in samples]
+    if host.config.dynamic_filter_on == "reward":
+        return rewards
+    records = [Record.of(s) for s in samples]
+    return [reward if record is None else record.accuracy for record, reward in zip(records, rewards, strict=True)]
 
 
 def _state_totals(sample: Any) -> Sequence[float]:
@@ -207,6 +220,7 @@ def log_rollout(
     batch_reward.apply(host, samples, rollout_id)
     dropped = open_groups.take(host, samples)
     metrics = rollout_metrics(samples, host.reward_key) | row_counts(args, samples) | dropped
+    metrics |= batch_reward.metrics(host)
     _merge(rollout_extra_metrics, "rollout/memory", metrics)
     logger.info("rollout %s: %s | %.1f s", rollout_id, metrics_line(metrics), rollout_time)
     return False

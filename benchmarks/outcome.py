@@ -20,7 +20,8 @@ SCHEMA = 1
 """Of the JSON. A file of another one is refused."""
 
 _FORMATS = {"times": "{:.2f} times", "share": "{:.1%}", "s": "{:.2f} s", "ms": "{:.2f} ms", "MB": "{:,.0f} MB",
-            "GB": "{:.2f} GB", "tokens/s": "{:,.0f} tokens/s", "tokens": "{:,.0f} tokens", "GFLOP/s": "{:.1f} GFLOP/s"}
+            "GB": "{:.2f} GB", "tokens/s": "{:,.0f} tokens/s", "tokens": "{:,.0f} tokens", "GFLOP/s": "{:.1f} GFLOP/s",
+            "texts/s": "{:,.1f} texts/s"}
 
 
 class BenchmarkError(MemAgentError):

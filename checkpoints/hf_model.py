@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,10 @@ _STEP = 64
 options, still fits."""
 
 
-def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) -> Path:
-    """The folder of model ``name``, downloaded if it is a hub id, with or without its weights.
+def local_folder(
+    name: str, variable: str = "HF_CKPT", *, weights: bool = True, ignored: Sequence[str] = ()
+) -> Path:
+    """The folder of model ``name``, downloaded if it is a hub id: with or without weights, and without ``ignored``.
 
     Raises:
         ConfigError: it is neither a model folder nor a hub id that can be loaded.
@@ -47,7 +49,7 @@ def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) 
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise ConfigError(f"{variable}={name!r}: no such folder")
     try:
-        return Path(snapshot_download(name, ignore_patterns=None if weights else _WEIGHTS))
+        return Path(snapshot_download(name, ignore_patterns=[*ignored, *([] if weights else _WEIGHTS)] or None))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(f"{variable}={name!r}: no such folder, and not to be had from the hub: {reason}") from None

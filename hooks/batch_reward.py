@@ -10,6 +10,9 @@ Invariants:
 - a state folder is whole or absent; the newest two stay, and those that a checkpoint continues from. Those of later
   rollouts, of a run that was set back, are left as they are: a journal may still lead there;
 - failed and aborted trajectories, and those of another generate hook, are in no batch.
+
+DYNAMIC_FILTER_ON=total asks what a rollout will earn before a host has told its number. Until it has, the rollout is
+taken for the one after the newest checkpoint; that this was right is checked when the number is told.
 """
 
 from __future__ import annotations
@@ -21,14 +24,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.folders import number_of, numbered
+from ..checkpoints.folders import TRACKER, is_numbered, latest, number_of, numbered
 from ..config import Config, ConfigError
+from ..rewards.added import Added
 from ..rewards.cosine_length import CosineLength
 from ..rewards.reward import Answered, Reward, plain_parts
 from ..system.plugins import load_class, make, parse_settings
 from .host import HostArgs
+from .intrinsic import intrinsic_reward
 from .record import Record, write_scores
-from .sample import as_reward, ended
+from .sample import as_reward, ended, reward_of
 from .task_row import row_of, task_of
 
 logger = logging.getLogger(__name__)
@@ -40,7 +45,19 @@ _STATEFUL = frozenset({"batch_parts", "save", "load"})
 
 
 def load_reward(config: Config) -> Reward:
-    """A fresh reward of the configured kind. Raises ConfigError."""
+    """A fresh reward of the configured kind, with MEM_IR's on top. Raises ConfigError."""
+    reward, intrinsic = load_own_reward(config), intrinsic_reward(config)
+    reward = reward if intrinsic is None else Added(reward, intrinsic)
+    if config.dynamic_filter_on == "total" and not reward.tells_ahead:
+        raise ConfigError(
+            f"DYNAMIC_FILTER_ON=total: REWARD={config.reward!r} looks at whole rollouts and cannot say before what an "
+            "answer will earn (no expected_parts); take reward or accuracy"
+        )
+    return reward
+
+
+def load_own_reward(config: Config) -> Reward:
+    """A fresh reward of REWARD's kind alone. Raises ConfigError."""
     kind = load_class("REWARD", config.reward, REWARDS, Reward)
     own = {name for name in _STATEFUL if getattr(kind, name) is not getattr(Reward, name)}
     missing = sorted(_STATEFUL - own)
@@ -58,6 +75,8 @@ class _Run:
 
     reward: Reward
     next_rollout: int | None = None
+    guessed: bool = False
+    """``next_rollout`` is what the newest checkpoint implies; no host has told it yet."""
 
 
 _runs: dict[tuple[Config, str], _Run] = {}
@@ -78,6 +97,32 @@ def prepare(host: HostArgs, rollout: int) -> None:
     if _has_state(run.reward):
         _continue(host, run, rollout)
         run.next_rollout = rollout
+
+
+def totals(host: HostArgs, samples: Sequence[Any]) -> list[float]:
+    """The rewards of trajectories that ended, with all that the rollout as a whole will add to them.
+
+    Raises:
+        ConfigError: the state that they depend on is not there.
+    """
+    run = _run(host)
+    if _has_state(run.reward) and run.next_rollout is None:
+        newest = latest(host.save)
+        implied = number_of(newest) + 1 if newest is not None and is_numbered(newest) else 0
+        _continue(host, run, implied)
+        run.next_rollout, run.guessed = implied, True
+    records = [(sample, record) for sample in samples if (record := Record.of(sample)) and not record.batch_scored]
+    expected = run.reward.expected_parts([answered(host.config, sample, record) for sample, record in records])
+    added = {id(sample): sum(parts.values()) for (sample, _), parts in zip(records, expected, strict=True)}
+    return [(reward_of(sample, host.reward_key) or 0.0) + added.get(id(sample), 0.0) for sample in samples]
+
+
+def metrics(host: HostArgs) -> dict[str, float]:
+    """What the run's reward tells about its state and the last rollout. Raises ConfigError."""
+    try:
+        return plain_parts(_run(host).reward.metrics())
+    except ValueError as error:
+        raise ConfigError(f"REWARD={host.config.reward!r}: metrics: {error}") from None
 
 
 def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
@@ -140,6 +185,10 @@ def _run(host: HostArgs) -> _Run:
     return _runs[key]
 
 
+def _name(config: Config) -> str:
+    return f"REWARD={config.reward!r}" + f" MEM_IR={config.mem_ir}" * (config.mem_ir != "no")
+
+
 def _has_state(reward: Reward) -> bool:
     return type(reward).save is not Reward.save
 
@@ -151,18 +200,25 @@ def _continue(host: HostArgs, run: _Run, rollout: int | None) -> None:
     """Bring the reward to the state before ``rollout``."""
     if rollout is None:
         raise ConfigError(
-            f"REWARD={host.config.reward!r} has a state, which needs the rollout's number; add "
+            f"{_name(host.config)} has a state, which needs the rollout's number; add "
             "--custom-rollout-log-function-path mem_agent.rollout.log_rollout"
         )
     if run.next_rollout == rollout:
+        run.guessed = False
         return
+    if run.guessed:
+        remedy = f"write {rollout - 1} into it" if rollout else "remove it"
+        raise ConfigError(
+            f"DYNAMIC_FILTER_ON=total: rollout {rollout} was filtered as rollout {run.next_rollout}, which follows "
+            f"what {Path(host.save) / TRACKER} names; {remedy}, or take DYNAMIC_FILTER_ON=reward"
+        )
     if run.next_rollout is not None:  # set back: what it has seen since must not count
         run.reward = load_reward(host.config)
     if rollout > 0:
         folder = _folder(host, rollout - 1)
         if not folder.is_dir():
             raise ConfigError(
-                f"{folder}: the state of REWARD={host.config.reward!r} before rollout {rollout} is not there; bring "
+                f"{folder}: the state of {_name(host.config)} before rollout {rollout} is not there; bring "
                 "it from where the run was, or start a new SAVE_PATH"
             )
         run.reward.load(folder)

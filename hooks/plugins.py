@@ -6,7 +6,7 @@ from ..agents import check_agent
 from ..config import Config, ConfigError
 from ..data.training_file import DataSource
 from ..tasks import load_task
-from .batch_reward import load_reward
+from .batch_reward import load_own_reward, load_reward
 from .task_row import task_by_name
 
 
@@ -21,7 +21,7 @@ def check_plugins(config: Config, *, training: bool = True) -> None:
     if training and not any(config.mem_reward in task.answer_styles for task in tasks):
         raise ConfigError(f"MEM_REWARD={config.mem_reward!r}: TASK={config.task!r} rewards in a way of its own; leave "
                           "it out, or take TASK=qa")
-    load_reward(config)
+    (load_reward if training else load_own_reward)(config)
 
 
 def check_own_tasks(source: DataSource, config: Config) -> None:

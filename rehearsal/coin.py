@@ -37,6 +37,16 @@ class Coin(Reward):
     def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
         return self._own.batch_parts(batch)
 
+    @property
+    def tells_ahead(self) -> bool:
+        return self._own.tells_ahead
+
+    def expected_parts(self, answers: Sequence[Answered]) -> Sequence[Parts]:
+        return self._own.expected_parts(answers)
+
+    def metrics(self) -> Parts:
+        return self._own.metrics()
+
     def save(self, folder: Path) -> None:
         self._own.save(folder)
 

@@ -69,6 +69,24 @@ class Reward:
         """What each answer of a rollout earns besides, in the batch's order; failed trajectories are not in it."""
         return [{}] * len(batch)
 
+    @property
+    def tells_ahead(self) -> bool:
+        """Whether ``expected_parts`` can be asked."""
+        kind = type(self)
+        return kind.batch_parts is Reward.batch_parts or kind.expected_parts is not Reward.expected_parts
+
+    def expected_parts(self, answers: Sequence[Answered]) -> Sequence[Parts]:
+        """What ``batch_parts`` of the coming rollout will give these answers, whoever else is in it; reads only.
+
+        For rewards in which an answer's parts depend on the answer and the state before the rollout alone:
+        DYNAMIC_FILTER_ON=total asks before the rollout is whole.
+        """
+        return [{}] * len(answers)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers for the log about the state and the last rollout that was scored, by name."""
+        return {}
+
     def save(self, folder: Path) -> None:
         """Write the state into ``folder``, which is empty. A reward without state writes nothing."""
 

@@ -117,7 +117,8 @@ class RolloutSide:
         return fresh
 
     async def _sample(self, number: int, first_group: int) -> Rollout:
-        batch_reward.prepare(HostArgs.of(self._args()), number)  # not to learn after a rollout that its state is gone
+        # Before, not to learn after a rollout that its state is gone.
+        await asyncio.to_thread(batch_reward.prepare, HostArgs.of(self._args()), number)
         await self.fleet.ensure_alive()
         repeated = 0
         while (batch := await self._whole_batch(first_group)) is None:
@@ -125,8 +126,9 @@ class RolloutSide:
             logger.warning("rollout %d is sampled again: a server had to be replaced", number + 1)
         args, samples = self._args(), batch.samples
         stale = mask_stale(samples, str(number))
-        batch_reward.apply(HostArgs.of(args), samples, number)
-        metrics = rollout_metrics(batch.sampled) | row_counts(args, samples)
+        host = HostArgs.of(args)
+        await asyncio.to_thread(batch_reward.apply, host, samples, number)  # the loop still serves routers and engines
+        metrics = rollout_metrics(batch.sampled) | row_counts(args, samples) | batch_reward.metrics(host)
         metrics |= {"dropped_groups": len(batch.dropped), "stale": stale, "repeated": repeated}
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 

@@ -1,0 +1,87 @@
+"""Texts to vectors of length 1: by a sentence-transformers model, or by hashed letters where none can be had.
+
+Invariant: a text's vector depends on that text alone, to the last bit. A model that is shown several texts at once
+rounds each in a way that depends on the others (1e-7, by padding and by how a product is cut up), and then a resumed
+run would earn other rewards than an unbroken one. So texts of a batch go through the model one after another. On a CPU
+that also is the quicker way: nothing is padded (docs/papers/memory_r_a.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...system.errors import ConfigError
+from .codes import Vectors
+
+_DIMS = 384
+_LETTERS = (1, 4)
+
+
+class Encoder(Protocol):
+    """What turns texts into vectors."""
+
+    name: str
+    """As the user named it."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal weights, wherever they lie."""
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """[texts, dims], each of length 1."""
+
+
+class SentenceEncoder:
+    """A sentence-transformers model in a folder, on the CPU, loaded when it is first needed.
+
+    It reads as many tokens of a text as it was made for (256 of all-MiniLM-L6-v2); what follows does not count.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self._folder = name, folder
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        vectors = self._model.encode(list(texts), batch_size=1, normalize_embeddings=True, show_progress_bar=False)
+        return np.asarray(vectors, np.float32)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all its files that say how it reads: weights, vocabulary, settings."""
+        digest = hashlib.sha256()
+        kinds = {".json", ".txt", ".safetensors", ".bin", ".model"}
+        for file in sorted(f for f in self._folder.rglob("*") if f.suffix in kinds and f.is_file()):
+            with file.open("rb") as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+        return digest.hexdigest()[:16]
+
+    @cached_property
+    def _model(self) -> Any:
+        try:
+            from sentence_transformers import SentenceTransformer
+
+            return SentenceTransformer(str(self._folder), device="cpu")
+        except (ImportError, OSError, ValueError, RuntimeError, KeyError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise ConfigError(f"MEM_IR_MODEL={self.name!r}: cannot be loaded from {self._folder}: {reason}") from error
+
+
+class HashingEncoder:
+    """Counts of 1 to 4 letters inside words, hashed into 384 coordinates: no model, and no meaning beyond spelling."""
+
+    name = "hashing"
+    fingerprint = f"hashing-{_DIMS}-{_LETTERS[0]}-{_LETTERS[1]}"
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        return self._counts.transform(texts).toarray().astype(np.float32)
+
+    @cached_property
+    def _counts(self) -> Any:
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        return HashingVectorizer(analyzer="char_wb", ngram_range=_LETTERS, n_features=_DIMS, lowercase=False)

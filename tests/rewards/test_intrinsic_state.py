@@ -1,0 +1,158 @@
+"""Saved memories: of another model they are refused, damage is seen, and the file stays as it is."""
+
+import json
+import random
+import zipfile
+
+import numpy as np
+import pytest
+
+from mem_agent.rewards.intrinsic.encoder import HashingEncoder
+from mem_agent.rewards.intrinsic.episodic import FILE
+from mem_agent.rewards.intrinsic.settings import EntropySettings, LexicalSettings
+from mem_agent.rewards.intrinsic.text_reward import FILE as TEXTS
+from mem_agent.rewards.intrinsic.text_reward import TextReward
+from mem_agent.system.errors import ConfigError
+from mem_agent.tests.helpers.intrinsic import Table, answer, episodic
+
+BATCH = [answer(f"What is {q} + {n}?", f"It is {q + n + wrong}.", not wrong)
+         for q in range(3) for n in range(2) for wrong in (0, 1)]
+
+
+def saved(tmp_path, reward):
+    reward.batch_parts(BATCH)
+    reward.batch_parts(BATCH[:5])
+    reward.save(tmp_path)
+    return reward
+
+
+def refused(reward, tmp_path, file=FILE):
+    before = (tmp_path / file).read_bytes() if (tmp_path / file).exists() else None
+    with pytest.raises(ConfigError) as error:
+        reward.load(tmp_path)
+    assert before is None or (tmp_path / file).read_bytes() == before
+    message = str(error.value)
+    assert "\n" not in message and message.startswith(str(tmp_path / file))
+    return message
+
+
+def test_the_file_is_plain_arrays_and_says_what_it_is_of(tmp_path):
+    saved(tmp_path, episodic(HashingEncoder(), bits=4))
+    content = np.load(tmp_path / FILE, allow_pickle=False)
+    assert content["success.values"].shape == (content["success.counts"].sum(), 192)
+    assert content["failure.questions"].shape == (6, 16) and content["explore.window"].shape == (5,)
+    about = json.loads(zipfile.ZipFile(tmp_path / FILE).read("about.json"))
+    assert about == {"format": 1, "mode": "knn+", "model": "hashing", "fingerprint": "hashing-384-1-4", "dims": 384,
+                     "rollouts": 2, "level": "response", "text": "reasoning", "bits": 4}
+
+
+def test_a_memory_of_another_model_is_refused_by_name(tmp_path):
+    saved(tmp_path, episodic(HashingEncoder()))
+    message = refused(episodic(Table({}, fingerprint="other")), tmp_path)
+    assert "its vectors are of 'hashing' (384 dims, hashing-384-1-4), MEM_IR_MODEL is 'table' (other); " in message
+    assert message.endswith("set MEM_IR_MODEL as it was, or start a new SAVE_PATH")
+
+
+def test_a_model_that_only_lies_elsewhere_is_the_same(tmp_path):
+    saved(tmp_path, episodic(HashingEncoder()))
+    moved = HashingEncoder()
+    moved.name = "/elsewhere"
+    episodic(moved).load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"plus": False}, "mode=knn+, set is mode=knn;"),
+        ({"level": "sentence"}, "level=response, set is level=sentence;"),
+        ({"text": "reply"}, "text=reasoning, set is text=reply;"),
+        ({"bits": 8}, "bits=16, set is bits=8;"),
+    ],
+    ids=str,
+)
+def test_a_memory_of_other_settings_is_refused(other, said, tmp_path):
+    saved(tmp_path, episodic(HashingEncoder()))
+    assert said in refused(episodic(HashingEncoder(), **other), tmp_path)
+
+
+def test_limits_may_change_and_the_newest_stays(tmp_path):
+    before = saved(tmp_path, episodic(HashingEncoder()))
+    fewer = episodic(HashingEncoder(), keys=2, values=1, window=3)
+    fewer.load(tmp_path)
+    told = fewer.metrics()
+    assert (told["intrinsic/success_questions"], told["intrinsic/success_vectors"]) == (2, 2)
+    assert before.metrics()["intrinsic/success_questions"] == 6
+    fewer.batch_parts(BATCH)
+
+
+def test_a_memory_that_is_not_there_is_one_line(tmp_path):
+    assert "the memory of MEM_IR is not there; set MEM_IR as it was" in refused(episodic(HashingEncoder()), tmp_path)
+
+
+def same(one, other):
+    return one.batch_parts(BATCH) == other.batch_parts(BATCH) and one.metrics() == other.metrics()
+
+
+@pytest.mark.parametrize("file", [FILE, TEXTS])
+def test_a_file_that_was_cut_is_refused_and_left(file, tmp_path):
+    make = {FILE: lambda: episodic(HashingEncoder(), bits=4), TEXTS: lambda: TextReward(LexicalSettings())}[file]
+    saved(tmp_path, make())
+    whole = (tmp_path / file).read_bytes()
+    for length in (0, 10, len(whole) // 2, len(whole) - 1):
+        (tmp_path / file).write_bytes(whole[:length])
+        assert "the memory is damaged (" in refused(make(), tmp_path, file)
+
+
+@pytest.mark.parametrize("file", [FILE, TEXTS])
+def test_no_flipped_bit_passes_for_another_memory(file, tmp_path):
+    """Either it is refused in one line, or it was one that says nothing (a date in the archive's list)."""
+    make = {FILE: lambda: episodic(HashingEncoder(), bits=4), TEXTS: lambda: TextReward(LexicalSettings())}[file]
+    saved(tmp_path, make())
+    whole = (tmp_path / file).read_bytes()
+    draw, refusals = random.Random(0), 0
+    for place in draw.sample(range(len(whole)), 150):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << draw.randrange(8)
+        (tmp_path / file).write_bytes(flipped)
+        reward = make()
+        try:
+            reward.load(tmp_path)
+        except ConfigError as error:
+            assert "\n" not in str(error)
+            refusals += 1
+        else:
+            (tmp_path / "again").mkdir(exist_ok=True)
+            reward.save(tmp_path / "again")
+            assert (tmp_path / "again" / file).read_bytes() == whole
+    assert refusals > 100
+
+
+def test_what_could_not_be_loaded_changes_nothing(tmp_path):
+    saved(tmp_path, episodic(HashingEncoder(), bits=4))
+    whole = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(whole[:-1])
+    one, other = (episodic(HashingEncoder(), bits=4) for _ in range(2))
+    refused(one, tmp_path)
+    assert same(one, other)
+
+
+def test_a_memory_before_its_first_answer_is_saved_too(tmp_path):
+    episodic(HashingEncoder()).save(tmp_path)
+    fresh = episodic(HashingEncoder())
+    fresh.load(tmp_path)
+    assert same(fresh, episodic(HashingEncoder()))
+
+
+@pytest.mark.parametrize("settings", [EntropySettings(), LexicalSettings(), LexicalSettings(measure="words")], ids=str)
+def test_texts_go_on_as_if_they_had_not_been_saved(settings, tmp_path):
+    unbroken = saved(tmp_path, TextReward(settings))
+    again = TextReward(settings)
+    again.load(tmp_path)
+    assert same(again, unbroken) and again._window.values == unbroken._window.values
+
+
+def test_texts_of_another_mode_are_refused(tmp_path):
+    saved(tmp_path, TextReward(LexicalSettings()))
+    assert "mode=lexical, set is mode=entropy" in refused(TextReward(EntropySettings()), tmp_path, TEXTS)
+    by_words = TextReward(LexicalSettings(measure="words"))
+    assert "measure=lines, set is measure=words" in refused(by_words, tmp_path, TEXTS)
