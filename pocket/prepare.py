@@ -1,18 +1,25 @@
-"""Write the pocket profile's data: ``mem-agent pocket --output DIR [--seed N] [--task two-hop]``.
+"""Write the pocket profile's data: ``mem-agent pocket --output DIR [--seed N] [--task two-hop|arithmetic]``.
 
-``DIR/train.jsonl`` depends on the seed; ``DIR/eval_<chunks>.json`` do not, so runs with different seeds are evaluated
-on the same held-out documents. Documents of evaluation are never those of training: their generator is seeded apart.
+``DIR/train.jsonl`` depends on the seed; ``DIR/eval_<length>.json`` do not (the length counts chunks; arithmetic
+has none and says ``arithmetic``), so runs with different seeds are evaluated on the same held-out rows. Documents of
+evaluation are never those of training, their generator is seeded apart; arithmetic problems are parted by their text.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import starmap
 from pathlib import Path
+from typing import Any
 
 from ..system.one_line_errors import one_line_errors
-from .task import PocketExample, make_examples, write_eval_json, write_train_jsonl
+from .arithmetic import arithmetic_problems, eval_entry, train_row
+from .task import PocketExample, document_eval_entry, document_train_row, make_examples
 from .two_hop import TwoHopShape, two_hop_examples
 
 TRAIN_ROWS, EVAL_ROWS = 4096, 200
@@ -24,24 +31,49 @@ Maker = Callable[[int, int, int], Iterator[PocketExample]]
 """Examples of a seed: how many, of how many chunks."""
 
 
+@dataclass(frozen=True)
+class Task:
+    """The rows of a task's files."""
+
+    train: Callable[[int], Iterator[Mapping[str, Any]]]
+    """With the seed of the generator."""
+    evaluate: Mapping[str, Callable[[int], Iterator[Mapping[str, Any]]]]
+    """By the ``<length>`` of the file's name."""
+
+
+def _of_documents(make: Maker, train_chunks: int, eval_chunks: Sequence[int]) -> Task:
+    def train(seed: int) -> Iterator[Mapping[str, Any]]:
+        return map(document_train_row, make(seed, TRAIN_ROWS, train_chunks))
+
+    def entries(chunks: int, seed: int) -> Iterator[Mapping[str, Any]]:
+        return starmap(document_eval_entry, enumerate(make(seed, EVAL_ROWS, chunks)))
+
+    return Task(train, {str(chunks): partial(entries, chunks) for chunks in eval_chunks})
+
+
 def _two_hop(seed: int, count: int, chunks: int) -> Iterator[PocketExample]:
     return two_hop_examples(seed, count, TwoHopShape(stating=chunks - 1))
 
 
-TASKS: dict[str, tuple[Maker, int, tuple[int, ...]]] = {
-    "look-up": (make_examples, 3, (3, 8)),
-    "two-hop": (_two_hop, 5, (5,)),
+TASKS: Mapping[str, Task] = {
+    "look-up": _of_documents(make_examples, 3, (3, 8)),
+    "two-hop": _of_documents(_two_hop, 5, (5,)),
+    "arithmetic": Task(
+        lambda seed: starmap(train_row, enumerate(arithmetic_problems(seed, TRAIN_ROWS))),
+        {"arithmetic": lambda seed: starmap(eval_entry, enumerate(arithmetic_problems(seed, EVAL_ROWS, True)))},
+    ),
 }
-"""Task -> (its examples, chunks in training, chunks in evaluation)."""
 
 
-def prepare(folder: Path, seed: int, task: str = "look-up") -> None:
+def prepare(folder: Path, seed: int, name: str = "look-up") -> None:
     """Write the files; their content is a function of task and seed alone."""
-    make, train_chunks, eval_chunks = TASKS[task]
+    task = TASKS[name]
     folder.mkdir(parents=True, exist_ok=True)
-    write_train_jsonl(folder / "train.jsonl", make(_TRAIN_SEED + seed, TRAIN_ROWS, train_chunks))
-    for chunks in eval_chunks:
-        write_eval_json(folder / f"eval_{chunks}.json", make(_EVAL_SEED, EVAL_ROWS, chunks))
+    with (folder / "train.jsonl").open("w", encoding="utf-8") as out:
+        out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in task.train(_TRAIN_SEED + seed))
+    for length, entries in task.evaluate.items():
+        text = json.dumps(list(entries(_EVAL_SEED)), ensure_ascii=False, indent=1)
+        (folder / f"eval_{length}.json").write_text(text + "\n", encoding="utf-8")
 
 
 @one_line_errors("the same command writes them again")

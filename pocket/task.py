@@ -16,11 +16,10 @@ give independent documents.
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 LINE_TOKENS = 4
 """Tokens of one line: two words, a full stop and the newline."""
@@ -111,28 +110,18 @@ def make_examples(
         yield make_example(rng, rng.choice(choices), chunk_tokens, facts)
 
 
-def write_train_jsonl(path: Path | str, examples: Iterable[PocketExample]) -> None:
-    """Training rows, one JSON object a line."""
-    with Path(path).open("w", encoding="utf-8") as out:
-        for example in examples:
-            row = {
-                "prompt": example.question,
-                "label": example.answer,
-                "metadata": {"ground_truth": [example.answer], "context": example.context},
-            }
-            out.write(json.dumps(row, ensure_ascii=False) + "\n")
+def document_train_row(example: PocketExample) -> Mapping[str, Any]:
+    """A line of a training file."""
+    about = {"ground_truth": [example.answer], "context": example.context}
+    return {"prompt": example.question, "label": example.answer, "metadata": about}
 
 
-def write_eval_json(path: Path | str, examples: Iterable[PocketExample]) -> None:
-    """Evaluation rows in the RULER-HQA layout: one JSON list."""
-    rows = [
-        {
-            "context": example.context,
-            "input": example.question,
-            "answers": [example.answer],
-            "num_docs": example.context.count("\n"),
-            "index": index,
-        }
-        for index, example in enumerate(examples)
-    ]
-    Path(path).write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+def document_eval_entry(index: int, example: PocketExample) -> Mapping[str, Any]:
+    """An entry of an evaluation file, in the RULER-HQA layout."""
+    return {
+        "context": example.context,
+        "input": example.question,
+        "answers": [example.answer],
+        "num_docs": example.context.count("\n"),
+        "index": index,
+    }

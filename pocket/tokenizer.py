@@ -41,13 +41,13 @@ def words(more: Sequence[str] = ()) -> list[str]:
     return sorted({word for text in texts for word in re.findall(r"[A-Za-z]+", text)})
 
 
-def training_text(more: Sequence[str] = ()) -> Iterator[str]:
+def training_text(known: Sequence[str]) -> Iterator[str]:
     """Each word in both forms, often enough that every merge inside it is learnt."""
-    for word in words(more):
+    for word in known:
         yield from [word, " " + word] * 8
 
 
-def build(more: Sequence[str] = ()) -> Tokenizer:
+def build(known: Sequence[str]) -> Tokenizer:
     """The trained tokenizer; raises ``ValueError`` when a word is not one token in both forms."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -59,17 +59,23 @@ def build(more: Sequence[str] = ()) -> Tokenizer:
         special_tokens=[AddedToken(token, special=True, normalized=False) for token in (PAD, START, END)],
         show_progress=False,
     )
-    tokenizer.train_from_iterator(training_text(more), trainer)
-    split = [form for word in words(more) for form in (word, " " + word) if len(tokenizer.encode(form).ids) != 1]
+    tokenizer.train_from_iterator(training_text(known), trainer)
+    split = [form for word in known for form in (word, " " + word) if len(tokenizer.encode(form).ids) != 1]
     if split:
         raise ValueError(f"words of more than one token: {split}")
     return tokenizer
 
 
 def save(folder: Path | str, max_length: int = 2048, more: Sequence[str] = ()) -> PreTrainedTokenizerFast:
-    """Write the tokenizer folder (``tokenizer.json``, ``tokenizer_config.json`` with the chat template)."""
+    """Write the folder of the look-up task's tokenizer, with the words of the texts in ``more`` besides."""
+    return save_words(folder, words(more), max_length)
+
+
+def save_words(folder: Path | str, known: Sequence[str], max_length: int = 2048) -> PreTrainedTokenizerFast:
+    """Write the folder of a tokenizer that knows these words (``tokenizer.json``, ``tokenizer_config.json`` with the
+    chat template)."""
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=build(more),
+        tokenizer_object=build(known),
         pad_token=PAD,
         eos_token=END,
         additional_special_tokens=[START],

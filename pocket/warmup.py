@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,8 @@ from ..checkpoints.hf_folder import save_weights
 from ..config import Config
 from ..system.logging_setup import start_logging
 from ..training.rows import TrainRow
+from . import arithmetic_rows, two_hop_rows
 from . import tokenizer as pocket_tokenizer
-from . import two_hop_rows
 from .habits import AbilityMix, Gate, Habits, Row, RowMaker, Shape, ability_rows, mixed_rows
 from .model import PocketModel, save_initial
 from .two_hop import TwoHopShape
@@ -62,6 +63,9 @@ MIX = AbilityMix()
 HABITS = Habits(good=0.55, distractor=0.28)
 GATE = Gate(finish=0.35, hasty=0.06)
 TWO_HOP_GOOD = 0.6
+LARGE = PocketModel()
+SMALL = PocketModel(hidden=128, head_dim=32, ffn=256, max_positions=256)
+"""The arithmetic task's; 0.7 million weights."""
 
 
 def train_stage(trainer: Trainer, stage: Stage, rows: Iterator[Row], name: str) -> None:
@@ -91,6 +95,7 @@ class Task:
     ability: Callable[[Any, Path, int], Iterator[Row]]
     """Rows with a tokenizer, templates and a seed."""
     mixed: Callable[[Any, Path, int], Iterator[Row]]
+    model: PocketModel = LARGE
 
 
 def _two_hop(good: float) -> Callable[[Any, Path, int], Iterator[Row]]:
@@ -105,10 +110,16 @@ TASKS = {
         lambda tokenizer, prompts, seed: mixed_rows(RowMaker(tokenizer, prompts, Shape()), seed, HABITS, GATE),
     ),
     "two-hop": Task(two_hop_rows.save_tokenizer, two_hop_rows.PROMPTS, _two_hop(1.0), _two_hop(TWO_HOP_GOOD)),
+    "arithmetic": Task(
+        arithmetic_rows.save_tokenizer, arithmetic_rows.PROMPTS,
+        partial(arithmetic_rows.rows_of_ways, shares=arithmetic_rows.ANY),
+        partial(arithmetic_rows.rows_of_ways, shares=arithmetic_rows.HABITS),
+        SMALL,
+    ),
 }
 
 
-def make_start(output: Path, task: Task, prompts: Path, shape: PocketModel, seed: int) -> None:
+def make_start(output: Path, task: Task, prompts: Path, seed: int) -> None:
     """Both stages from random weights, with these templates; writes ``output`` and, beside it, the ability model
     ``<output>-ability``."""
     from ..training.trainer import Trainer
@@ -116,7 +127,7 @@ def make_start(output: Path, task: Task, prompts: Path, shape: PocketModel, seed
     with tempfile.TemporaryDirectory() as scratch:
         initial, ability = Path(scratch) / "initial", output.with_name(output.name + "-ability")
         tokenizer = task.save_tokenizer(initial)
-        save_initial(initial, replace(shape, vocab=-(-len(tokenizer) // 128) * 128), seed)
+        save_initial(initial, replace(task.model, vocab=-(-len(tokenizer) // 128) * 128), seed)
         _stage_model(Trainer, initial, ability, ABILITY, task.ability(tokenizer, prompts, seed), "ability")
         _stage_model(Trainer, ability, output, MIXED, task.mixed(tokenizer, prompts, seed), "habits")
 
@@ -141,7 +152,7 @@ def main() -> int:
     options = parser.parse_args()
     start_logging()
     task = TASKS[options.task]
-    make_start(options.output, task, options.prompts or task.prompts, PocketModel(), options.seed)
+    make_start(options.output, task, options.prompts or task.prompts, options.seed)
     return 0
 
 

@@ -193,12 +193,13 @@ def test_an_embedding_model_is_looked_for_without_its_weights(tmp_path, monkeypa
     assert [name for name, _ in asked] == ["some/model"] and "*.safetensors" in asked[0][1]
 
 
-@pytest.mark.parametrize("recipe", ["pocket.env", "two-hop.env"])
+@pytest.mark.parametrize("recipe", ["pocket.env", "two-hop.env", "arithmetic.env"])
 def test_the_small_recipes_have_room_to_spare(recipe):
     """Their engines' 256 tokens are in the published figures' fingerprints."""
     pack = Path(__file__).parents[2]
     code = f"source '{pack}/_common.sh'; load_recipe '{pack}/recipes/{recipe}'; env -0"
-    for agent in {"pocket.env": ("memagent", "gated", "parallel"), "two-hop.env": ("memagent", "rememr1")}[recipe]:
+    agents = {"pocket.env": ("memagent", "gated", "parallel"), "two-hop.env": ("memagent", "rememr1")}
+    for agent in agents.get(recipe, ("single",)):
         done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin", "AGENT": agent}, capture_output=True,
                               text=True, check=True)
         config = Config.from_env(dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line))

@@ -127,11 +127,11 @@ def test_training_and_evaluation_documents_differ_and_seeds_repeat(task, tmp_pat
     files = {n: {p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in "abc"}
     assert files["a"] == files["b"] and files["a"]["train.jsonl"] != files["c"]["train.jsonl"]
     source = DataSource(tmp_path / "a" / "train.jsonl", 1)
-    trained = {source.row(k).metadata["context"] for k in range(len(source))}
-    for chunks in TASKS[task][2]:
-        held_out = load_questions(tmp_path / "a", str(chunks))
-        assert files["a"][f"eval_{chunks}.json"] == files["c"][f"eval_{chunks}.json"]
-        assert not trained & {q.context for q in held_out}
+    trained = {(row.metadata.get("context", ""), row.prompt) for row in map(source.row, range(len(source)))}
+    for length in TASKS[task].evaluate:
+        held_out = {(entry.context, entry.question.text) for entry in load_questions(tmp_path / "a", length)}
+        assert files["a"][f"eval_{length}.json"] == files["c"][f"eval_{length}.json"]
+        assert held_out and not trained & held_out
 
 
 def test_the_shipped_model_is_small_and_fits_the_code_that_made_it(tokenizer, tmp_path):
