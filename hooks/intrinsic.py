@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
@@ -47,6 +48,7 @@ def intrinsic_reward(config: Config) -> Reward | None:
         return TextReward(parse_settings(_TEXTS[config.mem_ir], config.mem_ir_args, "MEM_IR_ARGS"))
     if config.mem_ir not in _KNN:
         return None
+    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it tells of every build that it has not
     from ..rewards.intrinsic.embedder import Embedder
     from ..rewards.intrinsic.episodic import Episodic
 
