@@ -6,7 +6,7 @@
    groups are mixed and gradients are not zero), and LR is 1e-3 (so that weights move).
 3. MEM_CHUNK_TOKENS, MEM_MAX_MEMORY and MEM_MAX_FINAL are halved together until a chunk has at most 128 tokens (no
    budget falls below 16), and questions have at most 128; documents are cut to 3 chunks, but not where model and
-   chunks are small already.
+   chunks are small already. An agent that reads no document: until its reply has at most 128 tokens, questions 512.
 4. Documents per rollout and trajectories per document are halved to even numbers, the larger first, until the logits
    of a rollout (rows x tokens x vocabulary) are at most 2e9; 2 x 2 remain. Steps per rollout stay as many, at most 2.
 5. There is no warm-up: its first step moves nothing, and of two rollouts each should sample from other weights.
@@ -21,12 +21,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..agents import agent_class
 from ..config import Config
 from ..launch.layout import Layout
 from ..launch.model_args import ModelSize, flag_values
 
 _SMALL_MODEL = 20e6
 _CHUNK, _LEAST_BUDGET, _QUESTION, _CHUNKS = 128, 16, 128, 3
+_CONVERSATION = 512
+"""Tokens of a question that is all there is to read, solved examples among it."""
 _LOGITS = 2e9
 _TEMPLATE = 160
 """Tokens of a turn beside section, memory and question, roughly."""
@@ -59,14 +62,14 @@ def shrink(config: Config, size: ModelSize) -> Rehearsed:
 
 def _budgets(config: Config, random_model: bool) -> dict[str, Any]:
     """The token budgets that change, by rule 3."""
-    halvings = 0
-    while config.mem_chunk_tokens >> halvings > _CHUNK:
+    halvings, reads = 0, agent_class(config).needs_document
+    while (config.mem_chunk_tokens if reads else config.mem_max_final) >> halvings > _CHUNK:
         halvings += 1
     wanted = {
         name: min(getattr(config, name), max(getattr(config, name) >> halvings, _LEAST_BUDGET))
         for name in ("mem_chunk_tokens", "mem_max_memory", "mem_max_final")
     }
-    wanted["mem_max_question"] = min(config.mem_max_question, _QUESTION)
+    wanted["mem_max_question"] = min(config.mem_max_question, _QUESTION if reads else _CONVERSATION)
     if halvings or random_model:
         wanted["mem_max_chunks"] = min(config.mem_max_chunks, _CHUNKS)
         wanted["eval_max_chunks"] = min(config.eval_max_chunks or _CHUNKS, _CHUNKS)
@@ -97,6 +100,8 @@ def _batch(config: Config, vocab: int) -> dict[str, Any]:
 
 def trajectory_tokens(config: Config) -> int:
     """Tokens of all rows of one trajectory, roughly."""
+    if not agent_class(config).needs_document:
+        return config.mem_max_question + config.mem_max_final + _TEMPLATE
     row = config.mem_chunk_tokens + 2 * config.mem_max_memory + _TEMPLATE
     return (min(config.mem_max_chunks, 2 * _CHUNKS) + 1) * row
 

@@ -174,8 +174,11 @@ def test_evaluation_is_logged_with_our_numbers(tmp_path, logged):
                      "--n-samples-per-eval-prompt", "2",
                      "--eval-function-path", "mem_agent.rollout.evaluate", *LOGS)
         manager(args).eval(0)
-    assert logged[0]["eval/hqa"] == logged[0]["eval/hqa/memory/reward"] == 0.75
-    assert logged[0]["eval/hqa/memory/best@2"] == 0.75
+    # Of each question's two answers the second is wrong, of question 1 both: 3 of 8 are right.
+    assert logged[0]["eval/hqa"] == logged[0]["eval/hqa/memory/reward"] == 0.375
+    assert logged[0]["eval/hqa/memory/pass@2"] == 0.75
+    # The best of two draws with replacement from a right and a wrong one is right 3 times in 4.
+    assert logged[0]["eval/hqa/memory/best@2"] == 0.75 * 0.75
     assert logged[0]["eval/hqa/memory/trajectories"] == 8 and logged[0]["eval/hqa/memory/turns"] > 1
 
 

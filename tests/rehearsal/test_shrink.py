@@ -40,6 +40,16 @@ def test_what_is_small_stays_as_it_is():
     assert not shrunk.random_model and shrunk.config == config
 
 
+def test_an_agent_without_documents_keeps_a_reply_that_is_small():
+    pocket = Config(agent="single", mem_max_final=64, mem_max_question=16, rollout_batch_size=2,
+                    n_samples_per_prompt=2)
+    assert shrink(pocket, SMALL).config == pocket  # a chunk of 2048 tokens is none of its own
+    small = shrink(Config(agent="chat", mem_max_final=300), BIG).config
+    # 300 / 4 = 75, the first that is at most 128; 2e9 logits hold 17 rows of (512 + 75 + 160) tokens x 152064
+    assert (small.mem_max_final, small.mem_max_question) == (75, 512)
+    assert (small.rollout_batch_size, small.n_samples_per_prompt) == (4, 4)
+
+
 @given(
     chunk=st.integers(1, 100_000), memory=st.integers(1, 100_000), documents=st.integers(1, 512),
     samples=st.integers(1, 64), vocab=st.integers(300, 300_000),
