@@ -42,7 +42,7 @@ RECIPES = {
     # recipe -> the model it is for
     "qwen3-4b": "qwen3-4b", "qwen2.5-7b": "qwen2.5-7b", "qwen2.5-3b": "qwen2.5-3b", "qwen2.5-0.5b": "qwen2.5-0.5b",
     "qwen3-0.6b-24gb": "qwen3-0.6b", "rememr1-qwen2.5-3b": "qwen2.5-3b", "rememr1-qwen2.5-7b": "qwen2.5-7b",
-    "qwen2.5-14b": "qwen2.5-14b",
+    "qwen2.5-14b": "qwen2.5-14b", "memory-r-qwen2.5-0.5b": "qwen2.5-0.5b",
 }
 
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parents[1] / "golden"
 GPUS = {"qwen3-4b": (1, 8, 80), "qwen2.5-7b": (4, 8, 80), "qwen2.5-3b": (1, 8, 80), "qwen2.5-0.5b": (1, 8, 80),
         "qwen3-0.6b-24gb": (1, 1, 24), "rememr1-qwen2.5-3b": (2, 8, 80), "rememr1-qwen2.5-7b": (4, 8, 80),
-        "qwen2.5-14b": (16, 8, 80)}
+        "qwen2.5-14b": (16, 8, 80), "memory-r-qwen2.5-0.5b": (1, 1, 80)}
 
 
 def plan(env):
