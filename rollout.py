@@ -293,8 +293,12 @@ async def _run(
             f"question of {len(question_ids)} tokens, MEM_MAX_QUESTION={config.mem_max_question}",
         )
     document = await reader.read(context, config, sample.index, evaluation=evaluation)
+    prefix, tokens = reply_form(sample)
+    prefix_ids = reader.vocabulary.encode_text(prefix)
+    before = messages_before(sample) if reader.agent.shows_messages else ()
+    reading = Reading(question_ids, document, prefix_ids, tokens if evaluation else 0, before)
     if config.loss == "sft" and not evaluation:
-        return await run_given(reader, Reading(question_ids, document), config, sample), [], [], []
+        return await run_given(reader, reading, config, sample), [], [], []
     client = client_for(host.router, config)
     sampling = _sampling(sampling_params, reader.vocabulary)
     group = _group_key(config, sample, context or question)
@@ -314,10 +318,6 @@ async def _run(
                     warmed += len(shared)
             return await ask(request.prompt_ids, request.max_new_tokens, turn_sampling)
 
-    prefix, tokens = reply_form(sample)
-    prefix_ids = reader.vocabulary.encode_text(prefix)
-    before = messages_before(sample) if reader.agent.shows_messages else ()
-    reading = Reading(question_ids, document, prefix_ids, tokens if evaluation else 0, before)
     sessions = client.sessions.trajectory(group, _siblings(host, evaluation))
     with client.ahead.trajectory(group), sessions as session:
         trajectory = await run_trajectory(reader.agent, reading, sample_turn, lambda: is_aborting(args))

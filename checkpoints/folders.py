@@ -80,6 +80,11 @@ def resolve(path: str | Path) -> Path:
     return folder
 
 
+def has_adapters(path: str | Path) -> bool:
+    """Whether a checkpoint in ``path`` has LoRA adapters (``lora.py``), whose names stand in its metadata."""
+    return any(b".lora." in file.read_bytes() for file in Path(path).glob("*/.metadata"))
+
+
 def prune(save_path: str | Path, keep: int) -> None:
     """Delete all but the ``keep`` newest checkpoints (0 keeps all), never the latest, and leftovers of a crash.
 

@@ -46,6 +46,12 @@ class MathQuestion:
     extras: Mapping[str, Any] = field(default_factory=dict)
     """Further fields that the task reads."""
 
+    @property
+    def asked(self) -> object:
+        """What rows share that ask the same: the text, or for Countdown the numbers in any order and the target."""
+        numbers = self.extras.get("numbers")
+        return (*sorted(numbers), self.answer) if numbers else self.question
+
 
 def read_gsm8k(fields: Mapping[str, Any]) -> MathQuestion:
     """Raises BadRow."""
@@ -75,6 +81,8 @@ def read_countdown(fields: Mapping[str, Any]) -> MathQuestion:
     numbers, target = _decoded(fields.get("nums", fields.get("numbers"))), _decoded(fields.get("target"))
     if not isinstance(numbers, list) or len(numbers) < 2 or not all(map(_whole, numbers)) or not _whole(target):
         raise BadRow("nums (or numbers) and target must be at least two whole numbers and one")
+    if min(numbers) < 0:
+        raise BadRow(f"nums has {min(numbers)}; a sum of numbers with signs of their own cannot be checked")
     solution = solve(numbers, target)
     return _countdown(numbers, target, solution, fields)
 

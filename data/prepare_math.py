@@ -95,6 +95,9 @@ def _check(args: argparse.Namespace) -> None:
     if bool(args.split_eval) != bool(args.output and args.eval):
         raise OptionError("--output, --eval and --split-eval N, the rows held out of the first for the second, go "
                           "together; else give --output or --eval")
+    if args.shots_from_input and not args.output:
+        raise OptionError("--shots-from-input takes shots from rows that are trained, and without --output none is; "
+                          "take --shots-file FILE")
     if args.countdown and args.task != "countdown":
         raise OptionError("--countdown makes rows of --task countdown")
     if args.eval and (not args.eval.strip() or set(args.eval) & set("/ \\\t")):
@@ -163,8 +166,12 @@ def _split(
         raise OptionError(f"--split-eval {args.split_eval}: there are {len(questions)} rows; leave some to train")
     held = set(random.Random(f"{args.seed}/held out").sample(range(len(questions)), args.split_eval))
     kept = [[q for number, q in enumerate(questions) if (number in held) is wanted] for wanted in (False, True)]
-    asked = {question.question for question in kept[1]}
-    return [question for question in kept[0] if question.question not in asked], kept[1]
+    asked = {question.asked for question in kept[1]}
+    trained = [question for question in kept[0] if question.asked not in asked]
+    if not trained:
+        raise NoGoodRows(f"{_source_name(args)}: every row that is not held out asks what a held-out one asks; "
+                         "nothing is written")
+    return trained, kept[1]
 
 
 def _wording(
@@ -177,8 +184,8 @@ def _wording(
         pool = _read(open_file(args.shots_file, COLUMNS), args.task, bad, name=f"{args.shots_file}, ")
     elif args.shots_from_input:
         pool = trained
-    hidden = {question.question for question in held_out} if args.split_eval else set()
-    solved = {q.question: q for q in pool if reply(q, form) and q.question not in hidden}
+    hidden = {question.asked for question in held_out} if args.split_eval else set()
+    solved = {q.question: q for q in pool if reply(q, form) and q.asked not in hidden}
     pool = list(solved.values())
     if args.shots and len(pool) <= args.shots:
         raise OptionError(f"--shots {args.shots}: {len(pool)} solved examples are there; at least one more is needed")

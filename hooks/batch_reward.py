@@ -35,7 +35,7 @@ from .host import HostArgs
 from .intrinsic import intrinsic_reward
 from .record import Record, write_scores
 from .sample import as_reward, ended, reward_of
-from .task_row import row_of, task_of
+from .task_row import reply_form, row_of, task_of
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ def answered(config: Config, sample: Any, record: Record) -> Answered:
     row = row_of(sample)
     return Answered(
         row.question, row.golds, row.metadata, sample.response, record.reward_parts, record.accuracy or 0.0,
-        sample.group_index, task_of(config, sample).reasoning(sample.response),
+        sample.group_index, task_of(config, sample).reasoning(reply_form(sample)[0] + sample.response),
         {**record.counts, "max_final_tokens": config.mem_max_final},
     )
 

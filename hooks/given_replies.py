@@ -24,7 +24,7 @@ from ..system.gather import gather_or_cancel
 from .reader import Reader
 from .record import Record
 from .sample import lost
-from .task_row import row_of, task_of
+from .task_row import reply_form, row_of, task_of
 
 REPLIES = "replies"
 """In a row's metadata."""
@@ -70,7 +70,7 @@ async def run_given(reader: Reader, reading: Reading, config: Config, sample: An
 def _given(config: Config, sample: Any) -> list[str]:
     replies = (sample.metadata or {}).get(REPLIES)
     if replies is None:
-        solution = task_of(config, sample).solution(row_of(sample))
+        solution = task_of(config, sample).solution(row_of(sample)).removeprefix(reply_form(sample)[0])
         replies = [solution] if solution else []
     if not isinstance(replies, list) or not all(isinstance(reply, str) for reply in replies):
         raise TurnFailed(FailureKind.NO_REPLY, f"metadata.{REPLIES}: expected a list of texts, one for each turn")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import orjson
 
+from ..checkpoints.folders import has_adapters
 from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, MissingDocument, row_slice, store_folder, without_slice
 from ..data.training_file import DataSource
@@ -42,6 +43,7 @@ def find_problems(plan: Plan) -> list[str]:
         lambda: _check_documents(config),
         lambda: _check_save_path(config, plan.size),
         lambda: _check_torch_dist(config, plan.size),
+        lambda: check_no_adapters(config),
         lambda: _check_free_gpus(config, plan.layout),
         lambda: _check_ports(config),
         _check_ray,
@@ -152,6 +154,14 @@ def _check_torch_dist(config: Config, model: ModelSize) -> None:
     if not reference.has_checkpoint(Path(config.torch_dist)):
         _check_room("TORCH_DIST", config.torch_dist, _REFERENCE_BYTES * model.parameters, "the reference model",
               "choose another TORCH_DIST")
+
+
+def check_no_adapters(config: Config) -> None:
+    """The hosts' loaders leave out what they do not know, and would train the base."""
+    for name, path in (("TORCH_DIST", config.torch_dist), ("SAVE_PATH", config.save_path)):
+        if path and has_adapters(path):
+            raise ConfigError(f"{name}={path!r}: holds LoRA adapters, which this host would leave out; convert it "
+                              "with convert-to-hf.sh, which merges them, and set HF_CKPT to that")
 
 
 def _check_room(variable: str, path: str, needed: float, what: str, remedy: str) -> None:

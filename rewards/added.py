@@ -52,11 +52,13 @@ class Added(Reward):
 
     def load(self, folder: Path) -> None:
         """Raises ConfigError where one reward alone has written ``folder``."""
-        if not all((folder / name).is_dir() for name in _FOLDERS):
+        first, more = (folder / name for name in _FOLDERS)
+        if not more.is_dir():
             raise ConfigError(f"{folder}: holds no state of REWARD and MEM_IR together; set MEM_IR as it was, or "
                               "start a new SAVE_PATH")
-        for name, reward in zip(_FOLDERS, (self._first, self._more), strict=True):
-            reward.load(folder / name)
+        if type(self._first).load is not Reward.load:  # else it wrote nothing, and copies may leave empty folders out
+            self._first.load(first)
+        self._more.load(more)
 
 
 def _joined(first: Sequence[Parts], more: Sequence[Parts]) -> list[Parts]:

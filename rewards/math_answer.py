@@ -36,6 +36,7 @@ _DECIMALS = 5
 _SAYS = re.compile(r"answer is:?")
 _SENTENCE_END = re.compile(r"\n|\.(?:\s|$)")
 _NUMBER = re.compile(r"-?\d*\.?\d+")
+_FORMULA = re.compile(r"(?<!\\)\$|\\[(\[]")
 _NAMED = re.compile(r"[A-Za-z]\s?=")
 
 
@@ -86,7 +87,7 @@ def _strict(reply: str, place: str, gold: str) -> bool:
         return given.same_as(wanted, _DECIMALS)
     if not _could_be(text, wanted):
         return False
-    if place and math_equal("equal", _undelimited(place), _for_sympy(gold, wanted)):
+    if _is_one(place) and math_equal("equal", _undelimited(place), _for_sympy(gold, wanted)):
         return True
     anchor = "answer " if place and "<answer>" in reply else ""  # which LightEval sees in the tag
     return math_equal("strict", anchor + text, _for_sympy(gold, wanted))
@@ -96,14 +97,16 @@ def _medium(reply: str, place: str, gold: str) -> bool:
     wanted, given = read_number(gold), read_number(place)
     if wanted:
         return given is not None and given.same_as(wanted)
-    return bool(place) and (_same_text(place, gold) or math_equal("equal", _undelimited(place), _undelimited(gold)))
+    if _same_text(place, gold):
+        return True
+    return _is_one(place) and math_equal("equal", _undelimited(place), _undelimited(gold))
 
 
 def _loose(reply: str, place: str, gold: str) -> bool:
     answer, wanted = _undelimited(place or _said(reply)), number_and_unit(gold)
     if _same_text(answer, gold):
         return True
-    if _NAMED.match(answer) and answer.count("=") == 1:
+    if "=" not in gold and _NAMED.match(answer) and answer.count("=") == 1:
         answer = answer.partition("=")[2].strip()
     given = number_and_unit(answer)
     if given and wanted:
@@ -139,6 +142,11 @@ def _said(reply: str) -> str:
 def _could_be(text: str, wanted: Number | None) -> bool:
     """Whether the text has anything to compare with: nothing without a digit or a command is a number."""
     return bool(text) and (wanted is None or bool(re.search(r"[\d\\]", text)))
+
+
+def _is_one(place: str) -> bool:
+    """Whether the place has one formula and no more: math-verify would take any of several."""
+    return bool(place) and not _FORMULA.search(_undelimited(place))
 
 
 def _for_sympy(gold: str, wanted: Number | None) -> str:

@@ -58,8 +58,9 @@ class _Worker:
         assert self._process.stdin and self._process.stdout
         try:
             self._process.stdin.write(json.dumps(question) + "\n")
-            ready, _, _ = select.select([self._process.stdout], [], [], limit)
-            verdict = self._process.stdout.readline() if ready else ""
+            waiting = select.poll()  # which a process with thousands of sockets may use
+            waiting.register(self._process.stdout, select.POLLIN | select.POLLHUP)
+            verdict = self._process.stdout.readline() if waiting.poll(1000 * limit) else ""
         except OSError:
             return None
         return verdict.strip() == "1" if verdict else None
@@ -98,7 +99,12 @@ def math_equal(how: str, text: str, gold: str) -> bool:
         for _ in range(_TRIES):
             _worker = _worker or _Worker()
             began = time.monotonic()
-            verdict = _worker.ask({"how": how, "text": text, "gold": gold}, LIMIT_S + _MORE_S)
+            try:
+                verdict = _worker.ask({"how": how, "text": text, "gold": gold}, LIMIT_S + _MORE_S)
+            except BaseException:  # its verdict would be taken for that of the next question
+                _worker.stop()
+                _worker = None
+                raise
             if verdict is not None:
                 return verdict
             _worker.stop()

@@ -79,7 +79,8 @@ def judge(how: str, text: str, gold: str, limit: int) -> bool:
 
 def serve(limit: int) -> None:
     parent = os.getppid()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard), hard))
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     verdicts = os.fdopen(os.dup(1), "w", buffering=1)

@@ -14,6 +14,7 @@ takes ``-3+5`` and ``7//2``, and a value that is off by 0.00001.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 
@@ -31,9 +32,11 @@ class Countdown(FormTask):
     headline = "right"
 
     def reward(self, reply: str, row: TaskRow) -> Mapping[str, float]:
+        reply = self.whole(reply, row)
         return self.parts(reply, right=self._right(reply, row))
 
     def metrics(self, reply: str, row: TaskRow) -> Mapping[str, float]:
+        reply = self.whole(reply, row)
         return {"right": float(self._right(reply, row)), "format": self.in_form(reply)}
 
     def _right(self, reply: str, row: TaskRow) -> bool:
@@ -43,11 +46,16 @@ class Countdown(FormTask):
 
 
 def _asked(row: TaskRow) -> tuple[list[int], Fraction]:
-    target = row.metadata.get("target", row.golds[0] if row.golds else None)
-    try:
-        return [int(number) for number in row.metadata["numbers"]], Fraction(str(target))
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+    target, numbers = row.metadata.get("target", row.golds[0] if row.golds else None), row.metadata.get("numbers")
+    whole = isinstance(numbers, list | tuple) and all(re.fullmatch(r"[0-9]{1,20}", str(n)) for n in numbers)
+    if not whole or not _plain(str(target)):
         raise BadRow(
             f"a countdown row needs metadata.numbers, a list of whole numbers, and metadata.target; it has "
-            f"{row.metadata.get('numbers')!r:.60} and {target!r:.60}"
-        ) from None
+            f"{numbers!r:.60} and {target!r:.60}"
+        )
+    return [int(number) for number in numbers or ()], Fraction(str(target))
+
+
+def _plain(target: str) -> bool:
+    """Whether it is a number of few digits: an exponent may take a minute to write out."""
+    return re.fullmatch(r"-?[0-9]{1,20}(\.[0-9]{1,20}|/[1-9][0-9]{0,19})?", target) is not None

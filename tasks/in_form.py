@@ -60,6 +60,11 @@ class FormTask(Task):
     def form(self) -> Form:
         return Form(self.settings.form)
 
+    @staticmethod
+    def whole(reply: str, row: TaskRow) -> str:
+        """The reply with what it went on from, which may hold the beginning of its form."""
+        return str(row.metadata.get("reply_prefix") or "") + reply
+
     def parts(self, reply: str, *, right: bool) -> dict[str, float]:
         """``correct``, and what else has a weight."""
         weights = {name: getattr(self.settings, name, 0.0) for name in FORM_PARTS}

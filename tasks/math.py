@@ -53,9 +53,11 @@ class MathAnswer(FormTask):
         return super().solution(row) or (in_form(self.form, "", row.golds[0]) if row.golds else "")
 
     def reward(self, reply: str, row: TaskRow) -> Mapping[str, float]:
+        reply = self.whole(reply, row)
         return self.parts(reply, right=is_right(self.settings.mode, reply, row.golds))
 
     def metrics(self, reply: str, row: TaskRow) -> Mapping[str, float]:
+        reply = self.whole(reply, row)
         place = self.read_answer(reply)
         right = {mode.value: float(is_right(mode, reply, row.golds, place)) for mode in Mode}
         return right | {"format": self.in_form(reply)}

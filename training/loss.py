@@ -57,9 +57,9 @@ def moving_rows(rows: Sequence[TrainRow], kl_coef: float) -> list[int]:
     return moving or [0]
 
 
-def taught_rows(rows: Sequence[TrainRow]) -> list[int]:
-    """The rows with an unmasked token; never empty, as ``moving_rows``."""
-    return [i for i, row in enumerate(rows) if any(row.loss_mask)] or [0]
+def taught_rows(rows: Sequence[TrainRow]) -> list[TrainRow]:
+    """The rows with an unmasked token."""
+    return [row for row in rows if any(row.loss_mask)]
 
 
 def without_the_still(weights: Sequence[RowWeight], moving: Sequence[int]) -> list[RowWeight]:

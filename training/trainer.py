@@ -180,20 +180,24 @@ class Trainer:
     ) -> dict[str, float]:
         """One step of plain cross entropy on the unmasked response tokens, mean over tokens, at temperature 1.
 
+        Without one it changes nothing.
+
         Args:
             lr: None: that of the schedule, as in ``train_step``.
         """
-        rows = [rows[i] for i in taught_rows(rows)]
+        if lr is None:
+            lr = learning_rate(self.config, self.state.steps, rollout)
+        self.state.steps += 1
+        rows = taught_rows(rows)
+        if not rows:  # a step would still move weights by Adam's momentum and by weight decay
+            return {"loss": 0.0, "tokens": 0.0, "grad_norm": 0.0, "lr": lr, "micro_batches": 0.0}
 
         def loss(log_probs: Tensor, entropy: Tensor, batch: list[int]) -> tuple[Tensor, int, Tensor]:
             mask = torch.tensor([float(m) for i in batch for m in rows[i].loss_mask], device=log_probs.device)
             numerator, sums = sft_loss(log_probs, mask)
             return numerator, int(mask.sum()), sums
 
-        if lr is None:
-            lr = learning_rate(self.config, self.state.steps, rollout)
         sums, step = self._step(rows, loss, 1.0, lr, with_entropy=False)
-        self.state.steps += 1
         return sft_metrics(sums) | step
 
     def _step(

@@ -47,7 +47,9 @@ class SentenceEncoder:
         self.name, self._folder = name, folder
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        vectors = self._model.encode(list(texts), batch_size=1, normalize_embeddings=True, show_progress_bar=False)
+        vectors = self._model.encode(
+            list(map(_whole, texts)), batch_size=1, normalize_embeddings=True, show_progress_bar=False
+        )
         return np.asarray(vectors, np.float32)
 
     @cached_property
@@ -66,9 +68,14 @@ class SentenceEncoder:
             from sentence_transformers import SentenceTransformer
 
             return SentenceTransformer(str(self._folder), device="cpu")
-        except (ImportError, OSError, ValueError, RuntimeError, KeyError) as error:
+        except Exception as error:  # safetensors' own are no more than that
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             raise ConfigError(f"MEM_IR_MODEL={self.name!r}: cannot be loaded from {self._folder}: {reason}") from error
+
+
+def _whole(text: str) -> str:
+    """Without halves of Unicode characters, at which tokenizers end."""
+    return text.encode("utf-8", "replace").decode()
 
 
 class HashingEncoder:
@@ -78,7 +85,7 @@ class HashingEncoder:
     fingerprint = f"hashing-{_DIMS}-{_LETTERS[0]}-{_LETTERS[1]}"
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        return self._counts.transform(texts).toarray().astype(np.float32)
+        return self._counts.transform(map(_whole, texts)).toarray().astype(np.float32)
 
     @cached_property
     def _counts(self) -> Any:

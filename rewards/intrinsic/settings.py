@@ -8,6 +8,7 @@ from typing import Any
 from ...system.errors import ConfigError
 
 _MOST_VALUES = 10**8
+_MOST = 1e9
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class KnnSettings(TextChoice):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 0, "exploit")
+        at_least(self, -_MOST, "success")
         at_least(self, 1, "window", "keys", "values")
         if self.keys * self.values > _MOST_VALUES:
             raise ConfigError(f"MEM_IR_ARGS: keys={self.keys} x values={self.values}: at most {_MOST_VALUES:,} in all")
@@ -68,6 +70,7 @@ class KnnPlusSettings(KnnSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 0, "explore", "warmup", "warmup_rollouts", "anneal")
+        at_least(self, -_MOST, "failure")
         if self.anneal > 1:
             raise ConfigError(f"MEM_IR_ARGS: anneal={self.anneal:g}: allowed: 0 to 1")
         if self.warmup > self.keys:
@@ -117,5 +120,5 @@ def one_of(settings: Any, name: str, *allowed: object) -> None:
 
 def at_least(settings: Any, least: float, *names: str) -> None:
     for name in names:
-        if not getattr(settings, name) >= least:
-            raise ConfigError(f"MEM_IR_ARGS: {name}={getattr(settings, name)}: allowed: at least {least:g}")
+        if not least <= getattr(settings, name) <= _MOST:
+            raise ConfigError(f"MEM_IR_ARGS: {name}={getattr(settings, name)}: allowed: {least:g} to {_MOST:g}")

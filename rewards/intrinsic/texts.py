@@ -6,7 +6,7 @@ import hashlib
 import re
 import unicodedata
 
-_END = re.compile(r"(?<=[.!?])\s+|\s*\n\s*")
+_END = re.compile(r"(?<=[.!?])\s+|\n")
 
 
 def normalised(question: str) -> str:

@@ -197,6 +197,25 @@ def test_held_out_rows_are_evaluated_and_never_trained(prepare, tmp_path):
     assert (entries[0].task, entries[0].id, entries[0].answers[0].isdigit()) == ("gsm8k", "0", True)
 
 
+def test_countdown_rows_of_the_same_numbers_are_the_same(prepare, tmp_path):
+    rows = [{"nums": nums, "target": 16} for nums in ([3, 5, 8], [8, 3, 5], [5, 8, 3])] + [COUNTDOWN]
+    for seed in range(8):  # one of them holds one of the three out
+        trained = prepare(rows, "--split-eval", "1", "--eval", "held", "--seed", str(seed), task="countdown")
+        (held,) = load_questions(tmp_path, "held")
+        targets = [row["metadata"]["target"] for row in trained]
+        assert targets == ([24] if held.question.own["target"] == 16 else [16] * 3)
+
+
+def test_rows_that_are_all_held_out_train_nothing(prepare, capsys):
+    prepare([GSM8K, GSM8K], "--split-eval", "1", "--eval", "held", code=1)
+    assert "asks what a held-out one asks; nothing is written" in capsys.readouterr().err
+
+
+def test_an_evaluation_file_shows_no_question_of_its_own_as_solved(prepare, capsys):
+    prepare(many(30), "--eval", "held", "--shots", "2", "--shots-from-input", output="", code=2)
+    assert "--shots-from-input takes shots from rows that are trained" in capsys.readouterr().err
+
+
 def test_an_evaluation_file_alone(prepare, tmp_path):
     prepare([COUNTDOWN], "--eval", "cd", "--data-root", "data", task="countdown", output="")
     (entry,) = load_questions(tmp_path / "data", "cd")
@@ -225,6 +244,7 @@ BAD = [
     ("countdown", {"nums": [1], "target": 1}, "nums (or numbers) and target must be at least two whole"),
     ("countdown", {"nums": [1, 2.5], "target": 1}, "nums (or numbers) and target must be at least two whole"),
     ("countdown", {"nums": "one two", "target": 1}, "nums (or numbers) and target must be at least two whole"),
+    ("countdown", {"nums": [5, -1], "target": 4}, "nums has -1"),
     ("countdown", {"nums": [1, 2]}, "nums (or numbers) and target must be at least two whole"),
 ]
 GOOD = {"gsm8k": GSM8K, "math": MATH, "countdown": COUNTDOWN}

@@ -148,10 +148,23 @@ def test_siblings_go_to_one_engine_and_the_first_may_go_ahead(checkpoint):
     """All of the prompt is shared: sent ahead for one token, then by each."""
     group = [sample([{"role": "user", "content": "why " * 150}, *ROW[2:]], index=i, group_index=5) for i in range(3)]
     router, _ = run(checkpoint, *group, MEM_LEAD="always", host={"n_samples_per_prompt": 3})
-    assert [r["sampling_params"]["max_tokens"] for r in router.requests] == [1, 16, 16, 16]
+    asked = [r["sampling_params"]["max_tokens"] for r in router.requests]
+    # Whoever comes when the others are done, on a busy machine, goes ahead once more.
+    assert asked[0] == 1 and asked.count(16) == 3 and len(asked) < 3 + 3
     assert len({tuple(r["token_ids"]) for r in router.requests}) == 1
     assert len({h["x-session-id"] for h in router.headers}) == 1
-    assert [s.train_metadata["counts"]["warmed_tokens"] > 256 for s in group].count(True) == 1
+    assert [s.train_metadata["counts"]["warmed_tokens"] > 256 for s in group].count(True) == asked.count(1)
+
+
+def test_supervised_training_teaches_behind_the_very_prompt_of_rollouts(checkpoint):
+    row = [*ROW, PREFIX]
+    router, _ = run(checkpoint, sample(row))
+    taught = sample(row, metadata={"solution": "So it is 4.", "ground_truth": ["4"]})
+    run(checkpoint, taught, LOSS="sft")
+    (turn,) = taught.train_metadata["turns"]
+    split = len(turn["tokens"]) - len(turn["log_probs"])
+    assert turn["tokens"][:split] == router.requests[0]["token_ids"]
+    assert turn["tokens"][split:] == encode("it is 4.")  # the solution without what it goes on from
 
 
 def test_shots_are_of_no_agent_that_asks_in_words_of_its_own(checkpoint):

@@ -1,6 +1,7 @@
 """The two terms, their window and their sizes, by vectors whose numbers were worked out by hand."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -125,6 +126,13 @@ SENTENCES = {
 @pytest.mark.parametrize(("text", "parts"), SENTENCES.values(), ids=SENTENCES)
 def test_a_text_falls_into_sentences(text, parts):
     assert sentences(text) == parts
+
+
+def test_a_text_of_blanks_falls_into_sentences_at_once():
+    began = time.monotonic()
+    assert sentences("I add" + " " * 200_000 + "b") == ["I add" + " " * 200_000 + "b"]
+    assert time.monotonic() - began < 2
+
 
 
 def test_questions_are_the_same_but_for_blanks_and_forms_of_letters():

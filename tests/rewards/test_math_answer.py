@@ -97,6 +97,12 @@ CASES = [
     (tag("\\{2,1\\}"), "\\{1,2\\}", 1, 1, 1, 0),
     (tag("\\text{east}"), "east", 1, 1, 1, 0),
     (tag("Ann, not ) Bob"), "ann, not ) bob", 1, 1, 1, 0),
+    # Of several formulas the published ways take one, strict the first and loose the last; an equation is one.
+    (tag("$16$ $17$"), "16", 1, 0, 0, 0),
+    (tag("$16$ $17$"), "17", 0, 0, 1, 0),
+    (tag("$x+1$ $x+2$"), "x+1", 1, 0, 0, 0),
+    (tag("$x+1$ $x+2$"), "x+2", 0, 0, 1, 0),
+    (tag("y=x-1"), "x=y+1", 1, 1, 1, 0),
     # A gold that is a whole solution.
     (tag("18"), "9 * 2 = 18\n#### 18", 1, 1, 1, 1),
     (tag("18"), "so \\boxed{18}", 1, 1, 1, 1),

@@ -41,6 +41,25 @@ def test_values_are_exact():
     assert load_task("countdown").metrics(reply("100000 / 99999"), near)["right"] == 0.0  # off by 0.00001
 
 
+@pytest.mark.parametrize("asked", [
+    {"target": "1e7000000"}, {"target": "1/0"}, {"numbers": [float("inf"), 5]}, {"numbers": [3.7, 5]},
+    {"numbers": "35"},
+])
+def test_a_row_that_asks_nothing_is_told_at_once(asked):
+    row = TaskRow("q?", (), {"numbers": [3, 5], "target": 8} | asked)
+    with pytest.raises(BadRow, match=r"^a countdown row needs metadata\.numbers"):
+        load_task("countdown").reward("<answer>3 + 5</answer>", row)
+
+
+def test_the_form_counts_from_where_a_reply_went_on():
+    row = TaskRow("q?", (), {"numbers": [3, 5], "target": 8, "reply_prefix": "<reasoning>\n"})
+    task = load_task("countdown")
+    behind = "3 and 5\n</reasoning>\n<answer>\n3 + 5\n</answer>"
+    assert task.reward(behind, row) == task.reward("<reasoning>\n" + behind, TaskRow("q?", (), dict(row.metadata)
+                                                                                      | {"reply_prefix": ""}))
+    assert task.metrics(behind, row) == {"right": 1.0, "format": 1.0}
+
+
 def test_the_target_is_the_gold_where_the_row_names_none():
     task = load_task("countdown")
     assert task.metrics(reply("3 + 5"), TaskRow("q?", ("8",), {"numbers": [3, 5]}))["right"] == 1.0

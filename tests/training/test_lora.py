@@ -11,9 +11,10 @@ from transformers import AutoModelForCausalLM
 from mem_agent.checkpoints import checkpoint
 from mem_agent.checkpoints.bridge import to_hf
 from mem_agent.checkpoints.convert import convert
-from mem_agent.checkpoints.folders import CheckpointError
+from mem_agent.checkpoints.folders import CheckpointError, has_adapters
 from mem_agent.checkpoints.lora import adapters, adapters_off
 from mem_agent.config import Config, ConfigError
+from mem_agent.launch.preflight import check_no_adapters
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.train import checked
@@ -148,6 +149,15 @@ def test_a_resumed_run_continues_bit_for_bit(model, tmp_path):
     assert checkpoint.load(tmp_path, resumed) == {"rollout": 7}
     assert train(resumed, rows, 2) == continued
     assert all(torch.equal(tensor, weights[name]) for name, tensor in resumed.export_hf().items())
+
+
+def test_a_host_is_told_of_adapters_that_its_loader_would_leave_out(model, tmp_path):
+    assert not has_adapters(tmp_path / "absent")
+    checkpoint.save(tmp_path / "plain", 7, Trainer(make_config(model)), {"rollout": 7})
+    checkpoint.save(tmp_path / "lora", 7, adapted(model), {"rollout": 7})
+    assert has_adapters(tmp_path / "lora") and not has_adapters(tmp_path / "plain")
+    with pytest.raises(ConfigError, match="holds LoRA adapters, which this host would leave out"):
+        check_no_adapters(Config(torch_dist=str(tmp_path / "lora")))
 
 
 @pytest.mark.parametrize("settings,wanted", [
