@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
 
-from .math_questions import math_equal
+from .math_checker import math_equal
 from .plain_number import Number, number_and_unit, read_number
 from .reply_form import answer_place
 

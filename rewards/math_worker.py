@@ -8,7 +8,7 @@ reads one question a line, ``{"how": "strict", "text": ..., "gold": ...}``, and 
 
 What a model wrote may take sympy for ever, so a question ends after LIMIT seconds, by a signal: those work here, in
 the main thread of a process that does nothing else. Work inside one long C call feels no signal; whoever asks then
-ends this process (``math_questions.py``). It ends by itself once its parent is gone.
+ends this process (``math_checker.py``). It ends by itself once its parent is gone.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from mem_agent.rewards import math_questions
+from mem_agent.rewards import math_checker
 from mem_agent.rewards.math_answer import Mode, alone_in_its_place, is_right
-from mem_agent.rewards.math_questions import math_equal, stop_worker
+from mem_agent.rewards.math_checker import math_equal, stop_worker
 
 
 def tag(answer):
@@ -135,7 +135,7 @@ LONG = ["\\frac{1}{" * 11_000, "$\\sqrt{x}" * 11_000, "\\boxed{" * 14_000, "(" *
 def test_a_hundred_thousand_characters_are_wrong_in_time(reply, placed):
     began = time.monotonic()
     assert not any(is_right(mode, placed(reply), ["123456"]) for mode in Mode)
-    assert time.monotonic() - began < 2 * (math_questions.LIMIT_S + 3)
+    assert time.monotonic() - began < 2 * (math_checker.LIMIT_S + 3)
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def hurried(monkeypatch):
     """A process that gives a question one second."""
     stop_worker()
     math_equal.cache_clear()
-    monkeypatch.setattr(math_questions, "LIMIT_S", 1)
+    monkeypatch.setattr(math_checker, "LIMIT_S", 1)
     yield
     stop_worker()
 
@@ -162,24 +162,24 @@ def test_what_takes_for_ever_is_wrong_and_holds_nobody_up(text, hurried):
 
 def test_one_that_feels_the_signal_goes_on(hurried):
     assert math_equal("equal", "1/3", "2/6")
-    pid = math_questions._worker.pid
+    pid = math_checker._worker.pid
     assert not math_equal("close", ENDLESS[-1], "5")
-    assert math_questions._worker.pid == pid
+    assert math_checker._worker.pid == pid
 
 
 def test_a_process_that_died_is_replaced_and_its_question_asked_again(hurried):
     assert math_equal("equal", "2/4", "1/2")
-    pid = math_questions._worker.pid
+    pid = math_checker._worker.pid
     os.kill(pid, signal.SIGKILL)
-    assert math_equal("equal", "3/6", "1/2") and math_questions._worker.pid != pid
+    assert math_equal("equal", "3/6", "1/2") and math_checker._worker.pid != pid
 
 
 def test_one_that_takes_no_signal_is_ended(hurried):
     assert math_equal("equal", "4/8", "1/2")
-    pid = math_questions._worker.pid
+    pid = math_checker._worker.pid
     os.kill(pid, signal.SIGSTOP)
     assert not math_equal("equal", "5/10", "1/2")
-    assert math_equal("equal", "6/12", "1/2") and math_questions._worker.pid != pid
+    assert math_equal("equal", "6/12", "1/2") and math_checker._worker.pid != pid
 
 
 def test_many_threads_ask_one_process():
@@ -195,21 +195,21 @@ def test_many_threads_ask_one_process():
 
 def test_a_fork_asks_a_process_of_its_own():
     assert math_equal("equal", "7/14", "1/2")
-    before = math_questions._worker.pid
+    before = math_checker._worker.pid
     child = os.fork()
     if child == 0:
-        ok = math_equal("equal", "8/16", "1/2") and math_questions._worker.pid != before
+        ok = math_equal("equal", "8/16", "1/2") and math_checker._worker.pid != before
         stop_worker()
         os._exit(0 if ok else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert math_equal("equal", "9/18", "1/2") and math_questions._worker.pid == before
+    assert math_equal("equal", "9/18", "1/2") and math_checker._worker.pid == before
 
 
 KILLED = """
 import os, signal
-from mem_agent.rewards import math_questions
-assert math_questions.math_equal("equal", "2/4", "1/2")
-print(math_questions._worker.pid, flush=True)
+from mem_agent.rewards import math_checker
+assert math_checker.math_equal("equal", "2/4", "1/2")
+print(math_checker._worker.pid, flush=True)
 if {sudden}: os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -228,14 +228,14 @@ def test_without_anybody_to_ask_there_is_one_line(monkeypatch, tmp_path):
     stop_worker()
     broken = tmp_path / "broken.py"
     broken.write_text("raise ImportError('math_verify')")
-    monkeypatch.setattr(math_questions.math_worker, "__file__", str(broken))
-    with pytest.raises(math_questions.NoWorker, match="is math-verify installed"):
+    monkeypatch.setattr(math_checker.math_worker, "__file__", str(broken))
+    with pytest.raises(math_checker.NoWorker, match="is math-verify installed"):
         math_equal("equal", "11/22", "1/2")
     assert is_right("medium", tag("18"), ["18"]), "plain numbers need nobody"
 
 
 def test_plain_numbers_start_no_process(monkeypatch):
-    monkeypatch.setattr(math_questions, "_Worker", lambda: pytest.fail("a process was started"))
+    monkeypatch.setattr(math_checker, "_Worker", lambda: pytest.fail("a process was started"))
     stop_worker()
     for reply, gold, *_ in CASES[:10]:
         for mode in Mode:
