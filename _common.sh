@@ -254,9 +254,19 @@ rehearse() {
     exit
 }
 
-# The data of the pocket profile, from RECIPE's POCKET_DATA.
+# The data of the pocket profile, from RECIPE's POCKET_DATA, and the frozen chat model that its task asks, if it does.
 make_pocket_data() {
     run "$VENV/bin/python" -m mem_agent pocket --output "$POCKET_DATA" --seed "${SEED:-1}" --task "${POCKET_TASK:-look-up}"
+    if [ -n "${POCKET_CHAT_PORT:-}" ]; then start_pocket_chat; fi
+}
+
+# It ends by itself when this script has ended, however that ends.
+start_pocket_chat() {
+    local chat=("$VENV/bin/python" -m mem_agent.pocket.frozen_chat --port "$POCKET_CHAT_PORT" --with-parent) said
+    if [ "$DRY_RUN" = 1 ]; then run "${chat[@]}"; return; fi
+    exec {pocket_chat}< <(exec "${chat[@]}")
+    read -r said <&"$pocket_chat" || die "no chat model at POCKET_CHAT_PORT=$POCKET_CHAT_PORT; the line above says why"
+    say "$said"
 }
 
 # Train, convert the newest checkpoint, and end the script.

@@ -93,6 +93,8 @@ def _knob(
 
 _TRAINING, _ANSWERS, _NOTHING = Shapes.TRAINING, Shapes.ANSWERS, Shapes.NOTHING
 _READING = ("recurrent",)
+STAGES = ("stages",)
+"""In place of an EVAL_MODE: what shapes the answers of MemSifter's stages alone."""
 _MEMORY_R = {"r1": "no", "memoryr": "knn", "memoryr+": "knn+", "ltree": "lexical"}
 
 
@@ -116,7 +118,8 @@ class Config:
                       _NOTHING, choices=("auto", "local", "slime", "vime"))
     hf_ckpt: str = _knob("", "Hugging Face folder or id of the policy's starting weights and tokenizer", _TRAINING)
     torch_dist: str = _knob("", "torch_dist checkpoint of the starting weights; empty: read HF_CKPT", _TRAINING)
-    train_data: str = _knob("", "training JSONL written by prepare_data.py", _TRAINING)
+    train_data: str = _knob("", "training rows: JSONL written by prepare_data.py, a parquet file, or a folder or "
+                            "pattern of shards, train_*.parquet", _TRAINING)
     save_path: str = _knob("runs/train", "folder for checkpoints, logs and rollouts", _NOTHING)
     data_root: str = _knob("", "folder with eval_<length>.json files", _NOTHING)
 
@@ -146,6 +149,26 @@ class Config:
                               "hashing, which needs no model", _TRAINING)
     mem_ir_args: str = _knob("", "settings of MEM_IR's mode (docs/papers/memory_r.md), as AGENT_ARGS", _TRAINING)
 
+    _in("the frozen chat model")
+    answer_url: str = _knob("", "REWARD=answer_utility: the chat model whose answers count, http://HOST:PORT or "
+                            "https://HOST/v1; its key comes from ANSWER_KEY, API_KEY or OPENAI_API_KEY", _NOTHING)
+    answer_model: str = _knob("", "its name there; empty: that of ANSWER_CKPT", _TRAINING)
+    answer_ckpt: str = _knob("", "in place of ANSWER_URL: Hugging Face folder or id of a chat model that is served "
+                             "beside the policy and never trained", _TRAINING)
+    answer_gpus: int = _knob(1, "ANSWER_CKPT in slime and vime: GPUs that serve it, of those that sample", _NOTHING,
+                             at_least=1)
+    answer_engine_gpus: int = _knob(1, "ANSWER_CKPT in slime and vime: GPUs of each of its engines", _NOTHING,
+                                    at_least=1)
+    answer_concurrency: int = _knob(32, "requests to it in flight from one process", _NOTHING, at_least=1)
+    answer_timeout: float = _knob(300.0, "seconds for one attempt", _NOTHING, at_least=0.01)
+    answer_retries: int = _knob(3, "further attempts on timeouts, connection errors, 429 and 5xx", _NOTHING,
+                                at_least=0)
+    answer_max_tokens: int = _knob(1024, "tokens of its reply", _TRAINING, at_least=1)
+    answer_temperature: float = _knob(0.0, "its sampling temperature; 0 is greedy", _TRAINING, at_least=0)
+    answer_budget: int = _knob(8192, "tokens of the sessions that it is shown", _TRAINING, at_least=1)
+    sifter_prompts: str = _knob("", "YAML file with another wording of what models are asked about sessions "
+                                "(sessions/wording.yaml)", _TRAINING)
+
     _in("how much")
     num_rollout: int = _knob(100, "training rollouts (each is ROLLOUT_BATCH_SIZE documents)", _NOTHING, at_least=1)
     rollout_batch_size: int = _knob(8, "documents per rollout", _TRAINING, at_least=1)
@@ -157,6 +180,10 @@ class Config:
     dynamic_filter_on: str = _knob("reward", "what DYNAMIC_FILTER compares: each trajectory's own reward; what the "
                                    "answer is worth to its task alone; or the reward with all that the rollout as a "
                                    "whole adds, such as MEM_IR", _TRAINING, choices=("reward", "accuracy", "total"))
+    max_gen_batches: int = _knob(0, "DYNAMIC_FILTER: groups that one rollout may judge, counted in "
+                                 "OVER_SAMPLING_BATCH_SIZE; it then goes on with what there is. 0: the embedded host "
+                                 "ends the run after 20 batches of dropped groups, slime and vime never", _TRAINING,
+                                 at_least=0)
     rollout_shuffle: bool = _knob(True, "draw documents in a new order each epoch; else in the file's", _TRAINING)
     save_interval: int = _knob(10, "rollouts between checkpoints; the last one is always saved", _NOTHING, at_least=1)
     keep_checkpoints: int = _knob(3, "newest checkpoints kept; 0 keeps all", _NOTHING, at_least=0)
@@ -179,6 +206,9 @@ class Config:
     mem_turn_cost: float = _knob(-1.0, "share of a right answer's training reward that reading every chunk costs; "
                                  "each round pays its part; negative: the agent's own, 0 for most",
                                  _TRAINING, at_most=0.9)
+    overlong_buffer: int = _knob(0, "tokens before MEM_MAX_FINAL in which a final reply's training reward falls, "
+                                 "linearly, by OVERLONG_PENALTY; 0: none", _TRAINING, at_least=0)
+    overlong_penalty: float = _knob(1.0, "what the longest final reply pays", _TRAINING, at_least=0)
     mem_thinking: bool = _knob(False, "let the model think in its turns (chat templates with enable_thinking)")
     mem_recall: str = _knob("tfidf", "how an agent that recalls finds an earlier memory",
                             choices=("tfidf", "bm25", "embedding", "tfidf_tokens"), modes=_READING)
@@ -232,7 +262,8 @@ class Config:
                                  _ANSWERS, at_least=0, modes=_READING)
     eval_trace: bool = _knob(False, "keep every turn's token ids in the results", _NOTHING)
     base_url: str = _knob("", "a running server to evaluate, http://HOST:PORT or https://HOST/v1; its key comes from "
-                          "BASE_URL_KEY or OPENAI_API_KEY; empty: run-eval.sh starts one", _NOTHING)
+                          "BASE_URL_KEY or OPENAI_API_KEY, in MemSifter's stages API_KEY; empty: scripts start one",
+                          _NOTHING)
     eval_api: str = _knob("auto", "what BASE_URL speaks; auto: the first of the others that it answers",
                           _NOTHING, choices=("auto", "generate", "completions", "chat"))
     eval_model: str = _knob("", "the model's name at BASE_URL; empty: the only one there", _NOTHING)
@@ -313,6 +344,37 @@ class Config:
     engine_restarts: int = _knob(3, "times a dead inference server is replaced in one run", _NOTHING, at_least=0)
     engine_start_timeout: float = _knob(600.0, "seconds an inference server may take to start", _NOTHING, at_least=1)
 
+    _in("MemSifter's stages")
+    data_dir: str = _knob("data", "folder with {data set}/{split}.parquet, histories and questions about them",
+                          _NOTHING)
+    datasets: str = _knob("", "data sets, separated by blanks; empty: all that are there", _NOTHING)
+    splits: str = _knob("test", "their splits, separated by blanks", _NOTHING)
+    output_dir: str = _knob("data/results", "folder of what the stages write, {model}/{data set}_{split}_....parquet",
+                            _NOTHING)
+    model_name: str = _knob("", "name of the model that answers, in the files' names and at BASE_URL: the ranker in "
+                            "stage 2, the chat model in stage 3; empty: that of its folder, or the only one there",
+                            _NOTHING)
+    rank_top_k: int = _knob(0, "stage 2: most similar sessions that the ranker is shown; 0: as many as fit its prompt",
+                            _ANSWERS, at_least=0, modes=STAGES)
+    methods: str = _knob("", "stage 3: whose order of sessions, separated by blanks: an embedding model, a ranker, "
+                         "bm25, full, or a folder of *_retrieved_memory.parquet; empty: EMBEDDING_MODEL_NAME",
+                         _NOTHING)
+    top_k: int = _knob(10, "stage 3: sessions that the chat model is shown at most; METHODS=full has no such limit",
+                       _ANSWERS, at_least=1, modes=STAGES)
+    max_input_tokens: int = _knob(8192, "stage 3: tokens of the sessions that it shows", _ANSWERS, at_least=1,
+                                  modes=STAGES)
+    full_input_tokens: int = _knob(131072, "stage 3, METHODS=full: those tokens", _ANSWERS, at_least=1,
+                                   modes=STAGES)
+    max_output_token: int = _knob(4096, "stage 3: tokens of its reply", _ANSWERS, at_least=1, modes=STAGES)
+    chat_concurrency: int = _knob(64, "stage 3: requests in flight", _NOTHING, at_least=1)
+    chat_timeout: float = _knob(300.0, "stage 3: seconds for one attempt", _NOTHING, at_least=0.01)
+    chat_retries: int = _knob(5, "stage 3: further attempts on timeouts, connection errors, 429 and 5xx", _NOTHING,
+                              at_least=0)
+    embedding_model_name: str = _knob("bge-m3", "stage 1: sentence-transformers model, by name, hub id or folder; "
+                                      "later stages read its similarities", _NOTHING)
+    embed_store_path: str = _knob("data/embedding_store", "stage 1: vectors and token counts of texts that it has "
+                                  "seen, by data set and model", _NOTHING)
+
     _in("slime and vime")
     host_root: str = _knob("", "checkout of slime or vime; empty: the one around this pack, or the installed one",
                            _NOTHING)
@@ -363,13 +425,19 @@ class Config:
         if self.host in ("auto", "local") and self.train_procs % self.trainer_tp:
             raise ConfigError(f"TP={self.tp} does not divide TRAIN_PROCS={self.train_procs}")
         if self.trajectories_per_rollout % self.step_trajectories:
-            each = " x N_SAMPLES_PER_PROMPT" if self.loss == "grpo" else ""
+            each = "" if self.supervised else " x N_SAMPLES_PER_PROMPT"
             raise ConfigError(
                 f"GLOBAL_BATCH_SIZE={self.global_batch_size} counts trajectories and must divide "
                 f"ROLLOUT_BATCH_SIZE{each} = {self.trajectories_per_rollout}"
             )
         if 0 < self.eps_clip_c <= 1:
             raise ConfigError(f"EPS_CLIP_C={self.eps_clip_c:g}: a dual clip is above 1; 0 for none")
+        if self.max_gen_batches and self.dynamic_filter == "none":
+            raise ConfigError(f"MAX_GEN_BATCHES={self.max_gen_batches} bounds DYNAMIC_FILTER, which is none; leave it "
+                              "out, or set DYNAMIC_FILTER=nonzero_std")
+        if self.overlong_buffer > self.mem_max_final:
+            raise ConfigError(f"OVERLONG_BUFFER={self.overlong_buffer} is more than MEM_MAX_FINAL="
+                              f"{self.mem_max_final}, a final reply's tokens; allowed: up to that")
         if self.lr_warmup_steps and self.lr_warmup_rollouts:
             raise ConfigError(f"LR_WARMUP_STEPS={self.lr_warmup_steps} and LR_WARMUP_ROLLOUTS="
                               f"{self.lr_warmup_rollouts}: set one of them")
@@ -390,9 +458,14 @@ class Config:
         return self.max_tokens_per_gpu or 4096
 
     @property
+    def supervised(self) -> bool:
+        """Whether replies are given (LOSS=sft): nothing is sampled, and nothing earns a reward."""
+        return self.loss == "sft"
+
+    @property
     def group_size(self) -> int:
         """Trajectories of one draw of a document."""
-        return self.n_samples_per_prompt if self.loss == "grpo" else 1
+        return 1 if self.supervised else self.n_samples_per_prompt
 
     @property
     def trajectories_per_rollout(self) -> int:
@@ -401,7 +474,7 @@ class Config:
     @property
     def compares_with_reference(self) -> bool:
         """Whether the loss has a KL term, for which the starting policy is kept."""
-        return self.loss == "grpo" and self.kl_coef > 0
+        return not self.supervised and self.kl_coef > 0
 
     @property
     def step_trajectories(self) -> int:
@@ -411,6 +484,11 @@ class Config:
     @property
     def groups_in_flight(self) -> int:
         return self.over_sampling_batch_size or self.rollout_batch_size
+
+    @property
+    def serves_answers(self) -> bool:
+        """Whether a frozen chat model is served beside the policy."""
+        return self.reward == "answer_utility" and not self.supervised and bool(self.answer_ckpt)
 
     @property
     def eval_files(self) -> list[str]:
@@ -490,8 +568,8 @@ class Config:
         return replace(self, **changed)
 
 
-_PATHS = ("torch_dist", "train_data", "save_path", "data_root", "mem_prompts", "mem_doc_store")
-_MODELS = ("hf_ckpt", "mem_recall_model", "mem_ir_model", "eval_embedding")
+_PATHS = ("torch_dist", "train_data", "save_path", "data_root", "mem_prompts", "sifter_prompts", "mem_doc_store")
+_MODELS = ("hf_ckpt", "mem_recall_model", "mem_ir_model", "eval_embedding", "answer_ckpt")
 """Folders, or ids on the hub."""
 
 

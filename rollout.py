@@ -41,7 +41,7 @@ from .agents.records import FailureKind, Generation, Trajectory, TurnFailed, Tur
 from .agents.vocabulary import Vocabulary
 from .config import Config, ConfigError
 from .custom_convert import row_counts
-from .hooks import batch_reward, open_groups
+from .hooks import batch_reward, filter_cap, open_groups
 from .hooks.engine_api import seed_of
 from .hooks.given_replies import run_given, teach
 from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously
@@ -52,6 +52,7 @@ from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
 from .hooks.siblings import WORTH_TOKENS, turn_key
 from .hooks.task_row import messages_before, question_of, reply_form, row_of, task_name, task_of
 from .hooks.turn_rewards import Rewards, turn_rewards, turn_weights
+from .rewards.overlong import overlong_share
 from .rewards.reward import plain_parts
 from .rollout_client import client_for
 
@@ -113,7 +114,8 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
     Reading all chunks one by one costs MEM_TURN_COST, however long the document. So any right answer is worth more
     than a wrong one, of two right ones the quicker is worth more, and ending early never pays where it loses more than
     MEM_TURN_COST of the right answers. Wrong answers pay nothing: among siblings that are all wrong, the cost would
-    only teach to give up. Evaluation charges nothing and adds nothing.
+    only teach to give up. A final reply within OVERLONG_BUFFER tokens of its limit pays up to OVERLONG_PENALTY, right
+    or wrong. Evaluation charges nothing and adds nothing.
 
     What cannot be scored (an unknown task or metric, a reward that raises) fails, is counted, and is worth 0.
 
@@ -148,7 +150,7 @@ async def _reward(host: HostArgs, sample: Any) -> Any:
 
 def _is_given(host: HostArgs, sample: Any) -> bool:
     """Whether its replies were the row's own."""
-    record = Record.of(sample) if host.config.loss == "sft" else None
+    record = Record.of(sample) if host.config.supervised else None
     return record is not None and not record.evaluation
 
 
@@ -165,6 +167,8 @@ async def _sum_of_parts(host: HostArgs, sample: Any) -> float:
         parts = plain_parts(await reward.parts(batch_reward.answered(host.config, sample, record)))
         paid = _turn_cost(host.config, record) * max(0.0, accuracy)
         parts |= {"turn_cost": -paid} if paid else {}
+        long = _overlong(host.config, record, malformed=task.malformed(reply, row))
+        parts |= {"overlong": -long} if long else {}
         record = replace(record, reward_parts=parts)
     write_scores(sample, record)
     return sum(parts.values())
@@ -176,6 +180,15 @@ def _turn_cost(config: Config, record: Record) -> float:
     return cost * min(1.0, record.counts["rounds"] / (record.counts["chunks"] + 1)) if cost else 0.0
 
 
+def _overlong(config: Config, record: Record, *, malformed: bool) -> float:
+    """What the final turn pays for its length; a reply that its task cannot read pays as the longest one does, so it
+    never gains on those that it can by being short."""
+    if not (config.overlong_buffer and record.turns):
+        return 0.0
+    tokens = config.mem_max_final if malformed else record.turns[-1].response_length
+    return config.overlong_penalty * overlong_share(tokens, config.mem_max_final, config.overlong_buffer)
+
+
 def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     """Keep the group iff at least two usable trajectories have different rewards, those of their turns included.
 
@@ -183,13 +196,15 @@ def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     what the task said of the answer and nothing else.
 
     Source: DAPO, arXiv 2503.14476, section 3.2. An element of the group may be a list of Samples of one trajectory,
-    which counts once. Failed and aborted trajectories are no evidence either way.
+    which counts once. Failed and aborted trajectories are no evidence either way. Once a rollout has judged
+    MAX_GEN_BATCHES, it takes what there is (``hooks.filter_cap``).
     """
     host = HostArgs.of(args)
     trajectories = [s for s in (s[0] if isinstance(s, list) else s for s in samples) if ended(s)]
     by_turn = host.config.mem_alpha < 1 and host.config.dynamic_filter_on != "accuracy"
     worth = _compared_rewards(host, trajectories)
-    return len({(one, *(_state_totals(s) if by_turn else ())) for one, s in zip(worth, trajectories, strict=True)}) > 1
+    each = {(one, *(_state_totals(s) if by_turn else ())) for one, s in zip(worth, trajectories, strict=True)}
+    return filter_cap.keeps(host, differs=len(each) > 1)
 
 
 def _compared_rewards(host: HostArgs, samples: Sequence[Any]) -> Sequence[float | None]:
@@ -247,8 +262,8 @@ def log_rollout(
     """
     host = HostArgs.of(args)
     batch_reward.apply(host, samples, rollout_id)
-    dropped = open_groups.take(host, samples)
-    scored = host.config.loss == "grpo"
+    dropped = open_groups.take(host, samples) | filter_cap.take(host)
+    scored = not host.config.supervised
     metrics = rollout_metrics(samples, host.reward_key, scored=scored) | row_counts(args, samples) | dropped
     metrics |= batch_reward.metrics(host) if scored else {}
     _merge(rollout_extra_metrics, "rollout/memory", metrics)
@@ -297,7 +312,7 @@ async def _run(
     prefix_ids = reader.vocabulary.encode_text(prefix)
     before = messages_before(sample) if reader.agent.shows_messages else ()
     reading = Reading(question_ids, document, prefix_ids, tokens if evaluation else 0, before)
-    if config.loss == "sft" and not evaluation:
+    if config.supervised and not evaluation:
         return await run_given(reader, reading, config, sample), [], [], []
     client = client_for(host.router, config)
     sampling = _sampling(sampling_params, reader.vocabulary)

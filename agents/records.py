@@ -75,6 +75,11 @@ class FailureKind(StrEnum):
     """The server still answered 5xx or 429 after all retries."""
     BAD_RESPONSE = "bad_response"
     """The answer's shape is wrong, or log-probs do not match the sampled ids one to one."""
+    ANSWER_MODEL = "answer_model"
+    """REWARD=answer_utility: the frozen chat model, or its judge, gave no answer after all retries, so the reward is
+    missing."""
+    ANSWER_SCORE = "answer_score"
+    """The judge's reply gives no score."""
     INTERNAL = "internal"
 
 

@@ -20,6 +20,8 @@ BENCHMARKS = {
     "converter": "2,048 trajectories of 8 turns of 6,000 tokens to training rows: time and memory",
     "rewards": "the rewards of 2,048 answers, and state rewards of 2,048 trajectories",
     "intrinsic": "the memory of MEM_IR=knn+ with 10,000 questions of 100 vectors: time, memory, state; embeddings",
+    "sifter": "MemSifter's pre-filter and packing of 500 sessions; stage 1 over 10,000 questions: time and memory",
+    "answer_utility": "REWARD=answer_utility: 96 rankings of 7 tiers against a chat model that takes 200 ms",
     "recall": "what AGENT=rememr1 does between two requests: retrieval, reading a reply",
     "evaluation": "the evaluation client: its own share of a run, memory for a long document, tables of many rows",
     "synthesis": "evaluation files of up to 6400 documents: time and memory",

@@ -36,8 +36,10 @@ import orjson
 from ..system.atomic_file import replacing
 from ..system.errors import MemAgentError
 from ..system.file_lock import lock
+from .shards import is_sharded, shard_folder
 
 DATA_NAME, INDEX_NAME = "documents.bin", "index.jsonl"
+SHARED_STORE = "parquet.docs"
 _SLICE = re.compile(r"@\[(-?\d+)?:(-?\d+)?\]$")  # hosts accept train.jsonl@[0:100] as training data
 
 
@@ -50,8 +52,15 @@ class StoreError(MemAgentError):
 
 
 def store_folder(train_data: str | Path) -> Path:
-    """The store that belongs to a training file: ``a/train.jsonl`` -> ``a/train.jsonl.docs``."""
-    return Path(f"{without_slice(train_data)}.docs")
+    """The store that belongs to a training file: ``a/train.jsonl`` -> ``a/train.jsonl.docs``.
+
+    Parquet files of a folder are shards, which share one: ``a/train_3.parquet``, ``a/train_*.parquet`` or the folder
+    ``a`` -> ``a/parquet.docs``.
+    """
+    path = without_slice(train_data)
+    if path.suffix == ".parquet" or is_sharded(path):
+        return shard_folder(path) / SHARED_STORE
+    return Path(f"{path}.docs")
 
 
 def without_slice(train_data: str | Path) -> Path:
@@ -63,6 +72,11 @@ def row_slice(train_data: str | Path) -> slice:
     """The rows that ``a/train.jsonl@[0:100]`` means; all of them without a slice."""
     found = _SLICE.search(str(train_data))
     return slice(*(int(bound) if bound else None for bound in found.groups())) if found else slice(None)
+
+
+def is_store(path: Path) -> bool:
+    """Whether the files of a store are there."""
+    return (path / DATA_NAME).is_file() and (path / INDEX_NAME).is_file()
 
 
 def document_id(text: str) -> str:

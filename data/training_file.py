@@ -2,26 +2,25 @@
 
 Group ``k`` is row ``permutation(seed, epoch)[k mod rows]`` with ``epoch = k // rows``. The whole state of the data
 order is therefore one integer, the next group number; resuming and replaying need nothing else. Without shuffling the
-permutation is the file's own order.
+permutation is the files' own order.
 
-The file is scanned once for line offsets and validated; rows are read back one by one, so its size does not matter.
+Files are opened and checked once (``row_files``); rows are read back one by one, so their size does not matter.
 """
 
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import orjson
+from .row_files import DataError, open_rows
+from .shards import training_files
 
-from ..system.errors import MemAgentError
-
-
-class DataError(MemAgentError):
-    """The training file cannot be used: names file, line and what is wrong."""
+__all__ = ["DataError", "DataSource", "TrainingRow", "data_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +33,34 @@ class TrainingRow:
 
 
 class DataSource:
-    """Rows by the number of their group."""
+    """Rows by the number of their group; ``path`` is one file, or shards as ``shards`` says."""
 
     def __init__(self, path: str | Path, seed: int, *, shuffle: bool = True) -> None:
         self.path = Path(path)
         self._seed, self._shuffle = seed, shuffle
+        self._files = [open_rows(file) for file in training_files(path)]
+        self._starts = [0, *accumulate(map(len, self._files))]
         self.own_tasks: dict[str, int] = {}
         """The tasks that rows name as their own, with the line of the first that does."""
-        self._offsets = _scan(self.path, self.own_tasks)
+        for start, file in zip(self._starts, self._files, strict=False):
+            for name, number in file.tasks.items():
+                self.own_tasks.setdefault(name, start + number)
+        if not len(self):
+            raise DataError(f"{path}: no rows")
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return self._starts[-1]
 
     def row(self, group: int) -> TrainingRow:
         """The row of group ``group``, read afresh: nobody else holds its metadata."""
-        epoch, position = divmod(group, len(self._offsets))
-        line = _permutation(len(self._offsets), self._seed, epoch)[position] if self._shuffle else position
-        row = self._line(line)
+        epoch, position = divmod(group, len(self))
+        row = self.raw(_permutation(len(self), self._seed, epoch)[position] if self._shuffle else position)
         return TrainingRow(row["prompt"], row.get("label"), row["metadata"])
 
-    def _line(self, line: int) -> dict[str, Any]:
-        with self.path.open("rb") as file:
-            file.seek(self._offsets[line])
-            return orjson.loads(file.readline())
+    def raw(self, number: int) -> dict[str, Any]:
+        """Row ``number`` of the files, from 0."""
+        shard = bisect_right(self._starts, number) - 1
+        return self._files[shard].row(number - self._starts[shard])
 
 
 @lru_cache(maxsize=4)
@@ -66,29 +70,6 @@ def _permutation(rows: int, seed: int, epoch: int) -> list[int]:
     return order
 
 
-def _scan(path: Path, own_tasks: dict[str, int]) -> list[int]:
-    """Byte offsets of the rows; every line is checked once, and its own task noted."""
-    if not path.is_file():
-        raise DataError(f"TRAIN_DATA={str(path)!r}: no such file; make it with prepare_data.py")
-    offsets, position = [], 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                if own := _checked(path, number, line)["metadata"].get("task"):
-                    own_tasks.setdefault(str(own), number)
-                offsets.append(position)
-            position += len(line)
-    if not offsets:
-        raise DataError(f"{path}: no rows")
-    return offsets
-
-
-def _checked(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        remedy = "write the file again with prepare_data.py"
-        raise DataError(f"{path}, line {number}: not JSON ({error}); {remedy}") from None
-    if not isinstance(row, dict) or "prompt" not in row or not isinstance(row.get("metadata"), dict):
-        raise DataError(f"{path}, line {number}: expected an object with `prompt` and `metadata`")
-    return row
+def data_bytes(path: str | Path) -> int:
+    """The size of all files of a training set."""
+    return sum(file.stat().st_size for file in training_files(path))

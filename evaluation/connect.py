@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from ..agents.prompts import chat_frame
-from ..config import Config
+from ..config import Config, ConfigError
+from ..hooks.chat_client import key_from
 from ..hooks.engine_api import Dialect
 from ..hooks.reader import reader_for
+from ..system import server_url
 from .endpoint import Api, EvalEndpoint, frame_of, probe_status
 from .questions import EvalError
 
@@ -33,8 +34,10 @@ _BUDGETS = ("max_tokens", "max_completion_tokens")
 _TIMEOUT = aiohttp.ClientTimeout(30, connect=10)
 
 
-async def connect(url: str, model: Path, config: Config) -> EvalEndpoint:
+async def connect(url: str, model: Path, config: Config, keys: Sequence[str] = KEYS) -> EvalEndpoint:
     """The server at ``url``, or at ``BASE_URL`` where that is empty; it has answered.
+
+    ``keys`` names the variables that its key may be in.
 
     Raises:
         EvalError: nothing answers there, or nothing that can be used; the line says what was tried.
@@ -48,7 +51,7 @@ async def connect(url: str, model: Path, config: Config) -> EvalEndpoint:
         max_tokens=config.mem_max_prompt_tokens or config.engine_max_len,
         vocabulary=vocabulary,
         frame=frame_of(chat_frame(vocabulary.tokenizer, config.mem_thinking, {})),
-        key="" if own else key_from(os.environ),
+        key="" if own else key_from(os.environ, keys),
         server_wait=config.eval_server_wait,
     )
     async with aiohttp.ClientSession(trust_env=False) as session:
@@ -64,22 +67,14 @@ def _give_back_memory() -> None:
         trim(0)
 
 
-def key_from(environment: Mapping[str, str]) -> str:
-    return next((environment[name].strip() for name in KEYS if environment.get(name, "").strip()), "")
 
 
 def checked_url(name: str, url: str) -> str:
     """``url`` without a trailing ``/v1``. Raises EvalError, which never shows a password that stands in it."""
     try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise EvalError(f"{name}: not an address; allowed: http://HOST:PORT or https://HOST/v1") from None
-    if parts.username is not None or parts.query:
-        raise EvalError(f"{name} holds credentials or a query; put the key into {KEYS[0]} or {KEYS[1]} instead")
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise EvalError(f"{name}={url!r}: allowed: http://HOST:PORT or https://HOST/v1")
-    return url.rstrip("/").removesuffix("/v1")
+        return server_url.checked_url(name, url, " or ".join(KEYS))
+    except ConfigError as error:
+        raise EvalError(str(error)) from None
 
 
 def _wordings(endpoint: EvalEndpoint, api: str) -> list[EvalEndpoint]:

@@ -28,9 +28,11 @@ from typing import Any
 from ..checkpoints.folders import TRACKER, is_numbered, latest, number_of, numbered
 from ..config import Config, ConfigError
 from ..rewards.added import Added
+from ..rewards.answer_utility import AnswerUtility
 from ..rewards.cosine_length import CosineLength
 from ..rewards.reward import Answered, Reward, plain_parts
 from ..system.plugins import load_class, make, parse_settings
+from .answer_utility import answer_utility
 from .host import HostArgs
 from .intrinsic import intrinsic_reward
 from .record import Record, write_scores
@@ -39,15 +41,18 @@ from .task_row import reply_form, row_of, task_of
 
 logger = logging.getLogger(__name__)
 
-REWARDS: dict[str, type[Reward]] = {"task": Reward, "cosine": CosineLength}
+REWARDS: dict[str, type[Reward]] = {"task": Reward, "cosine": CosineLength, "answer_utility": AnswerUtility}
 _KEPT = 2
 _STATEFUL = frozenset({"batch_parts", "save", "load"})
 """Methods of a reward with a state."""
 
 
-def load_reward(config: Config) -> Reward:
-    """A fresh reward of the configured kind, with MEM_IR's on top. Raises ConfigError."""
-    reward, intrinsic = load_own_reward(config), intrinsic_reward(config)
+def load_reward(config: Config, host: HostArgs | None = None) -> Reward:
+    """A fresh reward of the configured kind, with MEM_IR's on top; without ``host`` one to look at, that scores
+    nothing. Raises ConfigError.
+    """
+    own = answer_utility(config, host) if config.reward == "answer_utility" else load_own_reward(config)
+    reward, intrinsic = own, intrinsic_reward(config)
     reward = reward if intrinsic is None else Added(reward, intrinsic)
     if config.dynamic_filter_on == "total" and not reward.tells_ahead:
         raise ConfigError(
@@ -84,22 +89,30 @@ _runs: dict[tuple[Config, str], _Run] = {}
 
 
 def reward_for(host: HostArgs) -> Reward:
-    """The run's one reward in this process."""
-    return _run(host).reward
+    """The run's one reward in this process.
+
+    Raises:
+        ConfigError: the state that its parts depend on is not there.
+    """
+    run = _run(host)
+    if run.reward.reads_state:
+        _anticipate(host, run)
+    return run.reward
 
 
 def prepare(host: HostArgs, rollout: int) -> None:
-    """Bring the reward to the state before ``rollout``, where a host can say its number before it is sampled.
+    """Bring the reward to the state before ``rollout``, of which nothing is sampled yet; for a host that can say so.
 
     Raises:
         ConfigError: the reward has a state, and that one is not there.
     """
-    if host.config.loss == "sft":
+    if host.config.supervised:
         return
     run = _run(host)
     if _has_state(run.reward):
         _continue(host, run, rollout)
         run.next_rollout = rollout
+    run.reward.begin()
 
 
 def totals(host: HostArgs, samples: Sequence[Any]) -> list[float]:
@@ -109,11 +122,8 @@ def totals(host: HostArgs, samples: Sequence[Any]) -> list[float]:
         ConfigError: the state that they depend on is not there.
     """
     run = _run(host)
-    if _has_state(run.reward) and run.next_rollout is None:
-        newest = latest(host.save)
-        implied = number_of(newest) + 1 if newest is not None and is_numbered(newest) else 0
-        _continue(host, run, implied)
-        run.next_rollout, run.guessed = implied, True
+    if _has_state(run.reward):
+        _anticipate(host, run)
     records = [(sample, record) for sample in samples if (record := Record.of(sample)) and not record.batch_scored]
     expected = run.reward.expected_parts([answered(host.config, sample, record) for sample, record in records])
     added = {id(sample): sum(parts.values()) for (sample, _), parts in zip(records, expected, strict=True)}
@@ -137,7 +147,7 @@ def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
     Raises:
         ConfigError: the reward has a state, and the one before this rollout is not there.
     """
-    if host.config.loss == "sft":
+    if host.config.supervised:
         return
     run = _run(host)
     if type(run.reward).batch_parts is Reward.batch_parts:
@@ -186,7 +196,7 @@ def answered(config: Config, sample: Any, record: Record) -> Answered:
 def _run(host: HostArgs) -> _Run:
     key = (host.config, host.save)
     if key not in _runs:
-        _runs[key] = _Run(load_reward(host.config))
+        _runs[key] = _Run(load_reward(host.config, host))
     return _runs[key]
 
 
@@ -196,6 +206,16 @@ def _name(config: Config) -> str:
 
 def _has_state(reward: Reward) -> bool:
     return type(reward).save is not Reward.save
+
+
+def _anticipate(host: HostArgs, run: _Run) -> None:
+    """Bring the reward to the state before the rollout that is coming, whose number no host has told yet."""
+    if run.next_rollout is not None:
+        return
+    newest = latest(host.save)
+    implied = number_of(newest) + 1 if newest is not None and is_numbered(newest) else 0
+    _continue(host, run, implied)
+    run.next_rollout, run.guessed = implied, True
 
 
 # --- state --------------------------------------------------------------------------------------------------------
@@ -213,12 +233,17 @@ def _continue(host: HostArgs, run: _Run, rollout: int | None) -> None:
         return
     if run.guessed:
         remedy = f"write {rollout - 1} into it" if rollout else "remove it"
+        if run.reward.reads_state:
+            raise ConfigError(
+                f"{_name(host.config)}: rollout {rollout} was scored as rollout {run.next_rollout}, which follows "
+                f"what {Path(host.save) / TRACKER} names; {remedy}"
+            )
         raise ConfigError(
             f"DYNAMIC_FILTER_ON=total: rollout {rollout} was filtered as rollout {run.next_rollout}, which follows "
             f"what {Path(host.save) / TRACKER} names; {remedy}, or take DYNAMIC_FILTER_ON=reward"
         )
     if run.next_rollout is not None:  # set back: what it has seen since must not count
-        run.reward = load_reward(host.config)
+        run.reward = load_reward(host.config, host)
     if rollout > 0:
         folder = _folder(host, rollout - 1)
         if not folder.is_dir():

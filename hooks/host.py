@@ -39,6 +39,10 @@ class HostArgs:
     endpoint: Endpoint | None
     """The router: ``mem_agent_endpoint``, else ``vllm_router_ip`` and ``vllm_router_port``, else SGLang's. Its length
     is MEM_MAX_PROMPT_TOKENS, else the engine's, else ``rollout_max_context_len``. ``generate``."""
+    answer_url: str
+    """Address of the frozen chat model that the host serves beside the policy: ``mem_agent_answer_url``, or that of
+    the model ``answer`` in ``sglang_model_routers`` or ``vllm_model_routers``; empty if it serves none.
+    ``reward_func``."""
     save: str
     """The run's folder, where the state of rewards is kept. ``log_rollout``, the converter."""
     reward_key: str
@@ -51,6 +55,8 @@ class HostArgs:
     """Rows of an optimizer step must be a multiple of this for the host's scheduler. The converter."""
     rollout_groups: int
     """``rollout_batch_size``. Open groups."""
+    generated_groups: int
+    """``over_sampling_batch_size``, what a host draws at once; the dynamic filter's cap counts in these."""
     group_size: int
     """``n_samples_per_prompt``. Open groups."""
     eval_samples: int
@@ -72,12 +78,14 @@ class HostArgs:
             chat_template_kwargs=json.dumps(getattr(args, "apply_chat_template_kwargs", None) or {}, sort_keys=True),
             prompt_data=getattr(args, "prompt_data", None) or config.train_data,
             endpoint=_endpoint(args, config),
+            answer_url=_answer_url(args),
             save=getattr(args, "save", None) or config.save_path,
             reward_key=reward_key,
             eval_reward_key=getattr(args, "eval_reward_key", None) or reward_key,
             step_trajectories=getattr(args, "global_batch_size", None) or 0,
             row_multiple=_row_multiple(args),
             rollout_groups=getattr(args, "rollout_batch_size", None) or config.rollout_batch_size,
+            generated_groups=getattr(args, "over_sampling_batch_size", None) or config.groups_in_flight,
             group_size=getattr(args, "n_samples_per_prompt", None) or config.group_size,
             eval_samples=getattr(args, "n_samples_per_eval_prompt", None) or 1,
             samples_ahead=config.fully_async or config.groups_in_flight > config.rollout_batch_size,
@@ -101,7 +109,7 @@ def config_of(args: Any) -> Config:
     return Config.cached(os.environ if carried is None else carried)
 
 
-def embedded_args(config: Config, endpoint: Endpoint | None) -> SimpleNamespace:
+def embedded_args(config: Config, endpoint: Endpoint | None, answer_url: str = "") -> SimpleNamespace:
     """The namespace that hooks see in the embedded host and in evaluation, under the hosts' names."""
     return SimpleNamespace(
         hf_checkpoint=config.hf_ckpt,
@@ -110,6 +118,7 @@ def embedded_args(config: Config, endpoint: Endpoint | None) -> SimpleNamespace:
         save=config.save_path,
         mem_agent=config,
         mem_agent_endpoint=endpoint,
+        mem_agent_answer_url=answer_url,
     )
 
 
@@ -121,12 +130,30 @@ def _endpoint(args: Any, config: Config) -> Endpoint | None:
         ip = getattr(args, f"{dialect}_router_ip", None)
         port = getattr(args, f"{dialect}_router_port", None)
         if ip and port:
-            host = f"[{ip}]" if ":" in ip and not ip.startswith("[") else ip
             # vime sizes its engines by ``rollout_max_context_len`` where the engine's own flag is not set.
             offered = getattr(args, length, None) or getattr(args, "rollout_max_context_len", None)
             length_limit = int(config.mem_max_prompt_tokens or offered or 0)
-            return Endpoint(dialect, f"http://{host}:{port}", length_limit, salted=_salted(dialect, config))
+            return Endpoint(dialect, _http(ip, port), length_limit, salted=_salted(dialect, config))
     return None
+
+
+ANSWERING = "answer"
+"""The name of the frozen chat model among those that a host serves."""
+
+
+def _answer_url(args: Any) -> str:
+    """Hosts' own ``get_model_url`` gives the policy's address for a model that is not there; this gives none."""
+    if given := getattr(args, "mem_agent_answer_url", ""):
+        return given
+    for dialect, _ in _ROUTERS:
+        if address := (getattr(args, f"{dialect}_model_routers", None) or {}).get(ANSWERING):
+            return _http(*address)
+    return ""
+
+
+def _http(ip: str, port: int) -> str:
+    host = f"[{ip}]" if ":" in ip and not ip.startswith("[") else ip
+    return f"http://{host}:{port}"
 
 
 def _salted(dialect: Dialect, config: Config) -> bool:

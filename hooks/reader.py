@@ -79,12 +79,17 @@ async def context_of(host: HostArgs, sample: Any) -> str:
     metadata = sample.metadata or {}
     context = metadata.get("context")
     if context is None and metadata.get("context_id") is not None:
-        context = await asyncio.to_thread(_stored, _stores(host), metadata["context_id"])
+        context = await stored_text(host, metadata["context_id"])
     if isinstance(context, str) and context.strip():
         return context
     if task.needs_document:
         raise TurnFailed(FailureKind.NO_CONTEXT, "metadata has neither a context text nor a context_id")
     return ""
+
+
+async def stored_text(host: HostArgs, document_id: str) -> str:
+    """The document of this id. Raises TurnFailed where no store has it."""
+    return await asyncio.to_thread(_stored, _stores(host), document_id)
 
 
 def _stores(host: HostArgs) -> list[str]:

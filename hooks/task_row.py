@@ -26,7 +26,7 @@ REPLY_PREFIX, REPLY_TOKENS = "reply_prefix", "reply_tokens"
 
 def question_of(sample: Any) -> str:
     """The question: the prompt, or its last user message; empty where there is none."""
-    prompt = sample.prompt
+    prompt = _prompt(sample)
     if isinstance(prompt, list):
         users = [_text(message) for message in prompt if _role(message) == Role.USER]
         prompt = users[-1] if users else ""
@@ -39,9 +39,10 @@ def messages_before(sample: Any) -> tuple[Message, ...]:
     Raises:
         TurnFailed: the prompt is no conversation that ends with a question, perhaps with the beginning of a reply.
     """
-    if not isinstance(sample.prompt, list):
+    prompt = _prompt(sample)
+    if not isinstance(prompt, list):
         return ()
-    messages = [_message(number, message) for number, message in enumerate(sample.prompt, start=1)]
+    messages = [_message(number, message) for number, message in enumerate(prompt, start=1)]
     if messages and messages[-1].role is Role.ASSISTANT:
         messages.pop()
     if not messages or messages[-1].role is not Role.USER:
@@ -61,10 +62,16 @@ def row_of(sample: Any) -> TaskRow:
 
 def reply_form(sample: Any) -> tuple[str, int]:
     """What the sample's final reply goes on from, and its most tokens; 0 where the agent's own budget holds."""
-    metadata, prompt = sample.metadata or {}, sample.prompt
+    metadata, prompt = sample.metadata or {}, _prompt(sample)
     behind = _text(prompt[-1]) if isinstance(prompt, list) and prompt and _role(prompt[-1]) == Role.ASSISTANT else ""
     own = metadata.get(REPLY_PREFIX)
     return behind or (own if isinstance(own, str) else ""), metadata.get(REPLY_TOKENS, 0)
+
+
+def _prompt(sample: Any) -> Any:
+    """The prompt, messages as a list: of parquet pandas and some hosts make arrays."""
+    prompt = sample.prompt
+    return prompt.tolist() if hasattr(prompt, "tolist") else list(prompt) if isinstance(prompt, tuple) else prompt
 
 
 def _message(number: int, message: Any) -> Message:

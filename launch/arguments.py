@@ -11,8 +11,10 @@ import shlex
 from pathlib import Path
 
 from ..config import Config
+from .answer_engine import models_flag
 from .checkout import BEFORE_STEP, TRAINER_INIT, Checkout
 from .layout import Layout
+from .one_file import prompt_file
 
 Group = list[str]
 
@@ -32,11 +34,11 @@ def build_arguments(
         "checkpoint": _checkpoint(config),
         "hooks": _hooks(config, layout, settings),
         "rollout": _rollout(config),
-        "loss": _sft() if config.loss == "sft" else _grpo(config),
+        "loss": _sft() if config.supervised else _grpo(config),
         "optimizer": _optimizer(config),
         "performance": _performance(layout),
         "gpus": _gpus(layout),
-        "engine": _engine(config, checkout, sticky_router),
+        "engine": _engine(config, checkout, sticky_router, settings.parent),
         "asynchronous": _asynchronous(config, checkout, layout),
         "evaluation": _evaluation(config),
         "tracker": _tracker(config),
@@ -71,7 +73,7 @@ def _hooks(config: Config, layout: Layout, settings: Path) -> Group:
         "--custom-eval-rollout-log-function-path", "mem_agent.rollout.log_eval",
         "--custom-config-path", str(settings),
     ]
-    if config.loss == "sft":
+    if config.supervised:
         group += ["--rollout-function-path", "mem_agent.rollout.rollout_of_given_replies"]
     elif config.dynamic_filter == "nonzero_std":
         group += ["--dynamic-sampling-filter-path", "mem_agent.rollout.nonzero_std"]
@@ -91,7 +93,7 @@ def keeps_policy(config: Config, layout: Layout) -> bool:
 
 def _rollout(config: Config) -> Group:
     group = [
-        "--prompt-data", config.train_data,
+        "--prompt-data", prompt_file(config),
         "--input-key", "prompt",
         "--label-key", "label",
         "--metadata-key", "metadata",
@@ -196,10 +198,11 @@ def _gpus(layout: Layout) -> Group:
     return group + (["--colocate"] if layout.colocate else [])
 
 
-def _engine(config: Config, checkout: Checkout, sticky_router: bool) -> Group:
-    if config.loss == "sft":
+def _engine(config: Config, checkout: Checkout, sticky_router: bool, folder: Path) -> Group:
+    if config.supervised:
         return []
-    return _slime_engine(config, sticky_router) if checkout.name == "slime" else _vime_engine(config)
+    group = _slime_engine(config, sticky_router) if checkout.name == "slime" else _vime_engine(config)
+    return group + (models_flag(checkout, folder) if config.serves_answers else [])
 
 
 def _slime_engine(config: Config, sticky_router: bool) -> Group:
@@ -242,7 +245,7 @@ def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
     """
     if not config.fully_async:
         return []
-    engines = layout.rollout_gpus // layout.engine_gpus
+    engines = (layout.rollout_gpus - config.answer_gpus * config.serves_answers) // layout.engine_gpus
     batch = config.rollout_batch_size
     flag, groups = {
         "slime": ("--sglang-server-concurrency", 2 * batch),

@@ -22,11 +22,14 @@ from typing import Any
 import yaml
 
 from ..config import Config, write_settings
+from ..hooks.answer_utility import keys_asked_for
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.save_lock import save_lock
 from ..system.signals import stop_on_signals
 from . import reference, remote_env
+from .answer_engine import MODELS_FILE
+from .one_file import join_shards
 from .plan import PACK, Plan, make_plan
 from .preflight import find_problems
 from .ray_cluster import cluster, head_command, job_address, submit_command, worker_command
@@ -42,12 +45,14 @@ def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
 
     config, job = plan.config, f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     write_records(plan)
+    join_shards(config)
     folder = Path(config.torch_dist)
     if not reference.has_checkpoint(folder):
         conversion = plan.conversion(reference.draft_folder(folder))
         reference.convert_reference(conversion, plan.python_path, folder, plan.checkout.root)
     with (
-        remote_env.runtime_env_file(plan.variables, os.environ, plan.folder) as runtime_env,
+        remote_env.runtime_env_file(
+            plan.variables, os.environ, plan.folder, keys_asked_for(config)) as runtime_env,
         cluster(config, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log", plan.folder / "tokens"),
     ):
         run_job(job_address(config), job, runtime_env, plan.command, plan.folder / "job.log", show)
@@ -62,6 +67,8 @@ def write_records(plan: Plan) -> None:
         link.unlink(missing_ok=True)
         link.symlink_to(PACK, target_is_directory=True)
     (plan.folder / "mem_agent.yaml").write_text(plan.config.to_yaml() + yaml_of(plan.host_settings))
+    if plan.models:
+        (plan.folder / MODELS_FILE).write_text(plan.models)
     write_settings(plan.config)
     (plan.folder / "command.sh").write_text(_shell(plan.command) + "\n")
 
@@ -78,8 +85,10 @@ def print_plan(plan: Plan) -> None:
     print("# --- config of every worker, but for settings that are their defaults")
     changed = {name: value for name, value in config.to_mapping().items() if value != getattr(Config, name.lower())}
     print(yaml.safe_dump({"mem_agent": changed}, sort_keys=False), end="")
+    if plan.models:
+        print(f"# --- {MODELS_FILE}\n{plan.models}", end="")
     print("# --- environment of every worker")
-    references = remote_env.token_files(os.environ, plan.folder / "tokens")
+    references = remote_env.token_files(os.environ, plan.folder / "tokens", keys_asked_for(config))
     for name, value in (*plan.variables.items(), *((variable, path) for path, (variable, _) in references.items())):
         print(f"{name}={shlex.quote(str(value))}")
     print("# --- commands")

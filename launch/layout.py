@@ -94,7 +94,7 @@ def derive_layout(model: ModelSize, gpus: Gpus, longest_row: int, config: Config
 
 def _split(gpus: Gpus, config: Config) -> tuple[int, int, int]:
     """(training machines, GPUs on each, GPUs that sample)."""
-    if config.loss == "sft":
+    if config.supervised:
         return gpus.nodes, gpus.per_node, 0
     if not config.fully_async:
         return gpus.nodes, gpus.per_node, gpus.total

@@ -19,6 +19,7 @@ from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_le
 from ..config import Config, ConfigError
 from ..hooks.plugins import check_plugins
 from . import reference, remote_env
+from .answer_engine import check_gpus, models_yaml
 from .arguments import build_arguments, keeps_policy
 from .checkout import (
     BEFORE_STEP,
@@ -32,6 +33,7 @@ from .checkout import (
 from .layout import GIB, Gpus, Layout, derive_layout
 from .machine import find_gpus, has_nvlink, has_sticky_router
 from .model_args import ModelSize, model_args, model_size, read_model_config
+from .one_file import with_store
 
 T = TypeVar("T")
 PACK = Path(__file__).resolve().parents[1]
@@ -62,6 +64,11 @@ class Plan:
     def folder(self) -> Path:
         """Where the records of what the run was made of stay."""
         return Path(self.config.save_path) / "launch"
+
+    @property
+    def models(self) -> str:
+        """The file that names the models to be served; empty where it is the policy alone."""
+        return models_yaml(self.config, self.checkout.name, self.layout) if self.config.serves_answers else ""
 
     @property
     def command(self) -> list[str]:
@@ -106,8 +113,9 @@ def make_plan(
     vocabulary = load_vocabulary(model_folder)
     config = with_engine_length(config.with_absolute_paths(), model_folder, vocabulary)
     config = replace(
-        config, host=checkout.name, host_root=str(checkout.root), megatron_root=megatron,
+        with_store(config), host=checkout.name, host_root=str(checkout.root), megatron_root=megatron,
         hf_ckpt=str(model_folder), torch_dist=str(reference.default_folder(config)), model_family=family,
+        answer_ckpt=_answering(config, weights),
     )
     # or nothing; anything else is refused
     _tolerated(problems, lambda: reference.has_checkpoint(Path(config.torch_dist)), False)
@@ -117,6 +125,7 @@ def make_plan(
         tolerated = problems if declared.total and declared.memory else None
         found = _tolerated(tolerated, lambda: find_gpus(config), declared)
         layout = derive_layout(size, found, longest_turn(config, vocabulary), config)
+    _tolerated(problems, lambda: check_gpus(config, layout), None)
     if keeps_policy(config, layout):
         _tolerated(problems, lambda: check_policy_can_be_kept(checkout), None)
         _tolerated(problems, lambda: _check_trainer_init(config), None)
@@ -132,6 +141,13 @@ def make_plan(
     sticky = checkout.name == "slime" and has_sticky_router()
     arguments = build_arguments(config, checkout, model, layout, folder / "mem_agent.yaml", sticky)
     return Plan(config, checkout, family, model, size, layout, python_path, variables, arguments)
+
+
+def _answering(config: Config, weights: bool) -> str:
+    """The folder of the frozen chat model where one is served; engines know their model by it."""
+    if not config.serves_answers:
+        return config.answer_ckpt
+    return str(local_folder(config.answer_ckpt, "ANSWER_CKPT", weights=weights).expanduser().absolute())
 
 
 def _tolerated(problems: list[str] | None, step: Callable[[], T], otherwise: T) -> T:
@@ -163,9 +179,9 @@ _FORMER_HOOK_MODULES = ("mem_agent.rollout_eval.", "mem_agent.rollout_log.", "me
 
 
 def _check_settings(config: Config) -> None:
-    if config.loss == "sft" and config.fully_async:
+    if config.supervised and config.fully_async:
         raise ConfigError("LOSS=sft samples nothing that FULLY_ASYNC=1 could wait for; set FULLY_ASYNC=0")
-    if config.loss == "sft" and config.eval_interval:
+    if config.supervised and config.eval_interval:
         raise ConfigError(f"EVAL_INTERVAL={config.eval_interval}: LOSS=sft runs without engines here; set "
                           "EVAL_INTERVAL=0, and evaluate the converted model with run-eval.sh")
     if config.lora_rank:

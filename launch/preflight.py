@@ -16,6 +16,8 @@ import orjson
 from ..checkpoints.folders import has_adapters
 from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, MissingDocument, row_slice, store_folder, without_slice
+from ..data.row_files import DataError, open_rows
+from ..data.shards import training_files
 from ..data.training_file import DataSource
 from ..hooks.plugins import check_own_tasks
 from ..system.errors import MemAgentError
@@ -47,7 +49,7 @@ def find_problems(plan: Plan) -> list[str]:
         lambda: _check_free_gpus(config, plan.layout),
         lambda: _check_ports(config),
         _check_ray,
-        *([] if plan.rehearsed or config.loss == "sft" else [lambda: check_engine_imports(plan.checkout)]),
+        *([] if plan.rehearsed or config.supervised else [lambda: check_engine_imports(plan.checkout)]),
         lambda: _check_hooks_import(plan.checkout, plan.python_path),
     ])
 
@@ -113,7 +115,8 @@ def _check_evaluation_files(config: Config) -> None:
 
 def _check_documents(config: Config) -> None:
     """A forgotten ``.docs`` folder would fail every trajectory: the first document by id of each file is looked up."""
-    files = [path for path in map(without_slice, (config.train_data, *config.eval_files)) if path.is_file()]
+    training = training_files(without_slice(config.train_data))[:1] if config.train_data else ()
+    files = [path for path in (*training, *map(without_slice, config.eval_files)) if path.is_file()]
     stores = [config.mem_doc_store] if config.mem_doc_store else [store_folder(path) for path in files]
     for path in files:
         identifier = _first_document_id(path)
@@ -134,11 +137,14 @@ def _look_up(identifier: str, path: Path, stores: list[DocumentStore]) -> None:
 
 def _first_document_id(path: Path) -> str | None:
     """The document's id in the first row; a file has documents by id in all of its rows or in none."""
-    with path.open("rb") as lines:
-        first = next((line for line in lines if line.strip()), b"{}")
     try:
-        return orjson.loads(first)["metadata"].get("context_id")
-    except (ValueError, TypeError, KeyError, AttributeError):
+        if path.suffix == ".parquet":
+            metadata = open_rows(path).row(0)["metadata"]
+        else:
+            with path.open("rb") as lines:
+                metadata = orjson.loads(next((line for line in lines if line.strip()), b"{}"))["metadata"]
+        return metadata.get("context_id") or metadata.get("history_id")
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, DataError):
         return None  # its own check says more
 
 

@@ -2,14 +2,14 @@
 
 Secrets go by reference: Ray shows environment variables to whoever opens its pages. A token is written into a file of
 mode 0600 beside the run, which every machine reads through the shared file system, and the variables that
-huggingface_hub and wandb have for such files name it. The files are removed when the run ends.
+huggingface_hub, wandb and this pack have for such files name it. The files are removed when the run ends.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -52,9 +52,18 @@ def is_secret(name: str) -> bool:
     return not upper.endswith(("_PATH", "_FILE")) and "TOKENIZERS" not in upper and any(w in upper for w in _SECRET)
 
 
-def token_files(env: Mapping[str, str], folder: Path) -> dict[Path, tuple[str, str]]:
-    """File -> (variable that names it, content) for each token that is set."""
+def token_files(
+    env: Mapping[str, str], folder: Path, keys: Mapping[str, Sequence[str]] | None = None
+) -> dict[Path, tuple[str, str]]:
+    """File -> (variable that names it, content) for each token that is set.
+
+    Args:
+        keys: variable that names a file -> variables that may hold the key, of which the first that is set is taken.
+    """
     files = {}
+    for variable, names in (keys or {}).items():
+        if key := next((env[name] for name in names if env.get(name, "").strip()), ""):
+            files[folder / variable.lower().removesuffix("_file")] = (variable, key)
     token = env.get("HF_TOKEN") or env.get("HUGGING_FACE_HUB_TOKEN")
     if token:
         files[folder / "hf_token"] = ("HF_TOKEN_PATH", token)
@@ -66,10 +75,12 @@ def token_files(env: Mapping[str, str], folder: Path) -> dict[Path, tuple[str, s
 
 
 @contextmanager
-def runtime_env_file(variables: Mapping[str, str], env: Mapping[str, str], folder: Path) -> Iterator[Path]:
+def runtime_env_file(
+    variables: Mapping[str, str], env: Mapping[str, str], folder: Path, keys: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[Path]:
     """Write the runtime_env file in ``folder``, with token files beside it for as long as the block lasts."""
     secrets = folder / "tokens"
-    files = token_files(env, secrets)
+    files = token_files(env, secrets, keys)
     shutil.rmtree(secrets, ignore_errors=True)
     secrets.mkdir(parents=True, mode=0o700)
     try:

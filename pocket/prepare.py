@@ -1,8 +1,9 @@
-"""Write the pocket profile's data: ``mem-agent pocket --output DIR [--seed N] [--task two-hop|arithmetic]``.
+"""Write the pocket profile's data: ``mem-agent pocket --output DIR [--seed N] [--task two-hop|arithmetic|sifter]``.
 
-``DIR/train.jsonl`` depends on the seed; ``DIR/eval_<length>.json`` do not (the length counts chunks; arithmetic
-has none and says ``arithmetic``), so runs with different seeds are evaluated on the same held-out rows. Documents of
-evaluation are never those of training, their generator is seeded apart; arithmetic problems are parted by their text.
+``DIR/train.jsonl`` depends on the seed; ``DIR/eval_<length>.json`` do not (the length counts chunks; arithmetic and
+sifter have none and say their name), so runs with different seeds are evaluated on the same held-out rows. Documents
+of evaluation are never those of training, their generator is seeded apart; arithmetic problems are parted by their
+text. The sifter's sessions also lie in ``DIR/train.jsonl.docs``, where its reward finds them.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
+from ..data.document_store import DocumentWriter, store_folder
 from ..system.one_line_errors import one_line_errors
+from . import sifter
 from .arithmetic import arithmetic_problems, eval_entry, train_row
 from .task import PocketExample, document_eval_entry, document_train_row, make_examples
 from .two_hop import TwoHopShape, two_hop_examples
 
 TRAIN_ROWS, EVAL_ROWS = 4096, 200
-_EVAL_SEED = 1
+EVAL_SEED = 1
 _TRAIN_SEED = 1000
 """Added to the run's seed: no run trains on the documents of seed 1."""
 
@@ -39,6 +42,8 @@ class Task:
     """With the seed of the generator."""
     evaluate: Mapping[str, Callable[[int], Iterator[Mapping[str, Any]]]]
     """By the ``<length>`` of the file's name."""
+    documents: Callable[[int], Iterator[str]] = lambda seed: iter(())
+    """What belongs into the store beside the training file."""
 
 
 def _of_documents(make: Maker, train_chunks: int, eval_chunks: Sequence[int]) -> Task:
@@ -62,6 +67,11 @@ TASKS: Mapping[str, Task] = {
         lambda seed: starmap(train_row, enumerate(arithmetic_problems(seed, TRAIN_ROWS))),
         {"arithmetic": lambda seed: starmap(eval_entry, enumerate(arithmetic_problems(seed, EVAL_ROWS, True)))},
     ),
+    "sifter": Task(
+        lambda seed: starmap(sifter.train_row, enumerate(sifter.histories(seed, TRAIN_ROWS))),
+        {"sifter": lambda seed: starmap(sifter.eval_entry, enumerate(sifter.histories(seed, EVAL_ROWS)))},
+        lambda seed: map(sifter.stored, sifter.histories(seed, TRAIN_ROWS)),
+    ),
 }
 
 
@@ -71,8 +81,12 @@ def prepare(folder: Path, seed: int, name: str = "look-up") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "train.jsonl").open("w", encoding="utf-8") as out:
         out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in task.train(_TRAIN_SEED + seed))
+    with DocumentWriter(store_folder(folder / "train.jsonl")) as documents:
+        for text in task.documents(_TRAIN_SEED + seed):
+            documents.add(text)
+        documents.commit()
     for length, entries in task.evaluate.items():
-        text = json.dumps(list(entries(_EVAL_SEED)), ensure_ascii=False, indent=1)
+        text = json.dumps(list(entries(EVAL_SEED)), ensure_ascii=False, indent=1)
         (folder / f"eval_{length}.json").write_text(text + "\n", encoding="utf-8")
 
 

@@ -11,19 +11,21 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from ..agents.gated import FINISH, SKIP, UPDATE
 from .task import FILLERS, NAMES, THINGS, question_for
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-MAX_VOCAB = 1024
+MAX_VOCAB = 2048
 OTHER_WORDS = ("each", SKIP, UPDATE, FINISH, "system", "user", "assistant")
 """The word of the recital drill, the decisions of gated turns, and the chat roles."""
 PROMPTS = Path(__file__).with_name("prompts.yaml")
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 CHAT_TEMPLATE = (
     "{%- for message in messages %}"
@@ -41,16 +43,30 @@ def words(more: Sequence[str] = ()) -> list[str]:
     return sorted({word for text in texts for word in re.findall(r"[A-Za-z]+", text)})
 
 
-def training_text(known: Sequence[str]) -> Iterator[str]:
-    """Each word in both forms, often enough that every merge inside it is learnt."""
+def training_text(known: Sequence[str], phrases: Sequence[str] = ()) -> Iterator[str]:
+    """Each word in both forms and each phrase, often enough that every merge inside it is learnt."""
     for word in known:
         yield from [word, " " + word] * 8
+    for phrase in phrases:
+        yield from [phrase] * 8
 
 
-def build(known: Sequence[str]) -> Tokenizer:
-    """The trained tokenizer; raises ``ValueError`` when a word is not one token in both forms."""
+def _pieces(phrases: Sequence[str]) -> Any:
+    """How a text is cut before its merges: as GPT-2's byte-level vocabularies do, but around each whole phrase."""
+    if not phrases:
+        return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    cut = Regex("|".join([*map(re.escape, sorted(phrases, key=len, reverse=True)), _GPT2]))
+    whole = pre_tokenizers.Split(cut, "isolated")
+    return pre_tokenizers.Sequence([whole, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def build(known: Sequence[str], phrases: Sequence[str] = ()) -> Tokenizer:
+    """The trained tokenizer; raises ``ValueError`` when a word is not one token in both forms, or a phrase not one.
+
+    A phrase with tags is ordinary text all the same, and no control token.
+    """
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.pre_tokenizer = _pieces(phrases)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=MAX_VOCAB,
@@ -59,8 +75,9 @@ def build(known: Sequence[str]) -> Tokenizer:
         special_tokens=[AddedToken(token, special=True, normalized=False) for token in (PAD, START, END)],
         show_progress=False,
     )
-    tokenizer.train_from_iterator(training_text(known), trainer)
-    split = [form for word in known for form in (word, " " + word) if len(tokenizer.encode(form).ids) != 1]
+    tokenizer.train_from_iterator(training_text(known, phrases), trainer)
+    forms = [*(form for word in known for form in (word, " " + word)), *phrases]
+    split = [form for form in forms if len(tokenizer.encode(form).ids) != 1]
     if split:
         raise ValueError(f"words of more than one token: {split}")
     return tokenizer
@@ -71,11 +88,13 @@ def save(folder: Path | str, max_length: int = 2048, more: Sequence[str] = ()) -
     return save_words(folder, words(more), max_length)
 
 
-def save_words(folder: Path | str, known: Sequence[str], max_length: int = 2048) -> PreTrainedTokenizerFast:
-    """Write the folder of a tokenizer that knows these words (``tokenizer.json``, ``tokenizer_config.json`` with the
-    chat template)."""
+def save_words(
+    folder: Path | str, known: Sequence[str], max_length: int = 2048, phrases: Sequence[str] = ()
+) -> PreTrainedTokenizerFast:
+    """Write the folder of a tokenizer that knows these words and phrases (``tokenizer.json``,
+    ``tokenizer_config.json`` with the chat template)."""
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=build(known),
+        tokenizer_object=build(known, phrases),
         pad_token=PAD,
         eos_token=END,
         additional_special_tokens=[START],

@@ -28,7 +28,7 @@ from ..checkpoints.hf_folder import save_weights
 from ..config import Config
 from ..system.logging_setup import start_logging
 from ..training.rows import TrainRow
-from . import arithmetic_rows, two_hop_rows
+from . import arithmetic_rows, sifter, sifter_rows, two_hop_rows
 from . import tokenizer as pocket_tokenizer
 from .habits import AbilityMix, Gate, Habits, Row, RowMaker, Shape, ability_rows, mixed_rows
 from .model import PocketModel, save_initial
@@ -58,6 +58,7 @@ class Stage:
 
 
 ABILITY = Stage(steps=1500, rows=24, lr=1.5e-3, warmup=60, floor=0.05)
+RANKING = Stage(steps=2500, rows=24, lr=2e-3, warmup=60, floor=0.05)
 MIXED = Stage(steps=160, rows=32, lr=5e-4, warmup=10, floor=0.1)
 MIX = AbilityMix()
 HABITS = Habits(good=0.55, distractor=0.28)
@@ -65,7 +66,7 @@ GATE = Gate(finish=0.35, hasty=0.06)
 TWO_HOP_GOOD = 0.6
 LARGE = PocketModel()
 SMALL = PocketModel(hidden=128, head_dim=32, ffn=256, max_positions=256)
-"""The arithmetic task's; 0.7 million weights."""
+"""Of the arithmetic and the sifter task; 0.7 million weights."""
 
 
 def train_stage(trainer: Trainer, stage: Stage, rows: Iterator[Row], name: str) -> None:
@@ -96,6 +97,8 @@ class Task:
     """Rows with a tokenizer, templates and a seed."""
     mixed: Callable[[Any, Path, int], Iterator[Row]]
     model: PocketModel = LARGE
+    stage: Stage = ABILITY
+    """The first one."""
 
 
 def _two_hop(good: float) -> Callable[[Any, Path, int], Iterator[Row]]:
@@ -116,6 +119,12 @@ TASKS = {
         partial(arithmetic_rows.rows_of_ways, shares=arithmetic_rows.HABITS),
         SMALL,
     ),
+    "sifter": Task(
+        sifter_rows.save_tokenizer, sifter.PROMPTS,
+        sifter_rows.ability_rows, sifter_rows.mixed_rows,
+        SMALL,
+        RANKING,
+    ),
 }
 
 
@@ -128,7 +137,7 @@ def make_start(output: Path, task: Task, prompts: Path, seed: int) -> None:
         initial, ability = Path(scratch) / "initial", output.with_name(output.name + "-ability")
         tokenizer = task.save_tokenizer(initial)
         save_initial(initial, replace(task.model, vocab=-(-len(tokenizer) // 128) * 128), seed)
-        _stage_model(Trainer, initial, ability, ABILITY, task.ability(tokenizer, prompts, seed), "ability")
+        _stage_model(Trainer, initial, ability, task.stage, task.ability(tokenizer, prompts, seed), "ability")
         _stage_model(Trainer, ability, output, MIXED, task.mixed(tokenizer, prompts, seed), "habits")
 
 

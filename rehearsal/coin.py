@@ -29,7 +29,12 @@ class Coin(Reward):
 
     def __init__(self, settings: OwnReward) -> None:
         super().__init__(settings)
-        self._own = load_reward(Config(reward=settings.reward, reward_args=settings.settings))
+        asks_elsewhere = settings.reward == "answer_utility"  # random weights name no ranking to ask about
+        own = Config() if asks_elsewhere else Config(reward=settings.reward, reward_args=settings.settings)
+        self._own = load_reward(own)
+
+    def begin(self) -> None:
+        self._own.begin()
 
     async def parts(self, answer: Answered) -> Parts:
         return {**await self._own.parts(answer), "coin": float(hashlib.sha256(answer.reply.encode()).digest()[0] % 2)}

@@ -22,6 +22,7 @@ from ..agents.longest_turn import longest_turn
 from ..checkpoints.hf_model import load_vocabulary, local_folder
 from ..config import Config, ConfigError
 from ..data.document_store import row_slice, without_slice
+from ..data.shards import is_sharded, training_files
 from ..launch.layout import Layout
 from ..launch.machine import has_gpus
 from ..launch.model_args import flag_values, read_model_config
@@ -116,16 +117,21 @@ def _evaluation(config: Config) -> dict[str, Any]:
     """Evaluate at every rollout: the user's files, else rows of the training file; never in FULLY_ASYNC."""
     if config.fully_async:
         return {"eval_interval": 0, "eval_data": ""}
-    training = without_slice(config.train_data)
-    files = config.eval_files or [str(training)] * training.is_file()
+    training = _first_file(config.train_data)
+    files = config.eval_files or [training] * without_slice(training).is_file()
     if not files:
         return {"eval_interval": 0, "eval_data": ""}
     return {"eval_interval": 1, "eval_data": shlex.join(_first_rows(file, EVAL_ROWS) for file in files)}
 
 
+def _first_file(data: str) -> str:
+    """Of shards the first, which has rows enough; any other file as it is."""
+    return str(training_files(data)[0]) if is_sharded(data) else data
+
+
 def _first_rows(data: str, count: int) -> str:
     """The first rows of a file or of the user's slice of it, in the slice notation that the hosts share."""
-    rows = row_slice(data)
+    data, rows = _first_file(data), row_slice(data)
     begin, end = rows.start or 0, rows.stop
     if not data or begin < 0 or (end is not None and end < 0):
         return data  # counted from the end

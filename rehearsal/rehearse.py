@@ -181,7 +181,7 @@ def settled(config: Config, home: Path) -> Rehearsal:
     """
     if config.host not in HOST_SOURCES:
         raise ConfigError(f"REHEARSE=1 rehearses a host's job: set HOST to one of {', '.join(HOST_SOURCES)}")
-    if config.loss == "sft":
+    if config.supervised:
         raise ConfigError("REHEARSE=1 rehearses rollouts, LOSS=sft has none; train a few rows with HOST=local")
     if not config.host_root:
         config = replace(config, host_root=str(fetch_host(config.host, home)))

@@ -1,5 +1,8 @@
 """Make the report of some result folders: ``mem-agent report RESULTS... [--output DIR]``.
 
+RESULTS are folders of ``mem-agent eval``, or of the sifter's stages with the scores of ``mem-agent sifter-table``; the
+page has a section for either.
+
 Writes into DIR (``report`` beside the first result folder unless given):
 
 =====================================  ============================================================================
@@ -21,6 +24,8 @@ from pathlib import Path
 from ..evaluation.results import Results, read_results
 from ..evaluation.ruler_average import ruler_lines
 from ..evaluation.summary import Summary, differences, main_metric_of, summarise
+from ..sifter.score_lines import ANSWERS, FILE, RETRIEVAL, read_scores
+from ..sifter.sifter_table import TITLES
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
@@ -30,6 +35,7 @@ from .lm_eval_export import export
 from .page import render, warnings
 from .published import CAVEATS, METRIC, Published, published_comparisons, published_rows
 from .ruler import ruler_tables
+from .sifter import sifter_plot, sifter_tables, sifter_warnings
 from .tables import (
     HEADLINE,
     Table,
@@ -59,20 +65,27 @@ def make_report(folders: Sequence[Path], output: Path, title: str = "", with_pub
     """
     if (output / "__init__.py").exists():
         raise MemAgentError(f"{output} is a folder of source code; give another --output")
-    runs = read_results(folders)
+    for folder in folders:
+        if not (folder / FILE).is_file() and next(folder.glob("*/*_embed.parquet"), None):
+            raise MemAgentError(f"{folder}: stages without scores; mem-agent sifter-table {folder} makes them")
+    sifted = [(folder.resolve().name, read_scores(folder / FILE)) for folder in folders if (folder / FILE).is_file()]
+    evaluated = [folder for folder in folders if not (folder / FILE).is_file()]
+    runs = read_results(evaluated) if evaluated else []
     summaries = [summarise(run.label, cell) for run in runs for cell in run.cells]
     published = _published(summaries) if with_published else {}
-    plots = draw(summaries, published)
-    tables = _tables(runs, summaries, published)
-    title = title or "Evaluation of " + named(run.label for run in runs)
+    plots = (*draw(summaries, published), *sifter_plot(sifted))
+    tables = {"sifter": sifter_tables(sifted), **(_tables(runs, summaries, published) if runs else {})}
+    warned = [*sifter_warnings(sifted), *warnings(runs, summaries)]
+    title = title or "Evaluation of " + named([*(label for label, _ in sifted), *(run.label for run in runs)])
     files = {f"{plot.name}.png": plot.png for plot in plots}
-    files["report.md"] = _markdown(title, tables, warnings(runs, summaries), any(published.values())).encode()
-    files["results.csv"] = results_csv(summaries, published).encode()
-    files["memory_by_turn.csv"] = turns_csv(summaries).encode()
+    files["report.md"] = _markdown(title, tables, warned, any(published.values())).encode()
+    if runs:
+        files["results.csv"] = results_csv(summaries, published).encode()
+        files["memory_by_turn.csv"] = turns_csv(summaries).encode()
     for run in runs:
         path, content = export(run)
         files[f"lm_eval/{path}"] = content
-    page = render(title, runs, summaries, plots, tables, any(published.values()))
+    page = render(title, runs, plots, tables, any(published.values()), warned)
     files["index.html"] = page.encode()
     for name, content in files.items():
         (output / name).parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     page = make_report(options.results, output, options.title, not options.no_published)
     sections = (output / "report.md").read_text().split("\n### ")
     for section in sections:
-        if section.startswith((_CARE, HEADLINE)):
+        if section.startswith((_CARE, HEADLINE, f"{TITLES[RETRIEVAL]}\n", f"{TITLES[ANSWERS]}\n")):
             print(section.partition("\n")[2].strip(), end="\n\n")
     print(page)
     return 0

@@ -47,10 +47,10 @@ class Kind:
 
 
 def render(
-    title: str, runs: Sequence[Results], summaries: Sequence[Summary], plots: Sequence[Plot],
-    tables: Mapping[str, Sequence[Table]], with_published: bool,
+    title: str, runs: Sequence[Results], plots: Sequence[Plot],
+    tables: Mapping[str, Sequence[Table]], with_published: bool, warned: Sequence[str],
 ) -> str:
-    """The page; ``tables`` by section: standing, accuracy, paired, cost."""
+    """The page; ``tables`` by section: sifter, standing, published, accuracy, paired, cost. Without runs the first."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     source = resources.files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
     return environment.from_string(source).render(
@@ -58,7 +58,7 @@ def render(
         tables=tables,
         plots={plot.name: plot for plot in plots},
         images={plot.name: b64encode(plot.png).decode() for plot in plots},
-        warnings=warnings(runs, summaries),
+        warnings=warned,
         failures=[kind for run in runs for kind in failures_by_kind(run)],
         wrong=[kind for run in runs if (kind := wrong_answers(run))],
         provenance=[(run, *_provenance(run)) for run in runs],

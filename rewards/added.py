@@ -20,6 +20,10 @@ class Added(Reward):
         super().__init__(first.settings)
         self._first, self._more = first, more
 
+    def begin(self) -> None:
+        self._first.begin()
+        self._more.begin()
+
     async def parts(self, answer: Answered) -> Parts:
         parts = await self._first.parts(answer)
         return await self._more.parts(replace(answer, parts=parts))

@@ -8,9 +8,9 @@
 and give named parts whose sum trains. Evaluation knows none of this: it measures with the task.
 
 State that outlives a rollout is saved with the run, after every rollout, and put back before the next one when a run
-continues (``save``, ``load``); ``batch_parts`` alone may read or change it. Invariant that a reward must keep: what a
-batch earns depends on the batch and the state before it alone, not on the order of the batch, so a resumed run gives
-the same rewards as an unbroken one.
+continues (``save``, ``load``); ``batch_parts`` alone may read or change it (``reads_state``: ``parts`` may read it).
+Invariant that a reward must keep: what a batch earns depends on the batch and the state before it alone, not on the
+order of the batch, so a resumed run gives the same rewards as an unbroken one.
 
 Example, a bonus for answers that no other trajectory of the rollout gave::
 
@@ -57,9 +57,15 @@ class Reward:
 
     Settings: ClassVar[type] = NoSettings
     """A frozen dataclass with defaults, read from REWARD_ARGS."""
+    reads_state: ClassVar[bool] = False
+    """Whether ``parts`` reads the state, which is then put back before the first answer is scored. A host that samples
+    ahead asks it while an earlier rollout's state stands."""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
+
+    def begin(self) -> None:
+        """A rollout begins, and no answer that was scored before goes into it. The embedded host alone tells."""
 
     async def parts(self, answer: Answered) -> Parts:
         """The parts of one answer's reward; those of its task unless this returns others."""

@@ -7,6 +7,7 @@ FIFO, a folder or an open file descriptor (``/dev/stdout``) is refused: a rename
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from .errors import MemAgentError
 DRAFTS = ".*.tmp"
 """What a killed process may leave in a folder; whoever holds the folder may remove it."""
 _MOST_LINKS = 40
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DESCRIPTORS = Path("/proc")
 
 
@@ -35,7 +37,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     target = _end_of_links(path)
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with draft.open("wb") as file:
+        with full_disk_named(target), draft.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -48,6 +50,17 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Replace ``path``'s content by one rename."""
     with replacing(path) as file:
         file.write(content)
+
+
+@contextmanager
+def full_disk_named(path: Path) -> Iterator[None]:
+    """A full disk's error says nothing but that; it gets the file's name."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in _FULL:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
 
 
 def _end_of_links(path: Path) -> Path:

@@ -33,8 +33,10 @@ def stop_if_asked() -> None:
         raise KeyboardInterrupt
 
 
-def run_stoppable(main: Coroutine[Any, Any, T]) -> T:
+def run_stoppable(main: Coroutine[Any, Any, T], runner: asyncio.Runner | None = None) -> T:
     """``asyncio.run``, with a signal cancelling ``main`` where it waits instead of raising in whatever task runs.
+
+    ``runner`` keeps one event loop, and what belongs to it, over several calls.
 
     Raises:
         KeyboardInterrupt: a signal came, and ``main`` has cleaned up.
@@ -53,17 +55,21 @@ def run_stoppable(main: Coroutine[Any, Any, T]) -> T:
         if _asked:
             main.close()
             stop_if_asked()
-        return await main
+        try:
+            return await main
+        finally:
+            for number in _heeded():
+                loop.remove_signal_handler(number)
 
     before = {number: signal.getsignal(number) for number in _STOPPING}
     try:
-        result = asyncio.run(watched())
+        result = runner.run(watched()) if runner else asyncio.run(watched())
         stop_if_asked()
         return result
     except asyncio.CancelledError:
         stop_if_asked()
         raise
-    finally:  # the closed loop has left the signals at their defaults
+    finally:  # the loop has left the signals at their defaults
         for number, handler in before.items():
             signal.signal(number, signal.SIG_IGN if _asked else handler)
 

@@ -14,12 +14,14 @@ from .countdown import Countdown
 from .interface import Task, TaskRow
 from .math import MathAnswer
 from .qa import QuestionAnswering
+from .rank_sessions import RankSessions
 from .ruler import Ruler
 
 __all__ = ["TASKS", "Task", "TaskRow", "load_task"]
 
 TASKS: dict[str, type[Task]] = {
     "qa": QuestionAnswering, "ruler": Ruler, "gsm8k": MathAnswer, "math": MathAnswer, "countdown": Countdown,
+    "rank_sessions": RankSessions,
 }
 
 

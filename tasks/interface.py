@@ -64,6 +64,11 @@ class Task(ABC):
     def reward(self, reply: str, row: TaskRow) -> Mapping[str, float]:
         """Named parts of the training reward of a final reply; their sum is what it is worth."""
 
+    def malformed(self, reply: str, row: TaskRow) -> bool:
+        """Whether the reply is in no form that the task can read; it is then charged for length as the longest one
+        (OVERLONG_BUFFER), so that no well-formed reply is worth less for its length alone."""
+        return False
+
     def reasoning(self, reply: str) -> str:
         """The part of a reply that led to its answer; all of it where a task asks for no such part."""
         return reply

@@ -30,7 +30,8 @@ from ..system.gather import gather_or_cancel
 Group = list[Sample]
 MAX_DROPPED_PER_BATCH = 20
 SERVER_FAILURES = frozenset(
-    {FailureKind.CONNECTION, FailureKind.TIMEOUT, FailureKind.SERVER_ERROR, FailureKind.BAD_RESPONSE}
+    {FailureKind.CONNECTION, FailureKind.TIMEOUT, FailureKind.SERVER_ERROR, FailureKind.BAD_RESPONSE,
+     FailureKind.ANSWER_MODEL}
 )
 """Failures that a dead or hung server can cause; a document or a prompt causes the others."""
 
@@ -81,11 +82,13 @@ async def collect_batch(
     batch_size: int,
     in_flight: int,
     sampling: Callable[[Sample], dict[str, Any]],
+    most_dropped: int = MAX_DROPPED_PER_BATCH,
 ) -> Batch:
     """Run groups from ``first_group`` on until ``batch_size`` of them are kept.
 
     Raises:
-        RolloutError: the filter dropped ``MAX_DROPPED_PER_BATCH`` times the batch, or not one trajectory survived.
+        RolloutError: the filter dropped ``most_dropped`` times the batch (0: it bounds itself), or not one trajectory
+            survived.
     """
     running: deque[asyncio.Task[Group]] = deque()
     started = first_group
@@ -101,7 +104,7 @@ async def collect_batch(
                 kept.append(group)
             else:
                 dropped.append(group)
-                _stop_if_hopeless(len(dropped), batch_size)
+                _stop_if_hopeless(len(dropped), batch_size, most_dropped)
         next_group = started - len(running)
     finally:
         for task in running:
@@ -123,8 +126,8 @@ async def _run_one(hooks: Hooks, args: Any, sample: Sample, sampling: dict[str, 
     return sample
 
 
-def _stop_if_hopeless(dropped: int, batch_size: int) -> None:
-    if dropped >= MAX_DROPPED_PER_BATCH * batch_size:
+def _stop_if_hopeless(dropped: int, batch_size: int, most: int) -> None:
+    if most and dropped >= most * batch_size:
         raise RolloutError(
             f"the dynamic filter dropped {dropped} groups before a batch of {batch_size} was full: rewards no longer "
             f"differ within groups; set DYNAMIC_FILTER=none or change the data"

@@ -19,6 +19,7 @@ import orjson
 
 from ..agents import training_settings
 from ..config import Config
+from ..data.training_file import data_bytes
 from ..system.atomic_file import write_atomically
 
 _NAME = re.compile(r"rollout_(\d{7})\.json$")
@@ -36,7 +37,7 @@ class Rollout:
 def fingerprint(config: Config) -> str:
     """A hash of the settings under which two runs must behave alike, and of what the files hold that they name."""
     values = training_settings(config.with_absolute_paths())  # a run may be continued from another folder
-    values["train_data_bytes"] = Path(config.train_data).stat().st_size if config.train_data else 0
+    values["train_data_bytes"] = data_bytes(config.train_data) if config.train_data else 0
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 

@@ -25,7 +25,7 @@ def learn(config: Config, trainer: Any, rollout: Rollout, number: int) -> dict[s
     steps = optimizer_steps(rows, config.step_trajectories)
     assert [row for step in steps for row in step] == rows, "the converter keeps a trajectory's rows together"
     began = time.monotonic()
-    if config.loss == "sft":
+    if config.supervised:
         scored = began
         results = [trainer.sft_step(step, rollout=number) for step in steps]
     else:

@@ -13,21 +13,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from .. import rollout as hooks
+from ..checkpoints.hf_model import local_folder
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
 from ..data.training_file import TrainingRow
-from ..hooks import batch_reward
+from ..hooks import batch_reward, filter_cap
+from ..hooks.answer_utility import answer_length
 from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.host import HostArgs, embedded_args
 from ..hooks.metrics import rollout_metrics
 from ..hooks.sample import Sample
+from ..serving.engine import SERVED_NAME
 from ..serving.fleet import Fleet
 from .evaluation import Evaluation
-from .group_rollout import Batch, Hooks, RolloutError, collect_batch
+from .group_rollout import MAX_DROPPED_PER_BATCH, Batch, Hooks, RolloutError, collect_batch
 from .journal import Rollout
 from .side import Side, served
 
@@ -42,7 +47,19 @@ class RolloutSide(Side):
 
     def __init__(self, config: Config, evaluated: Evaluation | None = None, engine_len: int = 0) -> None:
         self.fleet = Fleet(served(config, engine_len), config.hf_ckpt, run_folder=config.save_path)
+        self.answering = answering_fleet(config)
         super().__init__(config, self.fleet, evaluated)
+
+    async def _start(self) -> None:
+        if self.answering is not None:
+            await self.answering.start()
+        await super()._start()
+
+    def close(self) -> None:
+        self._starting.cancel()
+        if self.answering is not None:
+            self.background.run(self.answering.stop())
+        super().close()
 
     def sync(self, tensors: dict[str, Any], version: int) -> float:
         return self.background.run(self.fleet.sync_weights(tensors, str(version)))
@@ -51,6 +68,8 @@ class RolloutSide(Side):
         # Before, not to learn after a rollout that its state is gone.
         await asyncio.to_thread(batch_reward.prepare, HostArgs.of(self._args()), number)
         await self.fleet.ensure_alive()
+        if self.answering is not None:
+            await self.answering.ensure_alive()
         repeated = 0
         while (batch := await self._whole_batch(first_group)) is None:
             repeated += 1
@@ -61,6 +80,7 @@ class RolloutSide(Side):
         await asyncio.to_thread(batch_reward.apply, host, samples, number)  # the loop still serves routers and engines
         metrics = rollout_metrics(batch.sampled) | row_counts(args, samples) | batch_reward.metrics(host)
         metrics |= {"dropped_groups": len(batch.dropped), "stale": stale, "repeated": repeated}
+        metrics |= filter_cap.take(host)
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 
     async def _whole_batch(self, first_group: int) -> Batch | None:
@@ -75,6 +95,7 @@ class RolloutSide(Side):
 
     async def _collect(self, first_group: int) -> Batch:
         config = self.config
+        filter_cap.begin(HostArgs.of(self._args()))
         keep = hooks.nonzero_std if config.dynamic_filter == "nonzero_std" else None
         return await collect_batch(
             Hooks(hooks.generate, hooks.reward_func, keep),
@@ -84,6 +105,7 @@ class RolloutSide(Side):
             config.rollout_batch_size,
             config.groups_in_flight,
             lambda sample: training_sampling(config, sample),
+            0 if config.max_gen_batches else MAX_DROPPED_PER_BATCH,
         )
 
     async def _while_served(self, sampling: Coroutine[Any, Any, Batch]) -> Batch:
@@ -101,7 +123,11 @@ class RolloutSide(Side):
     async def _repaired(self) -> bool:
         """Whether a server had to be replaced. All engines then stand where the rollout found them."""
         # An engine may be inside a long step of requests that were given up. It is asked twice: one request's time.
-        if not await self.fleet.ensure_alive(self.config.mem_request_timeout / 2):
+        patience = self.config.mem_request_timeout / 2
+        replaced = await self.fleet.ensure_alive(patience)
+        if self.answering is not None:
+            replaced += await self.answering.ensure_alive(patience)
+        if not replaced:
             return False
         await self.fleet.start_over()
         return True
@@ -109,7 +135,20 @@ class RolloutSide(Side):
     def _args(self) -> SimpleNamespace:
         config = self.config
         limit = config.mem_max_prompt_tokens or config.engine_max_len
-        return embedded_args(config, Endpoint(Dialect.VLLM, self.fleet.url, limit))
+        router = Endpoint(Dialect.VLLM, self.fleet.url, limit)
+        if self.answering is None:
+            return embedded_args(config, router)
+        return embedded_args(replace(config, answer_model=SERVED_NAME), router, self.answering.url)
+
+
+def answering_fleet(config: Config) -> Fleet | None:
+    """Engines of ANSWER_CKPT, which never get weights; None where the run serves none."""
+    if not config.serves_answers:
+        return None
+    model = local_folder(config.answer_ckpt, "ANSWER_CKPT")
+    length = answer_length(replace(config, answer_ckpt=str(model)))
+    own = replace(config, num_engines=1, engine_max_len=length)
+    return Fleet(own, model, run_folder=Path(config.save_path) / "answering")
 
 
 def siblings(row: TrainingRow, group: int, count: int) -> list[Sample]:

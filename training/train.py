@@ -125,7 +125,7 @@ def make_side(config: Config, evaluate: bool) -> Side:
 
 
 def side_of(config: Config, evaluate: bool) -> Callable[..., Side]:
-    if config.loss == "sft":
+    if config.supervised:
         from .supervised_side import SupervisedSide
 
         return partial(SupervisedSide, engines=evaluate)
@@ -162,7 +162,7 @@ def broadcast(rollout: Rollout | None) -> Rollout:
 
 def sync(side: Side | None, trainer: Any, version: int) -> float:
     """The policy's weights into every engine, under ``version``; seconds. Collective. LOSS=sft samples from none."""
-    if trainer.config.loss == "sft":
+    if trainer.config.supervised:
         return 0.0
     tensors = trainer.export_hf()
     return side.sync(tensors, version) if side is not None else 0.0
@@ -244,7 +244,7 @@ def checked(config: Config) -> Config:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     refuse_what_is_not_done_here(config)
     refuse_split_adapters(config)
-    if config.loss == "sft" and config.n_samples_per_prompt > 1:
+    if config.supervised and config.n_samples_per_prompt > 1:
         logger.info("LOSS=sft: a row has one reply, N_SAMPLES_PER_PROMPT=%d is not read", config.n_samples_per_prompt)
     check_plugins(config)
     check_own_tasks(DataSource(config.train_data, config.seed), config)

@@ -38,17 +38,24 @@ class Encoder(Protocol):
 
 
 class SentenceEncoder:
-    """A sentence-transformers model in a folder, on the CPU, loaded when it is first needed.
+    """A sentence-transformers model in a folder, loaded when it is first needed.
 
-    It reads as many tokens of a text as it was made for (256 of all-MiniLM-L6-v2); what follows does not count.
+    It reads the first ``length`` tokens of a text, or as many as it was made for (256 of all-MiniLM-L6-v2); what
+    follows does not count. With ``batch`` above 1 the invariant is given up for speed where texts are many, or
+    there is a GPU: a vector then depends on its companions in the last bits.
     """
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self._folder = name, folder
+    def __init__(
+        self, name: str, folder: Path, *, batch: int = 1, length: int | None = None, device: str | None = "cpu",
+        variable: str = "MEM_IR_MODEL",
+    ) -> None:
+        """``device`` None takes a GPU where there is one; ``variable`` is what an error names."""
+        self.name, self._folder, self._variable = name, folder, variable
+        self._batch, self._length, self._device = batch, length, device
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         vectors = self._model.encode(
-            list(map(_whole, texts)), batch_size=1, normalize_embeddings=True, show_progress_bar=False
+            list(map(_whole, texts)), batch_size=self._batch, normalize_embeddings=True, show_progress_bar=False
         )
         return np.asarray(vectors, np.float32)
 
@@ -60,17 +67,29 @@ class SentenceEncoder:
         for file in sorted(f for f in self._folder.rglob("*") if f.suffix in kinds and f.is_file()):
             with file.open("rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
-        return digest.hexdigest()[:16]
+        return digest.hexdigest()[:16] + (f"-{self._length}" if self._length is not None else "")
 
     @cached_property
     def _model(self) -> Any:
         try:
             from sentence_transformers import SentenceTransformer
+            from transformers.utils import logging
 
-            return SentenceTransformer(str(self._folder), device="cpu")
+            logging.disable_progress_bar()
+            model = SentenceTransformer(str(self._folder), device=self._device)
+            if self._length is not None:
+                model.max_seq_length = min(self._length, _positions(model) or self._length)
+            return model
         except Exception as error:  # safetensors' own are no more than that
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise ConfigError(f"MEM_IR_MODEL={self.name!r}: cannot be loaded from {self._folder}: {reason}") from error
+            where = f"{self._variable}={self.name!r}"
+            raise ConfigError(f"{where}: cannot be loaded from {self._folder}: {reason}") from error
+
+
+def _positions(model: Any) -> int | None:
+    """How many tokens its transformer can tell apart, where it says."""
+    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    return getattr(config, "max_position_embeddings", None)
 
 
 def _whole(text: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
-from mem_agent.evaluation.connect import checked_url, connect, key_from
+from mem_agent.evaluation.connect import KEYS, checked_url, connect, key_from
 from mem_agent.evaluation.endpoint import frame_of, reply_ids
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows, read_run
@@ -90,8 +90,8 @@ def test_the_frame_is_what_stands_around_a_message():
 
 
 def test_the_key_comes_from_either_variable():
-    assert key_from({"OPENAI_API_KEY": "a", "BASE_URL_KEY": " b\n"}) == "b"
-    assert key_from({"OPENAI_API_KEY": "a", "BASE_URL_KEY": ""}) == "a" and key_from({}) == ""
+    assert key_from({"OPENAI_API_KEY": "a", "BASE_URL_KEY": " b\n"}, KEYS) == "b"
+    assert key_from({"OPENAI_API_KEY": "a", "BASE_URL_KEY": ""}, KEYS) == "a" and key_from({}, KEYS) == ""
 
 
 def test_the_key_is_in_the_header_and_nowhere_else(tmp_path, model, monkeypatch, caplog, capsys):

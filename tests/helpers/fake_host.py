@@ -18,6 +18,9 @@ MODELS = {
     "qwen3-4b": {"model_type": "qwen3", "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32,
                  "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 9728, "vocab_size": 151936,
                  "tie_word_embeddings": True, "max_position_embeddings": 40960},
+    "qwen3-4b-2507": {"model_type": "qwen3", "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32,
+                      "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 9728, "vocab_size": 151936,
+                      "tie_word_embeddings": True, "max_position_embeddings": 262144},
     "qwen3-0.6b": {"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16,
                    "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936,
                    "tie_word_embeddings": True, "max_position_embeddings": 40960},
@@ -36,6 +39,8 @@ MODELS = {
 }
 SCRIPTLESS = {"qwen2.5-14b"}
 """Models that neither host has a script for."""
+SIBLINGS = {"qwen3-4b-2507": "qwen3-4b"}
+"""Models whose sizes are those of another, whose script describes them."""
 ROW = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}\n'
 ROTARY = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-6}
 RECIPES = {
@@ -43,7 +48,10 @@ RECIPES = {
     "qwen3-4b": "qwen3-4b", "qwen2.5-7b": "qwen2.5-7b", "qwen2.5-3b": "qwen2.5-3b", "qwen2.5-0.5b": "qwen2.5-0.5b",
     "qwen3-0.6b-24gb": "qwen3-0.6b", "rememr1-qwen2.5-3b": "qwen2.5-3b", "rememr1-qwen2.5-7b": "qwen2.5-7b",
     "qwen2.5-14b": "qwen2.5-14b", "memory-r-qwen2.5-0.5b": "qwen2.5-0.5b",
+    "memsifter-qwen3-4b": "qwen3-4b-2507",
 }
+OUTSIDE = {"memsifter-qwen3-4b": {"ANSWER_URL": "http://10.0.0.9:8000/v1"}}
+"""What a recipe needs beside the host and its data."""
 
 
 def recipe(name: str) -> dict[str, str]:
@@ -79,7 +87,7 @@ def make_host(root: Path, name: str = "slime", *, train: str = "", without: str 
         (root / driver).write_text(train)
     (root / "tools" / "convert_hf_to_torch_dist.py").write_text(_CONVERTER)
     for model, content in MODELS.items():
-        if model in SCRIPTLESS:
+        if model in SCRIPTLESS | SIBLINGS.keys():
             continue
         (root / "scripts" / "models" / f"{model}.sh").write_text(_model_script(content))
     return root

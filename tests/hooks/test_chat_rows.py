@@ -3,13 +3,14 @@
 import asyncio
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from mem_agent import rollout
 from mem_agent.agents.records import Message, Role
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks.sample import Sample
-from mem_agent.hooks.task_row import messages_before, question_of, row_of
+from mem_agent.hooks.task_row import messages_before, question_of, reply_form, row_of
 from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -170,3 +171,12 @@ def test_supervised_training_teaches_behind_the_very_prompt_of_rollouts(checkpoi
 def test_shots_are_of_no_agent_that_asks_in_words_of_its_own(checkpoint):
     router, _ = run(checkpoint, sample([{"role": "tool", "content": "x"}, *ROW]), AGENT="single")
     assert "2+2?" in shown(router)[0] and "1+1?" not in shown(router)[0]
+
+
+def test_messages_out_of_parquet_are_those_of_json_lines():
+    """pandas gives an array of dicts, the hosts' reader a list, others a tuple."""
+    messages = [{"role": "user", "content": "Rank."}, {"role": "assistant", "content": "<think>"}]
+    for prompt in (np.array(messages, dtype=object), tuple(messages), messages):
+        sample = Sample(prompt=prompt, metadata={})
+        assert question_of(sample) == "Rank." and reply_form(sample) == ("<think>", 0)
+        assert messages_before(sample) == ()

@@ -4,6 +4,10 @@ import copy
 
 import pytest
 
+from mem_agent.config import Config
+from mem_agent.hooks.task_row import question_of
+from mem_agent.launch.one_file import join_shards, prompt_file
+from mem_agent.sifter.row_shards import write_shard
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.inside_host.host import (
     DataSource,
@@ -33,6 +37,26 @@ def test_rows_arrive_whole(tmp_path, inline):
             assert (sample.prompt, sample.label) == (f"problem {number}?", "red")
             assert sample.metadata["ground_truth"] == ["red", "crimson"]
             assert ("context" in sample.metadata) == inline and ("context_id" in sample.metadata) != inline
+
+
+def test_shards_arrive_as_one_file_of_messages(tmp_path):
+    """The launcher's copy of two shards, through the host's own reader: lists of dicts, in order, slices too."""
+    data = tmp_path / "data"
+    data.mkdir()
+    rows = [{"prompt": [{"role": "user", "content": f"rank {n}"}], "label": "", "metadata": {
+        "task": "rank_sessions", "id": str(n), "dataset": "d", "shown": 3, "gold": [1], "question": "q",
+        "question_date": "", "language": "en", "answers": ["a"], "options": [], "history_id": "h",
+        "session_tokens": [4, 4, 4]}} for n in range(5)]
+    for number, part in enumerate((rows[:3], rows[3:])):
+        write_shard(data / f"train_{number}.parquet", iter(part))
+    config = Config(train_data=str(data), save_path=str(tmp_path / "run"))
+    join_shards(config)
+    for slice_, numbers in (("", range(5)), ("@[1:4]", range(1, 4))):
+        args = parse(tmp_path, FakeRouter(port=1), "--prompt-data", f"{prompt_file(config)}{slice_}")
+        samples = [group[0] for group in DataSource(args).get_samples(len(numbers))]
+        assert [(s.prompt, s.label, s.metadata) for s in samples] == [
+            (rows[n]["prompt"], "", rows[n]["metadata"]) for n in numbers]
+        assert question_of(samples[0]) == f"rank {numbers[0]}"
 
 
 def test_slices_shuffling_and_epochs(tmp_path):

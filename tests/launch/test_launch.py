@@ -15,13 +15,14 @@ from mem_agent.data.document_store import DocumentWriter
 from mem_agent.launch import launch, machine, preflight
 from mem_agent.launch import plan as planning
 from mem_agent.launch.layout import MachineGpus
-from mem_agent.tests.helpers.fake_host import RECIPES, ROW, make_host, recipe, settings
+from mem_agent.tests.helpers.fake_host import OUTSIDE, RECIPES, ROW, make_host, make_model, recipe, settings
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parents[1] / "golden"
 GPUS = {"qwen3-4b": (1, 8, 80), "qwen2.5-7b": (4, 8, 80), "qwen2.5-3b": (1, 8, 80), "qwen2.5-0.5b": (1, 8, 80),
         "qwen3-0.6b-24gb": (1, 1, 24), "rememr1-qwen2.5-3b": (2, 8, 80), "rememr1-qwen2.5-7b": (4, 8, 80),
-        "qwen2.5-14b": (16, 8, 80), "memory-r-qwen2.5-0.5b": (1, 1, 80)}
+        "qwen2.5-14b": (16, 8, 80), "memory-r-qwen2.5-0.5b": (1, 1, 80),
+        "memsifter-qwen3-4b": (1, 8, 141)}
 
 
 def plan(env):
@@ -37,6 +38,7 @@ def commands(env, tmp_path, capsys):
 
 
 CASES = [("slime", name, {}) for name in RECIPES] + [
+    ("vime", "memsifter-qwen3-4b", {"ANSWER_CKPT": "TMP/answer", "ANSWER_URL": ""}),
     ("vime", "qwen3-4b", {}),
     ("slime", "qwen2.5-0.5b", {"FULLY_ASYNC": "1"}),
     ("vime", "qwen2.5-3b", {"DYNAMIC_FILTER": "nonzero_std", "OVER_SAMPLING_BATCH_SIZE": "64"}),
@@ -52,7 +54,9 @@ def test_dry_run_of_each_recipe(host, name, changes, tmp_path, capsys, monkeypat
     nodes, gpus, memory = GPUS[name]
     env = settings(tmp_path, host, RECIPES[name], **recipe(name))
     env |= {"NUM_NODES": str(nodes), "NUM_GPUS": str(gpus), "GPU_MEMORY_GB": str(memory), "MASTER_ADDR": "10.0.0.1"}
+    env |= OUTSIDE.get(name, {})
     env |= {key: value.replace("TMP", str(tmp_path)) for key, value in changes.items()}
+    make_model(tmp_path / "answer", "qwen2.5-7b")
     found = commands(env, tmp_path, capsys)
     file = GOLDEN / f"{'-'.join([host, name, *sorted(k.lower() for k in changes)][:3])}.txt"
     if os.environ.get("WRITE_GOLDEN"):

@@ -61,3 +61,9 @@ def test_a_private_wandb_server_is_named(tmp_path):
     files = token_files({"WANDB_API_KEY": "k", "WANDB_BASE_URL": "https://wandb.example.org:8443"}, tmp_path)
     ((_, content),) = files.values()
     assert content.startswith("machine wandb.example.org\n")
+
+
+def test_a_blank_key_hides_no_other(tmp_path):
+    """As where the run asks in its own process."""
+    found = token_files({"ANSWER_KEY": " ", "API_KEY": "k"}, tmp_path, {"ANSWER_KEY_FILE": ("ANSWER_KEY", "API_KEY")})
+    assert list(found.values()) == [("ANSWER_KEY_FILE", "k")]

@@ -13,6 +13,7 @@ from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
 from mem_agent.data.training_file import DataSource
 from mem_agent.eval_ruler_hqa import load_questions
+from mem_agent.hooks.task_row import question_of
 from mem_agent.pocket import tokenizer as pocket_tokenizer
 from mem_agent.pocket.habits import Gate, Habits, RowMaker, Shape, gated_reply, mixed_rows
 from mem_agent.pocket.prepare import TASKS, prepare
@@ -124,10 +125,11 @@ def test_a_gated_reply_is_a_plain_one_with_its_decision(memory, new, gate, reply
 def test_training_and_evaluation_documents_differ_and_seeds_repeat(task, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         prepare(tmp_path / name, seed, task)
-    files = {n: {p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in "abc"}
+    files = {n: {p.name: p.read_bytes() for p in (tmp_path / n).rglob("*") if p.is_file()} for n in "abc"}
     assert files["a"] == files["b"] and files["a"]["train.jsonl"] != files["c"]["train.jsonl"]
     source = DataSource(tmp_path / "a" / "train.jsonl", 1)
-    trained = {(row.metadata.get("context", ""), row.prompt) for row in map(source.row, range(len(source)))}
+    rows = [source.row(number) for number in range(len(source))]
+    trained = {(row.metadata.get("context", ""), question_of(row)) for row in rows}
     for length in TASKS[task].evaluate:
         held_out = {(entry.context, entry.question.text) for entry in load_questions(tmp_path / "a", length)}
         assert files["a"][f"eval_{length}.json"] == files["c"][f"eval_{length}.json"]

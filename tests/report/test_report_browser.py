@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from mem_agent.report.__main__ import make_report
+from mem_agent.sifter.score_lines import FILE, write_scores
+from mem_agent.sifter.sifter_table import sifter_scores
 from mem_agent.tests.helpers.fake_results import write_run
+from mem_agent.tests.helpers.sifter_files import small_results
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium; on Debian: apt-get install chromium")
@@ -52,11 +55,20 @@ def one_length(tmp_path_factory) -> Path:
     return make_report([write_run(root / "only", lengths=("50",), questions=5)], root / "report")
 
 
+@pytest.fixture(scope="module")
+def sifter(tmp_path_factory) -> Path:
+    """The sifter's stages alone, with a hostile name."""
+    root = small_results(tmp_path_factory.mktemp("synthetic") / "results")
+    (root / "ranker").rename(root / "<b>ranker & a name that is much longer than it has to be")
+    write_scores(root / FILE, sifter_scores(root))
+    return make_report([root], root.parent / "report")
+
+
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("report", ["three_runs", "many_runs", "one_length"])
+@pytest.mark.parametrize("report", ["three_runs", "many_runs", "one_length", "sifter"])
 def test_page_in_a_browser(browser, request, report, size):
     page_file = request.getfixturevalue(report)
     width, height = SIZES[size]
@@ -78,7 +90,8 @@ def test_page_in_a_browser(browser, request, report, size):
     )
     assert all(wide > 0 and high > 0 for _, wide, high in boxes)
     tags = [tag for tag, _, _ in boxes]
-    assert tags.count("IMG") == 6 and tags.count("H2") == 7 and tags.count("TABLE") >= 5
+    images, sections = (1, 2) if report == "sifter" else (6, 7)
+    assert tags.count("IMG") == images and tags.count("H2") == sections and tags.count("TABLE") >= 5
     assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0 && i.alt)")
     assert page_file.with_name(f"screenshot-{size}.png").stat().st_size > 20_000
     page.close()

@@ -1,5 +1,6 @@
 """One rename replaces a regular file; whatever else lies in its place stays there."""
 
+import errno
 import os
 import socket
 import stat
@@ -94,3 +95,12 @@ def test_a_failed_block_leaves_the_old_file_alone(tmp_path):
         file.write(b"half")
         raise ZeroDivisionError
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_a_full_disk_has_the_name_of_the_file(tmp_path):
+    """Of errors that have no name, a full disk's alone is the written file's."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    for error, name in ((full, str(tmp_path / "a")), (OSError(errno.EIO, "of another file"), None)):
+        with pytest.raises(OSError) as told, replacing(tmp_path / "a"):
+            raise error
+        assert told.value.filename == name and list(tmp_path.iterdir()) == []

@@ -51,9 +51,10 @@ def test_every_gold_is_worth_one_and_nothing_is_worth_nothing(name, golds):
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_of_the_table_can_be_made_and_has_what_tables_need(name):
     task = load_task(name)
-    row = TaskRow("q?", ("18",), {"numbers": [18], "target": 18})
+    row = TaskRow("q?", ("18",), {"numbers": [18], "target": 18, "shown": 3, "gold": [1]})
+    charged = -1.0 if name == "rank_sessions" else 0.0  # what is no ranking costs
     for reply in ("", "no box"):
-        assert set(task.reward(reply, row).values()) == {0.0} == set(task.metrics(reply, row).values())
+        assert set(task.reward(reply, row).values()) == {charged} and set(task.metrics(reply, row).values()) == {0.0}
         assert task.headline in task.metrics(reply, row) and task.accuracy(task.reward(reply, row)) == 0.0
     reply = task.solution(row) or "\\boxed{18}"
     assert task.accuracy(task.reward(reply, row)) == 1.0 == task.metrics(reply, row)[task.headline]
@@ -236,7 +237,8 @@ def test_what_cannot_be_scored_fails_alone(metadata, failure, message, of_anothe
 REFUSED = [
     ({"AGENT": "nope"}, "AGENT='nope': allowed: memagent"),
     ({"AGENT_ARGS": "most=3"}, "AGENT_ARGS: 'most=3': allowed: nothing"),
-    ({"TASK": "nope"}, "TASK='nope': allowed: qa, ruler, gsm8k, math, countdown, package.module:Name, or file.py"),
+    ({"TASK": "nope"}, "TASK='nope': allowed: qa, ruler, gsm8k, math, countdown, rank_sessions, package.module:Name, "
+                       "or file.py"),
     ({"TASK": "qa,nope"}, "TASK='nope': allowed"),
     ({"TASK": "qa,{own}:Half"}, "Half has no method metrics"),
     ({"TASK": "{own}:Half"}, "Half has no method metrics, see mem_agent.tasks.interface.Task"),
@@ -249,7 +251,7 @@ REFUSED = [
     ({"TASK": "math", "TASK_ARGS": "mode=fuzzy"}, "TASK_ARGS: mode='fuzzy': allowed: strict, medium, loose, exact"),
     ({"TASK": "countdown", "TASK_ARGS": "mode=loose"}, "TASK_ARGS: 'mode=loose': allowed: form='reasoning'"),
     ({"REWARD": "cosine", "REWARD_ARGS": "max_tokens=-1"}, "REWARD_ARGS: max_tokens=-1: allowed"),
-    ({"REWARD": "nope"}, "REWARD='nope': allowed: task, cosine, package.module:Name, or file.py:Name"),
+    ({"REWARD": "nope"}, "REWARD='nope': allowed: task, cosine, answer_utility, package.module:Name, or file.py:Name"),
     ({"REWARD": "{own}:Length"}, "Length does not derive from mem_agent.rewards.reward.Reward"),
     ({"REWARD_ARGS": "x=1"}, "REWARD_ARGS: 'x=1': allowed: nothing"),
 ]

@@ -61,15 +61,21 @@ NOTHING = set("""
     num_nodes num_gpus gpu_memory_gb engine_gpus engine_memory_fraction tracker tracker_project ray_address ray_port
     ray_dashboard_port ray_start_timeout master_addr val_samples val_temperature val_top_p rehearse_ranks
     rehearse_rollouts
+    answer_url answer_gpus answer_engine_gpus answer_concurrency answer_timeout answer_retries
+    data_dir datasets splits output_dir model_name methods chat_concurrency chat_timeout chat_retries
+    embedding_model_name embed_store_path
 """.split())
 """Settings under which a run learns and measures the same. A new setting does not belong here unless somebody has
 thought about it: a resumed run replays what was sampled before it changed."""
 ANSWERS = {"eval_answer", "eval_max_chunks", "eval_temperature", "eval_top_p", "eval_mode", "eval_top_k",
-           "eval_retriever", "eval_embedding"}
+           "eval_retriever", "eval_embedding", "rank_top_k", "top_k", "max_input_tokens", "full_input_tokens",
+           "max_output_token"}
 """Settings that evaluation alone reads."""
 READ_BY = {"mem_parallel": "parallel", "mem_recall": "rememr1", "mem_recall_model": "rememr1",
            "mem_evidence_reward": "rememr1", "mem_recall_order": "rememr1", "mem_recall_query": "rememr1"}
 """Settings that one agent alone reads."""
+NEEDED_BY = {"max_gen_batches": {"dynamic_filter": "nonzero_std"}}
+"""Without which a setting is refused."""
 OTHER = {"agent": "gated", "task": "ruler", "reward": "some.module:Reward", "agent_args": "most=3",
          "global_batch_size": 8, "over_sampling_batch_size": 8, "mem_turn_cost": 0.5, "adam_beta1": 0.5,
          "adam_beta2": 0.5, "eps_clip": 0.5, "mem_alpha": 0.5, "eval_top_p": 0.5, "engine_memory_fraction": 0.5,
@@ -111,7 +117,7 @@ def test_every_setting_was_thought_about():
 @pytest.mark.parametrize("name", [f.name for f in fields(Config) if f.name != "style"])  # which changes others
 def test_a_replay_survives_a_change_of_what_shapes_no_training_alone(name, base, tmp_path):
     for agent in {"memagent", READ_BY.get(name, "memagent")}:
-        before = replace(base, agent=agent)
+        before = replace(base, agent=agent, **NEEDED_BY.get(name, {}))
         shaping = name not in NOTHING | ANSWERS and READ_BY.get(name, agent) == agent
         changed = with_another(before, name, tmp_path)
         assert (fingerprint(changed) != fingerprint(before)) == shaping, agent

@@ -12,10 +12,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from mem_agent.agents.records import FailureKind
 from mem_agent.config import Config, ConfigError
 from mem_agent.hooks import batch_reward
 from mem_agent.hooks.engine_api import Dialect, Endpoint
 from mem_agent.hooks.host import HostArgs, embedded_args
+from mem_agent.hooks.record import write_failure
 from mem_agent.hooks.sample import Sample
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside, vllm_answer
@@ -114,7 +116,7 @@ class FakeFleet:
 @contextmanager
 def side_of(fleet, folder, monkeypatch, **settings):
     monkeypatch.setattr(rollout_side, "Fleet", lambda *args, **kwargs: fleet)
-    settings = {"mem_max_retries": 0, "mem_request_timeout": 2.0} | settings
+    settings = {"mem_max_retries": 0} | settings
     with running_beside(fleet.router):
         side = RolloutSide(pocket_config(folder, **settings))
         try:
@@ -131,7 +133,9 @@ REPAIRED = ["alive?", "alive?", "start over"]
 @pytest.mark.parametrize("fault", [503, "drop", "hold", "abort", "garbage"])
 def test_a_rollout_that_lost_trajectories_to_a_replaced_server_is_sampled_again(fault, spoilt, tmp_path, monkeypatch):
     fleet = FakeFleet(fault, spoilt)
-    with side_of(fleet, tmp_path, monkeypatch) as side:
+    # Good requests have to end in time as well, on a loaded machine too.
+    patience = 10.0 if fault == "hold" else 600.0
+    with side_of(fleet, tmp_path, monkeypatch, mem_request_timeout=patience) as side:
         broken = side.rollout(0, 0)
         assert fleet.calls == REPAIRED and broken.metrics["repeated"] == 1 and broken.metrics["failed"] == 0
         assert side.journal.read(0) == broken
@@ -230,3 +234,67 @@ def test_an_intrinsic_reward_is_scored_off_the_event_loop_and_goes_on_in_another
     assert metrics["intrinsic/failure_questions"] == 1 and metrics["intrinsic/failure_vectors"] == 24
     assert metrics["reward/intrinsic_explore"] > 0 and metrics["intrinsic/share"] == 1.0
     assert len(threads) == 6 and "rollouts" not in threads
+
+
+# --- a frozen chat model beside the policy ---------------------------------------------------------------------------
+
+
+class Answering:
+    """A fleet that counts what is done with it; ``replaced`` is what ``ensure_alive`` gives, one after the other."""
+
+    url = "http://127.0.0.1:4321"
+
+    def __init__(self, replaced=()):
+        self.calls, self.replaced = [], list(replaced)
+
+    async def start(self):
+        self.calls.append("start")
+
+    async def stop(self):
+        self.calls.append("stop")
+
+    async def ensure_alive(self, hung_after_s=0.0):
+        self.calls.append("alive?")
+        return self.replaced.pop(0) if self.replaced else 0
+
+
+def test_the_frozen_models_engines_live_as_long_as_the_run_and_get_no_weights(tmp_path, monkeypatch):
+    answering = Answering()
+    monkeypatch.setattr(rollout_side, "answering_fleet", lambda config: answering)
+    with side_of(FakeFleet(503, lambda number: False), tmp_path, monkeypatch) as side:
+        side.wait_until_ready()
+        assert answering.calls == ["start"]
+        host = HostArgs.of(side._args())
+        assert (host.answer_url, host.config.answer_model) == (Answering.url, "policy")
+        side.rollout(0, 0)
+        assert answering.calls == ["start", "alive?"]
+    assert answering.calls == ["start", "alive?", "stop"]
+
+
+def test_a_rollout_that_lost_answers_to_a_replaced_engine_is_sampled_again(tmp_path, monkeypatch):
+    answering, broken = Answering([0, 1, 0]), []
+    monkeypatch.setattr(rollout_side, "answering_fleet", lambda config: answering)
+    reward = rollout_side.hooks.reward_func
+
+    async def failing(args, sample, **kwargs):
+        if len(broken) < 3:
+            broken.append(write_failure(sample, FailureKind.ANSWER_MODEL, "down"))
+            return 0.0
+        return await reward(args, sample, **kwargs)
+
+    monkeypatch.setattr(rollout_side.hooks, "reward_func", failing)
+    with side_of(FakeFleet(503, lambda number: False, repairs=()), tmp_path, monkeypatch) as side:
+        made = side.rollout(0, 0)
+    assert made.metrics["repeated"] == 1 and made.metrics["failed"] == 0 and len(broken) == 3
+
+
+def test_engines_of_the_frozen_model_are_sized_for_it(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(rollout_side, "Fleet", lambda *args, **kwargs: made.append((args, kwargs)) or "fleet")
+    config = pocket_config(tmp_path, reward="answer_utility", answer_ckpt=str(POCKET / "start"), answer_budget=100,
+                           answer_max_tokens=8, num_engines=2, agent="chat", task="rank_sessions")
+    assert rollout_side.answering_fleet(config) == "fleet"
+    ((own, model), where), = made
+    assert own.num_engines == 1 and own.engine_max_len <= 100 * 3 // 2 + 2048 + 8
+    assert model == POCKET / "start" and where["run_folder"] == tmp_path / "run" / "answering"
+    assert rollout_side.answering_fleet(pocket_config(tmp_path)) is None

@@ -1,0 +1,105 @@
+"""LoCoMo's conversations (Maharana et al. 2024, ``locomo10.json``) as questions about histories.
+
+An entry is a conversation of two people over many sessions, and questions about it::
+
+    {"sample_id": "conv-26", "conversation": {"speaker_a": "Caroline", "speaker_b": "Melanie",
+       "session_1_date_time": "1:56 pm on 8 May, 2023", "session_1": [{"speaker": "Caroline", "dia_id": "D1:3",
+       "text": ..., "blip_caption": "a photo of ..."}, ...], "session_2_date_time": ..., ...},
+     "qa": [{"question": ..., "answer": 2022, "evidence": ["D1:3", "D2:4"], "category": 2}, ...]}
+
+What becomes of it:
+
+- a speaker's name is the role of a turn, so texts, tags and embeddings name who speaks;
+- a picture is its caption, ``[photo: a photo of ...]``, behind the text that came with it;
+- sessions are ``session_1`` ... in the order of their numbers; a date without a session is no session;
+- evidence names turns, ``D8:6`` the sixth of session 8; its session is gold. Several in one text ("D8:6; D9:17") and
+  broken ones ("D:11:26", "D30:05") are read; one whose session is not there is dropped. A question without any has no
+  gold: its answer is measured, its ranking is not;
+- numbers are texts; of category 3, open-domain, what stands before ";" is an accepted answer as well, as published;
+- category 5, adversarial, asks what the conversation does not say. There is no answer and no gold session, and its
+  evidence leads to the wrong one, so it is left out, as MemSifter's 1,536 of 1,986 questions tell it was there;
+  ``adversarial=True`` keeps it with the answers that LoCoMo's evaluation looks for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from ..sessions.records import HistoryQuestion, Session, Turn
+from ..sessions.wording import language_of
+from .asked import Asked, BadQuestion, LeftOut, needed, text_of, unreadable
+from .sources import SourceError, open_file
+
+KINDS = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
+NOT_MENTIONED = ("Not mentioned in the conversation", "No information available")
+_OPEN_DOMAIN, _ADVERSARIAL = 3, 5
+_SESSION = re.compile(r"session_(\d+)")
+_TURN = re.compile(r"D:?0*(\d+):\s*\d+", re.I)
+
+
+def read_locomo(paths: Sequence[Path], *, adversarial: bool = False) -> Iterator[Asked]:
+    for path in paths:
+        for row in open_file(path).rows:
+            if row.fields is None:
+                yield unreadable(f"{path.name}: {row.where}", row.problem)
+                continue
+            name = text_of(row.fields, "sample_id") or row.where.replace(" ", "_")
+            questions = row.fields.get("qa")
+            if not isinstance(questions, list) or not isinstance(row.fields.get("conversation"), dict):
+                raise SourceError(f"{path}: {row.where}: no `conversation` and `qa`; expected LoCoMo's format")
+            sessions = cache(partial(_sessions, row.fields["conversation"]))
+            for number, entry in enumerate(questions):
+                build = partial(_question, f"{name}_{number}", entry, name, sessions, adversarial)
+                yield Asked(f"{path.name}: {name}, question {number}", f"{name}_{number}", name, build)
+
+
+def _question(id: str, entry: Any, name: str, sessions: Any, adversarial: bool) -> HistoryQuestion:
+    if not isinstance(entry, dict):
+        raise BadQuestion("no question, but a " + type(entry).__name__)
+    category = entry.get("category")
+    if category not in KINDS:
+        raise BadQuestion(f"category {category!r:.20}; expected 1 to 5")
+    refused = category == _ADVERSARIAL
+    if refused and not adversarial:
+        raise LeftOut("adversarial, without an answer")
+    question = needed(entry, "question")
+    answer = "" if refused else needed(entry, "answer")
+    history: tuple[Session, ...] = sessions()
+    evidence = _texts(entry.get("evidence"))
+    named = dict.fromkeys(f"session_{number}" for text in evidence for number in _TURN.findall(text))
+    gold = tuple(session.id for session in history if session.id in named)
+    answers = (answer.split(";")[0].strip(), answer) if category == _OPEN_DOMAIN else (answer,)
+    return HistoryQuestion(
+        id, question, NOT_MENTIONED if refused else tuple(dict.fromkeys(filter(None, answers))), history,
+        () if refused else gold, kind=KINDS[category], language=language_of(question),
+        own={"sample_id": name, "category": category, "evidence": evidence},
+    )
+
+
+def _sessions(conversation: Mapping[str, Any]) -> tuple[Session, ...]:
+    numbers = sorted(int(match[1]) for key in conversation if (match := _SESSION.fullmatch(key)))
+    found = []
+    for number in numbers:
+        turns = conversation[f"session_{number}"]
+        if isinstance(turns, list) and turns:
+            date = text_of(conversation, f"session_{number}_date_time")
+            found.append(Session(f"session_{number}", tuple(map(_turn, turns)), date))
+    if not found:
+        raise BadQuestion("its conversation has no sessions")
+    return tuple(found)
+
+
+def _turn(turn: Any) -> Turn:
+    if not isinstance(turn, dict):
+        raise BadQuestion("a turn of its conversation is no object")
+    caption = text_of(turn, "blip_caption")
+    parts = [text_of(turn, "text"), f"[photo: {caption}]" if caption else ""]
+    return Turn(needed(turn, "speaker"), " ".join(filter(None, parts)))
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(each) for each in (value if isinstance(value, list) else [value]) if each is not None]

@@ -1,0 +1,60 @@
+"""The files that TRAIN_DATA means: one, or the shards of one set of rows.
+
+::
+
+    data/train.jsonl                           that file
+    data/v1121-0/train_0.parquet               that shard alone
+    data/v1121-0                               its train_*.parquet
+    data/v1121-0/train_*.parquet               those that match
+
+Shards come in the order of their numbers, 9 before 10. They are parquet files of one folder, and share one store of
+documents (``document_store``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..system.errors import MemAgentError
+
+SHARDS = "train_*.parquet"
+_NUMBERS = re.compile(r"(\d+)")
+
+
+class ShardError(MemAgentError):
+    """TRAIN_DATA leads to no files that belong together; names what it says and what would do."""
+
+
+def training_files(train_data: str | Path) -> tuple[Path, ...]:
+    """The files, at least one. A single file is not looked for. Raises ShardError."""
+    text, path = str(train_data), Path(train_data)
+    if path.is_dir():
+        return _shards(text, list(path.glob(SHARDS)), f"is a folder without {SHARDS}")
+    if "*" in text and not path.exists():
+        return _shards(text, list(path.parent.glob(path.name)), "no file matches")
+    return (path,)
+
+
+def is_sharded(train_data: str | Path) -> bool:
+    """Whether it is written as anything but one file."""
+    return Path(train_data).is_dir() or ("*" in str(train_data) and not Path(train_data).exists())
+
+
+def shard_folder(train_data: str | Path) -> Path:
+    """The folder of the files, whether they are there or not."""
+    return Path(train_data) if Path(train_data).is_dir() else Path(train_data).parent
+
+
+def _shards(text: str, files: Sequence[Path], nothing: str) -> tuple[Path, ...]:
+    if not files:
+        raise ShardError(f"TRAIN_DATA={text!r}: {nothing}; make them with mem-agent prepare-rl-data")
+    if len(files) > 1 and (odd := [file for file in files if file.suffix != ".parquet"]):
+        raise ShardError(f"TRAIN_DATA={text!r:.120}: {odd[0].name} is no parquet file; several files are shards in "
+                         "parquet, rows in JSON lines go into one file")
+    return tuple(sorted(files, key=_by_number))
+
+
+def _by_number(path: Path) -> list[str | int]:
+    return [int(part) if part.isdigit() else part for part in _NUMBERS.split(path.name)]

@@ -1,0 +1,156 @@
+"""``REWARD=answer_utility`` beside a host: its frozen chat model, its documents, and what its settings refuse.
+
+The chat model is ANSWER_URL, or ANSWER_CKPT where the host serves one beside the policy; its key is in the request
+headers alone. What it does not answer after all retries is a missing reward: the trajectory fails, counted as
+``answer_model``, and is masked; a judge's reply without a score, as ``answer_score``. A key, route or name that is
+wrong from the first request on ends the run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import orjson
+
+from ..agents import turn_cost
+from ..agents.records import FailureKind, TurnFailed
+from ..config import Config, ConfigError
+from ..rewards.answer_utility import AnswerUtility, AnswerUtilitySettings, Frozen
+from ..rewards.judge import BadVerdict, read_verdict
+from ..sessions.wording import load_wording
+from ..system.plugins import parse_settings
+from ..system.server_url import checked_url
+from .chat_client import KEYS, ChatClient, ChatFailed, ChatSettings, key_from
+from .host import HostArgs
+from .reader import stored_text
+
+ANSWER_KEYS = ("ANSWER_KEY", *KEYS)
+JUDGE_KEYS = ("JUDGE_KEY",)
+"""Of a judge at an address of its own: no other server's key is sent there."""
+ANSWER_FILE, JUDGE_FILE = "ANSWER_KEY_FILE", "JUDGE_KEY_FILE"
+"""Variables that may name a file with the key: a launcher's way to give it to workers, whose variables Ray shows."""
+
+
+def check(config: Config) -> AnswerUtilitySettings:
+    """The settings of the reward. Raises ConfigError where they cannot work."""
+    settings = parse_settings(AnswerUtilitySettings, config.reward_args, "REWARD_ARGS")
+    name = "REWARD=answer_utility"
+    if settings.alpha and not (config.answer_url or config.answer_ckpt):
+        raise ConfigError(f"{name} asks a chat model; set ANSWER_URL, or ANSWER_CKPT, or alpha=0 in REWARD_ARGS")
+    if config.answer_url and config.answer_ckpt:
+        raise ConfigError("ANSWER_URL and ANSWER_CKPT: one chat model answers; unset one of them")
+    if config.answer_url:
+        checked_url("ANSWER_URL", config.answer_url, ANSWER_KEYS[0])
+        if settings.alpha and not config.answer_model:
+            raise ConfigError(f"ANSWER_URL={config.answer_url!r}: set ANSWER_MODEL, the chat model's name there")
+    if settings.judge_url:
+        checked_url("REWARD_ARGS: judge_url", settings.judge_url, JUDGE_KEYS[0])
+        if not settings.judge_model:
+            raise ConfigError("REWARD_ARGS: judge_url without judge_model, the judge's name there")
+    if config.mem_ir != "no":
+        raise ConfigError(f"{name} MEM_IR={config.mem_ir}: replies are session numbers, and a bonus for their form "
+                          "could lift one that is no ranking above one that is; take MEM_IR=no")
+    if turn_cost(config) >= settings.below:
+        raise ConfigError(f"MEM_TURN_COST={config.mem_turn_cost:g}: must be less than below={settings.below:g} of "
+                          "REWARD_ARGS, or a valid ranking could be worth less than none")
+    if settings.beta and config.dynamic_filter != "none" and config.dynamic_filter_on == "reward":
+        raise ConfigError(f"{name}: NDCG joins the reward with the whole rollout, so DYNAMIC_FILTER_ON=reward would "
+                          "not see it; take total")
+    load_wording(config.sifter_prompts)
+    return settings
+
+
+def answer_utility(config: Config, host: HostArgs | None) -> AnswerUtility:
+    """A fresh reward.
+
+    Args:
+        host: None where settings are only checked.
+
+    Raises:
+        ConfigError: a setting cannot work, or the host serves no chat model.
+    """
+    settings = check(config)
+    if host is None or not settings.alpha:
+        return AnswerUtility(settings)
+    key = _key(ANSWER_FILE, keys_asked_for(config)[ANSWER_FILE])
+    answering = ChatSettings(
+        url=_url(host), model=_model(config), key=key, concurrency=config.answer_concurrency,
+        timeout_s=config.answer_timeout, retries=config.answer_retries, backoff_s=config.mem_retry_backoff,
+        max_output_tokens=config.answer_max_tokens, temperature=config.answer_temperature,
+    )
+    chat = ChatClient(answering)
+    frozen = Frozen(
+        partial(_asked, chat), partial(_judged, _judge(settings, chat)), partial(stored_text, host),
+        load_wording(config.sifter_prompts), config.answer_budget, config.seed_for,
+    )
+    return AnswerUtility(settings, frozen)
+
+
+def keys_asked_for(config: Config) -> dict[str, tuple[str, ...]]:
+    """Variable that names a key's file -> variables that may hold the key, as far as this run asks anybody."""
+    if config.reward != "answer_utility":
+        return {}
+    return {ANSWER_FILE: () if config.answer_ckpt else ANSWER_KEYS, JUDGE_FILE: JUDGE_KEYS}
+
+
+def answer_length(config: Config) -> int:
+    """Tokens of the longest request to the frozen model with its reply: its tokenizer may need more than the one that
+    counted the sessions. At most what the model can read, where its folder says.
+    """
+    wanted = config.answer_budget * 3 // 2 + 2048 + config.answer_max_tokens
+    try:
+        limit = orjson.loads((Path(config.answer_ckpt) / "config.json").read_bytes())["max_position_embeddings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return wanted
+    return min(wanted, int(limit))
+
+
+def _key(file: str, names: Sequence[str]) -> str:
+    path = os.environ.get(file, "")
+    try:
+        return Path(path).read_text().strip() if path else key_from(os.environ, names)
+    except OSError as error:
+        raise ConfigError(f"{file}={path!r}: {error.strerror or error}") from None
+
+
+def _judge(settings: AnswerUtilitySettings, chat: ChatClient) -> ChatClient:
+    if not settings.judge_url and not settings.judge_model:
+        return chat  # one limit for both
+    own = chat.settings
+    if settings.judge_url:
+        own = replace(own, url=settings.judge_url, key=_key(JUDGE_FILE, JUDGE_KEYS))
+    return ChatClient(replace(own, model=settings.judge_model or own.model, temperature=0.0))
+
+
+def _url(host: HostArgs) -> str:
+    if host.config.answer_url:
+        return host.config.answer_url
+    if not host.answer_url:
+        raise ConfigError(f"ANSWER_CKPT={host.config.answer_ckpt!r}: this host serves no second model; set ANSWER_URL")
+    return host.answer_url
+
+
+def _model(config: Config) -> str:
+    return config.answer_model or config.answer_ckpt
+
+
+async def _asked(chat: ChatClient, prompt: str, seed: int) -> str:
+    messages: list[Mapping[str, str]] = [{"role": "user", "content": prompt}]
+    try:
+        return await chat.ask(messages, seed)
+    except ChatFailed as failed:
+        if failed.holds_for_all and not chat.counts.answered:
+            raise ConfigError(f"REWARD=answer_utility: {failed}") from None
+        raise TurnFailed(FailureKind.ANSWER_MODEL, str(failed)) from failed
+
+
+async def _judged(chat: ChatClient, prompt: str, seed: int) -> float:
+    reply = await _asked(chat, prompt, seed)
+    try:
+        return read_verdict(reply)
+    except BadVerdict as error:
+        raise TurnFailed(FailureKind.ANSWER_SCORE, f"{chat.settings.url}: {error}") from None

@@ -1,0 +1,258 @@
+"""Any OpenAI-compatible chat endpoint, asked with patience: MemSifter's frozen chat model, in stage 3 and in training.
+
+``ask`` gives the reply's text, whole as the server tells it, also where its limit cut it or it is empty: those are
+replies. Everything else is a ``ChatFailed``, whose kind, status and one line say why.
+
+Invariants:
+- at most ``concurrency`` requests are on their way from one event loop; each loop has connections of its own;
+- an attempt lasts ``timeout_s`` at most, whatever the server sends in bits; attempts follow on timeouts, connection
+  errors, HTTP 429 and 5xx only, at most ``retries`` of them, after doubling waits or what ``Retry-After`` asks for;
+- the key is in the request header and nowhere else: no ``repr``, log line, error or reply holds it, not even where
+  the server echoes it;
+- proxies and credentials of the environment play no part, as everywhere in the pack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import weakref
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import openai
+import orjson
+
+from ..agents.records import FailureKind
+from ..config import ConfigError
+from ..system.errors import MemAgentError
+from ..system.server_url import checked_url
+
+KEYS = ("API_KEY", "OPENAI_API_KEY")
+"""Where a key is looked for, first one first; ANSWER_KEY stands before them where a training run asks."""
+_SECRET_FROM = 8
+"""Letters from which on a key is one: the ``none`` or ``EMPTY`` of a server without keys may stand in a reply."""
+_CONNECT_S = 30.0
+_LONGEST_WAIT_S = 60.0
+_TOLD = 200
+"""Letters of a server's answer that an error repeats."""
+_BUDGETS = ("max_tokens", "max_completion_tokens")
+"""OpenAI's two names of a reply's limit; some models know the second one only."""
+
+Messages = Sequence[Mapping[str, str]]
+
+
+class ChatFailed(MemAgentError):
+    """No reply; ``kind`` says why, and ``status`` is the HTTP status, or 0 where there is none."""
+
+    def __init__(self, message: str, kind: FailureKind, status: int = 0) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.status = status
+
+    @property
+    def holds_for_all(self) -> bool:
+        """Whether every other request must fail alike: the key, the route or the model's name is wrong."""
+        return self.status in (401, 403, 404)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatSettings:
+    """Raises ConfigError where the address or the key cannot be used; the key is never shown."""
+
+    url: str
+    """``http://HOST:PORT`` or ``https://HOST/v1``."""
+    model: str
+    key: str = field(default="", repr=False)
+    concurrency: int = 32
+    timeout_s: float = 300.0
+    """Seconds for one attempt."""
+    retries: int = 3
+    backoff_s: float = 0.5
+    """Seconds before the second attempt; doubles each time."""
+    max_output_tokens: int = 4096
+    temperature: float = 0.6
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", checked_url("the address of the chat model", self.url, " or ".join(KEYS)))
+        object.__setattr__(self, "key", self.key.strip())
+        if not (self.key.isascii() and self.key.isprintable()):
+            raise ConfigError(f"the key of {self.url} holds letters that no request header takes; copy it again")
+
+    def redacted(self, text: str) -> str:
+        return text.replace(self.key, "***") if len(self.key) >= _SECRET_FROM else text
+
+
+def key_from(environment: Mapping[str, str], names: Sequence[str] = KEYS) -> str:
+    """The first key that is there, or none."""
+    return next((environment[name].strip() for name in names if environment.get(name, "").strip()), "")
+
+
+@dataclass(slots=True)
+class ChatCounts:
+    """What became of all ``ask`` calls so far; retries are attempts beyond each call's first."""
+
+    asked: int = 0
+    answered: int = 0
+    failed: int = 0
+    retries: int = 0
+    cut: int = 0
+    """Replies that their limit ended."""
+    empty: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """What belongs to one event loop."""
+
+    client: openai.AsyncOpenAI
+    slots: asyncio.Semaphore
+
+
+class ChatClient:
+    """Asks one model at one address; may be shared by several event loops."""
+
+    def __init__(self, settings: ChatSettings) -> None:
+        self.settings = settings
+        self.counts = ChatCounts()
+        self._budget = _BUDGETS[0]
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = weakref.WeakKeyDictionary()
+        for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2"):  # they tell of every request
+            logger = logging.getLogger(name)
+            logger.setLevel(max(logger.level, logging.WARNING))
+
+    def __repr__(self) -> str:
+        return f"ChatClient({self.settings!r})"
+
+    async def ask(self, messages: Messages, seed: int | None = None) -> str:
+        """The reply to ``messages``, ``{role, content}`` each. Raises ChatFailed."""
+        self.counts.asked += 1
+        own = self._of_this_loop()
+        try:
+            async with own.slots:
+                reply = await self._asked(own.client, messages, seed)
+        except ChatFailed:
+            self.counts.failed += 1
+            raise
+        self.counts.answered += 1
+        self.counts.empty += not reply
+        return reply
+
+    async def served(self) -> list[str]:
+        """Names of the models that ``/v1/models`` lists. Raises ChatFailed."""
+        client = self._of_this_loop().client
+        own = {} if self.settings.key else {"extra_headers": {"Authorization": openai.Omit()}}
+        try:
+            content = await self._got(client.models.with_raw_response.list(**own))  # type: ignore[arg-type]
+        except _Again as failure:
+            raise failure.failed from None
+        try:
+            return [str(entry["id"]) for entry in orjson.loads(content)["data"]]
+        except (ValueError, LookupError, TypeError):
+            raise self._failed(FailureKind.BAD_RESPONSE, "expected a list of models at /v1/models") from None
+
+    async def close(self) -> None:
+        """End the running event loop's connections; the next ``ask`` makes new ones."""
+        own = self._loops.pop(asyncio.get_running_loop(), None)
+        if own is not None:
+            await own.client.close()
+
+    def _of_this_loop(self) -> _Loop:
+        loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            for known in self._loops.keyrefs():  # what belongs to a loop that has ended keeps it alive
+                if (other := known()) is not None and other.is_closed():
+                    self._loops.pop(other, None)
+            self._loops[loop] = _Loop(self._connected(), asyncio.Semaphore(self.settings.concurrency))
+        return self._loops[loop]
+
+    def _connected(self) -> openai.AsyncOpenAI:
+        settings = self.settings
+        timeout = openai.Timeout(settings.timeout_s, connect=min(_CONNECT_S, settings.timeout_s))
+        return openai.AsyncOpenAI(
+            base_url=f"{settings.url}/v1", api_key=settings.key or "none", max_retries=0, timeout=timeout,
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=False, timeout=timeout),
+        )
+
+    async def _asked(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> str:
+        attempt = 0
+        while True:
+            budget = self._budget
+            try:
+                body = self._body(messages, seed, budget)
+                return self._read(await self._got(client.chat.completions.with_raw_response.create(**body)))
+            except _Again as failure:
+                if attempt == self.settings.retries:
+                    raise failure.failed from None
+                wait = failure.wait or self.settings.backoff_s * 2**attempt * random.uniform(1.0, 1.25)
+                attempt += 1
+                self.counts.retries += 1
+                await asyncio.sleep(min(_LONGEST_WAIT_S, wait))
+            except ChatFailed as failed:
+                if not (failed.status == 400 and budget == _BUDGETS[0] and _BUDGETS[1] in str(failed)):
+                    raise
+                self._budget = _BUDGETS[1]  # another request, not the same once more
+
+    def _body(self, messages: Messages, seed: int | None, budget: str) -> dict[str, Any]:
+        body = {"model": self.settings.model, "messages": list(messages), "temperature": self.settings.temperature}
+        body |= {} if self.settings.key else {"extra_headers": {"Authorization": openai.Omit()}}
+        return body | {budget: self.settings.max_output_tokens} | ({} if seed is None else {"seed": seed})
+
+    async def _got(self, request: Awaitable[Any]) -> bytes:
+        """What the server answers with HTTP 200.
+
+        Raises _Again where another attempt may help, else ChatFailed; neither keeps the library's error.
+        """
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                return (await request).content
+        except (openai.APITimeoutError, TimeoutError):
+            reason = f"no answer within {self.settings.timeout_s:g} s"
+            raise _Again(self._failed(FailureKind.TIMEOUT, reason)) from None
+        except openai.APIStatusError as error:
+            raise self._status_failure(error) from None
+        except openai.APIConnectionError as error:
+            reason = f"nothing answers there ({error.__cause__ or error}); start it, or correct the address"
+            raise _Again(self._failed(FailureKind.CONNECTION, reason)) from None
+        except (openai.OpenAIError, OSError, ValueError) as error:
+            raise self._failed(FailureKind.BAD_RESPONSE, f"{type(error).__name__}: {error}") from None
+
+    def _status_failure(self, error: openai.APIStatusError) -> Exception:
+        status, text = error.status_code, error.response.text
+        if status == 429 or status >= 500:
+            failed = self._failed(FailureKind.SERVER_ERROR, f"HTTP {status}: {text}", status)
+            return _Again(failed, _seconds(error.response.headers.get("retry-after", "")))
+        remedy = {401: "the key is refused: ", 403: "the key is refused: ",
+                  404: f"no such route, or no model {self.settings.model!r}: "}.get(status, "")
+        return self._failed(FailureKind.REJECTED, f"HTTP {status}: {remedy}{text}", status)
+
+    def _read(self, content: bytes) -> str:
+        try:
+            choice = orjson.loads(content)["choices"][0]
+            text = choice["message"].get("content") or ""
+            reply = text if isinstance(text, str) else "".join(part.get("text") or "" for part in text)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            shown = content[: 8 * _TOLD].decode("utf-8", "replace")
+            raise self._failed(FailureKind.BAD_RESPONSE, f"expected a chat completion, got: {shown}") from None
+        self.counts.cut += choice.get("finish_reason") == "length"
+        return self.settings.redacted(reply)
+
+    def _failed(self, kind: FailureKind, reason: str, status: int = 0) -> ChatFailed:
+        told = " ".join(self.settings.redacted(reason).split())
+        return ChatFailed(f"{self.settings.url}: {told[:_TOLD]}", kind, status)
+
+
+class _Again(Exception):
+    """Another attempt may help; after the last one it is ``failed``. ``wait``: seconds the server asks for."""
+
+    def __init__(self, failed: ChatFailed, wait: float = 0.0) -> None:
+        super().__init__()
+        self.failed = failed
+        self.wait = wait
+
+
+def _seconds(retry_after: str) -> float:
+    """Of a Retry-After header in seconds; 0 where it is none, or a date."""
+    return float(retry_after) if retry_after.strip().isascii() and retry_after.strip().isdigit() else 0.0

@@ -1,0 +1,105 @@
+"""A chat server in the place of the frozen model that the sifter task asks: it knows what it is shown, and no more.
+
+    python -m mem_agent.pocket.frozen_chat --port 8631
+
+``POST /v1/chat/completions`` (OpenAI's) with a history and a question as ``sessions/`` words them. It answers with
+what the last of the sessions shown says about that person and kind; ``unknown`` where none does. So of the task's
+histories it is right exactly when the gold session is among those shown, since every earlier statement says otherwise.
+Nothing else plays a part: equal messages get equal answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+MODEL = "frozen-chat"
+UNKNOWN = "unknown"
+_WATCH_S = 0.5
+_STATEMENT = re.compile(r"<user\d+>(\w+) likes (\w+) (\w+)\.</user>")
+_QUESTION = re.compile(r"<question>\s*(\w+) likes (\w+) what\?\s*</question>")
+
+
+def answer_to(message: str) -> str:
+    """The answer to a user message. Raises ValueError where it asks nothing of this task's."""
+    asked = _QUESTION.search(message)
+    if asked is None:
+        raise ValueError("no question '<question>PERSON likes KIND what?</question>'")
+    things = [thing for person, kind, thing in _STATEMENT.findall(message) if (person, kind) == asked.groups()]
+    return things[-1] if things else UNKNOWN
+
+
+def completion(messages: Sequence[Mapping[str, Any]], model: str) -> dict[str, Any]:
+    """The reply in OpenAI's form, the answer inside the tags that it is asked for."""
+    text = f"<answer>{answer_to(str(messages[-1]['content']))}</answer>"
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    return {
+        "id": "chatcmpl-frozen", "object": "chat.completion", "created": 0, "model": model, "choices": [choice],
+        "usage": usage,
+    }
+
+
+async def _complete(request: web.Request) -> web.Response:
+    try:
+        body = await request.json()
+        return web.json_response(completion(body["messages"], str(body.get("model", MODEL))))
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        return web.json_response({"error": {"message": str(error), "type": "invalid_request_error"}}, status=400)
+
+
+async def _models(_: web.Request) -> web.Response:
+    return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+
+
+async def _while_parent_lives(_: web.Application) -> AsyncIterator[None]:
+    parent = os.getppid()
+
+    async def watch() -> None:
+        while os.getppid() == parent:
+            await asyncio.sleep(_WATCH_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watching = asyncio.create_task(watch())
+    yield
+    watching.cancel()
+
+
+def make_app(with_parent: bool = False) -> web.Application:
+    """``with_parent``: it ends when the process that started it has ended."""
+    app = web.Application(client_max_size=2**24)
+    if with_parent:
+        app.cleanup_ctx.append(_while_parent_lives)
+    app.router.add_post("/v1/chat/completions", _complete)
+    app.router.add_get("/v1/models", _models)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Serve the stub of a frozen chat model.")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--with-parent", action="store_true", help="end when the process that started it has ended")
+    options = parser.parse_args(argv)
+    url = f"http://127.0.0.1:{options.port}/v1"
+    app = make_app(options.with_parent)
+    try:
+        web.run_app(
+            app, host="127.0.0.1", port=options.port, access_log=None,
+            print=lambda *_: print(f"the frozen chat model answers at {url}", flush=True),
+        )
+    except OSError as error:
+        print(f"error: {url}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""The sifter task: eight short sessions, and a question that the last statement about it answers.
+
+    question   Anna likes fruit what?
+    session 0  Anna likes fruit plum.         no longer
+    session 1  Ben likes fruit fig.           somebody else
+    session 2  Anna likes fruit pear.         gold: what was said last
+    session 3  Anna likes city Rome.          something else
+    reply      <think>said last: Anna likes fruit 2</think>
+               <ranking>2,3,1,0</ranking>
+
+A person says one to four times what they like of a kind, each time something else, and the last time counts. Whoever
+compares words cannot tell it from the earlier ones. A reply names its way of choosing (``Way``), what is asked about
+and the session that it chooses, and ranks that one first, the others from the newest to the oldest. One way is right
+whatever the history.
+
+Sessions stand in the order of time. Everything is a function of ``(seed, index)``; histories of different seeds are
+independent, and there are so many that none is drawn twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ..data.document_store import document_id
+from ..sessions.records import HistoryQuestion, Language, Session, Turn
+from ..sessions.render import render_history
+from ..sessions.wording import load_wording
+from .task import NAMES, THINGS
+
+PROMPTS = Path(__file__).with_name("sifter.yaml")
+TASK = "rank_sessions"
+PEOPLE = ("Anna", "Ben", "Carl", "Dora")
+SESSIONS = 8
+SESSION_TOKENS = 2
+"""Of every rendered session with a newline, by the task's tokenizer."""
+_SAID = {1: 0.15, 2: 0.3, 3: 0.3, 4: 0.25}
+"""How often the person says what they like, with the shares of histories."""
+
+
+class Way(Enum):
+    """Ways of choosing a session; the value is what a reply thinks."""
+
+    RIGHT = "said last"
+    FIRST = "said first"
+    OTHERS = "something else"
+    """The newest session that does not answer the question."""
+    NEWEST = "newest"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """A session: a person likes a thing of a kind."""
+
+    person: str
+    kind: str
+    thing: str
+
+    @property
+    def about(self) -> str:
+        return f"{self.person} likes {self.kind}"
+
+    @property
+    def text(self) -> str:
+        return f"{self.about} {self.thing}."
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    person: str
+    kind: str
+    talks: tuple[Talk, ...]
+
+    @property
+    def question(self) -> str:
+        return f"{self.person} likes {self.kind} what?"
+
+    @property
+    def gold(self) -> int:
+        """The session that counts."""
+        return max(number for number in range(len(self.talks)) if self._says(number))
+
+    @property
+    def answer(self) -> str:
+        return self.talks[self.gold].thing
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        turns = [(Turn("user", talk.text),) for talk in self.talks]
+        return tuple(Session(f"s{number}", turn) for number, turn in enumerate(turns))
+
+    def prompt(self, wording: Path = PROMPTS) -> str:
+        """The message that asks for a ranking."""
+        history = render_history(self.sessions)
+        return load_wording(str(wording)).ranking_prompt(self.question, history, len(self.talks), Language.EN)
+
+    def choose(self, way: Way, rng: random.Random) -> int:
+        """The session chosen in this way; ``rng`` serves ``Way.ANY`` alone."""
+        every = range(len(self.talks))
+        match way:
+            case Way.RIGHT:
+                return self.gold
+            case Way.FIRST:
+                return min(number for number in every if self._says(number))
+            case Way.OTHERS:
+                return max((number for number in every if not self._says(number)), default=every[-1])
+            case Way.NEWEST:
+                return every[-1]
+        return rng.choice(every)
+
+    def reply(self, way: Way, rng: random.Random) -> str:
+        chosen = self.choose(way, rng)
+        ranking = [chosen, *(number for number in reversed(range(len(self.talks))) if number != chosen)]
+        thought = f"{way.value}: {self.person} likes {self.kind} {chosen}"
+        return f"<think>{thought}</think>\n<ranking>{','.join(map(str, ranking))}</ranking>"
+
+    def _says(self, number: int) -> bool:
+        talk = self.talks[number]
+        return (talk.person, talk.kind) == (self.person, self.kind)
+
+
+def draw_history(rng: random.Random, sessions: int = SESSIONS) -> History:
+    person, kind = rng.choice(PEOPLE), rng.choice(NAMES)
+    (said,) = rng.choices(list(_SAID), list(_SAID.values()))
+    talks = [Talk(person, kind, thing) for thing in rng.sample(THINGS[kind], said)]
+    talks = talks[:sessions] + [_other(rng, person, kind) for _ in range(sessions - len(talks))]
+    rng.shuffle(talks)
+    return History(person, kind, tuple(talks))
+
+
+def _other(rng: random.Random, person: str, kind: str) -> Talk:
+    """A session that is not about both."""
+    others, kinds = [p for p in PEOPLE if p != person], [k for k in NAMES if k != kind]
+    who, what = rng.choice((person, rng.choice(others))), rng.choice((kind, rng.choice(kinds)))
+    if (who, what) == (person, kind):
+        who, what = rng.choice(others), rng.choice(kinds)
+    return Talk(who, what, rng.choice(THINGS[what]))
+
+
+def histories(seed: int, count: int) -> Iterator[History]:
+    for index in range(count):
+        yield draw_history(random.Random(f"sifter:{seed}:{index}"))
+
+
+def asked_of(index: int, history: History) -> HistoryQuestion:
+    """As the stages of the sifter take it."""
+    sessions = history.sessions
+    gold = (sessions[history.gold].id,)
+    return HistoryQuestion(f"sifter-{index}", history.question, (history.answer,), sessions, gold)
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+
+def stored(history: History) -> str:
+    """The sessions of a prompt as the document store keeps them."""
+    talks = [[{"role": turn.role, "content": turn.content} for turn in s.turns] for s in history.sessions]
+    ids = [session.id for session in history.sessions]
+    return orjson.dumps({"sessions": talks, "ids": ids, "dates": [""] * len(ids)}).decode()
+
+
+def metadata(index: int, history: History) -> dict[str, Any]:
+    return {
+        "task": TASK, "id": f"sifter-{index}", "shown": SESSIONS, "gold": [history.gold],
+        "question": history.question, "question_date": "", "language": Language.EN.value,
+        "answers": [history.answer], "history_id": document_id(stored(history)),
+        "session_tokens": [SESSION_TOKENS] * SESSIONS,
+    }
+
+
+def train_row(index: int, history: History) -> Mapping[str, Any]:
+    """A line of a training file."""
+    message = {"role": "user", "content": history.prompt()}
+    return {"prompt": [message], "label": "", "metadata": metadata(index, history)}
+
+
+def eval_entry(index: int, history: History) -> Mapping[str, Any]:
+    """An entry of an evaluation file."""
+    return {
+        "input": history.prompt(), "answers": [history.answer], "index": index, "task": TASK,
+        "metadata": metadata(index, history),
+    }

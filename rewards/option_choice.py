@@ -1,0 +1,67 @@
+"""Which option of a multiple-choice question a reply chooses (PersonaMem's form: ``(a) ...``, one of four).
+
+The first rule that finds exactly one option decides; one that finds several decides that none is chosen::
+
+    1. letters in brackets       "(c)", "I would say (c)."            but "(a) or (c)" chooses none
+    2. a letter that stands for itself   "c", "C.", "c) Tea", "option c", "the answer is C", "选 c", "答案是C"
+    3. the text of an option     "You said you like tea": the option's own words, whole, in order
+
+A lone "a" within a sentence is a word, not an option. The published rule (PersonaMem, ``extract_answer``) takes any of
+the letters a to d that stands alone, so "a good idea is (c)" and "a tea" choose there as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .text_f1 import answer_words
+
+_LABEL = re.compile(r"\s*[(（\[]?([a-z])[)）\].:：、]\s*", re.I)
+_BRACKETED = re.compile(r"[(（\[]\s*([a-z])\s*[)）\]]", re.I)
+_ALONE = re.compile(r"\s*([a-z])\s*(?:[).:：、,。]|$)", re.I)
+_NAMED = re.compile(
+    r"(?:\b(?:options?|choices?|answers?)(?:\s+is)?\s*[:：]?|选项?|选择|答案是?[:：]?)\s*\**"
+    r"(a(?!\s+[a-z])|[b-z])(?![a-z'])",
+    re.I,
+)
+
+
+def chosen_option(reply: str | None, options: Sequence[str]) -> int | None:
+    """The number, from 0, of the option that a reply chooses; None where it chooses none, or several."""
+    text = (reply or "").strip()
+    letters = {label: number for number, label in enumerate(option_labels(options))}
+    rules = (_BRACKETED.findall(text), _ALONE.findall(text)[:1] if _ALONE.match(text) else [], _NAMED.findall(text))
+    for found in rules:
+        if named := {letters[letter.lower()] for letter in found if letter.lower() in letters}:
+            return named.pop() if len(named) == 1 else None
+    said = f" {' '.join(answer_words(text))} "
+    meant = [number for number, words in enumerate(map(_words_of, options)) if words and f" {words} " in said]
+    return meant[0] if len(meant) == 1 else None
+
+
+def right_option(answers: Sequence[str], options: Sequence[str]) -> int | None:
+    """The option that an accepted answer names, by its label or its text; None where none does."""
+    named = {option_text(option): number for number, option in enumerate(options)}
+    named |= {f"({label})": number for number, label in enumerate(option_labels(options))}
+    return next((named[answer.strip()] for answer in answers if answer.strip() in named), None)
+
+
+def option_labels(options: Sequence[str]) -> list[str]:
+    """The letters of the options: as they are written, or a, b, c ... where they are not, or not each its own."""
+    written = [match[1].lower() if (match := _LABEL.match(option)) else "" for option in options]
+    return written if all(written) and len(set(written)) == len(written) else _alphabet(len(options))
+
+
+def option_text(option: str) -> str:
+    """An option without its label."""
+    match = _LABEL.match(option)
+    return option[match.end() :].strip() if match else option.strip()
+
+
+def _alphabet(count: int) -> list[str]:
+    return [chr(ord("a") + number) for number in range(count)]
+
+
+def _words_of(option: str) -> str:
+    return " ".join(answer_words(option_text(option)))

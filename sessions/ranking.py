@@ -1,0 +1,90 @@
+"""A ranking in a model's reply: strict where it earns a reward, lenient where it has to be used.
+
+The reply names session numbers as the prompt showed them, best first, after any thinking::
+
+    <think>The move to Lyon is in session 7 ...</think>
+    <ranking>7,0,3</ranking>
+
+What is read is what follows the last ``</think>``. A chat template may have opened the thinking in the prompt already,
+so a reply without ``<think>`` is as good; one that opens it and never closes it has said nothing yet.
+
+``strict_ranking``   the first such block holds exactly ``min(asked, shown)`` different numbers below ``shown``, with
+                     commas between them, and nothing else
+``lenient_ranking``  what of the first block can be used: numbers out of range and repetitions are dropped, words
+                     ignored; an unclosed block counts. ``completed`` then puts the other sessions behind, best first
+
+Published parsers differ between training and inference, let ``-1`` mean the last session, and fall back to the order
+of time (reference A15: 14, 11); here a reply that trains well is one that is used well.
+
+Every search moves forward only, so a reply of any length and content is read in time in proportion to its length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from .thinking import after_thinking
+
+_OPEN, _CLOSE = re.compile(r"<ranking>", re.I), re.compile(r"</ranking>", re.I)
+# ASCII: a Chinese word may touch a number. Signs, points and letters make it something else than a session's number.
+_NUMBER = re.compile(r"(?<![0-9A-Za-z_.+-])[0-9]{1,9}(?![0-9A-Za-z_]|\.[0-9])")
+_LONGEST = 9
+"""Digits of a session's number."""
+ASKED = 10
+"""Sessions that a ranking names, or all where there are fewer."""
+
+
+class BadRanking(ValueError):
+    """A reply that is no valid ranking; the message says why."""
+
+
+def strict_ranking(reply: str, shown: int, asked: int = ASKED) -> tuple[int, ...]:
+    """The numbers of a valid ranking of ``shown`` sessions, best first. Raises BadRanking."""
+    said = after_thinking(reply)
+    if said is None:
+        raise BadRanking("the thinking never ends")
+    block, closed = _block(said)
+    if block is None or not closed:
+        raise BadRanking("no <ranking>...</ranking>")
+    words = [word.strip() for word in block.split(",")]
+    if odd := [word for word in words if not (word.isascii() and word.isdigit())]:
+        raise BadRanking(f"not a session number: {odd[0]!r:.40}")
+    if beyond := [word for word in words if len(word) > _LONGEST or int(word) >= shown]:
+        raise BadRanking(f"session {beyond[0]:.12} of {shown}")
+    numbers = tuple(map(int, words))
+    if len(set(numbers)) != len(numbers):
+        raise BadRanking("a session is named twice")
+    if len(numbers) != min(asked, shown):
+        raise BadRanking(f"{len(numbers)} sessions, expected {min(asked, shown)}")
+    return numbers
+
+
+def lenient_ranking(reply: str, shown: int) -> tuple[int, ...]:
+    """The usable numbers of a reply, best first; none where there are none."""
+    said = after_thinking(reply)
+    block, _ = _block(said) if said is not None else (None, False)
+    numbers = (int(word) for word in _NUMBER.findall(block or ""))
+    return tuple(dict.fromkeys(number for number in numbers if number < shown))
+
+
+def completed(ranking: Iterable[int], order: Sequence[int]) -> tuple[int, ...]:
+    """The ranking, then all of ``order`` (by similarity, say) that it does not name."""
+    return tuple(dict.fromkeys([*ranking, *order]))
+
+
+def in_history(ranking: Iterable[int], shown: Sequence[int]) -> tuple[int, ...]:
+    """Numbers as the prompt showed them, as positions in the history: ``shown[number]``. Raises ValueError."""
+    numbers = tuple(ranking)
+    if strange := [number for number in numbers if not 0 <= number < len(shown)]:
+        raise ValueError(f"session {strange[0]} of {len(shown)}")
+    return tuple(shown[number] for number in numbers)
+
+
+def _block(said: str) -> tuple[str | None, bool]:
+    """What stands in the first ranking block, and whether it is closed."""
+    start = _OPEN.search(said)
+    if start is None:
+        return None, False
+    end = _CLOSE.search(said, start.end())
+    return said[start.end() : end.start() if end else None], end is not None

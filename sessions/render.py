@@ -1,0 +1,78 @@
+r"""Sessions as the text that models are shown: in ranking, in training's reward, in chat and in the toolkit alike.
+
+Two sessions, the second without a date (shape: MemSifter, arXiv 2603.03379, ``utils/session_process.py``)::
+
+    <session0> <date>2023/05/20 (Sat) 02:11</date>
+    <user0>I moved to Lyon.</user>
+    <assistant0>How is it?</assistant>
+    <user1>Quiet.</user>
+    </session>
+    <session1>
+    <user0>Hello.</user>
+    </session>
+
+A session's number is its place among those shown, not in the history. A role counts from 0 in each session. Roles are
+``user``, ``assistant`` or any name, ``Caroline``; what a tag cannot hold becomes ``_``.
+
+For a budget a session counts as many tokens as ``render_session(session, number)`` and the newline behind it have.
+
+Invariant: no text of a session opens or closes a tag of this form, or one of the prompts around it, so a session
+cannot pretend to be two, to be another speaker's, or to be the question: the ``<`` of such a tag becomes ``&lt;``.
+Other markup, the HTML that somebody asks about, stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from .records import Session, Turn
+
+_FRAME = frozenset({"session", "date", "history", "question", "ranking", "think", "answer"})
+"""Tags of the renderer and of the prompts: no speaker's name."""
+_SPEAKERS = frozenset({"user", "assistant", "system"})
+_NO_NAME = re.compile(r"[^\w-]+")
+
+
+def render_history(sessions: Sequence[Session]) -> str:
+    """The sessions in the order given, numbered from 0."""
+    return "\n".join(render_session(session, number) for number, session in enumerate(sessions))
+
+
+def render_session(session: Session, number: int) -> str:
+    tag = _tag(frozenset())
+    date = f" <date>{_plain(' '.join(session.date.split()), tag)}</date>" if session.date.strip() else ""
+    return "\n".join([f"<session{number}>{date}", *_lines(session.turns), "</session>"])
+
+
+def embedded_text(session: Session) -> str:
+    """What stage 1 embeds of a session: its turns alone, so that equal talks on two days are one text."""
+    return "\n".join(_lines(session.turns))
+
+
+def _lines(turns: Iterable[Turn]) -> Iterable[str]:
+    said: Counter[str] = Counter()
+    spoken = [(_role(turn.role), turn.content) for turn in turns]
+    tag = _tag(frozenset(role for role, _ in spoken))
+    for role, content in spoken:
+        yield f"<{role}{said[role]}>{_plain(content, tag)}</{role}>"
+        said[role] += 1
+
+
+def _role(name: str) -> str:
+    """The name of a speaker's tag; the number of a turn is put behind it."""
+    role = _NO_NAME.sub("_", name.strip()) or "user"
+    return f"{role}_" if role.lower() in _FRAME or role[-1].isdigit() else role
+
+
+@lru_cache(maxsize=256)
+def _tag(names: frozenset[str]) -> re.Pattern[str]:
+    """The ``<`` of a tag of one of these names or of a fixed one, numbered or not, read as loosely as models do."""
+    known = "|".join(map(re.escape, sorted(_FRAME | _SPEAKERS | names)))
+    return re.compile(rf"<(?=\s{{0,3}}/?\s{{0,3}}(?:{known})\s{{0,3}}\d{{0,9}}[\s/>])", re.I)
+
+
+def _plain(text: str, tag: re.Pattern[str]) -> str:
+    return tag.sub("&lt;", text.strip())

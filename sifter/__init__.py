@@ -1,0 +1,1 @@
+"""MemSifter: the sessions of a long history that a question needs, found in stages."""

@@ -1,0 +1,123 @@
+"""A chat endpoint with faults, in OpenAI's wording: answers by a function of the request, and remembers them all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """An answer as it is."""
+
+    body: bytes = b""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+HANG, DRIP = object(), object()
+"""Never answers; answers a byte every 50 ms without end."""
+
+
+@dataclass
+class FakeChat:
+    """``answer(body, number)`` gives a reply's text, an HTTP status, a Raw, HANG or DRIP for request ``number``."""
+
+    answer: Callable[[dict[str, Any], int], Any] = lambda body, number: "yes"
+    delay: float = 0.0
+    key: str = ""
+    """What the Authorization header has to hold, if anything; refusals repeat it."""
+    models: tuple[str, ...] = ("served",)
+    finish_reason: str = "stop"
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    peak: int = 0
+    port: int = 0
+    _now: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        number = len(self.bodies)
+        self.bodies.append(body)
+        self.headers.append(dict(request.headers))
+        self._now += 1
+        self.peak = max(self.peak, self._now)
+        try:
+            await asyncio.sleep(self.delay)
+            return await self._answered(request, body, number)
+        finally:
+            self._now -= 1
+
+    async def _answered(self, request: web.Request, body: dict[str, Any], number: int) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "")
+        if self.key and given != f"Bearer {self.key}":
+            return web.json_response({"error": {"message": f"wrong key {given}"}}, status=401)
+        if body["model"] not in self.models:
+            return web.json_response({"error": {"message": f"no model {body['model']}"}}, status=404)
+        answer = self.answer(body, number)
+        if answer is HANG:
+            await asyncio.sleep(600)
+        if answer is DRIP:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            while True:
+                await response.write(b" ")
+                await asyncio.sleep(0.05)
+        if isinstance(answer, Raw):
+            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+        if isinstance(answer, int):
+            return web.json_response({"error": {"message": f"status {answer}"}}, status=answer)
+        return web.json_response(completion(answer, self.finish_reason))
+
+    async def list_models(self, request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": name} for name in self.models]})
+
+
+def completion(content: str | None, finish_reason: str = "stop") -> dict[str, Any]:
+    message = {"role": "assistant", "content": content}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": finish_reason}]}
+
+
+@contextmanager
+def chat_server(chat: FakeChat) -> Iterator[FakeChat]:
+    """Serve in a thread of its own, so that any event loop or process can ask; sets ``chat.port``."""
+    loop = asyncio.new_event_loop()
+    started = threading.Event()
+    runner: list[web.AppRunner] = []
+
+    async def start() -> None:
+        app = web.Application(client_max_size=2**28)
+        app.router.add_post("/v1/chat/completions", chat.handle)
+        app.router.add_get("/v1/models", chat.list_models)
+        runner.append(web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1))
+        await runner[0].setup()
+        site = web.TCPSite(runner[0], "127.0.0.1", chat.port)
+        await site.start()
+        chat.port = site._server.sockets[0].getsockname()[1]
+
+    def serve() -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(start())
+        loop.call_soon(started.set)  # from within run_forever, which may be told to stop at once
+        loop.run_forever()
+        loop.run_until_complete(runner[0].cleanup())
+        loop.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    assert started.wait(10)
+    try:
+        yield chat
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)

@@ -1,0 +1,54 @@
+"""Small histories as files of the stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mem_agent.sessions.records import HistoryQuestion, Language, Session, Turn
+from mem_agent.sessions.render import render_session
+from mem_agent.sessions.table import row_of
+
+PLACES = ("Lyon", "Graz", "Turin", "Porto", "Basel", "Krakow")
+
+
+def history_question(number: int, sessions: int = 6, gold: int = 2, **own) -> HistoryQuestion:
+    """Session ``gold`` says where the user moved; the others talk of other places."""
+    talks = tuple(
+        Session(f"s{n}", (Turn("user", f"I {'moved to' if n == gold else 'read about'} {PLACES[n % 6]}, note {n}."),
+                          Turn("assistant", f"Good to know, {n}.")), f"2023/05/{n + 1:02d}") for n in range(sessions)
+    )
+    asked = f"Where have I moved to, number 10{number}?"
+    fields = {"id": f"q{number}", "question": asked, "answers": (PLACES[gold % 6],), "sessions": talks,
+              "gold": (f"s{gold}",), "date": "2023/06/01"}
+    return HistoryQuestion(**(fields | own))
+
+
+def chinese_question(number: int = 0) -> HistoryQuestion:
+    said = ("我昨天去了公园散步。", "我搬到了里昂，住在河边。", "今天晚上想吃面条。")
+    talks = tuple(
+        Session(f"会话{n}", (Turn("user", text), Turn("assistant", "好的，我记住了。")), f"2023年5月{n + 1}日")
+        for n, text in enumerate(said)
+    )
+    asked = f"我搬到了哪里？（第{number}问）"
+    return HistoryQuestion(f"问{number}", asked, ("里昂",), talks, ("会话1",), "2023年6月1日", "", Language.ZH)
+
+
+def embedded_row(asked: HistoryQuestion, best: int | None = None) -> dict:
+    """As stage 1 writes it; ``best`` is the most similar session, then the order of time."""
+    best = asked.gold_positions[0] if best is None else best
+    similarities = [1.0 if n == best else 0.5 - 0.01 * n for n in range(len(asked.sessions))]
+    tokens = [len(render_session(session, n).split()) for n, session in enumerate(asked.sessions)]
+    return row_of(asked) | {"similarities": similarities, "session_tokens": tokens, "embedding_fingerprint": "f"}
+
+
+def write_rows(path: Path, rows: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def read_rows(path: Path) -> list[dict]:
+    return pq.read_table(path).to_pylist()

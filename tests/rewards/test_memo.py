@@ -1,0 +1,77 @@
+"""Memo: one request for many, failures not kept, bounded, alive as long as somebody waits."""
+
+import asyncio
+
+import pytest
+
+from mem_agent.rewards.memo import Memo
+
+
+def counted(memo, value=1, delay=0.01):
+    made = []
+
+    async def make():
+        made.append(1)
+        await asyncio.sleep(delay)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    return made, lambda key: memo.get(key, make)
+
+
+@pytest.mark.asyncio
+async def test_who_asks_while_a_request_is_on_its_way_waits_for_it():
+    memo = Memo(4)
+    made, get = counted(memo)
+    assert await asyncio.gather(*(get("a") for _ in range(8))) == [1] * 8
+    assert await get("a") == 1 and len(made) == 1
+    assert (memo.made, memo.shared) == (1, 8)
+
+
+@pytest.mark.asyncio
+async def test_a_failure_reaches_all_who_wait_and_is_not_kept():
+    memo = Memo(4)
+    made, get = counted(memo, ValueError("down"))
+    results = await asyncio.gather(get("a"), get("a"), return_exceptions=True)
+    assert [str(error) for error in results] == ["down"] * 2 and len(made) == 1 and not len(memo)
+    with pytest.raises(ValueError, match="down"):
+        await get("a")
+    assert len(made) == 2
+
+
+@pytest.mark.asyncio
+async def test_the_values_used_last_are_kept():
+    memo = Memo(2)
+    made, get = counted(memo, delay=0)
+    for key in "abac":  # b goes
+        await get(key)
+    assert len(memo) == 2 and len(made) == 3
+    await get("a")
+    assert len(made) == 3
+    await get("b")
+    assert len(made) == 4
+
+
+@pytest.mark.asyncio
+async def test_a_request_outlives_who_began_it_and_ends_with_the_last():
+    memo = Memo(2)
+    made, get = counted(memo, delay=0.05)
+    first, second = asyncio.ensure_future(get("a")), asyncio.ensure_future(get("a"))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    assert await second == 1 and len(made) == 1
+    third = asyncio.ensure_future(get("b"))
+    await asyncio.sleep(0.01)
+    third.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await third
+    await asyncio.sleep(0.06)
+    assert len(memo) == 1, "nobody waited for b"
+    assert await get("b") == 1
+
+
+def test_loops_share_what_is_kept():
+    memo = Memo(2)
+    made, get = counted(memo)
+    assert [asyncio.run(get("a")) for _ in range(3)] == [1] * 3 and len(made) == 1

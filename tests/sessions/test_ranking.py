@@ -1,0 +1,142 @@
+"""Rankings in replies: what earns a reward, and what can still be used of the rest."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mem_agent.sessions.ranking import (
+    BadRanking,
+    completed,
+    in_history,
+    lenient_ranking,
+    strict_ranking,
+)
+
+TEN = ",".join(map(str, range(10)))
+# reply, sessions shown, the strict ranking or what is said against it, the lenient ranking
+REPLIES = [
+    ("<think>a</think><ranking>2,0,1</ranking>", 3, (2, 0, 1), (2, 0, 1)),
+    ("because of 2</think>\n<ranking> 2 , 0,\n1 </ranking> done", 3, (2, 0, 1), (2, 0, 1)),  # the template opened it
+    ("<ranking>2,0,1</ranking>", 3, (2, 0, 1), (2, 0, 1)),  # ranks without thinking
+    ("<RANKING>1,0</Ranking>", 2, (1, 0), (1, 0)),
+    (f"<ranking>{TEN}</ranking>", 40, tuple(range(10)), tuple(range(10))),
+    ("<ranking>0</ranking>", 1, (0,), (0,)),
+    ("<ranking>007,0</ranking>", 8, "2 sessions, expected 8", (7, 0)),
+    # thinking
+    ("<think>it is <ranking>0,1</ranking>", 2, "the thinking never ends", ()),
+    ("<think>draft <ranking>0,1</ranking></think><ranking>1,0</ranking>", 2, (1, 0), (1, 0)),
+    ("<think>a</think><think>b</think><ranking>1,0</ranking>", 2, (1, 0), (1, 0)),
+    ("a</think><ranking>0,1</ranking> or</think><ranking>1,0</ranking>", 2, (1, 0), (1, 0)),
+    ("<think>a</think> no block, though <ranking> was meant", 2, "no <ranking>", ()),
+    ("</think>", 2, "no <ranking>", ()),
+    # tags
+    ("", 2, "no <ranking>", ()),
+    ("2,0,1", 3, "no <ranking>", ()),
+    ("<ranking>2,0,1", 3, "no <ranking>", (2, 0, 1)),
+    ("2,0,1</ranking>", 3, "no <ranking>", ()),
+    ("</ranking><ranking>1,0", 2, "no <ranking>", (1, 0)),
+    ("<ranking>1,0</ranking><ranking>0,1</ranking>", 2, (1, 0), (1, 0)),  # the first one counts, as published
+    ("<ranking><ranking>1,0</ranking>", 2, "not a session number", (1, 0)),
+    # numbers
+    ("<ranking></ranking>", 2, "not a session number: ''", ()),
+    ("<ranking>none</ranking>", 2, "not a session number: 'none'", ()),
+    ("<ranking>1,,0</ranking>", 2, "not a session number: ''", (1, 0)),
+    ("<ranking>1,0,</ranking>", 2, "not a session number: ''", (1, 0)),
+    ("<ranking>1,two,0</ranking>", 2, "not a session number: 'two'", (1, 0)),
+    ("<ranking>1 0</ranking>", 2, "not a session number: '1 0'", (1, 0)),
+    ("<ranking>-1,0</ranking>", 2, "not a session number: '-1'", (0,)),
+    ("<ranking>+1,0</ranking>", 2, "not a session number: '\\+1'", (0,)),
+    ("<ranking>1.0,0</ranking>", 2, "not a session number: '1.0'", (0,)),
+    ("<ranking>1.5, 0.</ranking>", 2, "not a session number: '1.5'", (0,)),
+    ("<ranking>[1] > [0]</ranking>", 2, "not a session number", (1, 0)),
+    ("<ranking>session 1, session 0</ranking>", 2, "not a session number: 'session 1'", (1, 0)),
+    ("<ranking>session1, 0x0, 1e1, 1_0</ranking>", 2, "not a session number", ()),
+    ("<ranking>会话1，会话0</ranking>", 2, "not a session number", (1, 0)),
+    ("<ranking>第1个，第0个</ranking>", 2, "not a session number", (1, 0)),
+    ("<ranking>１,0</ranking>", 2, "not a session number: '１'", (0,)),
+    ("<ranking>²,0</ranking>", 2, "not a session number: '²'", (0,)),
+    # numbers of sessions
+    ("<ranking>2,0</ranking>", 2, "session 2 of 2", (0,)),
+    ("<ranking>00000000000,0</ranking>", 2, "session 000000000000?0? of 2", (0,)),
+    ("<ranking>4294967297,0</ranking>", 2, "session 4294967297 of 2", (0,)),
+    (f"<ranking>{'9' * 5000}</ranking>", 2, "session 999999999999 of 2", ()),
+    ("<ranking>0,0</ranking>", 2, "named twice", (0,)),
+    ("<ranking>0,1,0</ranking>", 2, "named twice", (0, 1)),
+    ("<ranking>0,00</ranking>", 2, "named twice", (0,)),
+    ("<ranking>1</ranking>", 2, "1 sessions, expected 2", (1,)),
+    (f"<ranking>{TEN},10</ranking>", 40, "11 sessions, expected 10", tuple(range(11))),
+    ("<ranking>0,1,2,3,4,5,6,7,8</ranking>", 40, "9 sessions, expected 10", tuple(range(9))),
+    ("<ranking>0</ranking>", 0, "session 0 of 0", ()),
+]
+
+
+@pytest.mark.parametrize(("reply", "shown", "strict", "lenient"), REPLIES)
+def test_replies(reply, shown, strict, lenient):
+    assert lenient_ranking(reply, shown) == lenient
+    if isinstance(strict, tuple):
+        assert strict_ranking(reply, shown) == strict
+    else:
+        with pytest.raises(BadRanking, match=strict):
+            strict_ranking(reply, shown)
+
+
+def test_another_number_of_sessions_can_be_asked_for():
+    assert strict_ranking("<ranking>3,1</ranking>", 40, asked=2) == (3, 1)
+
+
+@given(st.integers(0, 30).flatmap(lambda n: st.tuples(st.just(n), st.permutations(range(n)))), st.text())
+def test_a_written_ranking_is_read_again(ranked, thought):
+    shown, order = ranked
+    best = order[:10]
+    reply = f"{thought}</think><ranking>{', '.join(map(str, best))}</ranking>"
+    assert lenient_ranking(reply, shown) == tuple(best)
+    if best:
+        assert strict_ranking(reply, shown) == tuple(best)
+
+
+PIECES = ["<think>", "</think>", "<ranking>", "</ranking>", "1", "-1", ",", " ", "x", "9" * 12]
+
+
+@given(st.lists(st.sampled_from(PIECES)), st.integers(0, 4))
+def test_no_reply_breaks_the_parsers_and_strict_is_a_case_of_lenient(pieces, shown):
+    reply = "".join(pieces)
+    lenient = lenient_ranking(reply, shown)
+    assert len(set(lenient)) == len(lenient) and all(0 <= number < shown for number in lenient)
+    try:
+        assert strict_ranking(reply, shown) == lenient
+    except BadRanking:
+        pass
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["<ranking>", "</ranking>", "<think>", "</think>", "<", "1.", "1 ", "1,", "1", " ", "a1", "<ranking", "-1", "\n"],
+)
+def test_time_grows_with_length_alone(piece):
+    reply = "<ranking>" + piece * (1_000_000 // len(piece))
+    start = time.process_time()
+    lenient_ranking(reply, 10)
+    with pytest.raises(BadRanking):
+        strict_ranking(reply, 10)
+    assert time.process_time() - start < 3  # quadratic: hours
+
+
+def test_what_a_ranking_does_not_name_follows_by_similarity():
+    assert completed((7, 2), [0, 2, 7, 1]) == (7, 2, 0, 1)
+    assert completed((), [3, 1]) == (3, 1)
+
+
+@given(st.sets(st.integers(0, 500), min_size=1, max_size=40), st.randoms())
+def test_numbers_shown_lead_back_to_the_history(history, rng):
+    shown = sorted(history)
+    numbers = rng.sample(range(len(shown)), len(shown))
+    positions = in_history(numbers, shown)
+    assert [shown.index(position) for position in positions] == numbers
+
+
+@pytest.mark.parametrize("number", [-1, 2])
+def test_no_number_leads_to_a_session_that_was_not_shown(number):
+    with pytest.raises(ValueError, match=f"session {number} of 2"):
+        in_history([0, number], [4, 9])

@@ -1,0 +1,112 @@
+"""Rows of parquet files and the questions they are."""
+
+import re
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mem_agent.sessions.records import HistoryQuestion, Language, Session, Turn
+from mem_agent.sessions.table import BadRow, question_of, row_of
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+NAMES = st.lists(TEXT.filter(str.strip), unique=True, max_size=4)
+TURNS = st.lists(st.builds(Turn, TEXT, TEXT), max_size=3).map(tuple)
+
+
+@st.composite
+def questions(draw):
+    ids = draw(NAMES)
+    sessions = tuple(Session(name, draw(TURNS), draw(TEXT)) for name in ids)
+    gold = tuple(name for name in ids if draw(st.booleans()))
+    return HistoryQuestion(
+        draw(TEXT.filter(bool)), draw(TEXT.map(str.strip).filter(bool)), tuple(draw(NAMES)), sessions, gold,
+        draw(TEXT), draw(TEXT), draw(st.sampled_from(Language)), tuple(draw(st.lists(TEXT, max_size=4))),
+        {"topic": draw(TEXT)},
+    )
+
+
+@given(questions())
+def test_a_question_comes_back_from_its_row(asked):
+    assert question_of(row_of(asked), "f") == asked
+
+
+@given(questions())
+def test_a_question_comes_back_from_parquet(asked):
+    import pyarrow as pa
+
+    (row,) = pa.Table.from_pylist([row_of(asked)]).to_pylist()
+    assert question_of(row, "f") == asked
+
+
+def row(**columns):
+    moved = {"role": "user", "content": "I moved to Lyon.", "has_answer": True}
+    sessions = [[moved], [{"role": "user", "content": "Hi"}]]
+    return {"question": "Where?", "answer": "Lyon", "haystack_sessions": orjson.dumps(sessions).decode(),
+            "haystack_session_ids": ["a", "b"], "answer_session_ids": ["a"], **columns}
+
+
+def test_a_published_row_is_read():
+    asked = question_of(row(question_id=7, haystack_dates=["2023/05/20 (Sat) 02:11", None], question_type="x"), "f")
+    assert asked == HistoryQuestion(
+        "7", "Where?", ("Lyon",), (Session("a", (Turn("user", "I moved to Lyon."),), "2023/05/20 (Sat) 02:11"),
+                                    Session("b", (Turn("user", "Hi"),))), ("a",), "", "x",
+    )
+    assert asked.gold_positions == (0,)
+
+
+@pytest.mark.parametrize(
+    ("columns", "field", "value"),
+    [
+        ({"answer": 7}, "answers", ("7",)),
+        ({"answer": 0}, "answers", ("0",)),
+        ({"answer": None, "gold_answer": "Paris"}, "answers", ("Paris",)),
+        ({"answer": float("nan"), "gold_answer": "Paris"}, "answers", ("Paris",)),
+        ({"answer": ""}, "answers", ()),
+        ({"answers": ["A", "A", " ", "B"]}, "answers", ("A", "B")),
+        ({"answers": np.array(["A", "B"], object)}, "answers", ("A", "B")),
+        ({"question_id": 0}, "id", "0"),
+        ({"question_id": ""}, "id", "3"),
+        ({}, "id", "3"),
+        ({"answer_session_ids": None}, "gold", ()),
+        ({"answer_session_ids": ["b", "a", "b"]}, "gold", ("b", "a")),
+        ({"answer_session_ids": "b"}, "gold", ("b",)),
+        ({"question": " 他住在哪里？ "}, "language", Language.ZH),
+        ({"question": "Where is 上海?"}, "language", Language.EN),
+        ({"question": "他住在哪里？", "language": "en"}, "language", Language.EN),
+        ({"language": "fr"}, "language", Language.EN),
+        ({"all_options": ["(a) x", "(b) y"]}, "options", ("(a) x", "(b) y")),
+        ({"topic": "t", "similarities": [1.0]}, "own", {"topic": "t", "similarities": [1.0]}),
+    ],
+)
+def test_columns(columns, field, value):
+    assert getattr(question_of(row(**columns), "f", 3), field) == value
+
+
+def test_missing_ids_and_dates_are_made_up_and_empty():
+    asked = question_of(row(haystack_session_ids=None, answer_session_ids=["session_1"]), "f")
+    assert [(s.id, s.date) for s in asked.sessions] == [("session_0", ""), ("session_1", "")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"question": "  "}, "no question"),
+        ({"question": None}, "no question"),
+        ({"haystack_sessions": None}, "no JSON list of sessions"),
+        ({"haystack_sessions": "{"}, "no JSON list of sessions"),
+        ({"haystack_sessions": "7"}, "no JSON list of sessions"),
+        ({"haystack_sessions": '[["a"]]'}, "no JSON list of sessions"),
+        ({"haystack_sessions": '[[{"role": "user"}]]'}, "no JSON list of sessions"),
+        ({"haystack_session_ids": ["a"]}, "1 haystack_session_ids for 2 sessions"),
+        ({"haystack_session_ids": ["a", "a"]}, "repeats 'a'"),
+        ({"haystack_dates": ["x"]}, "1 haystack_dates for 2 sessions"),
+        ({"answer_session_ids": ["c"]}, "names 'c'"),
+    ],
+)
+def test_a_bad_row_says_where_and_what(columns, says):
+    with pytest.raises(BadRow, match=rf"^f: row 3 \(q1\).*{re.escape(says)}") as error:
+        question_of(row(question_id="q1", **columns), "f", 3)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,69 @@
+"""What models are asked, in two languages, and where a text of a history goes."""
+
+import pytest
+
+from mem_agent.sessions.records import Language
+from mem_agent.sessions.wording import language_of, load_wording
+from mem_agent.system.errors import ConfigError
+
+
+@pytest.mark.parametrize("language", Language)
+def test_prompts_hold_their_parts_once(language):
+    prompt = load_wording().ranking_prompt("Q?", "<session0>\n</session>", 12, language, "2023")
+    ranking = "<ranking>9,8,7,6,5,4,3,2,1,0</ranking>"
+    for part in ("<session0>", "Q?", "2023", "10", ranking, "<history>", "</question>"):
+        assert prompt.count(part) == 1, part
+    chat = load_wording().chat_prompt("Q?", "", language, options=("(a) x", "(b) y"))
+    assert "Q?\n(a) x\n(b) y\n</question>" in chat and "{" not in chat and "<answer>" in chat
+
+
+def test_fewer_sessions_are_asked_for_where_there_are_fewer():
+    prompt = load_wording().ranking_prompt("Q?", "h", 2, Language.EN)
+    assert "<ranking>1,0</ranking>" in prompt and "the 2 best" in prompt
+
+
+def test_a_text_is_no_template():
+    history, question = "{question} {history} {count} {0} {", "{history}{date}"
+    chat = load_wording().chat_prompt(question, history, Language.EN)
+    assert chat.count(history) == 1 and chat.count(question) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [("", "en"), ("123?", "en"), ("Where?", "en"), ("他住在哪里？", "zh"), ("他在 Google 工作吗？", "zh"),
+     ("Does 王小明 like the new restaurant?", "en"), ("Où est-il né?", "en"), ("㐀㐁", "zh")],
+)
+def test_language(text, language):
+    assert language_of(text) == language
+
+
+def test_an_own_file_says_some_texts_and_the_rest_stay(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("en:\n  chat: 'H {history} Q {question}'\n", encoding="utf-8")
+    asked = [load_wording(str(path)).chat_prompt("q", "h", language) for language in Language]
+    assert asked == ["H h Q q", load_wording().chat_prompt("q", "h", Language.ZH)]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("en: {chat: 'no slots'}", "en.chat has no {history}"),
+        ("en: {date: 'today'}", "en.date has no {date}"),
+        ("fr: {chat: ''}", "expected en and zh"),
+        ("en:", "expected en and zh"),
+        ("en: {chat: 7}", "expected en and zh"),
+        ("[1]", "expected en and zh"),
+        ("a: [", "SIFTER_PROMPTS"),
+    ],
+)
+def test_a_file_that_is_no_wording_is_refused_in_one_line(tmp_path, text, says):
+    path = tmp_path / "own.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        load_wording(str(path))
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match=r"^SIFTER_PROMPTS='nowhere\.yaml': "):
+        load_wording("nowhere.yaml")

@@ -1,0 +1,291 @@
+"""Two rounds from data to model: real preparation and averages, stand-ins where hours would go; killed everywhere.
+
+A stand-in's model is one tensor. Training adds 1, 2, 3 and 4 to it at its four checkpoints; of the first and third
+answers are right one time in ten, of the second nine, of the fourth seven. The two best are averaged, the second and
+the fourth, so a round adds 3.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mem_agent.checkpoints import average
+from mem_agent.data.training_file import DataSource
+from mem_agent.sifter import curriculum, prepare_rl_data, round_steps
+from mem_agent.tests.helpers.fake_results import write_folder
+from mem_agent.tests.helpers.histories import question, row, write
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+SCORES = (0.1, 0.9, 0.1, 0.7)
+STEPS = ["prepare", "train", "convert", *(f"validate-iter_000000{n}" for n in range(4)), "average"]
+ALL = [(1, name) for name in (*STEPS, "rank")] + [(2, name) for name in STEPS]
+
+
+def make_model(folder, value):
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({"w": torch.full((2,), float(value))}, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text('{"model_type": "qwen3"}')
+    make_tokenizer().save_pretrained(folder)
+
+
+def value_of(folder):
+    return load_file(Path(folder) / "model.safetensors")["w"].tolist()
+
+
+class StandIns:
+    """Runs the steps; ``killed`` are numbers of calls after which the process is gone before it could note that."""
+
+    def __init__(self, killed=()):
+        self.calls, self.killed, self.trained = [], set(killed), []
+
+    def __call__(self, step):
+        self.calls.append((step.round, step.name))
+        code = getattr(self, step.name.partition("-")[0])(step)
+        if len(self.calls) in self.killed:
+            raise KeyboardInterrupt
+        return code
+
+    def prepare(self, step):
+        return prepare_rl_data.main(list(step.command[4:]))
+
+    def train(self, step):
+        self.trained.append((step.env["REWARD"], len(DataSource(step.env["TRAIN_DATA"], 1))))
+        for number in range(4):
+            (Path(step.env["SAVE_PATH"]) / f"iter_000000{number}").mkdir(parents=True, exist_ok=True)
+        (Path(step.env["SAVE_PATH"]) / "latest_checkpointed_iteration.txt").write_text("3")
+        return 0
+
+    def convert(self, step):
+        begun = value_of(step.env["HF_CKPT"])[0]
+        for folder in Path(step.env["SAVE_PATH"]).glob("iter_*"):
+            make_model(folder.parent / "hf" / folder.name, begun + int(folder.name[-1]) + 1)
+        return 0
+
+    def validate(self, step):
+        score = SCORES[int(step.name[-1])]
+        rows = [{"_id": str(n), "sample": 0, "length": "a", "task": "", "mode": "recurrent", "input": "q",
+                 "answers": ["0"], "response": "", "pred": "", "scores": {"ndcg@10": score}, "headline": "ndcg@10",
+                 "outcome": "completed", "failure": None, "failure_message": None, "counts": {}, "memories": [],
+                 "seconds": 1.0} for n in range(2)]
+        folder = Path(step.env["RESULTS"]) / step.env["SAVE_FILE"]
+        if not folder.exists():
+            write_folder(folder, rows, step.env["LENGTH"])
+        return 3
+
+    def average(self, step):
+        if step.command[0] == "ln":
+            return subprocess.run(step.command).returncode
+        return average.main(list(step.command[4:]))
+
+    def rank(self, step):
+        for name in step.env["DATASETS"].split():
+            source = Path(step.env["OUTPUT_DIR"]) / "minilm" / f"{name}_train_embed.parquet"
+            rows = pq.read_table(source).to_pylist()
+            for number, each in enumerate(rows):
+                each["haystack_session_gen_rankings"] = [1] if number % 2 else [2, 3]
+            write(Path(step.env["OUTPUT_DIR"]) / step.env["MODEL_NAME"], name, "train", rows, "ranking")
+        return 0
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    make_model(tmp_path / "start", 10)
+    write(tmp_path / "results" / "minilm", "a", "train", [row(question(n)) for n in range(20)])
+    write(tmp_path / "results" / "minilm", "a", "test", [row(question(n)) for n in range(30, 34)])
+    (tmp_path / "recipe.yaml").write_text("train: {a: 6}\ntest: {a: 2}")
+    for name in list(os.environ):
+        if name in ("RECIPE", "REWARD", "TORCH_DIST", "LR", "KEEP_CHECKPOINTS"):
+            monkeypatch.delenv(name)
+
+    def once(stand_ins, *more, rounds=2, code=0):
+        monkeypatch.setattr(round_steps, "_run", stand_ins)
+        found = curriculum.main(arguments(tmp_path, *more, rounds=rounds))
+        said = capsys.readouterr()
+        assert found == code, said.err
+        return said
+
+    return once
+
+
+def arguments(path, *more, rounds=2):
+    return ["--work", str(path / "run"), "--model", str(path / "start"), "--data-recipe", str(path / "recipe.yaml"),
+            "--results", str(path / "results"), "--embedding", "minilm", "--rounds", str(rounds), "--average", "2",
+            *more]
+
+
+def test_two_rounds_from_data_to_model(run, tmp_path):
+    done = StandIns()
+    run(done)
+    assert done.calls == ALL
+    assert done.trained == [("task", 6), ("answer_utility", 6)]
+    assert [value_of(tmp_path / f"run/round_{n}/model") for n in (1, 2)] == [[13, 13], [16, 16]]
+    rounds = [tmp_path / "run/rl_train_data" / f"round_{n}" for n in (1, 2)]
+    told = [orjson.loads((folder / "prepared.json").read_bytes())["datasets"] for folder in rounds]
+    assert [d["sampling"] for d in told[0]] == ["at random"] * 2
+    assert [d["sampling"] for d in told[1]] == ["at random", "by the last ranking"]
+    # What round 1 ranked first scores 1, far from 0.2; all chosen are of the others.
+    source = DataSource(rounds[1], 1, shuffle=False)
+    assert all(int(source.raw(n)["metadata"]["id"][3:]) % 2 == 0 for n in range(6))
+    tests = [[r["metadata"]["id"] for r in pq.read_table(f / "test.parquet").to_pylist()] for f in rounds]
+    assert tests[0] == tests[1] and len(tests[0]) == 2
+
+
+def test_a_run_that_has_ended_does_nothing_again(run):
+    run(StandIns())
+    again = StandIns()
+    run(again)
+    assert again.calls == []
+    run(again, rounds=3)  # more rounds are no other run
+    assert again.calls[0] == (2, "rank") and again.calls[-1] == (3, "average")
+
+
+@pytest.mark.parametrize("every", range(1, len(ALL) + 1))
+def test_killed_behind_any_step_it_goes_on_there(run, tmp_path, every):
+    first, second = StandIns(killed=[every]), StandIns()
+    assert "the same command goes on there" in run(first, code=130).err
+    run(second)
+    assert first.calls + second.calls == ALL[:every] + ALL[every - 1 :]  # the step without a note alone comes twice
+    assert value_of(tmp_path / "run/round_2/model") == [16, 16]
+
+
+def test_killed_behind_every_step_it_ends_all_the_same(run, tmp_path):
+    calls = []
+    for _ in ALL:
+        stand_ins = StandIns(killed=[2])
+        run(stand_ins, code=130)
+        calls += stand_ins.calls
+        if calls[-1] == ALL[-1]:
+            break
+    run(StandIns())
+    assert list(dict.fromkeys(calls)) == ALL and value_of(tmp_path / "run/round_2/model") == [16, 16]
+
+
+def test_a_step_whose_output_is_gone_is_run_again(run, tmp_path):
+    run(StandIns())
+    ranking = tmp_path / "results/run/round_1/a_train_ranking.parquet"
+    ranking.unlink()
+    again = StandIns()
+    run(again)
+    assert again.calls == [(1, "rank")] and ranking.exists()
+
+
+def test_one_checkpoint_is_its_own_mean(run, tmp_path):
+    """Of the best alone, the second, nothing is averaged: 10 + 2 + 2."""
+    run(StandIns(), "--average", "1")
+    assert (tmp_path / "run/round_1/model").is_symlink() and value_of(tmp_path / "run/round_2/model") == [14, 14]
+
+
+def test_without_a_choice_or_a_test_nothing_is_validated(run, tmp_path, monkeypatch):
+    """All four, or the newest two: 10 + 2.5, 10 + 3.5."""
+    monkeypatch.setenv("KEEP_CHECKPOINTS", "0")
+    done = StandIns()
+    run(done, "--average", "4", rounds=1)
+    assert done.calls == [(1, name) for name in ("prepare", "train", "convert", "average")]
+    assert value_of(tmp_path / "run/round_1/model") == [12.5, 12.5]
+    (tmp_path / "recipe.yaml").write_text("train: {a: 6}")
+    done = StandIns()
+    run(done, "--work", str(tmp_path / "other"), rounds=1)
+    assert done.calls == [(1, name) for name in ("prepare", "train", "convert", "average")]
+    assert value_of(tmp_path / "other/round_1/model") == [13.5, 13.5]
+
+
+@pytest.mark.parametrize("change,message", [
+    (["--seed", "7"], "seed was 42 and is 7; go on with the former, or choose another folder"),
+    (["--average", "3"], "average was 2 and is 3"),
+    ({"LR": "0.5"}, "LR was 1e-06 and is 0.5"),
+    ({"recipe": "train: {a: 5}\ntest: {a: 2}"}, "data recipe was"),
+    ({"KEEP_CHECKPOINTS": "1"}, "KEEP_CHECKPOINTS=1: 2 are averaged"),
+])
+def test_changed_settings_are_refused_in_one_line(run, tmp_path, monkeypatch, change, message):
+    run(StandIns(killed=[3]), code=130)
+    if isinstance(change, dict):
+        for name, value in change.items():
+            monkeypatch.setenv(name, value)
+        if "recipe" in change:
+            (tmp_path / "recipe.yaml").write_text(change["recipe"])
+    refused = StandIns()
+    said = run(refused, *(change if isinstance(change, list) else []), code=1)
+    assert message in said.err and said.err.count("\n") == 1 and refused.calls == []
+
+
+def test_a_step_that_fails_ends_the_run_in_one_line(run):
+    class Failing(StandIns):
+        def train(self, step):
+            return 1
+
+    said = run(Failing(), code=1)
+    assert "error: round 1: train ended with code 1; once the lines above are seen to" in said.err
+
+    class Silent(StandIns):
+        def convert(self, step):
+            return 0
+
+    assert "convert has not written" in run(Silent(), code=1).err
+
+
+def test_what_is_one_commands_alone_reaches_no_other(run, tmp_path, monkeypatch):
+    """The user's TORCH_DIST is of the first model; the reward's arguments are not those of the warm-up."""
+    seen = {}
+
+    class Seen(StandIns):
+        def train(self, step):
+            seen[step.round] = set(step.unset)
+            return super().train(step)
+
+    monkeypatch.setenv("TORCH_DIST", "/t")
+    run(Seen())
+    assert "TORCH_DIST" not in seen[1] and "TORCH_DIST" in seen[2]
+    assert "REWARD_ARGS" in seen[1] and "REWARD_ARGS" not in seen[2]
+
+
+def test_a_dry_run_shows_every_command_and_writes_nothing(run, tmp_path):
+    said = run(StandIns(), "--dry-run", rounds=3)
+    lines = [line for line in said.out.splitlines() if line.startswith("# ")]
+    assert len(lines) == 3 * 5 + 2 and not (tmp_path / "run").exists()
+    assert lines[:6] == [f"# round 1: {name}" for name in
+                         ("prepare", "train", "convert", "validate-iter_*", "average", "rank")]
+    assert f"HF_CKPT={tmp_path}/run/round_2/model" in said.out and "REWARD=task" in said.out
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from mem_agent.sifter import curriculum
+curriculum.PACK = Path(sys.argv[1])
+sys.exit(curriculum.main(sys.argv[2:]))
+"""
+
+
+def test_the_process_killed_while_a_command_runs_takes_it_along(tmp_path):
+    """SIGKILL, of a real process with a real child; the rows that are there are found again."""
+    make_model(tmp_path / "start", 1)
+    write(tmp_path / "results" / "minilm", "a", "train", [row(question(n)) for n in range(4)])
+    (tmp_path / "recipe.yaml").write_text("train: {a: 3}")
+    (tmp_path / "run-train.sh").write_text(f"echo $$ >{tmp_path}/pid; exec sleep 60\n")
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), *arguments(tmp_path, rounds=1)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        for line in running.stdout:
+            if "train" in line:
+                break
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert running.poll() is None
+        running.send_signal(signal.SIGKILL)
+    child = int((tmp_path / "pid").read_text())
+    for _ in range(200):
+        if not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2]:
+            break
+        signal.sigtimedwait([], 0.02)
+    else:
+        pytest.fail("the command outlived the run")
+    (tmp_path / "run-train.sh").write_text("exit 7\n")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "round 1: prepare is done\nround 1: train\n" in done.stdout
+    assert done.returncode == 1 and "round 1: train ended with code 7" in done.stderr

@@ -1,0 +1,244 @@
+"""A round's data: exact counts, gold always shown, no tested question trained, the same bytes from the same inputs."""
+
+import re
+import shutil
+from pathlib import Path
+
+import orjson
+import pyarrow.parquet as pq
+import pytest
+
+from mem_agent.data.document_store import DocumentStore, store_folder
+from mem_agent.data.training_file import DataSource
+from mem_agent.evaluation.questions import load_questions
+from mem_agent.sessions.render import render_session
+from mem_agent.sessions.wording import load_wording
+from mem_agent.sifter import prepare_rl_data
+from mem_agent.tests.helpers.histories import question, row, write
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    make_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def prepare(tmp_path, tokenizer, capsys):
+    def run(recipe, *more, code=0, version="v1"):
+        path = tmp_path / "recipe.yaml"
+        path.write_text(recipe)
+        found = prepare_rl_data.main([
+            "--recipe", str(path), "--fallback-data-dir", str(tmp_path / "embed"), "--primary-data-dir",
+            str(tmp_path / "ranked"), "--output-dir", str(tmp_path / "out"), "--version", version, "--tokenizer",
+            tokenizer, *more])
+        said = capsys.readouterr()
+        assert found == code, said.err
+        return tmp_path / "out" / "rl_train_data" / version if code == 0 else said.err
+
+    return run
+
+
+def rows_of(folder, name="train_*.parquet"):
+    source = DataSource(folder / name, 1, shuffle=False)
+    return [source.raw(number) for number in range(len(source))]
+
+
+def ids(folder, name="train_*.parquet"):
+    return [each["metadata"]["id"] for each in rows_of(folder, name)]
+
+
+def told(folder):
+    return orjson.loads((folder / "prepared.json").read_bytes())
+
+
+def test_a_row_is_the_contracts(tmp_path, prepare):
+    """Gold is session 1; 3 and 2 are the most similar others. Room for three sessions and a half."""
+    size = session_size(question(7))
+    write(tmp_path / "embed", "d", "train", [row(question(7), session_tokens=[size] * 4)])
+    write(tmp_path / "embed", "d", "test", [row(question(8))])
+    folder = prepare("train: {d: 5}\ntest: {d: 5}", "--max-prompt-tokens", str(room_for(question(7), 3.5)))
+    (made,) = rows_of(folder)
+    assert set(made) == {"prompt", "label", "metadata"} and made["label"] == ""
+    data = made["metadata"]
+    history_id = data.pop("history_id")
+    assert data == {
+        "task": "rank_sessions", "id": "d/q7", "dataset": "d", "shown": 3, "gold": [0],
+        "question": "What is at place 7?", "question_date": "2023/06/01", "language": "en",
+        "answers": ["thing 7"], "options": [], "session_tokens": [size] * 3,
+    }
+    ((role, text),) = [(message["role"], message["content"]) for message in made["prompt"]]
+    assert role == "user" and re.findall(r"<session\d> <date>2023/05/(\d\d)", text) == ["02", "03", "04"]
+    stored = orjson.loads(DocumentStore(store_folder(folder)).get(history_id))
+    assert stored["ids"] == ["s1", "s2", "s3"] and stored["dates"] == ["2023/05/02", "2023/05/03", "2023/05/04"]
+    assert stored["sessions"][0] == [{"role": "user", "content": "place 1 of 7 " * 3}]
+    (entry,) = load_questions(folder, "d")
+    assert entry.question.id == "d/q8" and entry.question.task == "rank_sessions" and entry.context == ""
+    assert entry.question.text == rows_of(folder, "test.parquet")[0]["prompt"][0]["content"]
+    assert entry.question.metadata["gold"] == [0] and entry.question.metadata["shown"] == 3
+
+
+def session_size(asked):
+    return len(make_tokenizer().encode(render_session(asked.sessions[0], 999) + "\n"))
+
+
+def room_for(asked, sessions):
+    """Tokens of a prompt that has room for so many sessions, all of one size."""
+    empty = load_wording().ranking_prompt(asked.question, "", len(asked.sessions), asked.language, asked.date)
+    return len(make_tokenizer().encode(empty)) + int(sessions * session_size(asked))
+
+
+def test_the_whole_prompt_is_counted_whatever_stage_1_counted(tmp_path, prepare):
+    """Sessions that another tokenizer found small: as many as fit by ours, gold among them."""
+    asked = question(7, sessions=8)
+    write(tmp_path / "embed", "d", "train", [row(asked, session_tokens=[1] * 8)])
+    most = room_for(asked, 3.5)
+    (made,) = rows_of(prepare("train: {d: 1}", "--max-prompt-tokens", str(most)))
+    assert made["metadata"]["shown"] == 3 and made["metadata"]["gold"] == [0]
+    assert len(make_tokenizer().encode(made["prompt"][0]["content"])) <= most
+    (again,) = rows_of(prepare("train: {d: 1}", "--max-prompt-tokens", str(most), "--recount", version="v2"))
+    assert again["metadata"]["shown"] == 3 and again["metadata"]["session_tokens"] == [session_size(asked)] * 3
+
+
+def test_the_last_ranking_chooses_and_else_chance_does(tmp_path, prepare):
+    """Places 1, 2, 9 and none: distances from 0.2 are 0.8, 0.431, 0.101 and 0.2."""
+    rankings = [[1, 0], [0, 1], [2, 3, 4, 5, 6, 7, 8, 9, 1], [2]]
+    ranked = [row(question(n, sessions=10), haystack_session_gen_rankings=r) for n, r in enumerate(rankings)]
+    write(tmp_path / "ranked", "a", "train", ranked, "ranking")
+    write(tmp_path / "embed", "b", "train", [row(question(n)) for n in range(100, 140)])
+    folder = prepare("train: {a: 2, b: 12}")
+    assert sorted(i for i in ids(folder) if i[0] == "a") == ["a/q2", "a/q3"]
+    assert len([i for i in ids(folder) if i[0] == "b"]) == 12
+    assert [d["sampling"] for d in told(folder)["datasets"]] == ["by the last ranking", "at random"]
+    other = prepare("train: {a: 2, b: 12}", "--seed", "7", version="v2")
+    assert set(ids(other)) != set(ids(folder)) and len(ids(other)) == 14
+
+
+def test_a_ranking_that_names_nothing_counts_as_the_order_by_similarity(tmp_path, prepare):
+    """Session 1 of 10 is ninth by similarity, so q0 scores 0.301; q1 names it first, 1; q2 names others only, 0."""
+    ranked = [row(question(n, sessions=10), haystack_session_gen_rankings=r) for n, r in enumerate([[], [1], [2, 3]])]
+    write(tmp_path / "ranked", "a", "train", ranked, "ranking")
+    assert ids(prepare("train: {a: 1}")) == ["a/q0"]
+
+
+def test_test_questions_are_the_same_in_every_round(tmp_path, prepare):
+    rows = [row(question(n)) for n in range(20)]
+    write(tmp_path / "embed", "a", "test", rows)
+    write(tmp_path / "embed", "a", "train", [row(question(99))])
+    first = prepare("train: {a: 1}\ntest: {a: 5}")
+    write(tmp_path / "ranked", "a", "test", [{**r, "haystack_session_gen_rankings": [2 if n < 10 else 1]}
+                                              for n, r in enumerate(rows)], "ranking")
+    assert ids(prepare("train: {a: 1}\ntest: {a: 5}", version="v2"), "test.parquet") == ids(first, "test.parquet")
+    anchored = prepare("train: {a: 1}\ntest: {a: 5}", "--test-sampling", "anchor", version="v3")
+    assert all(int(name[3:]) < 10 for name in ids(anchored, "test.parquet")) and "a/q11" in ids(first, "test.parquet")
+
+
+def test_what_cannot_be_trained_is_left_out_and_counted(tmp_path, prepare):
+    bad = {**row(question(5)), "haystack_sessions": "no JSON"}
+    rows = [
+        row(question(0)), row(question(0)), row(question(1, gold=())), row(question(2, sessions=0, gold=())),
+        row(question(3, words=200), session_tokens=[20, 3000, 20, 20]), bad, row(question(6), similarities=[0.5]),
+    ]
+    write(tmp_path / "embed", "d", "train", rows)
+    folder = prepare("train: {d: 5}", "--max-prompt-tokens", "2000")
+    assert ids(folder) == ["d/q0"]
+    assert told(folder)["datasets"][0]["left_out"] == {
+        "id repeated": 1, "no gold session": 1, "no sessions": 1, "gold sessions exceed the budget": 1, "bad row": 1,
+        "no similarities": 1}
+    (line,) = told(folder)["lines"]
+    assert line.startswith("d train: 1 of 7 rows, at random, fewer than the 5 wanted: all that can be used, 1 ")
+
+
+def test_gold_is_shown_over_what_is_more_similar_and_never_over_the_budget(tmp_path, prepare):
+    """Gold 0 and 5, the least and the most similar of six; room for three and a half."""
+    asked = question(7, sessions=6, gold=(0, 5))
+    write(tmp_path / "embed", "d", "train", [row(asked, session_tokens=[session_size(asked)] * 6)])
+    (made,) = rows_of(prepare("train: {d: 1}", "--max-prompt-tokens", str(room_for(asked, 3.5))))
+    data = made["metadata"]
+    stored = orjson.loads(DocumentStore(tmp_path / "out/rl_train_data/v1/parquet.docs").get(data["history_id"]))
+    assert stored["ids"] == ["s0", "s4", "s5"] and data["gold"] == [0, 2]
+
+
+def test_no_tested_question_is_trained(tmp_path, prepare):
+    """By id, and by text whatever its capitals and blanks, whether the test takes it or not."""
+    same_text = row(question(50)) | {"question_id": "x", "question": "what is AT  place 1?"}
+    write(tmp_path / "embed", "a", "test", [row(question(0)), row(question(1))])
+    write(tmp_path / "embed", "a", "train", [row(question(0)) | {"question": "Another?"}, same_text, row(question(3))])
+    folder = prepare("train: {a: 9}\ntest: {a: 1}")
+    assert ids(folder) == ["a/q3"]
+    assert [d["left_out"] for d in told(folder)["datasets"]] == [{}, {"in a test file": 2}]
+
+
+def test_shards_are_even_shuffled_and_of_one_shape(tmp_path, prepare):
+    """11 rows by at most 4 are 3 shards of 3 or 4, where published code makes 3, 3, 3 and 2 (reference A15: 20)."""
+    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(11)])
+    folder = prepare("train: {a: 11}", "--rows-per-file", "4")
+    files = sorted(folder.glob("train_*.parquet"))
+    assert sorted(pq.read_metadata(file).num_rows for file in files) == [3, 4, 4]
+    assert len({pq.read_schema(file) for file in files}) == 1
+    assert sorted(ids(folder)) == sorted(f"a/q{n}" for n in range(11)) != ids(folder)
+
+
+def test_the_same_command_finds_its_files_and_makes_what_is_missing_to_the_byte(tmp_path, prepare):
+    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(9)])
+    write(tmp_path / "embed", "a", "test", [row(question(n)) for n in range(20, 25)])
+    folder = prepare("train: {a: 6}\ntest: {a: 3}", "--rows-per-file", "3")
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    written = (folder / "train_0.parquet").stat().st_mtime_ns
+    prepare("train: {a: 6}\ntest: {a: 3}", "--rows-per-file", "3")
+    assert (folder / "train_0.parquet").stat().st_mtime_ns == written
+    for name in ("train_1.parquet", "eval_a.json", "prepared.json"):
+        (folder / name).unlink()
+    (folder / ".train_1.parquet.tmp").write_bytes(b"half")
+    prepare("train: {a: 6}\ntest: {a: 3}", "--rows-per-file", "3")
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_the_same_command_makes_a_lost_store_again(tmp_path, prepare):
+    """Whole, or the documents of it: training could not be rewarded without them."""
+    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(5)])
+    store = prepare("train: {a: 3}") / "parquet.docs"
+    before = {path.name: path.read_bytes() for path in store.iterdir()}
+    (store / "documents.bin").unlink()
+    (store / "index.jsonl").unlink()
+    prepare("train: {a: 3}")
+    assert {path.name: path.read_bytes() for path in store.iterdir()} == before
+    shutil.rmtree(store)
+    prepare("train: {a: 3}")
+    assert {path.name: path.read_bytes() for path in store.iterdir()} == before
+
+
+def test_empty_places_in_the_columns_of_stages_cost_no_row(tmp_path, prepare):
+    """A session without a similarity comes last, one without tokens is counted, null in a ranking is no session."""
+    size = session_size(question(0))
+    rows = [row(question(0), similarities=[0.1, 0.2, None, 0.4], session_tokens=[size] * 4),
+            row(question(1), session_tokens=[size, None, size, size])]
+    write(tmp_path / "embed", "d", "train", rows)
+    ranked = row(question(2), haystack_session_gen_rankings=[None, 99, 1])
+    write(tmp_path / "ranked", "r", "train", [ranked], "ranking")
+    folder = prepare("train: {d: 2, r: 1}", "--max-prompt-tokens", str(room_for(question(0), 3.5)))
+    shown = {each["metadata"]["id"]: each["metadata"] for each in rows_of(folder)}
+    assert set(shown) == {"d/q0", "d/q1", "r/q2"} and shown["d/q1"]["session_tokens"] == [size] * 3
+    stored = orjson.loads(DocumentStore(store_folder(folder)).get(shown["d/q0"]["history_id"]))
+    assert stored["ids"] == ["s0", "s1", "s3"]
+
+
+def test_other_inputs_are_refused_in_the_same_folder(tmp_path, prepare):
+    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(9)])
+    prepare("train: {a: 6}")
+    assert "was made with another recipe" in prepare("train: {a: 5}", code=2)
+    assert "was made with another seed" in prepare("train: {a: 6}", "--seed", "3", code=2)
+
+
+@pytest.mark.parametrize("recipe,message", [
+    ("train: {none: 3}", r"none: no .*/ranked/none_train_ranking.parquet nor .*/embed/none_train_embed.parquet"),
+    ("train: {empty: 3}", "no row to train; empty train: 0 of 1 rows, at random, fewer than the 3 wanted"),
+    ("train: 3", "expected data sets"),
+])
+def test_wrong_use_is_one_line(tmp_path, prepare, recipe, message):
+    write(tmp_path / "embed", "empty", "train", [row(question(1, gold=()))])
+    error = prepare(recipe, code=2)
+    assert re.search(message, error) and error.count("\n") == 1
+    assert not list(Path(tmp_path / "out").rglob("*.parquet"))

@@ -1,0 +1,84 @@
+"""The store of vectors and token counts: nothing twice, killed anywhere, damaged anywhere, never mixed."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from mem_agent.sifter.record_store import RecordStore, StoreRefused, key_of
+
+KEYS = [key_of(f"text {number}") for number in range(40)]
+VALUES = np.arange(120, dtype=np.float32).reshape(40, 3)
+
+
+def store(folder, fingerprint="model-1", width=None):
+    return RecordStore(folder, fingerprint, "float32", width)
+
+
+def test_values_come_back_and_are_kept_once(tmp_path):
+    first = store(tmp_path)
+    assert first.missing(KEYS[:3]) == [0, 1, 2]
+    first.add(KEYS[:3], VALUES[:3])
+    first.add([KEYS[3], KEYS[0], KEYS[3]], VALUES[[3, 7, 3]])
+    again = store(tmp_path)
+    for one in (first, again):
+        found, there = one.find(KEYS[:5])
+        assert there.tolist() == [True] * 4 + [False] and len(one) == 4
+        assert np.array_equal(found[:4], VALUES[:4]) and not found[4].any()
+    assert store(tmp_path).find([])[0].shape == (0, 3)
+
+
+def test_two_processes_add_to_one_store(tmp_path):
+    one, other = store(tmp_path), store(tmp_path)
+    one.add(KEYS[:10], VALUES[:10])
+    other.add(KEYS[5:20], VALUES[5:20])
+    one.add(KEYS[15:40], VALUES[15:40])
+    found, there = store(tmp_path).find(KEYS)
+    assert there.all() and np.array_equal(found, VALUES) and len(store(tmp_path)) == 40
+
+
+@pytest.mark.parametrize("fsync", [1, 2, 3, 4])
+def test_killed_while_it_writes_it_has_what_was_written(tmp_path, monkeypatch, fsync):
+    store(tmp_path).add(KEYS[:10], VALUES[:10])
+    child = os.fork()
+    if child == 0:
+        calls = iter(range(1, 100))
+        monkeypatch.setattr(os, "fsync", lambda file: os.kill(os.getpid(), signal.SIGKILL)
+                            if next(calls) == fsync else None)
+        half = store(tmp_path)
+        half.add(KEYS[10:20], VALUES[10:20])
+        half.add(KEYS[20:30], VALUES[20:30])
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    after = store(tmp_path)
+    missing = after.missing(KEYS)
+    assert missing == list(range({1: 10, 2: 20, 3: 20, 4: 30}[fsync], 40))
+    after.add([KEYS[n] for n in missing], VALUES[missing])
+    assert np.array_equal(store(tmp_path).find(KEYS)[0], VALUES)
+    assert (tmp_path / "values.bin").stat().st_size == VALUES.nbytes
+
+
+def test_a_torn_or_damaged_record_is_made_again_and_the_others_stay(tmp_path):
+    store(tmp_path).add(KEYS[:10], VALUES[:10])
+    with (tmp_path / "values.bin").open("r+b") as file:
+        file.seek(4 * 12 + 1)
+        file.write(b"\xff")
+        file.truncate(9 * 12 + 5)
+    damaged = store(tmp_path)
+    assert damaged.missing(KEYS[:10]) == [4, 9]
+    damaged.add([KEYS[4], KEYS[9]], VALUES[[4, 9]])
+    for one in (damaged, store(tmp_path)):
+        assert np.array_equal(one.find(KEYS[:10])[0], VALUES[:10])
+
+
+def test_another_model_is_refused(tmp_path):
+    store(tmp_path).add(KEYS[:1], VALUES[:1])
+    with pytest.raises(StoreRefused, match="holds float32 values of 3 of model-1, not float32 of 3 of model-2; name"):
+        store(tmp_path, "model-2")
+    with pytest.raises(StoreRefused, match="holds values of 3, not of 2"):
+        store(tmp_path).add(KEYS[:1], VALUES[:1, :2])
+    (tmp_path / "about.json").write_bytes(b"{")
+    with pytest.raises(StoreRefused, match=r"about.json: is damaged; delete"):
+        store(tmp_path)
+    assert store(tmp_path, width=3).missing(KEYS[:1]) == []

