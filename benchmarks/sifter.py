@@ -24,9 +24,9 @@ from ..sessions.records import HistoryQuestion, Session, Turn
 from ..sessions.render import render_history
 from ..sessions.table import row_of
 from ..sessions.wording import load_wording
-from ..sifter.embed_stage import EmbedCounts, EmbedPlan, embed_part
-from ..sifter.embedding_store import TokenCounter
-from ..sifter.ranking_prompt import ranking_prompt
+from ..sifter.stages.embed_stage import EmbedCounts, EmbedPlan, embed_part
+from ..sifter.stages.ranking_prompt import ranking_prompt
+from ..sifter.stores.embedding_store import TokenCounter
 from .converter import forget_peak, resident
 from .outcome import Outcome, print_alone
 from .stopwatch import timed

@@ -24,8 +24,8 @@ from pathlib import Path
 from ..evaluation.results import Results, read_results
 from ..evaluation.ruler_average import ruler_lines
 from ..evaluation.summary import Summary, differences, main_metric_of, summarise
-from ..sifter.score_lines import ANSWERS, FILE, RETRIEVAL, read_scores
-from ..sifter.sifter_table import TITLES
+from ..sifter.table.score_lines import ANSWERS, FILE, RETRIEVAL, read_scores
+from ..sifter.table.sifter_table import TITLES
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors

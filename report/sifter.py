@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ..sifter.score_lines import ANSWERS, MAIN, RETRIEVAL, Line, SifterScores
-from ..sifter.sifter_table import HEADINGS, TITLES, WORDS, table_of, versus_table
+from ..sifter.table.score_lines import ANSWERS, MAIN, RETRIEVAL, Line, SifterScores
+from ..sifter.table.sifter_table import HEADINGS, TITLES, WORDS, table_of, versus_table
 from .figures import Plot
 from .tables import Table
 from .wording import shorten

@@ -43,9 +43,9 @@ from ..sessions.ranking import completed, in_history, lenient_ranking
 from ..sessions.records import HistoryQuestion, Language, Session, Turn
 from ..sessions.render import embedded_text, render_history
 from ..sessions.wording import language_of, load_wording
-from .embedding_store import VARIABLE, EmbeddingStore, TokenCounter, embedding_model
-from .ranking_prompt import NoRoom, ranking_prompt
 from .session_log import SessionLog
+from .stages.ranking_prompt import NoRoom, ranking_prompt
+from .stores.embedding_store import VARIABLE, EmbeddingStore, TokenCounter, embedding_model
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mem_agent.sifter.blocks import Worker, run_blocks
+from mem_agent.sifter.blocks.run_blocks import Worker, run_blocks
 
 ADDS = pa.schema({"length": pa.int64(), "status": pa.string()})
 ROWS, BLOCK = 7, 3

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mem_agent.report.__main__ import make_report
-from mem_agent.sifter.score_lines import FILE, write_scores
-from mem_agent.sifter.sifter_table import sifter_scores
+from mem_agent.sifter.table.score_lines import FILE, write_scores
+from mem_agent.sifter.table.sifter_table import sifter_scores
 from mem_agent.tests.helpers.fake_results import write_run
 from mem_agent.tests.helpers.sifter_files import small_results
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.config import Config, main
+from mem_agent.config import Config
+from mem_agent.settings_page import main
 
 ROOT = Path(__file__).parents[2]
 FIELDS = {f.name.upper(): f for f in fields(Config)}
@@ -21,12 +22,12 @@ WORDS = {"all": 0, "derived": 0, "half": 0, "none": "", "own wording": "", "off"
 def test_the_page_of_settings_is_what_the_command_writes(capsys):
     assert main(["--markdown"]) == 0
     assert (ROOT / "docs" / "settings.md").read_text() == capsys.readouterr().out, (
-        "run `python -m mem_agent.config --markdown > docs/settings.md`"
+        "run `python -m mem_agent.settings_page --markdown > docs/settings.md`"
     )
 
 
 def test_the_command_is_the_one_that_the_page_names():
-    line = [sys.executable, *"-m mem_agent.config --markdown".split()]
+    line = [sys.executable, *"-m mem_agent.settings_page --markdown".split()]
     assert f"python {' '.join(line[1:])}" in (ROOT / "docs" / "settings.md").read_text()
     assert subprocess.run(line, capture_output=True, text=True, check=True).stdout.startswith("# Settings\n")
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.sifter.block_reader import BlockReader, NoTable
-from mem_agent.sifter.blocks import BlockError, Counts, OnRay
-from mem_agent.sifter.row_journal import RowJournal
+from mem_agent.sifter.blocks.block_reader import BlockReader, NoTable
+from mem_agent.sifter.blocks.row_journal import RowJournal
+from mem_agent.sifter.blocks.run_blocks import BlockError, Counts, OnRay
 from mem_agent.system.errors import ConfigError
 from mem_agent.tests.helpers.block_worker import ROWS, lengths, texts, worked_on, write_rows
 from mem_agent.tests.helpers.local_ray import needs_local_ray
@@ -74,7 +74,7 @@ def test_parts_of_other_settings_are_told_and_left_alone(tmp_path, capsys):
 
     write_rows(tmp_path / "in.parquet", texts())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mem_agent.sifter.blocks._join", lambda run, names: stop(None))
+        patch.setattr("mem_agent.sifter.blocks.run_blocks._join", lambda run, names: stop(None))
         with pytest.raises(BlockError, match="stop"):
             lengths(tmp_path, identity="v1")
     assert lengths(tmp_path, identity="v2").computed == ROWS
@@ -117,7 +117,7 @@ def flip(file):
 def test_a_damaged_part_is_made_again(tmp_path, capsys, monkeypatch, damage):
     write_rows(tmp_path / "in.parquet", texts())
     with monkeypatch.context() as patch:
-        patch.setattr("mem_agent.sifter.blocks._join", lambda run, names: None)
+        patch.setattr("mem_agent.sifter.blocks.run_blocks._join", lambda run, names: None)
         lengths(tmp_path)
     part = min((tmp_path / "out.parquet.parts").rglob("*.parquet"))
     damage(part)

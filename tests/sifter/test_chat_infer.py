@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.sifter import chat_infer
+from mem_agent.sifter.stages import chat_infer
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, Raw, chat_server
 from mem_agent.tests.helpers.stage_rows import chinese_question, embedded_row, history_question, read_rows, write_rows
 

@@ -11,12 +11,12 @@ from mem_agent.rewards.ranked_row import read_row
 from mem_agent.sessions.records import Language, Session, Turn
 from mem_agent.sessions.table import row_of
 from mem_agent.sessions.wording import load_wording
-from mem_agent.sifter.chat_worker import ChatPlan, ChatWorker
-from mem_agent.sifter.embed_stage import EmbedPlan, embed_part
-from mem_agent.sifter.embedding_store import TokenCounter
-from mem_agent.sifter.rank_rows import Prompting, rank_row
-from mem_agent.sifter.ranking_prompt import ranking_prompt
-from mem_agent.sifter.shown_sessions import Method, Order
+from mem_agent.sifter.rounds.rank_rows import Prompting, rank_row
+from mem_agent.sifter.stages.chat_worker import ChatPlan, ChatWorker
+from mem_agent.sifter.stages.embed_stage import EmbedPlan, embed_part
+from mem_agent.sifter.stages.ranking_prompt import ranking_prompt
+from mem_agent.sifter.stages.shown_sessions import Method, Order
+from mem_agent.sifter.stores.embedding_store import TokenCounter
 from mem_agent.sifter.toolkit import Sifter
 from mem_agent.tests.helpers.stage_rows import chinese_question, history_question, read_rows, write_rows
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer

@@ -13,10 +13,10 @@ from mem_agent.rewards.intrinsic.encoder import HashingEncoder
 from mem_agent.sessions.records import Session, Turn
 from mem_agent.sessions.render import embedded_text, render_session
 from mem_agent.sessions.table import row_of
-from mem_agent.sifter import embed_stage, session_embedding
-from mem_agent.sifter.blocks import OnRay
-from mem_agent.sifter.embed_stage import EmbedPlan, embed_part
-from mem_agent.sifter.embedding_store import EmbeddingStore, TokenCounter, embedding_model
+from mem_agent.sifter.blocks.run_blocks import OnRay
+from mem_agent.sifter.stages import embed_stage, session_embedding
+from mem_agent.sifter.stages.embed_stage import EmbedPlan, embed_part
+from mem_agent.sifter.stores.embedding_store import EmbeddingStore, TokenCounter, embedding_model
 from mem_agent.tests.helpers.local_ray import needs_local_ray
 from mem_agent.tests.helpers.stage_rows import chinese_question, history_question, read_rows, write_rows
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mem_agent.sifter.windows import WindowEncoder
+from mem_agent.sifter.stores.windows import WindowEncoder
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 

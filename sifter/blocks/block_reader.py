@@ -1,0 +1,118 @@
+"""Blocks of rows of a parquet file, read forward and a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...system.errors import MemAgentError
+
+_BUFFER = 1 << 20
+"""Bytes that are read of a column at a time."""
+
+
+class NoTable(MemAgentError):
+    """A file that is no parquet table, or a damaged one; the message names it."""
+
+
+def open_table(path: Path) -> pq.ParquetFile:
+    """Raises NoTable."""
+    try:
+        return pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
+    except FileNotFoundError:
+        raise NoTable(f"{path}: no such file") from None
+    except (OSError, pa.ArrowException) as error:
+        raise NoTable(f"{path}: no parquet file ({' '.join(str(error).split())[:120]})") from None
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None, group: int | None = None) -> pa.Table:
+    """All of a file, or these columns, or a row group of it. Raises NoTable."""
+    file = open_table(path)
+    names = None if columns is None else list(columns)
+    with _told(path):
+        return file.read(columns=names) if group is None else file.read_row_group(group, columns=names)
+
+
+def read_rows(path: Path, columns: Sequence[str], at_once: int) -> Iterator[list[dict[str, Any]]]:
+    """Rows, ``at_once`` of them in memory, of those of ``columns`` that the file has. Raises NoTable."""
+    with open_table(path) as file:
+        held = [name for name in columns if name in file.schema_arrow.names]
+        batches = file.iter_batches(batch_size=at_once, columns=held)
+        while True:
+            with _told(path):
+                rows = next((batch.to_pylist() for batch in batches), None)
+            if rows is None:
+                return
+            yield rows
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What reading raises, with the file's name: Arrow's errors have none, and some are UnicodeDecodeErrors."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise NoTable(f"{path}: is damaged ({reason}); delete it, and what wrote it makes it again") from None
+
+
+class BlockReader:
+    """Block n has the rows from ``n * block`` on, ``block`` of them or what the first ``rows`` rows leave.
+
+    Ascending numbers cost one pass over the file. A smaller number begins again, in its row group.
+    """
+
+    def __init__(self, path: Path, block: int, rows: int) -> None:
+        self._path, self._block, self._rows = path, block, rows
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._rest: pa.Table | None = None
+        self._at: int | None = None
+        """The row of the file that ``_rest`` and then ``_batches`` go on with."""
+
+    def rows(self, number: int) -> list[dict[str, Any]]:
+        table = self.table(number)
+        with _told(self._path):
+            return table.to_pylist()
+
+    def table(self, number: int) -> pa.Table:
+        first = number * self._block
+        count = min(self._block, self._rows - first)
+        assert 0 <= first and count > 0, f"no block {number}"
+        start, groups = self._row_group(first)
+        if self._at is None or not start <= self._at <= first:
+            self._open(start, groups)
+        assert self._at is not None
+        self._take(first - self._at)
+        return self._take(count)
+
+    def _row_group(self, row: int) -> tuple[int, int]:
+        """First row and number of the row group that ``row`` is in."""
+        metadata = open_table(self._path).metadata
+        start = 0
+        for group in range(metadata.num_row_groups):
+            if row < (end := start + metadata.row_group(group).num_rows):
+                return start, group
+            start = end
+        raise AssertionError(f"no row {row}")
+
+    def _open(self, start: int, group: int) -> None:
+        file = open_table(self._path)
+        groups = list(range(group, file.metadata.num_row_groups))
+        self._batches = file.iter_batches(batch_size=min(self._block, 16), row_groups=groups)
+        self._rest, self._at = file.schema_arrow.empty_table(), start
+
+    def _take(self, count: int) -> pa.Table:
+        """The next ``count`` rows."""
+        assert self._rest is not None and self._at is not None
+        taken = [self._rest]
+        with _told(self._path):
+            while (have := sum(map(len, taken))) < count:
+                taken.append(pa.Table.from_batches([next(self._batches)]))
+        self._rest = taken[-1].slice(len(taken[-1]) - (have - count))
+        self._at += count
+        return pa.concat_tables(taken).slice(0, count)

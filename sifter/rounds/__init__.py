@@ -1,0 +1,1 @@
+"""Rounds of training: rows from the last ranking, and the commands of each."""

@@ -1,0 +1,295 @@
+"""The rounds of MemSifter's training, as one command that may be killed at any moment and run again.
+
+    mem-agent curriculum --work runs/memsifter --model Qwen/Qwen3-4B-Thinking-2507 --data-recipe RECIPE.yaml \
+        --results data/results --embedding bge-m3 --rounds 3
+
+A round, in ``WORK/round_1``::
+
+    prepare    rows by the last round's rankings, at random in the first    WORK/rl_train_data/round_1
+    train      run-train.sh on them, from the last round's model            WORK/round_1/train
+    convert    every checkpoint                                             WORK/round_1/train/hf
+    validate   each by the test questions, where there are more than are averaged   WORK/round_1/validation
+    average    the best ``--average``                                       WORK/round_1/model
+    rank       the training questions, for the next round                   RESULTS/WORK'S NAME/round_1
+
+The first ``--warm-up`` rounds are trained by the ranking alone (REWARD=task), the others by ``--reward``: the answers
+that a ranking leads to. Optimizer state ends with a round (MemSifter, arXiv 2603.03379). How a round is trained,
+validated and ranked are the settings of ``mem-agent config``, from the environment; KEEP_CHECKPOINTS is how many there
+are to choose from. Without test questions the newest are averaged.
+
+Invariants: a step that has ended is not run again while its files are there (``round_steps``); a folder continues with
+the settings that it was begun with, but for ``--rounds``, or not at all; one run at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ...config import Config, ConfigError, shaping_training
+from ...system.atomic_file import write_atomically
+from ...system.command_line_types import positive_number, whole_number
+from ...system.errors import MemAgentError
+from ...system.file_lock import lock_dir
+from ...system.one_line_errors import one_line_errors
+from ...system.signals import stop_on_signals
+from .best_checkpoints import all_scores, best
+from .data_recipe import DataRecipe, read_recipe
+from .rank_rows import PROMPT_TOKENS
+from .round_steps import Step, run_step
+
+PACK = Path(__file__).resolve().parents[1]
+_OTHERS = ("AVERAGE", "OUTPUT", "SINGLE_ITER", "VERSION", "BASE_URL", "POCKET_DATA", "DATA_ROOT", "LENGTH", "FORCE",
+           "DRY_RUN", "RESULTS", "SAVE_FILE", "CONVERT", "MODEL_PATH", "MODEL_NAME", "DATASETS", "SPLITS")
+"""Variables that mean one command of several here."""
+_PLACES = frozenset({"hf_ckpt", "train_data", "torch_dist", "reward"})
+"""Settings of training that a round has of its own."""
+_SOME_FAILED = 3
+"""Exit code of evaluation and ranking where some questions have no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What stays as it is from the first round to the last."""
+
+    work: Path
+    model: str
+    recipe_file: Path
+    recipe: DataRecipe
+    results: Path
+    """With stage 1's files, in a folder named by the embedding model; rankings are written here."""
+    embedding: str
+    primary: Path | None
+    """Rankings that the first round is chosen by."""
+    average: int
+    warm_up: int
+    reward: str
+    prompt_tokens: int
+    seed: int
+    prompts: str
+
+    def rankings(self, number: int) -> Path | None:
+        """What round ``number`` is chosen by."""
+        return self.primary if number == 1 else self.results / self.ranker(number - 1)
+
+    def ranker(self, number: int) -> str:
+        return f"{self.work.name}/round_{number}"
+
+    def folder(self, number: int) -> Path:
+        return self.work / f"round_{number}"
+
+    def model_of(self, number: int) -> str:
+        """What round ``number`` starts from."""
+        return self.model if number == 1 else str(self.folder(number - 1) / "model")
+
+    def data(self, number: int) -> Path:
+        return self.work / "rl_train_data" / f"round_{number}"
+
+
+@one_line_errors("the same command goes on there")
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    config = Config.from_env()
+    plan = Plan(
+        args.work.absolute(), _model(args.model), args.data_recipe, read_recipe(args.data_recipe),
+        args.results.absolute(), args.embedding, args.primary_data_dir and args.primary_data_dir.absolute(),
+        args.average, args.warm_up, args.reward,
+        args.max_prompt_tokens or min(config.mem_max_question, PROMPT_TOKENS), args.seed, args.prompts,
+    )
+    if 0 < config.keep_checkpoints < plan.average:
+        raise ConfigError(f"KEEP_CHECKPOINTS={config.keep_checkpoints}: {plan.average} are averaged; keep as many at "
+                          "least, or 0, which keeps all")
+    if args.dry_run:
+        for step in planned(plan, args.rounds):
+            print(f"# round {step.round}: {step.name}\n{step.shown()}")
+        return 0
+    with lock_dir(plan.work, ".lock", _refused, busy="another run is at work there", other="choose another folder"):
+        keep_settings(plan, config)
+        for number in range(1, args.rounds + 1):
+            _round(plan, number, last=number == args.rounds)
+    print(f"{plan.folder(args.rounds) / 'model'}: the model of round {args.rounds}")
+    return 0
+
+
+def _round(plan: Plan, number: int, *, last: bool) -> None:
+    folder = plan.folder(number)
+    for step in (prepare(plan, number), train(plan, number), convert(plan, number)):
+        run_step(step, folder)
+    names = sorted(path.name for path in (folder / "train" / "hf").glob("iter_*") if (path / "config.json").is_file())
+    if not names:
+        raise MemAgentError(f"{folder / 'train' / 'hf'}: no converted checkpoint; see the lines above")
+    if len(names) > plan.average and plan.recipe.test:
+        for name in names:
+            run_step(validate(plan, number, name), folder)
+        scores = all_scores(names, folder / "validation")
+        print("".join(f"round {number}: {name} {score:.4f}\n" for name, score in scores.items()), end="", flush=True)
+        write_atomically(folder / "scores.json", orjson.dumps(scores, option=orjson.OPT_INDENT_2))
+        names = best(scores, plan.average)
+    run_step(average(plan, number, names[-plan.average :]), folder)
+    if not last:
+        run_step(rank(plan, number), folder)
+
+
+def planned(plan: Plan, rounds: int) -> Iterator[Step]:
+    """The steps of all rounds, with ``iter_*`` for the checkpoints that will be there."""
+    for number in range(1, rounds + 1):
+        yield from (prepare(plan, number), train(plan, number), convert(plan, number))
+        if plan.recipe.test:
+            yield validate(plan, number, "iter_*")
+        yield average(plan, number, ["iter_*"] * min(2, plan.average))
+        if number < rounds:
+            yield rank(plan, number)
+
+
+# --- the steps ------------------------------------------------------------------------------------------------------
+
+
+def prepare(plan: Plan, number: int) -> Step:
+    rankings = plan.rankings(number)
+    command = [
+        *_mem_agent("prepare-rl-data"), "--recipe", str(plan.recipe_file),
+        *(["--primary-data-dir", str(rankings)] if rankings else []),
+        "--fallback-data-dir", str(plan.results / plan.embedding), "--output-dir", str(plan.work),
+        "--version", f"round_{number}", "--tokenizer", plan.model, "--max-prompt-tokens", str(plan.prompt_tokens),
+        "--seed", str(plan.seed), *(["--prompts", plan.prompts] if plan.prompts else []),
+    ]
+    return Step(number, "prepare", command, [plan.data(number) / "prepared.json"], unset=_OTHERS)
+
+
+def train(plan: Plan, number: int) -> Step:
+    """A round that starts from an average has no TORCH_DIST: the user's is of the first model."""
+    own = {"HF_CKPT": plan.model_of(number), "TRAIN_DATA": str(plan.data(number)),
+           "SAVE_PATH": str(plan.folder(number) / "train"), "EVAL": "0", "CONVERT": "0",
+           "REWARD": "task" if number <= plan.warm_up else plan.reward}
+    unset = [*_OTHERS, *(["TORCH_DIST"] if number > 1 else []), *(["REWARD_ARGS"] if number <= plan.warm_up else [])]
+    tracker = plan.folder(number) / "train" / "latest_checkpointed_iteration.txt"
+    return Step(number, "train", ["bash", str(PACK / "run-train.sh")], [tracker], own, unset)
+
+
+def convert(plan: Plan, number: int) -> Step:
+    own = {"SAVE_PATH": str(plan.folder(number) / "train"), "HF_CKPT": plan.model_of(number), "SINGLE_ITER": "all"}
+    outputs = [plan.folder(number) / "train" / "hf"]
+    return Step(number, "convert", ["bash", str(PACK / "convert-to-hf.sh")], outputs, own, _OTHERS)
+
+
+def validate(plan: Plan, number: int, name: str) -> Step:
+    folder = plan.folder(number)
+    own = {"MODEL_PATH": str(folder / "train" / "hf" / name), "DATA_ROOT": str(plan.data(number)),
+           "LENGTH": " ".join(_tested(plan, number)), "RESULTS": str(folder / "validation"), "SAVE_FILE": name,
+           "CONVERT": "0"}
+    outputs = [folder / "validation" / name / "run.json"]
+    return Step(number, f"validate-{name}", ["bash", str(PACK / "run-eval.sh")], outputs, own, _OTHERS,
+                frozenset({0, _SOME_FAILED}))
+
+
+def average(plan: Plan, number: int, names: Sequence[str]) -> Step:
+    """One checkpoint is its own mean: a link."""
+    hf, model = plan.folder(number) / "train" / "hf", plan.folder(number) / "model"
+    if len(names) == 1:
+        command = ["ln", "-sfn", str(hf / names[0]), str(model)]
+    else:
+        # Whatever an interrupted step has left: the folder appears whole, but its note may be missing.
+        command = [*_mem_agent("average"), "--inputs", *(str(hf / name) for name in names), "--output", str(model),
+                   "--force"]
+    return Step(number, "average", command, [model / "config.json"], unset=_OTHERS)
+
+
+def rank(plan: Plan, number: int) -> Step:
+    """The test questions are not ranked: theirs are the same in every round."""
+    own = {"MODEL_PATH": str(plan.folder(number) / "model"), "MODEL_NAME": plan.ranker(number),
+           "OUTPUT_DIR": str(plan.results), "EMBEDDING_MODEL_NAME": plan.embedding, "SPLITS": "train",
+           "DATASETS": " ".join(plan.recipe.train)}
+    unset = [*_OTHERS, "TEMPERATURE"]  # of training; the stages would take it for theirs, which is EVAL_TEMPERATURE
+    outputs = [plan.results / plan.ranker(number) / f"{name}_train_ranking.parquet" for name in plan.recipe.train]
+    script = PACK / "scripts" / "infer" / "session_ranking.sh"
+    return Step(number, "rank", ["bash", str(script)], outputs, own, unset, frozenset({0, _SOME_FAILED}))
+
+
+def _mem_agent(command: str) -> list[str]:
+    return [sys.executable, "-m", "mem_agent", command]
+
+
+def _tested(plan: Plan, number: int) -> list[str]:
+    """The data sets that have test questions: a file without a usable row has none."""
+    names = [name for name in plan.recipe.test if (plan.data(number) / f"eval_{name}.json").is_file()]
+    return names or list(plan.recipe.test)
+
+
+# --- what a folder was begun with -----------------------------------------------------------------------------------
+
+
+def keep_settings(plan: Plan, config: Config) -> None:
+    """Write the settings of a new folder. Raises ConfigError where an older one was begun with others."""
+    path = plan.work / "curriculum.json"
+    now = orjson.loads(orjson.dumps(settings_of(plan, config)))
+    if not path.is_file():
+        write_atomically(path, orjson.dumps(now, option=orjson.OPT_INDENT_2))
+        return
+    try:
+        before: Mapping[str, Any] = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError:
+        raise ConfigError(f"{path}: damaged; choose another folder") from None
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    if changed:
+        name = changed[0]
+        raise ConfigError(
+            f"{path}: {name} was {_short(before.get(name))} and is {_short(now.get(name))}; go on with the former, or "
+            "choose another folder"
+        )
+
+
+def settings_of(plan: Plan, config: Config) -> dict[str, Any]:
+    """By name; what a later run must share. Folders are not: results may be moved."""
+    values = config.to_mapping()
+    shaping = [name for name in shaping_training() if name not in _PLACES]
+    training = {name.upper(): values[name.upper()] for name in (*shaping, "num_rollout", "save_interval")}
+    own = {"model": plan.model, "data recipe": asdict(plan.recipe), "embedding": plan.embedding,
+           "reward": plan.reward, "average": plan.average, "warm-up": plan.warm_up,
+           "max-prompt-tokens": plan.prompt_tokens, "seed": plan.seed, "prompts": plan.prompts}
+    return own | training
+
+
+def _short(value: Any) -> str:
+    return f"{value!r:.80}"
+
+
+def _model(name: str) -> str:
+    return str(Path(name).expanduser().absolute()) if Path(name).expanduser().is_dir() else name
+
+
+def _refused(reason: str) -> MemAgentError:
+    return MemAgentError(reason)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mem-agent curriculum", description="Train a ranker in rounds.")
+    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder of all rounds")
+    parser.add_argument("--model", required=True, metavar="HF", help="what the first round starts from")
+    parser.add_argument("--data-recipe", type=Path, required=True, metavar="YAML",
+                        help="as prepare-rl-data's --recipe")
+    parser.add_argument("--results", type=Path, required=True, metavar="DIR", help="folder of the stages' files")
+    parser.add_argument("--embedding", default="bge-m3", metavar="NAME", help="whose files are read (bge-m3)")
+    parser.add_argument("--primary-data-dir", type=Path, metavar="DIR", help="rankings for the first round")
+    parser.add_argument("--rounds", type=positive_number, default=3, metavar="N", help="in all (3)")
+    parser.add_argument("--average", type=positive_number, default=3, metavar="K",
+                        help="best checkpoints of a round (3)")
+    parser.add_argument("--warm-up", type=whole_number, default=1, metavar="N",
+                        help="rounds that are trained by the ranking alone (1)")
+    parser.add_argument("--reward", default="answer_utility", help="of the others (answer_utility)")
+    parser.add_argument("--max-prompt-tokens", type=positive_number, metavar="N",
+                        help=f"of a ranking prompt (MEM_MAX_QUESTION, at most {PROMPT_TOKENS})")
+    parser.add_argument("--prompts", default="", metavar="YAML", help="another wording, as SIFTER_PROMPTS")
+    parser.add_argument("--seed", type=whole_number, default=42, help="of the rounds' data (42)")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands, start nothing")
+    return parser
+
+
+if __name__ == "__main__":
+    stop_on_signals()
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The three commands: embed, rank, answer."""

@@ -1,0 +1,1 @@
+"""What is computed once for each text: vectors and token counts."""
