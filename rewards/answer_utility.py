@@ -68,7 +68,7 @@ class AnswerUtilitySettings:
     below: float = 1.0
     """How far a reply that is no valid ranking lies below the worst one that is."""
     scorer: str = "f1"
-    """What an answer is scored by: f1, em or judge. One that chooses an option is right or wrong, and no judge asked."""
+    """What an answer is scored by: f1, em or judge. Where there are options, the choice counts alone."""
     judge_url: str = ""
     """scorer=judge: the judge's address; empty: the frozen chat model's."""
     judge_model: str = ""
