@@ -1,4 +1,4 @@
-"""The pocket's ranker with real engines: two rollouts that its stub's answers pay for, 24 questions before and after."""
+"""The pocket's ranker with real engines: two rollouts that its stub's answers pay for, 24 questions asked twice."""
 
 import json
 import os
