@@ -44,7 +44,7 @@ from .data_recipe import DataRecipe, read_recipe
 from .rank_rows import PROMPT_TOKENS
 from .round_steps import Step, run_step
 
-PACK = Path(__file__).resolve().parents[1]
+PACK = Path(__file__).resolve().parents[2]
 _OTHERS = ("AVERAGE", "OUTPUT", "SINGLE_ITER", "VERSION", "BASE_URL", "POCKET_DATA", "DATA_ROOT", "LENGTH", "FORCE",
            "DRY_RUN", "RESULTS", "SAVE_FILE", "CONVERT", "MODEL_PATH", "MODEL_NAME", "DATASETS", "SPLITS")
 """Variables that mean one command of several here."""

@@ -255,6 +255,14 @@ def test_a_dry_run_shows_every_command_and_writes_nothing(run, tmp_path):
     assert f"HF_CKPT={tmp_path}/run/round_2/model" in said.out and "REWARD=task" in said.out
 
 
+def test_the_scripts_of_its_steps_are_there(run):
+    said = run(StandIns(), "--dry-run")
+    scripts = {word for line in said.out.splitlines() for word in line.split() if word.endswith(".sh")}
+    assert {Path(script).name for script in scripts} == {"run-train.sh", "convert-to-hf.sh", "run-eval.sh",
+                                                         "session_ranking.sh"}
+    assert all(Path(script).is_file() for script in scripts), scripts
+
+
 DRIVER = """
 import sys
 from pathlib import Path
