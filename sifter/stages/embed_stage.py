@@ -25,8 +25,10 @@ from ...sessions.render import embedded_text
 from ...sessions.table import BadRow, question_of
 from ...system.file_lock import lock_dir
 from ..blocks.block_reader import BlockReader, open_table, read_table
+from ..blocks.block_run import BlockError, OnRay
 from ..blocks.row_journal import RowJournal
-from ..blocks.run_blocks import OK, BlockError, OnRay, Row, Worker, run_blocks
+from ..blocks.run_blocks import run_blocks
+from ..blocks.worker import OK, Row, Worker
 from ..stores.embedding_store import EmbeddingStore, TokenCounter, embedding_model
 from ..stores.record_store import key_of
 

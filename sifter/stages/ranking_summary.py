@@ -11,7 +11,7 @@ from ...rewards.ranking_metrics import ndcg_at, recall_at
 from ...sessions.packing import by_score
 from ...sessions.ranking import completed
 from ..blocks.block_reader import read_rows
-from ..blocks.run_blocks import OK
+from ..blocks.worker import OK
 
 _READ = ["similarities", "prefiltered_session_idx", "haystack_session_gen_rankings", "ranking_error", "rank_status",
          "haystack_session_ids", "answer_session_ids"]

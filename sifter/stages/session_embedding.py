@@ -28,7 +28,7 @@ from ...hooks.intrinsic import HASHING, encoder_folder
 from ...system.command_line_types import positive_number
 from ...system.one_line_errors import one_line_errors
 from ...system.signals import stop_on_signals
-from ..blocks.run_blocks import OnRay
+from ..blocks.block_run import OnRay
 from ..stage_files import EMBED, source_parts
 from ..stores.embedding_store import VARIABLE
 from .embed_stage import EmbedPlan, embed_part

@@ -13,7 +13,7 @@ from mem_agent.rewards.intrinsic.encoder import HashingEncoder
 from mem_agent.sessions.records import Session, Turn
 from mem_agent.sessions.render import embedded_text, render_session
 from mem_agent.sessions.table import row_of
-from mem_agent.sifter.blocks.run_blocks import OnRay
+from mem_agent.sifter.blocks.block_run import OnRay
 from mem_agent.sifter.stages import embed_stage, session_embedding
 from mem_agent.sifter.stages.embed_stage import EmbedPlan, embed_part
 from mem_agent.sifter.stores.embedding_store import EmbeddingStore, TokenCounter, embedding_model
