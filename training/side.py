@@ -71,6 +71,8 @@ class Side(ABC):
         self.background = Background()
         self._engines = fleet
         self._ended = 0
+        self.speed: dict[str, float] = {}
+        """A metric of the last rollout, and of the machine; one that is replayed, or was given, has none."""
         self._evaluated = evaluated
         self._starting = self.background.submit(self._start())
 
@@ -89,14 +91,14 @@ class Side(ABC):
 
     def rollout(self, number: int, first_group: int) -> Rollout:
         """Rollout ``number`` from the journal, else made and journalled."""
-        known = self.journal.read(number)
+        self.speed, known = {}, self.journal.read(number)
         if known is not None:
             logger.info("rollout %d is replayed from the journal", number + 1)
             return known
         began = time.monotonic()
         fresh = self.background.run(self._sample(number, first_group))
-        speed = sampled_per_second(fresh.metrics, time.monotonic() - began)
-        fresh = replace(fresh, metrics=fresh.metrics | speed)
+        if not self.config.supervised:
+            self.speed = sampled_per_second(fresh.metrics, time.monotonic() - began)
         self.journal.write(number, fresh)
         return fresh
 

@@ -111,6 +111,7 @@ def _train(config: Config, side: Side | None, watch: Watcher) -> None:
         next_group = rollout.next_group
         stop_if_asked()
         metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}
+        metrics |= side.speed if side is not None else {}
         watch.enter(Phase.LEARNING)
         metrics |= learn(config, trainer, rollout, number)
         watch.enter(Phase.SENDING)
