@@ -140,3 +140,38 @@ def test_files_and_engine_length_are_known_before_anything_starts(tmp_path):
     assert not (tmp_path / "run").exists()
     assert check_of_questions(replace(config, eval_interval=0)) is None
     assert check_of_questions(replace(config, eval_data="dev.jsonl")) is None
+
+
+@pytest.mark.parametrize("loss,calls", [("grpo", ["evaluate 3"]), ("sft", ["sync 4", "evaluate 3"])])
+def test_engines_that_no_rollout_gives_weights_get_them_to_be_evaluated(loss, calls, tmp_path, monkeypatch):
+    from mem_agent.training import side as sides
+
+    said = []
+
+    async def evaluated(config, fleet, number, tensors):
+        said.append(f"evaluate {number}")
+        return {"eval/1/sub_em": 0.5}
+
+    class Engines:
+        async def start(self):
+            pass
+
+        async def sync_weights(self, tensors, version):
+            assert tensors is WEIGHTS
+            said.append(f"sync {version}")
+
+        stop = start
+
+    class Between(sides.Side):
+        async def _sample(self, number, first_group):
+            raise AssertionError("nothing is sampled here")
+
+        def sync(self, tensors, version):
+            raise AssertionError("nor synced")
+
+    monkeypatch.setattr(sides, "evaluate_between", evaluated)
+    (tmp_path / "train.jsonl").write_text(f"{json.dumps(ROW)}\n")
+    config = run_config(tmp_path, loss=loss, train_data=str(tmp_path / "train.jsonl"))
+    side = Between(config, Engines())
+    assert side.evaluate_policy(3, WEIGHTS) == {"eval/1/sub_em": 0.5} and said == calls
+    side.close()
