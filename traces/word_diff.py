@@ -35,15 +35,27 @@ class Piece:
 
 def word_diff(before: str, after: str) -> list[Piece]:
     """The pieces of both texts, in order, removed ones before what is added in their place."""
-    old, new = _WORD.findall(before), _WORD.findall(after)
     pieces: list[Piece] = []
-    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "equal":
-            pieces.append(Piece(Change.SAME, "".join(old[a:b])))
+    for same, old, new in _runs(_WORD.findall(before), _WORD.findall(after)):
+        if same:
+            pieces.append(Piece(Change.SAME, new))
             continue
-        pieces += [Piece(change, "".join(words)) for change, words in
-                   ((Change.REMOVED, old[a:b]), (Change.ADDED, new[c:d])) if words]
+        pieces += [Piece(change, text) for change, text in ((Change.REMOVED, old), (Change.ADDED, new)) if text]
     return pieces
+
+
+def _runs(old: Sequence[str], new: Sequence[str]) -> list[tuple[bool, str, str]]:
+    """What stayed and what changed, in turn. Blanks and marks between two changes belong to them: replaced words would
+    else be shown one by one, each beside the one that took its place."""
+    runs: list[tuple[bool, str, str]] = []
+    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        same, left, right = tag == "equal", "".join(old[a:b]), "".join(new[c:d])
+        if not same and len(runs) > 1 and not re.search(r"\w", runs[-1][2]):
+            (_, before_left, before_right), (_, between, _) = runs[-2:]
+            runs[-2:] = [(False, before_left + between + left, before_right + between + right)]
+        else:
+            runs.append((same, left, right))
+    return runs
 
 
 def shortened(pieces: Sequence[Piece], around: int = 5) -> list[Piece]:

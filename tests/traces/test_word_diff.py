@@ -22,6 +22,8 @@ def test_pieces_make_up_both_texts(before, after):
     ("Ann: Rome", "Ann: Rome, silver", "Ann: Rome{+, silver+}"),
     ("Ann: Rome", "Ann: Oslo", "Ann: [-Rome-]{+Oslo+}"),
     ("住在東京", "住在京都", "住在[-東-]京{+都+}"),
+    ("Ben: nothing is said", "Ben: silver and gold", "Ben: [-nothing is said-]{+silver and gold+}"),
+    ("a b c", "x b y", "[-a-]{+x+} b [-c-]{+y+}"),
     ("same", "same", "same"),
     ("gone", "", "[-gone-]"),
 ])  # fmt: skip
