@@ -22,6 +22,7 @@ COMMANDS = {
     "train": ("training.train", "train with the embedded host; run-train.sh evaluates and converts as well"),
     "launch": ("launch.launch", "train in slime or vime"),
     "eval": ("eval_ruler_hqa", "evaluate a model that a server has; tables and comparisons of results"),
+    "serve": ("asking.serve", "an OpenAI-compatible endpoint: any chat client asks a memory agent about documents"),
     "serve-engines": ("serving.serve_engines", "engines with a model behind a router, for evaluation"),
     "rehearse": ("rehearsal.rehearse", "a job of slime or vime in small, on this machine's CPU"),
     "convert": ("checkpoints.convert", "a torch_dist checkpoint to a Hugging Face folder"),

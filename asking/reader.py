@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ Question = str | Sequence[Mapping[str, Any]]
 """A text, or chat messages whose last user message is the question."""
 Tell = Callable[[Step], None]
 NO_LIMITS = Limits()
+_TOKEN_CHARACTERS = 64
+"""No text of so many characters a token is written by people."""
 
 
 class AskingReader:
@@ -65,6 +67,12 @@ class AskingReader:
         self._reader: Reader = reader_for(str(model), self.config, "{}")
         self._task = task_by_name(self.config.tasks[0], self.config)
 
+    def is_long(self, text: str) -> bool:
+        """Whether it has more tokens than a question may have."""
+        most = self.config.mem_max_question
+        head = text[: most * _TOKEN_CHARACTERS]
+        return len(head) < len(text) or len(self._reader.vocabulary.encode_text(head)) > most
+
     async def read(
         self,
         question: Question,
@@ -73,7 +81,7 @@ class AskingReader:
         limits: Limits = NO_LIMITS,
         seed: int | None = None,
         sampling: Mapping[str, Any] | None = None,
-    ) -> AsyncIterator[Step]:
+    ) -> AsyncGenerator[Step, None]:
         """Every step of one reading; ``sampling`` replaces evaluation's ``temperature`` and ``top_p``."""
         steps: asyncio.Queue[Step | None] = asyncio.Queue()
         work = asyncio.ensure_future(self._steps(question, document, limits, seed, sampling or {}, steps.put_nowait))
@@ -108,9 +116,9 @@ class AskingReader:
         if limits.document_tokens and chunks.tokens > limits.document_tokens:
             tell(Failed(TOO_LONG, f"the document has {chunks.tokens} tokens, allowed are {limits.document_tokens}"))
             return
+        reading = self._reading(asked, chunks, limits)
         sections, group = await asyncio.to_thread(self._placed, text, chunks, question_of(asked))
         tell(Started(sections, chunks.tokens))
-        reading = self._reading(asked, chunks, limits)
         watch = _Watch(self._reader, tell)
         trajectory = await self._run(reading, group, seed, sampling, watch)
         tell(self._end(trajectory, watch, question_of(asked)))

@@ -6,8 +6,8 @@ Every agent answers the same questions with the same seeds, one agent after the 
 
 ``rounds`` are the turns that had to wait for the ones before them. ``seconds a document`` is the mean time from its
 first request to its answer; with MEM_CONCURRENCY=1 nothing but the agent itself makes it wait. ``--url`` names a
-running server, else one is started for all of them (``serving.serve_engines``) and stopped at the end. A round of questions
-that are not counted comes first, so that no agent pays for a cold server.
+running server, else one is started for all of them (``serving.serve_engines``) and stopped at the end. A round of
+questions that are not counted comes first, so that no agent pays for a cold server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Evaluations on the engines of a run: of the starting weights before its first rollout, of the last ones after it.
 
 An evaluation is ``mem-agent eval`` as a process of its own, which asks the run's router; its rows are those that
-``run-eval.sh`` writes with engines of its own. The engines are kept alive meanwhile, as ``mem-agent serve-engines`` does::
+``run-eval.sh`` writes with engines of its own. The engines are kept alive, as by ``mem-agent serve-engines``::
 
     engines start | eval before, while the trainer is built | sync, rollout .. sync | convert, sync that | eval after
 

@@ -8,7 +8,7 @@ import pytest
 from mem_agent.asking.reader import AskingReader
 from mem_agent.asking.steps import Answered, Delta, Failed, Limits, Section, Started, TurnDone
 from mem_agent.rollout_client import close_clients
-from mem_agent.tests.helpers.asking import DOCUMENT, END, VOCABULARY, model_folder, prompt_of, reply, settings
+from mem_agent.tests.helpers.asking import DOCUMENT, END, FAULTS, VOCABULARY, model_folder, prompt_of, reply, settings
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 
 __all__ = ["model_folder"]
@@ -17,7 +17,7 @@ QUESTION = "Who, then?"
 
 def read(folder, replies, question=QUESTION, document=DOCUMENT, until=None, config=None, **options):
     """The steps, and the router; ``replies`` are texts or the router's faults."""
-    router = FakeRouter([reply(r) if isinstance(r, str) and r not in ("hang", "drop", "abort") else r
+    router = FakeRouter([reply(r) if isinstance(r, str) and r not in FAULTS else r
                          for r in replies], default=reply("x"))
 
     async def main():

@@ -1,14 +1,25 @@
-"""A model folder with a tokenizer and no weights, and documents whose sections are two letters."""
+"""A model folder with a tokenizer and no weights, documents whose sections are two letters, an endpoint to use."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
+from aiohttp import web
+from openai import AsyncOpenAI
 
 from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.asking.access import Access
+from mem_agent.asking.endpoint import Endpoint
+from mem_agent.asking.reader import AskingReader
 from mem_agent.config import Config
+from mem_agent.rollout_client import close_clients
+from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 VOCABULARY = Vocabulary(make_tokenizer())
@@ -16,6 +27,9 @@ END = VOCABULARY.encode_markup("<|im_end|>")
 SETTINGS = {"mem_chunk_tokens": 2, "mem_max_memory": 32, "mem_max_final": 16, "mem_max_retries": 0}
 DOCUMENT = "QWZRXY"
 """Three sections: QW, ZR and XY."""
+
+
+FAULTS = ("hang", "drop", "abort", "hold")
 
 
 def settings(**others) -> Config:
@@ -38,3 +52,44 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_tokenizer().save_pretrained(folder)
     (folder / "config.json").write_bytes(orjson.dumps({"max_position_embeddings": 4096}))
     return folder
+
+
+class Served(NamedTuple):
+    endpoint: Endpoint
+    url: str
+
+
+OPEN = Access()
+
+
+@asynccontextmanager
+async def serving(folder: Path, router: FakeRouter, access: Access = OPEN, **others) -> AsyncIterator[Served]:
+    """The endpoint in front of ``router``, on a free port; settings as given."""
+    async with running(router):
+        router_url = f"http://127.0.0.1:{router.port}"
+
+        async def healthy() -> bool:
+            return router.default is not None
+
+        endpoint = Endpoint(AskingReader(settings(**others), folder, router_url), "pocket", access, healthy)
+        runner = web.AppRunner(endpoint.app(), handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            yield Served(endpoint, f"http://127.0.0.1:{runner.addresses[0][1]}")
+        finally:
+            await runner.cleanup()
+            await close_clients()
+
+
+def use(folder: Path, replies: Sequence[Any], user: Callable[..., Coroutine[Any, Any, Any]], **options) -> Any:
+    """What ``user(client, served, router)`` returns; ``client`` is OpenAI's own, and does not try again."""
+    router = FakeRouter([reply(r) if isinstance(r, str) and r not in FAULTS else r for r in replies],
+                        default=reply("x"))
+
+    async def main() -> Any:
+        async with serving(folder, router, **options) as served:
+            async with AsyncOpenAI(base_url=f"{served.url}/v1", api_key="secret", max_retries=0) as client:
+                return await user(client, served, router)
+
+    return asyncio.run(main())

@@ -137,6 +137,7 @@ COMMANDS = {
     "training.train": ("checked", "--check"),
     "launch.launch": ("make_plan", "--dry-run"),
     "eval_ruler_hqa": ("tables", "--table /o"),
+    "asking.serve": ("local_folder", "/m"),
     "serving.serve_engines": ("local_folder", "--model /m"),
     "checkpoints.convert": ("local_folder", "--input /i --hf /m --output /o"),
     "checkpoints.average": ("average", "--inputs /a /b --output /o"),
