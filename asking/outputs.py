@@ -99,11 +99,11 @@ class JsonLines:
         self._question = question
         self._last_only = last_only
         self._sections: tuple[Section, ...] = ()
-        self._began = time.monotonic()
+        self._began = 0.0
 
     def step(self, step: Step) -> None:
         if isinstance(step, Started):
-            self._sections = step.sections
+            self._sections, self._began = step.sections, time.monotonic()
         if not self._last_only or isinstance(step, Answered | Failed):
             print(orjson.dumps(self._record(step)).decode(), file=self._out, flush=True)
 

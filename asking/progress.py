@@ -44,6 +44,7 @@ class Progress:
         self._round = -1
         self._read: set[int] = set()
         self._status: Status | None = None
+        self._answered: Answered | None = None
 
     def __enter__(self) -> Progress:
         for document in self._documents.documents:
@@ -54,7 +55,14 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """What is to be known besides the answer is told behind it."""
         self._wait_for("")
+        if not self._answered:
+            return
+        if unread := len(self._sections) - len(self._read):
+            self._say(f"{unread} of {len(self._sections)} sections were not read", "yellow")
+        if self._answered.cut:
+            self._say("the reply was cut at its limit; raise MEM_MAX_FINAL", "yellow")
 
     def starting(self) -> None:
         self._say("starting an engine; it takes a while", "dim")
@@ -68,7 +76,7 @@ class Progress:
         elif isinstance(step, Delta):
             self._wait_for("")  # the answer may go to the same terminal
         elif isinstance(step, Answered):
-            self._ended(step)
+            self._answered = step
 
     def _started(self, started: Started) -> None:
         self._sections = started.sections
@@ -81,8 +89,9 @@ class Progress:
     def _memory_turn(self, turn: TurnDone) -> None:
         self._read.update(turn.sections)
         beside = turn.round == self._round
-        pieces = [] if beside else word_diff(self._memory, turn.memory)
-        self._round, self._memory = turn.round, turn.memory
+        memory = " ".join(turn.memory.split())  # a line break in place of a blank is no change
+        pieces = [] if beside else word_diff(self._memory, memory)
+        self._round, self._memory = turn.round, memory
         if turn.recalled and not beside:
             self._say(f"recalled: {one_line(turn.recalled, None if self._whole_memory else _RECALLED)}", "dim")
         self._change(self._heading(turn), pieces, "read beside it" if beside else "unchanged")
@@ -110,13 +119,6 @@ class Progress:
     def _next(self) -> None:
         left = len(self._sections) - len(self._read)
         self._wait_for(f"reading section {len(self._read) + 1} of {len(self._sections)}" if left else "answering")
-
-    def _ended(self, answered: Answered) -> None:
-        self._wait_for("")
-        if unread := len(self._sections) - len(self._read):
-            self._say(f"{unread} of {len(self._sections)} sections were not read", "yellow")
-        if answered.cut:
-            self._say("the reply was cut at its limit; raise MEM_MAX_FINAL", "yellow")
 
     def _wait_for(self, what: str) -> None:
         """A line that moves at the foot of a terminal; none where ``what`` is empty."""

@@ -208,6 +208,11 @@ def test_sections_side_by_side_recalled_memories_merges_and_what_was_not_read_ar
     assert "1 of 3 sections were not read" in lines and "raise MEM_MAX_FINAL" in lines
 
 
+def test_a_line_break_in_place_of_a_blank_is_no_change():
+    lines = shown([STARTED, turn(0, (0,), "gold, silver"), turn(1, (1,), "gold,\nsilver")])
+    assert "[2/3] notes.txt, line 2: unchanged" in lines
+
+
 def test_many_skipped_files_are_counted():
     skipped = [Skipped(f"{n}.png", "hidden") for n in range(7)]
     assert skipped_line(skipped).endswith("4.png (hidden) and 2 more")
