@@ -121,7 +121,8 @@ class AskingReader:
         tell(Started(sections, chunks.tokens))
         watch = _Watch(self._reader, tell)
         trajectory = await self._run(reading, group, seed, sampling, watch)
-        tell(self._end(trajectory, watch, question_of(asked)))
+        # Words of a thousand memories take a while to compare, and other readings need this loop meanwhile.
+        tell(await asyncio.to_thread(self._end, trajectory, watch, question_of(asked)))
 
     def _shown_before(self, question: Question, document: str) -> Sample:
         prompt: Any = question if isinstance(question, str) else list(question)

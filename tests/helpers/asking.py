@@ -25,6 +25,13 @@ from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 VOCABULARY = Vocabulary(make_tokenizer())
 END = VOCABULARY.encode_markup("<|im_end|>")
 SETTINGS = {"mem_chunk_tokens": 2, "mem_max_memory": 32, "mem_max_final": 16, "mem_max_retries": 0}
+POCKET = Path(__file__).parents[2] / "pocket" / "start"
+POCKET_SETTINGS = {
+    "MEM_PROMPTS": str(POCKET.parent / "prompts.yaml"), "MEM_CHUNK_TOKENS": "32", "MEM_MAX_MEMORY": "8",
+    "MEM_MAX_FINAL": "12", "MEM_MAX_QUESTION": "16", "ENGINE_MAX_LEN": "256", "ENGINE_KV_BYTES": "67108864",
+    "OMP_NUM_THREADS": "1",
+}
+"""Those of recipes/pocket.env that serving needs."""
 DOCUMENT = "QWZRXY"
 """Three sections: QW, ZR and XY."""
 
