@@ -32,6 +32,7 @@ COMMANDS = {
     "session-ranking": ("sifter.stages.session_ranking", "MemSifter's stage 2: a model ranks a history's sessions"),
     "chat-infer": ("sifter.stages.chat_infer", "MemSifter's stage 3: a chat model answers from the best sessions"),
     "sifter-table": ("sifter.table.sifter_table", "sessions found and questions answered, by every method"),
+    "ask": ("asking.ask", "ask a question about files and folders of any length"),
     "report": ("report.__main__", "a page with plots from result folders"),
     "bench": ("benchmarks.__main__", "measure this machine, side by side; a table and JSON"),
     "config": ("settings_page", "every setting, its default and its meaning"),
