@@ -32,6 +32,8 @@ COMMANDS = {
     "chat-infer": ("sifter.stages.chat_infer", "MemSifter's stage 3: a chat model answers from the best sessions"),
     "sifter-table": ("sifter.table.sifter_table", "sessions found and questions answered, by every method"),
     "report": ("report.__main__", "a page with plots from result folders"),
+    "view": ("report.viewer.view", "a page of trajectories: what was read, remembered and answered, turn by turn"),
+    "show": ("report.viewer.show", "the same in the terminal, one trajectory at a time"),
     "bench": ("benchmarks.__main__", "measure this machine, side by side; a table and JSON"),
     "config": ("settings_page", "every setting, its default and its meaning"),
     "prepare": ("prepare_data", "training data from question answering data sets"),
