@@ -138,6 +138,11 @@ class Config:
     rollout_shuffle: bool = knob(True, "draw documents in a new order each epoch; else in the file's", _TRAINING)
     save_interval: int = knob(10, "rollouts between checkpoints; the last one is always saved", _NOTHING, at_least=1)
     keep_checkpoints: int = knob(3, "newest checkpoints kept; 0 keeps all", _NOTHING, at_least=0)
+    keep_trajectories: int = knob(2, "documents of each rollout whose trajectories are kept to be read, the newest "
+                                   "rollout's all; evaluation keeps all; 0: none (docs/trajectories.md)", _NOTHING,
+                                   at_least=0)
+    keep_trajectories_mb: int = knob(500, "megabytes that the trajectories of a run or an evaluation may take; the "
+                                      "oldest are thinned first", _NOTHING, at_least=1)
     seed: int = knob(1, "seed of data order, sampling and initialisation", at_least=0)
 
     in_section("the agent")
@@ -211,7 +216,6 @@ class Config:
     eval_max_chunks: int = knob(0, "chunks read per document in evaluation; longer ones are cut in the centre; "
                                  "0: all",
                                  _ANSWERS, at_least=0, modes=_READING)
-    eval_trace: bool = knob(False, "keep every turn's token ids in the results", _NOTHING)
     base_url: str = knob("", "a running server to evaluate, http://HOST:PORT or https://HOST/v1; its key comes from "
                           "BASE_URL_KEY or OPENAI_API_KEY, in MemSifter's stages API_KEY; empty: scripts start one",
                           _NOTHING)
@@ -416,6 +420,10 @@ class Config:
     def supervised(self) -> bool:
         """Whether replies are given (LOSS=sft): nothing is sampled, and nothing earns a reward."""
         return self.loss == "sft"
+
+    @property
+    def keep_trajectories_bytes(self) -> int:
+        return self.keep_trajectories_mb * 10**6
 
     @property
     def group_size(self) -> int:

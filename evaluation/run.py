@@ -27,6 +27,7 @@ from ..tasks import Task
 from .connect import connect
 from .endpoint import Api, EvalEndpoint
 from .identity import check_same_run, model_hash
+from .keep_trajectories import KeptTrajectories
 from .one_prompt import OnePromptMode
 from .questions import Contexts, Entry, EvalError, EvalQuestion, Place, data_hash, data_path, load_questions
 from .reading import as_asked
@@ -104,8 +105,10 @@ async def _fill(
     print(f"{len(jobs)} of {total} answers to get, {total - len(jobs)} already in {output}", flush=True)
     try:
         args = embedded_args(config, endpoint)
-        with RowWriter(output) as rows:
-            await sweep(jobs, _mode(args, contexts, endpoint), config, rows, lambda: endpoint.outage.gone, quiet=quiet)
+        asked = [(job.question.length, job.question.id, job.sample) for job in jobs]
+        with RowWriter(output) as rows, KeptTrajectories(output, asked, endpoint.vocabulary, config) as kept:
+            mode = _mode(args, contexts, endpoint)
+            await sweep(jobs, mode, config, rows, kept, lambda: endpoint.outage.gone, quiet=quiet)
         if endpoint.outage.gone:
             raise EvalError(
                 f"{endpoint.base_url} stopped answering and did not come back within EVAL_SERVER_WAIT="

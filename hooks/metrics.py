@@ -92,16 +92,22 @@ def _right(sample: Any) -> float:
 
 
 def find_golds(
-    memories: Sequence[Sequence[int]], decode: Callable[[Sequence[int]], str], golds: Sequence[str]
+    memories: Sequence[Sequence[int]], decode: Callable[[Sequence[int]], str], golds: Sequence[str], *,
+    keep: bool = False,
 ) -> list[MemoryRecord]:
-    """One record for each memory of a trajectory: its tokens, and whether an accepted answer stands in it.
+    """One record for each memory of a trajectory: its tokens, whether an accepted answer stands in it, and where it is
+    to be kept its text.
 
     ``gold`` is None where containment tells nothing: without golds, and for yes, no and noanswer, which texts hold by
     chance.
     """
     nothing = CLOSED_ANSWERS | {""}
     searched = [gold for gold in golds if normalise_squad(gold, keep_articles=True) not in nothing]
-    return [MemoryRecord(len(m), sub_em(decode(m), searched) == 1.0 if searched else None) for m in memories]
+    texts = [decode(memory) if searched or keep else "" for memory in memories]
+    return [
+        MemoryRecord(len(memory), sub_em(text, searched) == 1.0 if searched else None, text if keep else "")
+        for memory, text in zip(memories, texts, strict=True)
+    ]
 
 
 def failure_of(sample: Any) -> str:

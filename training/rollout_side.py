@@ -23,7 +23,7 @@ from ..checkpoints.hf_model import local_folder
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
 from ..data.training_file import TrainingRow
-from ..hooks import batch_reward, filter_cap
+from ..hooks import batch_reward, filter_cap, keep_trajectories
 from ..hooks.answer_utility import answer_length
 from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.host import HostArgs, embedded_args
@@ -81,7 +81,9 @@ class RolloutSide(Side):
         metrics = rollout_metrics(batch.sampled) | row_counts(args, samples) | batch_reward.metrics(host)
         metrics |= {"dropped_groups": len(batch.dropped), "stale": stale, "repeated": repeated}
         metrics |= filter_cap.take(host)
-        return Rollout(custom_convert(args, samples), batch.next_group, metrics)
+        keep_trajectories.begin(host, number)
+        train_data = await asyncio.to_thread(custom_convert, args, samples)
+        return Rollout(train_data, batch.next_group, metrics | keep_trajectories.take(host))
 
     async def _whole_batch(self, first_group: int) -> Batch | None:
         """A batch that no server spoilt; None where one did, all servers then being ready for another attempt."""
