@@ -57,7 +57,7 @@ def _opened(page: Path, trajectories: str, times: int) -> Outcome:
         for _ in range(times):
             window = browser.new_page()
             window.goto(page.as_uri())
-            window.wait_for_function("performance.getEntriesByName('first trajectory').length")
+            window.wait_for_selector("body[data-drawn]")
             taken.append(window.evaluate(_DRAWN) / 1000)
             if not window.locator(".turn h3").count():
                 raise BenchmarkError("the page was opened and shows no turn")

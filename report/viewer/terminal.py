@@ -21,6 +21,7 @@ from .words import Change, difference
 
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _AROUND, _LONG = 160, 600
+_BESIDE = " " * 11
 _GOLD, _LABEL = "bold black on yellow", "bold"
 _CHANGES = {Change.SAME: ("", "", ""), Change.ADDED: ("green underline", "{+", "+}"),
             Change.REMOVED: ("red strike", "[-", "-]")}
@@ -108,7 +109,7 @@ def _turn(
         yield _labelled("prompt", marked(turn.prompt, _gold(turn.prompt, facts), coloured))
     for fact, found in zip(facts, history, strict=True):
         if turn.kind != "final" and (event := _event(found)):
-            yield Text(safe(f"           {fact.text}: {event}"))
+            yield Text(_BESIDE + safe(f"{fact.text}: {event}"))
 
 
 def _said(turn: TraceTurn, tokens: Tokens | None) -> str:
@@ -124,7 +125,10 @@ def _said(turn: TraceTurn, tokens: Tokens | None) -> str:
 
 
 def _labelled(label: str, text: Text) -> Text:
-    return Text.assemble((f"{label:10} ", _LABEL), text if text.plain else "(empty)")
+    """Its lines stand below each other, beside the label."""
+    text.rstrip()
+    lines = Text("\n" + _BESIDE).join(text.split("\n")) if text.plain else Text("(empty)")
+    return Text.assemble((f"{label:10} ", _LABEL), lines)
 
 
 def _changed(before: str, after: str, facts: Sequence[Fact], coloured: bool) -> Text:

@@ -58,6 +58,11 @@ def opened(browser, pages):
     assert {url.partition("#")[0] for url in requested} <= {"data:,", *(file.as_uri() for file in pages.values())}
 
 
+def drawn(page, address):
+    """Waits until what the address says is drawn."""
+    page.wait_for_selector(f"body[data-drawn*='{address}']")
+
+
 def texts(page, selector):
     return page.locator(selector).all_inner_texts()
 
@@ -67,7 +72,7 @@ def test_a_person_follows_a_fact_through_a_trajectory(opened):
     assert page.title() == "run: trajectories"
     assert page.locator("#place").input_value() == "1" and texts(page, "#place option") == ["rollout 0", "rollout 12"]
     page.locator("a.question", has_text="41").click()
-    page.wait_for_function("location.hash.includes('question=41')")
+    drawn(page, "question=41")
     page.wait_for_selector(".head >> text=rollout 12, question 41")
     assert page.locator(".strip tbody tr").count() == 1  # the other accepted answer stands nowhere
     assert texts(page, ".strip tbody td") == ["", "+", "●", "×", ""]
@@ -106,9 +111,9 @@ def test_an_address_opens_what_it_names_and_the_page_writes_addresses(opened):
     assert page.locator(".tabs [aria-current]").inner_text() == "✓ sample 1: 1.00"
     assert page.locator(".strip .cell[aria-current]").inner_text() == "2"
     page.keyboard.press("j")
-    page.wait_for_function("location.hash === '#length=50&question=8&sample=1&turn=3'")
+    drawn(page, "#length=50&question=8&sample=1&turn=3")
     page.select_option("#place", label="length 200")
-    page.wait_for_function("location.hash === '#length=200&question=7&sample=0'")
+    drawn(page, "#length=200&question=7&sample=0")
     page.go_back()
     page.wait_for_selector("#turn2:focus")
     assert "length 50, question 8" in page.inner_text(".head")
@@ -157,8 +162,7 @@ def test_every_key_does_what_the_list_of_keys_says(opened):
     for key, part in [("n", "question=100"), ("p", "question=41"), ("<", "rollout=0"), (">", "rollout=12"),
                       ("j", "turn=1"), ("j", "turn=2"), ("k", "turn=1"), ("ArrowLeft", "sample=2")]:
         page.keyboard.press(key)
-        page.wait_for_function(f"location.hash.includes('{part}')")
-        page.wait_for_function("document.body.dataset.drawn === location.hash")
+        drawn(page, part)
 
 
 def test_tokens_are_shaded_by_their_probability(opened):

@@ -45,5 +45,7 @@ async function readGroup(line) {
 }
 
 // A section is its text, or its beginning and how many characters were cut from it.
-const readSection = (section) =>
-  typeof section === "string" ? { text: section, cut: 0 } : { text: section[0], cut: section[1] };
+function readSection(section) {
+  const [text, cut] = typeof section === "string" ? [section, 0] : section;
+  return { text, cut, holds: new Map() };
+}

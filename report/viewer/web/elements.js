@@ -83,3 +83,22 @@ function standing(sibling) {
 }
 
 const SIGNS = { failed: "!", right: "✓", wrong: "✗", between: "~", unknown: "?" };
+
+const EAGER = 30;
+const BESIDE_SHOWN = 6;
+
+// Fills elements as they come near the window; of a few all at once. Gives what brings one, and those beside it, about.
+function filledLazily(elements, fill) {
+  const once = (element) => element.dataset.filled || (fill(element), element.dataset.filled = "true");
+  if (elements.length <= EAGER) {
+    elements.forEach(once);
+  } else {
+    const watch = new IntersectionObserver((seen) => seen.forEach((one) => one.isIntersecting && once(one.target)), { rootMargin: "800px" });
+    elements.forEach((element) => watch.observe(element));
+  }
+  return (number) => {
+    // Those beside it too: what is drawn later above it would push it away.
+    elements.slice(Math.max(0, number - BESIDE_SHOWN), number + BESIDE_SHOWN).forEach(once);
+    return elements[number];
+  };
+}

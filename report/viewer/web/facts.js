@@ -27,6 +27,8 @@ function spansOf(text, fact) {
 }
 
 function spansOfWords(text, fact) {
+  const letters = text.toLowerCase().replace(PUNCTUATION, "");
+  if (!fact.words.every((word) => letters.includes(word))) return []; // most texts; the rest takes a hundred times longer
   const words = wordsOf(text, fact.articles);
   const spans = [];
   for (let at = 0; at + fact.words.length <= words.length; at++) {
@@ -60,24 +62,22 @@ function goldSpans(text, facts) {
   return apart;
 }
 
-// For every turn of a sibling and every fact: seen, held, before; answered in what a final turn replied.
+// For every turn of a sibling and every fact: what became of it; in a final turn, whether the reply holds it.
 function historyOf(sibling, facts) {
-  const inSection = new Map();
-  const sectionHolds = (number, at) => {
-    const key = `${number} ${at}`;
-    if (!inSection.has(key)) inSection.set(key, holds(sibling.sections[number]?.text ?? "", facts[at]));
-    return inSection.get(key);
-  };
-  return sibling.turns.map((turn) =>
-    facts.map((fact, at) => {
-      const held = holds(turn.memory, fact);
-      const before = holds(turn.before, fact);
-      const seen = turn.shown.some((number) => sectionHolds(number, at)) || holds(turn.recalled, fact) ||
-        (!turn.shown.length && holds(turn.prompt, fact));
-      const event = turn.kind === "final" ? (holds(turn.reply, fact) ? "answered" : "") : eventOf(seen, held, before);
-      return { seen, held, before, event };
-    }),
-  );
+  sibling.history ??= sibling.turns.map((turn) => facts.map((fact) => {
+    if (turn.kind === "final") return holds(turn.reply, fact) ? "answered" : "";
+    const seen = turn.shown.some((number) => sectionHolds(sibling.sections[number], fact)) ||
+      holds(turn.recalled, fact) || (!turn.shown.length && holds(turn.prompt, fact));
+    return eventOf(seen, holds(turn.memory, fact), holds(turn.before, fact));
+  }));
+  return sibling.history;
+}
+
+// Siblings share their sections, so each is asked once.
+function sectionHolds(section, fact) {
+  if (!section) return false;
+  if (!section.holds.has(fact)) section.holds.set(fact, holds(section.text, fact));
+  return section.holds.get(fact);
 }
 
 const holds = (text, fact) => spansOf(text, fact).length > 0;

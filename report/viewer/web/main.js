@@ -47,9 +47,9 @@ class Page {
     const sibling = this.group.siblings[this.shown.sibling];
     const { facts } = this.group.line;
     const history = historyOf(sibling, facts);
-    this.turns = drawTurns(this, this.group, sibling, history);
-    const body = this.shown.view === "siblings" ? [drawSiblings(this, this.group)]
-      : [stripLegend(facts, history), drawStrip(this, sibling, facts, history), this.turns.element];
+    const above = this.shown.view === "siblings" ? [] : [stripLegend(facts, history), drawStrip(this, sibling, facts, history)];
+    this.turns = above.length ? drawTurns(this, this.group, sibling, history) : drawSiblings(this, this.group);
+    const body = [...above, this.turns.element];
     document.getElementById("main").replaceChildren(...drawHead(this, this.group, sibling), ...body);
     document.body.dataset.drawn = location.hash;
   }
@@ -72,8 +72,9 @@ class Page {
       const current = Number(cell.dataset.turn) === turn;
       current ? cell.setAttribute("aria-current", "true") : cell.removeAttribute("aria-current");
     }
+    centreStrip();
     if (turn === null) return;
-    const target = this.shown.view === "siblings" ? document.querySelector(`.siblings tr[data-turn="${turn}"]`) : this.turns.reveal(turn);
+    const target = this.turns.reveal(turn);
     target?.scrollIntoView({ block: "start" });
     target?.focus({ preventScroll: true });
     document.body.dataset.drawn = location.hash;

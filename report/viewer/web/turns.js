@@ -2,32 +2,20 @@
 
 const LONG = 900;
 const AROUND = 180;
+const SHORT = 180;
 const SHADES = [["at least 90%", Math.log(0.9)], ["50%", Math.log(0.5)], ["10%", Math.log(0.1)], ["1%", Math.log(0.01)], ["less", -Infinity]];
-const EAGER_TURNS = 30;
-const BESIDE_TURNS = 6;
 
 function drawTurns(page, group, sibling, history) {
   const facts = group.line.facts;
   const cards = sibling.turns.map((turn) =>
     make("article", { class: `turn ${turn.kind}`, id: `turn${turn.number}`, "data-turn": turn.number, tabindex: -1 }));
-  const fill = (card) => card.childElementCount || card.append(...turnContent(page, sibling, facts, Number(card.dataset.turn), history));
-  if (cards.length <= EAGER_TURNS) {
-    cards.forEach(fill);
-  } else {
-    const watch = new IntersectionObserver((seen) => seen.forEach((one) => one.isIntersecting && fill(one.target)), { rootMargin: "800px" });
-    cards.forEach((card) => watch.observe(card));
-  }
-  const reveal = (number) => {
-    // Its neighbours too: what is drawn later above it would push it away.
-    cards.slice(Math.max(0, number - BESIDE_TURNS), number + BESIDE_TURNS).forEach(fill);
-    return cards[number];
-  };
-  return { element: make("div", { class: "turns" }, ...cards), reveal };
+  const fill = (card) => card.append(...turnContent(page, sibling, facts, Number(card.dataset.turn), history));
+  return { element: make("div", { class: "turns" }, ...cards), reveal: filledLazily(cards, fill) };
 }
 
 function turnContent(page, sibling, facts, at, history) {
   const turn = sibling.turns[at];
-  const events = history[at].flatMap(({ event }, which) =>
+  const events = history[at].flatMap((event, which) =>
     event ? [chip(`${facts[which].text} ${EVENTS[event][1]}`, event)] : []);
   return [
     make("h3", {}, `Turn ${at + 1} of ${sibling.turns.length}`, chip(turn.kind), ...events, ...earned(turn), tokenCounts(turn)),
@@ -75,9 +63,10 @@ function sectionBlock(page, sibling, facts, at) {
   return block(label, box, more, cut);
 }
 
-// The beginning of a text, and what stands around each mark.
-function excerpt(text, layers) {
-  const wanted = [{ start: 0, end: 2 * AROUND }, ...layers.flat().map((range) => ({ start: range.start - AROUND, end: range.end + AROUND }))];
+// The beginning of a text, what stands around each mark, and, of what goes on behind it, the end.
+function excerpt(text, layers, { head = 2 * AROUND, around = AROUND, tail = 0 } = {}) {
+  const wanted = [{ start: 0, end: head }, ...layers.flat().map((range) => ({ start: range.start - around, end: range.end + around }))];
+  if (tail) wanted.push({ start: text.length - tail, end: text.length });
   wanted.sort((a, b) => a.start - b.start);
   const fragment = new DocumentFragment();
   let at = 0;
@@ -98,14 +87,16 @@ function memoryBlock(page, turn, facts) {
   return block("Memory", page.settings.difference ? changedText(page, turn.before, turn.memory, facts) : markedText(page, turn.memory, facts));
 }
 
-// A memory with what it gained and lost against the one before.
-function changedText(page, before, after, facts) {
+// A memory with what it gained and lost against the one before; in short, with what stayed cut to its ends.
+function changedText(page, before, after, facts, short = false) {
   const gold = { before: goldSpans(before, facts), after: goldSpans(after, facts) };
   const box = textBox(...difference(before, after).map(({ change, text, start }) => {
     const spans = change === "removed" ? gold.before : gold.after;
     const here = spans.map((span) => ({ ...span, start: span.start - start, end: span.end - start }))
       .filter((span) => span.end > 0 && span.start < text.length);
-    return layered(text, [change === "same" ? [] : covering(text, change), here, hitSpans(text, page.query)]);
+    const marks = [here, hitSpans(text, page.query)];
+    if (change !== "same") return layered(text, [covering(text, change), ...marks]);
+    return short && text.length > SHORT ? excerpt(text, marks, { head: SHORT / 3, around: SHORT / 3, tail: SHORT / 3 }) : layered(text, marks);
   }));
   if (before === after && after) box.prepend(make("span", { class: "muted" }, "(unchanged) "));
   return box;
