@@ -386,6 +386,8 @@ REFUSED = [
     ({"reward_args": "judge_url=http://a:1"}, "scorer=judge"),
     ({"reward_args": "scorer=judge judge_url=http://a:1"}, "judge_model"),
     ({"reward_args": "below=0"}, "below"),
+    ({"reward_args": "alpha=1e308"}, "alpha=1e"), ({"reward_args": "below=1e308"}, "below=1e"),
+    ({"reward_args": "beta=inf"}, "beta=inf"),
     ({"sifter_prompts": "nowhere.yaml"}, "SIFTER_PROMPTS"),
 ]
 
