@@ -266,7 +266,7 @@ def log_rollout(
     scored = not host.config.supervised
     metrics = rollout_metrics(samples, host.reward_key, scored=scored) | row_counts(args, samples) | dropped
     metrics |= batch_reward.metrics(host) if scored else {}
-    metrics |= keep_trajectories.take(host)  # of the rollout before: the converter, which keeps them, comes next
+    metrics |= keep_trajectories.take(host)  # of the rollout before: the converter, which has them kept, comes next
     keep_trajectories.begin(host, rollout_id)
     _merge(rollout_extra_metrics, "rollout/memory", metrics)
     logger.info("rollout %s: %s | %.1f s", rollout_id, metrics_line(metrics), rollout_time)

@@ -6,14 +6,19 @@ Hosts tell the log hook the rollout's number, and then give its samples to the c
     custom_convert(samples)    keep(host, samples, advantages)     SAVE_PATH/trajectories/rollout_000012.jsonl
     log_rollout(13, ...)       take(host)                          what became of 12, as metrics; begin(host, 13)
 
-Invariant: nothing that goes wrong here ends a rollout or changes it. It costs one warning and a metric.
+Samples are told as text and written by a thread of their own, while the trainer trains on them.
+
+Invariants:
+- nothing that goes wrong here ends a rollout or changes it. It costs one warning and a metric;
+- one rollout at a time is written, and no sample is read after ``take`` has returned.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,7 +41,8 @@ class _Run:
 
     rollout: int | None = None
     """The one whose samples come next; None where no host has told it."""
-    metrics: dict[str, float] = field(default_factory=dict)
+    writing: Future[dict[str, float]] | None = None
+    """What becomes of the one before, as metrics."""
     thinned: bool = False
     """The log has said that the bound is reached."""
 
@@ -51,6 +57,7 @@ class Trained:
 
 
 _runs: dict[str, _Run] = {}
+_writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trajectories")
 
 
 def begin(host: HostArgs, rollout: int) -> None:
@@ -60,31 +67,37 @@ def begin(host: HostArgs, rollout: int) -> None:
 
 
 def take(host: HostArgs) -> dict[str, float]:
-    """What became of the trajectories since this was asked last."""
-    run = _runs.get(host.save, _Run())
-    found, run.metrics = run.metrics, {}
-    return found
+    """What became of the rollout that was given last, once it is written; nothing where that was said."""
+    run = _runs.get(host.save)
+    if run is None or run.writing is None:
+        return {}
+    done, run.writing = run.writing, None
+    return done.result()
 
 
 def keep(host: HostArgs, trained: Sequence[Trained]) -> None:
-    """Write the trajectories of the rollout that ``begin`` told; none where it told none."""
+    """Have the trajectories written of the rollout that ``begin`` told; none where it told none."""
     run = _runs.get(host.save)
     if run is None or run.rollout is None:
         return
+    take(host)
     rollout, run.rollout = run.rollout, None
+    run.writing = _writer.submit(_kept, host, run, rollout, trained)
+
+
+def _kept(host: HostArgs, run: _Run, rollout: int, trained: Sequence[Trained]) -> dict[str, float]:
     try:
         kept, groups = _write(host, rollout, trained)
     except Exception as error:  # whatever the disk, a tokenizer or a user's task does: training goes on
         logger.warning("rollout %d: its trajectories are not kept: %s: %s", rollout, type(error).__name__, error)
-        run.metrics = {"kept_trajectories": 0, "keeping_failed": 1}
-        return
-    run.metrics = {"kept_trajectories": kept.trajectories, "keeping_failed": 0}
+        return {"kept_trajectories": 0, "keeping_failed": 1}
     if (kept.thinned or kept.groups < groups) and not run.thinned:
         run.thinned = True
         logger.warning(
             "%s/trajectories: KEEP_TRAJECTORIES_MB=%d is reached; of rollout %d %d of %d documents are kept, and the "
             "oldest rollouts are thinned", host.save, host.config.keep_trajectories_mb, rollout, kept.groups, groups,
         )
+    return {"kept_trajectories": kept.trajectories, "keeping_failed": 0}
 
 
 def _write(host: HostArgs, rollout: int, trained: Sequence[Trained]) -> tuple[Kept, int]:

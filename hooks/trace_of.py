@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+
 from ..agents.records import TurnKind
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
@@ -107,8 +109,13 @@ class Teller:
             reply=reply, memory=after.text, gold=after.gold, stop=turn.stop.value,
             prompt_tokens=split, cached_tokens=turn.cached_tokens, rewards=dict(turn.state_rewards or {}),
             advantage=advantage, pieces=self._pieces.of(reply_ids, reply) if sampled else (),
-            log_probs=tuple(round(max(one, LEAST_LOG_PROB), 4) + 0.0 for one in turn.log_probs) if sampled else (),
+            log_probs=_rounded(turn.log_probs) if sampled else (),
         )
+
+
+def _rounded(log_probs: Sequence[float]) -> tuple[float, ...]:
+    """To four decimals; no minus before 0."""
+    return tuple((np.round(np.maximum(log_probs, LEAST_LOG_PROB), 4) + 0.0).tolist())
 
 
 def _digest(sections: Sequence[str]) -> str:

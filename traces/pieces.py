@@ -18,22 +18,29 @@ _LONGEST = 32
 """Tokens after which a head is cut, also where it ends within a character."""
 
 
+class _Alone(dict[int, str]):
+    """What single tokens decode to."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+        super().__init__()
+        self._decode = decode
+
+    def __missing__(self, one: int) -> str:
+        self[one] = self._decode([one])
+        return self[one]
+
+
 class Pieces:
     """For one decoder; keeps what single tokens decode to."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
         self._decode = decode
-        self._alone: dict[int, str] = {}
+        self._alone = _Alone(decode)
 
     def of(self, ids: Sequence[int], text: str) -> tuple[str, ...]:
         """One piece for each of ``ids``, which decode to ``text``."""
-        alone = tuple(self._single(one) for one in ids)
+        alone = tuple(map(self._alone.__getitem__, ids))
         return alone if "".join(alone) == text else self._grown(ids, text)
-
-    def _single(self, one: int) -> str:
-        if one not in self._alone:
-            self._alone[one] = self._decode([one])
-        return self._alone[one]
 
     def _grown(self, ids: Sequence[int], text: str) -> tuple[str, ...]:
         pieces: list[str] = []

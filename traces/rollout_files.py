@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ..system.atomic_file import replacing
+from ..system.atomic_file import DRAFTS, replacing
 from .read_traces import FOLDER
 from .trace import Trace, TraceDocument, TraceError, line_of, record_of
 
@@ -69,6 +69,8 @@ def write_rollout(run: Path, rollout: int, groups: Iterable[Group], most: int, b
     """
     path = rollout_path(run, rollout)
     path.parent.mkdir(parents=True, exist_ok=True)
+    for draft in path.parent.glob(DRAFTS):  # of a process that was killed
+        draft.unlink()
     others = _others(path)
     _cut_whole_ones(others, rollout, most)
     thinned = _make_room(others, bound - bound // 2)

@@ -80,10 +80,9 @@ class RolloutSide(Side):
         await asyncio.to_thread(batch_reward.apply, host, samples, number)  # the loop still serves routers and engines
         metrics = rollout_metrics(batch.sampled) | row_counts(args, samples) | batch_reward.metrics(host)
         metrics |= {"dropped_groups": len(batch.dropped), "stale": stale, "repeated": repeated}
-        metrics |= filter_cap.take(host)
+        metrics |= filter_cap.take(host) | keep_trajectories.take(host)
         keep_trajectories.begin(host, number)
-        train_data = await asyncio.to_thread(custom_convert, args, samples)
-        return Rollout(train_data, batch.next_group, metrics | keep_trajectories.take(host))
+        return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 
     async def _whole_batch(self, first_group: int) -> Batch | None:
         """A batch that no server spoilt; None where one did, all servers then being ready for another attempt."""
