@@ -1,5 +1,6 @@
 """The page of trajectories in a real browser, used as a person would: nothing loaded or logged, texts are text."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -184,7 +185,8 @@ def test_what_a_model_wrote_is_text_and_never_markup(opened, address):
     assert page.title() == "run: trajectories"
     assert page.locator("img, b, iframe, main script").count() == 0
     assert page.evaluate("document.scripts.length") == page.locator("script[type='text/plain']").count() + 1
-    assert page.locator(".head h2").text_content() == HOSTILE
+    shown = re.sub("[\x07\x1b\u202c\u202e]", lambda sign: f"<{ord(sign.group()):02x}>", HOSTILE)
+    assert page.locator(".head h2").text_content() == shown
     assert page.evaluate("[...document.links].every(a => a.getAttribute('href').startsWith('#'))")
 
 

@@ -1,4 +1,10 @@
-// What the page is made of. Texts become text nodes, never markup.
+// What the page is made of. Texts become text nodes, never markup; characters that would hide or turn what stands
+// beside them are shown as signs.
+
+const STEERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
+
+const visible = (text) =>
+  text.replace(STEERING, (sign) => `<${sign.charCodeAt(0).toString(16).padStart(2, "0")}>`);
 
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -6,7 +12,8 @@ function make(tag, attributes = {}, ...children) {
     if (typeof value === "function") element.addEventListener(name, value);
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
+  element.append(...children.filter((child) => child !== null && child !== undefined)
+    .map((child) => (typeof child === "string" ? visible(child) : child)));
   return element;
 }
 
@@ -35,7 +42,7 @@ function layered(text, layers, from = 0, to = text.length) {
     });
     const stretch = text.slice(places[at], places[at + 1]);
     const tag = TAGS[names.find((name) => name in TAGS)] ?? "span";
-    fragment.append(names.length ? make(tag, { class: names.join(" "), title }, stretch) : stretch);
+    fragment.append(names.length ? make(tag, { class: names.join(" "), title }, stretch) : visible(stretch));
   }
   return fragment;
 }
