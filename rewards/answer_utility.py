@@ -42,6 +42,7 @@ from ..system.gather import gather_or_cancel
 from .judge import judge_prompt
 from .marginal_utility import marginal_utility, read_tiers, tiers_for
 from .memo import Memo
+from .option_choice import choice_score
 from .ranked_row import RankedRow, read_history, read_row
 from .reward import Answered, Parts, Reward
 from .text_f1 import answer_em, answer_f1
@@ -69,7 +70,7 @@ class AnswerUtilitySettings:
     below: float = 1.0
     """How far a reply that is no valid ranking lies below the worst one that is."""
     scorer: str = "f1"
-    """What an answer is scored by: f1, em or judge."""
+    """What an answer is scored by: f1, em or judge. Where there are options, the choice counts alone."""
     judge_url: str = ""
     """scorer=judge: the judge's address; empty: the frozen chat model's."""
     judge_model: str = ""
@@ -220,6 +221,8 @@ class AnswerUtility(Reward):
         prompt = frozen.wording.chat_prompt(row.question, history, row.language, row.date, row.options)
         reply = await frozen.ask(prompt, seed)
         answer = answer_of(reply)
+        if (chosen := choice_score(answer, row.answers, row.options)) is not None:
+            return chosen  # whatever the scorer: wrong options share words with the right one
         match self.settings.scorer:
             case "f1":
                 return answer_f1(answer, row.answers)
