@@ -4,7 +4,7 @@ Hosts tell the log hook the rollout's number, and then give its samples to the c
 
     log_rollout(12, ...)       begin(host, 12)
     custom_convert(samples)    keep(host, samples, advantages)     SAVE_PATH/trajectories/rollout_000012.jsonl
-    log_rollout(13, ...)       take(host)                          what became of 12, as metrics; begin(host, 13)
+    log_rollout(13, ...)       take(host); begin(host, 13)         the metric keeping_failed, if 12 could not be kept
 
 Samples are told as text and written by a thread of their own, while the trainer trains on them.
 
@@ -42,7 +42,7 @@ class _Run:
     rollout: int | None = None
     """The one whose samples come next; None where no host has told it."""
     writing: Future[dict[str, float]] | None = None
-    """What becomes of the one before, as metrics."""
+    """Of the one before; gives its metrics."""
     thinned: bool = False
     """The log has said that the bound is reached."""
 
@@ -67,7 +67,7 @@ def begin(host: HostArgs, rollout: int) -> None:
 
 
 def take(host: HostArgs) -> dict[str, float]:
-    """What became of the rollout that was given last, once it is written; nothing where that was said."""
+    """Wait for the rollout that was given last to be written: a metric where that failed, told once."""
     run = _runs.get(host.save)
     if run is None or run.writing is None:
         return {}
@@ -90,14 +90,14 @@ def _kept(host: HostArgs, run: _Run, rollout: int, trained: Sequence[Trained]) -
         kept, groups = _write(host, rollout, trained)
     except Exception as error:  # whatever the disk, a tokenizer or a user's task does: training goes on
         logger.warning("rollout %d: its trajectories are not kept: %s: %s", rollout, type(error).__name__, error)
-        return {"kept_trajectories": 0, "keeping_failed": 1}
+        return {"keeping_failed": 1}
     if (kept.thinned or kept.groups < groups) and not run.thinned:
         run.thinned = True
         logger.warning(
             "%s/trajectories: KEEP_TRAJECTORIES_MB=%d is reached; of rollout %d %d of %d documents are kept, and the "
             "oldest rollouts are thinned", host.save, host.config.keep_trajectories_mb, rollout, kept.groups, groups,
         )
-    return {"kept_trajectories": kept.trajectories, "keeping_failed": 0}
+    return {}
 
 
 def _write(host: HostArgs, rollout: int, trained: Sequence[Trained]) -> tuple[Kept, int]:

@@ -80,7 +80,7 @@ def test_the_bound_is_shared_by_the_lengths_and_said_once(tmp_path, model, caplo
     with caplog.at_level(logging.WARNING):
         output = evaluate(tmp_path, model, FakeRouter(default=encode("red " * 4)), ("50", "200"))
     said = [record.getMessage() for record in caplog.records if "KEEP_TRAJECTORIES_MB" in record.getMessage()]
-    assert len(said) == 1 and said[0].startswith(f"{output}/trajectories: KEEP_TRAJECTORIES_MB=500 is reached; of eval_")
+    assert len(said) == 1 and said[0].startswith(f"{output}/trajectories: KEEP_TRAJECTORIES_MB=500 is reached")
     sizes = {file.name: file.stat().st_size for file in trace_files(output)}
     assert set(sizes) == {"50.jsonl", "200.jsonl"} and all(0 < size <= 4_000 for size in sizes.values())
     assert len(read_rows(output, "50")) == len(read_rows(output, "200")) == 5

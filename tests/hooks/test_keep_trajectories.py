@@ -81,7 +81,7 @@ def traces_of(folder, number):
 def test_a_rollout_is_kept_with_what_was_trained(checkpoint, tmp_path):
     args, samples = sampled(checkpoint, tmp_path, mem_turn_cost=0.5)
     assert logged(12, args, samples) == {}
-    assert finished(args) == {"kept_trajectories": 6, "keeping_failed": 0}
+    assert finished(args) == {}
     (document,), traces = traces_of(tmp_path, 12)
     assert "".join(document.sections) == "QWZRXYUJ" and {trace.document for trace in traces} == {document.id}
     first, second = sorted((t for t in traces if t.group == "0"), key=lambda trace: trace.sample)
@@ -93,11 +93,13 @@ def test_a_rollout_is_kept_with_what_was_trained(checkpoint, tmp_path):
 
 def test_the_log_hook_tells_what_became_of_the_rollout_before(checkpoint, tmp_path):
     args, samples = sampled(checkpoint, tmp_path)
-    assert [logged(number, args, samples) for number in range(2)] == [
-        {}, {"kept_trajectories": 6, "keeping_failed": 0}
-    ]
-    assert finished(args)["kept_trajectories"] == 6 and finished(args) == {}
+    assert logged(0, args, samples) == {} == logged(1, args, samples)
+    finished(args)
     assert [len(traces_of(tmp_path, number)[1]) for number in range(2)] == [4, 6]
+    (tmp_path / "trajectories").rename(tmp_path / "moved")
+    (tmp_path / "trajectories").write_text("in the way")
+    assert [logged(number, args, samples) for number in range(2, 4)] == [{}, {"keeping_failed": 1}]
+    assert finished(args) == {"keeping_failed": 1} and finished(args) == {}
 
 
 def test_what_is_not_trained_has_no_advantage(checkpoint, tmp_path):
@@ -114,8 +116,9 @@ def test_failures_are_kept_and_samples_of_another_hook_are_not(checkpoint, tmp_p
     args, samples = sampled(checkpoint, tmp_path, 1)
     failed = asyncio.run(rollout.generate(args, Sample(" ", group_index=0, index=9), {}))
     logged(0, args, [*samples, failed, foreign(index=10, group_index=5, rollout_log_probs=[-0.1])])
-    assert finished(args)["kept_trajectories"] == 3
-    *_, last = traces_of(tmp_path, 0)[1]
+    finished(args)
+    (*_, last) = traces = traces_of(tmp_path, 0)[1]
+    assert len(traces) == 3
     assert (last.outcome, last.failure, last.reward, last.turns) == ("failed", "no_question", None, ())
 
 
@@ -142,7 +145,7 @@ def test_a_folder_that_cannot_be_written_is_one_warning_and_the_same_rows(checkp
     keep_trajectories.begin(HostArgs.of(args), 3)
     with caplog.at_level(logging.WARNING):
         assert custom_convert(args, samples) == rows
-        assert finished(args) == {"kept_trajectories": 0, "keeping_failed": 1}
+        assert finished(args) == {"keeping_failed": 1}
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("rollout 3: its trajectories are not kept: FileExistsError: ")
 

@@ -87,7 +87,8 @@ def test_a_turn_in_words_of_its_own_is_kept_with_its_prompt():
 
 def test_a_trajectory_that_was_broken_off_tells_the_memories_it_had():
     _, trace = told(["a", ("part", StopReason.ABORT)])
-    assert [(turn.reply, turn.shown_memory, turn.memory) for turn in trace.turns] == [("a", "", "a"), ("part", "a", "")]
+    told_of = [(turn.reply, turn.shown_memory, turn.memory) for turn in trace.turns]
+    assert told_of == [("a", "", "a"), ("part", "a", "")]
     assert (trace.outcome, trace.turns[-1].stop) == ("aborted", "abort")
 
 
