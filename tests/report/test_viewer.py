@@ -26,6 +26,7 @@ from mem_agent.tests.helpers.traces import (
     HOSTILE,
     group_of,
     hostile_group,
+    other_agents,
     write,
     write_small_results,
     write_small_run,
@@ -265,6 +266,14 @@ def test_show_prints_one_turn_of_one_sibling(shown):
     code, printed = shown("results", "--length", "50", "--question", "7", "--sample", "1", "--turn", "5")
     assert code == 0 and "answer     \\boxed{<<silver>>}" in printed.out and "turn 4 of" not in printed.out
     assert "turn 2 enters the memory, turn 5 is in the answer" in printed.out
+
+
+def test_show_prints_what_other_agents_kept(tmp_path, capsys):
+    folder = write(tmp_path, "rollout_000012", other_agents())
+    assert [show([str(folder), "--question", name, "--whole"]) for name in ("recalls", "asked", "empty")] == [0, 0, 0]
+    out = capsys.readouterr().out
+    assert "recalled   Ann keeps <<argentum>>" in out and "memory     Ann: [-metal-]{+<<argentum>>+}" in out
+    assert "section 3  Bo sleeps." in out and "prompt     What is of <<silver>>?" in out
 
 
 def test_a_memory_cannot_steer_the_terminal(shown):

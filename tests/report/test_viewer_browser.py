@@ -10,7 +10,17 @@ from mem_agent.benchmarks.made_trajectories import Shape, trajectories, write_tr
 from mem_agent.report.viewer import facts, write_viewer
 from mem_agent.report.viewer.facts import facts_of
 from mem_agent.report.viewer.words import Change, difference
-from mem_agent.tests.helpers.traces import GOLDS, HOSTILE, KEEPS, LOSES, SECTIONS, write_small_results, write_small_run
+from mem_agent.tests.helpers.traces import (
+    GOLDS,
+    HOSTILE,
+    KEEPS,
+    LOSES,
+    SECTIONS,
+    other_agents,
+    write,
+    write_small_results,
+    write_small_run,
+)
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium; on Debian: apt-get install chromium")
@@ -33,7 +43,7 @@ def pages(tmp_path_factory):
     long = trajectories(Shape(groups=1, siblings=10, sections=60, section_words=900), seed=3, length="6400")
     write_traces(root / "long", "6400", long)
     folders = {"run": write_small_run(root / "run"), "results": write_small_results(root / "results"),
-               "long": root / "long"}
+               "agents": write(root / "agents", "rollout_000012", other_agents()), "long": root / "long"}
     return {name: write_viewer(folder, folder / "view.html") for name, folder in folders.items()}
 
 
@@ -103,6 +113,20 @@ def test_siblings_are_a_click_a_key_and_a_table_away(opened):
     assert page.locator(".siblings thead th").count() == 3
     page.keyboard.press("s")
     page.wait_for_selector(".strip")
+
+
+def test_other_agents_are_read_by_what_they_kept(opened):
+    page = opened("agents", "#question=recalls")
+    assert texts(page, "#turn0 h4") == [
+        "Read: section 2 of 4", "Read: section 3 of 4", "Recalled", "Memory", "Reply"]
+    assert texts(page, "#turn0 ins") == ["argentum"] and texts(page, "#turn0 del") == ["metal"]
+    assert texts(page, ".strip tbody th") == ["silver", "the Argentum"]
+    assert texts(page, ".strip tbody td") == ["○", "", "+", ""]
+    page = opened("agents", "#question=asked")
+    page.locator("summary", has_text="Whole prompt").click()
+    assert texts(page, "details mark.gold") == ["silver"]
+    page = opened("agents", "#question=empty")
+    assert page.locator(".turn").count() == 0 and "outcome" in page.inner_text("dl")
 
 
 def test_an_address_opens_what_it_names_and_the_page_writes_addresses(opened):

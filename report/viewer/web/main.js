@@ -22,8 +22,8 @@ class Page {
   async follow() {
     const before = this.shown;
     this.shown = shownAt(this.index, location.hash);
-    const same = this.group && before.group === this.shown.group;
-    if (same && before.sibling === this.shown.sibling && before.view === this.shown.view && !this.shown.absent) {
+    const same = ["group", "sibling", "view", "absent"].every((key) => before[key] === this.shown[key]);
+    if (same && this.group) {
       this.showTurn();
     } else {
       await this.draw();
@@ -51,7 +51,6 @@ class Page {
     this.turns = above.length ? drawTurns(this, this.group, sibling, history) : drawSiblings(this, this.group);
     const body = [...above, this.turns.element];
     document.getElementById("main").replaceChildren(...drawHead(this, this.group, sibling), ...body);
-    document.body.dataset.drawn = location.hash;
   }
 
   showPlace(place) {
@@ -73,11 +72,11 @@ class Page {
       current ? cell.setAttribute("aria-current", "true") : cell.removeAttribute("aria-current");
     }
     centreStrip();
+    document.body.dataset.drawn = location.hash;
     if (turn === null) return;
     const target = this.turns.reveal(turn);
     target?.scrollIntoView({ block: "start" });
     target?.focus({ preventScroll: true });
-    document.body.dataset.drawn = location.hash;
   }
 
   openPlace(place) { this.go({ group: this.index.groups.findIndex((line) => line.place === place), sibling: 0, turn: null }); }
