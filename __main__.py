@@ -34,6 +34,8 @@ COMMANDS = {
     "sifter-table": ("sifter.table.sifter_table", "sessions found and questions answered, by every method"),
     "ask": ("asking.ask", "ask a question about files and folders of any length"),
     "report": ("report.__main__", "a page with plots from result folders"),
+    "view": ("report.viewer.view", "a page of trajectories: what was read, remembered and answered, turn by turn"),
+    "show": ("report.viewer.show", "the same in the terminal, one trajectory at a time"),
     "bench": ("benchmarks.__main__", "measure this machine, side by side; a table and JSON"),
     "config": ("settings_page", "every setting, its default and its meaning"),
     "prepare": ("prepare_data", "training data from question answering data sets"),
