@@ -55,7 +55,8 @@ def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, 
     names = {length: [entry.question.id for entry in _entries(data_root, length, config)] for length in lengths}
     counts = {length: len(questions) for length, questions in names.items()}
     with lock_results(output):
-        write_run(output, check_same_run(output, _run_of(data_root, counts, model_hash(model), config)))
+        run = _run_of(data_root, counts, model_hash(model), model, config)
+        write_run(output, check_same_run(output, run))
         done = {length: answered(read_rows(output, length)) for length in lengths}
     return sum(
         (name, sample) not in done[length]
@@ -99,7 +100,7 @@ async def _fill(
     thinks = config.mem_thinking or endpoint.thinking_is_open
     jobs, counts = _jobs(data_root, lengths, config, output, contexts, thinks)
     name = model_hash(model) + f" {endpoint.api} {endpoint.model}" * (not own)
-    write_run(output, check_same_run(output, _run_of(data_root, counts, name, config)))
+    write_run(output, check_same_run(output, _run_of(data_root, counts, name, model, config)))
     total = sum(counts.values()) * config.eval_samples
     print(f"{len(jobs)} of {total} answers to get, {total - len(jobs)} already in {output}", flush=True)
     try:
@@ -170,9 +171,10 @@ def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> 
     return recurrent
 
 
-def _run_of(data_root: Path, counts: dict[str, int], model: str, config: Config) -> Run:
+def _run_of(data_root: Path, counts: dict[str, int], name: str, model: Path, config: Config) -> Run:
     return Run(
-        model=model, mode=config.eval_mode, settings=answer_settings(config), samples=config.eval_samples,
+        model=name, model_name=str(model.absolute()), mode=config.eval_mode, settings=answer_settings(config),
+        samples=config.eval_samples,
         data={length: data_hash(data_root, length, _raw_file(config)) for length in counts}, questions=counts,
     )
 
