@@ -31,7 +31,7 @@ COMMANDS = {
     "session-ranking": ("sifter.stages.session_ranking", "MemSifter's stage 2: a model ranks a history's sessions"),
     "chat-infer": ("sifter.stages.chat_infer", "MemSifter's stage 3: a chat model answers from the best sessions"),
     "sifter-table": ("sifter.table.sifter_table", "sessions found and questions answered, by every method"),
-    "report": ("report.__main__", "a page with plots from result folders"),
+    "report": ("report.__main__", "a page of runs and results: curves, comparisons, every question"),
     "bench": ("benchmarks.__main__", "measure this machine, side by side; a table and JSON"),
     "config": ("settings_page", "every setting, its default and its meaning"),
     "prepare": ("prepare_data", "training data from question answering data sets"),

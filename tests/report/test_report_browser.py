@@ -100,7 +100,7 @@ def test_page_in_a_browser(browser, request, report, size):
     page.on("pageerror", lambda error: logged.append(str(error)))
     page.on("request", lambda asked: requested.append(asked.url))
     page.goto(page_file.as_uri())
-    page.screenshot(path=page_file.with_name(f"screenshot-{size}.png"), full_page=True)
+    page.screenshot(path=page_file.with_name(f"screenshot-{size}.png"), full_page=True, timeout=180_000)
 
     assert logged == []
     assert [url for url in requested if not url.startswith("data:")] == [page_file.as_uri()]
