@@ -372,7 +372,8 @@ class Config:
                 beside = str(value).replace("cosine", "").lstrip("+") or "no"  # of knn+cosine: knn+, as published
                 raise ConfigError(f"MEM_IR={value!r}: the cosine reward is no intrinsic one; set REWARD=cosine and "
                                   f"MEM_IR={beside}")
-            check_setting(f.name, value, f.metadata)
+            allowed = {limit: f.metadata[limit] for limit in ("at_least", "at_most", "choices")}
+            check_setting(f.name.upper(), value, **allowed)
         for name, values in _ALLOWED.get(self.style, {}).items():
             if (own := getattr(self, name.lower())) not in values:
                 raise ConfigError(f"{name}={own} contradicts STYLE={self.style}, which has {name}="

@@ -13,8 +13,8 @@ Invariants, for slime, vime and the embedded host alike:
   which ``custom_convert`` makes the training rows;
 - ``sample.tokens`` is a sequence the policy really saw: the final turn's prompt and reply;
 - ``sampling_params``, ``args`` and ``sample.prompt`` are never changed (hosts share and requeue them);
-- nothing but a bad configuration raises: every other error becomes status FAILED with reward 0, a fully masked
-  placeholder and a counted reason; the group statistics leave it out;
+- nothing raises but a bad configuration and ``hooks.refusals``: every other error becomes status FAILED with reward 0,
+  a fully masked placeholder and a counted reason; the group statistics leave it out;
 - an abort ends the trajectory before its next turn, status ABORTED.
 
 ``sample.metadata`` carries the document inline (``context``) or by id (``context_id``, see ``document_store``), the
@@ -41,7 +41,7 @@ from .agents.records import FailureKind, Generation, Trajectory, TurnFailed, Tur
 from .agents.vocabulary import Vocabulary
 from .config import Config, ConfigError
 from .custom_convert import row_counts
-from .hooks import batch_reward, filter_cap, open_groups
+from .hooks import batch_reward, filter_cap, open_groups, refusals
 from .hooks.engine_api import seed_of
 from .hooks.given_replies import run_given, teach
 from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously
@@ -134,17 +134,20 @@ async def _reward(host: HostArgs, sample: Any) -> Any:
         return as_reward(0.0, host.reward_key)
     try:
         reward = await _sum_of_parts(host, sample)
-    except ConfigError:
-        raise
+    except ConfigError as error:
+        refusals.ends(host, error)
+        kind, message = FailureKind.INTERNAL, str(error)
     except TurnFailed as error:
         kind, message = error.kind, str(error)
     except Exception as error:  # as in generate: one bad row must not end the run
         logger.exception("trajectory %s cannot be scored", sample.index)
         kind, message = FailureKind.INTERNAL, f"{type(error).__name__}: {error}"
     else:
+        refusals.scored(host, sample)
         return as_reward(reward, host.reward_key)
     logger.warning("trajectory %s: %s: %s", sample.index, kind, message)
     write_failure(sample, kind, message, host.reward_key)
+    refusals.scored(host, sample)
     return as_reward(0.0, host.reward_key)
 
 
@@ -261,6 +264,7 @@ def log_rollout(
     False, so the host logs what it always logs.
     """
     host = HostArgs.of(args)
+    refusals.raise_waiting(host)
     batch_reward.apply(host, samples, rollout_id)
     dropped = open_groups.take(host, samples) | filter_cap.take(host)
     scored = not host.config.supervised

@@ -7,12 +7,12 @@ file here and one line in this table; ``README.md`` of this folder has a complet
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..config import STYLES, Config, ConfigError, shaping_answers, shaping_training
+from ..config import STYLES, Config, shaping_answers, shaping_training
 from ..system.plugins import load_class, name_by_content
+from ..system.setting import refuse_unread
 from .chat import Chat
 from .gated import Gated
 from .interface import MemoryAgent
@@ -61,21 +61,14 @@ _READ_BY: dict[str, Callable[[type[MemoryAgent]], bool]] = {
     "mem_state_weight": _earns,
     "mem_turn_weight": lambda agent: agent.needs_document,
 }
-"""Settings that name a release's behaviour or an ablation: with an agent that has nothing of the kind, a run would not
-be what it says."""
-_DEFAULTS = {f.name: f.default for f in fields(Config)}
+"""Settings that name a release's behaviour or an ablation."""
 
 
 def _refuse_unread(config: Config, agent: type[MemoryAgent]) -> None:
     """Raises ConfigError where one of those is set and ``agent`` does not read it."""
     for name, reads in _READ_BY.items():
-        value = getattr(config, name)
-        if value != _DEFAULTS[name] and not reads(agent):
-            readers = " or ".join(known for known, one in AGENTS.items() if reads(one))
-            raise ConfigError(
-                f"{name.upper()}={value!r}{_origin(config, name)}: AGENT={config.agent!r} has nothing that it "
-                f"changes; leave it out, or take AGENT={readers}"
-            )
+        readers = [known for known, one in AGENTS.items() if reads(one)]
+        refuse_unread(config, name, "agent", readers, read=reads(agent), origin=_origin(config, name))
 
 
 def _origin(config: Config, name: str) -> str:

@@ -1,7 +1,9 @@
 """What a text is about, as one vector of length 1: the last hidden states of a model, averaged over all its tokens.
 
 A text longer than the model's window is read window by window, and the average is over the tokens of all of them, so
-nothing of it is left out. Invariant: a text's vector depends on the text alone, not on what shares its batch.
+nothing of it is left out. So it is not ``rewards/intrinsic/encoder.py``, which pools as its model was trained to and
+reads a text's beginning. Invariant: a text's vector depends on the text alone, not on what shares its batch, but for
+the rounding of the last bits.
 """
 
 from __future__ import annotations

@@ -78,6 +78,8 @@ class FailureKind(StrEnum):
     ANSWER_MODEL = "answer_model"
     """REWARD=answer_utility: the frozen chat model, or its judge, gave no answer after all retries, so the reward is
     missing."""
+    ANSWER_REFUSED = "answer_refused"
+    """One of the two refused the request (HTTP 4xx), as it would again."""
     ANSWER_SCORE = "answer_score"
     """The judge's reply gives no score."""
     INTERNAL = "internal"

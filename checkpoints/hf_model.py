@@ -8,6 +8,7 @@ Those lie beside its weights where this pack has converted it (``agent_settings.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ from ..agents.vocabulary import Vocabulary
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
 
 _WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]
+_TOKENIZER = ("tokenizer", "tokenization", "special_tokens_map", "added_tokens", "vocab", "merges", "spiece",
+              "sentencepiece", "chat_template")
 _UNLIMITED = 2**30
 _STEP = 64
 """What an engine's context is rounded up to: a template that is a token longer, say by a host's own chat template
@@ -125,6 +128,18 @@ def load_vocabulary(folder: Path | str) -> Vocabulary:
         raise ConfigError(
             f"the tokenizer of {folder} cannot be used ({reason}); the folder needs the model's tokenizer.json"
         ) from error
+
+
+def tokenizer_hash(folder: Path) -> str:
+    """Of all that ``load_vocabulary`` reads of a model's folder: vocabulary, special tokens and chat template."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.iterdir() if path.is_file() and _of_a_tokenizer(path.name)):
+        digest.update(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _of_a_tokenizer(name: str) -> bool:
+    return name.startswith(_TOKENIZER) or name.endswith((".jinja", ".tiktoken"))
 
 
 def with_local_models(config: Config, *, weights: bool = True) -> Config:

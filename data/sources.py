@@ -30,7 +30,8 @@ DEEPEST = 64
 _LONGEST_VALUE = 1 << 29  # bytes; stops a missing quote from pulling the whole file into memory
 _LONGEST_CELL = 1 << 27  # characters of 4 bytes each; for the same
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".csv")
-_LISTS = frozenset({"answers", "answer_aliases", "context", "paragraphs"})
+_LISTS = frozenset({"answers", "answer_aliases", "context", "paragraphs", "haystack_session_ids", "haystack_dates",
+                    "answer_session_ids"})
 """Columns whose cells may hold a list. Not ``answer``: the list of numbers may be the answer itself."""
 _BOM = b"\xef\xbb\xbf"
 # The next bracket, and outside of inner brackets the next comma, that is in no string; or the quote of a string that

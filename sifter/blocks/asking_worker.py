@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ...system.gather import gather_or_cancel
 from ...system.signals import run_stoppable
 from .row_journal import RowJournal
-from .run_blocks import OK, Row, Worker
+from .worker import OK, Row, Worker
 
 
 class AskingWorker(Worker):

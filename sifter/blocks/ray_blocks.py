@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ...system.errors import ConfigError, MemAgentError
-from .run_blocks import BlockRun, BlockWork, Done, OnRay, Worker
+from .block_run import BlockRun, Done, OnRay
+from .block_work import BlockWork
+from .worker import Worker
 
 _PACKAGE = Path(__file__).parents[2]
 _MOST_TASKS = 1_000

@@ -1,13 +1,14 @@
 """Results of single rows of a block, kept the moment they are there: a kill loses no answer that was paid for.
 
-One line of JSON each, appended whole; a line that a kill has cut, or that is no result, is as if it had never been
-written.
+One line of JSON each, the row's key and its result, appended whole; a line that a kill has cut, or that is no result,
+is as if it had never been written.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,17 +19,18 @@ from ...system.atomic_file import full_disk_named
 
 
 class RowJournal:
-    """``done`` by position in the block. Threads of one process may share it."""
+    """``done`` by position in the block, whose rows have these ``keys``. Threads of one process may share it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, keys: Sequence[str]) -> None:
+        self._path, self._keys = path, keys
         self._lock = threading.Lock()
         self._file: int | None = None
-        self.done: dict[int, dict[str, Any]] = _read(path)
+        kept = dict(read_journal(path))
+        self.done: dict[int, dict[str, Any]] = {at: kept[key] for at, key in enumerate(keys) if key in kept}
 
     def keep(self, position: int, result: dict[str, Any]) -> None:
         """``result`` of the row at ``position`` is on disk when this returns. It is JSON: lists come back as lists."""
-        line = orjson.dumps([position, result], option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
+        line = orjson.dumps([self._keys[position], result], option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
         with self._lock, full_disk_named(self._path):
             if self._file is None:
                 self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -51,17 +53,19 @@ class RowJournal:
             self._file = None
 
 
-def _read(path: Path) -> dict[int, dict[str, Any]]:
-    done: dict[int, dict[str, Any]] = {}
-    if path.exists():
-        for line in path.read_bytes().splitlines():
-            try:
-                position, result = orjson.loads(line)
-            except (orjson.JSONDecodeError, TypeError, ValueError):
-                continue
-            if isinstance(position, int) and isinstance(result, dict):
-                done[position] = result
-    return done
+def read_journal(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Keys and results, as they were kept."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:  # none yet, or its block has just become a part
+        return
+    for line in content.splitlines():
+        try:
+            key, result = orjson.loads(line)
+        except (orjson.JSONDecodeError, TypeError, ValueError):
+            continue
+        if isinstance(key, str) and isinstance(result, dict):
+            yield key, result
 
 
 def _end_torn_line(path: Path, file: int) -> None:

@@ -23,6 +23,10 @@ class NotValidated(MemAgentError):
 def score_of(results: Path) -> float:
     """Raises NotValidated, EvalError."""
     (found,) = read_results([results])
+    rows = [row for cell in found.cells for row in cell.rows]
+    if rows and all(row.failure for row in rows):
+        raise NotValidated(f"{results}: all {len(rows)} answers failed ({rows[-1].failure_message}); once that is "
+                           "seen to, the same command asks for them again")
     scores = []
     for cell in found.cells:
         metric = main_metric(shared_metrics(cell.rows))

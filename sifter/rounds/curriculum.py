@@ -10,7 +10,7 @@ A round, in ``WORK/round_1``::
     convert    every checkpoint                                             WORK/round_1/train/hf
     validate   each by the test questions, where there are more than are averaged   WORK/round_1/validation
     average    the best ``--average``                                       WORK/round_1/model
-    rank       the training questions, for the next round                   RESULTS/WORK'S NAME/round_1
+    rank       the training questions, for the next round                   RESULTS/WORK'S NAME-1f3c9a20/round_1
 
 The first ``--warm-up`` rounds are trained by the ranking alone (REWARD=task), the others by ``--reward``: the answers
 that a ranking leads to. Optimizer state ends with a round (MemSifter, arXiv 2603.03379). How a round is trained,
@@ -25,71 +25,34 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import orjson
 
-from ...config import Config, ConfigError, shaping_training
+from ...config import Config, ConfigError
 from ...system.atomic_file import write_atomically
 from ...system.command_line_types import positive_number, whole_number
 from ...system.errors import MemAgentError
 from ...system.file_lock import lock_dir
 from ...system.one_line_errors import one_line_errors
 from ...system.signals import stop_on_signals
-from .best_checkpoints import all_scores, best
-from .data_recipe import DataRecipe, read_recipe
+from ..blocks.block_reader import read_table
+from ..blocks.worker import OK
+from .best_checkpoints import all_scores, best, score_of
+from .data_recipe import read_recipe
 from .rank_rows import PROMPT_TOKENS
+from .round_plan import Plan, keep_settings, rankings_name
 from .round_steps import Step, run_step
 
-PACK = Path(__file__).resolve().parents[1]
+PACK = Path(__file__).resolve().parents[2]
 _OTHERS = ("AVERAGE", "OUTPUT", "SINGLE_ITER", "VERSION", "BASE_URL", "POCKET_DATA", "DATA_ROOT", "LENGTH", "FORCE",
            "DRY_RUN", "RESULTS", "SAVE_FILE", "CONVERT", "MODEL_PATH", "MODEL_NAME", "DATASETS", "SPLITS")
 """Variables that mean one command of several here."""
-_PLACES = frozenset({"hf_ckpt", "train_data", "torch_dist", "reward"})
-"""Settings of training that a round has of its own."""
+_STATUS = "rank_status"
 _SOME_FAILED = 3
 """Exit code of evaluation and ranking where some questions have no answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What stays as it is from the first round to the last."""
-
-    work: Path
-    model: str
-    recipe_file: Path
-    recipe: DataRecipe
-    results: Path
-    """With stage 1's files, in a folder named by the embedding model; rankings are written here."""
-    embedding: str
-    primary: Path | None
-    """Rankings that the first round is chosen by."""
-    average: int
-    warm_up: int
-    reward: str
-    prompt_tokens: int
-    seed: int
-    prompts: str
-
-    def rankings(self, number: int) -> Path | None:
-        """What round ``number`` is chosen by."""
-        return self.primary if number == 1 else self.results / self.ranker(number - 1)
-
-    def ranker(self, number: int) -> str:
-        return f"{self.work.name}/round_{number}"
-
-    def folder(self, number: int) -> Path:
-        return self.work / f"round_{number}"
-
-    def model_of(self, number: int) -> str:
-        """What round ``number`` starts from."""
-        return self.model if number == 1 else str(self.folder(number - 1) / "model")
-
-    def data(self, number: int) -> Path:
-        return self.work / "rl_train_data" / f"round_{number}"
 
 
 @one_line_errors("the same command goes on there")
@@ -98,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = Config.from_env()
     plan = Plan(
         args.work.absolute(), _model(args.model), args.data_recipe, read_recipe(args.data_recipe),
-        args.results.absolute(), args.embedding, args.primary_data_dir and args.primary_data_dir.absolute(),
+        args.results.absolute(), rankings_name(args.work.absolute()), args.embedding,
+        args.primary_data_dir and args.primary_data_dir.absolute(),
         args.average, args.warm_up, args.reward,
         args.max_prompt_tokens or min(config.mem_max_question, PROMPT_TOKENS), args.seed, args.prompts,
     )
@@ -151,7 +115,7 @@ def planned(plan: Plan, rounds: int) -> Iterator[Step]:
 
 
 def prepare(plan: Plan, number: int) -> Step:
-    rankings = plan.rankings(number)
+    rankings = plan.chosen_by(number)
     command = [
         *_mem_agent("prepare-rl-data"), "--recipe", str(plan.recipe_file),
         *(["--primary-data-dir", str(rankings)] if rankings else []),
@@ -185,7 +149,7 @@ def validate(plan: Plan, number: int, name: str) -> Step:
            "CONVERT": "0"}
     outputs = [folder / "validation" / name / "run.json"]
     return Step(number, f"validate-{name}", ["bash", str(PACK / "run-eval.sh")], outputs, own, _OTHERS,
-                frozenset({0, _SOME_FAILED}))
+                frozenset({0, _SOME_FAILED}), partial(score_of, folder / "validation" / name))
 
 
 def average(plan: Plan, number: int, names: Sequence[str]) -> Step:
@@ -208,7 +172,17 @@ def rank(plan: Plan, number: int) -> Step:
     unset = [*_OTHERS, "TEMPERATURE"]  # of training; the stages would take it for theirs, which is EVAL_TEMPERATURE
     outputs = [plan.results / plan.ranker(number) / f"{name}_train_ranking.parquet" for name in plan.recipe.train]
     script = PACK / "scripts" / "infer" / "session_ranking.sh"
-    return Step(number, "rank", ["bash", str(script)], outputs, own, unset, frozenset({0, _SOME_FAILED}))
+    return Step(number, "rank", ["bash", str(script)], outputs, own, unset, frozenset({0, _SOME_FAILED}),
+                partial(_check_ranked, outputs))
+
+
+def _check_ranked(outputs: Sequence[Path]) -> None:
+    """Raises MemAgentError where all rows of a file failed: the next round would be chosen by similarity alone."""
+    for path in outputs:
+        said = read_table(path, [_STATUS])[_STATUS].to_pylist()
+        if said and OK not in said:
+            raise MemAgentError(f"{path}: none of {len(said)} questions was ranked ({said[-1]}); once that is "
+                                "seen to, the same command asks for them again")
 
 
 def _mem_agent(command: str) -> list[str]:
@@ -219,44 +193,6 @@ def _tested(plan: Plan, number: int) -> list[str]:
     """The data sets that have test questions: a file without a usable row has none."""
     names = [name for name in plan.recipe.test if (plan.data(number) / f"eval_{name}.json").is_file()]
     return names or list(plan.recipe.test)
-
-
-# --- what a folder was begun with -----------------------------------------------------------------------------------
-
-
-def keep_settings(plan: Plan, config: Config) -> None:
-    """Write the settings of a new folder. Raises ConfigError where an older one was begun with others."""
-    path = plan.work / "curriculum.json"
-    now = orjson.loads(orjson.dumps(settings_of(plan, config)))
-    if not path.is_file():
-        write_atomically(path, orjson.dumps(now, option=orjson.OPT_INDENT_2))
-        return
-    try:
-        before: Mapping[str, Any] = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError:
-        raise ConfigError(f"{path}: damaged; choose another folder") from None
-    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    if changed:
-        name = changed[0]
-        raise ConfigError(
-            f"{path}: {name} was {_short(before.get(name))} and is {_short(now.get(name))}; go on with the former, or "
-            "choose another folder"
-        )
-
-
-def settings_of(plan: Plan, config: Config) -> dict[str, Any]:
-    """By name; what a later run must share. Folders are not: results may be moved."""
-    values = config.to_mapping()
-    shaping = [name for name in shaping_training() if name not in _PLACES]
-    training = {name.upper(): values[name.upper()] for name in (*shaping, "num_rollout", "save_interval")}
-    own = {"model": plan.model, "data recipe": asdict(plan.recipe), "embedding": plan.embedding,
-           "reward": plan.reward, "average": plan.average, "warm-up": plan.warm_up,
-           "max-prompt-tokens": plan.prompt_tokens, "seed": plan.seed, "prompts": plan.prompts}
-    return own | training
-
-
-def _short(value: Any) -> str:
-    return f"{value!r:.80}"
 
 
 def _model(name: str) -> str:

@@ -38,7 +38,7 @@ from typing import Any
 
 import orjson
 
-from ...checkpoints.hf_model import load_vocabulary
+from ...checkpoints.hf_model import load_vocabulary, local_folder, tokenizer_hash
 from ...data.document_store import SHARED_STORE, DocumentWriter, is_store
 from ...data.manifest import Manifest, locked_manifest, sha256_of
 from ...sessions.wording import load_wording
@@ -48,7 +48,7 @@ from ...system.one_line_errors import one_line_errors
 from ...system.signals import stop_on_signals
 from .data_recipe import DataRecipe, read_recipe
 from .rank_rows import PROMPT_TOKENS, Prompting, evaluation_entry
-from .round_rows import Input, Tested, chosen_rows, find_inputs, made_rows
+from .round_rows import Input, Tested, find_inputs, made_rows, usable_rows
 from .row_shards import Spool, shuffled_shards, write_shard
 
 SUMMARY = "prepared.json"
@@ -82,12 +82,16 @@ def _source(recipe: DataRecipe, inputs: Sequence[Input], args: argparse.Namespac
     return {
         "kind": "rl_train_data", "recipe": asdict(recipe), "seed": args.seed, "prompt_tokens": args.max_prompt_tokens,
         "rows_per_file": args.rows_per_file, "test_sampling": args.test_sampling,
-        "tokenizer": Path(args.tokenizer).name, "recount": args.recount,
+        "tokenizer": _tokenizer_hash(args.tokenizer), "recount": args.recount,
         "wording": sha256_of(Path(args.prompts))[:16] if args.prompts else "",
         "inputs": {f"{each.dataset}/{each.split}": {
             "from": "ranking" if each.ranked else "embed", "round": each.path.parent.name,
             "sha256": sha256_of(each.path)} for each in inputs},
     }
+
+
+def _tokenizer_hash(name: str) -> str:
+    return tokenizer_hash(Path(name) if Path(name).is_dir() else local_folder(name, "--tokenizer", weights=False))
 
 
 def _is_there(manifest: Manifest, source: Mapping[str, Any]) -> bool:
@@ -109,11 +113,11 @@ def _write(manifest: Manifest, source: Mapping[str, Any], inputs: Sequence[Input
     ):
         of_dataset: dict[str, range] = {}
         for each in inputs:
-            note, chosen = chosen_rows(each, prompting, tested, seed=args.seed)
+            note, order = usable_rows(each, prompting, tested, seed=args.seed)
             told.append(note)
             spool = test if each.split == "test" else train
             begin = len(spool)
-            for row in made_rows(each, chosen, prompting, note, recount=args.recount):
+            for row in made_rows(each, order, prompting, note, recount=args.recount):
                 spool.put(row.training(documents.add(row.history)))
             if each.split == "test":
                 of_dataset[each.dataset] = range(begin, len(spool))

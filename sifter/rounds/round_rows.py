@@ -6,8 +6,9 @@ chosen ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ...system.errors import MemAgentError
 from ...system.signals import stop_if_asked
 from .data_recipe import SPLITS, DataRecipe
 from .rank_rows import Counted, Prompting, RankRow, Unusable, check_usable, rank_row
-from .row_choice import Candidate, choose
+from .row_choice import Candidate, in_order
 
 
 class NoInput(MemAgentError):
@@ -111,10 +112,10 @@ def find_inputs(
             yield Input(dataset, split, wanted, found, ranked and (split == "train" or anchored_test))
 
 
-def chosen_rows(
-    each: Input, prompting: Prompting, tested: Tested, *, seed: int
-) -> tuple[Told, frozenset[int]]:
-    """The numbers of the rows to take; test questions are noted in ``tested``, taken or not."""
+def usable_rows(each: Input, prompting: Prompting, tested: Tested, *, seed: int) -> tuple[Told, list[int]]:
+    """The numbers of the rows that can be taken, first those to take first; test questions are noted in ``tested``,
+    taken or not.
+    """
     told = Told(each.dataset, each.split, each.wanted, "by the last ranking" if each.anchored else "at random")
     candidates: list[Candidate] = []
     seen: set[str] = set()
@@ -126,28 +127,32 @@ def chosen_rows(
             candidates.append(Candidate(asked.number, question.id, score))
         except Unusable as why:
             told.leave_out(why)
-    chosen = choose(candidates, each.wanted, seed=seed, dataset=each.dataset, anchored=each.anchored)
-    told.chosen = len(chosen)
-    return told, frozenset(candidate.number for candidate in chosen)
+    ordered = in_order(candidates, seed=seed, dataset=each.dataset, anchored=each.anchored)
+    return told, [candidate.number for candidate in ordered]
 
 
 def made_rows(
-    each: Input, numbers: frozenset[int], prompting: Prompting, told: Told, *, recount: bool
+    each: Input, order: Sequence[int], prompting: Prompting, told: Told, *, recount: bool
 ) -> Iterator[RankRow]:
-    """The rows of the chosen ``numbers``, in the file's order.
+    """The rows that are wanted, the first of ``order``, in the file's order.
 
-    One whose whole prompt, counted at last, leaves no room for its gold is left out, and ``told`` so.
+    One whose whole prompt, counted at last, leaves no room for its gold is left out, and ``told`` so; the next of
+    ``order`` takes its place, for which the file is read once more.
     """
-    for asked in _read(each, numbers):
-        question = asked.question
-        assert question is not None, "only usable rows are chosen"
-        known = None if recount else _tokens(question, asked.row)
-        tokens = known if known is not None else Counted(question, prompting)
-        try:
-            yield rank_row(each.dataset, question, _similarities(question, asked.row), tokens, prompting)
-        except Unusable as why:
-            told.chosen -= 1
-            told.leave_out(why)
+    waiting = iter(order)
+    while numbers := frozenset(islice(waiting, each.wanted - told.chosen)):
+        for asked in _read(each, numbers):
+            question = asked.question
+            assert question is not None, "only usable rows are in order"
+            known = None if recount else _tokens(question, asked.row)
+            tokens = known if known is not None else Counted(question, prompting)
+            try:
+                row = rank_row(each.dataset, question, _similarities(question, asked.row), tokens, prompting)
+            except Unusable as why:
+                told.leave_out(why)
+                continue
+            told.chosen += 1
+            yield row
 
 
 def _usable(

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +38,8 @@ class Step:
     """Variables that are the user's, and of another step."""
     accepted: frozenset[int] = frozenset({0})
     """Exit codes of an end that counts."""
+    check: Callable[[], object] = bool
+    """Raises MemAgentError where what was written is not worth keeping as done."""
 
     def shown(self) -> str:
         """As a line of shell."""
@@ -59,6 +61,7 @@ def run_step(step: Step, folder: Path) -> bool:
                          "the same command goes on there")
     if absent := _absent(step):
         raise StepFailed(f"round {step.round}: {step.name} has not written {absent[0]}")
+    step.check()
     note.parent.mkdir(parents=True, exist_ok=True)
     about = {"outputs": [str(path) for path in step.outputs], "seconds": round(time.monotonic() - begun, 1)}
     write_atomically(note, orjson.dumps(about, option=orjson.OPT_INDENT_2))

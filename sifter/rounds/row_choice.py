@@ -10,8 +10,9 @@ Three questions, one gold session each, at place 1, 9 and nowhere of the ranking
     1 / log2(10) = 0.301  priority 0.899      taken first
     0                     priority 0.8
 
-Invariants: exactly ``count`` are taken, all where there are no more; which depends on seed, data set and ids alone,
-never on the order of the rows. Equal priorities are ordered by a hash of those.
+Invariants: the order depends on seed, data set and ids alone, never on the order of the rows, so that the first n are
+an exact choice, and the next takes the place of one that turns out to have no room. Equal priorities are ordered by a
+hash of those.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def priority(score: float) -> float:
     return 1 - abs(score - ANCHOR)
 
 
-def choose(candidates: Iterable[Candidate], count: int, *, seed: int, dataset: str, anchored: bool) -> list[Candidate]:
-    """At most ``count`` of them, in the order of the file.
+def in_order(candidates: Iterable[Candidate], *, seed: int, dataset: str, anchored: bool) -> list[Candidate]:
+    """All of them, first those to take first.
 
     Args:
         anchored: by priority, every candidate having a score; else at random.
@@ -52,4 +53,4 @@ def choose(candidates: Iterable[Candidate], count: int, *, seed: int, dataset: s
         assert candidate.score is not None, f"{candidate.id} has no ranking"
         return -priority(candidate.score), digest
 
-    return sorted(sorted(candidates, key=rank)[:count], key=lambda candidate: candidate.number)
+    return sorted(candidates, key=rank)

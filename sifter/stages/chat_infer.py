@@ -34,7 +34,8 @@ from ...system.one_line_errors import one_line_errors
 from ...system.server_url import checked_url
 from ...system.signals import stop_on_signals
 from ..blocks.block_reader import read_table
-from ..blocks.run_blocks import OK, rows_left, run_blocks
+from ..blocks.run_blocks import rows_left, run_blocks
+from ..blocks.worker import OK
 from ..stage_files import CHAT, Part, folder_name
 from .chat_worker import ADDS, STATUS, ChatPlan, ChatWorker
 from .shown_sessions import Method, Order, methods
@@ -107,7 +108,7 @@ def _run(plan: ChatPlan, method: Method, part: Part, limit: int | None) -> int:
     output = _output(plan, part)
     counts = run_blocks(
         method.source(part, plan.config), output, partial(ChatWorker, plan), identity=plan.identity(), adds=ADDS,
-        describe=f"{part} {method.name}", limit=limit, status=STATUS,
+        describe=f"{part} {method.name}", limit=limit, status=STATUS, data=str(part),
     )
     said = Counter(read_table(output, [STATUS])[STATUS].to_pylist())
     failed = counts.rows - said[OK]

@@ -16,7 +16,7 @@ from ...sessions.answer import answer_of
 from ...sessions.table import BadRow, question_of
 from ...sessions.wording import load_wording
 from ..blocks.asking_worker import AskingWorker
-from ..blocks.run_blocks import OK, Row
+from ..blocks.worker import OK, Row
 from .shown_sessions import Method, shown
 from .stage_settings import identity
 

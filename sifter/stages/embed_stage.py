@@ -25,9 +25,12 @@ from ...sessions.render import embedded_text
 from ...sessions.table import BadRow, question_of
 from ...system.file_lock import lock_dir
 from ..blocks.block_reader import BlockReader, open_table, read_table
+from ..blocks.block_run import BlockError, OnRay
+from ..blocks.output_file import identity_of
 from ..blocks.row_journal import RowJournal
-from ..blocks.run_blocks import OK, BlockError, OnRay, Row, Worker, run_blocks
-from ..stores.embedding_store import EmbeddingStore, TokenCounter, embedding_model
+from ..blocks.run_blocks import run_blocks
+from ..blocks.worker import OK, Row, Worker
+from ..stores.embedding_store import EmbeddingStore, TokenCounter, embedding_model, kept_tokenizer
 from ..stores.record_store import key_of
 
 ADDS = pa.schema([
@@ -37,6 +40,7 @@ ADDS = pa.schema([
 STATUS = "embed_status"
 _TEXTS = pa.schema([("text", pa.string())])
 _EMBEDDED = pa.schema([("embedded", pa.bool_())])
+_COUNTED = " tokenizer="
 _ROWS = 16
 """Of a block: a row may hold a million tokens."""
 
@@ -50,6 +54,8 @@ class EmbedPlan:
     model: str
     path: str
     tokenizer: str
+    keeps_counts: bool = False
+    """An output that is there stays with the tokenizer that has counted it."""
     batch: int = 32
     length: int = 512
     windows: int = 1
@@ -57,7 +63,18 @@ class EmbedPlan:
 
     def beside(self, store: Path) -> EmbedPlan:
         """The same into another store; a model that was loaded serves it as well."""
-        other = replace(self, store=store)
+        return self._with(store=store)
+
+    def as_counted(self, output: Path) -> EmbedPlan:
+        """This plan, or, where it keeps counts and ``output`` has another tokenizer's, the same with that one."""
+        if not (self.keeps_counts and output.exists()):
+            return self
+        _, _, counted = identity_of(output).rpartition(_COUNTED)
+        kept = kept_tokenizer(self.store, counted)
+        return self._with(tokenizer=str(kept)) if counted and kept.is_file() else self
+
+    def _with(self, **changes: Any) -> EmbedPlan:
+        other = replace(self, **changes)
         if "encoder" in vars(self):
             vars(other)["encoder"] = self.encoder
         return other
@@ -75,7 +92,7 @@ class EmbedPlan:
 
     @property
     def identity(self) -> str:
-        return f"embedding model={self.model} {self.encoder.fingerprint} tokenizer={self.tokens().fingerprint}"
+        return f"embedding model={self.model} {self.encoder.fingerprint}{_COUNTED}{self.tokens().fingerprint}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "encoder"}
@@ -99,10 +116,11 @@ def embed_part(
 
     busy = f"another run embeds {output.name}; wait for it to end, or choose another output"
     with lock_dir(output.parent, f".{output.name}.texts.lock", refused, busy=busy, other="choose another output"):
+        plan = plan.as_counted(output)
         embedded, known = _embed_missing(plan, source, output, describe, limit, ray)
         run_blocks(
             source, output, partial(SimilarityWorker, plan), identity=plan.identity, adds=ADDS, block=_ROWS,
-            describe=f"{describe} similarities", limit=limit, ray=ray,
+            describe=f"{describe} similarities", limit=limit, ray=ray, data=describe,
         )
     said = read_table(output, [STATUS])[STATUS].to_pylist()
     return EmbedCounts(len(said), sum(status != OK for status in said), embedded, known)

@@ -28,7 +28,7 @@ from ...sessions.records import Language
 from ...sessions.table import BadRow, question_of
 from ...sessions.wording import load_wording
 from ..blocks.asking_worker import AskingWorker
-from ..blocks.run_blocks import OK, Row
+from ..blocks.worker import OK, Row
 from .ranking_prompt import NoRoom, RankingPrompt, ranking_prompt
 from .shown_sessions import stage_1_column
 

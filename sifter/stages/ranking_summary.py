@@ -7,15 +7,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ...rewards.ranking_metrics import ndcg_at, recall_at
-from ...sessions.packing import by_score
-from ...sessions.ranking import completed
 from ..blocks.block_reader import read_rows
-from ..blocks.run_blocks import OK
+from ..blocks.worker import OK
+from ..table.question_scores import KEPT
+from ..table.scored_files import by_model, by_similarity
 
 _READ = ["similarities", "prefiltered_session_idx", "haystack_session_gen_rankings", "ranking_error", "rank_status",
          "haystack_session_ids", "answer_session_ids"]
-_CUTS = (1, 5, 10)
+_TOLD = ("recall@1", "recall@5", "recall@10", "ndcg@5")
 _ROWS = 1_000
 """Read at a time; none has its history."""
 
@@ -42,14 +41,9 @@ def _rows(file: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _scores(row: Mapping[str, Any]) -> dict[str, float]:
-    """Of a row that names gold; a row without a reply has the order of similarity."""
-    ids = {str(name): position for position, name in enumerate(row.get("haystack_session_ids") or ())}
-    gold = [ids[name] for name in map(str, row.get("answer_session_ids") or ()) if name in ids]
-    if not gold:
-        return {}
-    similar = by_score(row["similarities"] or ())
-    ranked = completed(row["haystack_session_gen_rankings"] or (), similar)
+    """As the table has them (``sifter_table``): a row without a reply has the order of similarity."""
+    similar, ranked = by_similarity(row).scores, by_model(row).scores
+    kept = {"gold shown to the ranker": ranked[KEPT]} if KEPT in ranked else {}
+    named = {name: name.replace("ndcg", "NDCG") for name in _TOLD if name in ranked}
     orders = {"by similarity": similar, "ranked": ranked}
-    kept = {"gold shown to the ranker": len(set(gold) & set(row["prefiltered_session_idx"] or ())) / len(set(gold))}
-    recall = {f"recall@{k} {name}": recall_at(order, gold, k) for k in _CUTS for name, order in orders.items()}
-    return kept | recall | {f"NDCG@5 {name}": ndcg_at(order, gold, 5) for name, order in orders.items()}
+    return kept | {f"{told} {order}": scores[name] for name, told in named.items() for order, scores in orders.items()}

@@ -7,7 +7,8 @@ Reads DATA_DIR/{data set}/{split}.parquet and writes ``OUTPUT_DIR/EMBEDDING_MODE
 .parquet``: all columns of its input, and
 
     similarities           cosine of each session's turns and the question, in the order of the sessions
-    session_tokens         what each adds to a prompt, by the tokenizer (the model's own unless --tokenizer says)
+    session_tokens         what each adds to a prompt, by the tokenizer (the model's own unless --tokenizer says; a
+                           file that is there stays with its own unless --tokenizer alone asks for another)
     embedding_fingerprint  of the model's weights and of how much of a text it reads
     embed_status           "ok", or why the row has neither
 
@@ -28,7 +29,7 @@ from ...hooks.intrinsic import HASHING, encoder_folder
 from ...system.command_line_types import positive_number
 from ...system.one_line_errors import one_line_errors
 from ...system.signals import stop_on_signals
-from ..blocks.run_blocks import OnRay
+from ..blocks.block_run import OnRay
 from ..stage_files import EMBED, source_parts
 from ..stores.embedding_store import VARIABLE
 from .embed_stage import EmbedPlan, embed_part
@@ -73,6 +74,7 @@ def _plan(config: Config, options: argparse.Namespace) -> EmbedPlan:
         store=Path(config.embed_store_path), model=name, path=path, batch=options.batch_size,
         length=options.max_seq_len, windows=options.windows, device=options.device,
         tokenizer=options.tokenizer or str(encoder_folder(path or name, VARIABLE)),
+        keeps_counts=options.keep_counts or not options.tokenizer,
     )
 
 
@@ -86,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--embedding-model-name", help="in place of EMBEDDING_MODEL_NAME")
     parser.add_argument("--embedding-model-path", help="its sentence-transformers folder; else it is found by name")
     parser.add_argument("--tokenizer", help="folder or id of the tokenizer that session_tokens are by: the ranker's")
+    parser.add_argument("--keep-counts", action="store_true", help="files that are there stay with the tokenizer that "
+                        "has counted them, and --tokenizer is for new ones; so it is without --tokenizer")
     parser.add_argument("--batch-size", type=positive_number, default=32, help="texts that are embedded at once (32)")
     parser.add_argument("--max-seq-len", type=positive_number, default=512, help="tokens read of a text (512)")
     parser.add_argument("--windows", type=positive_number, default=1,

@@ -35,7 +35,8 @@ from ...evaluation.identity import model_hash
 from ...system.command_line_types import positive_number
 from ...system.one_line_errors import one_line_errors
 from ...system.signals import stop_on_signals
-from ..blocks.run_blocks import OnRay, rows_left, run_blocks
+from ..blocks.block_run import OnRay
+from ..blocks.run_blocks import rows_left, run_blocks
 from ..stage_files import EMBED, RANKING, Part, parts
 from .rank_worker import ADDS, KEYS, STATUS, RankPlan, RankWorker, settled
 from .ranking_summary import summary
@@ -101,6 +102,7 @@ def _run(plan: RankPlan, part: Part, limit: int | None, ray: OnRay | None) -> in
     run_blocks(
         _source(plan, part), output, partial(RankWorker, plan, stoppable=ray is None), identity=_identity(plan),
         adds=ADDS, describe=f"{part} {plan.config.model_name}", limit=limit, ray=ray, status=STATUS,
+        data=str(part),
     )
     told, failed = summary(output)
     print(f"{part}: {told} -> {output}", flush=True)

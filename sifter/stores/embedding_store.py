@@ -3,7 +3,7 @@
 ::
 
     STORE/locomo/all-MiniLM-L6-v2-3f2a9c10/     vectors of one model (``record_store.py``), float32, of length 1
-    STORE/locomo/tokens-9b1d77e2/               token counts by one tokenizer
+    STORE/locomo/tokens-9b1d77e2/               token counts by one tokenizer, and its tokenizer.json
 
 Another model has another folder, by its name and the fingerprint of its weights and of how much of a text it reads, so
 two models can share a STORE and are never mixed.
@@ -25,6 +25,7 @@ from ...hooks.intrinsic import HASHING, encoder_folder
 from ...rewards.intrinsic.encoder import Encoder, HashingEncoder, SentenceEncoder
 from ...sessions.records import Session
 from ...sessions.render import render_session
+from ...system.atomic_file import write_atomically
 from ...system.errors import ConfigError
 from .record_store import RecordStore, key_of
 from .windows import WindowEncoder
@@ -32,6 +33,7 @@ from .windows import WindowEncoder
 _AT_ONCE = 32
 """Texts that are embedded before they are written: what a kill costs at most."""
 VARIABLE = "EMBEDDING_MODEL_NAME"
+_TOKENIZER = "tokenizer.json"
 
 
 def embedding_model(
@@ -86,14 +88,21 @@ class EmbeddingStore:
         return found
 
 
+def kept_tokenizer(folder: Path, fingerprint: str) -> Path:
+    """Where the tokenizer of a TokenCounter lies that has counted in a STORE/data set folder."""
+    return folder / f"tokens-{fingerprint}" / _TOKENIZER
+
+
 class TokenCounter:
     """Tokens of rendered sessions by one tokenizer, kept beside the vectors."""
 
     def __init__(self, folder: Path, tokenizer: str) -> None:
+        """``tokenizer``: a model's folder or id, or a tokenizer.json."""
         self._tokenizer = tokenizer
         self._file = _tokenizer_file(tokenizer)
         self.fingerprint = hashlib.sha256(self._file.read_bytes()).hexdigest()[:16]
-        self._records = RecordStore(folder / f"tokens-{self.fingerprint}", self.fingerprint, "uint32", 1)
+        self._kept = kept_tokenizer(folder, self.fingerprint)
+        self._records = RecordStore(self._kept.parent, self.fingerprint, "uint32", 1)
         self.counted = 0
         """Texts that this object has tokenised."""
 
@@ -113,6 +122,8 @@ class TokenCounter:
             new = {texts[number]: keys[number] for number in np.flatnonzero(~there)}
             counts = [len(one.ids) for one in self._loaded.encode_batch(list(new), add_special_tokens=False)]
             self._records.add(list(new.values()), np.array(counts, np.uint32).reshape(-1, 1))
+            if not self._kept.exists():
+                write_atomically(self._kept, self._file.read_bytes())
             self.counted += len(new)
             found, there = self._records.find(keys)
         return [int(count) for count in found[:, 0]]
@@ -139,7 +150,9 @@ def _tokenizer(file: Path) -> Tokenizer:
 
 def _tokenizer_file(name: str) -> Path:
     """Raises ConfigError."""
+    if Path(name).is_file():
+        return Path(name)
     folder = local_folder(name, "--tokenizer", weights=False)
-    if not (folder / "tokenizer.json").is_file():
+    if not (folder / _TOKENIZER).is_file():
         raise ConfigError(f"--tokenizer {name!r}: {folder} has no tokenizer.json")
-    return folder / "tokenizer.json"
+    return folder / _TOKENIZER

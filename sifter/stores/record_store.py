@@ -11,6 +11,8 @@ Invariants:
   cut off by the next writer, which holds a lock on ``keys.bin`` as long as it writes.
 - A value that its CRC does not fit is as if it were not there: it is computed and added again, the last one counts,
   and all others stay.
+- An about.json that is lost or damaged is written again: the folder's name says whose values they are, and their CRCs
+  how long each is.
 - Memory: 36 bytes a text. Values are mapped, not read.
 """
 
@@ -33,6 +35,7 @@ import orjson
 from ...system.atomic_file import full_disk_named, write_atomically
 from ...system.errors import MemAgentError
 
+_FILES = ("keys.bin", "values.bin")
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("crc", "<u4")])
 Values = npt.NDArray[Any]
 
@@ -132,9 +135,7 @@ class RecordStore:
             self._width = width
         if width != self._width:
             raise StoreRefused(f"{self.folder}: holds values of {self._width}, not of {width}; delete the folder")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        files = [os.open(self.folder / name, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-                 for name in ("keys.bin", "values.bin")]
+        files = self._opened()
         try:
             with suppress(OSError):  # where the file system has no locks, one process may write
                 fcntl.flock(files[0], fcntl.LOCK_EX)
@@ -149,16 +150,23 @@ class RecordStore:
             for file in files:
                 os.close(file)
 
+    def _opened(self) -> list[int]:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return [os.open(self.folder / name, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666) for name in _FILES]
+        except OSError as error:
+            raise StoreRefused(f"{self.folder}: cannot be written ({error.strerror}); name another folder") from None
+
     def _read_about(self) -> None:
         path = self.folder / "about.json"
         if not path.exists():
+            self._width = self._width or self._found_width()
             return
         try:
             about = orjson.loads(path.read_bytes())
             fingerprint, width, dtype = str(about["fingerprint"]), int(about["width"]), str(about["dtype"])
         except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
-            if self._width is None:
-                raise StoreRefused(f"{path}: is damaged; delete {self.folder}, and it is made again") from None
+            self._width = self._width or self._found_width()
             print(f"{path}: is damaged, and is written again", file=sys.stderr)
             path.unlink()
             return
@@ -167,6 +175,28 @@ class RecordStore:
             raise StoreRefused(f"{self.folder}: holds {dtype} values of {width} of {fingerprint}, not {own[1]} of "
                                f"{own[2]} of {own[0]}; name another folder, or delete this one")
         self._width = width
+
+
+    def _found_width(self) -> int | None:
+        """Of values without their about.json: the length at which they fit their CRCs; None where there are none.
+
+        Raises StoreRefused where none does.
+        """
+        keys, values = (self.folder / name for name in _FILES)
+        if not keys.exists() or not values.exists():
+            return None
+        crcs = np.fromfile(keys, _KEY)["crc"]
+        content = np.memmap(values, np.uint8, "r") if values.stat().st_size else np.empty(0, np.uint8)
+        some = np.unique(np.linspace(0, len(crcs) - 1, min(9, len(crcs)), dtype=np.int64))
+        for width in range(1, len(content) // (max(1, len(crcs)) * self._dtype.itemsize) + 1):
+            size = width * self._dtype.itemsize
+            fits = [zlib.crc32(content[row * size:(row + 1) * size].tobytes()) == crcs[row] for row in some]
+            if 2 * sum(fits) > len(fits):
+                return width
+        if len(crcs):
+            raise StoreRefused(f"{self.folder}: about.json is lost or damaged, and the values do not fit their keys; "
+                               "delete the folder, and it is made again")
+        return None
 
 
 def _write(file: int, content: bytes) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...rewards.option_choice import chosen_option, right_option
+from ...rewards.option_choice import choice_score
 from ...rewards.ranking_metrics import ndcg_at, recall_at, reciprocal_rank
 from ...rewards.text_f1 import answer_em, answer_f1
 
@@ -46,10 +46,8 @@ def answer_scores(answer: str | None, answers: Sequence[str], options: Sequence[
     if not answers:
         return {}
     found = {"f1": answer_f1(answer, answers), "em": answer_em(answer, answers)}
-    right = right_option(answers, options) if options else None
-    if right is not None:
-        found["option"] = float(chosen_option(answer, options) == right)
-    return found
+    chosen = choice_score(answer, answers, options)
+    return found if chosen is None else found | {"option": chosen}
 
 
 def gold_positions(row: Mapping[str, Any]) -> list[int]:

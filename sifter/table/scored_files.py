@@ -27,6 +27,7 @@ from ...system.errors import MemAgentError
 from ...system.signals import stop_if_asked
 from ..baselines import bm25_order
 from ..blocks.block_reader import open_table, read_rows
+from ..blocks.output_file import data_of
 from .question_scores import VALID, answer_scores, gold_positions, prefilter_scores, ranking_scores
 from .score_lines import ANSWERS, RETRIEVAL, Run, Scored
 
@@ -77,15 +78,34 @@ def stage_files(results: Path, kind: str, datasets: Sequence[str] = (), splits: 
     found = []
     for path in sorted(results.rglob(f"*_{kind}.parquet")):
         folders = path.relative_to(results).parts[:-1]
-        dataset, _, split = path.name.removesuffix(f"_{kind}.parquet").rpartition("_")
-        wanted = (not datasets or dataset in datasets) and (not splits or split in splits)
-        if dataset and wanted and folders and not any(name.endswith(".parts") for name in folders):
+        if not folders or any(name.endswith(".parts") for name in folders):
+            continue
+        dataset, split = _data(path, kind, datasets, splits)
+        if dataset and (not datasets or dataset in datasets) and (not splits or split in splits):
             found.append(StageFile(path, f"{dataset}/{split}", folders, open_table(path).metadata.num_rows))
     return found
 
 
+def _data(path: Path, kind: str, datasets: Sequence[str], splits: Sequence[str]) -> tuple[str, str]:
+    """Data set and split: what the file says; else as its name divides into those that are asked for; else the last
+    word is the split.
+    """
+    if said := data_of(path):
+        dataset, _, split = said.rpartition("/")
+        return dataset, split
+    name = path.name.removesuffix(f"_{kind}.parquet")
+    for split in sorted(splits, key=len, reverse=True):
+        if name.endswith(f"_{split}"):
+            return name.removesuffix(f"_{split}"), split
+    for dataset in sorted(datasets, key=len, reverse=True):
+        if name.startswith(f"{dataset}_"):
+            return dataset, name.removeprefix(f"{dataset}_")
+    dataset, _, split = name.rpartition("_")
+    return dataset, split
+
+
 def embedding_run(file: StageFile) -> Run:
-    return _run(file, RETRIEVAL, file.name, _EMBED, _by_similarity)
+    return _run(file, RETRIEVAL, file.name, _EMBED, by_similarity)
 
 
 def bm25_run(file: StageFile) -> Run:
@@ -93,7 +113,7 @@ def bm25_run(file: StageFile) -> Run:
 
 
 def ranking_run(file: StageFile) -> Run:
-    return _run(file, RETRIEVAL, file.name, _RANKING, _by_model)
+    return _run(file, RETRIEVAL, file.name, _RANKING, by_model)
 
 
 def answer_run(file: StageFile, methods: Collection[str]) -> Run:
@@ -128,7 +148,8 @@ def _rows(path: Path, columns: Sequence[str], describe: str) -> Iterator[dict[st
             progress.update(len(rows))
 
 
-def _by_similarity(row: Mapping[str, Any]) -> _Score:
+def by_similarity(row: Mapping[str, Any]) -> _Score:
+    """Of a row of stage 1, or of stage 2, which has its columns."""
     similar = _similar(row)
     return _Score(ranking_scores(similar, gold_positions(row))) if similar is not None else _FAILED
 
@@ -141,7 +162,8 @@ def _by_words(where: str, row: Mapping[str, Any]) -> _Score:
         return _FAILED
 
 
-def _by_model(row: Mapping[str, Any]) -> _Score:
+def by_model(row: Mapping[str, Any]) -> _Score:
+    """Of a row of stage 2."""
     gold, similar = gold_positions(row), _similar(row)
     failed = row.get("rank_status") != _OK
     if similar is None:

@@ -1,5 +1,6 @@
 """``mem-agent prepare-sessions``: published formats to rows of the sifter, splits, and what is wrong with an input."""
 
+import csv
 import gc
 import json
 import random
@@ -309,6 +310,19 @@ def test_chinese_rows_are_written_as_they_are(tmp_path):
     again = tmp_path / "data" / "d" / "dev.parquet"
     assert run(tmp_path, "--format", "rows", "--input", again, dataset="e") == 0
     assert read(tmp_path, dataset="e") == asked
+
+
+def test_cells_of_csv_may_hold_lists(tmp_path):
+    talks = json.dumps([[message("Hi")], [message("Ho")]])
+    row = {"question": "Q?", "answer": "a", "haystack_sessions": talks, "haystack_session_ids": '["x", "y"]',
+           "haystack_dates": '["2023", ""]', "answer_session_ids": '["y"]'}
+    with (path := tmp_path / "in.csv").open("w", newline="") as file:
+        out = csv.DictWriter(file, row)
+        out.writeheader()
+        out.writerow(row)
+    assert run(tmp_path, "--format", "rows", "--input", path) == 0
+    (asked,) = read(tmp_path)
+    assert asked.gold == ("y",) and [session.date for session in asked.sessions] == ["2023", ""]
 
 
 def test_columns_that_later_rows_bring_are_counted(tmp_path, monkeypatch, capsys):

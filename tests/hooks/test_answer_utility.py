@@ -386,6 +386,8 @@ REFUSED = [
     ({"reward_args": "judge_url=http://a:1"}, "scorer=judge"),
     ({"reward_args": "scorer=judge judge_url=http://a:1"}, "judge_model"),
     ({"reward_args": "below=0"}, "below"),
+    ({"reward_args": "alpha=1e308"}, "alpha=1e"), ({"reward_args": "below=1e308"}, "below=1e"),
+    ({"reward_args": "beta=inf"}, "beta=inf"),
     ({"sifter_prompts": "nowhere.yaml"}, "SIFTER_PROMPTS"),
 ]
 
@@ -443,3 +445,19 @@ def test_the_options_of_a_question_stand_below_it(run, rows, chat):
     chat.answer = lambda body, _: "<answer>(a) Lyon0</answer>" if KNOWN.search(asked(body)) else "(b)"
     assert score(run(), [ranked(row, naming(3), 0, 0)]) == pytest.approx([1.0])
     assert "Where do I live?\n(a) Lyon0\n(b) Paris" in asked(chat.bodies[0])
+
+
+@pytest.mark.parametrize("scorer", ["f1", "em", "judge"])
+@pytest.mark.parametrize(("said", "worth"), [("(b)", 1.0), ("You said tea with milk.", 1.0), ("(a)", 0.0),
+                                             ("You said tea with lemon.", 0.0), ("(a) or (b)", 0.0)])
+def test_an_answer_to_options_is_worth_the_option_that_it_chooses(run, rows, chat, scorer, said, worth):
+    options = ["(a) You said tea with lemon.", "(b) You said tea with milk."]
+    row = {**rows[0], "options": options, "answers": ["You said tea with milk.", "(b)"]}
+    chat.answer = lambda body, _: f"<answer>{said if KNOWN.search(asked(body)) else ''}</answer>"
+    assert score(run(f"scorer={scorer}"), [ranked(row, naming(3), 0, 0)]) == pytest.approx([worth])
+    assert len(chat.bodies) == 7, "no judge is asked"
+
+
+def test_options_of_which_no_answer_is_one_are_scored_by_words(run, rows, chat):
+    row = {**rows[0], "options": ["(a) Paris", "(b) Rome"], "answers": ["in Lyon0"]}
+    assert score(run(), [ranked(row, naming(3), 0, 0)]) == pytest.approx([2 / 3])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.rewards.option_choice import chosen_option, option_labels, option_text, right_option
+from mem_agent.rewards.option_choice import choice_score, chosen_option, option_labels, option_text, right_option
 
 FOUR = ("(a) You like tea.", "(b) You like coffee.", "(c) You said that you like tea with milk.", "(d) A walk.")
 
@@ -24,9 +24,10 @@ def test_replies(reply, number):
 
 
 @pytest.mark.parametrize(
-    ("answers", "number"), [(("You like coffee.", "(b)"), 1), (("(d)",), 3), (("You like",), None), ((), None)]
+    ("answers", "number"), [(("You like coffee.", "(b)"), 1), (("(d)",), 3), (("You like",), None), ((), None),
+                            (("(b) You like coffee.",), 1)]
 )
-def test_the_right_one_is_named_by_label_or_text(answers, number):
+def test_the_right_one_is_named_whole_by_label_or_by_text(answers, number):
     assert right_option(answers, FOUR) == number
 
 
@@ -36,3 +37,9 @@ def test_options_without_labels_are_counted():
     assert (chosen_option("b", ["tea", "coffee"]), chosen_option("coffee", ["tea", "coffee"])) == (1, 1)
     assert option_labels(["(d) x", "(a) y"]) == ["d", "a"] and chosen_option("(a)", ["(d) x", "(a) y"]) == 1
     assert chosen_option("(c)", []) is None
+
+
+def test_a_choice_is_worth_all_or_nothing_and_without_one_to_make_there_is_no_score():
+    right = ("You like coffee.", "(b)")
+    assert [choice_score(said, right, FOUR) for said in ("b", "You like tea.", None)] == [1.0, 0.0, 0.0]
+    assert choice_score("b", ("coffee",), FOUR) is None and choice_score("b", right, ()) is None

@@ -62,19 +62,19 @@ def commands(name, *arguments, **env):
      [["serve", "--model", "/m/c", "--url-file", "/o/c2/url.PID"],
       ["chat-infer", "--model", "/m/c", "--url", "URL"]]),
     ("memsifter.sh", {"MODEL_PATH": "/m/r", "CHAT_MODEL_PATH": "/m/c", "OUTPUT_DIR": "/o"},
-     [["session-embedding", "--tokenizer", "/m/r"],
+     [["session-embedding", "--tokenizer", "/m/r", "--keep-counts"],
       ["serve", "--model", "/m/r", "--url-file", "/o/r/url.PID"],
       ["session-ranking", "--model", "/m/r", "--url", "URL"],
       ["serve", "--model", "/m/c", "--url-file", "/o/c/url.PID"],
       ["chat-infer", "--model", "/m/c", "--url", "URL"],
       ["sifter-table", "/o"]]),
     ("memsifter.sh", {"MODEL_PATH": "/m/r", "BASE_URL": "http://h", "API_KEY": KEY, "OUTPUT_DIR": "/o"},
-     [["session-embedding", "--tokenizer", "/m/r"],
+     [["session-embedding", "--tokenizer", "/m/r", "--keep-counts"],
       ["serve", "--model", "/m/r", "--url-file", "/o/r/url.PID"],
       ["session-ranking", "--model", "/m/r", "--url", "URL"], ["chat-infer"], ["sifter-table", "/o"]]),
     ("memsifter.sh", {"MODEL_PATH": "/m/r", "BASE_URL": "http://h", "RANK_BASE_URL": "http://r", "OUTPUT_DIR": "/o"},
-     [["session-embedding", "--tokenizer", "/m/r"], ["session-ranking", "--model", "/m/r"], ["chat-infer"],
-      ["sifter-table", "/o"]]),
+     [["session-embedding", "--tokenizer", "/m/r", "--keep-counts"], ["session-ranking", "--model", "/m/r"],
+      ["chat-infer"], ["sifter-table", "/o"]]),
 ])
 def test_what_would_be_run(name, env, expected):
     assert commands(name, **env) == expected

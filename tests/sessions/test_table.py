@@ -73,6 +73,7 @@ def test_a_published_row_is_read():
         ({"answer_session_ids": None}, "gold", ()),
         ({"answer_session_ids": ["b", "a", "b"]}, "gold", ("b", "a")),
         ({"answer_session_ids": "b"}, "gold", ("b",)),
+        ({"answer_session_ids": 7, "haystack_session_ids": [7, 8]}, "gold", ("7",)),
         ({"question": " 他住在哪里？ "}, "language", Language.ZH),
         ({"question": "Where is 上海?"}, "language", Language.EN),
         ({"question": "他住在哪里？", "language": "en"}, "language", Language.EN),

@@ -9,10 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.sifter.blocks.block_reader import BlockReader, NoTable
+from mem_agent.sifter.blocks.block_run import BlockError, Counts, OnRay
 from mem_agent.sifter.blocks.row_journal import RowJournal
-from mem_agent.sifter.blocks.run_blocks import BlockError, Counts, OnRay
+from mem_agent.sifter.blocks.run_blocks import rows_left
 from mem_agent.system.errors import ConfigError
-from mem_agent.tests.helpers.block_worker import ROWS, lengths, texts, worked_on, write_rows
+from mem_agent.tests.helpers.block_worker import ADDS, BLOCK, ROWS, lengths, texts, worked_on, write_rows
 from mem_agent.tests.helpers.local_ray import needs_local_ray
 
 
@@ -61,6 +62,40 @@ def test_only_blocks_whose_rows_changed_are_done_again(tmp_path, rows, again):
     assert worked_on(tmp_path) == again and found(tmp_path)["length"] == list(map(len, rows))
 
 
+@pytest.mark.parametrize("rows, again", [
+    (["xx", *texts()[1:]], []),  # equal to the second row, which is known
+    ([*texts()[:2], "changed", *texts()[3:]], ["changed"]),
+    (["new", *texts()], ["new"]),  # every block has other rows
+    (texts()[::-1], []),
+    ([*texts()[:4], "bad", *texts()[5:]], ["bad"]),
+])
+def test_with_a_status_only_rows_that_changed_are_done_again(tmp_path, rows, again):
+    lengths(tmp_path, texts(), status="status")
+    (tmp_path / "log").unlink()
+    write_rows(tmp_path / "in.parquet", rows)
+    assert left(tmp_path) == len(again)
+    lengths(tmp_path, status="status")
+    assert worked_on(tmp_path) == again
+    assert found(tmp_path)["length"] == [None if text == "bad" else len(text) for text in rows]
+    assert left(tmp_path) == again.count("bad")
+
+
+def left(folder):
+    return rows_left(folder / "in.parquet", folder / "out.parquet", identity="v1", adds=ADDS, block=BLOCK,
+                     status="status")
+
+
+def test_rows_of_an_interrupted_block_are_known_though_a_row_beside_them_changed(tmp_path):
+    """Ended in its second block, at the fifth row; then the fourth is another."""
+    write_rows(tmp_path / "in.parquet", [*texts()[:5], None])
+    with pytest.raises(TypeError):
+        lengths(tmp_path, status="status")
+    assert worked_on(tmp_path) == [*texts()[:5], "None"] and not (tmp_path / "out.parquet").exists()
+    (tmp_path / "log").unlink()
+    lengths(tmp_path, [*texts()[:3], "changed", texts()[4], "y"], status="status")
+    assert worked_on(tmp_path) == ["changed", "y"]
+
+
 def test_fewer_rows_are_asked_for_and_the_others_stay_parts(tmp_path):
     lengths(tmp_path, texts())
     assert lengths(tmp_path, limit=3) == Counts(3, 0) and found(tmp_path)["length"] == [1, 2, 3]
@@ -74,7 +109,7 @@ def test_parts_of_other_settings_are_told_and_left_alone(tmp_path, capsys):
 
     write_rows(tmp_path / "in.parquet", texts())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mem_agent.sifter.blocks.run_blocks._join", lambda run, names: stop(None))
+        patch.setattr("mem_agent.sifter.blocks.run_blocks.join", lambda run, names: stop(None))
         with pytest.raises(BlockError, match="stop"):
             lengths(tmp_path, identity="v1")
     assert lengths(tmp_path, identity="v2").computed == ROWS
@@ -117,7 +152,7 @@ def flip(file):
 def test_a_damaged_part_is_made_again(tmp_path, capsys, monkeypatch, damage):
     write_rows(tmp_path / "in.parquet", texts())
     with monkeypatch.context() as patch:
-        patch.setattr("mem_agent.sifter.blocks.run_blocks._join", lambda run, names: None)
+        patch.setattr("mem_agent.sifter.blocks.run_blocks.join", lambda run, names: None)
         lengths(tmp_path)
     part = min((tmp_path / "out.parquet.parts").rglob("*.parquet"))
     damage(part)
@@ -169,20 +204,21 @@ def test_blocks_in_any_order_across_row_groups(tmp_path):
 
 def test_a_torn_line_of_a_journal_is_as_if_it_were_not_there(tmp_path):
     path = tmp_path / "rows.jsonl"
-    with RowJournal(path) as journal:
+    keys = ["a0", "a1", "a2"]
+    with RowJournal(path, keys) as journal:
         journal.keep(0, {"a": 1})
         journal.keep(2, {"a": [0.5]})
     path.write_bytes(path.read_bytes()[:-3])
-    with RowJournal(path) as journal:
+    with RowJournal(path, keys) as journal:
         assert journal.done == {0: {"a": 1}}
         journal.keep(1, {"a": "é\n"})
-    assert RowJournal(path).done == {0: {"a": 1}, 1: {"a": "é\n"}}
+    assert RowJournal(path, keys).done == {0: {"a": 1}, 1: {"a": "é\n"}}
 
 
 def test_lines_of_a_journal_that_are_no_results_are_not_there(tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_bytes(b'[[0], {}]\n[1, "x"]\nnull\n\xff\n["0", {}]\n[2, {"a": 1}]\n')
-    assert RowJournal(path).done == {2: {"a": 1}}
+    path.write_bytes(b'[[0], {}]\n["a1", "x"]\nnull\n\xff\n[0, {}]\n["a2", {"a": 1}]\n')
+    assert RowJournal(path, ["a0", "a1", "a2"]).done == {2: {"a": 1}}
 
 
 def test_a_path_with_a_blank_starts_no_ray(tmp_path, monkeypatch):

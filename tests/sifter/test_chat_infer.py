@@ -133,6 +133,22 @@ def test_failed_rows_are_counted_and_only_they_are_asked_again(folder, monkeypat
     assert not chat.bodies
 
 
+def test_a_row_that_stage_2_repairs_is_asked_again_alone(folder, monkeypatch):
+    rows = [embedded_row(history_question(n)) | {"haystack_session_gen_rankings": [5] if n != 3 else []}
+            for n in range(10)]
+    write_rows(folder / "mine" / "set_test_ranking.parquet", rows)
+    with chat_server(FakeChat(lambda body, number: "first")) as chat:
+        assert infer(monkeypatch, chat, METHODS="mine") == 0
+    rows[3]["haystack_session_gen_rankings"] = [4]
+    write_rows(folder / "mine" / "set_test_ranking.parquet", rows)
+    with chat_server(FakeChat(lambda body, number: "second")) as chat:
+        assert infer(monkeypatch, chat, METHODS="mine") == 0
+    assert numbers(chat) == [3]
+    found = rows_of(folder, "mine")
+    assert [row["generated_text"] for row in found] == ["second" if n == 3 else "first" for n in range(10)]
+    assert [row["shown_session_idx"] for row in found] == [[2, 4] if n == 3 else [2, 5] for n in range(10)]
+
+
 def test_killed_in_the_middle_it_asks_for_the_rest_alone(folder):
     """SIGKILL after six replies; the four that are then asked for are the ones that no reply had come for."""
     chat = FakeChat(lambda body, number: f"reply {number}" if number < 6 else HANG)

@@ -6,6 +6,7 @@ the fourth, so a round adds 3.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from mem_agent.checkpoints import average
 from mem_agent.data.training_file import DataSource
 from mem_agent.sifter.rounds import curriculum, prepare_rl_data, round_steps
+from mem_agent.sifter.rounds.round_plan import rankings_name
 from mem_agent.tests.helpers.fake_results import write_folder
 from mem_agent.tests.helpers.histories import question, row, write
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -43,8 +45,9 @@ def value_of(folder):
 class StandIns:
     """Runs the steps; ``killed`` are numbers of calls after which the process is gone before it could note that."""
 
-    def __init__(self, killed=()):
+    def __init__(self, killed=(), failure=None, ranked="ok"):
         self.calls, self.killed, self.trained = [], set(killed), []
+        self.failure, self.ranked = failure, ranked
 
     def __call__(self, step):
         self.calls.append((step.round, step.name))
@@ -73,10 +76,11 @@ class StandIns:
         score = SCORES[int(step.name[-1])]
         rows = [{"_id": str(n), "sample": 0, "length": "a", "task": "", "mode": "recurrent", "input": "q",
                  "answers": ["0"], "response": "", "pred": "", "scores": {"ndcg@10": score}, "headline": "ndcg@10",
-                 "outcome": "completed", "failure": None, "failure_message": None, "counts": {}, "memories": [],
-                 "seconds": 1.0} for n in range(2)]
+                 "outcome": "failed" if self.failure else "completed", "failure": self.failure,
+                 "failure_message": "gone", "counts": {}, "memories": [], "seconds": 1.0} for n in range(2)]
         folder = Path(step.env["RESULTS"]) / step.env["SAVE_FILE"]
-        if not folder.exists():
+        if not folder.exists() or '"failure":"connection"' in (folder / "a.jsonl").read_text().replace(": ", ":"):
+            shutil.rmtree(folder, ignore_errors=True)
             write_folder(folder, rows, step.env["LENGTH"])
         return 3
 
@@ -91,6 +95,7 @@ class StandIns:
             rows = pq.read_table(source).to_pylist()
             for number, each in enumerate(rows):
                 each["haystack_session_gen_rankings"] = [1] if number % 2 else [2, 3]
+                each["rank_status"] = self.ranked
             write(Path(step.env["OUTPUT_DIR"]) / step.env["MODEL_NAME"], name, "train", rows, "ranking")
         return 0
 
@@ -170,7 +175,7 @@ def test_killed_behind_every_step_it_ends_all_the_same(run, tmp_path):
 
 def test_a_step_whose_output_is_gone_is_run_again(run, tmp_path):
     run(StandIns())
-    ranking = tmp_path / "results/run/round_1/a_train_ranking.parquet"
+    (ranking,) = (tmp_path / "results").glob("run-*/round_1/a_train_ranking.parquet")
     ranking.unlink()
     again = StandIns()
     run(again)
@@ -216,6 +221,32 @@ def test_changed_settings_are_refused_in_one_line(run, tmp_path, monkeypatch, ch
     assert message in said.err and said.err.count("\n") == 1 and refused.calls == []
 
 
+def test_a_checkpoint_none_of_whose_answers_came_is_validated_again(run):
+    down = StandIns(failure="connection")
+    said = run(down, code=1)
+    assert "all 2 answers failed (gone); once that is seen to, the same command asks for them again" in said.err
+    assert down.calls[-1] == (1, "validate-iter_0000000")
+    up = StandIns()
+    run(up)
+    assert up.calls[0] == (1, "validate-iter_0000000") and up.calls[-1] == ALL[-1]
+
+
+def test_a_round_none_of_whose_questions_was_ranked_ranks_them_again(run):
+    down = StandIns(ranked="connection: gone")
+    assert "none of 20 questions was ranked (connection: gone); once that is" in run(down, code=1).err
+    up = StandIns()
+    run(up)
+    assert up.calls[0] == (1, "rank") and up.calls[-1] == ALL[-1]
+
+
+def test_folders_of_one_name_have_rankings_of_their_own_also_when_moved(run, tmp_path):
+    run(StandIns())
+    run(StandIns(), "--work", str(tmp_path / "elsewhere" / "run"))
+    assert len(list((tmp_path / "results").glob("run-*/round_1/a_train_ranking.parquet"))) == 2
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert rankings_name(tmp_path / "moved") == rankings_name(tmp_path / "run")
+
+
 def test_a_step_that_fails_ends_the_run_in_one_line(run):
     class Failing(StandIns):
         def train(self, step):
@@ -253,6 +284,14 @@ def test_a_dry_run_shows_every_command_and_writes_nothing(run, tmp_path):
     assert lines[:6] == [f"# round 1: {name}" for name in
                          ("prepare", "train", "convert", "validate-iter_*", "average", "rank")]
     assert f"HF_CKPT={tmp_path}/run/round_2/model" in said.out and "REWARD=task" in said.out
+
+
+def test_the_scripts_of_its_steps_are_there(run):
+    said = run(StandIns(), "--dry-run")
+    scripts = {word for line in said.out.splitlines() for word in line.split() if word.endswith(".sh")}
+    assert {Path(script).name for script in scripts} == {"run-train.sh", "convert-to-hf.sh", "run-eval.sh",
+                                                         "session_ranking.sh"}
+    assert all(Path(script).is_file() for script in scripts), scripts
 
 
 DRIVER = """

@@ -13,7 +13,7 @@ from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.sessions.render import render_session
 from mem_agent.sessions.wording import load_wording
-from mem_agent.sifter.rounds import prepare_rl_data
+from mem_agent.sifter.rounds import prepare_rl_data, round_rows
 from mem_agent.tests.helpers.histories import question, row, write
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -149,6 +149,41 @@ def test_what_cannot_be_trained_is_left_out_and_counted(tmp_path, prepare):
         "no similarities": 1}
     (line,) = told(folder)["lines"]
     assert line.startswith("d train: 1 of 7 rows, at random, fewer than the 5 wanted: all that can be used, 1 ")
+
+
+def test_one_that_has_no_room_at_the_second_look_is_replaced(tmp_path, prepare, monkeypatch):
+    """Of the five that come first three have none: the counts stay exact, by the same order."""
+    write(tmp_path / "embed", "d", "train", [row(question(n)) for n in range(20)])
+    first = set(ids(prepare("train: {d: 5}")))
+    without = sorted(first)[:3]
+    order = [name for count in range(6, 12) for name in ids(prepare(f"train: {{d: {count}}}", version=f"{count}"))]
+    real = round_rows.rank_row
+
+    def no_room(dataset, asked, *more):
+        if f"d/{asked.id}" in without:
+            raise round_rows.Unusable("no room")
+        return real(dataset, asked, *more)
+
+    monkeypatch.setattr(round_rows, "rank_row", no_room)
+    folder = prepare("train: {d: 5}", version="replaced")
+    new = [name for name in dict.fromkeys(order) if name not in first][:3]
+    assert sorted(ids(folder)) == sorted([*(first - set(without)), *new])
+    (note,) = told(folder)["datasets"]
+    assert (note["chosen"], note["left_out"]) == (5, {"no room": 3})
+
+
+def test_a_tokenizer_is_known_by_what_it_holds(tmp_path, prepare, tokenizer):
+    """Another folder with the same files finds the round; another one in a folder of the same name does not."""
+    write(tmp_path / "embed", "d", "train", [row(question(n)) for n in range(3)])
+    shutil.copytree(tokenizer, tmp_path / "moved")
+    other = tmp_path / "other" / Path(tokenizer).name
+    shutil.copytree(tokenizer, other)
+    (other / "tokenizer_config.json").write_text((other / "tokenizer_config.json").read_text() + " ")
+    made = prepare("train: {d: 2}") / "train_0.parquet"
+    written = made.stat().st_mtime_ns
+    prepare("train: {d: 2}", "--tokenizer", str(tmp_path / "moved"))
+    assert made.stat().st_mtime_ns == written
+    assert "error" in prepare("train: {d: 2}", "--tokenizer", str(other), code=2)
 
 
 def test_gold_is_shown_over_what_is_more_similar_and_never_over_the_budget(tmp_path, prepare):

@@ -78,7 +78,34 @@ def test_another_model_is_refused(tmp_path):
         store(tmp_path, "model-2")
     with pytest.raises(StoreRefused, match="holds values of 3, not of 2"):
         store(tmp_path).add(KEYS[:1], VALUES[:1, :2])
-    (tmp_path / "about.json").write_bytes(b"{")
-    with pytest.raises(StoreRefused, match=r"about.json: is damaged; delete"):
+
+
+@pytest.mark.parametrize("about", [None, b"{"])
+@pytest.mark.parametrize("width", [3, None])
+def test_a_lost_or_damaged_about_is_written_again(tmp_path, about, width, capsys):
+    store(tmp_path).add(KEYS[:10], VALUES[:10])
+    before = (tmp_path / "about.json").read_bytes()
+    (tmp_path / "about.json").unlink() if about is None else (tmp_path / "about.json").write_bytes(about)
+    with (tmp_path / "values.bin").open("r+b") as file:
+        file.write(b"\xff")  # one value is damaged, and a kill left two without keys
+        file.seek(0, os.SEEK_END)
+        file.write(bytes(24))
+    again = store(tmp_path, width=width)
+    assert again.missing(KEYS[:11]) == [0, 10]
+    again.add(KEYS[:11], VALUES[:11])
+    assert (tmp_path / "about.json").read_bytes() == before
+    assert np.array_equal(store(tmp_path).find(KEYS[:11])[0], VALUES[:11])
+
+
+def test_values_that_no_length_fits_are_refused_in_a_line(tmp_path):
+    store(tmp_path).add(KEYS[:10], VALUES[:10])
+    (tmp_path / "about.json").unlink()
+    (tmp_path / "values.bin").write_bytes(bytes(120))
+    with pytest.raises(StoreRefused, match=r"about\.json is lost or damaged, and the values do not fit their keys"):
         store(tmp_path)
-    assert store(tmp_path, width=3).missing(KEYS[:1]) == []
+
+
+def test_a_store_that_cannot_be_written_says_so(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreRefused, match=r"file/store: cannot be written \(Not a directory\); name another folder"):
+        store(tmp_path / "file" / "store").add(KEYS[:1], VALUES[:1])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.sifter.rounds.row_choice import Candidate, choose, priority
+from mem_agent.sifter.rounds.row_choice import Candidate, in_order, priority
 
 
 def test_the_priority_is_highest_at_the_anchor():
@@ -14,14 +14,13 @@ def candidates(scores):
 
 
 def chosen(rows, count, seed=1, dataset="d", anchored=True):
-    return [c.id for c in choose(rows, count, seed=seed, dataset=dataset, anchored=anchored)]
+    return [c.id for c in in_order(rows, seed=seed, dataset=dataset, anchored=anchored)][:count]
 
 
-def test_the_best_are_taken_in_the_files_order():
+def test_the_best_are_taken_first():
     """Distances from the anchor: 0.8, 0.101, 0.2, 0.05."""
     rows = candidates([1.0, 0.301, 0.0, 0.25])
-    assert chosen(rows, 2) == ["q1", "q3"] and chosen(rows, 3) == ["q1", "q2", "q3"]
-    assert chosen(rows, 9) == ["q0", "q1", "q2", "q3"]
+    assert chosen(rows, 2) == ["q3", "q1"] and chosen(rows, 9) == ["q3", "q1", "q2", "q0"]
 
 
 @pytest.mark.parametrize("anchored", [True, False])

@@ -1,6 +1,7 @@
 """Stage 1: each text embedded once, similarities in the order of the sessions, and a killed run that goes on."""
 
 import os
+import shutil
 import signal
 from functools import partial
 
@@ -13,7 +14,7 @@ from mem_agent.rewards.intrinsic.encoder import HashingEncoder
 from mem_agent.sessions.records import Session, Turn
 from mem_agent.sessions.render import embedded_text, render_session
 from mem_agent.sessions.table import row_of
-from mem_agent.sifter.blocks.run_blocks import OnRay
+from mem_agent.sifter.blocks.block_run import OnRay
 from mem_agent.sifter.stages import embed_stage, session_embedding
 from mem_agent.sifter.stages.embed_stage import EmbedPlan, embed_part
 from mem_agent.sifter.stores.embedding_store import EmbeddingStore, TokenCounter, embedding_model
@@ -181,6 +182,29 @@ def test_what_cannot_begin_says_why_in_a_line(tmp_path, capsys, extra, why):
     assert run(tmp_path, *extra) == 1
     error = capsys.readouterr().err
     assert why in error and error.count("\n") == 1
+
+
+def test_a_second_tokenizer_may_keep_the_counts_that_are_there_also_of_rows_that_come_later(tmp_path, capsys):
+    data = tmp_path / "data/toy/test.parquet"
+    write_rows(data, [row_of(history_question(0))])
+    assert run(tmp_path) == 0
+    first = output(tmp_path)[0]["session_tokens"]
+    other = tmp_path / "other"
+    make_tokenizer().save_pretrained(other)
+    words = (other / "tokenizer.json").read_text()
+    (other / "tokenizer.json").write_text(words + "\n")
+    (other / "config.json").write_text("{}")
+    assert run(tmp_path, "--tokenizer", str(other)) == 1
+    assert "was made with other settings" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "tokenizer")
+    write_rows(data, [row_of(history_question(n, sessions=6 + n)) for n in range(2)])
+    assert run(tmp_path, "--tokenizer", str(other), "--keep-counts") == 0
+    assert "2 texts embedded" in capsys.readouterr().out  # the new question and its one new session
+    assert output(tmp_path)[0]["session_tokens"] == first == output(tmp_path)[1]["session_tokens"][:6]
+    assert len(list((tmp_path / "store/toy").glob("tokens-*/keys.bin"))) == 1
+    (tmp_path / "out/hashing/toy_test_embed.parquet").unlink()
+    assert run(tmp_path, "--tokenizer", str(other), "--keep-counts") == 0
+    assert "0 texts embedded" in capsys.readouterr().out
 
 
 def test_minilm_finds_the_session_that_says_where(tmp_path):

@@ -120,6 +120,16 @@ def test_other_files_and_unfinished_ones_are_not_read(tmp_path):
         ("locomo/test", ("mini",)), ("longmemeval_s/train", ("mini",)), ("locomo/test", ("org", "model"))]
     assert [file.part for file in stage_files(tmp_path, "embed", splits=["train"])] == ["longmemeval_s/train"]
     assert [file.name for file in stage_files(tmp_path, "embed", ["locomo"])] == ["mini", "org/model"]
+    write_stage(tmp_path / "split", rows, "embed", "locomo_test_small")
+    assert [file.part for file in stage_files(tmp_path, "embed") if "split" in
+            file.names] == ["locomo_test/small"]
+    for named in ({"splits": ["test_small", "small"]}, {"datasets": ["locomo"]}):
+        assert "locomo/test_small" in [file.part for file in stage_files(tmp_path, "embed", **named)]
+    path = tmp_path / "split" / "locomo_test_small_embed.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({"mem_agent.data": "locomo/test_small"}), path)
+    assert "locomo/test_small" in [file.part for file in stage_files(tmp_path, "embed")]
+    path.unlink()
     assert {line.method for line in sifter_scores(tmp_path).lines} == {"mini", "org/model", "bm25"}
 
 

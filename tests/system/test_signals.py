@@ -140,3 +140,26 @@ def test_a_request_lost_before_or_swallowed_inside_still_stops(when, printed):
     command = [sys.executable, "-c", textwrap.dedent(LOST_BEFORE_OR_LATE), when]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONWARNINGS": "ignore"})
     assert done.stdout.split() == printed, done.stderr
+
+
+BOTH_AT_ONCE = """
+    import os, signal, sys
+    from mem_agent.system.one_line_errors import one_line_errors
+    from mem_agent.system.signals import stop_on_signals
+
+    @one_line_errors("nothing was lost")
+    def main():
+        stop_on_signals()
+        both = {signal.SIGINT, signal.SIGTERM}
+        signal.pthread_sigmask(signal.SIG_BLOCK, both)
+        for number in both:
+            os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+
+    sys.exit(main())
+"""
+
+
+def test_a_group_s_ctrl_c_and_the_signal_that_a_script_forwards_are_one_line():
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(BOTH_AT_ONCE)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted; nothing was lost\n")

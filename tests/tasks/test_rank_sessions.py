@@ -77,7 +77,7 @@ def test_rows_that_ask_nothing_are_told(change):
         task().reward(VALID, TaskRow("", (), {**ROW.metadata, **change}))
 
 
-@pytest.mark.parametrize("args", ["score=map", "at=0", "invalid=0", "invalid=nan", "k=1"])
+@pytest.mark.parametrize("args", ["score=map", "at=0", "invalid=0", "invalid=nan", "invalid=1e308", "k=1"])
 def test_settings_that_mean_nothing_are_refused(args):
     with pytest.raises(ConfigError, match="TASK_ARGS"):
         task(args)
