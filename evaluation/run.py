@@ -60,8 +60,8 @@ def check(
     if output is None:
         return sum(counts.values()) * config.eval_samples
     with lock_results(output):
-        made_by = _name_of(model, weights)
-        write_run(output, check_same_run(output, _run_of(data_root, counts, made_by, config)))
+        run = _run_of(data_root, counts, _name_of(model, weights), model, config)
+        write_run(output, check_same_run(output, run))
         done = {length: answered(read_rows(output, length)) for length in lengths}
     return sum(
         (name, sample) not in done[length]
@@ -109,7 +109,7 @@ async def _fill(
     thinks = config.mem_thinking or endpoint.thinking_is_open
     jobs, counts = _jobs(data_root, lengths, config, output, contexts, thinks)
     name = _name_of(model, weights) + f" {endpoint.api} {endpoint.model}" * (not own)
-    write_run(output, check_same_run(output, _run_of(data_root, counts, name, config)))
+    write_run(output, check_same_run(output, _run_of(data_root, counts, name, model, config)))
     total = sum(counts.values()) * config.eval_samples
     print(f"{len(jobs)} of {total} answers to get, {total - len(jobs)} already in {output}", flush=True)
     try:
@@ -186,9 +186,10 @@ def _name_of(model: Path, weights: str) -> str:
     return f"{model_hash(model)} {weights}".strip()
 
 
-def _run_of(data_root: Path, counts: dict[str, int], model: str, config: Config) -> Run:
+def _run_of(data_root: Path, counts: dict[str, int], name: str, model: Path, config: Config) -> Run:
     return Run(
-        model=model, mode=config.eval_mode, settings=answer_settings(config), samples=config.eval_samples,
+        model=name, model_name=str(model.absolute()), mode=config.eval_mode, settings=answer_settings(config),
+        samples=config.eval_samples,
         data={length: data_hash(data_root, length, _raw_file(config)) for length in counts}, questions=counts,
     )
 
