@@ -147,7 +147,7 @@ def test_data_that_is_there_is_said_to_be_there(tmp_path):
 def test_an_evaluation_serves_a_model_or_asks_a_running_server():
     model = {"MODEL_PATH": "/m", "DATA_ROOT": "/tmp", "RESULTS": "/r", "DRY_RUN": "1"}
     served, asked = script("run-eval.sh", **model), script("run-eval.sh", BASE_URL="https://host/v1", **model)
-    assert "-m mem_agent serve --model /m" in served.stdout and "--output /r/m --url URL" in served.stdout
+    assert "-m mem_agent serve-engines --model /m" in served.stdout and "--output /r/m --url URL" in served.stdout
     assert asked.stdout.endswith("/python -m mem_agent eval --model /m --output /r/m \n")
 
 

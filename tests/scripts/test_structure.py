@@ -50,7 +50,9 @@ def test_hosts_are_named_in_their_places_only():
     assert outside == {"config.py", "hooks/host.py"}  # the choices of HOST; the hosts' modules
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/design.md", "docs/evaluation.md", "agents/README.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/design.md", "docs/evaluation.md", "docs/asking.md", "agents/README.md"]
+)
 def test_files_that_documents_name_are_there(page):
     named = set(re.findall(r"`((?:[\w.]+/)+[\w.]+\.(?:py|sh|md|yaml|env))(?:::\w+)?`", (ROOT / page).read_text()))
     made_up = {"agents/notebook.py", "tests/test_notebook.py", "data/train.jsonl"}
