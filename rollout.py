@@ -39,12 +39,7 @@ from .agents.loop import run_trajectory
 from .agents.records import FailureKind, Generation, Trajectory, TurnFailed, TurnKind, TurnRequest
 from .config import Config, ConfigError
 from .custom_convert import row_counts
-<<<<<<< HEAD
-from .hooks import batch_reward, filter_cap, open_groups
-=======
 from .hooks import batch_reward, filter_cap, open_groups, refusals
-from .hooks.engine_api import seed_of
->>>>>>> main
 from .hooks.given_replies import run_given, teach
 from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously
 from .hooks.metrics import best_of, find_golds, metrics_line, rollout_metrics

@@ -9,7 +9,8 @@ Invariants:
 - a prompt that cannot fit the engine's context is refused before it is sent;
 - retries happen on connection errors, 5xx and 429 only, a bounded number of times with doubling waits; a 4xx or a
   timeout is final;
-- an aborted request is a normal answer with ``StopReason.ABORT``.
+- an aborted request is a normal answer with ``StopReason.ABORT``;
+- once somebody was told of tokens, their request is not sent again: it would sample others.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ from .config import Config
 from .hooks.engine_api import Endpoint
 from .hooks.sessions import Sessions
 from .hooks.siblings import Ahead
+from .hooks.token_stream import STREAMED, TokenStream
 from .system.priority_gate import PriorityGate
 
 logger = logging.getLogger(__name__)
+Tell = Callable[[list[int]], None]
+"""Is told of the ids sampled so far, all of them each time; the list grows on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class GenerationClient:
         routing_key: str,
         is_aborted: Callable[[], bool] = lambda: False,
         weight: float = 0.0,
+        tell: Tell | None = None,
     ) -> Generation:
         """Sample one reply.
 
@@ -100,17 +105,22 @@ class GenerationClient:
             routing_key: the group's key.
             is_aborted: asked right before each attempt; a request that still waits then is never sent.
             weight: the greater, the sooner it is sent where requests wait.
+            tell: called whenever tokens have come, if the endpoint streams; it may never be called.
 
         Raises:
             TurnFailed: the kind says why.
         """
         patience = self.endpoint.patience()
+        stream = _Stream(tell) if tell and self.endpoint.streams else None
         while True:
             began = time.monotonic()
             try:
-                return await self._generate(prompt_ids, max_new_tokens, sampling, routing_key, is_aborted, weight)
+                return await self._generate(
+                    prompt_ids, max_new_tokens, sampling, routing_key, is_aborted, weight, stream
+                )
             except TurnFailed as failure:
-                if patience is None or not await patience.try_again(failure, began):
+                told = stream is not None and stream.told
+                if told or patience is None or not await patience.try_again(failure, began):
                     raise
 
     async def _generate(
@@ -121,6 +131,7 @@ class GenerationClient:
         routing_key: str,
         is_aborted: Callable[[], bool],
         weight: float,
+        stream: _Stream | None,
     ) -> Generation:
         limit = self.endpoint.max_tokens
         if limit and len(prompt_ids) + max_new_tokens > limit:
@@ -130,8 +141,9 @@ class GenerationClient:
                 f"lower MEM_CHUNK_TOKENS or MEM_MAX_MEMORY",
             )
         body, headers = self.endpoint.build_request(prompt_ids, max_new_tokens, sampling, routing_key)
+        body |= STREAMED if stream else {}
         async with self._slots.slot(weight):
-            answer = await self._post(orjson.dumps(body), headers, is_aborted)
+            answer = await self._post(orjson.dumps(body), headers, is_aborted, stream)
         if answer is None:
             return Generation([], [], StopReason.ABORT)
         try:
@@ -141,7 +153,9 @@ class GenerationClient:
                 FailureKind.BAD_RESPONSE, f"{self.endpoint.url}: {type(error).__name__}: {error}"
             ) from error
 
-    async def _post(self, body: bytes, headers: Mapping[str, str], is_aborted: Callable[[], bool]) -> Any:
+    async def _post(
+        self, body: bytes, headers: Mapping[str, str], is_aborted: Callable[[], bool], stream: _Stream | None
+    ) -> Any:
         """The answer, or None where the host asked to end before it was sent."""
         for attempt in range(self.policy.retries + 1):
             if is_aborted():
@@ -151,6 +165,8 @@ class GenerationClient:
                 async with self._session.post(
                     self.endpoint.url, data=body, headers={**headers, "Content-Type": "application/json"}
                 ) as response:
+                    if stream and response.status == 200 and response.content_type == "text/event-stream":
+                        return await stream.read(response)
                     content = await response.read()
                     failure = self._status_failure(response.status, content)
                     if failure is None:
@@ -164,9 +180,9 @@ class GenerationClient:
                 raise TurnFailed(FailureKind.TIMEOUT, f"{self.endpoint.url}: {reason}") from error
             except aiohttp.ClientError as error:
                 failure = self._failure(FailureKind.CONNECTION, error)
-            except orjson.JSONDecodeError as error:
+            except ValueError as error:  # of JSON, or of a stream
                 raise self._failure(FailureKind.BAD_RESPONSE, error) from error
-            if attempt == self.policy.retries:
+            if attempt == self.policy.retries or (stream and stream.told):
                 raise failure
             self.retries_done += 1
             await asyncio.sleep(self.policy.wait(attempt))
@@ -181,6 +197,23 @@ class GenerationClient:
 
     def _failure(self, kind: FailureKind, error: Exception) -> TurnFailed:
         return TurnFailed(kind, f"{self.endpoint.url}: {type(error).__name__}: {error}")
+
+
+class _Stream:
+    """Of one reply, whose tokens are told as they come."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self.told = False
+
+    async def read(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
+        """The answer. Raises ValueError where the stream breaks off."""
+        stream = TokenStream()
+        async for line in response.content:
+            if stream.add(line):
+                self.told = True
+                self._tell(stream.token_ids)
+        return stream.answer()
 
 
 _Clients = dict[Any, GenerationClient]

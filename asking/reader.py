@@ -14,7 +14,7 @@ Invariants:
 - the last step is ``Answered`` or ``Failed``; only bugs raise;
 - closing the iterator, or cancelling who iterates, ends the engine's requests at once;
 - a document is read whole: one that is longer than the limit fails before anything is asked, nothing is cut out of it;
-- equal document, question, sampling and seed give the requests that evaluation would send.
+- equal document, question, sampling and seed ask what evaluation would ask.
 
 An agent that reads no document (``AGENT=chat``, ``single``) is shown it before the question, if both fit.
 """
@@ -31,7 +31,17 @@ from typing import Any
 from ..agents.chunking import Chunks
 from ..agents.interface import Reading
 from ..agents.loop import run_trajectory
-from ..agents.records import FailureKind, Generation, Outcome, Trajectory, Turn, TurnFailed, TurnKind, TurnRequest
+from ..agents.records import (
+    FailureKind,
+    Generation,
+    Outcome,
+    StopReason,
+    Trajectory,
+    Turn,
+    TurnFailed,
+    TurnKind,
+    TurnRequest,
+)
 from ..config import Config
 from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.reader import Reader, reader_for
@@ -119,7 +129,7 @@ class AskingReader:
         reading = self._reading(asked, chunks, limits)
         sections, group = await asyncio.to_thread(self._placed, text, chunks, question_of(asked))
         tell(Started(sections, chunks.tokens))
-        watch = _Watch(self._reader, tell)
+        watch = _Watch(self._reader, reading, tell)
         trajectory = await self._run(reading, group, seed, sampling, watch)
         # Words of a thousand memories take a while to compare, and other readings need this loop meanwhile.
         tell(await asyncio.to_thread(self._end, trajectory, watch, question_of(asked)))
@@ -158,9 +168,10 @@ class AskingReader:
 
         async def sample(request: TurnRequest, number: int) -> Generation:
             key = turn_key(group, request)
+            told = watch.answering if request.kind is TurnKind.FINAL else None
             with session.asking(key):
                 return await client.generate(
-                    request.prompt_ids, request.max_new_tokens, for_turn(params, number), key
+                    request.prompt_ids, request.max_new_tokens, for_turn(params, number), key, tell=told
                 )
 
         with client.sessions.trajectory(group, 1) as session:
@@ -197,7 +208,14 @@ class _Watch:
     """Tells of every round of one trajectory."""
 
     reader: Reader
+    reading: Reading
     tell: Tell
+    state: Any = None
+    """After the last round; None before the first."""
+    answer: str = ""
+    """What was told of it."""
+    heard: int = 0
+    """Of its tokens."""
     turns: list[TurnDone] = field(default_factory=list)
     rounds: int = 0
     read: int = 0
@@ -210,13 +228,32 @@ class _Watch:
         read = int(agent.counts(state).get("chunks_read", 0))
         memory = decode(agent.memory(state))
         if turns[-1].kind is TurnKind.FINAL:
-            self.tell(Delta(agent.answer(state)))
+            self._answered(agent.answer(state))
         for number, turn in enumerate(turns):
             self._turn_done(turn, self._shown(number, len(turns), read), memory)
         self.rounds += 1
+        self.state = state
         self.read = max(self.read, read)
         # Agents that recall keep what they found in their state, under this name.
         self.recalled = decode(getattr(state, "recalled", None) or ())
+
+    def answering(self, ids: list[int]) -> None:
+        """Tell how the answer would read if the final turn ended here; a state machine can say that at any time.
+
+        The longer the reply, the more of it has to come before it is decoded anew.
+        """
+        agent = self.reader.agent
+        if agent.slow or len(ids) < self.heard + 1 + self.heard // 32:
+            return
+        self.heard = len(ids)
+        state = self.state if self.rounds else agent.start(self.reading)
+        so_far = Generation(list(ids), [0.0] * len(ids), StopReason.LENGTH)
+        self._answered(agent.answer(agent.advance(state, [so_far])).rstrip("\ufffd"))  # half a character
+
+    def _answered(self, text: str) -> None:
+        if text.startswith(self.answer) and text != self.answer:
+            self.tell(Delta(text[len(self.answer) :]))
+            self.answer = text
 
     def _shown(self, number: int, turns: int, read: int) -> tuple[int, ...]:
         """What the ``number``-th turn of the round showed; agents read sections in order, each once."""

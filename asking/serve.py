@@ -37,7 +37,7 @@ from ..system.one_line_errors import one_line_errors
 from ..system.server_url import checked_url
 from ..system.signals import run_stoppable
 from .access import KEY_VARIABLE, Access, check_host, read_keys
-from .endpoint import Endpoint
+from .endpoint import Endpoint, spare_the_heap
 from .reader import AskingReader
 
 Healthy = Callable[[], Awaitable[bool]]
@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _serve(options: argparse.Namespace, config: Config, model: Path, name: str, access: Access) -> NoReturn:
     async with _engines(config, model, options.logs) as (reader, healthy, watch):
         endpoint = Endpoint(reader, name, access, healthy)
+        spare_the_heap()
         # A client that leaves ends its request, and a request never outlives the server.
         runner = web.AppRunner(endpoint.app(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         try:

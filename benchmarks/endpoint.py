@@ -26,7 +26,7 @@ import orjson
 from aiohttp import web
 
 from ..asking.access import Access
-from ..asking.endpoint import Endpoint
+from ..asking.endpoint import Endpoint, spare_the_heap
 from ..asking.reader import AskingReader
 from ..config import Config
 from ..hooks.engine_api import Dialect
@@ -55,6 +55,7 @@ async def endpoint(engine_url: str) -> AsyncIterator[str]:
     runner = web.AppRunner(made.app(), handler_cancellation=True, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
+    spare_the_heap()
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:

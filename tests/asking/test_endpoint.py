@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from mem_agent.asking.access import Access
-from mem_agent.asking.endpoint import with_pauses
+from mem_agent.asking.event_stream import with_pauses
 from mem_agent.tests.helpers.asking import DOCUMENT, model_folder, prompt_of, reply, use
 
 __all__ = ["model_folder"]

@@ -15,10 +15,10 @@ __all__ = ["model_folder"]
 QUESTION = "Who, then?"
 
 
-def read(folder, replies, question=QUESTION, document=DOCUMENT, until=None, config=None, **options):
+def read(folder, replies, question=QUESTION, document=DOCUMENT, until=None, config=None, streams=False, **options):
     """The steps, and the router; ``replies`` are texts or the router's faults."""
     router = FakeRouter([reply(r) if isinstance(r, str) and r not in FAULTS else r
-                         for r in replies], default=reply("x"))
+                         for r in replies], default=reply("x"), streams=streams)
 
     async def main():
         async with running(router):
@@ -45,6 +45,23 @@ def test_every_turn_is_told_then_the_answer_with_its_sources(model_folder):
     assert answered.text == delta.text and answered.answer == "key" and answered.sources == (1,) and not answered.cut
     assert answered.prompt_tokens == sum(len(body["token_ids"]) for body in router.requests)
     assert "QW" in prompt_of(router.requests[0]) and QUESTION in prompt_of(router.requests[3])
+
+
+def test_an_answer_is_told_as_it_comes(model_folder):
+    replies = ["red", "red", "red", VOCABULARY.encode_markup("<think>hm</think>") + reply("so é \\boxed{red}")]
+    streamed, router = read(model_folder, replies, streams=True, config=settings(mem_thinking=True))
+    whole, _ = read(model_folder, replies, config=settings(mem_thinking=True))
+    deltas = [step.text for step in streamed if isinstance(step, Delta)]
+    assert len(deltas) > 5 and "".join(deltas) == whole[-1].text == "so é \\boxed{red}"
+    assert [step for step in streamed if not isinstance(step, Delta)] == [s for s in whole if not isinstance(s, Delta)]
+    assert [bool(body.get("stream")) for body in router.requests] == [False, False, False, True]
+
+
+def test_a_stream_that_breaks_off_is_a_failure_and_not_sent_again(model_folder):
+    broken = [*reply("so")[:1], -1]
+    steps, router = read(model_folder, ["x", "x", "x", broken], streams=True, config=settings(mem_max_retries=3))
+    assert isinstance(steps[-1], Failed) and steps[-1].kind in ("connection", "bad_response")
+    assert len(router.requests) == 4
 
 
 def test_requests_are_those_of_evaluation(model_folder):

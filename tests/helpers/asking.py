@@ -92,7 +92,7 @@ async def serving(folder: Path, router: FakeRouter, access: Access = OPEN, **oth
 def use(folder: Path, replies: Sequence[Any], user: Callable[..., Coroutine[Any, Any, Any]], **options) -> Any:
     """What ``user(client, served, router)`` returns; ``client`` is OpenAI's own, and does not try again."""
     router = FakeRouter([reply(r) if isinstance(r, str) and r not in FAULTS else r for r in replies],
-                        default=reply("x"))
+                        default=reply("x"), streams=True)
 
     async def main() -> Any:
         async with serving(folder, router, **options) as served:
