@@ -103,3 +103,12 @@ def test_they_train_two_rollouts_and_evaluate(outside, tmp_path):
     third = json.loads((run / "metrics.jsonl").read_text().splitlines()[2])
     assert third["reward/rare"] < 0.09, "0.1 for each answer, were its state new"
     assert (run / "reward_state" / "0000002").is_dir()
+
+
+def test_both_readmes_show_the_same_commands():
+    """But for comments, and the words of a docstring."""
+    def blocks(page):
+        found = re.findall(r"```(?:bash|python)\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+        return [re.sub(r' *#.*|""".*?"""', "", block) for block in found]
+
+    assert blocks("README.md") == blocks("README_zh.md")
