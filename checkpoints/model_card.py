@@ -106,8 +106,9 @@ def with_evaluation(card: str, table: str, results: Sequence[EvalResult]) -> str
     if not (begin and end):
         raise CardError(f"{CARD} has no place for an evaluation; convert the checkpoint again")
     found = ModelCard(f"{before}{_BEGIN}\n{table}\n{_END}{after}", ignore_metadata_errors=True)
-    found.data.model_name = re.sub(r"\W+", "-", _title(before)) or "model"
-    found.data.eval_results = list(results)
+    head: Any = found.data  # ModelCardData, typed by the library as its base
+    head.model_name = re.sub(r"\W+", "-", _title(before)) or "model"
+    head.eval_results = list(results)
     return str(found)
 
 
