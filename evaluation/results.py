@@ -20,12 +20,13 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 import orjson
@@ -80,6 +81,14 @@ class Run:
     """The hash of each length's file of questions."""
     questions: Mapping[str, int]
     """How many questions each length has."""
+    model_name: str = ""
+    """The folder or id that was evaluated, as ``model`` is its content's hash; empty where the folder does not say."""
+
+    @property
+    def checkpoint(self) -> int | None:
+        """The rollout after which the evaluated checkpoint was written, where its folder's name says so."""
+        found = re.fullmatch(r"iter_([0-9]{7,18})", PurePath(self.model_name).name)
+        return int(found[1]) if found else None
 
     @property
     def lengths(self) -> list[str]:
@@ -188,6 +197,7 @@ def read_run(output: Path) -> Run:
             settings=_field(fields, "settings", dict), samples=_field(fields, "samples", int),
             data={name: _field(data, name, str) for name in data},
             questions={name: _field(questions, name, int) for name in data},
+            model_name=_field(fields, "model_name", str) if "model_name" in fields else "",
         )
     except ValueError as error:
         raise EvalError(f"{path}: damaged ({error}); remove {output} and evaluate again") from None

@@ -100,7 +100,7 @@ class RolloutSide(Side):
         filter_cap.begin(HostArgs.of(self._args()))
         keep = hooks.nonzero_std if config.dynamic_filter == "nonzero_std" else None
         return await collect_batch(
-            Hooks(hooks.generate, hooks.reward_func, keep),
+            Hooks(self._generate, hooks.reward_func, keep),
             self._args(),
             lambda group: siblings(self.source.row(group), group, config.group_size),
             first_group,
