@@ -48,12 +48,14 @@ class KeptTrajectories:
         try:
             # Long readings take a while to decode, and other answers need this loop meanwhile.
             told = await asyncio.to_thread(self._told, sample, record, row)
-            written = self._files.write(*told)
+            written = self._open and self._files.write(*told)
         except Exception as error:  # whatever the disk or a tokenizer does: the evaluation goes on
+            if not self._open:
+                return  # others were told when the first one failed
             self._open = False
             logger.warning("%s/trajectories: no more are kept: %s: %s", self._output, type(error).__name__, error)
             return
-        if not written and not self._full:
+        if self._open and not written and not self._full:
             self._full = True
             logger.warning("%s/trajectories: KEEP_TRAJECTORIES_MB=%d is reached; of eval_%s no more are kept",
                            self._output, self._config.keep_trajectories_mb, row.length)

@@ -75,6 +75,13 @@ def take(host: HostArgs) -> dict[str, float]:
     return done.result()
 
 
+def wait() -> None:
+    """Until all that was given is on disk."""
+    for run in _runs.values():
+        if run.writing is not None:
+            run.writing.result()
+
+
 def keep(host: HostArgs, trained: Sequence[Trained]) -> None:
     """Have the trajectories written of the rollout that ``begin`` told; none where it told none."""
     run = _runs.get(host.save)

@@ -17,7 +17,9 @@ Worked example, AGENT=parallel on three chunks, two at once::
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -42,6 +44,8 @@ class Teller:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._pieces = Pieces(vocabulary.reply_text)
+        # Questions and samples share documents.
+        self._section = lru_cache(maxsize=256)(self._decoded)
 
     def document(self, records: Sequence[Record]) -> TraceDocument | None:
         """The sections that these readings of one document were shown; one that nobody was shown is empty."""
@@ -52,7 +56,7 @@ class Teller:
         if not ids:
             return None
         count = max(int(max(record.counts.get("chunks", 0) for record in records)), max(ids) + 1)
-        sections = tuple(self._vocabulary.decode(ids[n]) if n in ids else "" for n in range(count))
+        sections = tuple(self._section(array("I", ids[n]).tobytes()) if n in ids else "" for n in range(count))
         return TraceDocument(id=_digest(sections), sections=sections)
 
     def trace(
@@ -82,6 +86,9 @@ class Teller:
             reward_parts=dict(record.reward_parts), accuracy=record.accuracy, counts=dict(record.counts),
             turns=self._turns(record, advantages or [None] * len(record.turns)),
         )
+
+    def _decoded(self, ids: bytes) -> str:
+        return self._vocabulary.decode(memoryview(ids).cast("I"))
 
     def _turns(self, record: Record, advantages: Sequence[float | None]) -> tuple[TraceTurn, ...]:
         told: list[TraceTurn] = []

@@ -60,6 +60,7 @@ class RolloutSide(Side):
         if self.answering is not None:
             self.background.run(self.answering.stop())
         super().close()
+        keep_trajectories.wait()
 
     def sync(self, tensors: dict[str, Any], version: int) -> float:
         return self.background.run(self.fleet.sync_weights(tensors, str(version)))
