@@ -48,6 +48,22 @@ class RetryPolicy:
         return min(30.0, self.backoff * 2**attempt) * random.uniform(1.0, 1.25)
 
 
+@dataclass(slots=True)
+class Answered:
+    """What has been answered so far; it only grows, and any thread may read it."""
+
+    turns: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    sampled_tokens: int = 0
+
+    def add(self, prompt_ids: list[int], generation: Generation) -> None:
+        self.turns += 1
+        self.prompt_tokens += len(prompt_ids)
+        self.cached_tokens += generation.cached_tokens or 0
+        self.sampled_tokens += len(generation.token_ids)
+
+
 class GenerationClient:
     """One keep-alive connection pool; make it inside the event loop that uses it, or take it from ``client_for``."""
 
@@ -55,6 +71,7 @@ class GenerationClient:
         self.endpoint = endpoint
         self.policy = policy
         self.retries_done = 0
+        self.answered = Answered()
         self.ahead = Ahead()
         self.sessions = Sessions(self._finish)
         self._finishing: set[asyncio.Task[None]] = set()
@@ -135,11 +152,13 @@ class GenerationClient:
         if answer is None:
             return Generation([], [], StopReason.ABORT)
         try:
-            return self.endpoint.parse_response(answer)
+            generation = self.endpoint.parse_response(answer)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise TurnFailed(
                 FailureKind.BAD_RESPONSE, f"{self.endpoint.url}: {type(error).__name__}: {error}"
             ) from error
+        self.answered.add(prompt_ids, generation)
+        return generation
 
     async def _post(self, body: bytes, headers: Mapping[str, str], is_aborted: Callable[[], bool]) -> Any:
         """The answer, or None where the host asked to end before it was sent."""
@@ -195,6 +214,11 @@ def client_for(endpoint: Endpoint, config: Config) -> GenerationClient:
     if key not in clients:
         clients[key] = GenerationClient(endpoint, policy, config.mem_concurrency)
     return clients[key]
+
+
+def answered(loop: asyncio.AbstractEventLoop) -> list[Answered]:
+    """Of each client of ``loop``."""
+    return [client.answered for client in list(_clients.get(loop, {}).values())]
 
 
 async def close_clients() -> None:

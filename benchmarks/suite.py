@@ -18,6 +18,7 @@ BENCHMARKS = {
     "trainer": "rows as tries against rows: passes and steps, and their share of a matrix product's speed",
     "against_trl": "the trainer's step against that of TRL's GRPOTrainer, on the same rows",
     "converter": "2,048 trajectories of 8 turns of 6,000 tokens to training rows: time and memory",
+    "tracing": "what keeping trajectories adds to a rollout of 64 trajectories of 8 turns",
     "rewards": "the rewards of 2,048 answers, and state rewards of 2,048 trajectories",
     "intrinsic": "the memory of MEM_IR=knn+ with 10,000 questions of 100 vectors: time, memory, state; embeddings",
     "sifter": "MemSifter's pre-filter and packing of 500 sessions; stage 1 over 10,000 questions: time and memory",

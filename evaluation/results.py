@@ -5,7 +5,7 @@ One line is one answer::
     {"_id": "7", "sample": 0, "length": "50", "task": "", "mode": "recurrent", "input": ..., "answers": [...],
      "response": "... \\boxed{Ann}", "pred": "Ann", "em": 1.0, "f1": 1.0, "sub_em": 1.0, "sub_em_legacy": 1.0,
      "outcome": "completed", "failure": null, "failure_message": null, "counts": {"turns": 5, ...},
-     "memories": [{"tokens": 41, "gold": false}, ...], "seconds": 3.2, "turns": [...] with EVAL_TRACE=1}
+     "memories": [{"tokens": 41, "gold": false}, ...], "seconds": 3.2}
 
 Rows of RULER tasks have ``ruler`` in place of the four scores, and files named ``<task>_<length>.jsonl``. Scores of
 other tasks stand in ``scores``, by name, and ``headline`` says which of all scores the task is judged by.
@@ -67,8 +67,6 @@ class Row:
     memory_gold: tuple[bool | None, ...]
     """Whether an accepted answer stands in that memory; None where that tells nothing."""
     seconds: float
-    turns: tuple[Mapping[str, Any], ...] | None = None
-    """With EVAL_TRACE=1; only written, as they are larger than all else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +213,7 @@ def rows_path(output: Path, length: str) -> Path:
 
 
 def read_rows(output: Path, length: str) -> list[Row]:
-    """The newest row of each (question, sample), without its turns.
+    """The newest row of each (question, sample).
 
     Raises:
         EvalError: a whole line is no row.
@@ -345,8 +343,6 @@ def _line(row: Row) -> bytes:
     }
     if own := {name: score for name, score in row.scores.items() if name not in METRICS}:
         fields["scores"] = own
-    if row.turns is not None:
-        fields["turns"] = row.turns
     return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
 
 
