@@ -333,6 +333,16 @@ class Config:
     embed_store_path: str = knob("data/embedding_store", "stage 1: vectors and token counts of texts that it has "
                                   "seen, by data set and model", _NOTHING)
 
+    in_section("the endpoint")
+    serve_concurrency: int = knob(64, "documents that are read at once; further requests get 429 and when to come "
+                                   "back", _NOTHING, at_least=1)
+    serve_timeout: float = knob(600.0, "seconds for one request; 0: no limit", _NOTHING, at_least=0)
+    serve_document_tokens: int = knob(1_000_000, "tokens of all documents of a request; longer ones are refused, "
+                                       "never cut; 0: no limit", _NOTHING, at_least=0)
+    serve_body_mb: int = knob(32, "MiB of one request's body, uploads among them", _NOTHING, at_least=1)
+    serve_files_mb: int = knob(256, "MiB of all uploaded files together; they are kept in memory", _NOTHING,
+                                at_least=1)
+
     in_section("slime and vime")
     host_root: str = knob("", "checkout of slime or vime; empty: the one around this pack, or the installed one",
                            _NOTHING)

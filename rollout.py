@@ -27,7 +27,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,17 +37,16 @@ from .agents.chunking import Chunks
 from .agents.interface import Reading
 from .agents.loop import run_trajectory
 from .agents.records import FailureKind, Generation, Trajectory, TurnFailed, TurnKind, TurnRequest
-from .agents.vocabulary import Vocabulary
 from .config import Config, ConfigError
 from .custom_convert import row_counts
 from .hooks import batch_reward, filter_cap, keep_trajectories, open_groups, refusals
-from .hooks.engine_api import seed_of
 from .hooks.given_replies import run_given, teach
 from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously
 from .hooks.metrics import best_of, find_golds, metrics_line, rollout_metrics
 from .hooks.reader import Reader, context_of, reader_for
 from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
 from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
+from .hooks.sampling import for_turn, with_stops
 from .hooks.siblings import WORTH_TOKENS, turn_key
 from .hooks.task_row import messages_before, question_of, reply_form, row_of, task_name, task_of
 from .hooks.turn_rewards import Rewards, turn_rewards, turn_weights
@@ -331,14 +329,14 @@ async def _run(
     if config.supervised and not evaluation:
         return await run_given(reader, reading, config, sample), _Notes()
     client = client_for(host.router, config)
-    sampling = _sampling(sampling_params, reader.vocabulary)
+    sampling = with_stops(sampling_params, reader.vocabulary)
     group = _group_key(config, sample, context or question)
     leads = _leads(host, evaluation)
     warmed = 0
 
     async def sample_turn(request: TurnRequest, number: int) -> Generation:
         nonlocal warmed
-        turn_sampling = sampling if sampling["seed"] is None else sampling | {"seed": _turn_seed(sampling, number)}
+        turn_sampling = for_turn(sampling, number)
         key = turn_key(group, request) if config.mem_routing == "chunk" else group
         weight = _left_to_read(host, document, request, number)
         ask = partial(client.generate, routing_key=key, is_aborted=lambda: is_aborting(args), weight=weight)
@@ -366,15 +364,6 @@ def _noted(config: Config, reader: Reader, trajectory: Trajectory, sample: Any) 
         turn_weights(config, vocabulary.reply_text, trajectory, sample),
         [vocabulary.decode(turn.recalled) for turn in trajectory.turns] if keep else (),
     )
-
-
-def _sampling(params: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:
-    stops = dict.fromkeys([*(params.get("stop_token_ids") or []), *vocabulary.eos_ids])
-    return {**params, "stop_token_ids": list(stops), "seed": seed_of(params)}
-
-
-def _turn_seed(sampling: Mapping[str, Any], number: int) -> int:
-    return random.Random(f"{sampling['seed']}/{number}").getrandbits(31)
 
 
 def _group_key(config: Config, sample: Any, text: str) -> str:

@@ -9,7 +9,8 @@ Invariants:
 - a prompt that cannot fit the engine's context is refused before it is sent;
 - retries happen on connection errors, 5xx and 429 only, a bounded number of times with doubling waits; a 4xx or a
   timeout is final;
-- an aborted request is a normal answer with ``StopReason.ABORT``.
+- an aborted request is a normal answer with ``StopReason.ABORT``;
+- once somebody was told of tokens, their request is not sent again: it would sample others.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ from .config import Config
 from .hooks.engine_api import Endpoint
 from .hooks.sessions import Sessions
 from .hooks.siblings import Ahead
+from .hooks.token_stream import STREAMED, TokenStream
 from .system.priority_gate import PriorityGate
 
 logger = logging.getLogger(__name__)
+Tell = Callable[[list[int]], None]
+"""Is told of the ids sampled so far, all of them each time; the list grows on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ class GenerationClient:
         routing_key: str,
         is_aborted: Callable[[], bool] = lambda: False,
         weight: float = 0.0,
+        tell: Tell | None = None,
     ) -> Generation:
         """Sample one reply.
 
@@ -117,17 +122,22 @@ class GenerationClient:
             routing_key: the group's key.
             is_aborted: asked right before each attempt; a request that still waits then is never sent.
             weight: the greater, the sooner it is sent where requests wait.
+            tell: called whenever tokens have come, if the endpoint streams; it may never be called.
 
         Raises:
             TurnFailed: the kind says why.
         """
         patience = self.endpoint.patience()
+        stream = _Stream(tell) if tell and self.endpoint.streams else None
         while True:
             began = time.monotonic()
             try:
-                return await self._generate(prompt_ids, max_new_tokens, sampling, routing_key, is_aborted, weight)
+                return await self._generate(
+                    prompt_ids, max_new_tokens, sampling, routing_key, is_aborted, weight, stream
+                )
             except TurnFailed as failure:
-                if patience is None or not await patience.try_again(failure, began):
+                told = stream is not None and stream.told
+                if told or patience is None or not await patience.try_again(failure, began):
                     raise
 
     async def _generate(
@@ -138,6 +148,7 @@ class GenerationClient:
         routing_key: str,
         is_aborted: Callable[[], bool],
         weight: float,
+        stream: _Stream | None,
     ) -> Generation:
         limit = self.endpoint.max_tokens
         if limit and len(prompt_ids) + max_new_tokens > limit:
@@ -147,8 +158,9 @@ class GenerationClient:
                 f"lower MEM_CHUNK_TOKENS or MEM_MAX_MEMORY",
             )
         body, headers = self.endpoint.build_request(prompt_ids, max_new_tokens, sampling, routing_key)
+        body |= STREAMED if stream else {}
         async with self._slots.slot(weight):
-            answer = await self._post(orjson.dumps(body), headers, is_aborted)
+            answer = await self._post(orjson.dumps(body), headers, is_aborted, stream)
         if answer is None:
             return Generation([], [], StopReason.ABORT)
         try:
@@ -160,7 +172,9 @@ class GenerationClient:
         self.answered.add(prompt_ids, generation)
         return generation
 
-    async def _post(self, body: bytes, headers: Mapping[str, str], is_aborted: Callable[[], bool]) -> Any:
+    async def _post(
+        self, body: bytes, headers: Mapping[str, str], is_aborted: Callable[[], bool], stream: _Stream | None
+    ) -> Any:
         """The answer, or None where the host asked to end before it was sent."""
         for attempt in range(self.policy.retries + 1):
             if is_aborted():
@@ -170,6 +184,8 @@ class GenerationClient:
                 async with self._session.post(
                     self.endpoint.url, data=body, headers={**headers, "Content-Type": "application/json"}
                 ) as response:
+                    if stream and response.status == 200 and response.content_type == "text/event-stream":
+                        return await stream.read(response)
                     content = await response.read()
                     failure = self._status_failure(response.status, content)
                     if failure is None:
@@ -183,9 +199,9 @@ class GenerationClient:
                 raise TurnFailed(FailureKind.TIMEOUT, f"{self.endpoint.url}: {reason}") from error
             except aiohttp.ClientError as error:
                 failure = self._failure(FailureKind.CONNECTION, error)
-            except orjson.JSONDecodeError as error:
+            except ValueError as error:  # of JSON, or of a stream
                 raise self._failure(FailureKind.BAD_RESPONSE, error) from error
-            if attempt == self.policy.retries:
+            if attempt == self.policy.retries or (stream and stream.told):
                 raise failure
             self.retries_done += 1
             await asyncio.sleep(self.policy.wait(attempt))
@@ -202,23 +218,51 @@ class GenerationClient:
         return TurnFailed(kind, f"{self.endpoint.url}: {type(error).__name__}: {error}")
 
 
+class _Stream:
+    """Of one reply, whose tokens are told as they come."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self.told = False
+
+    async def read(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
+        """The answer. Raises ValueError where the stream breaks off."""
+        stream = TokenStream()
+        async for line in response.content:
+            if stream.add(line):
+                self.told = True
+                self._tell(stream.token_ids)
+        return stream.answer()
+
+
 _Clients = dict[Any, GenerationClient]
 _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = weakref.WeakKeyDictionary()
 
 
 def client_for(endpoint: Endpoint, config: Config) -> GenerationClient:
     """The running event loop's shared client for ``endpoint``."""
-    policy = RetryPolicy(config.mem_request_timeout, config.mem_max_retries, config.mem_retry_backoff)
     clients = _clients.setdefault(asyncio.get_running_loop(), {})
-    key = (endpoint, policy, config.mem_concurrency)
+    key = _key(endpoint, config)
     if key not in clients:
-        clients[key] = GenerationClient(endpoint, policy, config.mem_concurrency)
+        clients[key] = GenerationClient(*key)
     return clients[key]
 
 
 def answered(loop: asyncio.AbstractEventLoop) -> list[Answered]:
     """Of each client of ``loop``."""
     return [client.answered for client in list(_clients.get(loop, {}).values())]
+
+
+def _key(endpoint: Endpoint, config: Config) -> tuple[Endpoint, RetryPolicy, int]:
+    policy = RetryPolicy(config.mem_request_timeout, config.mem_max_retries, config.mem_retry_backoff)
+    return endpoint, policy, config.mem_concurrency
+
+
+async def close_client(endpoint: Endpoint, config: Config) -> None:
+    """Close the running event loop's client for ``endpoint``, where it has one: for addresses that are used once."""
+    client = _clients.get(asyncio.get_running_loop(), {}).pop(_key(endpoint, config), None)
+    if client is not None:
+        await client.close()
 
 
 async def close_clients() -> None:

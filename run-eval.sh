@@ -29,7 +29,7 @@ SAVE_FILE="${SAVE_FILE:-$(basename "$MODEL_PATH")}"
 output="${RESULTS:-$PACK_DIR/results}/$SAVE_FILE"
 python=(setpriv --pdeathsig TERM "$VENV/bin/python")  # ends with this script, even where that is killed
 evaluate=("${python[@]}" -m mem_agent eval --model "$MODEL_PATH" --output "$output")
-serve=("${python[@]}" -m mem_agent serve --model "$MODEL_PATH")
+serve=("${python[@]}" -m mem_agent serve-engines --model "$MODEL_PATH")
 
 if [ -n "${BASE_URL:-}" ]; then
     run_and_forward_signals "${evaluate[@]}"

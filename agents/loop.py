@@ -6,7 +6,8 @@ Invariants:
 - an aborted generation ends the trajectory at once: no further request is sent, its partial text is never a memory;
 - there is one memory for every round of MEMORY turns that the agent advanced over, in order, however many turns the
   round sampled side by side;
-- a ``TurnFailed`` ends the trajectory as FAILED with the turns sampled so far; other exceptions propagate.
+- a ``TurnFailed`` ends the trajectory as FAILED with the turns sampled so far; other exceptions propagate;
+- whoever watches is told of every round that the agent advanced over, right after it, and changes nothing.
 """
 
 from __future__ import annotations
@@ -35,10 +36,20 @@ from .shown import is_told, sections_in
 
 Sampler = Callable[[TurnRequest, int], Coroutine[Any, Any, Generation]]
 """Samples one request; the integer is the turn's number in the trajectory (0, 1, ...)."""
+Watcher = Callable[[Sequence[Turn], Any], None]
+"""Is told of a round: its turns, and the agent's state after them."""
+
+
+def nobody(turns: Sequence[Turn], state: Any) -> None:
+    """Watches nothing."""
 
 
 async def run_trajectory(
-    agent: MemoryAgent, reading: Reading, sample: Sampler, is_aborted: Callable[[], bool] = lambda: False
+    agent: MemoryAgent,
+    reading: Reading,
+    sample: Sampler,
+    is_aborted: Callable[[], bool] = lambda: False,
+    watch: Watcher = nobody,
 ) -> Trajectory:
     """Run ``agent`` over one reading. ``is_aborted`` is asked before every turn."""
     state = agent.start(reading)
@@ -66,6 +77,7 @@ async def run_trajectory(
             state = agent.advance(state, generations)
         if any(r.kind is TurnKind.MEMORY for r in requests):
             memories.append(tuple(agent.memory(state)))
+        watch(rounds[-1], state)
     cut = rounds[-1][-1].stop is StopReason.LENGTH
     return _ended(agent, state, rounds, memories, Outcome.TRUNCATED if cut else Outcome.COMPLETED)
 

@@ -6,8 +6,8 @@ Every agent answers the same questions with the same seeds, one agent after the 
 
 ``rounds`` are the turns that had to wait for the ones before them. ``seconds a document`` is the mean time from its
 first request to its answer; with MEM_CONCURRENCY=1 nothing but the agent itself makes it wait. ``--url`` names a
-running server, else one is started for all of them (``serving.serve``) and stopped at the end. A round of questions
-that are not counted comes first, so that no agent pays for a cold server.
+running server, else one is started for all of them (``serving.serve_engines``) and stopped at the end. A round of
+questions that are not counted comes first, so that no agent pays for a cold server.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def line(agent: str, length: str, rows: Sequence[Row], seconds: float) -> str:
 def serving(model: Path, config: Config, folder: Path) -> Iterator[str]:
     """A server of its own for ``model``; what it says is in ``folder``."""
     settings = {"ENGINE_MAX_LEN": str(config.engine_max_len), "SAVE_PATH": str(folder)}
-    command = [sys.executable, "-m", "mem_agent.serving.serve", "--model", str(model)]
+    command = [sys.executable, "-m", "mem_agent.serving.serve_engines", "--model", str(model)]
     with (folder / "serve.log").open("wb") as log, subprocess.Popen(
         command, env=os.environ | settings, stdout=subprocess.PIPE, stderr=log, text=True
     ) as process:

@@ -25,6 +25,8 @@ BENCHMARKS = {
     "answer_utility": "REWARD=answer_utility: 96 rankings of 7 tiers against a chat model that takes 200 ms",
     "recall": "what AGENT=rememr1 does between two requests: retrieval, reading a reply",
     "evaluation": "the evaluation client: its own share of a run, memory for a long document, tables of many rows",
+    "endpoint": "what mem-agent serve adds to a turn, and how long its loop is away with 64 documents at once",
+    "viewer": "the page of 1,024 trajectories: writing it, its size, opening it in a browser",
     "synthesis": "evaluation files of up to 6400 documents: time and memory",
     "prefill": "rollouts on engines: prefill against what whole blocks allow, and against memory first; wall seconds",
     "pocket": "the pocket run, bash run-train.sh: wall seconds by phase",

@@ -94,6 +94,10 @@ class EvalEndpoint(Endpoint):
     def finish_url(self) -> str:
         return f"{self.base_url}/finish_session" if self.api is Api.GENERATE else ""
 
+    @property
+    def streams(self) -> bool:
+        return self.api is Api.GENERATE
+
     def patience(self) -> ServerPatience:
         return ServerPatience(self)
 

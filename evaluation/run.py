@@ -60,8 +60,8 @@ def check(
     if output is None:
         return sum(counts.values()) * config.eval_samples
     with lock_results(output):
-        made_by = _name_of(model, weights)
-        write_run(output, check_same_run(output, _run_of(data_root, counts, made_by, model, config)))
+        run = _run_of(data_root, counts, _name_of(model, weights), model, config)
+        write_run(output, check_same_run(output, run))
         done = {length: answered(read_rows(output, length)) for length in lengths}
     return sum(
         (name, sample) not in done[length]

@@ -80,6 +80,11 @@ class Endpoint:
         """Where a router is told, as ``session_id``, that nobody will use a routing key again; empty: nowhere."""
         return f"{self.base_url}/finish_session" if self.dialect is Dialect.VLLM else ""
 
+    @property
+    def streams(self) -> bool:
+        """Whether it can tell tokens as they are sampled (``hooks.token_stream``)."""
+        return self.dialect is Dialect.VLLM
+
     def redacted(self, text: str) -> str:
         """``text`` without anything secret that this endpoint sends."""
         return text

@@ -2,7 +2,7 @@
 and between rollouts (``between_rollouts.py``).
 
 An evaluation is ``mem-agent eval`` as a process of its own, which asks the run's router; its rows are those that
-``run-eval.sh`` writes with engines of its own. The engines are kept alive meanwhile, as ``mem-agent serve`` does::
+``run-eval.sh`` writes with engines of its own. The engines are kept alive, as by ``mem-agent serve-engines``::
 
     engines start | eval before, while the trainer is built | sync, rollout .. sync | convert, sync that | eval after
 

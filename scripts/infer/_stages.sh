@@ -34,7 +34,7 @@ python=(setpriv --pdeathsig TERM "$VENV/bin/python") # ends with this script, ev
 # serve_while FOLDER MODEL COMMAND...: the command, with the address of a server for MODEL that ends with it. Logs are
 # in FOLDER/logs.
 serve_while() {
-    local folder="$1" serve=("${python[@]}" -m mem_agent serve --model "$2") code=0
+    local folder="$1" serve=("${python[@]}" -m mem_agent serve-engines --model "$2") code=0
     shift 2
     if [ "$DRY_RUN" = 1 ]; then
         run "${serve[@]}" --url-file "$folder/url.PID"

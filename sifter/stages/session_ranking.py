@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for part in chosen:
         part.made(config, EMBED, config.embedding_model_name)
     if not (options.check or options.url or config.base_url):
-        raise ConfigError("no server: start one with mem-agent serve and name it with --url, or set BASE_URL; "
+        raise ConfigError("no server: start one with mem-agent serve-engines and name it with --url, or set BASE_URL; "
                           "scripts/infer/session_ranking.sh does it all")
     plan = RankPlan(settled(config, model, _length(config, model, options)), model, options.url or "")
     if options.check:

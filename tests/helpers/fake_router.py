@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from aiohttp import web
 
 
@@ -35,6 +36,8 @@ class FakeRouter:
     port: int = 0
     aborted_at: list[int] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
+    streams: bool = False
+    """Whether it streams what it is asked to stream."""
     missing: tuple[str, ...] = ()
     """Paths that this server does not have."""
     key: str = ""
@@ -85,7 +88,27 @@ class FakeRouter:
             return web.json_response({"error": {"message": f"status {step}{repeated}"}}, status=step)
         if isinstance(step, dict):
             return web.json_response(step)
+        if self.streams and body.get("stream"):
+            return await self._streamed(request, step)
         return web.json_response(make(step))
+
+    async def _streamed(self, request: web.Request, ids: list[int]) -> web.StreamResponse:
+        """vLLM's events, one for each token; the connection is dropped where an id is -1."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        whole = vllm_answer([i for i in ids if i >= 0])
+        content = whole["choices"][0]["logprobs"]["content"]
+        for number, token_id in enumerate(ids):
+            if token_id < 0:
+                assert request.transport is not None
+                request.transport.close()
+                return response
+            choice = {"token_ids": [token_id], "logprobs": {"content": [content[number]]},
+                      "finish_reason": "stop" if number == len(ids) - 1 else None}
+            await response.write(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n")
+        await response.write(b"data: " + orjson.dumps({"choices": [], "usage": whole["usage"]}) + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+        return response
 
     async def _cut(self, seconds: float | None) -> bool:
         """Wait; whether an abort order came before the time was over."""

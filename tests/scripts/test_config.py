@@ -59,7 +59,8 @@ def test_a_recipe_that_no_script_has_loaded_is_refused():
 COMMANDS = {
     "mem_agent.settings_page": [],
     "mem_agent.training.train": ["--check"],
-    "mem_agent.serving.serve": ["--model", "/m"],
+    "mem_agent.asking.serve": ["/m"],
+    "mem_agent.serving.serve_engines": ["--model", "/m"],
     "mem_agent.eval_ruler_hqa": ["--model", "/m", "--output", "/o", "--check"],
     "mem_agent.launch.launch": ["--dry-run"],
 }

@@ -167,7 +167,7 @@ async def test_a_killed_engine_returns_with_the_current_weights_and_version(runn
 
 async def test_a_launcher_killed_with_sigkill_leaves_nothing(running, folders, tmp_path):
     env = {**os.environ, **{k.upper(): str(v) for k, v in SETTINGS.items()}, "SAVE_PATH": str(tmp_path)}
-    command = [sys.executable, "-m", "mem_agent.serving.serve", "--model", str(folders[0])]
+    command = [sys.executable, "-m", "mem_agent.serving.serve_engines", "--model", str(folders[0])]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdout is not None
         assert launcher.stdout.readline().startswith("READY ")

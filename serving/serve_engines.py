@@ -1,4 +1,4 @@
-"""Serve a model with the fleet alone: ``mem-agent serve --model DIR [--num-engines N] [--port P]``.
+"""Engines with a model, and no more: ``mem-agent serve-engines --model DIR [--num-engines N] [--port P]``.
 
 Prints one line ``READY http://127.0.0.1:PORT`` on standard output once every engine is healthy, keeps engines and
 router alive, and on SIGTERM or SIGINT stops all of them and exits with 0. Progress goes to standard error. Exit code 2
@@ -62,7 +62,7 @@ async def _serve(fleet: Fleet, url_file: Path | None) -> NoReturn:
 
 def _parser() -> argparse.ArgumentParser:
     description = "Serve a model for rollouts."
-    parser = argparse.ArgumentParser(prog="mem-agent serve", description=description)
+    parser = argparse.ArgumentParser(prog="mem-agent serve-engines", description=description)
     parser.add_argument("--model", required=True, help="Hugging Face folder of the model")
     parser.add_argument("--num-engines", type=int, help="inference servers behind the router (default: NUM_ENGINES)")
     parser.add_argument("--port", type=int, help="the router's port on 127.0.0.1 (default: a free one)")

@@ -1,0 +1,1 @@
+"""A trained agent in use: questions about documents of any length, read, remembered and answered while one watches."""

@@ -1,0 +1,72 @@
+"""Uploaded documents, in memory, for as long as the server runs: a bound holds for all of them together.
+
+They are texts: what an upload is (``to_text``) is found out when it comes, so that a bad one is refused then.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..data.document_formats import DocumentError, read_document
+from .request_error import RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    name: str
+    purpose: str
+    size: int
+    content: str
+    id: str = field(default_factory=lambda: f"file-{uuid.uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def to_object(self) -> dict[str, Any]:
+        """As OpenAI's clients read it."""
+        return {
+            "id": self.id, "object": "file", "bytes": self.size, "created_at": self.created, "filename": self.name,
+            "purpose": self.purpose, "status": "processed",
+        }
+
+
+class Files:
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._files: dict[str, StoredFile] = {}
+
+    def add(self, name: str, purpose: str, content: bytes, text: str) -> StoredFile:
+        """Raises RequestError where there is no room."""
+        held = sum(file.size for file in self._files.values())
+        if held + len(content) > self._most:
+            raise RequestError(413, f"{len(content)} bytes do not fit: files hold {held} of {self._most} "
+                                    "(SERVE_FILES_MB); delete some")
+        file = StoredFile(name, purpose, len(content), text)
+        self._files[file.id] = file
+        return file
+
+    def get(self, id: str) -> StoredFile:
+        """Raises RequestError."""
+        if id not in self._files:
+            raise RequestError(404, f"no file {id!r:.80}; they last as long as the server", code="file_not_found")
+        return self._files[id]
+
+    def text(self, id: str) -> str:
+        return self.get(id).content
+
+    def remove(self, id: str) -> dict[str, Any]:
+        self.get(id)
+        del self._files[id]
+        return {"id": id, "object": "file", "deleted": True}
+
+    def all(self) -> list[StoredFile]:
+        return list(self._files.values())
+
+
+def to_text(name: str, content: bytes) -> str:
+    """Of a text, PDF, HTML or Word file. Raises RequestError for what is none, or gives no text."""
+    try:
+        return read_document(name, content).text
+    except DocumentError as error:
+        raise RequestError(400, str(error), code="unreadable_document") from None

@@ -1,0 +1,146 @@
+"""An OpenAI-compatible endpoint in front of a memory agent: ``mem-agent serve MODEL [--port P] [--url URL]``
+
+::
+
+    mem-agent serve runs/mine/hf/iter_0000099
+    READY http://127.0.0.1:8080/v1        model iter_0000099
+
+Engines are started for the model, unless ``--url`` names a server that has it; how the agent reads is in the model's
+own settings. It listens on this machine alone unless there is a key. Prints one line ``READY URL`` on standard output
+once it answers; on SIGTERM or SIGINT it stops all that it started and exits with 0. Exit code 2 is a bad argument or
+setting, 1 engines that cannot start or stay up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import aiohttp
+from aiohttp import web
+
+from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
+from ..config import Config, ConfigError
+from ..evaluation.connect import KEYS, connect
+from ..rollout_client import close_clients
+from ..serving.fleet import Fleet
+from ..serving.serve_engines import CHECK_EVERY_S
+from ..system.one_line_errors import one_line_errors
+from ..system.server_url import checked_url
+from ..system.signals import run_stoppable
+from .access import KEY_VARIABLE, Access, check_host, read_keys
+from .endpoint import Endpoint, spare_the_heap
+from .reader import AskingReader
+
+Healthy = Callable[[], Awaitable[bool]]
+
+
+@one_line_errors("nothing is left running", codes={ConfigError: 2})
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of every oddity of a file
+    Config.from_env()  # bad settings end it before a model is downloaded
+    keys = read_keys(options.api_key_file, os.environ)
+    check_host(options.host, keys)
+    model = local_folder(options.model, "MODEL")
+    config, model_says = config_for_model(model)
+    if model_says:
+        print(model_says, file=sys.stderr)
+    if options.num_engines is not None:
+        config = replace(config, num_engines=options.num_engines)
+    if options.url:
+        config = replace(config, base_url=checked_url("--url", options.url, " or ".join(KEYS)))
+    else:
+        config = with_engine_length(config, model, load_vocabulary(model))
+    name = options.name or Path(options.model).name
+    try:
+        run_stoppable(_serve(options, config, model, name, Access(keys, tuple(options.allow_origin))))
+    except KeyboardInterrupt:
+        return 0  # it serves until it is told to stop
+
+
+async def _serve(options: argparse.Namespace, config: Config, model: Path, name: str, access: Access) -> NoReturn:
+    async with _engines(config, model, options.logs) as (reader, healthy, watch):
+        endpoint = Endpoint(reader, name, access, healthy)
+        spare_the_heap()
+        # A client that leaves ends its request, and a request never outlives the server.
+        runner = web.AppRunner(endpoint.app(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+        try:
+            await runner.setup()
+            site = web.TCPSite(runner, options.host, options.port)
+            await site.start()
+            port = runner.addresses[0][1]
+            shown = f"[{options.host}]" if ":" in options.host else options.host
+            print(f"READY http://{shown}:{port}/v1        model {name}", flush=True)
+            while True:
+                await asyncio.sleep(CHECK_EVERY_S)
+                await watch()
+        finally:
+            await runner.cleanup()
+            await close_clients()
+
+
+@asynccontextmanager
+async def _engines(
+    config: Config, model: Path, logs: Path
+) -> AsyncIterator[tuple[AskingReader, Healthy, Callable[[], Awaitable[object]]]]:
+    """A reader, whether what is behind it answers, and what keeps that alive."""
+    if config.base_url:
+        # Clients have patience of their own; one that waits here for a server holds a place.
+        server = await connect("", model, replace(config, eval_server_wait=0.0))
+        yield AskingReader(config, model, server), lambda: _answers(server.base_url), _nothing
+        return
+    async with Fleet(config, model, run_folder=logs) as fleet:
+
+        async def healthy() -> bool:
+            return not fleet.out_of_service
+
+        async def watch() -> int:
+            return await fleet.ensure_alive(config.mem_request_timeout)
+
+        yield AskingReader(config, model, fleet.url), healthy, watch
+
+
+async def _nothing() -> None:
+    """Somebody else's server is theirs to keep alive."""
+
+
+async def _answers(url: str) -> bool:
+    async with aiohttp.ClientSession(trust_env=False, timeout=aiohttp.ClientTimeout(2)) as session:
+        try:
+            async with session.get(f"{url}/health") as reply:
+                return reply.status < 500
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+
+def _parser() -> argparse.ArgumentParser:
+    description = "An OpenAI-compatible endpoint whose model is a memory agent."
+    parser = argparse.ArgumentParser(prog="mem-agent serve", description=description)
+    parser.add_argument("model", metavar="MODEL", help="Hugging Face folder or id of the model")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; others than this machine's need a "
+                        "key (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8080, help="0: a free one (default: 8080)")
+    parser.add_argument("--url", default="", help="a server that has the model (default: engines started for it)")
+    parser.add_argument("--name", default="", help="of the model, as clients call it (default: the folder's)")
+    parser.add_argument("--num-engines", type=int, help="inference servers behind the router (default: NUM_ENGINES)")
+    parser.add_argument("--api-key-file", type=Path, help="keys that clients may use, one a line (default: that "
+                        f"in {KEY_VARIABLE})")
+    parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN",
+                        help="a web page's origin that may ask, https://HOST; * for any; may be repeated")
+    parser.add_argument("--logs", type=Path, default=Path("runs/serve"), help="folder for the engines' logs (default: "
+                        "runs/serve)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+"""The text of one file as people keep it, with the places in it that people can look up.
+
+=========  ===========================================  ==========================================
+kind       known by                                     counted in
+=========  ===========================================  ==========================================
+PDF        its first bytes                              pages
+Word       its first bytes, and what the archive holds  paragraphs; a row of a table is one
+HTML       ``.html`` ``.htm`` ``.xhtml``, or its start  paragraphs as a browser shows them
+text       anything else that is text                   lines
+=========  ===========================================  ==========================================
+
+A document is text and the offset at which each page, paragraph or line begins::
+
+    text "Ann is.\\nShe was.\\n", unit line, starts [0, 8]        offsets 9 to 12 lie in line 2
+
+Invariants:
+- text has no carriage returns, NUL characters or halves of characters, and is never empty;
+- a file that is no document, or whose text cannot be had (encrypted, scanned, damaged), is one DocumentError;
+- nothing of a file is run or fetched, and what it unpacks to is bounded like its own size.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import zipfile
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..system.errors import MemAgentError
+
+
+class DocumentError(MemAgentError):
+    """A file or folder that gives no text; one line."""
+
+
+class Unit(StrEnum):
+    """What places in a document are counted in."""
+
+    LINE = "line"
+    PAGE = "page"
+    PARAGRAPH = "paragraph"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is refused instead of being read for ever."""
+
+    file_bytes: int = 2**28
+    """Of a file, and of what an archive unpacks to."""
+    characters: int = 2**28
+    """Of text, all files together."""
+    files: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file's text. ``starts`` has the offset of every line, page or paragraph, in order."""
+
+    name: str
+    text: str
+    unit: Unit
+    starts: Sequence[int]
+    note: str = ""
+    """What people should know about how it was read."""
+
+    def units(self, start: int, end: int) -> tuple[int, int]:
+        """The first and the last unit, from 1, of characters ``start`` up to ``end``."""
+        first = max(1, bisect_right(self.starts, start))
+        return first, max(first, bisect_right(self.starts, max(start, end - 1)))
+
+
+ORDINARY = Limits()
+
+
+def read_document(name: str, content: bytes, limits: Limits = ORDINARY) -> Document:
+    """The document in the bytes of a file.
+
+    Raises:
+        DocumentError: it has no text, or none that can be read here.
+    """
+    if len(content) > limits.file_bytes:
+        raise DocumentError(f"{name}: more than {limits.file_bytes // 2**20} MiB; split it")
+    if b"%PDF-" in content[:1024]:
+        return _pdf(name, content, limits)
+    if content.startswith(b"PK\x03\x04"):
+        return _word(name, content, limits)
+    if content.startswith(b"{\\rtf"):
+        raise DocumentError(f"{name}: RTF is not read; save it as .docx, PDF or text")
+    text, encoding = _decoded(name, content)
+    if name.lower().endswith((".html", ".htm", ".xhtml")) or _HTML_START.match(text):
+        return _by_lines(name, _page_text(name, text), Unit.PARAGRAPH, _said(encoding), limits)
+    return _by_lines(name, text, Unit.LINE, _said(encoding), limits)
+
+
+# --- text and HTML ---------------------------------------------------------------------------------------------------
+_HTML_START = re.compile(
+    r"\s*+(<\?xml[^>]*+>\s*+)?(<!--(?:(?!-->).)*+-->\s*+)*+<(!doctype\s+html|html)\b", re.I | re.S
+)
+_XML_HEAD = re.compile(r"\s*<\?xml[^>]*\?>")
+_DECLARED = re.compile(rb"<(?:meta|\?xml)\b[^>]{0,200}?(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", re.I)
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+"""Longest first where one begins like another."""
+_PLAIN = ("utf-8", "utf-8-sig", "ascii")
+_UNSEEN = ("script", "style", "template", "noscript", "iframe", "object", "svg", "textarea", "select")
+
+
+def _decoded(name: str, content: bytes) -> tuple[str, str]:
+    """Text and its encoding: the one that a mark or the page itself names, else UTF-8, else the likeliest."""
+    marked = next((encoding for mark, encoding in _MARKS if content.startswith(mark)), "")
+    if not marked and b"\0" in content[: 2**16]:
+        raise DocumentError(f"{name}: not a text, PDF, HTML or Word file")
+    named = _DECLARED.search(content[:4096])
+    for encoding in filter(None, (marked, named[1].decode("ascii", "replace") if named else "", "utf-8")):
+        try:
+            return content.decode(encoding), encoding.lower()
+        except (LookupError, ValueError):  # a page may name what is no encoding, or not its own
+            continue
+    from charset_normalizer import from_bytes  # slow, and seldom needed
+
+    best = from_bytes(content).best()
+    if best is None:
+        raise DocumentError(f"{name}: neither text in a known encoding nor a PDF, HTML or Word file")
+    return str(best), best.encoding
+
+
+def _said(encoding: str) -> str:
+    return "" if encoding in _PLAIN else f"read as {encoding}"
+
+
+def _page_text(name: str, page: str) -> str:
+    """What a browser shows of a page, under its title."""
+    from inscriptis.css_profiles import STRICT_CSS_PROFILE
+    from inscriptis.html_engine import Inscriptis
+    from inscriptis.model.config import ParserConfig
+    from lxml import etree, html
+
+    # The parser's own limit of 256 levels drops what lies deeper without a word.
+    parser = html.HTMLParser(huge_tree=True, remove_comments=True, remove_pis=True)
+    try:
+        tree = html.document_fromstring(_XML_HEAD.sub("", page, count=1), parser=parser)
+        title = " ".join((tree.findtext(".//title") or "").split())
+        for hidden in tree.xpath("//*[@hidden]"):
+            hidden.drop_tree()
+        etree.strip_elements(tree, *_UNSEEN, with_tail=False)
+        shown = Inscriptis(tree, ParserConfig(css=STRICT_CSS_PROFILE)).get_text()
+    except etree.LxmlError as error:
+        raise DocumentError(f"{name}: not readable as HTML ({error})") from None
+    except RecursionError:
+        raise DocumentError(f"{name}: HTML that is nested too deeply") from None
+    lines = "\n".join(line.rstrip() for line in shown.splitlines()).strip("\n")
+    text = re.sub(r"\n{3,}", "\n\n", lines)
+    return text if text.lstrip().startswith(title) else f"{title}\n\n{text}"
+
+
+def _by_lines(name: str, text: str, unit: Unit, note: str, limits: Limits) -> Document:
+    """A document whose units are lines, or the lines with something on them."""
+    text = _clean(text)
+    _check(name, text, limits)
+    pattern = r"^" if unit is Unit.LINE else r"^(?=.*\S)"
+    starts = array("Q", (line.start() for line in re.finditer(pattern, text, re.M)))
+    return Document(name, text, unit, starts, note)
+
+
+# --- PDF -------------------------------------------------------------------------------------------------------------
+def _pdf(name: str, content: bytes, limits: Limits) -> Document:
+    pages: list[str] = []
+    characters = 0
+    for page in _pdf_pages(name, content):
+        pages.append(_clean(page).strip("\n"))
+        characters += len(pages[-1])
+        if characters > limits.characters:
+            break
+    text = "\n\n".join(pages)
+    blank = sum(not page.strip() for page in pages)
+    if blank == len(pages):
+        raise DocumentError(f"{name}: no text on its {len(pages)} page(s), a scan perhaps; run OCR over it first")
+    _check(name, text, limits)
+    starts = array("Q")
+    at = 0
+    for page in pages:
+        starts.append(at)
+        at += len(page) + 2
+    note = f"{blank} of {len(pages)} pages hold no text; scans need OCR first" if blank else ""
+    return Document(name, text, Unit.PAGE, starts, note)
+
+
+def _pdf_pages(name: str, content: bytes) -> Iterator[str]:
+    from pypdf import PdfReader
+    from pypdf.errors import FileNotDecryptedError
+
+    number = 0
+    try:
+        for page in PdfReader(io.BytesIO(content)).pages:
+            number += 1
+            yield page.extract_text()
+    except FileNotDecryptedError:
+        raise DocumentError(f"{name}: encrypted; save it without a password first") from None
+    except Exception as error:  # of a damaged file, anything: KeyError, RecursionError and AttributeError among them
+        where = f"page {number}" if number else "the file"
+        raise DocumentError(f"{name}: {where} cannot be read ({type(error).__name__}: {error})") from None
+
+
+# --- Word ------------------------------------------------------------------------------------------------------------
+def _word(name: str, content: bytes, limits: Limits) -> Document:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+    except zipfile.BadZipFile as error:
+        raise DocumentError(f"{name}: a damaged archive ({error})") from None
+    if "word/document.xml" not in sizes:
+        raise DocumentError(f"{name}: an archive, and no Word document; unpack it")
+    if sum(sizes.values()) > limits.file_bytes:
+        raise DocumentError(f"{name}: unpacks to more than {limits.file_bytes // 2**20} MiB")
+    try:
+        paragraphs = [" ".join(line.split()) for line in _word_paragraphs(content)]
+    except Exception as error:  # of a damaged file, those of zip, XML and of the library's own lookups
+        raise DocumentError(f"{name}: not readable as a Word document ({type(error).__name__}: {error})") from None
+    return _by_lines(name, "\n".join(filter(None, paragraphs)), Unit.PARAGRAPH, "", limits)
+
+
+def _word_paragraphs(content: bytes) -> Iterator[str]:
+    import docx
+    from docx.table import Table
+
+    for block in docx.Document(io.BytesIO(content)).iter_inner_content():
+        if isinstance(block, Table):
+            yield from (" | ".join(cell.text for cell in row.cells) for row in block.rows)
+        else:
+            yield block.text
+
+
+# --- all kinds -------------------------------------------------------------------------------------------------------
+def _clean(text: str) -> str:
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return whole.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+
+
+def _check(name: str, text: str, limits: Limits) -> None:
+    if not text.strip():
+        raise DocumentError(f"{name}: holds no text")
+    if len(text) > limits.characters:
+        raise DocumentError(f"{name}: more than {limits.characters:,} characters of text; ask about a part of it")

@@ -1,0 +1,77 @@
+"""Who may ask: keys, origins, host names, places; and where a server may listen."""
+
+import pytest
+
+from mem_agent.asking.access import Access, Admission, check_host, read_keys
+from mem_agent.asking.request_error import RequestError
+from mem_agent.config import ConfigError
+
+HERE = {"Host": "127.0.0.1:8080"}
+KEYS = Access(("first", "second"))
+
+
+@pytest.mark.parametrize("access,path,headers,status", [
+    (Access(), "/v1/models", HERE, 0),
+    (Access(), "/v1/models", {"Host": "localhost"}, 0),
+    (Access(), "/v1/models", {"Host": "[::1]:8080"}, 0),
+    (Access(), "/v1/models", {"Host": "evil.example"}, 403),
+    (Access(), "/v1/models", {"Host": "127.0.0.1.evil.example:80"}, 403),
+    (Access(), "/v1/models", HERE | {"Origin": "https://evil.example"}, 403),
+    (Access(origins=("https://chat.example",)), "/v1/models", HERE | {"Origin": "https://chat.example"}, 0),
+    (Access(origins=("*",)), "/v1/models", HERE | {"Origin": "null"}, 0),
+    (KEYS, "/v1/models", HERE, 401),
+    (KEYS, "/v1/models", HERE | {"Authorization": "Bearer third"}, 401),
+    (KEYS, "/v1/models", HERE | {"Authorization": "Bearer "}, 401),
+    (KEYS, "/v1/models", HERE | {"Authorization": "second"}, 401),
+    (KEYS, "/v1/models", HERE | {"Authorization": "Basic second"}, 401),
+    (KEYS, "/v1/models", HERE | {"Authorization": "Bearer séc"}, 401),
+    (KEYS, "/v1/models", {"Host": "model.example", "Authorization": "bearer second"}, 0),
+    (KEYS, "/metrics", HERE, 401),
+    (KEYS, "/health", HERE, 0),
+])  # fmt: skip
+def test_who_may_ask(access, path, headers, status):
+    try:
+        access.check(path, headers)
+        found = 0
+    except RequestError as error:
+        found = error.status
+    assert found == status
+
+
+def test_keys_are_never_shown():
+    assert "first" not in repr(KEYS)
+
+
+def test_where_keys_come_from(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("one\n\n two \n")
+    assert read_keys(file, {"MEM_AGENT_API_KEY": "three"}) == ("one", "two")
+    assert read_keys(None, {"MEM_AGENT_API_KEY": " three "}) == ("three",) and read_keys(None, {}) == ()
+    file.write_text("\n")
+    with pytest.raises(ConfigError, match="no key in it"):
+        read_keys(file, {})
+    with pytest.raises(ConfigError, match="without blanks"):
+        read_keys(None, {"MEM_AGENT_API_KEY": "a b"})
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "model.example"])
+def test_other_machines_need_a_key(host):
+    with pytest.raises(ConfigError, match="MEM_AGENT_API_KEY"):
+        check_host(host, ())
+    check_host(host, ("key",))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_this_machine_needs_none(host):
+    check_host(host, ())
+
+
+def test_places():
+    admission = Admission(2)
+    with admission.reading(), admission.reading():
+        with pytest.raises(RequestError) as error, admission.reading():
+            pass
+        assert error.value.status == 429 and error.value.headers == {"Retry-After": "1"}
+    with admission.reading():
+        assert admission.now == 1
+    assert admission.now == 0

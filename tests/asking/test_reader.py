@@ -1,0 +1,159 @@
+"""Reading step by step against a router that plays a script: every agent, failures, limits, cancellation."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from mem_agent.asking.reader import AskingReader
+from mem_agent.asking.steps import Answered, Delta, Failed, Limits, Section, Started, TurnDone
+from mem_agent.rollout_client import close_clients
+from mem_agent.tests.helpers.asking import DOCUMENT, END, FAULTS, VOCABULARY, model_folder, prompt_of, reply, settings
+from mem_agent.tests.helpers.fake_router import FakeRouter, running
+
+__all__ = ["model_folder"]
+QUESTION = "Who, then?"
+
+
+def read(folder, replies, question=QUESTION, document=DOCUMENT, until=None, config=None, streams=False, **options):
+    """The steps, and the router; ``replies`` are texts or the router's faults."""
+    router = FakeRouter([reply(r) if isinstance(r, str) and r not in FAULTS else r
+                         for r in replies], default=reply("x"), streams=streams)
+
+    async def main():
+        async with running(router):
+            reader = AskingReader(config or settings(), folder, f"http://127.0.0.1:{router.port}")
+            steps = []
+            async with aclosing(reader.read(question, document, **options)) as all_steps:
+                async for step in all_steps:
+                    steps.append(step)
+                    if isinstance(step, until or ()):
+                        break
+            await close_clients()
+            return steps
+
+    return asyncio.run(main()), router
+
+
+def test_every_turn_is_told_then_the_answer_with_its_sources(model_folder):
+    steps, router = read(model_folder, ["red", "red key", "red key", "so \\boxed{key}"])
+    started, *turns, delta, final, answered = steps
+    assert started == Started((Section(0, 2), Section(2, 4), Section(4, 6)), 6)
+    assert [(t.number, t.round, t.kind, t.sections, t.memory) for t in turns] == [
+        (0, 0, "memory", (0,), "red"), (1, 1, "memory", (1,), "red key"), (2, 2, "memory", (2,), "red key")]
+    assert delta == Delta("so \\boxed{key}") and final.kind == "final" and final.sections == ()
+    assert answered.text == delta.text and answered.answer == "key" and answered.sources == (1,) and not answered.cut
+    assert answered.prompt_tokens == sum(len(body["token_ids"]) for body in router.requests)
+    assert "QW" in prompt_of(router.requests[0]) and QUESTION in prompt_of(router.requests[3])
+
+
+def test_an_answer_is_told_as_it_comes(model_folder):
+    replies = ["red", "red", "red", VOCABULARY.encode_markup("<think>hm</think>") + reply("so é \\boxed{red}")]
+    streamed, router = read(model_folder, replies, streams=True, config=settings(mem_thinking=True))
+    whole, _ = read(model_folder, replies, config=settings(mem_thinking=True))
+    deltas = [step.text for step in streamed if isinstance(step, Delta)]
+    assert len(deltas) > 5 and "".join(deltas) == whole[-1].text == "so é \\boxed{red}"
+    assert [step for step in streamed if not isinstance(step, Delta)] == [s for s in whole if not isinstance(s, Delta)]
+    assert [bool(body.get("stream")) for body in router.requests] == [False, False, False, True]
+
+
+def test_a_stream_that_breaks_off_is_a_failure_and_not_sent_again(model_folder):
+    broken = [*reply("so")[:1], -1]
+    steps, router = read(model_folder, ["x", "x", "x", broken], streams=True, config=settings(mem_max_retries=3))
+    assert isinstance(steps[-1], Failed) and steps[-1].kind in ("connection", "bad_response")
+    assert len(router.requests) == 4
+
+
+def test_requests_are_those_of_evaluation(model_folder):
+    _, router = read(model_folder, [], seed=7)
+    params = [body["sampling_params"] for body in router.requests]
+    assert params[0]["temperature"] == 0.7 and params[0]["top_p"] == 0.95
+    assert len({one["seed"] for one in params}) == 4 and {one["max_tokens"] for one in params[:3]} == {32}
+    _, again = read(model_folder, [], seed=7)
+    assert again.requests == router.requests
+
+
+def test_sampling_of_the_request_wins(model_folder):
+    _, router = read(model_folder, [], sampling={"temperature": 0.0}, limits=Limits(answer_tokens=3))
+    assert router.requests[0]["sampling_params"]["temperature"] == 0.0
+    assert "seed" not in router.requests[0]["sampling_params"]
+    assert [body["sampling_params"]["max_tokens"] for body in router.requests] == [32, 32, 32, 3]
+
+
+def test_an_answer_is_never_longer_than_the_agents(model_folder):
+    _, router = read(model_folder, [], limits=Limits(answer_tokens=999))
+    assert router.requests[-1]["sampling_params"]["max_tokens"] == 16
+
+
+def test_parallel_turns_are_told_one_by_one(model_folder):
+    config = settings(agent="parallel", mem_parallel=2)
+    steps, _ = read(model_folder, ["red", "blue", "red, blue", "nothing", "\\boxed{blue}"], config=config)
+    turns = [step for step in steps if isinstance(step, TurnDone)]
+    assert [(t.round, t.sections) for t in turns] == [(0, (0,)), (0, (1,)), (1, ()), (2, (2,)), (3, ())]
+    assert [t.memory for t in turns] == ["", "", "red, blue", "red, blue", "red, blue"]
+    assert steps[-1].sources == (1,)
+
+
+def test_what_is_recalled_is_told_with_the_turn_that_saw_it(model_folder):
+    replies = ["<update>red key</update>", "<update>blue</update><recall>red</recall>", "<update>blue</update>", "x"]
+    steps, router = read(model_folder, replies, config=settings(agent="rememr1", mem_max_memory=64))
+    turns = [step for step in steps if isinstance(step, TurnDone)]
+    assert [t.recalled for t in turns] == ["", "", "red key", ""]
+    assert "red key" in prompt_of(router.requests[2]) and [t.memory for t in turns[:2]] == ["red key", "blue"]
+
+
+def test_a_gated_agent_skips_and_stops(model_folder):
+    replies = ["skip", "finish\nred", "\\boxed{red}"]
+    steps, _ = read(model_folder, replies, config=settings(agent="gated"))
+    turns = [step for step in steps if isinstance(step, TurnDone)]
+    assert [t.sections for t in turns] == [(0,), (1,), ()] and [t.memory for t in turns] == ["", "red", "red"]
+    assert steps[-1].sources == (1,)
+
+
+def test_thinking_is_no_part_of_the_answer(model_folder):
+    thought = VOCABULARY.encode_markup("<think>hm</think>red") + END
+    steps, _ = read(model_folder, ["x", "x", "x", thought], config=settings(mem_thinking=True))
+    assert steps[-1].text == "red" and Delta("red") in steps
+
+
+def test_without_a_document_the_question_is_answered(model_folder):
+    steps, router = read(model_folder, ["\\boxed{red}"], document=" \n")
+    assert [type(s) for s in steps] == [Started, Delta, TurnDone, Answered] and len(router.requests) == 1
+    assert steps[0].sections == () and steps[-1].sources == ()
+
+
+def test_an_agent_without_documents_is_shown_it_before_the_question(model_folder):
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
+    steps, router = read(model_folder, ["red"], messages, config=settings(agent="chat"))
+    assert steps[-1].text == "red" and f"{DOCUMENT}\n\n{QUESTION}" in prompt_of(router.requests[0])
+    assert "Be brief." in prompt_of(router.requests[0])
+
+
+@pytest.mark.parametrize("options,kind", [
+    ({"question": " "}, "no_question"),
+    ({"question": "who? " * 50, "config": settings(mem_max_question=9)}, "long_question"),
+    ({"limits": Limits(document_tokens=5)}, "document_too_long"),
+    ({"limits": Limits(seconds=0.2), "replies": ["hang"]}, "timeout"),
+    ({"replies": [400]}, "rejected"),
+    ({"replies": ["red", 503]}, "server_error"),
+    ({"replies": ["abort"]}, "aborted"),
+])  # fmt: skip
+def test_a_failure_is_the_last_step(model_folder, options, kind):
+    steps, _ = read(model_folder, **{"replies": [], **options})
+    assert isinstance(steps[-1], Failed) and steps[-1].kind == kind and steps[-1].message
+    assert not any(isinstance(step, Answered) for step in steps)
+
+
+def test_a_document_at_its_limit_is_read(model_folder):
+    assert isinstance(read(model_folder, [], limits=Limits(document_tokens=6))[0][-1], Answered)
+
+
+def test_who_stops_listening_ends_the_requests(model_folder):
+    _, router = read(model_folder, [], until=TurnDone)
+    assert len(router.requests) <= 2
+
+
+def test_a_bug_is_raised_to_the_reader(model_folder, monkeypatch):
+    monkeypatch.setattr("mem_agent.asking.reader.sections_of", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        read(model_folder, [])

@@ -1,0 +1,102 @@
+"""A model folder with a tokenizer and no weights, documents whose sections are two letters, an endpoint to use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+from aiohttp import web
+from openai import AsyncOpenAI
+
+from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.asking.access import Access
+from mem_agent.asking.endpoint import Endpoint
+from mem_agent.asking.reader import AskingReader
+from mem_agent.config import Config
+from mem_agent.rollout_client import close_clients
+from mem_agent.tests.helpers.fake_router import FakeRouter, running
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+VOCABULARY = Vocabulary(make_tokenizer())
+END = VOCABULARY.encode_markup("<|im_end|>")
+SETTINGS = {"mem_chunk_tokens": 2, "mem_max_memory": 32, "mem_max_final": 16, "mem_max_retries": 0}
+POCKET = Path(__file__).parents[2] / "pocket" / "start"
+POCKET_SETTINGS = {
+    "MEM_PROMPTS": str(POCKET.parent / "prompts.yaml"), "MEM_CHUNK_TOKENS": "32", "MEM_MAX_MEMORY": "8",
+    "MEM_MAX_FINAL": "12", "MEM_MAX_QUESTION": "16", "ENGINE_MAX_LEN": "256", "ENGINE_KV_BYTES": "67108864",
+    "OMP_NUM_THREADS": "1",
+}
+"""Those of recipes/pocket.env that serving needs."""
+DOCUMENT = "QWZRXY"
+"""Three sections: QW, ZR and XY."""
+
+
+FAULTS = ("hang", "drop", "abort", "hold")
+
+
+def settings(**others) -> Config:
+    return Config(**{**SETTINGS, **others})
+
+
+def reply(text: str) -> list[int]:
+    """A router's answer, as ids."""
+    return VOCABULARY.encode_text(text) + END
+
+
+def prompt_of(body: dict) -> str:
+    return VOCABULARY.tokenizer.decode(body["token_ids"])
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Import this name into the test module that wants it."""
+    folder = tmp_path_factory.mktemp("model")
+    make_tokenizer().save_pretrained(folder)
+    (folder / "config.json").write_bytes(orjson.dumps({"max_position_embeddings": 4096}))
+    return folder
+
+
+class Served(NamedTuple):
+    endpoint: Endpoint
+    url: str
+
+
+OPEN = Access()
+
+
+@asynccontextmanager
+async def serving(folder: Path, router: FakeRouter, access: Access = OPEN, **others) -> AsyncIterator[Served]:
+    """The endpoint in front of ``router``, on a free port; settings as given."""
+    async with running(router):
+        router_url = f"http://127.0.0.1:{router.port}"
+
+        async def healthy() -> bool:
+            return router.default is not None
+
+        endpoint = Endpoint(AskingReader(settings(**others), folder, router_url), "pocket", access, healthy)
+        runner = web.AppRunner(endpoint.app(), handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            yield Served(endpoint, f"http://127.0.0.1:{runner.addresses[0][1]}")
+        finally:
+            await runner.cleanup()
+            await close_clients()
+
+
+def use(folder: Path, replies: Sequence[Any], user: Callable[..., Coroutine[Any, Any, Any]], **options) -> Any:
+    """What ``user(client, served, router)`` returns; ``client`` is OpenAI's own, and does not try again."""
+    router = FakeRouter([reply(r) if isinstance(r, str) and r not in FAULTS else r for r in replies],
+                        default=reply("x"), streams=True)
+
+    async def main() -> Any:
+        async with serving(folder, router, **options) as served:
+            async with AsyncOpenAI(base_url=f"{served.url}/v1", api_key="secret", max_retries=0) as client:
+                return await user(client, served, router)
+
+    return asyncio.run(main())

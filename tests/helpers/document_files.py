@@ -1,0 +1,45 @@
+"""Files as other programs write them: a PDF by matplotlib, a Word document by python-docx."""
+
+import io
+from collections.abc import Sequence
+
+
+def pdf_bytes(pages: Sequence[Sequence[str]]) -> bytes:
+    """A PDF of these lines; a page of none is what a scanner leaves, a page without text."""
+    import matplotlib
+    from matplotlib.backends.backend_pdf import PdfPages
+    from matplotlib.figure import Figure
+
+    content = io.BytesIO()
+    with matplotlib.rc_context({"pdf.fonttype": 42}), PdfPages(content) as pdf:
+        for lines in pages:
+            figure = Figure(figsize=(8, 11))
+            for number, line in enumerate(lines):
+                figure.text(0.05, 0.95 - 0.018 * number, line, fontsize=8)
+            pdf.savefig(figure)
+    return content.getvalue()
+
+
+def encrypted(pdf: bytes, password: str, algorithm: str = "AES-256") -> bytes:
+    from pypdf import PdfWriter
+
+    writer, content = PdfWriter(clone_from=io.BytesIO(pdf)), io.BytesIO()
+    writer.encrypt(password, "owner", algorithm=algorithm)
+    writer.write(content)
+    return content.getvalue()
+
+
+def word_bytes(paragraphs: Sequence[str], rows: Sequence[Sequence[str]] = ()) -> bytes:
+    """Paragraphs, and behind the first of them a table."""
+    import docx
+
+    document, content = docx.Document(), io.BytesIO()
+    for number, paragraph in enumerate(paragraphs):
+        document.add_paragraph(paragraph)
+        if number == 0 and rows:
+            table = document.add_table(len(rows), len(rows[0]))
+            for row, cells in zip(table.rows, rows, strict=True):
+                for cell, text in zip(row.cells, cells, strict=True):
+                    cell.text = text
+    document.save(content)
+    return content.getvalue()
