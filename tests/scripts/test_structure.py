@@ -52,8 +52,8 @@ def test_hosts_are_named_in_their_places_only():
 
 PAGES = ["README.md", "CONTRIBUTING.md", "agents/README.md"]
 PAGES += [f"docs/{name}.md" for name in ("layout", "training", "extending", "hosts", "incumbent", "not_run", "design",
-                                         "evaluation", "sharing", "verifiers", "asking", "serving", "watching", "viewer",
-                                         "trajectories")]
+                                         "evaluation", "sharing", "verifiers", "asking", "serving", "watching",
+                                         "viewer", "trajectories", "report")]
 
 
 @pytest.mark.parametrize("page", PAGES)
