@@ -140,7 +140,7 @@ def _tables(
 def _evaluation_tables(
     runs: Sequence[Results], summaries: Sequence[Summary], published: dict[str, list[Published]]
 ) -> dict[str, list[Table]]:
-    models = {run.label: model_title(run.run) for run in runs}
+    models = {run.label: model_title(run) for run in runs}
     by_task = {task: [s for s in summaries if s.task == task] for task in dict.fromkeys(s.task for s in summaries)}
     paired = difference_table(runs[0].label, differences(runs))
     beside = published_comparison_tables(published_comparisons(summaries)) if published else []

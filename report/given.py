@@ -1,6 +1,6 @@
 """Sorts what a user points at: training runs, result folders of evaluations, and the sifter's stages.
 
-A training run brings the evaluations that it keeps; one that is named as well counts once, where it was named.
+A training run brings the evaluations that it keeps; one that is named as well counts once.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def sorted_out(folders: Sequence[Path]) -> Given:
             raise MemAgentError(f"{folder}: stages without scores; mem-agent sifter-table {folder} makes them")
     sifted = [folder for folder in folders if (folder / FILE).is_file()]
     trained = list(dict.fromkeys(folder.resolve() for folder in folders if is_training_run(folder)))
-    named = [folder for folder in folders if folder not in sifted and folder.resolve() not in trained]
-    kept = [path for run in trained for path in evaluations_in(run) if path not in {f.resolve() for f in named}]
+    kept = [path for run in trained for path in evaluations_in(run)]
+    known = {*trained, *kept}
+    named = [folder for folder in folders if folder not in sifted and folder.resolve() not in known]
     return Given(
         read_training_runs(trained), [*kept, *named],
         [(folder.resolve().name, read_scores(folder / FILE)) for folder in sifted],

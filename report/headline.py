@@ -28,15 +28,15 @@ class Headline:
 
 
 def headlines(runs: Sequence[Results], trained: Sequence[TrainingRun]) -> list[Headline]:
-    """Comparisons first, at most ``MOST`` of them; how rewards moved only where nothing was evaluated."""
+    """Comparisons first, the last ``MOST`` of them; how rewards moved only where nothing was evaluated."""
     if not runs:
         return [line for run in trained if (line := _of_training(run))][:MOST]
     if len(runs) == 1:
         return _of_one(runs[0])[:MOST]
     found = [line for run in runs[1:] for line in _of_two(runs[0], run)]
     left = len(found) - MOST
-    more = [Headline("…", f"and {left} more comparisons in the table below.")] if left > 0 else []
-    return found[:MOST] + more
+    more = [Headline("…", f"and {left} earlier comparisons in the table below.")] if left > 0 else []
+    return found[-MOST:] + more
 
 
 def _of_two(base: Results, run: Results) -> list[Headline]:

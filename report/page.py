@@ -173,7 +173,7 @@ def _short(text: str) -> str:
 def _provenance(run: Results) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """What to show of a run at once, and its longer settings (prompts), which open on demand."""
     facts = [
-        *zip(("model", "checkpoint"), model_title(run.run), strict=True),
+        *zip(("model", "checkpoint"), model_title(run), strict=True),
         ("model folder", run.run.model_name or "–"), ("hash of the weights", run.run.model),
         ("mode", run.run.mode), ("folder", str(run.folder)),
         ("newest row", run.written.strftime("%Y-%m-%d %H:%M UTC")),

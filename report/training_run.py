@@ -4,6 +4,7 @@
 
     RUN/metrics.jsonl            {"rollout": 0, "reward": 0.41, "accuracy": 0.40, "eval/50/sub_em": 0.38, ...}
     RUN/eval/before/             an evaluation of the model that the run started from: 0 rollouts
+    RUN/eval/during-iter_0000049/ between rollouts, whose means stand in that rollout's line as well
     RUN/eval/after-iter_0000099/ of the checkpoint that was written after rollout 99: 100 rollouts
 
 An evaluation that lies elsewhere belongs to a run as well where the evaluated model does: ``RUN/hf/iter_0000099``.
@@ -14,6 +15,7 @@ as it was written last; what a killed run left of its last line is not read, any
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -22,7 +24,7 @@ from statistics import fmean
 
 import orjson
 
-from ..evaluation.results import METRICS, Results, has_run, labels_of, length_order, read_run
+from ..evaluation.results import METRICS, Results, labels_of, length_order
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import main_metric, summarise
 from ..system.errors import MemAgentError
@@ -30,6 +32,8 @@ from ..system.errors import MemAgentError
 METRICS_FILE, _EVALUATIONS, _KEY = "metrics.jsonl", "eval", "eval/"
 _ENDS = 10
 """Rollouts at either end that a run's progress is read from."""
+_PUT_ASIDE = re.compile(r"iter_[0-9]+\.[0-9]+$")
+"""Answers of other weights, of a run that was set back."""
 
 
 class RunError(MemAgentError):
@@ -69,9 +73,12 @@ def read_training_runs(folders: Sequence[Path]) -> list[TrainingRun]:
 
 
 def evaluations_in(folder: Path) -> list[Path]:
-    """The result folders that a run keeps, in the order of its checkpoints; those without an answer are left out."""
+    """The result folders that a run keeps, in the order of its checkpoints; those without an answer are left out, and
+    so are those between rollouts, which are points of the curve, but for one that nothing came after."""
     found = [path.parent for path in folder.glob(f"{_EVALUATIONS}/*/run.json") if any(path.parent.glob("*.jsonl"))]
-    return sorted(found, key=lambda path: (_checkpoint(path) or -1, path.name))
+    found = [path for path in found if not _PUT_ASIDE.search(path.name)]
+    found.sort(key=lambda path: (-1 if (at := _checkpoint(path)) is None else at, path.name.startswith("after")))
+    return [path for path in found if not path.name.startswith("during-") or path == found[-1]]
 
 
 def points_of(run: TrainingRun, results: Sequence[Results]) -> list[Point]:
@@ -110,15 +117,16 @@ def _position(run: TrainingRun, result: Results) -> int | None:
     of_run = result.folder.parent == run.folder / _EVALUATIONS
     if not of_run and run.folder not in Path(result.run.model_name).resolve().parents:
         return None
-    after = _checkpoint(result.folder) if of_run else result.run.checkpoint
+    own = _checkpoint(result.folder) if of_run else None
+    within = run.folder in Path(result.run.model_name).resolve().parents
+    after = own if own is not None else result.run.checkpoint if within else None
     return after + 1 if after is not None else 0 if of_run else None
 
 
 def _checkpoint(folder: Path) -> int | None:
-    """Of an evaluation: as its model's folder says, or its own."""
-    named = read_run(folder).checkpoint if has_run(folder) else None
-    number = folder.name.rpartition("iter_")[2]
-    return named if named is not None else int(number) if "iter_" in folder.name and number.isdecimal() else None
+    """As the name of an evaluation in a run says: the model may be the one that the run started from."""
+    found = re.search(r"iter_([0-9]{7,18})$", folder.name)
+    return int(found[1]) if found else None
 
 
 def _rollouts(path: Path) -> dict[int, dict[str, float]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from statistics import fmean
 
-from ..evaluation.results import Run
+from ..evaluation.results import Results
 from ..evaluation.ruler_average import FIRST_GOLD
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import Summary
@@ -45,9 +46,12 @@ def shorten(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 + 1 :]}"
 
 
-def model_title(run: Run) -> tuple[str, str]:
+def model_title(result: Results) -> tuple[str, str]:
     """The model and the checkpoint of it that was evaluated; the hash of the weights where nobody says a name."""
-    path = PurePath(run.model_name)
+    run, path = result.run, PurePath(result.run.model_name)
+    made_in_run = re.fullmatch(r"(?:during|after)-(iter_[0-9]{7,18})", result.folder.name)
+    if made_in_run and result.folder.parent.name == "eval":
+        return result.folder.parent.parent.name, made_in_run[1]
     hub = next((part for part in path.parts if part.startswith("models--")), "")  # a downloaded model's folder
     if hub:
         return hub.removeprefix("models--").replace("--", "/", 1), "–"

@@ -44,4 +44,4 @@ def test_evaluations_of_other_data_are_not_compared(tmp_path):
 def test_no_more_headlines_than_are_read(tmp_path):
     runs = evaluated(tmp_path, **{f"r{number}": [1.0, 0.0] for number in range(MOST + 3)})
     found = headlines(runs, [])
-    assert len(found) == MOST + 1 and "2 more comparisons" in found[-1].sentence
+    assert len(found) == MOST + 1 and "2 earlier comparisons" in found[-1].sentence

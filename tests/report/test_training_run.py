@@ -37,16 +37,20 @@ def test_a_damaged_run_is_one_clear_line(tmp_path, text, message, capsys):
 
 def test_evaluations_stand_in_the_order_of_their_checkpoints(tmp_path):
     run = write_training_run(tmp_path / "run")
-    for name in ("after-iter_0000059", "before", "iter_0000009"):
+    for name in ("after-iter_0000059", "before", "during-iter_0000059", "iter_0000009", "during-iter_0000019.1"):
         write_folder(run / "eval" / name, [plain_row("a")])
     (run / "eval" / "not-begun").mkdir()
     (run / "eval" / "not-begun" / "run.json").write_text("{}")
     assert [path.name for path in evaluations_in(run)] == ["before", "iter_0000009", "after-iter_0000059"]
+    unfinished = write_training_run(tmp_path / "unfinished")
+    for name in ("before", "during-iter_0000019", "during-iter_0000039"):
+        write_folder(unfinished / "eval" / name, [plain_row("a")])
+    assert [path.name for path in evaluations_in(unfinished)] == ["before", "during-iter_0000039"]
 
 
 def test_points_are_placed_by_checkpoint_and_answers_go_before_the_runs_own_line(tmp_path):
     run = write_training_run(tmp_path / "run", rollouts=60, evaluated_every=20)
-    write_run(run / "eval" / "before", lengths=("50",), questions=4, skill=2)
+    write_run(run / "eval" / "before", lengths=("50",), questions=4, skill=2, model="/others/hf/iter_0000007")
     write_run(run / "eval" / "after-iter_0000059", lengths=("50",), questions=4, skill=2)
     elsewhere = write_run(tmp_path / "r40", lengths=("200",), questions=4, skill=2,
                           model=str(run / "hf" / "iter_0000039"))
@@ -63,8 +67,8 @@ def test_points_are_placed_by_checkpoint_and_answers_go_before_the_runs_own_line
 def test_an_evaluation_of_a_run_that_is_named_as_well_counts_once(tmp_path):
     run = write_training_run(tmp_path / "run")
     before, after = (write_run(run / "eval" / name, lengths=("50",), questions=4) for name in ("before", "after"))
-    assert sorted_out([run, before]).results == [after, before]
-    assert sorted_out([run, run]).results == [after, before]
+    assert sorted_out([run, before]).results == [before, after]
+    assert sorted_out([run, run]).results == [before, after]
 
 
 def test_a_run_without_evaluations_has_curves_and_says_that_nothing_was_evaluated(tmp_path, capsys):
