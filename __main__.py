@@ -26,6 +26,7 @@ COMMANDS = {
     "serve-engines": ("serving.serve_engines", "engines with a model behind a router, for evaluation"),
     "rehearse": ("rehearsal.rehearse", "a job of slime or vime in small, on this machine's CPU"),
     "convert": ("checkpoints.convert", "a torch_dist checkpoint to a Hugging Face folder"),
+    "card": ("evaluation.card_table", "what evaluation found into a converted model's card; the model to the hub"),
     "average": ("checkpoints.average", "the mean of several Hugging Face folders"),
     "hf-to-torch-dist": ("checkpoints.hf_to_torch_dist", "a Hugging Face folder to the torch_dist of slime and vime"),
     "session-embedding": ("sifter.stages.session_embedding", "MemSifter's stage 1: how similar sessions are"),

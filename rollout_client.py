@@ -241,17 +241,28 @@ _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = weakr
 
 def client_for(endpoint: Endpoint, config: Config) -> GenerationClient:
     """The running event loop's shared client for ``endpoint``."""
-    policy = RetryPolicy(config.mem_request_timeout, config.mem_max_retries, config.mem_retry_backoff)
     clients = _clients.setdefault(asyncio.get_running_loop(), {})
-    key = (endpoint, policy, config.mem_concurrency)
+    key = _key(endpoint, config)
     if key not in clients:
-        clients[key] = GenerationClient(endpoint, policy, config.mem_concurrency)
+        clients[key] = GenerationClient(*key)
     return clients[key]
 
 
 def answered(loop: asyncio.AbstractEventLoop) -> list[Answered]:
     """Of each client of ``loop``."""
     return [client.answered for client in list(_clients.get(loop, {}).values())]
+
+
+def _key(endpoint: Endpoint, config: Config) -> tuple[Endpoint, RetryPolicy, int]:
+    policy = RetryPolicy(config.mem_request_timeout, config.mem_max_retries, config.mem_retry_backoff)
+    return endpoint, policy, config.mem_concurrency
+
+
+async def close_client(endpoint: Endpoint, config: Config) -> None:
+    """Close the running event loop's client for ``endpoint``, where it has one: for addresses that are used once."""
+    client = _clients.get(asyncio.get_running_loop(), {}).pop(_key(endpoint, config), None)
+    if client is not None:
+        await client.close()
 
 
 async def close_clients() -> None:

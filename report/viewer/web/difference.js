@@ -1,6 +1,8 @@
 // The difference of two memories, word by word. Blanks belong to the word before them and are not compared.
 
-const WORD = /(?:[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|(?:(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff])[\p{L}\p{N}\p{M}_])+|[^\s]|^(?=\s))\s*/gu;
+const WITHOUT_BLANKS = String.raw`[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]`;
+const WORD = new RegExp(
+  String.raw`(?:${WITHOUT_BLANKS}|(?:(?!${WITHOUT_BLANKS})[\p{L}\p{N}\p{M}_])+|\S|^(?=\s))\s*`, "gu");
 const MOST_CELLS = 16e6;
 
 // Parts in the order of reading, each with where it starts: removed ones in `before`, others in `after`.

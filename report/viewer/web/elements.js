@@ -75,11 +75,15 @@ function chip(text, kind = "", title = null) {
   return make("span", { class: `chip ${kind}`, title }, text);
 }
 
+const note = (text, more = {}) => make("p", { class: "muted", ...more }, text);
+
 const number = (value, digits = 2) => (value === null || value === undefined ? "–" : Number(value).toFixed(digits));
-const signed = (value) => (value === null || value === undefined ? "–" : (value >= 0 ? "+" : "−") + Math.abs(value).toFixed(2));
+const signed = (value) =>
+  value === null || value === undefined ? "–" : (value >= 0 ? "+" : "−") + Math.abs(value).toFixed(2);
 const whole = (value) => Number(value).toLocaleString("en");
 const listed = (record) =>
-  Object.entries(record).map(([name, value]) => `${name.replaceAll("_", " ")} ${typeof value === "number" ? +value.toFixed(3) : value}`);
+  Object.entries(record).map(([name, value]) =>
+    `${name.replaceAll("_", " ")} ${typeof value === "number" ? +value.toFixed(3) : value}`);
 
 // How good a trajectory is, as a class: failed, right, wrong, between, unknown.
 function standing(sibling) {
@@ -94,13 +98,14 @@ const SIGNS = { failed: "!", right: "✓", wrong: "✗", between: "~", unknown: 
 const EAGER = 30;
 const BESIDE_SHOWN = 6;
 
-// Fills elements as they come near the window; of a few all at once. Gives what brings one, and those beside it, about.
+// Fills elements as they come near the window; of a few all at once. Gives what fills one and those beside it.
 function filledLazily(elements, fill) {
   const once = (element) => element.dataset.filled || (fill(element), element.dataset.filled = "true");
   if (elements.length <= EAGER) {
     elements.forEach(once);
   } else {
-    const watch = new IntersectionObserver((seen) => seen.forEach((one) => one.isIntersecting && once(one.target)), { rootMargin: "800px" });
+    const near = (seen) => seen.forEach((one) => one.isIntersecting && once(one.target));
+    const watch = new IntersectionObserver(near, { rootMargin: "800px" });
     elements.forEach((element) => watch.observe(element));
   }
   return (number) => {

@@ -28,7 +28,8 @@ function listenToKeys(page) {
 
 function fillKeys(dialog) {
   const rows = KEYS.map(([next, previous, meaning]) => make("tr", {},
-    make("td", {}, ...[next, previous].filter(Boolean).map((key) => make("kbd", {}, NAMES[key] ?? key))), make("td", {}, meaning)));
+    make("td", {}, ...[next, previous].filter(Boolean).map((key) => make("kbd", {}, NAMES[key] ?? key))),
+    make("td", {}, meaning)));
   dialog.replaceChildren(make("h2", {}, "Keys"), make("table", {}, make("tbody", {}, ...rows)),
     make("form", { method: "dialog" }, make("button", {}, "Close")));
 }

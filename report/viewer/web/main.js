@@ -47,7 +47,8 @@ class Page {
     const sibling = this.group.siblings[this.shown.sibling];
     const { facts } = this.group.line;
     const history = historyOf(sibling, facts);
-    const above = this.shown.view === "siblings" ? [] : [stripLegend(facts, history), drawStrip(this, sibling, facts, history)];
+    const above = this.shown.view === "siblings" ? []
+      : [stripLegend(facts, history), drawStrip(this, sibling, facts, history)];
     this.turns = above.length ? drawTurns(this, this.group, sibling, history) : drawSiblings(this, this.group);
     const body = [...above, this.turns.element];
     document.getElementById("main").replaceChildren(...drawHead(this, this.group, sibling), ...body);
@@ -79,7 +80,10 @@ class Page {
     target?.focus({ preventScroll: true });
   }
 
-  openPlace(place) { this.go({ group: this.index.groups.findIndex((line) => line.place === place), sibling: 0, turn: null }); }
+  openPlace(place) {
+    const first = this.index.groups.findIndex((line) => line.place === place);
+    this.go({ group: first, sibling: 0, turn: null });
+  }
 
   filter(change) {
     Object.assign(this.filters, change);
@@ -91,12 +95,15 @@ class Page {
     const query = this.query;
     const list = this.controls.list;
     if (query.length < 2) return;
-    const say = (done, found) => list.replaceChildren(make("p", { class: "muted" }, `searched ${whole(done)} of ${whole(this.index.groups.length)} questions, ${whole(found)} found`));
+    const all = whole(this.index.groups.length);
+    const say = (done, found) =>
+      list.replaceChildren(note(`searched ${whole(done)} of ${all} questions, ${whole(found)} found`));
     say(0, 0);
     const hits = await searchAll(this, query, say);
     if (this.query !== query) return;
     const more = hits.length === MOST_HITS ? ", the first ones" : "";
-    list.replaceChildren(make("p", { class: "muted", id: "count" }, `${whole(hits.length)} turns with “${query}”${more}`), ...drawHits(this, hits, query));
+    const count = note(`${whole(hits.length)} turns with “${query}”${more}`, { id: "count" });
+    list.replaceChildren(count, ...drawHits(this, hits, query));
   }
 
   stepTurn(step) {
@@ -136,7 +143,8 @@ class Page {
 
   toggleTheme() {
     const root = document.documentElement;
-    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    const { theme } = root.dataset;
+    const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = dark ? "light" : "dark";
   }
 
@@ -158,36 +166,43 @@ function drawHead(page, group, sibling) {
     class: `chip ${standing(one)}`, href: page.address({ sibling: at, turn: null, view: "turns" }),
     "aria-current": one === sibling && page.shown.view === "turns" ? "true" : null,
   }, `${SIGNS[standing(one)]} sample ${one.sample}: ${number(one.worth)}`));
+  const absent = `Not in this page: ${page.shown.absent}. The first that fits is shown.`;
   const button = (name, pressed, does) => make("button", { "aria-pressed": String(pressed), click: does }, name);
   return [
-    ...(page.shown.absent ? [make("p", { class: "notice", role: "alert" }, `Not in this page: ${page.shown.absent}. The first that fits is shown.`)] : []),
-    ...page.index.notes.map((note) => make("p", { class: "notice" }, note)),
+    ...(page.shown.absent ? [make("p", { class: "notice", role: "alert" }, absent)] : []),
+    ...page.index.notes.map((said) => make("p", { class: "notice" }, said)),
     make("section", { class: "head" },
-      make("p", { class: "muted" }, `${page.index.places[line.place].label}, question ${line.question_id || line.group}`),
+      note(`${page.index.places[line.place].label}, question ${line.question_id || line.group}`),
       make("h2", { dir: "auto" }, line.question || "(no question)"),
-      make("p", {}, "accepted: ", ...line.golds.map((gold) => make("mark", { class: "gold", dir: "auto" }, gold)), line.golds.length ? null : "(none)"),
+      make("p", {}, "accepted: ", ...line.golds.map((gold) => make("mark", { class: "gold", dir: "auto" }, gold)),
+        line.golds.length ? null : "(none)"),
       make("p", { class: "tabs" }, ...tabs),
       page.shown.view === "turns" ? outcomeOf(sibling) : null,
       make("p", { class: "tools" },
         button("Side by side", page.shown.view === "siblings", () => page.toggleView()),
         button("Changes", page.settings.difference, () => page.toggle("difference")),
         button("Token probabilities", page.settings.shading, () => page.toggle("shading"))),
-      page.settings.difference ? make("p", { class: "legend" }, "memory: ", make("ins", { class: "added" }, "new"), make("del", { class: "removed" }, "gone"), make("mark", { class: "gold" }, "accepted answer")) : null,
-      page.settings.shading && page.shown.view === "turns" && sibling.turns.some((turn) => turn.tokens) ? shadeLegend() : null),
+      page.settings.difference ? changeLegend() : null,
+      page.settings.shading && page.shown.view === "turns" && sibling.turns.some((turn) => turn.tokens)
+        ? shadeLegend() : null),
   ];
 }
 
 function outcomeOf(sibling) {
+  const accuracy = sibling.accuracy === null ? [] : [`accuracy ${number(sibling.accuracy)}`];
+  const scores = [...accuracy, ...listed(sibling.scores)];
+  const makers = [sibling.agent, sibling.task, sibling.weights && `weights ${sibling.weights}`];
   const rows = [
     ["answer", sibling.prediction || "(none)"],
     ["outcome", sibling.failure ? `${sibling.failure}: ${sibling.failure_message ?? ""}` : sibling.outcome],
     ["reward", [number(sibling.reward), ...listed(sibling.reward_parts)].join(", ")],
     ["advantage", signed(sibling.advantage)],
-    ["scores", [...(sibling.accuracy === null ? [] : [`accuracy ${number(sibling.accuracy)}`]), ...listed(sibling.scores)].join(", ")],
+    ["scores", scores.join(", ")],
     ["counts", listed(sibling.counts).join(", ")],
-    ["made by", [sibling.agent, sibling.task, sibling.weights && `weights ${sibling.weights}`].filter(Boolean).join(", ")],
+    ["made by", makers.filter(Boolean).join(", ")],
   ].filter(([, value]) => value && value !== "–");
-  return make("dl", {}, ...rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", { dir: "auto" }, value)]));
+  const named = rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", { dir: "auto" }, value)]);
+  return make("dl", {}, ...named);
 }
 
 part("index").then(async (index) => {

@@ -11,10 +11,12 @@ const KINDS = {
 
 function drawQuestions(page) {
   const { index } = page;
-  const places = make("select", { id: "place", "aria-label": "Rollout or length", change: () => page.openPlace(Number(places.value)) },
-    ...index.places.map((place, at) => make("option", { value: at }, place.label)));
-  const kinds = make("select", { id: "kind", "aria-label": "Which questions", change: () => page.filter({ kind: kinds.value }) },
-    ...Object.keys(KINDS).map((name) => make("option", {}, name)));
+  const places = make("select", {
+    id: "place", "aria-label": "Rollout or length", change: () => page.openPlace(Number(places.value)),
+  }, ...index.places.map((place, at) => make("option", { value: at }, place.label)));
+  const kinds = make("select", {
+    id: "kind", "aria-label": "Which questions", change: () => page.filter({ kind: kinds.value }),
+  }, ...Object.keys(KINDS).map((name) => make("option", {}, name)));
   const query = make("input", {
     id: "query", type: "search", placeholder: "Search (Enter: in all texts)", "aria-label": "Search",
     input: () => page.filter({ query: query.value }),
@@ -32,14 +34,17 @@ function matching(index, place, { kind, query }) {
     line.place === place && KINDS[kind](line) && (!wanted || textOfLine(line).includes(wanted)) ? [at] : []);
 }
 
-const textOfLine = (line) =>
-  [line.question_id, line.question, ...line.golds, ...line.siblings.map((one) => one.prediction)].join("\n").toLowerCase();
+function textOfLine(line) {
+  const texts = [line.question_id, line.question, ...line.golds, ...line.siblings.map((one) => one.prediction)];
+  return texts.join("\n").toLowerCase();
+}
 
 function fillQuestions(controls, page) {
   const found = matching(page.index, page.place, page.filters);
   const items = found.slice(0, MOST_LISTED).map((at) => questionItem(page, at));
-  const more = found.length > MOST_LISTED ? [make("p", { class: "muted" }, `${whole(found.length - MOST_LISTED)} more; search for them`)] : [];
-  controls.list.replaceChildren(make("p", { class: "muted", id: "count" }, `${whole(found.length)} questions`), ...items, ...more);
+  const count = note(`${whole(found.length)} questions`, { id: "count" });
+  const more = found.length > MOST_LISTED ? [note(`${whole(found.length - MOST_LISTED)} more; search for them`)] : [];
+  controls.list.replaceChildren(count, ...items, ...more);
 }
 
 function questionItem(page, at) {
@@ -50,5 +55,8 @@ function questionItem(page, at) {
   return make("a", {
     class: "question", href: page.address({ group: at, sibling: 0, turn: null }),
     "aria-current": at === page.shown.group ? "true" : null, "data-group": at,
-  }, make("span", { class: "id" }, line.question_id || line.group), make("span", { class: "asked", dir: "auto" }, line.question), make("span", { class: "marks" }, ...marks));
+  },
+  make("span", { class: "id" }, line.question_id || line.group),
+  make("span", { class: "asked", dir: "auto" }, line.question),
+  make("span", { class: "marks" }, ...marks));
 }

@@ -28,7 +28,8 @@ function hitsOf(group, at, query) {
     for (const [what, text] of texts) {
       const place = text.toLowerCase().indexOf(query);
       if (place >= 0) {
-        hits.push({ group: at, sibling: which, turn: turn.number, what, text: text.slice(Math.max(0, place - BESIDE), place + query.length + BESIDE) });
+        const around = text.slice(Math.max(0, place - BESIDE), place + query.length + BESIDE);
+        hits.push({ group: at, sibling: which, turn: turn.number, what, text: around });
         break;
       }
     }
@@ -39,8 +40,10 @@ function hitsOf(group, at, query) {
 function drawHits(page, hits, query) {
   return hits.map((hit) => {
     const line = page.index.groups[hit.group];
-    const where = `${page.index.places[line.place].label}, question ${line.question_id || line.group}, sample ${line.siblings[hit.sibling].sample}, turn ${hit.turn + 1}: ${hit.what}`;
+    const where = [page.index.places[line.place].label, `question ${line.question_id || line.group}`,
+      `sample ${line.siblings[hit.sibling].sample}`, `turn ${hit.turn + 1}: ${hit.what}`].join(", ");
     return make("a", { class: "hit-line", href: page.address({ ...hit, view: "turns" }) },
-      make("span", { class: "id" }, where), make("span", { class: "asked", dir: "auto" }, layered(hit.text, [hitSpans(hit.text, query)])));
+      make("span", { class: "id" }, where),
+      make("span", { class: "asked", dir: "auto" }, layered(hit.text, [hitSpans(hit.text, query)])));
   });
 }

@@ -15,10 +15,12 @@ function drawStrip(page, sibling, facts, history) {
       class: "cell", "data-turn": turn.number, click: () => page.go({ turn: turn.number }),
       "aria-label": `turn ${turn.number + 1}`, "aria-current": turn.number === page.shown.turn ? "true" : null,
     }, String(turn.number + 1)))));
-  const rows = found.map((at) => make("tr", {}, make("th", { scope: "row", dir: "auto" }, facts[at].text), ...history.map((turn, number) => {
-    const [sign, meaning] = EVENTS[turn[at]] ?? ["", "is not there"];
-    return make("td", { class: turn[at], title: `turn ${number + 1}: ${facts[at].text} ${meaning}` }, sign);
-  })));
+  const cell = (fact, event, number) => {
+    const [sign, meaning] = EVENTS[event] ?? ["", "is not there"];
+    return make("td", { class: event, title: `turn ${number + 1}: ${fact.text} ${meaning}` }, sign);
+  };
+  const rows = found.map((at) => make("tr", {}, make("th", { scope: "row", dir: "auto" }, facts[at].text),
+    ...history.map((turn, number) => cell(facts[at], turn[at], number))));
   const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
   return make("section", { class: "strip", "aria-label": "Accepted answers by turn" },
     make("div", { class: "scroll", tabindex: 0 }, table));
@@ -31,7 +33,7 @@ function stripLegend(facts, history) {
   const others = facts.length - found.length;
   return make("p", { class: "legend" }, ...Object.entries(EVENTS).map(([name, [sign, meaning]]) =>
     make("span", {}, make("span", { class: `key ${name}` }, sign), ` ${meaning}`)),
-  others ? make("span", {}, `${others} other accepted ${others === 1 ? "answer stands" : "answers stand"} nowhere`) : null);
+  others ? make("span", {}, `${others} other accepted answer${others === 1 ? " stands" : "s stand"} nowhere`) : null);
 }
 
 const nothingFound = (facts) => facts.length
@@ -44,5 +46,7 @@ function centreStrip() {
   const cell = box?.querySelector(".cell[aria-current]") ?? box?.querySelector("td:not([class=''])");
   if (!cell) return;
   const [outer, inner] = [box.getBoundingClientRect(), cell.getBoundingClientRect()];
-  if (inner.right > outer.right || inner.left < outer.left + outer.width / 4) box.scrollLeft += inner.left - outer.left - outer.width / 2;
+  if (inner.right > outer.right || inner.left < outer.left + outer.width / 4) {
+    box.scrollLeft += inner.left - outer.left - outer.width / 2;
+  }
 }

@@ -2,8 +2,8 @@
 
 const LONG = 900;
 const AROUND = 180;
-const SHORT = 180;
-const SHADES = [["at least 90%", Math.log(0.9)], ["50%", Math.log(0.5)], ["10%", Math.log(0.1)], ["1%", Math.log(0.01)], ["less", -Infinity]];
+const SHORT = 60;
+const SHADES = [["at least 90%", 0.9], ["50%", 0.5], ["10%", 0.1], ["1%", 0.01], ["less", 0]];
 
 function drawTurns(page, group, sibling, history) {
   const facts = group.line.facts;
@@ -18,26 +18,33 @@ function turnContent(page, sibling, facts, at, history) {
   const events = history[at].flatMap((event, which) =>
     event ? [chip(`${facts[which].text} ${EVENTS[event][1]}`, event)] : []);
   return [
-    make("h3", {}, `Turn ${at + 1} of ${sibling.turns.length}`, chip(turn.kind), ...events, ...earned(turn), tokenCounts(turn)),
+    make("h3", {}, `Turn ${at + 1} of ${sibling.turns.length}`, chip(turn.kind), ...events, ...earned(turn),
+      tokenCounts(turn)),
     ...turn.shown.map((number) => sectionBlock(page, sibling, facts, number)),
     turn.recalled ? block("Recalled", markedText(page, turn.recalled, facts)) : null,
-    turn.kind === "final" ? block("Memory shown", markedText(page, turn.memory || turn.before, facts)) : memoryBlock(page, turn, facts),
+    memoryBlock(page, turn, facts),
     replyBlock(page, turn, facts),
-    turn.prompt ? make("details", {}, make("summary", {}, `Whole prompt (${whole(turn.prompt.length)} characters)`), markedText(page, turn.prompt, facts)) : null,
+    turn.prompt ? promptDetails(page, turn.prompt, facts) : null,
   ].filter(Boolean);
 }
 
 function earned(turn) {
   const chips = listed(turn.rewards).map((text) => chip(`earned ${text}`, "reward"));
-  if (turn.advantage !== null) chips.push(chip(`advantage ${signed(turn.advantage)}`, turn.advantage < 0 ? "down" : "up"));
+  if (turn.advantage !== null) chips.push(advantageChip(turn.advantage));
   if (turn.stop !== "stop") chips.push(chip(`ended by ${turn.stop}`, "warn"));
   return chips;
 }
 
+const advantageChip = (advantage) =>
+  advantage === null ? null : chip(`advantage ${signed(advantage)}`, advantage < 0 ? "down" : "up");
+
 function tokenCounts(turn) {
   const said = [`prompt ${whole(turn.prompt_tokens)}`];
   if (turn.cached_tokens !== null) said.push(`${whole(turn.cached_tokens)} cached`);
-  if (turn.log_probs) said.push(`reply ${whole(turn.log_probs[0])}, log-prob mean ${number(turn.log_probs[1])}, lowest ${number(turn.log_probs[2])}`);
+  if (turn.log_probs) {
+    const [tokens, mean, lowest] = turn.log_probs;
+    said.push(`reply ${whole(tokens)}, log-prob mean ${number(mean)}, lowest ${number(lowest)}`);
+  }
   return make("span", { class: "counts" }, `tokens: ${said.join(", ")}`);
 }
 
@@ -50,7 +57,7 @@ function sectionBlock(page, sibling, facts, at) {
   const label = `Read: section ${at + 1} of ${sibling.sections.length || "?"}`;
   if (!section) return block(label, make("p", { class: "muted" }, "its text was not kept"));
   const layers = [goldSpans(section.text, facts), hitSpans(section.text, page.query)];
-  const cut = section.cut ? make("p", { class: "muted" }, `${whole(section.cut)} more characters are not in this page`) : null;
+  const cut = section.cut ? note(`${whole(section.cut)} more characters are not in this page`) : null;
   if (section.text.length <= LONG) return block(label, textBox(layered(section.text, layers)), cut);
   const box = textBox(excerpt(section.text, layers));
   const more = make("button", {
@@ -65,7 +72,8 @@ function sectionBlock(page, sibling, facts, at) {
 
 // The beginning of a text, what stands around each mark, and, of what goes on behind it, the end.
 function excerpt(text, layers, { head = 2 * AROUND, around = AROUND, tail = 0 } = {}) {
-  const wanted = [{ start: 0, end: head }, ...layers.flat().map((range) => ({ start: range.start - around, end: range.end + around }))];
+  const wanted = layers.flat().map((range) => ({ start: range.start - around, end: range.end + around }));
+  wanted.push({ start: 0, end: head });
   if (tail) wanted.push({ start: text.length - tail, end: text.length });
   wanted.sort((a, b) => a.start - b.start);
   const fragment = new DocumentFragment();
@@ -84,7 +92,9 @@ function excerpt(text, layers, { head = 2 * AROUND, around = AROUND, tail = 0 } 
 const gap = (characters) => make("span", { class: "gap" }, ` … ${whole(characters)} characters … `);
 
 function memoryBlock(page, turn, facts) {
-  return block("Memory", page.settings.difference ? changedText(page, turn.before, turn.memory, facts) : markedText(page, turn.memory, facts));
+  if (turn.kind === "final") return block("Memory shown", markedText(page, turn.memory || turn.before, facts));
+  return block("Memory", page.settings.difference ? changedText(page, turn.before, turn.memory, facts)
+    : markedText(page, turn.memory, facts));
 }
 
 // A memory with what it gained and lost against the one before; in short, with what stayed cut to its ends.
@@ -96,10 +106,16 @@ function changedText(page, before, after, facts, short = false) {
       .filter((span) => span.end > 0 && span.start < text.length);
     const marks = [here, hitSpans(text, page.query)];
     if (change !== "same") return layered(text, [covering(text, change), ...marks]);
-    return short && text.length > SHORT ? excerpt(text, marks, { head: SHORT / 3, around: SHORT / 3, tail: SHORT / 3 }) : layered(text, marks);
+    return short && text.length > 3 * SHORT ? excerpt(text, marks, { head: SHORT, around: SHORT, tail: SHORT })
+      : layered(text, marks);
   }));
   if (before === after && after) box.prepend(make("span", { class: "muted" }, "(unchanged) "));
   return box;
+}
+
+function promptDetails(page, prompt, facts) {
+  const summary = make("summary", {}, `Whole prompt (${whole(prompt.length)} characters)`);
+  return make("details", {}, summary, markedText(page, prompt, facts));
 }
 
 function replyBlock(page, turn, facts) {
@@ -115,13 +131,20 @@ function shadesOf([lengths, hundredths]) {
   let at = 0;
   return lengths.map((length, which) => {
     const logProb = -hundredths[which] / 100;
-    const shade = SHADES.findIndex(([, least]) => logProb >= least - 0.005);
-    const range = { start: at, end: at + length, name: `token shade${shade}`, title: `log-prob ${number(logProb)}, ${(100 * Math.exp(logProb)).toPrecision(2)}%` };
+    const shade = SHADES.findIndex(([, least]) => logProb >= Math.log(least) - 0.005);
+    const title = `log-prob ${number(logProb)}, ${(100 * Math.exp(logProb)).toPrecision(2)}%`;
+    const range = { start: at, end: at + length, name: `token shade${shade}`, title };
     at += length;
     return range;
   }).filter((range) => range.end > range.start);
 }
 
 function shadeLegend() {
-  return make("p", { class: "legend", id: "shades" }, "a token's probability: ", ...SHADES.map(([name], shade) => make("span", { class: `token shade${shade}` }, name)));
+  const keys = SHADES.map(([name], shade) => make("span", { class: `token shade${shade}` }, name));
+  return make("p", { class: "legend", id: "shades" }, "a token's probability: ", ...keys);
+}
+
+function changeLegend() {
+  return make("p", { class: "legend" }, "memory: ", make("ins", { class: "added" }, "new"),
+    make("del", { class: "removed" }, "gone"), make("mark", { class: "gold" }, "accepted answer"));
 }
