@@ -35,6 +35,7 @@ from .system.atomic_file import write_atomically
 from .system.errors import ConfigError
 from .system.plugins import absolute_name, parse_value
 from .system.setting import Shapes, check_setting, in_section, knob
+from .system.tracker_library import LIBRARIES
 
 SETTINGS_FILE = "mem_agent.yaml"
 """In the folder of a run: all its settings. In that of a model: those of its agent."""
@@ -73,6 +74,10 @@ class Config:
                             "pattern of shards, train_*.parquet", _TRAINING)
     save_path: str = knob("runs/train", "folder for checkpoints, logs and rollouts", _NOTHING)
     data_root: str = knob("", "folder with eval_<length>.json files", _NOTHING)
+    tracker: str = knob("none", "where metrics go besides metrics.jsonl and the log (docs/watching.md); slime and "
+                         "vime take wandb and tensorboard",
+                         _NOTHING, choices=("none", *LIBRARIES))
+    tracker_project: str = knob("mem_agent", "project name in the tracker", _NOTHING)
 
     in_section("what is learned")
     style: str = knob("own", "whose ways: the pack's own, or those of a published code wherever the two differ "
@@ -138,6 +143,11 @@ class Config:
     rollout_shuffle: bool = knob(True, "draw documents in a new order each epoch; else in the file's", _TRAINING)
     save_interval: int = knob(10, "rollouts between checkpoints; the last one is always saved", _NOTHING, at_least=1)
     keep_checkpoints: int = knob(3, "newest checkpoints kept; 0 keeps all", _NOTHING, at_least=0)
+    keep_trajectories: int = knob(2, "documents of each rollout whose trajectories are kept to be read, the newest "
+                                   "rollout's all; evaluation keeps all; 0: none (docs/trajectories.md)", _NOTHING,
+                                   at_least=0)
+    keep_trajectories_mb: int = knob(500, "megabytes that the trajectories of a run or an evaluation may take; the "
+                                      "oldest are thinned first", _NOTHING, at_least=1)
     seed: int = knob(1, "seed of data order, sampling and initialisation", at_least=0)
 
     in_section("the agent")
@@ -211,7 +221,6 @@ class Config:
     eval_max_chunks: int = knob(0, "chunks read per document in evaluation; longer ones are cut in the centre; "
                                  "0: all",
                                  _ANSWERS, at_least=0, modes=_READING)
-    eval_trace: bool = knob(False, "keep every turn's token ids in the results", _NOTHING)
     base_url: str = knob("", "a running server to evaluate, http://HOST:PORT or https://HOST/v1; its key comes from "
                           "BASE_URL_KEY or OPENAI_API_KEY, in MemSifter's stages API_KEY; empty: scripts start one",
                           _NOTHING)
@@ -220,15 +229,13 @@ class Config:
     eval_model: str = knob("", "the model's name at BASE_URL; empty: the only one there", _NOTHING)
     eval_server_wait: float = knob(600.0, "seconds a server that stopped answering may take to come back",
                                     _NOTHING, at_least=0)
-    eval_interval: int = knob(0, "slime and vime: rollouts between evaluations while training; 0: none",
-                               _NOTHING, at_least=0)
-    val_samples: int = knob(1, "slime and vime: answers to each question of an evaluation while training", _NOTHING,
-                             at_least=1)
-    val_temperature: float = knob(-1.0, "slime and vime: sampling temperature there; negative: EVAL_TEMPERATURE",
-                                   _NOTHING, at_most=100)
-    val_top_p: float = knob(0.0, "slime and vime: nucleus there; 0: EVAL_TOP_P", _NOTHING, at_least=0, at_most=1)
-    eval_data: str = knob("", "slime and vime: evaluation JSONL files (prepare_data.py), separated by blanks",
-                           _NOTHING)
+    eval_interval: int = knob(0, "rollouts between evaluations while training; 0: none", _NOTHING, at_least=0)
+    val_samples: int = knob(1, "answers to each question of an evaluation while training", _NOTHING, at_least=1)
+    val_temperature: float = knob(-1.0, "sampling temperature there; negative: EVAL_TEMPERATURE", _NOTHING,
+                                   at_most=100)
+    val_top_p: float = knob(0.0, "nucleus there; 0: EVAL_TOP_P", _NOTHING, at_least=0, at_most=1)
+    eval_data: str = knob("", "what is asked there: files of prepare_data.py, separated by blanks; empty: in the "
+                           "embedded host DATA_ROOT's of LENGTH", _NOTHING)
 
     in_section("learning")
     loss: str = knob("grpo", "what a step minimises: GRPO's loss of sampled trajectories, or the cross entropy of "
@@ -356,9 +363,6 @@ class Config:
     rollout_gpus: int = knob(0, "FULLY_ASYNC: GPUs of all machines that sample; 0: half", _TRAINING, at_least=0)
     tis: str = knob("auto", "truncated importance sampling of engine against trainer log-probs; auto: FULLY_ASYNC",
                      _TRAINING, choices=("auto", "on", "off"))
-    tracker: str = knob("none", "where metrics go besides the log",
-                         _NOTHING, choices=("none", "wandb", "tensorboard"))
-    tracker_project: str = knob("mem_agent", "project name in the tracker", _NOTHING)
     host_args: str = knob("", "further arguments for the host's train.py, as in a shell; the last one wins",
                            _TRAINING)
     ray_address: str = knob("", "job address of a running Ray cluster, http://HEAD:8265; empty: start one here",
@@ -427,6 +431,10 @@ class Config:
     def supervised(self) -> bool:
         """Whether replies are given (LOSS=sft): nothing is sampled, and nothing earns a reward."""
         return self.loss == "sft"
+
+    @property
+    def keep_trajectories_bytes(self) -> int:
+        return self.keep_trajectories_mb * 10**6
 
     @property
     def group_size(self) -> int:

@@ -6,12 +6,17 @@
 #
 # SINGLE_ITER is a folder's name or number, or all: every iter_* that is not converted yet. Without it, the newest.
 # AVERAGE writes the mean of several, converting those that are not converted yet.
-# OUTPUT names another folder for the result; FORCE=1 replaces what exists.
+# OUTPUT names another folder for the result; FORCE=1 replaces what exists. PUSH_TO_HUB=ORG/NAME uploads one result, with
+# its card; PRIVATE=1 makes its repository private.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 [ -n "${SAVE_PATH:-}" ] || die "set SAVE_PATH to the folder with iter_* checkpoints"
 [ -n "${HF_CKPT:-}" ] || die "set HF_CKPT to the Hugging Face folder that training started from"
 [ -z "${AVERAGE:-}" ] || [ -z "${SINGLE_ITER:-}" ] || die "set AVERAGE or SINGLE_ITER, not both"
 [ -z "${OUTPUT:-}" ] || [ "${SINGLE_ITER:-}" != all ] || die "SINGLE_ITER=all writes several folders: unset OUTPUT"
+[ -z "${PUSH_TO_HUB:-}" ] || [ "${SINGLE_ITER:-}" != all ] || die "SINGLE_ITER=all writes several folders: unset PUSH_TO_HUB"
+push=()
+[ -z "${PUSH_TO_HUB:-}" ] || push=(--push-to-hub "$PUSH_TO_HUB")
+[ -z "${PUSH_TO_HUB:-}" ] || [ "${PRIVATE:-0}" != 1 ] || push+=(--private)
 force=()
 [ "${FORCE:-0}" != 1 ] || force=(--force)
 
@@ -33,7 +38,7 @@ find_checkpoint() {
 }
 
 convert() {
-    run "$python" -m mem_agent convert --input "$SAVE_PATH/$1" --hf "$HF_CKPT" --output "$2" "${force[@]}"
+    run "$python" -m mem_agent convert --input "$SAVE_PATH/$1" --hf "$HF_CKPT" --output "$2" "${force[@]}" "${@:3}"
 }
 
 # Convert $1 into SAVE_PATH/hf, unless it is there.
@@ -68,6 +73,7 @@ convert_average() {
     done
     run "$python" -m mem_agent average --inputs "${inputs[@]}" \
         --output "${OUTPUT:-$SAVE_PATH/hf/$title}" "${force[@]}"
+    [ "${#push[@]}" = 0 ] || run "$python" -m mem_agent card "${OUTPUT:-$SAVE_PATH/hf/$title}" "${push[@]}"
 }
 
 if [ -z "${SINGLE_ITER:-}${AVERAGE:-}" ]; then
@@ -83,5 +89,5 @@ elif [ "$SINGLE_ITER" = all ]; then
     convert_all
 else
     find_checkpoint "$SINGLE_ITER"
-    convert "$name" "${OUTPUT:-$SAVE_PATH/hf/$name}"
+    convert "$name" "${OUTPUT:-$SAVE_PATH/hf/$name}" "${push[@]}"
 fi

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .hooks import batch_reward, open_groups
+from .hooks import batch_reward, keep_trajectories, open_groups
 from .hooks.host import HostArgs
 from .hooks.metrics import failure_of
 from .hooks.record import PLACEHOLDER, Record
@@ -96,7 +96,25 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
         del data["rollout_log_probs"]  # only samples of another generate hook, which kept none
     _check(data, trajectories)
     _report(samples)
+    given = zip(samples, advantages, by_turn, strict=True)
+    keep_trajectories.keep(host, [_trained(host, *one) for one in given])
     return data
+
+
+def _trained(
+    host: HostArgs, sample: Any, advantage: float, by_turn: Sequence[float] | None
+) -> keep_trajectories.Trained:
+    """What was trained of a trajectory, turn by turn."""
+    record = Record.of(sample)
+    turns = record.turns if record is not None else ()
+    if lost(sample) or sample.remove_sample:
+        return keep_trajectories.Trained(sample, None, [None] * len(turns))
+    each = by_turn or [advantage] * len(turns)
+    own = [
+        turn.weight * one if host.config.train_turns in ("all", turn.kind) else None
+        for turn, one in zip(turns, each, strict=True)
+    ]
+    return keep_trajectories.Trained(sample, advantage, own)
 
 
 def row_counts(args: Any, samples: list[Any]) -> dict[str, int]:

@@ -32,12 +32,16 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import orjson
+
 from .checkpoints.hf_model import config_for_model, local_folder
 from .config import Config, ConfigError
+from .evaluation.means import means
 from .evaluation.questions import EvalError, load_questions
 from .evaluation.reading import unasked_form
 from .evaluation.run import check, engine_config, run
 from .evaluation.tables import comparison, failures, table, tables, unread
+from .system.atomic_file import write_atomically
 from .system.one_line_errors import one_line_errors
 from .system.signals import stop_on_signals
 
@@ -76,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
     """Check or run; returns the lines about failed answers."""
-    for name in ("model", "output"):
+    for name in ("model", *(() if options.check else ("output",))):
         if getattr(options, name) is None:
             parser.error(f"--{name} is needed")
     config = Config.from_env()
@@ -95,7 +99,9 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
             config = engine_config(config, model)
             if warning := unasked_form(config):
                 print(f"warning: {warning}", file=sys.stderr)
-            missing = check(data_root, lengths, model, config, options.output) if options.check else 0
+            missing = (
+                check(data_root, lengths, model, config, options.output, options.weights) if options.check else 0
+            )
     except ConfigError:
         print(model_says, end="\n" * bool(model_says), file=sys.stderr)  # the setting may be one that nobody set here
         raise
@@ -104,7 +110,9 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
         return []
     if model_says:
         print(model_says, file=sys.stderr)
-    run(data_root, lengths, model, options.url or "", config, options.output)
+    run(data_root, lengths, model, options.url or "", config, options.output, weights=options.weights)
+    if options.means:
+        write_atomically(options.means, orjson.dumps(means(options.output)))
     print(tables([options.output]))
     for line in unread(options.output, lengths):
         print(f"warning: {line}; {_READS_MORE[config.eval_mode]}", file=sys.stderr)
@@ -133,9 +141,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", help="HF folder or id whose tokenizer the server uses")
     parser.add_argument("--url", help="router or server that was started for this, http://HOST:PORT; else BASE_URL")
     parser.add_argument("--output", type=Path, help="folder of the results")
+    parser.add_argument("--weights", default="", metavar="NAME",
+                        help="name of the weights that the server has, where they are not those of --model; rows of "
+                        "other weights do not join")
+    parser.add_argument("--means", type=Path, metavar="FILE",
+                        help="also write the scores and costs of each length, without intervals, as JSON")
     parser.add_argument("--check", action="store_true",
                         help="only check settings, data and output folder; print the engine's length and how many "
-                        "answers are missing")
+                        "answers are missing; without --output all of them")
     return parser
 
 

@@ -28,7 +28,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -39,11 +39,11 @@ from .agents.loop import run_trajectory
 from .agents.records import FailureKind, Generation, Trajectory, TurnFailed, TurnKind, TurnRequest
 from .config import Config, ConfigError
 from .custom_convert import row_counts
-from .hooks import batch_reward, filter_cap, open_groups, refusals
+from .hooks import batch_reward, filter_cap, keep_trajectories, open_groups, refusals
 from .hooks.given_replies import run_given, teach
 from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously
 from .hooks.metrics import best_of, find_golds, metrics_line, rollout_metrics
-from .hooks.reader import context_of, reader_for
+from .hooks.reader import Reader, context_of, reader_for
 from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
 from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
 from .hooks.sampling import for_turn, with_stops
@@ -79,11 +79,9 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
         raise ConfigError(host.refused)
     sample.reward, sample.remove_sample = None, False
     await open_groups.begin(host, sample, lambda: is_aborting(args))
-    memories: list[MemoryRecord] = []
-    states: list[Rewards] = []
-    weights: list[float] = []
+    notes = _Notes()
     try:
-        trajectory, memories, states, weights = await _run(args, host, sample, sampling_params, evaluation)
+        trajectory, notes = await _run(args, host, sample, sampling_params, evaluation)
     except (ConfigError, asyncio.CancelledError):
         open_groups.end(host, sample, broken_off=True)
         raise
@@ -95,7 +93,9 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     if trajectory.failure:
         logger.warning("trajectory %s: %s: %s", sample.index, trajectory.failure.kind, trajectory.failure.message)
     task = task_name(host.config, sample)
-    record = Record.of_trajectory(trajectory, memories, states, weights, evaluation=evaluation, task=task)
+    record = Record.of_trajectory(
+        trajectory, notes.memories, notes.states, notes.weights, notes.recalled, evaluation=evaluation, task=task
+    )
     written = write_record(sample, record, trajectory, host.reward_key)
     open_groups.end(host, sample)
     return written
@@ -268,6 +268,8 @@ def log_rollout(
     scored = not host.config.supervised
     metrics = rollout_metrics(samples, host.reward_key, scored=scored) | row_counts(args, samples) | dropped
     metrics |= batch_reward.metrics(host) if scored else {}
+    metrics |= keep_trajectories.take(host)  # of the rollout before: the converter, which has them kept, comes next
+    keep_trajectories.begin(host, rollout_id)
     _merge(rollout_extra_metrics, "rollout/memory", metrics)
     logger.info("rollout %s: %s | %.1f s", rollout_id, metrics_line(metrics), rollout_time)
     return False
@@ -294,9 +296,19 @@ def _merge(host_metrics: dict[str, Any] | None, prefix: str, metrics: Mapping[st
 # --- one trajectory -----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Notes:
+    """What is known of a trajectory beside its turns; see ``Record.of_trajectory``."""
+
+    memories: Sequence[MemoryRecord] = ()
+    states: Sequence[Rewards] = ()
+    weights: Sequence[float] = ()
+    recalled: Sequence[str] = ()
+
+
 async def _run(
     args: Any, host: HostArgs, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool
-) -> tuple[Trajectory, list[MemoryRecord], list[Rewards], list[float]]:
+) -> tuple[Trajectory, _Notes]:
     config = host.config
     question = question_of(sample)
     if not question:
@@ -315,7 +327,7 @@ async def _run(
     before = messages_before(sample) if reader.agent.shows_messages else ()
     reading = Reading(question_ids, document, prefix_ids, tokens if evaluation else 0, before)
     if config.supervised and not evaluation:
-        return await run_given(reader, reading, config, sample), [], [], []
+        return await run_given(reader, reading, config, sample), _Notes()
     client = client_for(host.router, config)
     sampling = with_stops(sampling_params, reader.vocabulary)
     group = _group_key(config, sample, context or question)
@@ -341,11 +353,17 @@ async def _run(
     if leads:
         trajectory.counts["warmed_tokens"] = warmed
     # Hundreds of memories take a while to decode, and other trajectories need this loop meanwhile.
-    golds = gold_answers(sample)
-    memories = await asyncio.to_thread(find_golds, trajectory.memories, reader.vocabulary.decode, golds)
-    states = await asyncio.to_thread(turn_rewards, config, reader.agent, trajectory, sample)
-    weights = await asyncio.to_thread(turn_weights, config, reader.vocabulary.reply_text, trajectory, sample)
-    return trajectory, memories, states, weights
+    return trajectory, await asyncio.to_thread(_noted, config, reader, trajectory, sample)
+
+
+def _noted(config: Config, reader: Reader, trajectory: Trajectory, sample: Any) -> _Notes:
+    vocabulary, keep = reader.vocabulary, config.keep_trajectories > 0
+    return _Notes(
+        find_golds(trajectory.memories, vocabulary.decode, gold_answers(sample), keep=keep),
+        turn_rewards(config, reader.agent, trajectory, sample),
+        turn_weights(config, vocabulary.reply_text, trajectory, sample),
+        [vocabulary.decode(turn.recalled) for turn in trajectory.turns] if keep else (),
+    )
 
 
 def _group_key(config: Config, sample: Any, text: str) -> str:

@@ -52,6 +52,22 @@ class RetryPolicy:
         return min(30.0, self.backoff * 2**attempt) * random.uniform(1.0, 1.25)
 
 
+@dataclass(slots=True)
+class Answered:
+    """What has been answered so far; it only grows, and any thread may read it."""
+
+    turns: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    sampled_tokens: int = 0
+
+    def add(self, prompt_ids: list[int], generation: Generation) -> None:
+        self.turns += 1
+        self.prompt_tokens += len(prompt_ids)
+        self.cached_tokens += generation.cached_tokens or 0
+        self.sampled_tokens += len(generation.token_ids)
+
+
 class GenerationClient:
     """One keep-alive connection pool; make it inside the event loop that uses it, or take it from ``client_for``."""
 
@@ -59,6 +75,7 @@ class GenerationClient:
         self.endpoint = endpoint
         self.policy = policy
         self.retries_done = 0
+        self.answered = Answered()
         self.ahead = Ahead()
         self.sessions = Sessions(self._finish)
         self._finishing: set[asyncio.Task[None]] = set()
@@ -147,11 +164,13 @@ class GenerationClient:
         if answer is None:
             return Generation([], [], StopReason.ABORT)
         try:
-            return self.endpoint.parse_response(answer)
+            generation = self.endpoint.parse_response(answer)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise TurnFailed(
                 FailureKind.BAD_RESPONSE, f"{self.endpoint.url}: {type(error).__name__}: {error}"
             ) from error
+        self.answered.add(prompt_ids, generation)
+        return generation
 
     async def _post(
         self, body: bytes, headers: Mapping[str, str], is_aborted: Callable[[], bool], stream: _Stream | None
@@ -222,12 +241,28 @@ _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = weakr
 
 def client_for(endpoint: Endpoint, config: Config) -> GenerationClient:
     """The running event loop's shared client for ``endpoint``."""
-    policy = RetryPolicy(config.mem_request_timeout, config.mem_max_retries, config.mem_retry_backoff)
     clients = _clients.setdefault(asyncio.get_running_loop(), {})
-    key = (endpoint, policy, config.mem_concurrency)
+    key = _key(endpoint, config)
     if key not in clients:
-        clients[key] = GenerationClient(endpoint, policy, config.mem_concurrency)
+        clients[key] = GenerationClient(*key)
     return clients[key]
+
+
+def answered(loop: asyncio.AbstractEventLoop) -> list[Answered]:
+    """Of each client of ``loop``."""
+    return [client.answered for client in list(_clients.get(loop, {}).values())]
+
+
+def _key(endpoint: Endpoint, config: Config) -> tuple[Endpoint, RetryPolicy, int]:
+    policy = RetryPolicy(config.mem_request_timeout, config.mem_max_retries, config.mem_retry_backoff)
+    return endpoint, policy, config.mem_concurrency
+
+
+async def close_client(endpoint: Endpoint, config: Config) -> None:
+    """Close the running event loop's client for ``endpoint``, where it has one: for addresses that are used once."""
+    client = _clients.get(asyncio.get_running_loop(), {}).pop(_key(endpoint, config), None)
+    if client is not None:
+        await client.close()
 
 
 async def close_clients() -> None:

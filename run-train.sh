@@ -7,8 +7,8 @@
 #   HOST=slime HOST_ROOT=... RECIPE=recipes/qwen3-4b.env HF_CKPT=... TRAIN_DATA=... bash run-train.sh
 #   REHEARSE=1 HOST=slime HOST_ROOT=... bash run-train.sh    that job in small, by the host's own train.py on a CPU
 #
-# Every setting is an environment variable; `mem-agent config` lists them. EVAL=0 leaves evaluation out,
-# DRY_RUN=1 prints what would run.
+# Every setting is an environment variable; `mem-agent config` lists them. EVAL=0 leaves evaluation out, DRY_RUN=1 prints
+# what would run. PUSH_TO_HUB=ORG/NAME uploads the trained model with its card.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 
 if [ "${REHEARSE:-0}" = 1 ]; then rehearse; fi
@@ -56,5 +56,10 @@ elif [ "$code" != 0 ]; then
     exit "$code"
 fi
 if [ -d "$SAVE_PATH/eval/before" ] && [ -d "$SAVE_PATH/eval/after-$last" ]; then
-    run "${python[@]}" -m mem_agent eval --table "$SAVE_PATH/eval/before" "$SAVE_PATH/eval/after-$last"
+    results=("$SAVE_PATH/eval/before" "$SAVE_PATH/eval/after-$last")
+    run "${python[@]}" -m mem_agent eval --table "${results[@]}"
+    if [ -e "$SAVE_PATH/hf/$last/README.md" ]; then # a model that was converted before cards were written has none
+        run "${python[@]}" -m mem_agent card "$SAVE_PATH/hf/$last" --results "${results[@]}" \
+            ${PUSH_TO_HUB:+--push-to-hub "$PUSH_TO_HUB"}
+    fi
 fi

@@ -98,6 +98,10 @@ class MemoryAgent(ABC):
     def memory(self, state: Any) -> Sequence[int]:
         """The memory that the next turn will be shown, in token ids; empty where that turn will be told of none."""
 
+    def recalled(self, state: Any) -> Sequence[int]:
+        """The earlier memory that the next turn will be shown beside the current one; empty where there is none."""
+        return ()
+
     def filled(self, state: Any, ids: Sequence[int]) -> Any:
         """``state`` with ``ids`` for every memory that the next turn is shown, or with what stands for none of them
         where that is longer: the turn's prompts at their longest."""

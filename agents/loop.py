@@ -20,7 +20,19 @@ from typing import Any
 
 from ..system.gather import gather_or_cancel
 from .interface import MemoryAgent, Reading
-from .records import Failure, Generation, Outcome, StopReason, Trajectory, Turn, TurnFailed, TurnKind, TurnRequest
+from .records import (
+    Failure,
+    Generation,
+    Outcome,
+    Section,
+    StopReason,
+    Trajectory,
+    Turn,
+    TurnFailed,
+    TurnKind,
+    TurnRequest,
+)
+from .shown import is_told, sections_in
 
 Sampler = Callable[[TurnRequest, int], Coroutine[Any, Any, Generation]]
 """Samples one request; the integer is the turn's number in the trajectory (0, 1, ...)."""
@@ -43,15 +55,20 @@ async def run_trajectory(
     state = agent.start(reading)
     rounds: list[list[Turn]] = []
     memories: list[tuple[int, ...]] = []
+    read = 0
     while requests := tuple(_of_reading(reading, request) for request in agent.requests(state)):
         if is_aborted():
             return _ended(agent, state, rounds, memories, Outcome.ABORTED)
         first = sum(map(len, rounds))
+        recalled = tuple(agent.recalled(state))
         try:
             generations = await gather_or_cancel(*(sample(r, first + i) for i, r in enumerate(requests)))
         except TurnFailed as error:
             return _ended(agent, state, rounds, memories, Outcome.FAILED, Failure(error.kind, str(error)))
-        rounds.append([_turn(r, g) for r, g in zip(requests, generations, strict=True)])
+        sections = sections_in(requests, reading.document, read)
+        read = max([read, *(section.number + 1 for section in sections if section)])
+        turns = zip(requests, generations, sections, strict=True)
+        rounds.append([_turn(*one, recalled, len(rounds)) for one in turns])
         if any(g.stop is StopReason.ABORT for g in generations):
             return _ended(agent, state, rounds, memories, Outcome.ABORTED)
         if agent.slow:
@@ -74,7 +91,9 @@ def _of_reading(reading: Reading, request: TurnRequest) -> TurnRequest:
     return replace(request, prompt_ids=prompt, max_new_tokens=most, shared=shared)
 
 
-def _turn(request: TurnRequest, generation: Generation) -> Turn:
+def _turn(
+    request: TurnRequest, generation: Generation, section: Section | None, recalled: tuple[int, ...], number: int
+) -> Turn:
     return Turn(
         kind=request.kind,
         prompt_ids=request.prompt_ids,
@@ -83,6 +102,10 @@ def _turn(request: TurnRequest, generation: Generation) -> Turn:
         stop=generation.stop,
         weight_version=generation.weight_version,
         cached_tokens=generation.cached_tokens,
+        round=number,
+        section=section,
+        recalled=recalled,
+        told=is_told(request, section),
     )
 
 

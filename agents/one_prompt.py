@@ -66,8 +66,9 @@ class OnePrompt(MemoryAgent):
         if state.answer is not None:
             return ()
         section = next(iter(state.reading.document.chunks), ())
-        prompt = self._template.fill({PROBLEM: state.reading.question_ids, SECTION: section})
-        return (TurnRequest(TurnKind.FINAL, prompt, self._reply),)
+        values = {PROBLEM: state.reading.question_ids, SECTION: section}
+        prompt, places = self._template.fill(values), self._template.places(values)
+        return (TurnRequest(TurnKind.FINAL, prompt, self._reply, slots=places),)
 
     def advance(self, state: State, generations: Sequence[Generation]) -> State:
         (reply,) = generations

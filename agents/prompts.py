@@ -170,7 +170,15 @@ class TokenTemplate:
 
     def request(self, kind: TurnKind, values: Mapping[str, Sequence[int]], max_new_tokens: int) -> TurnRequest:
         """A turn of this template."""
-        return TurnRequest(kind, self.fill(values), max_new_tokens, self._shared(values))
+        return TurnRequest(kind, self.fill(values), max_new_tokens, self._shared(values), self.places(values))
+
+    def places(self, values: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
+        """Where in the filled prompt each slot's ids lie."""
+        found, at = {}, len(self.pieces[0])
+        for slot, piece in zip(self.slots, self.pieces[1:], strict=True):
+            found[slot] = at, at + len(values[slot])
+            at += len(values[slot]) + len(piece)
+        return found
 
     def _shared(self, values: Mapping[str, Sequence[int]]) -> int:
         """Ids before the first slot whose content a trajectory wrote or found itself."""

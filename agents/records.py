@@ -7,6 +7,7 @@ when the trajectory is complete.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -103,6 +104,9 @@ class TurnRequest:
     shared: int = 0
     """Ids at the prompt's beginning that no trajectory has written itself, so siblings that read the same chunk begin
     with them as well; 0: unknown."""
+    slots: Mapping[str, tuple[int, int]] | None = None
+    """Where in the prompt the content of each slot of its template lies (``prompts``); None of a prompt that was made
+    in another way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,15 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
+class Section:
+    """A chunk of the document in a prompt: its number, and where its ids lie."""
+
+    number: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One request with its generation."""
 
@@ -131,6 +144,14 @@ class Turn:
     stop: StopReason
     weight_version: str = ""
     cached_tokens: int | None = None
+    round: int = 0
+    """Turns of one round were sampled side by side."""
+    section: Section | None = None
+    """What of the document its prompt shows."""
+    recalled: tuple[int, ...] = ()
+    """The earlier memory that its prompt shows beside the current one (``MemoryAgent.recalled``)."""
+    told: bool = False
+    """Question, memory, ``section`` and ``recalled`` are all that its prompt shows beside wording."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,9 @@ class ReMemR1(memagent.MemAgent):
     def start(self, reading: Reading) -> State:
         return State(reading, history=self._new_history())
 
+    def recalled(self, state: State) -> tuple[int, ...]:
+        return state.recalled or ()
+
     def filled(self, state: State, ids: Sequence[int]) -> State:
         return replace(super().filled(state, ids), recalled=max(tuple(ids), self._no_recall, key=len))
 

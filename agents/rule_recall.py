@@ -59,6 +59,9 @@ class RuleRecall(memagent.MemAgent):
     def start(self, reading: Reading) -> State:
         return State(reading, history=(self._marker,))
 
+    def recalled(self, state: State) -> tuple[int, ...]:
+        return state.recalled
+
     def filled(self, state: State, ids: Sequence[int]) -> State:
         longest = max(tuple(ids), self._no_recall, self._empty, key=len)
         return replace(super().filled(state, ids), recalled=longest)

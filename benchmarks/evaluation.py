@@ -47,10 +47,11 @@ WORDS = ("The", "key", "of", "Anna", "is", "red", "and", "a", "long", "history",
 # --- the server ---------------------------------------------------------------------------------------------------
 
 
-async def serve(latency: float) -> None:
-    """Print the port, then answer every request after ``latency`` seconds."""
-    content = [{"token_id": i, "logprob": -0.5} for i in (5, 6)]
-    choice = {"token_ids": [5, 6], "logprobs": {"content": content}, "finish_reason": "stop"}
+async def serve(latency: float, tokens: int) -> None:
+    """Print the port, then answer every request after ``latency`` seconds with as many tokens."""
+    ids = [5 + i % 2 for i in range(tokens)]
+    content = [{"token_id": i, "logprob": -0.5} for i in ids]
+    choice = {"token_ids": ids, "logprobs": {"content": content}, "finish_reason": "stop"}
     body = orjson.dumps({"choices": [choice]})
 
     async def answer(request: web.Request) -> web.Response:
@@ -69,8 +70,8 @@ async def serve(latency: float) -> None:
 
 
 @contextmanager
-def server(latency: float) -> Iterator[str]:
-    command = [sys.executable, "-m", "mem_agent.benchmarks.evaluation", str(latency)]
+def server(latency: float, tokens: int = 2) -> Iterator[str]:
+    command = [sys.executable, "-m", "mem_agent.benchmarks.evaluation", str(latency), str(tokens)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -186,6 +187,6 @@ def measure(quick: bool = False) -> list[Outcome]:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        uvloop.run(serve(float(sys.argv[1])))
+        uvloop.run(serve(float(sys.argv[1]), int(sys.argv[2])))
     else:
         print_alone(measure)

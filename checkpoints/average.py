@@ -28,6 +28,7 @@ from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .agent_settings import shared_settings, write_files
 from .hf_folder import TOKENIZER_FILES, HfTensors, complete_folder, copy_model_files, plan_shards, write_shards
+from .model_card import card_of_mean, write_card
 
 _SHARD_SIZE = 5 * 10**9
 # What tells which program or path made a config, not what the model is.
@@ -69,6 +70,7 @@ def average(
         write_shards(temporary, plan_shards(sizes, shard_size), mean)
         copy_model_files(folders[0], temporary)
         write_files(shared_settings(folders) or {}, temporary)
+        write_card(temporary, card_of_mean(folders))
 
 
 def _tensor_difference(one: HfTensors, other: HfTensors) -> str | None:

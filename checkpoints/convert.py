@@ -2,12 +2,13 @@
 
 ::
 
-    mem-agent convert --input RUN/iter_0000099 --hf MODEL --output OUT [--dtype D] [--force]
+    mem-agent convert --input RUN/iter_0000099 --hf MODEL --output OUT [--dtype D] [--force] [--push-to-hub ORG/NAME]
 
 ``--input`` is a checkpoint of this pack, slime or vime, or the folder above it, whose tracker then names the latest;
 ``--hf`` is the model it was trained from: it gives configuration, tokenizer and number format. Tensors are read layer
 by layer and written shard by shard, so memory stays near one shard. The output appears only when it is complete, with
-the settings of the agent that was trained (``agent_settings``), if the run above the checkpoint has left them.
+the settings of the agent that was trained (``agent_settings``), if the run above the checkpoint has left them, and a
+card (``model_card``).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from .bridge import build_bridge, expected_tensors, to_hf
 from .folders import resolve
 from .hf_folder import DTYPES, OutputExists, complete_folder, copy_model_files, plan_shards, write_shards
 from .hf_model import local_folder
+from .hub import add_push_arguments, check_token, push
+from .model_card import card_of_run, write_card
 from .torch_dist import ModelTensors, misfit
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -54,7 +57,7 @@ def convert(
     if output.exists() and not force:
         raise OutputExists(f"{output}: exists already; set FORCE=1 (--force) to replace it")
     bridge, folder = build_bridge(hf_dir), resolve(source)
-    settings = settings_of_run(folder.parent)
+    settings, card = settings_of_run(folder.parent), card_of_run(folder.parent, folder.name, str(hf_dir))
     tensors = ModelTensors(folder)
     expected = expected_tensors(bridge)
     problem = misfit(tensors.shapes, expected)
@@ -73,6 +76,7 @@ def convert(
         write_shards(temporary, plan_shards(sizes, shard_size), converted)
         copy_model_files(hf_dir, temporary)
         write_files(settings, temporary)
+        write_card(temporary, card)
         if dtype:
             _set_dtype(temporary / "config.json", dtype)
     return folder
@@ -101,7 +105,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=sorted(DTYPES), help="number format; default: that of --hf")
     parser.add_argument("--shard-size", type=_size, default="5GB", help="largest file, e.g. 500MB (default 5GB)")
     parser.add_argument("--force", action="store_true", help="replace an existing output folder")
+    add_push_arguments(parser)
     args = parser.parse_args(argv)
+    if args.push_to_hub:
+        check_token()
     try:
         model = local_folder(args.hf)
         folder = convert(
@@ -112,6 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{folder} -> {args.output}")
     if not (Path(args.output) / SETTINGS_FILE).is_file():
         print(f"without settings of an agent: {folder.parent} has no {SETTINGS_FILE}")
+    if args.push_to_hub:
+        print(f"pushed to {push(Path(args.output), args.push_to_hub, private=args.private)}")
     return 0
 
 

@@ -5,7 +5,7 @@ One line is one answer::
     {"_id": "7", "sample": 0, "length": "50", "task": "", "mode": "recurrent", "input": ..., "answers": [...],
      "response": "... \\boxed{Ann}", "pred": "Ann", "em": 1.0, "f1": 1.0, "sub_em": 1.0, "sub_em_legacy": 1.0,
      "outcome": "completed", "failure": null, "failure_message": null, "counts": {"turns": 5, ...},
-     "memories": [{"tokens": 41, "gold": false}, ...], "seconds": 3.2, "turns": [...] with EVAL_TRACE=1}
+     "memories": [{"tokens": 41, "gold": false}, ...], "seconds": 3.2}
 
 Rows of RULER tasks have ``ruler`` in place of the four scores, and files named ``<task>_<length>.jsonl``. Scores of
 other tasks stand in ``scores``, by name, and ``headline`` says which of all scores the task is judged by.
@@ -20,12 +20,13 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 import orjson
@@ -66,8 +67,6 @@ class Row:
     memory_gold: tuple[bool | None, ...]
     """Whether an accepted answer stands in that memory; None where that tells nothing."""
     seconds: float
-    turns: tuple[Mapping[str, Any], ...] | None = None
-    """With EVAL_TRACE=1; only written, as they are larger than all else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +81,14 @@ class Run:
     """The hash of each length's file of questions."""
     questions: Mapping[str, int]
     """How many questions each length has."""
+    model_name: str = ""
+    """The folder or id that was evaluated, as ``model`` is its content's hash; empty where the folder does not say."""
+
+    @property
+    def checkpoint(self) -> int | None:
+        """The rollout after which the evaluated checkpoint was written, where its folder's name says so."""
+        found = re.fullmatch(r"iter_([0-9]{7,18})", PurePath(self.model_name).name)
+        return int(found[1]) if found else None
 
     @property
     def lengths(self) -> list[str]:
@@ -190,6 +197,7 @@ def read_run(output: Path) -> Run:
             settings=_field(fields, "settings", dict), samples=_field(fields, "samples", int),
             data={name: _field(data, name, str) for name in data},
             questions={name: _field(questions, name, int) for name in data},
+            model_name=_field(fields, "model_name", str) if "model_name" in fields else "",
         )
     except ValueError as error:
         raise EvalError(f"{path}: damaged ({error}); remove {output} and evaluate again") from None
@@ -205,7 +213,7 @@ def rows_path(output: Path, length: str) -> Path:
 
 
 def read_rows(output: Path, length: str) -> list[Row]:
-    """The newest row of each (question, sample), without its turns.
+    """The newest row of each (question, sample).
 
     Raises:
         EvalError: a whole line is no row.
@@ -335,8 +343,6 @@ def _line(row: Row) -> bytes:
     }
     if own := {name: score for name, score in row.scores.items() if name not in METRICS}:
         fields["scores"] = own
-    if row.turns is not None:
-        fields["turns"] = row.turns
     return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -27,6 +27,7 @@ from ..tasks import Task
 from .connect import connect
 from .endpoint import Api, EvalEndpoint
 from .identity import check_same_run, model_hash
+from .keep_trajectories import KeptTrajectories
 from .one_prompt import OnePromptMode
 from .questions import Contexts, Entry, EvalError, EvalQuestion, Place, data_hash, data_path, load_questions
 from .reading import as_asked
@@ -46,16 +47,21 @@ def engine_config(config: Config, model: Path) -> Config:
     return with_serving_length(config, model, load_vocabulary(model))
 
 
-def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path) -> int:
-    """How many answers ``output`` lacks.
+def check(
+    data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path | None, weights: str = ""
+) -> int:
+    """How many answers ``output`` lacks; None lacks all.
 
     Raises EvalError where data and output folder are of no use for this run, ConfigError where settings are not.
     """
     check_plugins(config, training=False)
     names = {length: [entry.question.id for entry in _entries(data_root, length, config)] for length in lengths}
     counts = {length: len(questions) for length, questions in names.items()}
+    if output is None:
+        return sum(counts.values()) * config.eval_samples
     with lock_results(output):
-        write_run(output, check_same_run(output, _run_of(data_root, counts, model_hash(model), config)))
+        run = _run_of(data_root, counts, _name_of(model, weights), model, config)
+        write_run(output, check_same_run(output, run))
         done = {length: answered(read_rows(output, length)) for length in lengths}
     return sum(
         (name, sample) not in done[length]
@@ -64,30 +70,34 @@ def check(data_root: Path, lengths: Sequence[str], model: Path, config: Config, 
 
 
 def run(
-    data_root: Path, lengths: Sequence[str], model: Path, url: str, config: Config, output: Path, quiet: bool = False
+    data_root: Path, lengths: Sequence[str], model: Path, url: str, config: Config, output: Path, quiet: bool = False,
+    weights: str = "",
 ) -> None:
     """Evaluate what is missing in ``output``; ``url`` is that of an own router, or empty for ``BASE_URL``.
+
+    ``weights`` names those of the server, where they are not the ones in the folder ``model``.
 
     Raises:
         EvalError: data, endpoint or folder are of no use, or the server went away and stayed away.
     """
-    run_stoppable(_run(data_root, lengths, model, url, replace(config, hf_ckpt=str(model)), output, quiet))
+    run_stoppable(_run(data_root, lengths, model, url, replace(config, hf_ckpt=str(model)), output, quiet, weights))
 
 
 async def _run(
-    data_root: Path, lengths: Sequence[str], model: Path, url: str, config: Config, output: Path, quiet: bool
+    data_root: Path, lengths: Sequence[str], model: Path, url: str, config: Config, output: Path, quiet: bool,
+    weights: str,
 ) -> None:
     check_plugins(config, training=False)
     endpoint = await connect(url, model, config)
     if config.eval_mode == "direct":
         config = replace(config, engine_max_len=endpoint.max_tokens)
     with lock_results(output):
-        await _fill(data_root, lengths, model, config, output, endpoint, own=bool(url), quiet=quiet)
+        await _fill(data_root, lengths, model, config, output, endpoint, own=bool(url), quiet=quiet, weights=weights)
 
 
 async def _fill(
     data_root: Path, lengths: Sequence[str], model: Path, config: Config, output: Path, endpoint: EvalEndpoint,
-    *, own: bool, quiet: bool,
+    *, own: bool, quiet: bool, weights: str,
 ) -> None:
     """Get the answers that ``output`` lacks."""
     if config.eval_mode == "recurrent" and endpoint.api is Api.CHAT and agent_class(config).shows_messages:
@@ -98,14 +108,16 @@ async def _fill(
     contexts = Contexts(output)
     thinks = config.mem_thinking or endpoint.thinking_is_open
     jobs, counts = _jobs(data_root, lengths, config, output, contexts, thinks)
-    name = model_hash(model) + f" {endpoint.api} {endpoint.model}" * (not own)
-    write_run(output, check_same_run(output, _run_of(data_root, counts, name, config)))
+    name = _name_of(model, weights) + f" {endpoint.api} {endpoint.model}" * (not own)
+    write_run(output, check_same_run(output, _run_of(data_root, counts, name, model, config)))
     total = sum(counts.values()) * config.eval_samples
     print(f"{len(jobs)} of {total} answers to get, {total - len(jobs)} already in {output}", flush=True)
     try:
         args = embedded_args(config, endpoint)
-        with RowWriter(output) as rows:
-            await sweep(jobs, _mode(args, contexts, endpoint), config, rows, lambda: endpoint.outage.gone, quiet=quiet)
+        asked = [(job.question.length, job.question.id, job.sample) for job in jobs]
+        with RowWriter(output) as rows, KeptTrajectories(output, asked, endpoint.vocabulary, config) as kept:
+            mode = _mode(args, contexts, endpoint)
+            await sweep(jobs, mode, config, rows, kept, lambda: endpoint.outage.gone, quiet=quiet)
         if endpoint.outage.gone:
             raise EvalError(
                 f"{endpoint.base_url} stopped answering and did not come back within EVAL_SERVER_WAIT="
@@ -170,9 +182,14 @@ def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> 
     return recurrent
 
 
-def _run_of(data_root: Path, counts: dict[str, int], model: str, config: Config) -> Run:
+def _name_of(model: Path, weights: str) -> str:
+    return f"{model_hash(model)} {weights}".strip()
+
+
+def _run_of(data_root: Path, counts: dict[str, int], name: str, model: Path, config: Config) -> Run:
     return Run(
-        model=model, mode=config.eval_mode, settings=answer_settings(config), samples=config.eval_samples,
+        model=name, model_name=str(model.absolute()), mode=config.eval_mode, settings=answer_settings(config),
+        samples=config.eval_samples,
         data={length: data_hash(data_root, length, _raw_file(config)) for length in counts}, questions=counts,
     )
 

@@ -18,7 +18,8 @@ equally good both signs of a difference are equally likely; p is the share of si
 as the one found. Differences 1 1 1 give p = 2/8: of the eight patterns +++ and --- are as far.
 
 Invariants: seeded, so the same rows give the same numbers; up to ``EXACT`` differences that are not 0 all patterns
-are counted, above that 10,000 are drawn and the one found counts as one of them, so p is never 0.
+are counted, above that 10,000 are drawn and the one found counts as one of them, so p is never 0 and a p at the
+``floor`` that its number of patterns allows says only that it is that small.
 
 Drawing n questions with replacement only needs how often each distinct VALUE is drawn, which is multinomial: the same
 distribution at a cost that does not grow with n, as long as the values are few. Signs of equal differences are drawn
@@ -28,8 +29,9 @@ together as well, as a binomial count.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +45,7 @@ _DRAWN_AT_ONCE = 2_000_000
 """Numbers in memory at a time."""
 
 Values = NDArray[np.float64]
+Q = TypeVar("Q", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,19 @@ class Comparison:
     second: float
     difference: Estimate
     p: float
+    floor: float
+    """The smallest p that the test can give here."""
+    resamples: int
+    """Sign patterns that were drawn; 0 where all were counted."""
+
+    @property
+    def p_text(self) -> str:
+        """As it is printed: a p at its floor says so."""
+        if self.p > self.floor * (1 + 1e-9):
+            return f"{self.p:.4f}"
+        if self.resamples:
+            return f"< {1 / self.resamples:.4f} ({self.resamples:,} resamples)"
+        return f"{self.p:.4f} (lowest possible)"
 
 
 def by_question(scores: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -85,7 +101,7 @@ def interval(
     return Estimate(float(array.mean()), float(low), float(high), array.size)
 
 
-def compare(first: Mapping[str, float], second: Mapping[str, float], *, seed: int = 0) -> Comparison:
+def compare(first: Mapping[Q, float], second: Mapping[Q, float], *, seed: int = 0) -> Comparison:
     """Second against first on the questions that both have."""
     shared = [question for question in first if question in second]
     assert shared, "no question in common"
@@ -93,7 +109,10 @@ def compare(first: Mapping[str, float], second: Mapping[str, float], *, seed: in
     theirs = np.array([second[q] for q in shared])
     differences = theirs - ours
     p = sign_flip_p(differences, np.random.default_rng(seed))
-    return Comparison(float(ours.mean()), float(theirs.mean()), interval(differences, seed=seed), p)
+    unlike = int(np.count_nonzero(differences))
+    drawn = 0 if unlike <= EXACT else RESAMPLES
+    floor = 1 / (drawn + 1) if drawn else 2.0 ** min(0, 1 - unlike)
+    return Comparison(float(ours.mean()), float(theirs.mean()), interval(differences, seed=seed), p, floor, drawn)
 
 
 def sign_flip_p(differences: Values, rng: np.random.Generator) -> float:

@@ -126,7 +126,7 @@ def difference(base: Cell, cell: Cell) -> Difference | None:
     metric = main_metric(shared_metrics((*base.rows, *cell.rows)))
     if metric is None:
         return None
-    first, second = (question_means(rows, _score_of(metric)) for rows in (base.rows, cell.rows))
+    first, second = (question_scores(rows, metric) for rows in (base.rows, cell.rows))
     if first.keys().isdisjoint(second):
         return None
     return Difference(cell.task, cell.length, metric, compare(first, second), len(first.keys() ^ second.keys()))
@@ -144,6 +144,11 @@ def question_means(rows: Iterable[Row], value: Callable[[Row], float | None]) ->
     """The mean over the samples of each question, without the rows that cannot tell."""
     values = ((row.question, value(row)) for row in rows)
     return by_question((question, number) for question, number in values if number is not None)
+
+
+def question_scores(rows: Iterable[Row], metric: str) -> dict[str, float]:
+    """The mean score of each question in percent, its samples averaged."""
+    return question_means(rows, _score_of(metric))
 
 
 def _estimate(

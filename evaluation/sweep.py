@@ -4,7 +4,8 @@ Invariants:
 - at most MEM_CONCURRENCY answers are in the making, and a document is in memory only while one of its answers is;
 - longest first, so that no long document is left running alone at the end; the samples of a question side by side, so
   that they meet the same prefix cache;
-- every answer that was begun has a row, whatever became of it; a failed one scores 0 everywhere;
+- every answer that was begun has a row, whatever became of it; a failed one scores 0 everywhere. Its trajectory is
+  kept before the row is written, so a row without one is not for having been killed;
 - the sampling seed of (question, sample) is a function of SEED and the two alone.
 """
 
@@ -22,12 +23,13 @@ from tqdm import tqdm
 
 from ..agents.records import FailureKind, Outcome
 from ..config import Config
-from ..hooks.record import Record, TurnRecord
+from ..hooks.record import Record
 from ..hooks.sample import Sample
 from ..hooks.task_row import row_of, task_of
 from ..rewards.reward import plain_parts
 from ..system.gather import gather_or_cancel
 from ..tasks import Task
+from .keep_trajectories import KeptTrajectories
 from .questions import EvalError, EvalQuestion, Place
 from .reading import read
 from .results import Row, RowWriter
@@ -54,7 +56,8 @@ def schedule(jobs: Iterable[Job]) -> list[Job]:
 
 
 async def sweep(
-    jobs: Sequence[Job], answer: Answer, config: Config, rows: RowWriter, gone: Callable[[], bool], *, quiet: bool
+    jobs: Sequence[Job], answer: Answer, config: Config, rows: RowWriter, kept: KeptTrajectories,
+    gone: Callable[[], bool], *, quiet: bool,
 ) -> None:
     """Answer every job and write its row; ends early when the server is ``gone``."""
     waiting = iter(schedule(jobs))
@@ -64,7 +67,7 @@ async def sweep(
         for job in waiting:
             if gone():
                 return
-            rows.write(await _row(job, answer, config))
+            rows.write(await _row(job, answer, config, kept))
             bar.update()
 
     try:
@@ -73,7 +76,7 @@ async def sweep(
         bar.close()
 
 
-async def _row(job: Job, answer: Answer, config: Config) -> Row:
+async def _row(job: Job, answer: Answer, config: Config, kept: KeptTrajectories) -> Row:
     question = job.question
     sampling = {
         "temperature": config.eval_temperature,
@@ -93,15 +96,16 @@ async def _row(job: Job, answer: Answer, config: Config) -> Row:
         failure, message = "aborted", "the server ended the request"
     elif unscored and not failure:
         outcome, failure, message = Outcome.FAILED.value, FailureKind.INTERNAL.value, unscored
-    return Row(
+    row = Row(
         question=question.id, sample=job.sample, length=question.length, task=question.task, mode=config.eval_mode,
         text=question.text, answers=question.answers, response=sample.response,
         prediction=prediction, scores=scores, headline=task.headline, outcome=outcome, failure=failure,
         failure_message=message, counts=record.counts,
         memory_tokens=tuple(memory.tokens for memory in record.memories),
         memory_gold=tuple(memory.gold for memory in record.memories), seconds=round(time.monotonic() - began, 3),
-        turns=tuple(map(_trace, record.turns)) if config.eval_trace else None,
     )
+    await kept.write(sample, record, row)
+    return row
 
 
 def _scored(task: Task, sample: Sample, config: Config) -> tuple[str, dict[str, float], str]:
@@ -123,10 +127,3 @@ def _scored(task: Task, sample: Sample, config: Config) -> tuple[str, dict[str, 
         raise EvalError(f"the task {name}: metrics has no {task.headline!r}, its headline; it has {', '.join(scores)}")
     return prediction, scores, ""
 
-
-def _trace(turn: TurnRecord) -> dict[str, Any]:
-    split = turn.prompt_tokens
-    return {
-        "kind": turn.kind.value, "prompt": turn.tokens[:split], "response": turn.tokens[split:],
-        "stop": turn.stop.value, "cached_tokens": turn.cached_tokens,
-    }

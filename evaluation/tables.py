@@ -182,7 +182,7 @@ def comparison(first: Path, second: Path) -> str:
 def _difference_cells(difference: Difference) -> tuple[object, ...]:
     found = difference.found
     means = (f"{found.first:.1f}", f"{found.second:.1f}", f"{found.difference.mean:+z.1f}")
-    return found.difference.n, difference.left_out, *means, _range(found.difference), f"{found.p:.4f}"
+    return found.difference.n, difference.left_out, *means, _range(found.difference), found.p_text
 
 
 def failures(output: Path, lengths: Sequence[str]) -> list[str]:

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from ..agents.records import Outcome
 from ..rewards.best_of import expected_best, pass_at, pass_sizes
+from ..rewards.mean_interval import half_width
 from ..rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad, sub_em
 from .host import HostArgs
 from .record import MemoryRecord, Record, TurnRecord
@@ -92,16 +93,22 @@ def _right(sample: Any) -> float:
 
 
 def find_golds(
-    memories: Sequence[Sequence[int]], decode: Callable[[Sequence[int]], str], golds: Sequence[str]
+    memories: Sequence[Sequence[int]], decode: Callable[[Sequence[int]], str], golds: Sequence[str], *,
+    keep: bool = False,
 ) -> list[MemoryRecord]:
-    """One record for each memory of a trajectory: its tokens, and whether an accepted answer stands in it.
+    """One record for each memory of a trajectory: its tokens, whether an accepted answer stands in it, and where it is
+    to be kept its text.
 
     ``gold`` is None where containment tells nothing: without golds, and for yes, no and noanswer, which texts hold by
     chance.
     """
     nothing = CLOSED_ANSWERS | {""}
     searched = [gold for gold in golds if normalise_squad(gold, keep_articles=True) not in nothing]
-    return [MemoryRecord(len(m), sub_em(decode(m), searched) == 1.0 if searched else None) for m in memories]
+    texts = [decode(memory) if searched or keep else "" for memory in memories]
+    return [
+        MemoryRecord(len(memory), sub_em(text, searched) == 1.0 if searched else None, text if keep else "")
+        for memory, text in zip(memories, texts, strict=True)
+    ]
 
 
 def failure_of(sample: Any) -> str:
@@ -119,14 +126,19 @@ def turn_range(number: int) -> str:
 
 
 def _reward_metrics(rewards: Sequence[tuple[Any, float | None]]) -> dict[str, float]:
-    """Mean reward, and the share of groups with different rewards: those whose outcomes carry a gradient."""
+    """Mean reward, half of its 95% interval over groups, and the share of groups with different rewards: those whose
+    outcomes carry a gradient."""
     scored = [(group, reward) for group, reward in rewards if reward is not None]
     metrics = {"reward": fmean(reward for _, reward in scored)} if scored else {}
-    groups: dict[Any, set[float]] = defaultdict(set)
+    groups: dict[Any, list[float]] = defaultdict(list)
     for group, reward in scored:
         if group is not None:  # evaluation has no groups
-            groups[group].add(reward)
-    return metrics | ({"mixed_groups": fmean(len(values) > 1 for values in groups.values())} if groups else {})
+            groups[group].append(reward)
+    if groups:
+        metrics["mixed_groups"] = fmean(len(set(values)) > 1 for values in groups.values())
+        around = half_width(list(groups.values()))
+        metrics |= {} if around is None else {"reward_interval": around}
+    return metrics
 
 
 def _part_metrics(records: Sequence[Record]) -> dict[str, float]:

@@ -6,7 +6,8 @@ A sample of another generate hook has no record.
 
 A turn of 4 prompt and 2 sampled tokens, of which 3 prompt tokens were in the engine's prefix cache::
 
-    {"kind": "memory", "stop": "stop", "tokens": [1, 2, 3, 4, 50, 51], "log_probs": [-0.1, -0.7], "cached_tokens": 3}
+    {"kind": "memory", "stop": "stop", "tokens": [1, 2, 3, 4, 50, 51], "log_probs": [-0.1, -0.7], "cached_tokens": 3,
+     "round": 0, "section": [0, 1, 3], ...}
 """
 
 from __future__ import annotations
@@ -34,6 +35,14 @@ class TurnRecord:
     """What the turn earned by itself, by name; None where turns earn nothing."""
     weight: float = 1.0
     """Factor of its advantage (MEM_TURN_WEIGHT)."""
+    round: int = 0
+    """Turns of one round were sampled side by side."""
+    section: tuple[int, int, int] | None = None
+    """The chunk that its prompt shows: its number, and where its tokens begin and end."""
+    recalled: str = ""
+    """The earlier memory that its prompt shows."""
+    told: bool = False
+    """See ``agents.records.Turn``."""
 
     @property
     def truncated(self) -> bool:
@@ -48,9 +57,14 @@ class TurnRecord:
         return len(self.tokens) - len(self.log_probs)
 
     @classmethod
-    def of_turn(cls, turn: Turn, state_rewards: Mapping[str, float] | None = None, weight: float = 1.0) -> Self:
-        tokens = [*turn.prompt_ids, *turn.response_ids]
-        return cls(turn.kind, turn.stop, tokens, list(turn.log_probs), turn.cached_tokens, state_rewards, weight)
+    def of_turn(
+        cls, turn: Turn, state_rewards: Mapping[str, float] | None = None, weight: float = 1.0, recalled: str = ""
+    ) -> Self:
+        at = turn.section
+        return cls(
+            turn.kind, turn.stop, [*turn.prompt_ids, *turn.response_ids], list(turn.log_probs), turn.cached_tokens,
+            state_rewards, weight, turn.round, (at.number, at.start, at.end) if at else None, recalled, turn.told,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,8 @@ class MemoryRecord:
     tokens: int
     gold: bool | None
     """Whether an accepted answer stands in it; None where containment tells nothing."""
+    text: str = ""
+    """Where trajectories are kept (KEEP_TRAJECTORIES)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +106,19 @@ class Record:
         memories: Sequence[MemoryRecord] = (),
         states: Sequence[Mapping[str, float]] = (),
         weights: Sequence[float] = (),
+        recalled: Sequence[str] = (),
         *,
         evaluation: bool = False,
         task: str = "",
     ) -> Self:
-        """``states`` are the turns' own rewards, one for each turn, or none at all; ``weights`` likewise."""
+        """``states`` are the turns' own rewards, one for each turn, or none at all; ``weights`` and ``recalled``, the
+        texts, likewise."""
         turns = trajectory.turns
         rewards: Sequence[Mapping[str, float] | None] = states or [None] * len(turns)
-        factors = weights or [1.0] * len(turns)
+        factors, found = weights or [1.0] * len(turns), recalled or [""] * len(turns)
         failure = trajectory.failure
         return cls(
-            turns=tuple(TurnRecord.of_turn(*one) for one in zip(turns, rewards, factors, strict=True)),
+            turns=tuple(TurnRecord.of_turn(*one) for one in zip(turns, rewards, factors, found, strict=True)),
             memories=tuple(memories),
             outcome=trajectory.outcome,
             failure=failure.kind if failure else None,
@@ -149,7 +167,9 @@ class Record:
 
 
 def _turn(values: Mapping[str, Any]) -> TurnRecord:
-    return TurnRecord(**{**values, "kind": TurnKind(values["kind"]), "stop": StopReason(values["stop"])})
+    section = values.get("section")
+    typed = {"kind": TurnKind(values["kind"]), "stop": StopReason(values["stop"])}
+    return TurnRecord(**{**values, **typed, "section": tuple(section) if section else None})
 
 
 def _shallow(record: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ..data.shards import training_files
 from ..data.training_file import DataSource
 from ..hooks.plugins import check_own_tasks
 from ..system.errors import MemAgentError
+from ..system.tracker_library import check_tracker
 from . import reference
 from .arguments import evaluation_sets
 from .checkout import Checkout
@@ -30,6 +31,7 @@ from .machine import check_free, check_port
 from .model_args import ModelSize
 from .plan import PACK, Plan
 
+HOST_TRACKERS = ("wandb", "tensorboard")
 HOOK_MODULES = ("rollout", "custom_convert")
 _CHECKPOINT_BYTES, _REFERENCE_BYTES = 14, 2
 """On disk per parameter: bf16 weights, and in a checkpoint fp32 master weights and two Adam moments."""
@@ -42,6 +44,7 @@ def find_problems(plan: Plan) -> list[str]:
         lambda: _check_training_file(config),
         lambda: _check_slices(config),
         *_settings_checks(plan),
+        lambda: check_tracker(config.tracker, HOST_TRACKERS, plan.checkout.name),
         lambda: _check_documents(config),
         lambda: _check_save_path(config, plan.size),
         lambda: _check_torch_dist(config, plan.size),

@@ -1,14 +1,17 @@
-"""Make the report of some result folders: ``mem-agent report RESULTS... [--output DIR]``.
+"""Make the report of training runs and result folders: ``mem-agent report RUN_OR_RESULTS... [--output DIR]``.
 
-RESULTS are folders of ``mem-agent eval``, or of the sifter's stages with the scores of ``mem-agent sifter-table``; the
-page has a section for either.
+RUN is a folder with ``metrics.jsonl`` (SAVE_PATH of the embedded host): its curves, and the evaluations in its
+``eval/``. RESULTS are folders of ``mem-agent eval``, or of the sifter's stages with the scores of ``mem-agent
+sifter-table``. The page has a section for each.
 
-Writes into DIR (``report`` beside the first result folder unless given):
+Writes into DIR (``report`` beside the first result folder, or in the first run, unless given):
 
 =====================================  ============================================================================
 ``index.html``                         everything on one page, nothing loaded from outside
+``view*.html``                         with ``--viewer``: the trajectories, which the page links into
 ``report.md``                          the same tables in Markdown
 ``results.csv`` ``memory_by_turn.csv`` the numbers in full precision, with intervals
+``questions.csv``                      every answer with its score
 ``*.png``                              the plots
 ``lm_eval/<run>/results_<time>.json``  each run in the form of lm-evaluation-harness
 =====================================  ============================================================================
@@ -19,21 +22,26 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from html import unescape
 from pathlib import Path
 
 from ..evaluation.results import Results, read_results
 from ..evaluation.ruler_average import ruler_lines
 from ..evaluation.summary import Summary, differences, main_metric_of, summarise
-from ..sifter.table.score_lines import ANSWERS, FILE, RETRIEVAL, read_scores
+from ..sifter.table.score_lines import ANSWERS, RETRIEVAL
 from ..sifter.table.sifter_table import TITLES
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
+from ..system.markdown import markdown_cell
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .figures import draw
+from .given import Given, sorted_out
+from .headline import Headline, headlines
 from .lm_eval_export import export
-from .page import render, warnings
+from .page import Content, render, warnings
 from .published import CAVEATS, METRIC, Published, published_comparisons, published_rows
+from .questions import question_rows, questions_csv
 from .ruler import ruler_tables
 from .sifter import sifter_plot, sifter_tables, sifter_warnings
 from .tables import (
@@ -52,45 +60,62 @@ from .tables import (
     sources_table,
     turns_csv,
 )
-from .wording import named
+from .training_figures import draw_training
+from .training_run import is_training_run
+from .training_tables import training_tables
+from .viewer_pages import linked_pages
+from .wording import model_title, named
 
 _CARE = "Read with care"
 
 
-def make_report(folders: Sequence[Path], output: Path, title: str = "", with_published: bool = True) -> Path:
+def make_report(
+    folders: Sequence[Path], output: Path, title: str = "", with_published: bool = True, viewer: bool = False
+) -> Path:
     """Write everything; returns the page's path.
 
     Raises:
-        MemAgentError: a folder is no evaluation's or empty, or ``output`` is a Python package.
+        MemAgentError: a folder is neither run nor results or empty, or ``output`` is a Python package.
     """
     if (output / "__init__.py").exists():
         raise MemAgentError(f"{output} is a folder of source code; give another --output")
-    for folder in folders:
-        if not (folder / FILE).is_file() and next(folder.glob("*/*_embed.parquet"), None):
-            raise MemAgentError(f"{folder}: stages without scores; mem-agent sifter-table {folder} makes them")
-    sifted = [(folder.resolve().name, read_scores(folder / FILE)) for folder in folders if (folder / FILE).is_file()]
-    evaluated = [folder for folder in folders if not (folder / FILE).is_file()]
-    runs = read_results(evaluated) if evaluated else []
+    given = sorted_out(folders)
+    runs = read_results(given.results) if given.results else ()
     summaries = [summarise(run.label, cell) for run in runs for cell in run.cells]
     published = _published(summaries) if with_published else {}
-    plots = (*draw(summaries, published), *sifter_plot(sifted))
-    tables = {"sifter": sifter_tables(sifted), **(_tables(runs, summaries, published) if runs else {})}
-    warned = [*sifter_warnings(sifted), *warnings(runs, summaries)]
-    title = title or "Evaluation of " + named([*(label for label, _ in sifted), *(run.label for run in runs)])
-    files = {f"{plot.name}.png": plot.png for plot in plots}
-    files["report.md"] = _markdown(title, tables, warned, any(published.values())).encode()
+    labels = {run.folder: run.label for run in given.trained} | {run.folder: run.label for run in runs}
+    content = Content(
+        title=title or _title(given, runs),
+        headlines=headlines(runs, given.trained),
+        runs=runs, trained=given.trained,
+        plots=(*draw_training(given.trained, runs), *draw(summaries, published), *sifter_plot(given.sifted)),
+        tables=_tables(given, runs, summaries, published),
+        questions=question_rows(runs),
+        viewers=linked_pages(labels, output, write=viewer),
+        with_published=any(published.values()),
+        warned=[*sifter_warnings(given.sifted), *warnings(runs, summaries)],
+    )
+    files = {f"{plot.name}.png": plot.png for plot in content.plots}
+    files["report.md"] = _markdown(content).encode()
     if runs:
         files["results.csv"] = results_csv(summaries, published).encode()
         files["memory_by_turn.csv"] = turns_csv(summaries).encode()
+        files["questions.csv"] = questions_csv(content.questions, runs).encode()
     for run in runs:
-        path, content = export(run)
-        files[f"lm_eval/{path}"] = content
-    page = render(title, runs, plots, tables, any(published.values()), warned)
-    files["index.html"] = page.encode()
-    for name, content in files.items():
+        path, exported = export(run)
+        files[f"lm_eval/{path}"] = exported
+    files["index.html"] = render(content).encode()
+    for name, data in files.items():
         (output / name).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(output / name, content)
+        write_atomically(output / name, data)
     return output / "index.html"
+
+
+def _title(given: Given, runs: Sequence[Results]) -> str:
+    evaluated = [*(label for label, _ in given.sifted), *(run.label for run in runs)]
+    if given.trained:
+        return f"Training of {named(run.label for run in given.trained)}"
+    return "Evaluation of " + named(evaluated)
 
 
 def _published(summaries: Sequence[Summary]) -> dict[str, list[Published]]:
@@ -106,13 +131,21 @@ def _published(summaries: Sequence[Summary]) -> dict[str, list[Published]]:
 
 
 def _tables(
+    given: Given, runs: Sequence[Results], summaries: Sequence[Summary], published: dict[str, list[Published]]
+) -> dict[str, list[Table]]:
+    found = {"training": training_tables(given.trained, runs), "sifter": sifter_tables(given.sifted)}
+    return found | (_evaluation_tables(runs, summaries, published) if runs else {})
+
+
+def _evaluation_tables(
     runs: Sequence[Results], summaries: Sequence[Summary], published: dict[str, list[Published]]
 ) -> dict[str, list[Table]]:
+    models = {run.label: model_title(run.run) for run in runs}
     by_task = {task: [s for s in summaries if s.task == task] for task in dict.fromkeys(s.task for s in summaries)}
     paired = difference_table(runs[0].label, differences(runs))
     beside = published_comparison_tables(published_comparisons(summaries)) if published else []
     return {
-        "standing": [headline_table(summaries), *beside],
+        "standing": [headline_table(summaries, models), *beside],
         "published": [
             table
             for task, rows in published.items() if rows
@@ -126,11 +159,16 @@ def _tables(
     }
 
 
-def _markdown(title: str, tables: dict[str, list[Table]], warned: Sequence[str], with_published: bool) -> str:
-    parts = [f"# {title}\n", *([markdown(_list(_CARE, warned))] if warned else [])]
-    parts += [markdown(table) for section in tables.values() for table in section]
-    parts += [markdown(_list("Published numbers", CAVEATS))] if with_published else []
+def _markdown(content: Content) -> str:
+    parts = [f"# {content.title}\n", *map(_said, content.headlines)]
+    parts += [markdown(_list(_CARE, content.warned))] if content.warned else []
+    parts += [markdown(table) for section in content.tables.values() for table in section]
+    parts += [markdown(_list("Published numbers", CAVEATS))] if content.with_published else []
     return "\n".join(parts)
+
+
+def _said(line: Headline) -> str:
+    return f"**{line.number}** {markdown_cell(line.sentence)}\n"
 
 
 def _list(title: str, lines: Sequence[str]) -> Table:
@@ -139,16 +177,21 @@ def _list(title: str, lines: Sequence[str]) -> Table:
 
 @one_line_errors("the same command makes the report")
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="mem-agent report", description="Make the report of evaluations.")
-    parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="result folders; first is the base")
-    parser.add_argument("--output", type=Path, help="folder to write (default: `report` beside the first results)")
+    parser = argparse.ArgumentParser(prog="mem-agent report", description="Make the report of runs and evaluations.")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="RUN_OR_RESULTS",
+                        help="training runs and result folders; the first results are the base of comparisons")
+    parser.add_argument("--output", type=Path,
+                        help="folder to write (default: `report` beside the first results, or in the first run)")
     parser.add_argument("--title", default="", help="heading of the page")
     parser.add_argument("--no-published", action="store_true", help="without published reference rows")
+    parser.add_argument("--viewer", action="store_true", help="write the trajectories' page, too, and link into it")
     options = parser.parse_args(arguments)
-    output = options.output or options.results[0].resolve().parent / "report"
-    page = make_report(options.results, output, options.title, not options.no_published)
+    first = options.folders[0].resolve()
+    output = options.output or (first if is_training_run(first) else first.parent) / "report"
+    page = make_report(options.folders, output, options.title, not options.no_published, options.viewer)
     sections = (output / "report.md").read_text().split("\n### ")
-    for section in sections:
+    print(unescape(sections[0]).strip(), end="\n\n")
+    for section in sections[1:]:
         if section.startswith((_CARE, HEADLINE, f"{TITLES[RETRIEVAL]}\n", f"{TITLES[ANSWERS]}\n")):
             print(section.partition("\n")[2].strip(), end="\n\n")
     print(page)

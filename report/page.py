@@ -1,8 +1,10 @@
-"""``index.html``: one file that shows everything, without scripts and without anything from outside.
+"""``index.html``: one file that shows everything, without anything from outside.
 
 Invariants:
-- every text that comes from a result is escaped by the template engine; images are inlined;
-- nothing is wider than the window: tables and plots scroll within themselves.
+- every text that comes from a result is escaped by the template engine, or is JSON without ``<`` that a script puts
+  into text nodes; images are inlined;
+- nothing is wider than the window: tables scroll within themselves, plots have a form for a narrow one;
+- without scripts everything is there but the table of questions, which a CSV beside the page has.
 """
 
 from __future__ import annotations
@@ -12,16 +14,21 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 
 import orjson
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from ..evaluation.results import Cell, Results, Row
 from ..evaluation.summary import Summary, main_metric
-from .figures import Plot
+from .headline import Headline
+from .panels import Plot
 from .published import CAVEATS
+from .questions import QuestionRow, questions_json
 from .tables import Table
-from .wording import named, task_name
+from .training_run import TrainingRun
+from .wording import model_title, named, task_name
 
 _FIRST, _LONGEST = 5, 300
 
@@ -46,24 +53,57 @@ class Kind:
     first: tuple[Answer, ...]
 
 
-def render(
-    title: str, runs: Sequence[Results], plots: Sequence[Plot],
-    tables: Mapping[str, Sequence[Table]], with_published: bool, warned: Sequence[str],
-) -> str:
-    """The page; ``tables`` by section: sifter, standing, published, accuracy, paired, cost. Without runs the first."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What a page is made of."""
+
+    title: str
+    headlines: Sequence[Headline]
+    runs: Sequence[Results]
+    trained: Sequence[TrainingRun]
+    plots: Sequence[Plot]
+    tables: Mapping[str, Sequence[Table]]
+    """By section: training, sifter, standing, published, accuracy, paired, cost."""
+    questions: Sequence[QuestionRow]
+    viewers: Mapping[Path, str]
+    """Addresses of pages of trajectories, by folder."""
+    with_published: bool
+    warned: Sequence[str]
+
+
+def render(content: Content) -> str:
+    """The page."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    source = resources.files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
-    return environment.from_string(source).render(
-        title=title,
-        tables=tables,
+    runs, plots = content.runs, content.plots
+    data, shown = questions_json(content.questions, runs, content.viewers)
+    return environment.from_string(_file("page.html.jinja")).render(
+        title=content.title,
+        headlines=content.headlines,
+        style=Markup(_file("web/page.css")),
+        theme_script=Markup(_file("web/theme.js")),
+        questions_script=Markup(_file("web/questions.js")),
+        question_data=Markup(data),
+        left_out=len(content.questions) - shown,
+        files=list(dict.fromkeys(row.cell for row in content.questions)),
+        linked=any(run.folder in content.viewers for run in runs),
+        training=[(run.label, content.viewers.get(run.folder, "")) for run in content.trained],
+        tables=content.tables,
         plots={plot.name: plot for plot in plots},
-        images={plot.name: b64encode(plot.png).decode() for plot in plots},
-        warnings=warned,
+        images={
+            plot.name: {"wide": b64encode(plot.wide).decode(), "narrow": b64encode(plot.narrow).decode()}
+            for plot in plots
+        },
+        warnings=content.warned,
         failures=[kind for run in runs for kind in failures_by_kind(run)],
         wrong=[kind for run in runs if (kind := wrong_answers(run))],
         provenance=[(run, *_provenance(run)) for run in runs],
-        caveats=CAVEATS if with_published else (),
+        caveats=CAVEATS if content.with_published else (),
     )
+
+
+def _file(name: str) -> str:
+    assert __package__
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def warnings(runs: Sequence[Results], summaries: Sequence[Summary]) -> list[str]:
@@ -133,7 +173,9 @@ def _short(text: str) -> str:
 def _provenance(run: Results) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """What to show of a run at once, and its longer settings (prompts), which open on demand."""
     facts = [
-        ("model", run.run.model), ("mode", run.run.mode), ("folder", str(run.folder)),
+        *zip(("model", "checkpoint"), model_title(run.run), strict=True),
+        ("model folder", run.run.model_name or "–"), ("hash of the weights", run.run.model),
+        ("mode", run.run.mode), ("folder", str(run.folder)),
         ("newest row", run.written.strftime("%Y-%m-%d %H:%M UTC")),
         ("data", ", ".join(f"{cell.name}: {cell.data}" for cell in run.cells)),
     ]

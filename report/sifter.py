@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ..sifter.table.score_lines import ANSWERS, MAIN, RETRIEVAL, Line, SifterScores
 from ..sifter.table.sifter_table import HEADINGS, TITLES, WORDS, table_of, versus_table
-from .figures import Plot
+from .panels import Plot
 from .tables import Table
+from .themes import COLOURS, GRID, STYLE, png_of, svg_of
 from .wording import shorten
 
 PLOT = "sifter"
@@ -25,8 +24,8 @@ _NOTES = {
              "F1 and EM see digits, and words of Chinese.",
 }
 _AGAINST = "Points, over the questions of both; p of a test that flips the signs of differences."
-_COLOURS = {RETRIEVAL: "#0072B2", ANSWERS: "#D55E00"}
-_WIDTH, _DPI, _LINE = 8.0, 150, 0.34
+_COLOURS = {RETRIEVAL: COLOURS[0], ANSWERS: COLOURS[1]}
+_WIDE, _NARROW, _DPI, _LINE = 8.0, 4.2, 150, 0.34
 Rows = Sequence[tuple[str, SifterScores]]
 
 
@@ -52,7 +51,6 @@ def sifter_warnings(found: Rows) -> list[str]:
     return [note for _, scores in found for note in scores.notes]
 
 
-@rc_context({"text.parse_math": False})  # a model may be called $x$
 def sifter_plot(found: Rows) -> list[Plot]:
     """Each method's main score on each data set, with intervals: sessions found left, answers right."""
     panels = [
@@ -63,16 +61,24 @@ def sifter_plot(found: Rows) -> list[Plot]:
     panels = [(measure, lines) for measure, lines in panels if lines]
     if not panels:
         return []
-    tallest = max(len(lines) for _, lines in panels)
-    figure = Figure(figsize=(_WIDTH, 1.3 + _LINE * tallest), dpi=_DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    for axis, (measure, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        _fill(axis, measure, lines)
-    content = BytesIO()
-    figure.savefig(content, format="png")
+    with rc_context(STYLE):
+        wide, narrow = _figure(panels, len(panels)), _figure(panels, 1)
+        images = png_of(wide), svg_of(wide), svg_of(narrow)
     names = " and ".join(HEADINGS[MAIN[measure]] for measure, _ in panels)
     caption = f"{names} of every method, in percent, with 95% intervals over questions."
-    return [Plot(PLOT, "Sessions found and questions answered", caption, content.getvalue())]
+    return [Plot(PLOT, "Sessions found and questions answered", caption, *images)]
+
+
+def _figure(panels: Sequence[tuple[str, Sequence[Line]]], columns: int) -> Figure:
+    """Beside each other, or in one column."""
+    rows = len(panels) // columns
+    tallest = max(len(lines) for _, lines in panels)
+    size = (_WIDE if columns > 1 else _NARROW, rows * (1.3 + _LINE * tallest))
+    figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, (measure, lines) in zip(axes, panels, strict=True):
+        _fill(axis, measure, lines)
+    return figure
 
 
 def _fill(axis: Axes, measure: str, lines: Sequence[Line]) -> None:
@@ -87,7 +93,7 @@ def _fill(axis: Axes, measure: str, lines: Sequence[Line]) -> None:
     axis.set_xlabel(f"{HEADINGS[MAIN[measure]]}, percent", fontsize=8)
     axis.set_title(TITLES[measure], fontsize=9)
     axis.tick_params(axis="x", labelsize=7)
-    axis.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axis.grid(axis="x", color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
 
 

@@ -34,7 +34,9 @@ class Table:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
-    words: frozenset[str] = frozenset({"run", "system", "task", "metric", "source", "note", "reading", "to know"})
+    words: frozenset[str] = frozenset(
+        {"run", "model", "checkpoint", "system", "task", "metric", "source", "note", "reading", "to know"}
+    )
     """The columns of words; all others are numbers."""
     marked: frozenset[int] = frozenset()
     """Rows that are published numbers."""
@@ -43,21 +45,25 @@ class Table:
         assert all(len(row) == len(self.header) for row in self.rows), self.title
 
 
-def headline_table(summaries: Sequence[Summary]) -> Table:
-    """One row per run and task: its main metric, averaged over its lengths."""
+def headline_table(summaries: Sequence[Summary], models: Mapping[str, tuple[str, str]]) -> Table:
+    """One row per run and task: its main metric, averaged over its lengths; ``models`` has each run's model and
+    checkpoint."""
     grouped: dict[tuple[str, str], list[Summary]] = defaultdict(list)
     for s in summaries:
         grouped[s.run, s.task].append(s)
-    header = ("run", "task", "metric", "lengths", "mean of lengths", "shortest", "longest", "failed", "missing",
-              "not read")
-    rows = tuple(_headline(cells, metric) for cells in grouped.values() if (metric := main_metric_of(cells)))
+    header = ("run", "model", "checkpoint", "task", "metric", "lengths", "mean of lengths", "shortest", "longest",
+              "failed", "missing", "not read")
+    rows = tuple(
+        _headline(cells, models[run], metric)
+        for (run, _), cells in grouped.items() if (metric := main_metric_of(cells))
+    )
     return _without_task_column(Table(HEADLINE, header, rows, "Percent, with 95% intervals over questions."))
 
 
-def _headline(cells: Sequence[Summary], metric: str) -> tuple[str, ...]:
+def _headline(cells: Sequence[Summary], model: tuple[str, str], metric: str) -> tuple[str, ...]:
     scores = [(cell.length, cell.scores[metric]) for cell in cells if metric in cell.scores]
     return (
-        cells[0].run, task_name(cells[0].task), metric_name(metric), str(len(scores)),
+        cells[0].run, *model, task_name(cells[0].task), metric_name(metric), str(len(scores)),
         f"{fmean(score.mean for _, score in scores):.1f}",
         *(f"{with_interval(score)}\nat {length}" for length, score in (scores[0], scores[-1])),
         str(sum(cell.failed for cell in cells)), str(sum(cell.missing for cell in cells)),
@@ -126,14 +132,14 @@ def difference_table(base: str, differences: Sequence[tuple[str, Difference]]) -
         return None
     rows = tuple(
         (run, task_name(d.task), d.length, metric_name(d.metric), str(d.found.difference.n),
-         f"{d.found.first:.1f}", f"{d.found.second:.1f}", _signed(d.found.difference), f"{d.found.p:.4f}",
-         _reading(d.found.difference))
+         f"{d.found.first:.1f}", f"{d.found.second:.1f}", _signed(d.found.difference),
+         d.found.p_text.replace(" (", "\n("), _reading(d.found.difference))
         for run, d in differences
     )
     header = ("run", "task", "length", "metric", "questions", "first", "this", "difference in points", "p", "reading")
     title = f"Against the first run, {base}, question by question"
     note = ("Only where both runs have the same data hash. Interval and p are of the paired difference; each line is "
-            "a test of its own, so a few of many are clear by chance.")
+            "a test of its own, so a few of many are clear by chance. A p at the floor of its test says so.")
     return _without_task_column(Table(title, header, rows, note))
 
 
@@ -218,7 +224,7 @@ def results_csv(summaries: Sequence[Summary], published: Mapping[str, Sequence[P
              "questions": QUESTIONS, METRIC: value}
             for p in systems for length, value in p.accuracy.items()
         ]
-    return _csv(header, rows)
+    return csv_text(header, rows)
 
 
 def turns_csv(summaries: Sequence[Summary]) -> str:
@@ -233,7 +239,7 @@ def turns_csv(summaries: Sequence[Summary]) -> str:
             for name, e in (("memory_tokens", t.tokens), ("gold_percent", t.gold)):
                 row |= {name: e.mean, f"{name}_low": e.low, f"{name}_high": e.high} if e else {}
             rows.append(row)
-    return _csv(header, rows)
+    return csv_text(header, rows)
 
 
 def _metrics(summaries: Sequence[Summary]) -> list[str]:
@@ -269,7 +275,7 @@ def _span(lengths: Sequence[str]) -> str:
     return f"{first} documents" if len(lengths) == 1 else f"{len(lengths)} lengths, {first} to {last} documents,"
 
 
-def _csv(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+def csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     text = StringIO()
     writer = csv.DictWriter(text, header, restval="", lineterminator="\n")
     writer.writeheader()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 from statistics import fmean
 
+from ..evaluation.results import Run
 from ..evaluation.ruler_average import FIRST_GOLD
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import Summary
@@ -41,6 +43,18 @@ def unit_of(cells: Sequence[Summary]) -> str:
 def shorten(name: str) -> str:
     """The name, or its two ends where it is too long for a legend."""
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 + 1 :]}"
+
+
+def model_title(run: Run) -> tuple[str, str]:
+    """The model and the checkpoint of it that was evaluated; the hash of the weights where nobody says a name."""
+    path = PurePath(run.model_name)
+    hub = next((part for part in path.parts if part.startswith("models--")), "")  # a downloaded model's folder
+    if hub:
+        return hub.removeprefix("models--").replace("--", "/", 1), "–"
+    if run.checkpoint is None:
+        return path.name or run.model[:10], "–"
+    above = path.parent.parent if path.parent.name == "hf" else path.parent
+    return above.name or run.model[:10], path.name
 
 
 def named(runs: Iterable[str]) -> str:

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import aiohttp
 
 from ..config import Config
+from ..hooks.engine_api import Dialect
 from ..system.processes import FleetError
 from .control import ControlClient
 
@@ -36,6 +37,7 @@ FORKING_SERVER = "mem_agent.serving.engine_server"
 """The same with half the imports, on CPU."""
 SERVED_NAME = "policy"
 """What requests may put into their ``model`` field."""
+GENERATE = Dialect.VLLM.path
 CONTROL_TIMEOUT_S = 60.0
 GPU_MEMORY_UTILIZATION = 0.6
 """Leaves room for a trainer on the same GPU."""
@@ -109,6 +111,11 @@ class EngineClient(ControlClient):
     async def healthy(self, timeout_s: float = 5.0) -> bool:
         """Whether the API server answers and its engine did not die. A hung engine can still look healthy here."""
         return await self.answers("/health", timeout_s)
+
+    async def try_out(self, timeout_s: float) -> None:
+        """Have a prompt read and a token decoded. No cache block is filled and no random number drawn by it."""
+        params = {"max_tokens": 2, "temperature": 0, "ignore_eos": True}
+        await self._call("POST", GENERATE, {"token_ids": [0, 0], "sampling_params": params}, timeout_s)
 
     async def load(self, folder: Path, version: str, mode: PauseMode, drain_timeout_s: float) -> None:
         """From whatever it serves to ``folder``'s weights as ``version``, with nothing cached from before.

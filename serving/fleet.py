@@ -12,6 +12,7 @@ Invariants:
 - Between syncs the router only knows engines that confirmed the fleet's current version.
 - Weights change on a paused engine, and it only resumes after reload, confirmed version and empty prefix cache. An
   engine that cannot get there is replaced, never resumed.
+- An engine has answered a request before anybody relies on it: what it dies of is the error of its start.
 - A replaced engine has a new port and the current weights before the router hears of it.
 - ``stop`` ends every process that this fleet started, and no other; it is not interrupted by cancellation.
 
@@ -34,7 +35,15 @@ import torch
 
 from ..config import Config, ConfigError
 from ..system.gather import gather_or_cancel
-from ..system.processes import TERM_GRACE_S, ChildProcess, FleetError, free_ports, port_answers, wait_until_healthy
+from ..system.processes import (
+    TERM_GRACE_S,
+    ChildProcess,
+    FleetError,
+    ProcessError,
+    free_ports,
+    port_answers,
+    wait_until_healthy,
+)
 from . import engine as engines
 from . import router as routers
 from .engine import Device, EngineClient, EngineError
@@ -280,10 +289,18 @@ class Fleet:
         client = EngineClient(f"http://{self.host}:{port}", self._session)
         try:
             await wait_until_healthy(process, client.healthy, self.config.engine_start_timeout)
+            await self._try_out(process, client)
         except BaseException:
             self._end(process, 0.0)
             raise
         return _Engine(index, process, client)
+
+    async def _try_out(self, process: ChildProcess, client: EngineClient) -> None:
+        """A server can be healthy and die of its first request, as of a head size that its kernels lack."""
+        try:
+            await client.try_out(self.config.engine_start_timeout)
+        except EngineError as error:
+            raise ProcessError(f"{process.describe()} (its first request failed: {error})") from error
 
     async def _start_router(self) -> None:
         command = routers.router_command(self.config, self.port, self._new_port())

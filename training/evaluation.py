@@ -1,4 +1,5 @@
-"""Evaluations on the engines of a run: of the starting weights before its first rollout, of the last ones after it.
+"""Evaluations on the engines of a run: of the starting weights before its first rollout, of the last ones after it,
+and between rollouts (``between_rollouts.py``).
 
 An evaluation is ``mem-agent eval`` as a process of its own, which asks the run's router; its rows are those that
 ``run-eval.sh`` writes with engines of its own. The engines are kept alive, as by ``mem-agent serve-engines``::
@@ -16,6 +17,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -41,31 +44,55 @@ class Served(Protocol):
     async def ensure_alive(self, hung_after_s: float) -> int: ...
 
 
+class EvaluationFailed(ProcessError):
+    """The client ended early: one line with its log and what it said last."""
+
+
+@asynccontextmanager
+async def kept_alive(fleet: Served) -> AsyncIterator[asyncio.Task[None]]:
+    """The fleet's engines, for as long as the block lasts; the task ends only where that cannot be done."""
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            await fleet.ensure_alive(fleet.config.mem_request_timeout)
+
+    task = asyncio.ensure_future(look())
+    try:
+        yield task
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 class Evaluation:
     """Of the model in the folder ``model``, into ``SAVE_PATH/eval/<name>``."""
 
     def __init__(self, config: Config, name: str, model: str | Path) -> None:
+        self.settings: dict[str, str] = {}
+        """Of the client, beside those of this process's environment."""
         self.name = name
         self.log_path = Path(config.save_path) / "logs" / f"evaluate-{name}.log"
         self.output = Path(config.save_path) / "eval" / name
-        self.command = [sys.executable, "-m", "mem_agent", "eval", "--model", str(model), "--output", str(self.output)]
+        self.command_without_output = [sys.executable, "-m", "mem_agent", "eval", "--model", str(model)]
+        self.command = [*self.command_without_output, "--output", str(self.output)]
 
     def start_check(self) -> Check:
         return Check(self.command)
 
     async def run(self, fleet: Served) -> None:
         """Get the answers that are missing, from ``fleet``. Raises ProcessError where that ends early."""
-        began = checked = time.monotonic()
+        began = time.monotonic()
         self.log_path.unlink(missing_ok=True)
-        child = ChildProcess("eval", [*self.command, "--url", fleet.url], _environment(), self.log_path)
+        environment = _environment() | self.settings
+        child = ChildProcess("eval", [*self.command, "--url", fleet.url], environment, self.log_path)
         try:
-            while child.exit_code is None:
-                await asyncio.sleep(0.1)
-                if time.monotonic() - checked >= CHECK_EVERY_S:
-                    await fleet.ensure_alive(fleet.config.mem_request_timeout)
-                    checked = time.monotonic()
+            async with kept_alive(fleet) as looking:
+                while child.exit_code is None and not looking.done():
+                    await asyncio.sleep(0.1)
             if child.exit_code not in (0, _SOME_FAILED):
-                raise ProcessError(f"evaluation of {self.name}: {child.describe()}")
+                raise EvaluationFailed(f"evaluation of {self.name}: {child.describe()}")
         finally:
             child.stop()
         logger.info("evaluation of %s took %.1f s", self.name, time.monotonic() - began)
@@ -78,10 +105,10 @@ class Evaluation:
 class Check:
     """``mem-agent eval --check`` beside this process, which has other things to do until it asks for the result."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], settings: Mapping[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
             [*command, "--check"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=_environment(),
+            env=_environment() | dict(settings or {}),
         )
 
     def result(self) -> tuple[int, int]:

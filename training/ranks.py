@@ -16,6 +16,10 @@ from ..config import Config
 from ..system.processes import ChildProcess, ProcessError, free_ports
 
 
+def is_rank_zero() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextmanager
 def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
     """Ranks 1 to TRAIN_PROCS - 1 with these command line arguments, for as long as the block lasts.

@@ -23,7 +23,7 @@ from ..checkpoints.hf_model import local_folder
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
 from ..data.training_file import TrainingRow
-from ..hooks import batch_reward, filter_cap
+from ..hooks import batch_reward, filter_cap, keep_trajectories
 from ..hooks.answer_utility import answer_length
 from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.host import HostArgs, embedded_args
@@ -80,7 +80,8 @@ class RolloutSide(Side):
         await asyncio.to_thread(batch_reward.apply, host, samples, number)  # the loop still serves routers and engines
         metrics = rollout_metrics(batch.sampled) | row_counts(args, samples) | batch_reward.metrics(host)
         metrics |= {"dropped_groups": len(batch.dropped), "stale": stale, "repeated": repeated}
-        metrics |= filter_cap.take(host)
+        metrics |= filter_cap.take(host) | keep_trajectories.take(host)
+        keep_trajectories.begin(host, number)
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 
     async def _whole_batch(self, first_group: int) -> Batch | None:
@@ -98,7 +99,7 @@ class RolloutSide(Side):
         filter_cap.begin(HostArgs.of(self._args()))
         keep = hooks.nonzero_std if config.dynamic_filter == "nonzero_std" else None
         return await collect_batch(
-            Hooks(hooks.generate, hooks.reward_func, keep),
+            Hooks(self._generate, hooks.reward_func, keep),
             self._args(),
             lambda group: siblings(self.source.row(group), group, config.group_size),
             first_group,

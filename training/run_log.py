@@ -47,7 +47,7 @@ _SHOWN = (
     ("grad_norm", "grad {:.3f}"),
     ("rollout_log_prob_gap", "engine/trainer gap {:.1e}"),
 )
-_SECONDS = ("rollout", "log_probs", "update", "sync")
+_SECONDS = ("rollout", "log_probs", "update", "sync", "evaluation")
 
 
 def progress_line(rollout: int, last: int, metrics: dict[str, float]) -> str:
@@ -56,7 +56,8 @@ def progress_line(rollout: int, last: int, metrics: dict[str, float]) -> str:
     said = {"accuracy"} if m.get("accuracy") == m.get("reward") else set()
     parts = [f"rollout {rollout + 1}/{last}"]
     parts += [text.format(m[name]) for name, text in _SHOWN if name in m and name not in said]
-    seconds = ", ".join(f"{name.replace('_', '-')} {m[f'seconds/{name}']:.1f}" for name in _SECONDS)
+    took = [(name.replace("_", "-"), m.get(f"seconds/{name}")) for name in _SECONDS]
+    seconds = ", ".join(f"{name} {value:.1f}" for name, value in took if value is not None)
     parts.append(f"{m['seconds']:.1f} s ({seconds})")
     if m.get("failed"):
         parts.append(f"FAILED {m['failed']:.0f} of {m['trajectories']:.0f}")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,14 @@ from typing import Any
 from ..checkpoints.hf_folder import HfTensors
 from ..config import Config
 from ..data.training_file import DataSource
-from ..rollout_client import close_clients
+from ..hooks.sample import Sample
+from ..rollout import generate
+from ..rollout_client import answered, close_clients
 from ..serving.fleet import Fleet
+from .between_rollouts import evaluate_between
 from .evaluation import Evaluation
 from .journal import Journal, Rollout
+from .progress import Counts
 
 logger = logging.getLogger("mem_agent")
 
@@ -30,12 +35,12 @@ class Background:
     """An event loop in its own thread, so that engines start and answer while this thread trains."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="rollouts", daemon=True)
         self._thread.start()
 
     def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Result of ``coroutine``; an interrupt of this thread cancels it."""
@@ -47,7 +52,7 @@ class Background:
             raise
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 
 
@@ -65,6 +70,9 @@ class Side(ABC):
         self.journal = Journal(config.save_path, config)
         self.background = Background()
         self._engines = fleet
+        self._ended = 0
+        self.speed: dict[str, float] = {}
+        """A metric of the last rollout, and of the machine; one that is replayed, or was given, has none."""
         self._evaluated = evaluated
         self._starting = self.background.submit(self._start())
 
@@ -83,13 +91,32 @@ class Side(ABC):
 
     def rollout(self, number: int, first_group: int) -> Rollout:
         """Rollout ``number`` from the journal, else made and journalled."""
-        known = self.journal.read(number)
+        self.speed, known = {}, self.journal.read(number)
         if known is not None:
             logger.info("rollout %d is replayed from the journal", number + 1)
             return known
+        began = time.monotonic()
         fresh = self.background.run(self._sample(number, first_group))
+        if not self.config.supervised:
+            self.speed = sampled_per_second(fresh.metrics, time.monotonic() - began)
         self.journal.write(number, fresh)
         return fresh
+
+    def counts(self) -> Counts:
+        """What has been sampled since this began; for any thread."""
+        clients = answered(self.background.loop)
+        return Counts(
+            trajectories=self._ended, turns=sum(c.turns for c in clients),
+            prompt_tokens=sum(c.prompt_tokens for c in clients),
+            cached_tokens=sum(c.cached_tokens for c in clients),
+            sampled_tokens=sum(c.sampled_tokens for c in clients),
+        )
+
+    async def _generate(self, *arguments: Any, **options: Any) -> Sample:
+        """The hook, counted."""
+        sample: Sample = await generate(*arguments, **options)
+        self._ended += 1
+        return sample
 
     @abstractmethod
     async def _sample(self, number: int, first_group: int) -> Rollout:
@@ -109,12 +136,27 @@ class Side(ABC):
         self.background.run(evaluation.run(self._engines))
         print(evaluation.said(), flush=True)
 
+    def evaluate_policy(self, number: int, tensors: dict[str, Any]) -> dict[str, float]:
+        """Evaluate the policy after rollout ``number``, whose weights are ``tensors``; its metrics."""
+        assert self._engines is not None, "a run that evaluates has engines"
+        if self.config.supervised:  # whose engines get weights for this alone
+            self.background.run(self._engines.sync_weights(tensors, str(number + 1)))
+        return self.background.run(evaluate_between(self.config, self._engines, number, tensors))
+
     def close(self) -> None:
         self._starting.cancel()
         if self._engines is not None:
             self.background.run(self._engines.stop())
         self.background.run(close_clients())
         self.background.close()
+
+
+def sampled_per_second(metrics: Mapping[str, float], seconds: float) -> dict[str, float]:
+    """``tokens_per_second``: the tokens of a rollout's replies, over the time that sampling it took."""
+    if "response_tokens" not in metrics:
+        return {}
+    ended = metrics["trajectories"] - metrics["failed"] - metrics["aborted"]
+    return {"tokens_per_second": metrics["response_tokens"] * ended / seconds}
 
 
 def served(config: Config, engine_len: int) -> Config:

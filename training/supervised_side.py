@@ -32,7 +32,7 @@ class SupervisedSide(Side):
     async def _sample(self, number: int, first_group: int) -> Rollout:
         config, args = self.config, embedded_args(self.config, None)
         batch = await collect_batch(
-            Hooks(hooks.generate, hooks.reward_func),
+            Hooks(self._generate, hooks.reward_func),
             args,
             lambda group: siblings(self.source.row(group), group, config.group_size),
             first_group,

@@ -149,6 +149,9 @@ class SideBySide:
     def memory(self, state):
         return [state]
 
+    def recalled(self, state):
+        return []
+
     def answer(self, state):
         return "x"
 

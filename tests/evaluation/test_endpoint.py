@@ -102,7 +102,8 @@ def test_the_key_is_in_the_header_and_nowhere_else(tmp_path, model, monkeypatch,
     router.default = lambda body: 403 if body["max_tokens"] > 1 else {"choices": []}
     output = evaluate_at(tmp_path, model, router)
     assert {h.get("Authorization") for h in router.headers} == {"Bearer sk-secret"}
-    written = "".join(p.read_text() for p in output.iterdir()) + caplog.text + "".join(capsys.readouterr())
+    files = "".join(path.read_text() for path in output.rglob("*") if path.is_file())
+    written = files + caplog.text + "".join(capsys.readouterr())
     assert summary_of(output).failed == 3 and "status 403 for Bearer ***" in written
     assert "sk-secret" not in written
 

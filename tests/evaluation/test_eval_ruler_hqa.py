@@ -129,14 +129,6 @@ def test_longest_documents_go_first_over_all_lengths(tmp_path, model):
     assert long == sorted(long, reverse=True) and any(long) and not all(long)
 
 
-def test_a_trace_holds_every_turn(tmp_path, model):
-    write_data(tmp_path, count=1)
-    output = evaluate(tmp_path, model, FakeRouter(default=RED), eval_trace=True)
-    (row,) = map(json.loads, (output / "50.jsonl").read_text().splitlines())
-    assert [t["kind"] for t in row["turns"]] == ["memory", "final"]
-    assert all(t["response"] == RED and t["prompt"] and t["stop"] == "stop" for t in row["turns"])
-
-
 def test_ruler_tasks_are_scored_by_their_own_metric(tmp_path, model):
     change = {"answers": ["red", "blue"], "metric": "string_match_all", "task": "niah_multivalue"}
     write_data(tmp_path, "niah_multivalue_8192", 1, **change)

@@ -20,6 +20,15 @@ def test_more_lengths_join_and_fewer_samples_take_nothing_away(tmp_path):
     assert read_run(tmp_path) == replace(RUN, data={"50": "x", "100": "y"}, questions={"50": 7, "100": 9})
 
 
+def test_the_name_of_a_model_is_kept_and_may_change_with_its_folder(tmp_path):
+    write_run(tmp_path, check_same_run(tmp_path, RUN))
+    assert read_run(tmp_path).checkpoint is None
+    named = replace(RUN, model_name="/runs/mine/hf/iter_0000099")
+    write_run(tmp_path, check_same_run(tmp_path, named))
+    assert read_run(tmp_path) == named and named.checkpoint == 99
+    assert check_same_run(tmp_path, replace(RUN, model_name="/moved/model")).checkpoint is None
+
+
 OTHERS = [
     ({"model": "n"}, "holds results of another model; set another SAVE_FILE"),
     ({"settings": {"seed": 2}}, r"holds results of another settings \(SEED was 1, is 2\); set another SAVE_FILE"),

@@ -41,6 +41,23 @@ def test_a_drawn_p_is_never_zero():
     assert sign_flip_p(np.arange(1.0, 401.0), np.random.default_rng(0)) == pytest.approx(1 / 10_001)
 
 
+@pytest.mark.parametrize(
+    ("differences", "text"),
+    [
+        ([1.0] * 400, "< 0.0001 (10,000 resamples)"),
+        ([1.0] * 40, "< 0.0001 (10,000 resamples)"),
+        ([1.0] * 15 + [-1.0] * 5, None),
+        ([1.0] * 3 + [0.0] * 5, "0.2500 (lowest possible)"),
+        ([1.0, 1.0, -1.0], "1.0000"),
+        ([0.0] * 9, "1.0000 (lowest possible)"),
+    ],
+)
+def test_a_p_at_its_floor_says_so(differences, text):
+    second = {str(number): value for number, value in enumerate(differences)}
+    found = compare(dict.fromkeys(second, 0.0), second)
+    assert found.p_text == (text or f"{found.p:.4f}") and found.p >= found.floor
+
+
 def test_the_interval_of_two_questions_is_that_of_three_outcomes():
     # Means 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4: both tails hold more than 2.5 %.
     found = interval([0.0, 1.0])

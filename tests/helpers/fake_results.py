@@ -27,6 +27,7 @@ def write_run(
     failures: float = 0.0,
     data: str = "same",
     seed: int = 0,
+    model: str = "",
 ) -> Path:
     """A run that answers with probability ``skill``, ``decay`` less at each further length."""
     folder.mkdir(parents=True)
@@ -36,6 +37,7 @@ def write_run(
                 "prompts": "A made-up template that is longer than a line of settings.\n" * 3}
     run = {"model": f"synthetic{seed:07d}", "mode": mode, "settings": settings, "samples": samples,
            "data": {stem: f"{data}-{stem}" for stem in stems}, "questions": dict.fromkeys(stems, questions)}
+    run |= {"model_name": model} if model else {}
     (folder / "run.json").write_bytes(orjson.dumps(run))
     for number, (length, stem) in enumerate(zip(lengths, stems, strict=True)):
         rows = [

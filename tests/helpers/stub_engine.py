@@ -2,9 +2,9 @@
 
 It answers the control calls of ``mem_agent.serving.engine`` and appends each to the JOURNAL file as ``PORT CALL``.
 What it samples is a function of prompt and seed, as it is in a server whose requests have seeds.
-Options: ``dies`` prints a traceback and exits; ``never-healthy``; ``wrong-version`` reports another version than it
-was given; ``bad-reload=N`` fails the first N reloads; ``child`` starts a grandchild that ignores SIGTERM, like a stuck
-engine core.
+Options: ``dies`` prints a traceback and exits; ``dies-at-work`` fails its first request as vLLM does;
+``never-healthy``; ``wrong-version`` reports another version than it was given; ``bad-reload=N`` fails the first N
+reloads; ``child`` starts a grandchild that ignores SIGTERM, like a stuck engine core.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ def make_app(port: int, journal: Path, options: list[str]) -> web.Application:
         return web.json_response({"success": True, "results": [None]})
 
     async def generate(request: web.Request) -> web.Response:
+        if "dies-at-work" in options:
+            print("(EngineCore pid=7) ERROR 11-23 01:23:31 [core.py:1512] RuntimeError: Unsupported head_dim=20")
+            print("(APIServer pid=6) ERROR 11-23 01:23:31 [async_llm.py:906] EngineDeadError: See root cause above",
+                  flush=True)
+            return web.json_response({"error": "EngineCore encountered an issue"}, status=500)
         body = await request.json()
         draw = random.Random(f"{body['token_ids']} {body.get('sampling_params', {}).get('seed')}")
         ids = [draw.randrange(20, 200) for _ in range(5)]

@@ -88,7 +88,10 @@ def test_every_memory_is_measured_and_searched_for_a_gold(checkpoint):
     done = run(router, checkpoint, sample(metadata={"context": "QWZRXYUJ", "ground_truth": ["blue", "red"]}),
                settings={"MEM_MAX_MEMORY": 99})
     ids = [len(encode(text)) - 1 for text in ("it is the Red one", "reddish")]  # the end of turn is not carried
-    assert done.train_metadata["memories"] == [{"tokens": ids[0], "gold": True}, {"tokens": ids[1], "gold": False}]
+    assert done.train_metadata["memories"] == [
+        {"tokens": ids[0], "gold": True, "text": "it is the Red one"},
+        {"tokens": ids[1], "gold": False, "text": "reddish"},
+    ]
 
 
 def test_a_failed_or_aborted_trajectory_keeps_the_memories_it_had(checkpoint):

@@ -1,14 +1,19 @@
-"""The page in a real browser: nothing loaded, nothing logged, everything drawn, nothing wider than the window."""
+"""The page in a real browser: nothing loaded, nothing logged, everything drawn, nothing wider than the window; its
+table of questions used, and its two themes."""
 
+import io
 import shutil
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from PIL import Image
 
 from mem_agent.report.__main__ import make_report
 from mem_agent.sifter.table.score_lines import FILE, write_scores
 from mem_agent.sifter.table.sifter_table import sifter_scores
 from mem_agent.tests.helpers.fake_results import write_run
+from mem_agent.tests.helpers.fake_run import write_training_run
 from mem_agent.tests.helpers.sifter_files import small_results
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -64,11 +69,28 @@ def sifter(tmp_path_factory) -> Path:
     return make_report([root], root.parent / "report")
 
 
+@pytest.fixture(scope="module")
+def training(tmp_path_factory) -> Path:
+    """A run with its evaluations before and after, whose trajectories have a page."""
+    run = write_training_run(tmp_path_factory.mktemp("synthetic") / "mine", rollouts=60)
+    models = {"before": "/models/start", "after-iter_0000059": str(run / "hf" / "iter_0000059")}
+    results = [
+        write_run(run / "eval" / name, lengths=("50", "200"), questions=30, skill=0.3 + 0.4 * seed, samples=2,
+                  seed=seed, model=model)
+        for seed, (name, model) in enumerate(models.items())
+    ]
+    for folder in results:
+        (folder / "trajectories").mkdir()
+        (folder / "trajectories" / "50.jsonl").touch()
+        (folder / "view.html").write_text("<title>trajectories</title>")
+    return make_report([run], run / "report")
+
+
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("report", ["three_runs", "many_runs", "one_length", "sifter"])
+@pytest.mark.parametrize("report", ["three_runs", "many_runs", "one_length", "sifter", "training"])
 def test_page_in_a_browser(browser, request, report, size):
     page_file = request.getfixturevalue(report)
     width, height = SIZES[size]
@@ -78,19 +100,19 @@ def test_page_in_a_browser(browser, request, report, size):
     page.on("pageerror", lambda error: logged.append(str(error)))
     page.on("request", lambda asked: requested.append(asked.url))
     page.goto(page_file.as_uri())
-    page.screenshot(path=page_file.with_name(f"screenshot-{size}.png"), full_page=True)
+    page.screenshot(path=page_file.with_name(f"screenshot-{size}.png"), full_page=True, timeout=180_000)
 
     assert logged == []
     assert [url for url in requested if not url.startswith("data:")] == [page_file.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate("document.scripts.length") == 0
+    assert page.evaluate("[...document.scripts].every(s => !s.src)")
     boxes = page.evaluate(
         "[...document.querySelectorAll('h1, h2, h3, details[open] table, section > .scroll table, img')]"
         ".map(e => [e.tagName, e.getBoundingClientRect().width, e.getBoundingClientRect().height])"
     )
     assert all(wide > 0 and high > 0 for _, wide, high in boxes)
     tags = [tag for tag, _, _ in boxes]
-    images, sections = (1, 2) if report == "sifter" else (6, 7)
+    images, sections = {"sifter": (1, 2), "training": (9, 9)}.get(report, (6, 8))
     assert tags.count("IMG") == images and tags.count("H2") == sections and tags.count("TABLE") >= 5
     assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0 && i.alt)")
     assert page_file.with_name(f"screenshot-{size}.png").stat().st_size > 20_000
@@ -110,4 +132,89 @@ def test_page_prints(browser, three_runs):
     page = browser.new_page()
     page.goto(three_runs.as_uri())
     assert len(page.pdf(format="A4")) > 50_000
+    page.close()
+
+
+def test_questions_are_filtered_as_a_reader_does(browser, training):
+    page = browser.new_page()
+    page.goto(training.as_uri())
+    section = page.locator("#questions")
+    count = section.get_by_role("status")
+    assert count.inner_text() == "60 of 60 questions" and section.locator("tbody tr").count() == 20
+    section.get_by_role("button", name="Show more").click()
+    assert section.locator("tbody tr").count() == 40
+    section.get_by_label("File").select_option("200")
+    assert count.inner_text() == "30 of 60 questions"
+    section.get_by_label("Which questions").select_option("better")
+    better = int(count.inner_text().split()[0])
+    section.get_by_label("Which questions").select_option("worse")
+    worse = int(count.inner_text().split()[0])
+    assert better > worse > 0 and better + worse <= 30
+    section.get_by_label("Which questions").select_option("all")
+    section.get_by_label("Search questions and answers").fill("question 17:")
+    assert count.inner_text() == "1 of 60 questions"
+    assert section.locator("tbody .where").inner_text() == "200 / 17"
+    section.get_by_label("Search questions and answers").fill("no such words")
+    assert count.inner_text() == "0 of 60 questions" and not section.get_by_role("button").is_visible()
+    page.close()
+
+
+def test_the_lowest_scores_and_the_largest_changes_come_first(browser, training):
+    page = browser.new_page()
+    page.goto(training.as_uri())
+    section = page.locator("#questions")
+    section.get_by_label("Order").select_option("lowest")
+    assert set(section.locator("tbody tr").first.locator(".score").all_inner_texts()) == {"0%"}
+    section.get_by_label("Order").select_option("change")
+    assert section.locator("tbody tr").first.locator(".score").all_inner_texts() in (
+        ["0%", "0%", "100%", "100%"], ["100%", "100%", "0%", "0%"],
+    )
+    page.close()
+
+
+def test_a_row_links_into_the_page_of_its_trajectory(browser, training):
+    page = browser.new_page()
+    page.goto(training.as_uri())
+    section = page.locator("#questions")
+    section.get_by_label("Search questions and answers").fill("question 7: club")
+    row = {file: section.locator("tbody tr").filter(has=page.get_by_text(f"{file} / 7", exact=True))
+           for file in ("50", "200")}
+    assert row["200"].count() == 1 and row["200"].get_by_role("link").count() == 0, "nothing was kept of 200"
+    link = row["50"].get_by_role("link").last
+    at = parse_qs(urlsplit(link.get_attribute("href")).fragment)
+    assert at == {"length": ["50"], "question": ["7"], "sample": ["1"]}
+    link.click()
+    assert page.title() == "trajectories" and "after-iter_0000059/view.html" in page.url
+    page.close()
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_page_and_plots_are_light_or_dark_together(browser, training, system):
+    page = browser.new_page(color_scheme=system, viewport={"width": 1280, "height": 900})
+    page.goto(training.as_uri())
+    assert page.locator("#theme").inner_text() == ("Light" if system == "dark" else "Dark")
+    for dark in (system == "dark", system != "dark", system == "dark"):
+        shades = [shade(page.screenshot()), shade(page.locator("img").first.screenshot())]
+        assert all(value < 60 if dark else value > 200 for value in shades), (dark, shades)
+        page.locator("#theme").click()
+    page.close()
+
+
+def shade(png: bytes) -> int:
+    """The most frequent grey: that of the paper."""
+    histogram = Image.open(io.BytesIO(png)).convert("L").histogram()
+    return histogram.index(max(histogram))
+
+
+def test_a_run_shows_curves_headline_and_names(browser, training):
+    page = browser.new_page(viewport={"width": 400, "height": 844})
+    page.goto(training.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert "after-iter_0000059 is better than before" in page.locator(".headline").inner_text()
+    shown = page.locator("#standing table").first.inner_text()
+    assert "start" in shown and "mine" in shown and "iter_0000059" in shown
+    assert page.locator("#training img").count() == 3
+    assert page.locator("#questions thead").is_hidden(), "rows are cards on a telephone"
+    narrow = "i => i.currentSrc !== i.src && i.width <= 400"
+    assert page.evaluate(f"[...document.querySelectorAll('img')].every({narrow})"), "plots have a narrow form"
     page.close()

@@ -143,6 +143,8 @@ COMMANDS = {
     "checkpoints.average": ("average", "--inputs /a /b --output /o"),
     "checkpoints.hf_to_torch_dist": ("write_release", "--hf /m --output /o"),
     "report.__main__": ("make_report", "/r"),
+    "report.viewer.view": ("write_viewer", "/r"),
+    "report.viewer.show": ("_groups", "/r"),
     "prepare_data": ("_run", "--input /i --output /o"),
     "data.prepare_math": ("_run", "--task gsm8k --input /i --output /o"),
     "data.eval_files": ("synthesise", "--raw /i --output /o"),

@@ -1,4 +1,4 @@
-"""The README's agent, task and reward, as they stand there, from files outside the package."""
+"""The agent, tasks and reward of docs/extending.md and the README, as they stand there, from files outside."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from mem_agent.tests.helpers.scripted import read
 
 ROOT = Path(__file__).parents[2]
 FILES = ("notebook.py", "mention.py", "rare.py")
-TEXT = (ROOT / "README.md").read_text()
+TEXT = (ROOT / "docs" / "extending.md").read_text()
 EXAMPLES = {
     name: re.search(rf"`{re.escape(name)}`,.*?```python\n(.*?)```", TEXT, re.DOTALL)[1] for name in FILES
 }
@@ -38,6 +38,13 @@ def test_each_is_short():
 def test_the_agent_keeps_its_newest_notes(outside):
     run = read(["a", "b", "c", "x"], agent="notebook.py:Notebook", agent_args="most=2", mem_max_memory=32)
     assert run.memories == ["a", "ab", "bc"] and run.kinds == "mmmf"
+
+
+def test_the_readmes_task_scores_its_gold(outside):
+    page = (ROOT / "README.md").read_text()
+    (outside / "short.py").write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    task, row = load_task("short.py:Mention"), TaskRow("who?", ("Ann", "Anna"))
+    assert task.reward("it is ann", row) == task.metrics("it is ann", row) == {"mentioned": 1.0}
 
 
 def test_the_task_scores_its_gold(outside):
@@ -96,3 +103,12 @@ def test_they_train_two_rollouts_and_evaluate(outside, tmp_path):
     third = json.loads((run / "metrics.jsonl").read_text().splitlines()[2])
     assert third["reward/rare"] < 0.09, "0.1 for each answer, were its state new"
     assert (run / "reward_state" / "0000002").is_dir()
+
+
+def test_both_readmes_show_the_same_commands():
+    """But for comments, and the words of a docstring."""
+    def blocks(page):
+        found = re.findall(r"```(?:bash|python)\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+        return [re.sub(r' *#.*|""".*?"""', "", block) for block in found]
+
+    assert blocks("README.md") == blocks("README_zh.md")

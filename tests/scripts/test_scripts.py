@@ -64,21 +64,25 @@ case "$*" in
     *) exec "$REAL" "$@" ;;
 esac
 """
-AFTER = ["train", "convert", "eval --check", "eval --table", "eval --check", "eval --table", "eval --table"]
+WORDS = ("train", "convert", "eval", "--check", "--table", "card", "--push-to-hub")
+AFTER = ["train", "convert", "eval --check", "eval --table", "eval --check", "eval --table", "eval --table", "card"]
 
 
 @pytest.mark.parametrize("ends,env,calls", [
-    (0, {}, ["train", "eval --table"]),
+    (0, {}, ["train", "eval --table", "card"]),
     (4, {}, AFTER),
-    (4, {"EVAL": "0"}, ["train", "convert", "eval --table"]),
+    (4, {"EVAL": "0"}, ["train", "convert", "eval --table", "card"]),
+    (0, {"PUSH_TO_HUB": "a/b"}, ["train", "eval --table", "card --push-to-hub"]),
     (1, {}, ["train"]),
     (130, {}, ["train"]),
 ])
 def test_what_follows_training_as_it_ends(tmp_path, ends, env, calls):
     """4: it had ended in an earlier run, which may have left the rest undone."""
     venv, run = tmp_path / "venv" / "bin", tmp_path / "run"
-    for folder in (venv, run / "eval" / "before", run / "eval" / "after-iter_0000001", run / "iter_0000001"):
+    for folder in (venv, run / "eval" / "before", run / "eval" / "after-iter_0000001", run / "iter_0000001",
+                   run / "hf" / "iter_0000001"):
         folder.mkdir(parents=True)
+    (run / "hf" / "iter_0000001" / "README.md").touch()
     (run / "latest_checkpointed_iteration.txt").write_text("1")
     (venv / "python").write_text(PYTHON_OF_AN_ENVIRONMENT)
     (venv / "python").chmod(0o755)
@@ -87,8 +91,7 @@ def test_what_follows_training_as_it_ends(tmp_path, ends, env, calls):
     done = script("run-train.sh", **own, SAVE_PATH=str(run), HF_CKPT="/m", TRAIN_DATA="/t", DATA_ROOT="/d", **env)
     assert done.returncode == (0 if ends == 4 else ends), done.stderr
     found = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
-    kinds = [" ".join(word for word in line if word in ("train", "convert", "eval", "--check", "--table"))
-             for line in found]
+    kinds = [" ".join(word for word in line if word in WORDS) for line in found]
     assert kinds == calls
 
 
@@ -122,6 +125,7 @@ WRONG = [
     ("convert-to-hf.sh", {"SAVE_PATH": "/tmp", "HF_CKPT": "/m"}, "no checkpoint has been written there"),
     ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "all", "AVERAGE": "1 2"}, "set AVERAGE or SINGLE_ITER, not both"),
     ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "all", "OUTPUT": "/o"}, "unset OUTPUT"),
+    ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "all", "PUSH_TO_HUB": "a/b"}, "unset PUSH_TO_HUB"),
     ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "all"}, "/tmp/none: no iter_* checkpoints"),
     ("convert-to-hf.sh", CONVERT | {"SINGLE_ITER": "99"}, "no checkpoint iter_0000099; there are: none"),
     ("prepare-eval-data.sh", {}, "set DATA_ROOT"),

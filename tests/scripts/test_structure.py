@@ -50,7 +50,13 @@ def test_hosts_are_named_in_their_places_only():
     assert outside == {"config.py", "hooks/host.py"}  # the choices of HOST; the hosts' modules
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/design.md", "docs/evaluation.md", "agents/README.md"])
+PAGES = ["README.md", "CONTRIBUTING.md", "agents/README.md"]
+PAGES += [f"docs/{name}.md" for name in ("layout", "training", "extending", "hosts", "incumbent", "not_run", "design",
+                                         "evaluation", "sharing", "verifiers", "asking", "serving", "watching", "viewer",
+                                         "trajectories")]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_files_that_documents_name_are_there(page):
     named = set(re.findall(r"`((?:[\w.]+/)+[\w.]+\.(?:py|sh|md|yaml|env))(?:::\w+)?`", (ROOT / page).read_text()))
     made_up = {"agents/notebook.py", "tests/test_notebook.py", "data/train.jsonl"}
@@ -59,7 +65,7 @@ def test_files_that_documents_name_are_there(page):
     assert not absent
 
 
-def test_every_room_has_its_line_in_the_readme():
-    table = (ROOT / "README.md").read_text()
+def test_every_room_has_its_line_in_the_layout():
+    table = (ROOT / "docs" / "layout.md").read_text()
     files = [p.name for p in ROOT.glob("*.py") if not p.name.startswith("_")]
     assert not [name for name in (*(f"{room}/" for room in ROOMS), *files) if f"`{name}`" not in table]

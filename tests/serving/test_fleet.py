@@ -212,6 +212,17 @@ async def test_restarts_are_limited_and_the_error_names_engine_code_log_and_caus
 
 
 @pytest.mark.asyncio
+async def test_what_an_engine_dies_of_at_its_first_request_is_the_error_of_its_start(stubs, model):
+    """A head size without a kernel: healthy, and dead once a prompt is read. The router would only say 503."""
+    stubs.options = {0: [["dies-at-work"]]}
+    with pytest.raises(FleetError, match=r"engine-0 .*engine-0\.log: RuntimeError: Unsupported head_dim=20 \(its "
+                                         r"first request failed: .* answered 500") as error:
+        async with make_fleet(model):
+            pytest.fail("it serves")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.asyncio
 async def test_an_engine_that_dies_at_start_stops_the_others_at_once(stubs, model):
     stubs.options = {0: [["never-healthy"]], 1: [["dies"]]}
     running = make_fleet(model, num_engines=2)

@@ -16,6 +16,7 @@ from mem_agent.tests.system.test_processes import group_members
 from mem_agent.training import evaluation as module
 from mem_agent.training import train as loop
 from mem_agent.training.evaluation import Check, Evaluation
+from mem_agent.training.progress import Counts
 
 POCKET = Path(__file__).parents[2] / "pocket"
 
@@ -117,6 +118,9 @@ class Side:
 
     def wait_until_ready(self):
         self.calls.append("ready")
+
+    def counts(self):
+        return Counts()
 
     def evaluate(self, evaluation, model):
         self.calls.append(f"{evaluation.name} {model.name}")

@@ -17,6 +17,7 @@ from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows
 from mem_agent.training import rollout_side, train
 from mem_agent.training.journal import Journal, Rollout
+from mem_agent.training.progress import Counts
 from mem_agent.training.run_log import read_metrics
 
 
@@ -25,6 +26,7 @@ class MadeUpRollouts:
 
     sampled: list[int] = []
     weights: dict[str, torch.Tensor] = {}
+    counts, speed = Counts, {}
 
     def __init__(self, config: Config) -> None:
         self.journal = Journal(config.save_path, config)

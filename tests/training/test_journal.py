@@ -55,7 +55,7 @@ def test_a_resumed_log_has_each_rollout_once(tmp_path):
 NOTHING = set("""
     style host save_path data_root num_rollout over_sampling_batch_size save_interval keep_checkpoints mem_doc_store
     mem_request_timeout mem_max_retries mem_retry_backoff mem_routing mem_lead mem_concurrency
-    length eval_samples eval_trace base_url
+    length eval_samples keep_trajectories keep_trajectories_mb base_url
     eval_api eval_model eval_server_wait eval_interval eval_data eval_raw num_engines engine_max_seqs engine_kv_bytes
     engine_block_size engine_restarts engine_start_timeout host_root megatron_root model_family torch_dist_writer
     num_nodes num_gpus gpu_memory_gb engine_gpus engine_memory_fraction tracker tracker_project ray_address ray_port

@@ -24,15 +24,16 @@ def settings(tmp_path, model="qwen3-0.6b", **env):
     return {"TRAIN_DATA": str(tmp_path / "train.jsonl"), "HF_CKPT": str(tmp_path / "model")} | env
 
 
-IGNORED = [
-    ({"TRACKER": "wandb"}, "TRACKER='wandb': this host writes metrics to SAVE_PATH/metrics.jsonl alone; set"),
-    ({"EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5: this host does not evaluate while it trains; set EVAL_INTERVAL=0"),
-    ({"EVAL_DATA": "dev.jsonl"}, "EVAL_DATA='dev.jsonl': this host does not evaluate while it trains; unset"),
+REFUSED = [
+    ({"EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5 needs EVAL_DATA, files of prepare_data.py, or DATA_ROOT, a folder"),
+    ({"EVAL_DATA": "dev.jsonl"}, "EVAL_DATA='dev.jsonl' is never used with EVAL_INTERVAL=0; set EVAL_INTERVAL to a"),
+    ({"EVAL_DATA": "a/x.jsonl b/x.jsonl", "EVAL_INTERVAL": "5"}, "two files have the same name"),
+    ({"EVAL_DATA": "/nowhere.jsonl", "EVAL_INTERVAL": "5"}, "EVAL_DATA: /nowhere.jsonl: no such file; make it with"),
 ]
 
 
-@pytest.mark.parametrize("env,message", IGNORED)
-def test_what_this_host_would_not_do_is_refused(env, message):
+@pytest.mark.parametrize("env,message", REFUSED)
+def test_an_evaluation_between_rollouts_that_could_not_be_made_is_refused(env, message):
     with pytest.raises(ConfigError) as error:
         checked(Config.from_env({"TRAIN_DATA": "/t.jsonl"} | env))
     assert message in str(error.value) and "\n" not in str(error.value)

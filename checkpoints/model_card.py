@@ -1,0 +1,148 @@
+"""The ``README.md`` of a converted model: what it is, what it was trained on and how, and how to do that again.
+
+Written at conversion from ``SAVE_PATH/mem_agent.yaml``. What evaluation found comes between two marks, now or later
+(``with_evaluation``), and replaces what stood there. The head is in the hub's format (``huggingface_hub``). Folders of
+the machine that trained are named by their last part alone.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from .. import __version__
+from ..config import SETTINGS_FILE, Config, read_yaml, shaping_answers, shaping_training
+from ..data.manifest import sha256_of
+from ..data.shards import ShardError, training_files
+from ..system.atomic_file import write_atomically
+from ..system.errors import MemAgentError
+from ..system.markdown import markdown_table
+
+CARD = "README.md"
+_BEGIN, _END = "<!-- evaluation -->", "<!-- end of evaluation -->"
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_ALSO = ("num_rollout",)
+"""Shapes no rollout, and says how many there were."""
+
+
+class CardError(MemAgentError):
+    """A model's card cannot be written or read."""
+
+
+def card_of_run(run: Path, checkpoint: str, model: str) -> str:
+    """The card of the model that ``checkpoint`` of ``run`` became, which started from ``model``.
+
+    Raises:
+        ConfigError: the run's settings are damaged.
+    """
+    source = run / SETTINGS_FILE
+    settings = read_yaml(source) if source.is_file() else {}
+    model = str(settings.get("HF_CKPT") or model)
+    data = ModelCardData(
+        base_model=model if _HUB_ID.fullmatch(model) else None, library_name="transformers",
+        tags=["mem-agent", "memory-agent", "long-context", "reinforcement-learning"],
+    )
+    title = f"# {_name(model)}, trained as a memory agent"
+    parts = [f"---\n{data.to_yaml()}\n---", title, _ABOUT, _from(checkpoint, model)]
+    if settings:
+        trained_on = data_table(str(settings.get("TRAIN_DATA") or ""))
+        parts += ["## Training", _settings_table(settings), "## Data", trained_on]
+        parts += ["## To do it again", f"```bash\n{command(settings)}\n```"]
+    return "\n\n".join([*parts, "## Evaluation", f"{_BEGIN}\nNone is recorded.\n{_END}"]) + "\n"
+
+
+_ABOUT = (
+    "It reads a document of any length chunk by chunk, rewrites a short memory as it reads, and answers from the "
+    f"memory alone. How it reads is in `{SETTINGS_FILE}`, beside the weights; asked without that loop it is an "
+    "ordinary chat model."
+)
+
+
+def _from(checkpoint: str, model: str) -> str:
+    return f"Made from `{checkpoint}` of a run that began with `{_name(model)}`, by mem_agent {__version__}."
+
+
+def shaping(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a run's settings shapes what was trained, and is not the default; paths by their last part."""
+    names = (*shaping_training(), *(n for n in shaping_answers("recurrent")), *_ALSO)
+    default = Config()
+    return {
+        name.upper(): _name(settings[name.upper()]) for name in dict.fromkeys(names)
+        if name.upper() in settings and settings[name.upper()] != getattr(default, name)
+    }
+
+
+def command(settings: Mapping[str, Any]) -> str:
+    """The line that trains it again, from the same files."""
+    words = [f"{name}={shlex.quote(str(value))}" for name, value in shaping(settings).items()]
+    return " \\\n".join([*words, "bash run-train.sh"])
+
+
+def data_table(train_data: str) -> str:
+    """The files that were trained on, with what tells whether others are the same."""
+    try:
+        files: Sequence[Path] = training_files(train_data) if train_data else ()
+    except ShardError:
+        files = ()
+    if not files or not all(file.is_file() for file in files):
+        return f"`{_name(train_data)}` was no longer there when this was written." if train_data else "Not recorded."
+    rows = [[file.name, file.stat().st_size, f"`{sha256_of(file)}`"] for file in files]
+    return markdown_table(["file", "bytes", "sha256"], rows, ("file", "sha256"))
+
+
+def with_evaluation(card: str, table: str, results: Sequence[EvalResult]) -> str:
+    """The card with ``table`` for what stood between the marks, and ``results`` in its head.
+
+    Raises:
+        CardError: it is no card of this pack.
+    """
+    before, begin, rest = card.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not (begin and end):
+        raise CardError(f"{CARD} has no place for an evaluation; convert the checkpoint again")
+    found = ModelCard(f"{before}{_BEGIN}\n{table}\n{_END}{after}", ignore_metadata_errors=True)
+    found.data.model_name = re.sub(r"\W+", "-", _title(before)) or "model"
+    found.data.eval_results = list(results)
+    return str(found)
+
+
+def read_card(folder: Path) -> str:
+    """Raises CardError where the model in ``folder`` has none."""
+    try:
+        return (folder / CARD).read_text()
+    except (OSError, ValueError) as error:
+        remedy = "convert the checkpoint with mem-agent convert"
+        raise CardError(f"{folder}: no readable {CARD} ({error}); {remedy}") from None
+
+
+def write_card(folder: Path, card: str) -> None:
+    write_atomically(folder / CARD, card.encode())
+
+
+def card_of_mean(folders: Sequence[Path]) -> str:
+    """The card of the mean of several models: the last one's, where that has a card, without its evaluation."""
+    note = f"The weights are the mean of {', '.join(f'`{folder.name}`' for folder in folders)}."
+    last = folders[-1] / CARD
+    card = last.read_text() if last.is_file() else ""
+    if _BEGIN not in card:
+        return f"# A mean of models\n\n{note}\n\n## Evaluation\n\n{_BEGIN}\nNone is recorded.\n{_END}\n"
+    return with_evaluation(card.replace(_ABOUT, f"{note}\n\n{_ABOUT}", 1), "None is recorded.", [])
+
+
+def _title(card: str) -> str:
+    return next((line.removeprefix("# ") for line in card.splitlines() if line.startswith("# ")), "")
+
+
+def _settings_table(settings: Mapping[str, Any]) -> str:
+    rows = [[f"`{name}`", f"`{value}`"] for name, value in shaping(settings).items()]
+    return "All that is not the default:\n\n" + markdown_table(["setting", "value"], rows, ("setting", "value"))
+
+
+def _name(value: Any) -> Any:
+    """A path of the machine that trained, by its last part; all else as it is."""
+    return Path(value).name if isinstance(value, str) and value.startswith(("/", "~", "./", "../")) else value

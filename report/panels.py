@@ -1,0 +1,168 @@
+"""Panels of lines, side by side in a wide figure and below each other in a narrow one.
+
+Invariants:
+- lines of equal values lie on each other and are all seen, up to nine of them: below is a wide one with large
+  markers, above it lie thinner ones, dashed and dotted. Only bars of intervals are set beside each other;
+- runs of one report have the same colour, dash and marker in every plot, and the first 12 differ without colours;
+- names never lie on the data: the legend is below, in as many columns as its longest name allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from ..evaluation.statistics import Estimate
+from .themes import COLOURS, GRID, STYLE, png_of, svg_of
+from .wording import shorten
+
+_DASHES: tuple[Any, ...] = ("-", (0, (4, 2.5)), (0, (1, 1.6)))
+_MARKERS = ("o", "s", "^", "D")
+_WIDTHS, _SIZES = (3.6, 2.2, 1.2), (9.0, 6.0, 3.4)
+_THINNER = 0.7
+"""What the lines of a dash are, from one that has it to the next."""
+_WIDE, _NARROW, _DPI, _LINE = 8.0, 4.2, 150, 0.24
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    name: str
+    """File name without ``.png``."""
+    title: str
+    caption: str
+    png: bytes
+    wide: bytes
+    """SVG for a window, light or dark as the page is; ``narrow`` is for a telephone."""
+    narrow: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One line of one panel: estimates by position, or bare numbers where there is no interval."""
+
+    label: str
+    """Its name in the legend; empty: it has none."""
+    style: Mapping[str, Any]
+    points: Sequence[tuple[float, float, Estimate | None]]
+    aside: float = 1.0
+    """Factor on the position of its bars, which would hide those of other lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    title: str
+    x_label: str
+    y_label: str
+    ticks: Mapping[float, str] | None
+    """Positions on a logarithmic axis of base 2 and their names; None: an even axis of whole numbers."""
+    curves: Sequence[Curve]
+    scale: str
+    """How the y axis runs: percent, log, from 0, or auto."""
+
+
+def line_style(number: int) -> dict[str, Any]:
+    """How the run of this number is drawn in every plot."""
+    kind, earlier = number % 3, number // 3 % 3
+    return {
+        "color": COLOURS[number % len(COLOURS)], "linestyle": _DASHES[kind], "marker": _MARKERS[number % 4],
+        "linewidth": _WIDTHS[kind] * _THINNER**earlier, "markersize": _SIZES[kind] * _THINNER**earlier,
+        "zorder": 3 + 0.1 * kind + 0.01 * earlier,
+    }
+
+
+def plot(name: str, title: str, caption: str, panels: Sequence[Panel]) -> Plot | None:
+    """The panels that have a point; None where none has."""
+    panels = [panel for panel in panels if any(curve.points for curve in panel.curves)]
+    if not panels:
+        return None
+    with rc_context(STYLE):
+        wide = _figure(panels, _WIDE, min(len(panels), 3))
+        narrow = _figure(panels, _NARROW, 1)
+        return Plot(name, title, caption, png_of(wide), svg_of(wide), svg_of(narrow))
+
+
+def _figure(panels: Sequence[Panel], width: float, columns: int) -> Figure:
+    lines = ceil(len(panels) / columns)
+    labels = list(dict.fromkeys(c.label for panel in panels for c in panel.curves if c.points and c.label))
+    longest = max((len(shorten(label)) for label in labels), default=0)
+    legend_columns = max(1, min(3, int(width * 12.5) // (longest + 9)))
+    legend_lines = ceil(len(labels) / legend_columns)
+    large = columns == 1 and width == _WIDE
+    panel_height = 3.9 if large else 2.9 if columns > 1 or len(panels) == 1 else 2.4
+    figure = Figure(figsize=(width, panel_height * lines + _LINE * legend_lines + 0.2), dpi=_DPI, layout="constrained")
+    axes = list(figure.subplots(lines, columns, squeeze=False).ravel())
+    handles: dict[str, Artist] = {}
+    for axis, panel in zip(axes, panels, strict=False):
+        handles |= _fill(axis, panel, 1.0 if large or columns == 1 else 0.85)
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    if handles:
+        room = int(width * 12.5) - 4
+        figure.legend(list(handles.values()), [_cut(shorten(label), room) for label in handles],
+                      loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=9, handlelength=3.5)
+    return figure
+
+
+def _cut(name: str, room: int) -> str:
+    return name if len(name) <= room else f"{name[: room // 2]}…{name[-room // 2 + 1 :]}"
+
+
+def _fill(axis: Axes, panel: Panel, size: float) -> dict[str, Artist]:
+    handles: dict[str, Artist] = {}
+    crowded = len(panel.curves) > 8
+    for curve in panel.curves:
+        if not curve.points:
+            continue
+        x, y, estimates = zip(*curve.points, strict=True)
+        (line,) = axis.plot(x, y, **curve.style)
+        if curve.label:
+            handles[curve.label] = line
+        bars = [(at * curve.aside, e) for at, e in zip(x, estimates, strict=True) if e]
+        if bars:
+            axis.vlines([at for at, _ in bars], [e.low for _, e in bars], [e.high for _, e in bars],
+                        color=line.get_color(), linewidth=1.2, alpha=0.4 if crowded else 0.85)
+    axis.set_title(panel.title, fontsize=10.5 * size, loc="left")
+    axis.set_xlabel(panel.x_label, fontsize=10 * size)
+    axis.set_ylabel(panel.y_label, fontsize=10 * size)
+    _across(axis, panel)
+    _up(axis, panel)
+    axis.tick_params(labelsize=9 * size)
+    axis.grid(True, color=GRID, linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    return handles
+
+
+def _across(axis: Axes, panel: Panel) -> None:
+    if panel.ticks is None:
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        return
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(list(panel.ticks), list(panel.ticks.values()))
+    axis.xaxis.set_minor_locator(NullLocator())
+    across = [*panel.ticks, *(x * curve.aside for curve in panel.curves for x, _, _ in curve.points)]
+    axis.set_xlim(min(across) / 2**0.3, max(across) * 2**0.3)
+
+
+def _up(axis: Axes, panel: Panel) -> None:
+    values = [y for curve in panel.curves for _, y, _ in curve.points]
+    if panel.scale == "percent":
+        axis.set_ylim(-3, 103)
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}%"))
+        return
+    if panel.scale == "log" and min(values) > 0:
+        axis.set_yscale("log")
+        axis.set_ylim(min(values) / 1.6, max(values) * 1.6)
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_minor_locator(NullLocator())
+    elif panel.scale != "auto":
+        axis.set_ylim(bottom=0)
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

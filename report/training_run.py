@@ -1,0 +1,139 @@
+"""A training run as a report reads it: the lines of ``metrics.jsonl``, and the evaluations of its checkpoints.
+
+::
+
+    RUN/metrics.jsonl            {"rollout": 0, "reward": 0.41, "accuracy": 0.40, "eval/50/sub_em": 0.38, ...}
+    RUN/eval/before/             an evaluation of the model that the run started from: 0 rollouts
+    RUN/eval/after-iter_0000099/ of the checkpoint that was written after rollout 99: 100 rollouts
+
+An evaluation that lies elsewhere belongs to a run as well where the evaluated model does: ``RUN/hf/iter_0000099``.
+
+Invariants: positions are rollouts done, so the line of rollout 0 stands at 1; a rollout that was written twice counts
+as it was written last; what a killed run left of its last line is not read, any other damage is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from statistics import fmean
+
+import orjson
+
+from ..evaluation.results import METRICS, Results, has_run, labels_of, length_order, read_run
+from ..evaluation.statistics import Estimate
+from ..evaluation.summary import main_metric, summarise
+from ..system.errors import MemAgentError
+
+METRICS_FILE, _EVALUATIONS, _KEY = "metrics.jsonl", "eval", "eval/"
+_ENDS = 10
+"""Rollouts at either end that a run's progress is read from."""
+
+
+class RunError(MemAgentError):
+    """What is given is no run whose curves can be drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    label: str
+    folder: Path
+    rollouts: Mapping[int, Mapping[str, float]]
+    """Its numbers by rollouts done, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An evaluation on a training curve, in percent."""
+
+    rollouts: int
+    length: str
+    """What the evaluation file is called."""
+    metric: str
+    mean: float
+    found: Estimate | None
+    """With its interval, where the answers are there."""
+
+
+def is_training_run(folder: Path) -> bool:
+    return (folder / METRICS_FILE).is_file()
+
+
+def read_training_runs(folders: Sequence[Path]) -> list[TrainingRun]:
+    """Raises RunError where one has no rollout, or a damaged line."""
+    resolved = [folder.resolve() for folder in folders]
+    return [TrainingRun(label, folder, _rollouts(folder / METRICS_FILE))
+            for label, folder in zip(labels_of(resolved), resolved, strict=True)]
+
+
+def evaluations_in(folder: Path) -> list[Path]:
+    """The result folders that a run keeps, in the order of its checkpoints; those without an answer are left out."""
+    found = [path.parent for path in folder.glob(f"{_EVALUATIONS}/*/run.json") if any(path.parent.glob("*.jsonl"))]
+    return sorted(found, key=lambda path: (_checkpoint(path) or -1, path.name))
+
+
+def points_of(run: TrainingRun, results: Sequence[Results]) -> list[Point]:
+    """Every evaluation of the run, by length and then by rollouts; answers go before the run's own line about them."""
+    points: dict[tuple[str, int], Point] = {}
+    for done, numbers in run.rollouts.items():
+        found: dict[str, list[str]] = {}
+        for name in numbers:
+            length, _, metric = name.removeprefix(_KEY).partition("/")
+            if name.startswith(_KEY) and metric:
+                found.setdefault(length, []).append(metric)
+        for length, metrics in found.items():
+            shares = [name for name in metrics if 0 <= numbers[f"{_KEY}{length}/{name}"] <= 1]
+            known = [name for name in (*METRICS, "accuracy", "reward") if name in shares]
+            if judged := main_metric([*known, *shares]):
+                mean = 100 * numbers[f"{_KEY}{length}/{judged}"]
+                points[length, done] = Point(done, length, judged, mean, None)
+    for result in results:
+        at = _position(run, result)
+        for summary in [summarise(result.label, cell) for cell in result.cells if at is not None]:
+            if judged := main_metric(summary.scores):
+                score = summary.scores[judged]
+                points[summary.name, at or 0] = Point(at or 0, summary.name, judged, score.mean, score)
+    return sorted(points.values(), key=lambda point: (length_order(point.length), point.rollouts))
+
+
+def first_and_last(run: TrainingRun, name: str) -> tuple[float, float, int] | None:
+    """The mean of a number over the first and the last rollouts, and over how many; None with fewer than two."""
+    values = [numbers[name] for numbers in run.rollouts.values() if name in numbers]
+    count = min(_ENDS, len(values) // 2)
+    return (fmean(values[:count]), fmean(values[-count:]), count) if count else None
+
+
+def _position(run: TrainingRun, result: Results) -> int | None:
+    """The rollouts that the evaluated model has seen; None where it is not of this run."""
+    of_run = result.folder.parent == run.folder / _EVALUATIONS
+    if not of_run and run.folder not in Path(result.run.model_name).resolve().parents:
+        return None
+    after = _checkpoint(result.folder) if of_run else result.run.checkpoint
+    return after + 1 if after is not None else 0 if of_run else None
+
+
+def _checkpoint(folder: Path) -> int | None:
+    """Of an evaluation: as its model's folder says, or its own."""
+    named = read_run(folder).checkpoint if has_run(folder) else None
+    number = folder.name.rpartition("iter_")[2]
+    return named if named is not None else int(number) if "iter_" in folder.name and number.isdecimal() else None
+
+
+def _rollouts(path: Path) -> dict[int, dict[str, float]]:
+    lines: dict[int, dict[str, float]] = {}
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                fields = orjson.loads(line)
+                done = fields["rollout"] + 1
+                numbers = {name: float(v) for name, v in fields.items() if type(v) in (int, float) and isfinite(v)}
+            except (ValueError, TypeError, KeyError, AttributeError):
+                raise RunError(f"{path}: line {number} is no rollout; remove that line") from None
+            lines[done] = numbers
+    if not lines:
+        raise RunError(f"{path}: no rollout yet; wait for the first one")
+    return dict(sorted(lines.items()))

@@ -1,0 +1,110 @@
+"""Where accepted answers stand in texts, and what became of them turn by turn.
+
+A fact is one accepted answer. It stands in a text where containment (``rewards.qa_metrics.sub_em``) says so: the same
+words in SQuAD form, side by side; what is marked is the stretch of the text they come from. Answers in scripts that
+put no blanks between words stand wherever their characters do. A box is none of a word: silver stands in
+``\\boxed{silver}``. Yes, no and noanswer stand nowhere: texts hold them by chance.
+
+Worked example, the fact "silver"; one turn a line::
+
+    section        memory before    memory after
+    Ann has it                      Ann             nothing yet
+    silver.        Ann              Ann silver      seen, held, entered
+    Bo sleeps      Ann silver       Ann silver      held
+    Bo wakes       Ann silver       Bo              lost
+    Silver again   Bo               Bo              seen: passed by
+
+``web/facts.js`` is the same in a browser, and is held to this one by a test.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad
+
+Span = tuple[int, int]
+_RAW_WORD = re.compile(r"\S+")
+_BOX = "\\boxed{"
+WITHOUT_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+"""Thai, Lao, Burmese, Khmer, Japanese and Chinese characters, as a class of a regular expression."""
+_NO_BLANKS = re.compile(f"[{WITHOUT_BLANKS}]")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    text: str
+    words: tuple[str, ...]
+    """In SQuAD form; none where the characters themselves are searched."""
+    articles: bool
+    """Whether a, an and the are words of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactTurn:
+    """What one turn did with one fact."""
+
+    seen: bool
+    """It stands in what the turn read: sections, or a recalled memory."""
+    held: bool
+    """It stands in the memory afterwards."""
+    before: bool
+    """It stood in the memory that the turn was shown."""
+
+    @property
+    def entered(self) -> bool:
+        return self.held and not self.before
+
+    @property
+    def lost(self) -> bool:
+        return self.before and not self.held
+
+
+def facts_of(golds: Sequence[str]) -> tuple[Fact, ...]:
+    """The accepted answers that can be searched for, each once."""
+    found: dict[tuple[str, ...], Fact] = {}
+    for gold in golds:
+        if normalise_squad(gold, keep_articles=True) in CLOSED_ANSWERS | {""}:
+            continue
+        articles = not normalise_squad(gold)
+        words = () if _NO_BLANKS.search(gold) else tuple(normalise_squad(gold, keep_articles=articles).split())
+        found.setdefault(words or (gold.strip(),), Fact(gold.strip(), words, articles))
+    return tuple(found.values())
+
+
+def spans(text: str, fact: Fact) -> list[Span]:
+    """Where the fact stands in the text, from left to right, none over another."""
+    if not fact.words:
+        return [match.span() for match in re.finditer(re.escape(fact.text), text)]
+    letters = normalise_squad(text, keep_articles=True)
+    if not all(word in letters for word in fact.words):
+        return []  # most texts; the rest takes a hundred times longer
+    words, places = _words(text, fact.articles)
+    found, at, length = [], 0, len(fact.words)
+    while at + length <= len(words):
+        if tuple(words[at : at + length]) == fact.words:
+            found.append((places[at][0], places[at + length - 1][1]))
+            at += length
+        else:
+            at += 1
+    return found
+
+
+def holds(text: str, fact: Fact) -> bool:
+    return bool(spans(text, fact))
+
+
+def _words(text: str, articles: bool) -> tuple[list[str], list[Span]]:
+    """The text's words in SQuAD form, and where the raw word that each comes from lies, marks around it left out."""
+    words, places = [], []
+    for match in _RAW_WORD.finditer(text.replace(_BOX, " " * len(_BOX))):
+        raw = match.group()
+        end = match.start() + len(raw.rstrip(string.punctuation))
+        start = match.end() - len(raw.lstrip(string.punctuation))
+        for word in normalise_squad(raw, keep_articles=articles).split():
+            words.append(word)
+            places.append((start, end))
+    return words, places

@@ -1,0 +1,106 @@
+"""``view.html``: every trajectory of a run or of results in one file that loads nothing.
+
+The page is an index and parts in base64, each decoded when it is looked at; so it opens at once, however much it
+holds.
+
+Invariants:
+- texts are data: they stand in the file compressed and in base64, and the page writes them as text nodes alone;
+- the browser is told to run this one script, by its hash, and to load nothing (Content-Security-Policy);
+- the file stays under ``MOST_BYTES``; what had to be left out is said in it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from ...system.atomic_file import write_atomically
+from ...system.errors import MemAgentError
+from .budget import Choice, choose, notes, written
+from .groups import Place, read_groups
+from .pack import PackedDocument, PackedGroup, deflated, pack
+
+MOST_BYTES = 20_000_000
+SCRIPTS = ("decode", "facts", "difference", "elements", "address", "questions", "strip", "turns", "siblings", "search",
+           "keys", "main")
+"""The page's script is these files of ``web/``, one after another."""
+
+
+def write_viewer(folder: Path, output: Path, most: int = MOST_BYTES) -> Path:
+    """Write the page of a run's or an evaluation's trajectories; returns its path.
+
+    Raises:
+        TraceError: the folder has no traces, or one cannot be read.
+        MemAgentError: a single question does not fit.
+    """
+    documents: dict[str, PackedDocument] = {}
+    groups = sorted((pack(group, documents) for group in read_groups(folder)), key=lambda group: group.place)
+    title = folder.resolve().name
+    empty = _render(title, _index(title, [], [], ()), ())
+    room = most - len(empty) - written(deflated([dict(group.group) for group in groups])) - 100 * len(groups)
+    choice = choose(groups, documents, room)
+    if not choice.groups:
+        raise MemAgentError(f"{folder}: no question fits into {most / 1e6:g} MB; mem-agent show {folder} prints one")
+    index, parts = _laid_out(title, groups, documents, choice, notes(groups, choice, most))
+    page = _render(title, index, parts)
+    assert len(page) <= most, (len(page), most)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(output, page)
+    return output
+
+
+def _laid_out(
+    title: str, groups: Sequence[PackedGroup], documents: dict[str, PackedDocument], choice: Choice, said: list[str]
+) -> tuple[bytes, list[bytes]]:
+    """The index, whose numbers are places in the list of parts."""
+    parts: list[bytes] = []
+    at_document: dict[str, int] = {}
+    lines: list[dict[str, Any]] = []
+    for at in sorted(choice.groups):
+        group = groups[at]
+        for key in group.documents:
+            if key not in at_document:
+                at_document[key] = len(parts)
+                parts.append(documents[key].whole if key in choice.whole else documents[key].cut)
+        line = dict(group.group) | {"place": group.place, "texts": len(parts)}
+        line["documents"] = [at_document[key] for key in group.documents]
+        parts.append(group.texts)
+        if group.tokens is not None and at in choice.tokens:
+            line["tokens"] = len(parts)
+            parts.append(group.tokens)
+        lines.append(line)
+    places = list(dict.fromkeys(line["place"] for line in lines))
+    return _index(title, places, [line | {"place": places.index(line["place"])} for line in lines], said), parts
+
+
+def _index(title: str, places: Sequence[Place], groups: Sequence[dict[str, Any]], said: Sequence[str]) -> bytes:
+    named = [
+        {"rollout": p.rollout if p.rollout >= 0 else None, "length": p.length or None, "label": p.label}
+        for p in places
+    ]
+    return deflated({"title": title, "notes": list(said), "places": named, "groups": list(groups)})
+
+
+def _render(title: str, index: bytes, parts: Sequence[bytes]) -> bytes:
+    web = resources.files(__package__).joinpath("web")
+    script = "\n".join(web.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+    style = web.joinpath("viewer.css").read_text(encoding="utf-8")
+    assert "</script" not in script.lower() and "</style" not in style.lower()
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(web.joinpath("page.html.jinja").read_text(encoding="utf-8"))
+    script = f'"use strict";\n(() => {{\n{script}\n}})();'
+    return template.render(
+        title=title, script=Markup(script), style=Markup(style), script_hash=_hash(script), style_hash=_hash(style),
+        index=b64encode(index).decode(), parts=[b64encode(part).decode() for part in parts],
+    ).encode()
+
+
+def _hash(content: str) -> str:
+    return "sha256-" + b64encode(sha256(content.encode()).digest()).decode()

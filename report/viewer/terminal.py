@@ -1,0 +1,202 @@
+"""A trajectory as text, for a terminal or a pipe.
+
+Invariants:
+- what a file says cannot steer the terminal: control characters, and those that turn the direction of writing, are
+  shown as signs of their own;
+- without colours everything that a colour says is said by marks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from ...traces.trace import TraceTurn
+from .facts import Fact, FactTurn, Span, facts_of, holds, spans
+from .groups import Group, Sibling, Tokens, before_of
+from .pack import worth
+from .words import Change, difference
+
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_AROUND, _LONG = 160, 600
+_BESIDE = " " * 11
+_GOLD, _LABEL = "bold black on yellow", "bold"
+_CHANGES = {Change.SAME: ("", "", ""), Change.ADDED: ("green underline", "{+", "+}"),
+            Change.REMOVED: ("red strike", "[-", "-]")}
+
+
+def listed(groups: Sequence[Group]) -> Iterator[Text]:
+    """A line for every question: its id, how its siblings stand, and what it asks."""
+    yield Text(f"{groups[0].place.label}: {len(groups)} questions; --question ID prints one")
+    wide = max(len(group.first.question_id or group.name) for group in groups)
+    for group in groups:
+        standing = " ".join(_standing(sibling) for sibling in group.siblings)
+        yield Text(safe(f"{group.first.question_id or group.name:>{wide}}  {standing}  {group.first.question}"))
+
+
+def printed(
+    group: Group, sibling: Sibling, turn: int | None = None, *, whole: bool = False, coloured: bool = True
+) -> Iterator[Text]:
+    """The whole trajectory, or its turn of that number, which counts from 1."""
+    trace, facts = sibling.trace, facts_of(group.first.golds)
+    yield from _head(group, sibling)
+    history = [_facts_of_turn(sibling, at, facts) for at in range(len(trace.turns))]
+    for at in range(len(trace.turns)):
+        if turn in (None, at + 1):
+            yield Text()
+            yield from _turn(sibling, at, facts, history[at], whole, coloured)
+    yield Text()
+    for which, fact in enumerate(facts):
+        said = [at for at, t in enumerate(trace.turns, start=1) if t.kind == "final" and holds(t.reply, fact)]
+        yield Text(safe(f"{fact.text}: {_story([turns[which] for turns in history], said)}"))
+
+
+def safe(text: str) -> str:
+    """The text without what would steer a terminal."""
+    return _STEERING.sub(lambda found: f"<{ord(found.group()):02x}>", text)
+
+
+def marked(text: str, gold: Sequence[Span], coloured: bool, style: str = "") -> Text:
+    """The text with accepted answers marked."""
+    made, at = Text(style=style), 0
+    for start, end in gold:
+        if start < at:
+            continue
+        made.append(safe(text[at:start]))
+        answer = safe(text[start:end])
+        made.append(answer if coloured else f"<<{answer}>>", _GOLD)
+        at = end
+    return made.append(safe(text[at:]))
+
+
+def _head(group: Group, sibling: Sibling) -> Iterator[Text]:
+    trace = sibling.trace
+    others = " ".join(f"{s.trace.sample}:{_standing(s)}" for s in group.siblings)
+    earned = [*trace.reward_parts.items(), *trace.scores.items()]
+    rewards = [_number(trace.reward)] if trace.reward is not None else []
+    rewards += [f"{name} {_number(value)}" for name, value in earned]
+    facts = [
+        ("question", trace.question), ("accepted", " / ".join(trace.golds)), ("answer", trace.prediction or "(none)"),
+        ("outcome", f"{trace.failure}: {trace.failure_message}" if trace.failure else trace.outcome),
+        ("reward", ", ".join(rewards)),
+        ("advantage", "" if trace.advantage is None else f"{trace.advantage:+.3g}"), ("siblings", others),
+    ]
+    yield Text(safe(f"{group.place.label}, question {trace.question_id or group.name}, sample {trace.sample}"), _LABEL)
+    for name, value in facts:
+        if value:
+            yield Text.assemble((f"{name:10}", _LABEL), safe(value))
+
+
+def _turn(
+    sibling: Sibling, at: int, facts: Sequence[Fact], history: Sequence[FactTurn], whole: bool, coloured: bool
+) -> Iterator[Text]:
+    turn, before = sibling.trace.turns[at], before_of(sibling.trace.turns, at)
+    yield Text(safe(f"turn {at + 1} of {len(sibling.trace.turns)}: {_said(turn, sibling.tokens[at])}"), _LABEL)
+    for number in turn.sections:
+        text = _section(sibling, number)
+        yield _labelled(f"section {number + 1}", _excerpt(text, _gold(text, facts), whole, coloured))
+    if turn.recalled:
+        yield _labelled("recalled", marked(turn.recalled, _gold(turn.recalled, facts), coloured))
+    if turn.kind == "final":
+        yield _labelled("answer", marked(turn.reply, _gold(turn.reply, facts), coloured))
+    else:
+        yield _labelled("memory", _changed(before, turn.memory, facts, coloured))
+        if turn.reply.strip() != turn.memory.strip():
+            yield _labelled("reply", marked(turn.reply, _gold(turn.reply, facts), coloured))
+    if turn.prompt and whole:
+        yield _labelled("prompt", marked(turn.prompt, _gold(turn.prompt, facts), coloured))
+    for fact, found in zip(facts, history, strict=True):
+        if turn.kind != "final" and (event := _event(found)):
+            yield Text(_BESIDE + safe(f"{fact.text}: {event}"))
+
+
+def _said(turn: TraceTurn, tokens: Tokens | None) -> str:
+    said = [turn.kind, *(f"earned {name} {_number(value)}" for name, value in turn.rewards.items())]
+    if turn.advantage is not None:
+        said.append(f"advantage {turn.advantage:+.3g}")
+    if turn.stop != "stop":
+        said.append(f"ended by {turn.stop}")
+    said.append(f"prompt {turn.prompt_tokens} tokens")
+    if tokens:
+        said.append(f"reply {len(tokens.lengths)}, log-prob mean {tokens.mean:.2f}, lowest {tokens.lowest:.2f}")
+    return ", ".join(said)
+
+
+def _labelled(label: str, text: Text) -> Text:
+    """Its lines stand below each other, beside the label."""
+    text.rstrip()
+    lines = Text("\n" + _BESIDE).join(text.split("\n")) if text.plain else Text("(empty)")
+    return Text.assemble((f"{label:10} ", _LABEL), lines)
+
+
+def _changed(before: str, after: str, facts: Sequence[Fact], coloured: bool) -> Text:
+    """The memory with what it gained and lost; marks of answers only where a part holds one whole."""
+    made = Text()
+    for part in difference(before, after):
+        style, opening, closing = _CHANGES[part.change]
+        text = marked(part.text, _gold(part.text, facts), coloured, style)
+        made.append_text(text if coloured else Text.assemble(opening, text, closing))
+    return made
+
+
+def _excerpt(text: str, gold: Sequence[Span], whole: bool, coloured: bool) -> Text:
+    """The beginning, and what stands around each answer."""
+    if whole or len(text) <= _LONG:
+        return marked(text, gold, coloured)
+    made, at = Text(), 0
+    for start, end in [(0, 2 * _AROUND), *((a - _AROUND, b + _AROUND) for a, b in gold)]:
+        start, end = max(start, at), min(end, len(text))
+        if end <= start:
+            continue
+        if start > at:
+            made.append(f" ... {start - at:,} characters ... ")
+        inside = [(max(a, start) - start, b - start) for a, b in gold if a < end and b > start]
+        made.append_text(marked(text[start:end], inside, coloured))
+        at = end
+    return made.append(f" ... {len(text) - at:,} characters ..." if at < len(text) else "")
+
+
+def _gold(text: str, facts: Sequence[Fact]) -> list[Span]:
+    return sorted(span for fact in facts for span in spans(text, fact))
+
+
+def _section(sibling: Sibling, number: int) -> str:
+    sections = sibling.document.sections if sibling.document else ()
+    return sections[number] if 0 <= number < len(sections) else "(its text was not kept)"
+
+
+def _facts_of_turn(sibling: Sibling, at: int, facts: Sequence[Fact]) -> list[FactTurn]:
+    turn, before = sibling.trace.turns[at], before_of(sibling.trace.turns, at)
+    read = [*(_section(sibling, number) for number in turn.sections), turn.recalled]
+    read += [turn.prompt] * (not turn.sections)
+    return [
+        FactTurn(any(holds(text, fact) for text in read), holds(turn.memory, fact), holds(before, fact))
+        for fact in facts
+    ]
+
+
+def _event(found: FactTurn) -> str:
+    if found.entered:
+        return "enters the memory"
+    if found.lost:
+        return "is lost from the memory"
+    return "read, and not kept" if found.seen and not found.held else ""
+
+
+def _story(turns: Sequence[FactTurn], answered: Sequence[int]) -> str:
+    """What became of a fact, in a line: ``turn 2 enters the memory, turn 5 is lost from the memory``."""
+    events = [f"turn {number} {event}" for number, found in enumerate(turns, start=1) if (event := _event(found))]
+    events += [f"turn {number} is in the answer" for number in answered]
+    return ", ".join(events) or "stands nowhere in what was read, remembered or answered"
+
+
+def _number(value: float | None) -> str:
+    """None stands for what is no number, which JSON cannot say."""
+    return "nan" if value is None else f"{value:.3g}"
+
+
+def _standing(sibling: Sibling) -> str:
+    value = worth(sibling.trace)
+    return sibling.trace.failure or ("?" if value is None else f"{value:.2f}")

@@ -1,0 +1,219 @@
+"""`mem-agent ask` as people and scripts use it, on a router that plays a script."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import orjson
+import pytest
+from rich.console import Console
+
+from mem_agent.asking import ask
+from mem_agent.asking.progress import Progress, skipped_line
+from mem_agent.asking.steps import Answered, Section, Started, TurnDone
+from mem_agent.data.document_formats import read_document
+from mem_agent.data.read_documents import Documents, Skipped
+from mem_agent.tests.helpers.asking import SETTINGS, model_folder, prompt_of, reply
+from mem_agent.tests.helpers.document_files import pdf_bytes
+from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+
+__all__ = ["model_folder"]
+QUESTION = "Which metal?"
+TEXT = "Ann has gold.\nBen has silver.\nRain fell today.\n"
+"""Three lines, read in three sections."""
+
+
+@pytest.fixture
+def asked(model_folder, tmp_path, monkeypatch, capsys):
+    """Asks with replies that a test has written; gives the exit code, both outputs and the router."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in (SETTINGS | {"mem_chunk_tokens": 16}).items():
+        monkeypatch.setenv(name.upper(), str(value))
+    (tmp_path / "notes.txt").write_text(TEXT)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+
+    def run(replies, *arguments, files=("notes.txt",), question=QUESTION):
+        # `connect` asks for one token first.
+        router = FakeRouter([reply("x"), *(reply(r) if isinstance(r, str) else r for r in replies)],
+                            default=reply("x"), models=({"id": "served", "max_model_len": 4096},))
+        with running_beside(router):
+            url = f"http://127.0.0.1:{router.port}"
+            code = ask.main([str(model_folder), question, *files, "--url", url, *arguments])
+        return (code, *capsys.readouterr(), router)
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+REPLIES = ["gold", "gold, silver", "gold, silver", "It is \\boxed{silver}"]
+
+
+def test_the_answer_goes_to_standard_output_and_the_memory_to_standard_error(asked):
+    code, out, err, router = asked(REPLIES)
+    assert code == 0
+    assert out == ("It is \\boxed{silver}\n\nAnswer: silver\n\nFrom:\n"
+                   "  notes.txt, line 2: “Ben has silver.”\n")
+    lines = err.splitlines()
+    assert lines[0].startswith("notes.txt: ") and lines[0].endswith(" tokens, 3 section(s)")
+    assert lines[1].startswith("[1/3] notes.txt, line") and lines[1].endswith(": {+gold+}")
+    assert lines[2].startswith("[2/3] notes.txt, line") and lines[2].endswith(": gold{+, silver+}")
+    assert lines[3].startswith("[3/3] notes.txt, line") and lines[3].endswith(": unchanged")
+    assert len(lines) == 4 and len(router.requests) == 5
+
+
+def test_quiet_leaves_the_answer_alone(asked):
+    code, out, err, _ = asked(REPLIES, "--quiet")
+    assert (code, out, err) == (0, "silver\n", "")
+
+
+def test_json_has_an_object_for_every_step(asked):
+    code, out, err, _ = asked(REPLIES, "--json")
+    started, *turns, delta, final, answer = map(orjson.loads, out.splitlines())
+    assert code == 0 and err == ""
+    assert started["event"] == "started" and len(started["sections"]) == 3
+    assert started["documents"] == [
+        {"name": "notes.txt", "unit": "line", "units": 4, "characters": len(TEXT), "note": ""}]
+    assert started["sections"][0][0]["document"] == "notes.txt" and started["sections"][0][0]["first"] == 1
+    assert [turn["memory"] for turn in turns] == ["gold", "gold, silver", "gold, silver"]
+    assert delta == {"event": "delta", "text": REPLIES[-1]} and final["kind"] == "final"
+    assert answer["event"] == "answer" and answer["answer"] == "silver" and answer["text"] == REPLIES[-1]
+    (source,) = answer["sources"]
+    assert source["quote"] == "Ben has silver." and source["section"] == 1
+    assert source["at"] == [{"document": "notes.txt", "unit": "line", "first": 2, "last": 2}]
+    code, out, _, _ = asked(REPLIES, "--json", "--quiet")
+    assert [orjson.loads(line)["event"] for line in out.splitlines()] == ["answer"]
+
+
+def test_a_memory_is_shown_whole_if_asked_for(asked):
+    long = " ".join(f"w{n}" for n in range(9))
+    replies = [long, f"{long} end", long, "\\boxed{x}"]
+    assert "w0 w1" not in asked(replies)[2].splitlines()[2]
+    assert f"{long}{{+ end+}}" in asked(replies, "--show-memory")[2].splitlines()[2]
+
+
+def test_a_folder_and_a_pdf_are_one_reading(asked, tmp_path, monkeypatch):
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f/b.pdf").write_bytes(pdf_bytes([["Ann."], ["Ben has silver."]]))
+    (tmp_path / "f/a.html").write_text("<title>Gold</title><p>Ann has gold.<script>none</script>")
+    (tmp_path / "f/x.png").write_bytes(b"\x89PNG\0")
+
+    def model(body):
+        return reply("silver" if "silver" in prompt_of(body) else "gold")
+
+    monkeypatch.setenv("MEM_CHUNK_TOKENS", "64")
+    code, out, err, _ = asked([model] * 20, files=("f",))
+    assert code == 0 and "  f/b.pdf, page 2: “Ben has silver.”" in out
+    assert "skipped: f/x.png (not a text, PDF, HTML or Word file)" in err and "2 files: " in err
+
+
+def test_an_answer_in_no_memory_has_no_section(asked):
+    _, out, _, _ = asked(["gold", "gold", "gold", "\\boxed{tin}"])
+    assert out.endswith("From no section that can be named: the words of the answer are not in the memory.\n")
+
+
+def test_a_reply_without_a_box_is_the_answer(asked):
+    _, out, _, _ = asked(["gold", "silver", "silver", "Ben's is silver."])
+    assert out.startswith("Ben's is silver.\n\nFrom:\n") and "Answer:" not in out
+
+
+@pytest.mark.parametrize(("arguments", "code", "line"), [
+    ({"files": ("gone.txt",)}, 1, "gone.txt"),
+    ({"files": ("locked.pdf",)}, 1, "locked.pdf: the file cannot be read"),
+    ({"files": (".",), "replies": [401]}, 1, "HTTP 401"),
+    ({"question": "  "}, 2, "the question is empty"),
+    ({"question": "x" * 2000}, 1, "question of 2000 tokens"),
+    ({"replies": [""]}, 1, "the model replied with nothing"),
+])  # fmt: skip
+def test_what_cannot_be_answered_is_one_line(asked, tmp_path, arguments, code, line):
+    (tmp_path / "locked.pdf").write_bytes(b"%PDF-1.7")
+    replies = arguments.pop("replies", ["gold"] * 3) + [""] * 3
+    ended, out, err, _ = asked(replies, **arguments)
+    assert ended == code and out.strip() == ""
+    (error,) = [shown for shown in err.splitlines() if shown.startswith("error: ")]
+    assert line in error and err.endswith(error + "\n")
+
+
+def test_a_server_that_is_not_there_is_one_line(asked, model_folder, capsys):
+    assert ask.main([str(model_folder), QUESTION, "notes.txt", "--url", "http://127.0.0.1:9"]) == 1
+    assert "nothing answers there" in capsys.readouterr().err
+    assert ask.main([str(model_folder), QUESTION, "notes.txt", "--url", "nonsense"]) == 2
+    assert "--url" in capsys.readouterr().err
+
+
+def test_a_model_that_is_not_there_is_a_usage_error(asked, capsys):
+    assert ask.main(["./gone", QUESTION, "notes.txt"]) == 2
+    assert "gone" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_the_request_at_the_server(model_folder, tmp_path):
+    (tmp_path / "notes.txt").write_text(TEXT)
+    router = FakeRouter([reply("x")], default="hang")
+    with running_beside(router):
+        env = os.environ | {name.upper(): str(value) for name, value in SETTINGS.items()}
+        command = [sys.executable, "-m", "mem_agent", "ask", str(model_folder), QUESTION, str(tmp_path / "notes.txt"),
+                   "--url", f"http://127.0.0.1:{router.port}"]
+        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 300
+        while len(router.requests) < 2 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=300)
+    assert process.returncode == 130 and out == ""
+    assert err.splitlines()[-1].startswith("interrupted; what was started for the question has ended")
+
+
+# --- what a terminal shows -------------------------------------------------------------------------------------------
+DOCUMENTS = Documents((read_document("notes.txt", TEXT.encode()),), (Skipped("f/\x1b[2J.png", "hidden"),))
+
+
+def shown(steps, **options) -> str:
+    console = Console(file=io.StringIO(), force_terminal=True, width=60, highlight=False, **options)
+    with Progress(console, DOCUMENTS) as progress:
+        for step in steps:
+            progress.step(step)
+    return console.file.getvalue()
+
+
+def turn(number, sections, memory, round=None, recalled="", kind="memory"):
+    return TurnDone(number, number if round is None else round, kind, sections, memory, memory, recalled, 9, 3, None)
+
+
+STARTED = Started((Section(0, 14), Section(14, 30), Section(30, 47)), 40)
+
+
+def test_a_terminal_gets_colours_and_no_commands_from_texts():
+    text = shown([STARTED, turn(0, (0,), "gold \x1b[2J"), turn(1, (1,), "silver")])
+    assert "\x1b[2J" not in text.replace("\x1b[2K", "") and "�[2J" in text
+    assert "\x1b[32msilver" in text and "\x1b[9;31mgold" in text
+    assert "[bold]x[/bold]" in shown([STARTED, turn(0, (0,), "[bold]x[/bold]")])  # no markup of the library either
+    assert "reading section 2 of 3" in text
+
+
+def test_without_colours_a_terminal_gets_marks(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "{+gold+}" in shown([STARTED, turn(0, (0,), "gold")])
+
+
+def test_sections_side_by_side_recalled_memories_merges_and_what_was_not_read_are_told():
+    lines = shown([
+        STARTED, turn(0, (0,), "gold", 0), turn(1, (1,), "gold", 0), turn(2, (), "gold silver", 1, recalled="old"),
+        Answered("x", "x", (), True, 1, 1, 0),
+    ], no_color=True)  # fmt: skip
+    assert "[1/3] notes.txt, line 1: {+gold+}" in lines and "[2/3] notes.txt, line 2: read beside it" in lines
+    assert "recalled: old" in lines and "merged: gold{+ silver+}" in lines
+    assert "1 of 3 sections were not read" in lines and "raise MEM_MAX_FINAL" in lines
+
+
+def test_a_line_break_in_place_of_a_blank_is_no_change():
+    lines = shown([STARTED, turn(0, (0,), "gold, silver"), turn(1, (1,), "gold,\nsilver")])
+    assert "[2/3] notes.txt, line 2: unchanged" in lines
+
+
+def test_many_skipped_files_are_counted():
+    skipped = [Skipped(f"{n}.png", "hidden") for n in range(7)]
+    assert skipped_line(skipped).endswith("4.png (hidden) and 2 more")
+    assert skipped_line(skipped[:1]) == "skipped: 0.png (hidden)"

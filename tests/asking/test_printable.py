@@ -1,0 +1,19 @@
+"""Text that must not command a terminal."""
+
+import pytest
+
+from mem_agent.asking.printable import one_line, printable
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("plain, naïve 東京\n\tline", "plain, naïve 東京\n\tline"),
+    ("\x1b[31mred\x1b]0;title\x07", "�[31mred�]0;title�"),
+    ("a\rb\x9bc\u202ed\udc80", "a�b�c�d�"),
+])  # fmt: skip
+def test_commands_of_a_terminal_are_replaced(text, shown):
+    assert printable(text) == shown
+
+
+def test_a_line_is_one_line_of_bounded_length():
+    assert one_line("a\nb\t c") == "a b c"
+    assert one_line("abcdef", 4) == "abc…" and one_line("abcd", 4) == "abcd"

@@ -1,0 +1,94 @@
+"""A model's card: what it was trained on and how, what evaluation found, nothing of the machine's folders."""
+
+import hashlib
+import shlex
+
+import pytest
+import yaml
+
+from mem_agent.checkpoints.model_card import (
+    CARD,
+    CardError,
+    card_of_mean,
+    card_of_run,
+    command,
+    read_card,
+    with_evaluation,
+)
+from mem_agent.config import SETTINGS_FILE, Config
+
+
+@pytest.fixture
+def run(tmp_path):
+    data = tmp_path / "secret folder" / "train.jsonl"
+    data.parent.mkdir()
+    data.write_text('{"prompt": "q"}\n')
+    config = Config(hf_ckpt="Org/Model", train_data=str(data), save_path=str(tmp_path / "run"), num_rollout=7,
+                    agent="gated", mem_request_timeout=9.0, lr=3e-6)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / SETTINGS_FILE).write_text(config.with_absolute_paths().to_yaml())
+    return folder
+
+
+def head(card):
+    return yaml.safe_load(card.split("---")[1])
+
+
+def test_it_says_what_was_trained_on_what_and_how_to_do_it_again(run, tmp_path):
+    card = card_of_run(run, "iter_0000006", "/models/start")
+    assert head(card)["base_model"] == "Org/Model" and head(card)["library_name"] == "transformers"
+    digest = hashlib.sha256((tmp_path / "secret folder" / "train.jsonl").read_bytes()).hexdigest()
+    assert f"`{digest}`" in card and "`iter_0000006`" in card
+    assert "AGENT=gated \\\n" in card and "NUM_ROLLOUT=7 \\\n" in card and "LR=3e-06 \\\n" in card
+    assert card.count("bash run-train.sh") == 1
+    assert str(tmp_path) not in card and "MEM_REQUEST_TIMEOUT" not in card
+
+
+def test_the_command_leads_to_the_same_settings():
+    given = Config(agent="gated", mem_chunk_tokens=99, agent_args="", task_args="form='a b'", num_rollout=3)
+    line = command(given.to_mapping()).replace("\\\n", " ")
+    env = dict(word.split("=", 1) for word in shlex.split(line) if "=" in word)
+    assert Config.from_env(env) == given
+
+
+def test_a_local_start_is_no_base_model_of_the_hub(run):
+    settings = run / SETTINGS_FILE
+    settings.write_text(settings.read_text().replace("Org/Model", "/home/me/models/mine"))
+    card = card_of_run(run, "iter_0000006", "")
+    assert "base_model" not in head(card) and "# mine, trained" in card and "/home/me" not in card
+
+
+def test_without_settings_or_data_it_says_so(run, tmp_path):
+    (tmp_path / "secret folder" / "train.jsonl").unlink()
+    assert "`train.jsonl` was no longer there" in card_of_run(run, "iter_0000006", "")
+    (run / SETTINGS_FILE).unlink()
+    card = card_of_run(run, "iter_0000006", "Org/Model")
+    assert "## Training" not in card and "None is recorded" in card
+
+
+def test_an_evaluation_replaces_the_one_before(run):
+    card = card_of_run(run, "iter_0000006", "")
+    once = with_evaluation(card, "| first |", [])
+    twice = with_evaluation(once, "| second |", [])
+    assert "| first |" in once and "None is recorded" not in once
+    assert "| first |" not in twice and "| second |" in twice
+    assert head(twice)["base_model"] == "Org/Model" and twice.count("## Evaluation") == 1
+
+
+def test_a_card_of_somebody_elses_is_left_alone(tmp_path):
+    with pytest.raises(CardError, match="no place for an evaluation"):
+        with_evaluation("# My model\n", "| x |", [])
+    with pytest.raises(CardError, match="convert the checkpoint"):
+        read_card(tmp_path)
+
+
+def test_a_mean_has_the_last_ones_card_and_no_evaluation(run, tmp_path):
+    folders = [tmp_path / name for name in ("iter_1", "iter_2")]
+    for folder in folders:
+        folder.mkdir()
+    bare = card_of_mean(folders)
+    (folders[1] / CARD).write_text(with_evaluation(card_of_run(run, "iter_2", ""), "| 99 |", []))
+    card = card_of_mean(folders)
+    assert "the mean of `iter_1`, `iter_2`" in card and "the mean of `iter_1`" in bare
+    assert "| 99 |" not in card and "AGENT=gated" in card

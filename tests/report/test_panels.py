@@ -1,0 +1,64 @@
+"""Lines of equal values are all seen, and every colour has its counterpart in the dark."""
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from mem_agent.report.panels import Curve, Panel, line_style, plot
+from mem_agent.report.themes import COLOURS, in_both_themes
+
+POINTS = [(2.0**n, 40.0 + 5 * n, None) for n in range(6)]
+
+
+def panel(count, points=POINTS, ticks=True):
+    curves = [Curve("", line_style(number), points) for number in range(count)]
+    return Panel("", "", "", {x: f"{x:g}" for x, _, _ in points} if ticks else None, curves, "percent")
+
+
+def pixels_of(png, colour):
+    image = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int)
+    wanted = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+    return int((np.abs(image - wanted).sum(axis=2) < 60).sum())
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_lines_of_equal_values_are_all_seen(count):
+    drawn = plot("x", "", "", [panel(count)])
+    seen = {number: pixels_of(drawn.png, COLOURS[number]) for number in range(count)}
+    assert all(found > 300 for found in seen.values()), seen
+
+
+def test_the_first_twelve_runs_differ_without_their_colours():
+    styles = [line_style(number) for number in range(12)]
+    assert len({(str(style["linestyle"]), style["marker"]) for style in styles}) == 12
+
+
+def test_nothing_to_draw_is_no_plot():
+    assert plot("x", "", "", [panel(2, [])]) is None
+
+
+@settings(max_examples=8)
+@given(st.integers(1, 25), st.booleans())
+def test_every_number_of_runs_has_a_drawing_for_either_theme(count, ticks):
+    drawn = plot("x", "", "", [panel(count, POINTS[:2], ticks)])
+    assert b"prefers-color-scheme:dark" in drawn.wide and drawn.narrow.count(b"var(--c") > count
+
+
+def test_the_same_figure_gives_the_same_bytes():
+    first, second = (plot("x", "t", "", [panel(2)]) for _ in range(2))
+    assert first == second
+
+
+def test_a_colour_of_one_theme_alone_is_refused():
+    with pytest.raises(AssertionError, match="no dark counterpart of #123456"):
+        in_both_themes(b'<svg xmlns="http://www.w3.org/2000/svg"><path style="fill: #123456"/></svg>')
+
+
+def test_texts_that_look_like_colours_stay_as_they_are():
+    text = b'<text style="fill: #ffffff">fill: #123456</text>'
+    said = in_both_themes(b'<svg xmlns="http://www.w3.org/2000/svg">' + text + b"</svg>")
+    assert b">fill: #123456<" in said and b'style="fill: var(--cffffff)"' in said

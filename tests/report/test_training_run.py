@@ -1,0 +1,83 @@
+"""What a report reads of a training run: its lines, and which evaluations are points of its curves."""
+
+import pytest
+
+from mem_agent.evaluation.results import read_results
+from mem_agent.report.__main__ import main, make_report
+from mem_agent.report.given import sorted_out
+from mem_agent.report.training_run import evaluations_in, first_and_last, points_of, read_training_runs
+from mem_agent.tests.helpers.fake_results import plain_row, write_folder, write_run
+from mem_agent.tests.helpers.fake_run import write_training_run
+
+
+def run_of(folder, text):
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text(text)
+    return folder
+
+
+def test_rollouts_stand_where_they_are_done_and_half_a_line_is_none(tmp_path):
+    first, second = '{"rollout":0,"reward":0.1,"loss":null}', '{"rollout":1,"reward":0.3}'
+    text = "\n".join((first, second.replace("0.3", "0.2"), second, second[:-9]))
+    (run,) = read_training_runs([run_of(tmp_path / "run", text)])
+    assert run.label == "run"
+    assert run.rollouts == {1: {"rollout": 0.0, "reward": 0.1}, 2: {"rollout": 1.0, "reward": 0.3}}
+    assert first_and_last(run, "reward") == (0.1, 0.3, 1) and first_and_last(run, "loss") is None
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "no rollout yet"), ('{"rollout":0', "no rollout yet"), ("[1]\n", "line 1 is no rollout"),
+    ('{"rollout":0}\nhalf\n', "line 2 is no rollout"), ('{"reward":0.5}\n', "line 1 is no rollout"),
+])
+def test_a_damaged_run_is_one_clear_line(tmp_path, text, message, capsys):
+    assert main([str(run_of(tmp_path / "run", text))]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and message in error and error.count("\n") == 1
+
+
+def test_evaluations_stand_in_the_order_of_their_checkpoints(tmp_path):
+    run = write_training_run(tmp_path / "run")
+    for name in ("after-iter_0000059", "before", "iter_0000009"):
+        write_folder(run / "eval" / name, [plain_row("a")])
+    (run / "eval" / "not-begun").mkdir()
+    (run / "eval" / "not-begun" / "run.json").write_text("{}")
+    assert [path.name for path in evaluations_in(run)] == ["before", "iter_0000009", "after-iter_0000059"]
+
+
+def test_points_are_placed_by_checkpoint_and_answers_go_before_the_runs_own_line(tmp_path):
+    run = write_training_run(tmp_path / "run", rollouts=60, evaluated_every=20)
+    write_run(run / "eval" / "before", lengths=("50",), questions=4, skill=2)
+    write_run(run / "eval" / "after-iter_0000059", lengths=("50",), questions=4, skill=2)
+    elsewhere = write_run(tmp_path / "r40", lengths=("200",), questions=4, skill=2,
+                          model=str(run / "hf" / "iter_0000039"))
+    other = write_run(tmp_path / "other", lengths=("200",), questions=4, model="/models/iter_0000007")
+    given = sorted_out([run, elsewhere, other])
+    points = points_of(given.trained[0], read_results(given.results))
+    assert [(p.length, p.rollouts, p.metric, p.found is not None) for p in points] == [
+        ("50", 0, "sub_em", True), ("50", 20, "sub_em", False), ("50", 40, "sub_em", False),
+        ("50", 60, "sub_em", True), ("200", 40, "sub_em", True),
+    ]
+    assert points[1].mean == pytest.approx(100 * (0.4 + 0.4 / 3)) and points[3].mean == 100.0
+
+
+def test_an_evaluation_of_a_run_that_is_named_as_well_counts_once(tmp_path):
+    run = write_training_run(tmp_path / "run")
+    before, after = (write_run(run / "eval" / name, lengths=("50",), questions=4) for name in ("before", "after"))
+    assert sorted_out([run, before]).results == [after, before]
+    assert sorted_out([run, run]).results == [after, before]
+
+
+def test_a_run_without_evaluations_has_curves_and_says_that_nothing_was_evaluated(tmp_path, capsys):
+    run = write_training_run(tmp_path / "mine", rollouts=30, evaluated_every=0)
+    assert main([str(run)]) == 0
+    told = capsys.readouterr().out
+    assert "mean reward" in told and "nothing was evaluated" in told
+    page = (run / "report" / "index.html").read_text()
+    assert 'id="training"' in page and 'id="standing"' not in page and 'id="questions"' not in page
+    assert {path.name for path in (run / "report").iterdir()} == {
+        "index.html", "report.md", "training.png", "training_signal.png", "training_updates.png"}
+
+
+def test_two_runs_of_one_rollout_each_are_drawn(tmp_path):
+    runs = [write_training_run(tmp_path / name, rollouts=1) for name in ("a", "$\\frac{x$ b")]
+    assert make_report(runs, tmp_path / "report").is_file()

@@ -1,0 +1,298 @@
+"""What goes into the page of trajectories, and what the terminal says of them; the page itself is opened in
+test_viewer_browser.py."""
+
+import hashlib
+import re
+from base64 import b64decode, b64encode
+from dataclasses import replace
+from zlib import decompress
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mem_agent.benchmarks.made_trajectories import Shape, write_run
+from mem_agent.report.viewer import write_viewer
+from mem_agent.report.viewer.budget import choose, ranked, written
+from mem_agent.report.viewer.facts import facts_of, holds, spans
+from mem_agent.report.viewer.groups import Group, Place, Sibling, before_of, groups_of, natural
+from mem_agent.report.viewer.pack import CUT, PackedDocument, PackedGroup, pack
+from mem_agent.report.viewer.show import main as show
+from mem_agent.report.viewer.view import main as view
+from mem_agent.report.viewer.words import Change, Part, difference
+from mem_agent.rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad, sub_em
+from mem_agent.tests.helpers.traces import (
+    HOSTILE,
+    group_of,
+    hostile_group,
+    other_agents,
+    write,
+    write_small_results,
+    write_small_run,
+)
+from mem_agent.traces.trace import Trace, TraceDocument, TraceTurn
+
+# --- facts ----------------------------------------------------------------------------------------------------------
+
+PLACES = [
+    ("Ann's box is of Silver, they said.", "silver", ["Silver"]),
+    ("silver and silver", "silver", ["silver", "silver"]),
+    ("silvery", "silver", []),
+    ("in the U.S. of A.", "US", ["U.S"]),
+    ("the tower of\nthe big ben", "Big Ben", ["big ben"]),
+    ("Tower of London", "the tower", ["Tower"]),
+    ("vitamin A helps", "A", ["A"]),
+    ("the 1,000 men", "1000", ["1,000"]),
+    ("so \\boxed{big Ben}.", "Big Ben", ["big Ben"]),
+    ("我住在东京都", "东京", ["东京"]),
+]
+
+
+@pytest.mark.parametrize(("text", "gold", "found"), PLACES)
+def test_an_accepted_answer_is_found_where_it_stands(text, gold, found):
+    (fact,) = facts_of([gold])
+    assert [text[start:end] for start, end in spans(text, fact)] == found
+
+
+def test_golds_that_texts_hold_by_chance_are_not_searched_and_equal_ones_are_once():
+    assert [fact.text for fact in facts_of(["yes", "No", "", "...", "Ann", "ann!", "the Ann"])] == ["Ann"]
+
+
+TEXTS = st.text(st.sampled_from("ab the.AN\n’ı"), max_size=30)
+
+
+@given(TEXTS, TEXTS)
+def test_facts_stand_where_the_metric_says(text, gold):
+    for fact in facts_of([gold]):
+        assert holds(text, fact) == bool(sub_em(text, [gold]))
+    assert facts_of([gold]) or normalise_squad(gold, keep_articles=True) in CLOSED_ANSWERS | {""}
+
+
+# --- differences ----------------------------------------------------------------------------------------------------
+
+
+def test_a_difference_is_word_by_word_and_blind_to_blanks():
+    assert difference("Ann has metal", "Ann  has metal silver") == [
+        Part(Change.SAME, "Ann  has metal "), Part(Change.ADDED, "silver")]
+    assert difference("a, b", "a; b") == [
+        Part(Change.SAME, "a"), Part(Change.REMOVED, ", "), Part(Change.ADDED, "; "), Part(Change.SAME, "b")]
+    assert difference("東京", "東海") == [
+        Part(Change.SAME, "東"), Part(Change.REMOVED, "京"), Part(Change.ADDED, "海")]
+
+
+@given(TEXTS, TEXTS)
+def test_the_parts_of_a_difference_are_both_texts(before, after):
+    parts = difference(before, after)
+    assert "".join(p.text for p in parts if p.change is not Change.REMOVED) == after
+    old = "".join(p.text for p in parts if p.change is not Change.ADDED)
+    assert old.split() == before.split() or "".join(old.split()) == "".join(before.split())
+    assert before != after or all(p.change is Change.SAME for p in parts)
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_in_the_order_of_numbers_and_siblings_of_samples(tmp_path):
+    document, first, second, third = group_of()
+    file = write(tmp_path, "x", [*group_of(name="100"), document, third, second, first, *group_of(name="9")])
+    groups = groups_of(file / "trajectories" / "x.jsonl")
+    assert [group.name for group in groups] == ["9", "41", "100"]
+    assert [sibling.trace.sample for sibling in groups[1].siblings] == [0, 1, 2]
+
+
+def test_of_two_lines_of_one_trajectory_the_later_counts(tmp_path):
+    document, first, *_ = group_of()
+    write(tmp_path, "x", [document, first, replace(first, prediction="later")])
+    (group,) = groups_of(tmp_path / "trajectories" / "x.jsonl")
+    assert [sibling.trace.prediction for sibling in group.siblings] == ["later"]
+
+
+@pytest.mark.parametrize(("pieces", "log_probs", "lengths"), [
+    (("a", "😀b", ""), (-0.1, -0.25, 0.0), [1, 3, 0]), ((), (), None), (("x",), (-1.0,), None),
+    (("a", "😀b"), (-0.1,), None), (("a", "😀b"), (-0.1, None), None),
+], ids=["utf-16", "none kept", "other text", "too few", "no number"])
+def test_tokens_are_kept_where_they_are_the_reply(tmp_path, pieces, log_probs, lengths):
+    turn = TraceTurn(kind="final", reply="a😀b", pieces=pieces, log_probs=log_probs)
+    write(tmp_path, "x", [Trace(id="1", turns=(turn,))])
+    (group,) = groups_of(tmp_path / "trajectories" / "x.jsonl")
+    (tokens,) = group.siblings[0].tokens
+    assert (tokens and tokens.lengths.tolist()) == lengths
+    assert tokens is None or tokens.hundredths.tolist() == [10, 25, 0]
+
+
+def test_a_turn_without_a_shown_memory_is_compared_with_the_one_before():
+    turns = (TraceTurn(kind="memory", memory="a"), TraceTurn(kind="memory", memory="b"),
+             TraceTurn(kind="memory", shown_memory="x", memory="c"))
+    assert [before_of(turns, at) for at in range(3)] == ["", "a", "x"]
+
+
+def test_places_have_an_order_and_a_name():
+    places = [(3, None), (None, "50"), (3, "50"), (None, None)]
+    labels = [Place.of(Trace(id="", rollout=rollout, length=length)).label for rollout, length in places]
+    assert labels == ["rollout 3", "length 50", "length 50 after rollout 3", "trajectories"]
+    lengths = sorted(Place.of(Trace(id="", length=n)) for n in ("200", "50", "qa_1_50"))
+    assert [place.length for place in lengths] == ["qa_1_50", "50", "200"]
+    assert sorted(["q10", "q2", "q", "7"], key=natural) == ["7", "q", "q2", "q10"]
+
+
+# --- the bound ------------------------------------------------------------------------------------------------------
+
+
+def packed(place, document, texts, tokens):
+    return PackedGroup({"siblings": [0]}, Place(place), (document,), bytes(texts), bytes(tokens))
+
+
+def test_what_fits_is_kept_in_the_order_of_its_worth():
+    documents = {name: PackedDocument(name, bytes(300), bytes(30)) for name in "abc"}
+    groups = [packed(0, "a", 600, 90), packed(0, "b", 600, 90), packed(1, "c", 600, 90)]
+    assert ranked(groups) == [2, 0, 1]
+    one = written(bytes(600)) + written(bytes(30))
+    whole, tokens = written(bytes(300)) - written(bytes(30)), written(bytes(90))
+    assert choose(groups, documents, one - 1).groups == frozenset()
+    assert choose(groups, documents, 2 * one).groups == {2, 0}
+    assert choose(groups, documents, 3 * one + 2 * whole).whole == {"c", "a"}
+    assert choose(groups, documents, 3 * one + 3 * whole + tokens).tokens == {2}
+    assert choose(groups, documents, 3 * one + 3 * (whole + tokens)).tokens == {0, 1, 2}
+
+
+def test_a_document_that_siblings_of_two_rollouts_read_is_in_the_page_once(tmp_path):
+    write(tmp_path, "rollout_000001", group_of(1))
+    write(tmp_path, "rollout_000002", group_of(2))
+    index, parts = parts_of(write_viewer(tmp_path, tmp_path / "view.html"))
+    assert index["groups"][0]["documents"] == index["groups"][1]["documents"]
+    assert len(parts) == 1 + 2 * 2
+
+
+def test_sections_that_hold_a_fact_are_never_cut():
+    long, holding = "x " * CUT, "y " * CUT + "silver"
+    document = TraceDocument(id="d", sections=(long, holding, "short"))
+    turn = TraceTurn(kind="memory", sections=(0,), memory="m")
+    known = {}
+    pack(one_group(document, Trace(id="1", golds=("Silver",), document="d", turns=(turn,))), known)
+    (found,) = known.values()
+    assert orjson.loads(decompress(found.cut)) == [[long[:CUT], len(long) - CUT], holding, "short"]
+    assert orjson.loads(decompress(found.whole)) == [long, holding, "short"]
+
+
+def one_group(document, trace):
+    return Group(Place.of(trace), "g", (Sibling(trace, (None,) * len(trace.turns), document),))
+
+
+@pytest.fixture(scope="module")
+def made_run(tmp_path_factory):
+    shape = Shape(groups=6, sections=4, section_words=400)
+    return write_run(tmp_path_factory.mktemp("made") / "run", shape, rollouts=2)
+
+
+@pytest.mark.parametrize(("most", "said"), [
+    (10**7, []), (165_000, ["Log-probabilities"]), (130_000, ["Sections without", "Log-probabilities"]),
+    (90_000, ["of 48 trajectories are left out", "Sections without", "Log-probabilities"]),
+])
+def test_the_page_stays_under_its_bound_and_says_what_is_absent(tmp_path, made_run, most, said):
+    page = write_viewer(made_run, tmp_path / "view.html", most)
+    index, _ = parts_of(page)
+    assert page.stat().st_size <= most
+    assert len(index["notes"]) == len(said) and all(a in b for a, b in zip(said, index["notes"], strict=True))
+    assert {group["place"] for group in index["groups"]} == {0, 1}
+
+
+def parts_of(page):
+    found = re.findall(r'<script type="text/plain" id="(\w+)">([\w+/=]*)</script>', page.read_text())
+    index, *parts = [orjson.loads(decompress(b64decode(content))) for _, content in found]
+    return index, parts
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+
+def test_texts_stand_in_the_page_as_data_alone(tmp_path):
+    folder = write(tmp_path / "<script>run", "rollout_000012", hostile_group())
+    page = write_viewer(folder, tmp_path / "view.html").read_text()
+    index, parts = parts_of(tmp_path / "view.html")
+    assert index["groups"][0]["question"] == HOSTILE and HOSTILE in parts[1]["strings"]
+    assert "onerror" not in page and "<script>run" not in page and page.count("<script>") == 1
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert f"script-src 'sha256-{b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
+    assert policy.startswith("default-src 'none'") and "http" not in page.replace("http-equiv", "")
+
+
+def test_the_command_writes_beside_the_trajectories_or_where_it_is_told(tmp_path, capsys):
+    folder = write_small_results(tmp_path / "results")
+    assert view([str(folder)]) == 0 and view([str(folder), "--output", str(tmp_path / "new" / "x.html")]) == 0
+    assert capsys.readouterr().out.split() == [str(folder / "view.html"), str(tmp_path / "new" / "x.html")]
+    assert (folder / "view.html").read_bytes() == (tmp_path / "new" / "x.html").read_bytes()
+    assert view([str(tmp_path)]) == 1
+    assert "no trajectories" in capsys.readouterr().err
+
+
+# --- the terminal ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shown(tmp_path, capsys):
+    folders = {"run": write_small_run(tmp_path / "run"), "results": write_small_results(tmp_path / "results")}
+
+    def run_show(folder, *arguments):
+        code = show([str(folders[folder]), *arguments])
+        return code, capsys.readouterr()
+
+    return run_show
+
+
+def test_show_lists_the_newest_rollout(shown):
+    code, printed = shown("run")
+    lines = printed.out.splitlines()
+    assert code == 0 and lines[0] == "rollout 12: 4 questions; --question ID prints one"
+    assert lines[1] == "  9  0.00 1.00 EngineError  Which metal is Ann's box of?"
+    assert [line.split()[0] for line in lines[1:]] == ["9", "41", "100", "666"]
+
+
+def test_show_prints_a_trajectory_that_a_pipe_can_read(shown):
+    code, printed = shown("run", "--question", "41")
+    out = printed.out
+    assert code == 0 and "\x1b" not in out
+    assert "rollout 12, question 41, sample 0" in out and "accepted  silver / the Argentum" in out
+    assert "section 2  Ann's box is of <<Silver>>, they said." in out
+    assert "memory     Ann: metal {+<<silver>>+}" in out and "memory     Ann: metal[- <<silver>>-]" not in out
+    assert "silver: turn 2 enters the memory, turn 4 is lost from the memory" in out
+    assert "the Argentum: stands nowhere" in out
+    assert "earned recall 0.5" in out and "log-prob mean" in out and "ended by length" in out
+    assert "reward    0, answer 0, length -0.125" in out and "siblings  0:0.00 1:1.00 2:EngineError" in out
+
+
+def test_show_prints_one_turn_of_one_sibling(shown):
+    code, printed = shown("results", "--length", "50", "--question", "7", "--sample", "1", "--turn", "5")
+    assert code == 0 and "answer     \\boxed{<<silver>>}" in printed.out and "turn 4 of" not in printed.out
+    assert "turn 2 enters the memory, turn 5 is in the answer" in printed.out
+
+
+def test_show_prints_what_other_agents_kept(tmp_path, capsys):
+    folder = write(tmp_path, "rollout_000012", other_agents())
+    assert [show([str(folder), "--question", name, "--whole"]) for name in ("recalls", "asked", "empty")] == [0, 0, 0]
+    out = capsys.readouterr().out
+    assert "recalled   Ann keeps <<argentum>>" in out and "memory     Ann: [-metal-]{+<<argentum>>+}" in out
+    assert "section 3  Bo sleeps." in out and "prompt     What is of <<silver>>?" in out
+
+
+def test_a_memory_cannot_steer_the_terminal(shown):
+    code, printed = shown("run", "--question", "666", "--whole")
+    assert code == 0 and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", printed.out)
+    assert "<1b>[31mred<1b>]0;title<07> <202e>txt.exe<202c>" in printed.out
+
+
+WRONG = [
+    (("run", "--rollout", "5"), "no rollout 5? --rollout or --length names one of: rollout 0, rollout 12"),
+    (("results",), "which length? --rollout or --length names one of: length 50, length 200"),
+    (("results", "--length", "7"), "no length 7?"),
+    (("run", "--question", "8"), "rollout 12: no question '8'; there are: 9, 41, 100, 666"),
+    (("run", "--question", "41", "--sample", "7"), "no sample 7; there are: 0, 1, 2"),
+    (("run", "--question", "41", "--turn", "9"), "12-41-0: no turn 9; there are 1 to 5"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "line"), WRONG)
+def test_what_is_not_there_is_named_with_what_is(shown, arguments, line):
+    code, printed = shown(*arguments)
+    assert code == 1 and line in printed.err and printed.err.count("\n") == 1 and not printed.out

@@ -1,0 +1,312 @@
+"""The page of trajectories in a real browser, used as a person would: nothing loaded or logged, texts are text."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mem_agent.benchmarks.made_trajectories import Shape, trajectories, write_traces
+from mem_agent.report.viewer import facts, write_viewer
+from mem_agent.report.viewer.facts import facts_of
+from mem_agent.report.viewer.words import Change, difference
+from mem_agent.tests.helpers.traces import (
+    GOLDS,
+    HOSTILE,
+    KEEPS,
+    LOSES,
+    SECTIONS,
+    other_agents,
+    write,
+    write_small_results,
+    write_small_run,
+)
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium; on Debian: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with driver.sync_playwright() as playwright:
+        # A container's root has no sandbox to give.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """A run, an evaluation, and one of long documents and 60 turns."""
+    root = tmp_path_factory.mktemp("viewer")
+    long = trajectories(Shape(groups=1, siblings=10, sections=60, section_words=900), seed=3, length="6400")
+    write_traces(root / "long", "6400", long)
+    folders = {"run": write_small_run(root / "run"), "results": write_small_results(root / "results"),
+               "agents": write(root / "agents", "rollout_000012", other_agents()), "long": root / "long"}
+    return {name: write_viewer(folder, folder / "view.html") for name, folder in folders.items()}
+
+
+@pytest.fixture
+def opened(browser, pages):
+    """``opened(name, address)`` gives a page; at the end nothing was logged by any, and nothing was asked for."""
+    made, logged, requested = [], [], []
+
+    def open_page(name, address="", size=(1280, 900), scheme="light"):
+        page = browser.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+        page.on("console", lambda message: logged.append(message.text))
+        page.on("pageerror", lambda error: logged.append(str(error)))
+        page.on("request", lambda asked: requested.append(asked.url))
+        page.goto(pages[name].as_uri() + address)
+        page.wait_for_selector("#main h2")
+        made.append(page)
+        return page
+
+    yield open_page
+    for page in made:
+        page.close()
+    assert logged == []
+    assert {url.partition("#")[0] for url in requested} <= {"data:,", *(file.as_uri() for file in pages.values())}
+
+
+def drawn(page, address):
+    """Waits until what the address says is drawn."""
+    page.wait_for_selector(f"body[data-drawn*='{address}']")
+
+
+def texts(page, selector):
+    return page.locator(selector).all_inner_texts()
+
+
+def test_a_person_follows_a_fact_through_a_trajectory(opened):
+    page = opened("run")
+    assert page.title() == "run: trajectories"
+    assert page.locator("#place").input_value() == "1" and texts(page, "#place option") == ["rollout 0", "rollout 12"]
+    page.locator("a.question", has_text="41").click()
+    drawn(page, "question=41")
+    page.wait_for_selector(".head >> text=rollout 12, question 41")
+    assert page.locator(".strip tbody tr").count() == 1  # the other accepted answer stands nowhere
+    assert texts(page, ".strip tbody td") == ["", "+", "●", "×", ""]
+    assert "1 other accepted answer stands nowhere" in page.inner_text("#main")
+    assert "0.00, answer 0, length -0.125" in page.inner_text("dl") and "−0.50" in page.inner_text("dl")
+    assert texts(page, "#turn1 .block >> nth=0 >> mark.gold") == ["Silver"]
+    assert texts(page, "#turn1 ins") == ["silver"] and texts(page, "#turn1 del") == []
+    assert texts(page, "#turn1 ins.gold, #turn1 mark.added.gold") == ["silver"]
+    assert texts(page, "#turn3 del") == ["silver"] and texts(page, "#turn3 .removed.gold") == ["silver"]
+    assert page.locator("#turn1 h3").inner_text().count("earned recall 0.5") == 1
+    assert "ended by length" in page.locator("#turn4 h3").inner_text()
+
+
+def test_siblings_are_a_click_a_key_and_a_table_away(opened):
+    page = opened("run", "#rollout=12&question=41")
+    page.get_by_role("link", name="sample 1: 1.00").click()
+    page.wait_for_selector("dd >> text=silver")
+    assert "sample=1" in page.url and texts(page, ".strip tbody td") == ["", "+", "●", "●", "✓"]
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("dd >> text=EngineError: no answer <60 s>")
+    page.keyboard.press("s")
+    page.wait_for_selector(".siblings")
+    assert page.locator(".siblings tbody tr").count() == 5 and page.locator(".siblings thead th").count() == 4
+    assert "× silver" in page.locator(".siblings tbody tr").nth(3).locator("td").nth(0).inner_text()
+    assert "● silver" in page.locator(".siblings tbody tr").nth(3).locator("td").nth(1).inner_text()
+    page.locator(".picked button", has_text="sample 2").click()
+    assert page.locator(".siblings thead th").count() == 3
+    page.keyboard.press("s")
+    page.wait_for_selector(".strip")
+
+
+def test_other_agents_are_read_by_what_they_kept(opened):
+    page = opened("agents", "#question=recalls")
+    assert texts(page, "#turn0 h4") == [
+        "Read: section 2 of 4", "Read: section 3 of 4", "Recalled", "Memory", "Reply"]
+    assert texts(page, "#turn0 ins") == ["argentum"] and texts(page, "#turn0 del") == ["metal"]
+    assert texts(page, ".strip tbody th") == ["silver", "the Argentum"]
+    assert texts(page, ".strip tbody td") == ["○", "", "+", ""]
+    page = opened("agents", "#question=asked")
+    page.locator("summary", has_text="Whole prompt").click()
+    assert texts(page, "details mark.gold") == ["silver"]
+    page = opened("agents", "#question=empty")
+    assert page.locator(".turn").count() == 0 and "outcome" in page.inner_text("dl")
+
+
+def test_an_address_opens_what_it_names_and_the_page_writes_addresses(opened):
+    page = opened("results", "#length=50&question=8&sample=1&turn=2")
+    page.wait_for_selector("#turn1:focus")
+    assert "length 50, question 8" in page.inner_text(".head")
+    assert page.locator(".tabs [aria-current]").inner_text() == "✓ sample 1: 1.00"
+    assert page.locator(".strip .cell[aria-current]").inner_text() == "2"
+    page.keyboard.press("j")
+    drawn(page, "#length=50&question=8&sample=1&turn=3")
+    page.select_option("#place", label="length 200")
+    drawn(page, "#length=200&question=7&sample=0")
+    page.go_back()
+    page.wait_for_selector("#turn2:focus")
+    assert "length 50, question 8" in page.inner_text(".head")
+
+
+def test_an_address_of_what_is_not_there_says_so(opened):
+    page = opened("results", "#length=50&question=99&sample=0")
+    assert "Not in this page: length 50, question 99" in page.inner_text("[role=alert]")
+
+
+def test_without_an_address_results_open_at_their_first_length(opened):
+    assert "length 50, question 7" in opened("results").inner_text(".head")
+
+
+def test_the_list_is_filtered_and_all_texts_are_searched(opened):
+    page = opened("run", "#rollout=12&question=41")
+    page.keyboard.press("/")
+    page.keyboard.type("hundredth")
+    assert texts(page, "a.question .id") == ["100"]
+    page.fill("#query", "Bo sleeps")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#count >> text=“bo sleeps”")
+    assert page.locator("a.hit-line").count() == 4  # the document of each question, once for its siblings
+    page.locator("a.hit-line", has_text="question 100").click()
+    page.wait_for_selector("#turn2:focus")
+    assert texts(page, "#turn2 .hit") == ["Bo sleeps"]
+    page.fill("#query", "")
+    page.select_option("#kind", label="with failures")
+    assert texts(page, "a.question .id") == ["9", "41", "100", "666"]
+    page.select_option("#kind", label="all right")
+    assert texts(page, "a.question .id") == []
+
+
+def test_every_key_does_what_the_list_of_keys_says(opened):
+    page = opened("run", "#rollout=12&question=41")
+    page.keyboard.press("?")
+    assert page.locator("dialog[open] tr").count() == 10
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog[open]", state="detached")
+    assert page.locator("#turn1 ins").count() == 1
+    page.keyboard.press("d")
+    assert page.locator("#turn1 ins").count() == 0
+    assert page.locator("#turn0 .token").count() > 0 and page.locator("#shades").count() == 1
+    page.keyboard.press("t")
+    assert page.locator(".token").count() == 0 and page.locator("#shades").count() == 0
+    for key, part in [("n", "question=100"), ("p", "question=41"), ("<", "rollout=0"), (">", "rollout=12"),
+                      ("j", "turn=1"), ("j", "turn=2"), ("k", "turn=1"), ("ArrowLeft", "sample=2")]:
+        page.keyboard.press(key)
+        drawn(page, part)
+
+
+def test_tokens_are_shaded_by_their_probability(opened):
+    page = opened("run", "#rollout=12&question=41&sample=1")
+    shades = page.locator("#turn4 .token").evaluate_all("all => all.map(e => e.className.match(/shade./)[0])")
+    assert shades[0] == "shade0" and shades == sorted(shades)
+    assert page.locator("#turn4 .token").first.get_attribute("title") == "log-prob -0.01, 99%"
+    assert "".join(texts(page, "#turn4 .token")) == "\\boxed{silver}"
+    assert "".join(texts(page, "#turn4 .token.gold")) == "silver"
+
+
+@pytest.mark.parametrize("address", ["#rollout=12&question=666", "#rollout=12&question=666&view=siblings"])
+def test_what_a_model_wrote_is_text_and_never_markup(opened, address):
+    page = opened("run", address)
+    page.keyboard.press("/")
+    page.keyboard.type("onerror")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("a.hit-line")
+    assert page.title() == "run: trajectories"
+    assert page.locator("img, b, iframe, main script").count() == 0
+    assert page.evaluate("document.scripts.length") == page.locator("script[type='text/plain']").count() + 1
+    shown = re.sub("[\x07\x1b\u202c\u202e]", lambda sign: f"<{ord(sign.group()):02x}>", HOSTILE)
+    assert page.locator(".head h2").text_content() == shown
+    assert page.evaluate("[...document.links].every(a => a.getAttribute('href').startsWith('#'))")
+
+
+def test_a_script_that_got_into_the_page_would_not_run(browser, pages):
+    page = browser.new_page()
+    page.goto(pages["run"].as_uri())
+    assert page.evaluate("""async () => {
+        const asked = new Promise(done => addEventListener('securitypolicyviolation', e => done(e.violatedDirective)));
+        const script = document.createElement('script');
+        script.textContent = "document.title = 'run'";
+        document.body.append(script);
+        return [await asked, document.title];
+    }""") == ["script-src-elem", "run: trajectories"]
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(1280, 900), (400, 850)], ids=["wide", "narrow"])
+@pytest.mark.parametrize(("name", "address"), [
+    ("run", "#rollout=12&question=41&sample=0"), ("run", "#rollout=12&question=666"),
+    ("results", "#length=50&question=7&view=siblings"), ("long", "#length=6400&question=40&sample=3"),
+])
+def test_it_fits_the_window_and_is_readable(opened, pages, tmp_path, name, address, size, scheme):
+    page = opened(name, address, size, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    page.screenshot(path=tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 20_000
+    assert contrast(page, "body") > 7 and contrast(page, ".legend, .muted") > 4.5
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.keyboard.press("l")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before and contrast(page, "body") > 7
+    if size[0] < 500:
+        assert not page.locator("a.question").first.is_visible()
+        page.get_by_role("button", name="Questions").click()
+        assert page.locator("a.question").first.is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+
+
+def contrast(page, selector):
+    """Of an element's ink to the paper, as WCAG 2 counts."""
+    def light(colour):
+        channels = [int(c) / 255 for c in colour.removeprefix("rgb(").removesuffix(")").split(",")]
+        r, g, b = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    ink = page.locator(selector).first.evaluate("e => getComputedStyle(e).color")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    dark, bright = sorted((light(ink), light(paper)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def test_a_long_trajectory_is_drawn_as_it_is_looked_at(opened):
+    page = opened("long", "#length=6400&question=40&sample=3")
+    assert page.locator(".turn").count() == 61
+    assert page.locator("#turn0 h3").count() == 1 and page.locator("#turn59 h3").count() == 0
+    page.locator(".strip .cell", has_text="60").click()
+    page.wait_for_selector("#turn59 h3")
+    assert page.locator("#turn59").evaluate("e => e.getBoundingClientRect().top") < 450
+    gap = page.locator("#turn59 .gap").first
+    assert "characters" in gap.inner_text()
+    page.locator("#turn59 .more").click()
+    assert page.locator("#turn59 .gap").count() == 0
+    page.keyboard.press("s")
+    page.wait_for_selector(".siblings")
+    assert page.locator(".siblings thead th").count() == 1 + 8  # of 10; the others are a click away
+
+
+# --- the browser's rules are Python's -------------------------------------------------------------------------------
+
+WEB = Path(facts.__file__).parent / "web"
+SAMPLES = [*SECTIONS, *LOSES, *KEEPS, "the U.S. of A.", "Tower, the tower", "", " ", "a  b\n c", "我住在东京都",
+           "x—the—y", "\\boxed{silver}", "naïve été", "a, b; c", "ﬁ 1,000 IV", "e\u0301te", "  lead", "𝒳 😀 silver!"]
+
+
+def test_facts_are_found_as_in_python(browser):
+    golds = [*GOLDS, "US", "A", "1000", "东京", "the tower", "x", "été"]
+    asked = [{"text": f.text, "words": f.words, "articles": f.articles} for f in facts_of(golds)]
+    page = browser.new_page()
+    found = page.evaluate(
+        f"([texts, facts]) => {{ {(WEB / 'facts.js').read_text()}"
+        "return texts.map(text => facts.map(fact => spansOf(text, fact).map(s => text.slice(s.start, s.end)))); }",
+        [SAMPLES, asked],
+    )
+    page.close()
+    assert found == [[[text[a:b] for a, b in facts.spans(text, fact)] for fact in facts_of(golds)] for text in SAMPLES]
+
+
+def test_differences_are_as_short_as_in_python_and_make_up_both_texts(browser):
+    pairs = [(a, b) for a in SAMPLES for b in SAMPLES]
+    page = browser.new_page()
+    script = (WEB / "difference.js").read_text()
+    found = page.evaluate(f"pairs => {{ {script} return pairs.map(p => difference(...p)); }}", pairs)
+    page.close()
+    for (before, after), parts in zip(pairs, found, strict=True):
+        assert "".join(p["text"] for p in parts if p["change"] != "removed") == after
+        old = "".join(p["text"] for p in parts if p["change"] != "added")
+        assert "".join(old.split()) == "".join(before.split())
+        same = sum(len("".join(p["text"].split())) for p in parts if p["change"] == "same")
+        assert same >= sum(len("".join(p.text.split())) for p in difference(before, after) if p.change is Change.SAME)

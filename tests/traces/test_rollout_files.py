@@ -1,0 +1,143 @@
+"""Which rollouts' traces are kept, within which bound, and that a file is whole or not there."""
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mem_agent.traces.read_traces import read_traces, trace_files
+from mem_agent.traces.rollout_files import rollout_path, sampled_first, write_rollout
+from mem_agent.traces.trace import Trace, TraceDocument, TraceError
+
+PLENTY = 10**9
+
+
+def groups(*names, siblings=2, text="", document="same"):
+    return [
+        [TraceDocument(id=document, sections=("a",)),
+         *(Trace(id=f"{name}-{n}", group=name, sample=n, response=text) for n in range(siblings))]
+        for name in names
+    ]
+
+
+def kept(run):
+    """Of each file the groups that it has, in order."""
+    files = {path.name: [r.group for r in read_traces(path) if isinstance(r, Trace)] for path in trace_files(run)}
+    return {name.removeprefix("rollout_").removesuffix(".jsonl").lstrip("0") or "0": list(dict.fromkeys(found))
+            for name, found in files.items()}
+
+
+def size_of(run):
+    return sum(path.stat().st_size for path in trace_files(run))
+
+
+def test_the_newest_rollout_is_whole_and_the_ones_before_have_the_first_groups(tmp_path):
+    for number in range(3):
+        written = write_rollout(tmp_path, number, groups("a", "b", "c"), 2, PLENTY)
+    assert kept(tmp_path) == {"0": ["a", "b"], "1": ["a", "b"], "2": ["a", "b", "c"]}
+    assert (written.groups, written.trajectories, written.thinned) == (3, 6, 0)
+    assert written.size == rollout_path(tmp_path, 2).stat().st_size
+
+
+def test_a_document_is_there_once_and_goes_with_the_trajectories_that_read_it(tmp_path):
+    write_rollout(tmp_path, 0, groups("a", "b") + groups("c", document="other"), 1, PLENTY)
+    assert [r.id for r in read_traces(rollout_path(tmp_path, 0))] == ["same", "a-0", "a-1", "b-0", "b-1", "other",
+                                                                       "c-0", "c-1"]
+    write_rollout(tmp_path, 1, groups("a"), 1, PLENTY)
+    assert [r.id for r in read_traces(rollout_path(tmp_path, 0))] == ["same", "a-0", "a-1"]
+    write_rollout(tmp_path, 2, groups("a") + groups("c", document="other"), 1, PLENTY)
+    write_rollout(tmp_path, 3, groups("a"), 1, PLENTY)
+    assert [r.id for r in read_traces(rollout_path(tmp_path, 2))] == ["same", "a-0", "a-1"]
+
+
+def test_a_rollout_that_is_sampled_again_takes_the_place_of_its_first_attempt(tmp_path):
+    write_rollout(tmp_path, 0, groups("a", "b", "c"), 1, PLENTY)
+    write_rollout(tmp_path, 0, groups("d"), 1, PLENTY)
+    assert kept(tmp_path) == {"0": ["d"]}
+
+
+def test_a_run_that_was_set_back_thins_what_was_its_newest(tmp_path):
+    for number in (0, 5):
+        write_rollout(tmp_path, number, groups("a", "b"), 1, PLENTY)
+    write_rollout(tmp_path, 3, groups("c", "d"), 1, PLENTY)
+    assert kept(tmp_path) == {"0": ["a"], "3": ["c", "d"], "5": ["a"]}
+
+
+def test_the_oldest_are_thinned_first_and_then_removed(tmp_path):
+    names, text = ("a", "b", "c"), "x" * 100
+    write_rollout(tmp_path, 0, groups(*names, text=text), 2, PLENTY)
+    bound = 4 * rollout_path(tmp_path, 0).stat().st_size  # half of it holds two files of three groups
+    seen = []
+    for number in range(1, 9):
+        seen.append(write_rollout(tmp_path, number, groups(*names, text=text), 2, bound).thinned)
+        assert size_of(tmp_path) <= bound
+    assert seen[:2] == [0, 0] and seen[-1] > 0
+    found = kept(tmp_path)
+    assert found["8"] == ["a", "b", "c"] and "0" not in found and "7" in found
+    assert [len(found[number]) for number in sorted(found, key=int)] == sorted(len(one) for one in found.values())
+
+
+@given(bound=st.integers(200, 20_000), most=st.integers(1, 3), sizes=st.lists(
+    st.lists(st.integers(0, 400), min_size=1, max_size=4), min_size=1, max_size=6))
+def test_the_bound_holds_and_the_newest_rollout_keeps_what_fits_half_of_it(bound, most, sizes, tmp_path_factory):
+    run = tmp_path_factory.mktemp("run")
+    for number, lengths in enumerate(sizes):
+        given_groups = [groups(str(n), text="x" * length)[0] for n, length in enumerate(lengths)]
+        before = set(kept(run)) if number else set()
+        written = write_rollout(run, number, given_groups, most, bound)
+        assert size_of(run) <= bound and written.size <= bound // 2
+        found = kept(run)
+        assert found[str(number)] == [str(n) for n in range(written.groups)][: len(found[str(number)])]
+        assert set(found) <= before | {str(number)}
+
+
+def test_of_a_group_that_is_too_large_the_first_siblings_are_kept(tmp_path):
+    written = write_rollout(tmp_path, 0, groups("a", "b", text="x" * 400, siblings=8), 2, 10_000)
+    assert (written.groups, kept(tmp_path)) == (1, {"0": ["a"]}) and 1 < written.trajectories < 8
+
+
+def test_no_group_is_told_that_has_no_room(tmp_path):
+    told = []
+
+    def one_by_one():
+        for group in groups("a", "b", "c", "d", text="x" * 400):
+            told.append(group)
+            yield group
+
+    write_rollout(tmp_path, 0, one_by_one(), 2, 8_000)
+    assert len(told) == 3
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path):
+    write_rollout(tmp_path, 0, groups("a"), 1, PLENTY)
+    before = rollout_path(tmp_path, 0).read_bytes()
+
+    def breaks():
+        yield from groups("a")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for number in (0, 1):
+        with pytest.raises(OSError, match="No space left"):
+            write_rollout(tmp_path, number, breaks(), 1, PLENTY)
+    assert rollout_path(tmp_path, 0).read_bytes() == before
+    assert [path.name for path in (tmp_path / "trajectories").iterdir()] == ["rollout_000000.jsonl"]
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    write_rollout(tmp_path, 0, groups("a"), 1, PLENTY)
+    rollout_path(tmp_path, 0).write_text("no trace\n")
+    with pytest.raises(TraceError, match=r"rollout_000000\.jsonl: line 1 is no trace .* remove that file"):
+        write_rollout(tmp_path, 1, groups("a"), 1, PLENTY)
+
+
+@given(st.integers(0, 2**31), st.integers(0, 10**6), st.integers(0, 50), st.integers(0, 60))
+def test_the_sample_depends_on_seed_and_rollout_alone_and_leaves_no_group_out(seed, rollout, count, most):
+    order = sampled_first(seed, rollout, count, most)
+    assert order == sampled_first(seed, rollout, count, most) and sorted(order) == list(range(count))
+    first = order[:most]
+    assert first == sorted(first) and order[most:] == sorted(order[most:])
+
+
+def test_seeds_and_rollouts_differ_in_what_they_keep():
+    assert len({tuple(sampled_first(seed, n, 100, 2)[:2]) for seed in (1, 2) for n in range(10)}) == 20

@@ -1,0 +1,81 @@
+"""What changed between two memories, word by word.
+
+::
+
+    "Ann: Rome"  ->  "Ann: Rome, silver"        same "Ann: Rome", added ", silver"
+    marked                                      Ann: Rome{+, silver+}
+
+Invariants: same and removed pieces joined are the old text, same and added ones the new text; no piece is empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from enum import StrEnum
+
+_CJK = "぀-ヿ㐀-鿿豈-﫿"
+_WORD = re.compile(rf"\s+|[{_CJK}]|[^\W{_CJK}]+|[^\w\s]")
+"""Blanks, words and single marks; of scripts without blanks every character is a word."""
+
+
+class Change(StrEnum):
+    SAME = "same"
+    ADDED = "added"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    change: Change
+    text: str
+
+
+def word_diff(before: str, after: str) -> list[Piece]:
+    """The pieces of both texts, in order, removed ones before what is added in their place."""
+    pieces: list[Piece] = []
+    for same, old, new in _runs(_WORD.findall(before), _WORD.findall(after)):
+        if same:
+            pieces.append(Piece(Change.SAME, new))
+            continue
+        pieces += [Piece(change, text) for change, text in ((Change.REMOVED, old), (Change.ADDED, new)) if text]
+    return pieces
+
+
+def _runs(old: Sequence[str], new: Sequence[str]) -> list[tuple[bool, str, str]]:
+    """What stayed and what changed, in turn. Blanks and marks between two changes belong to them: replaced words would
+    else be shown one by one, each beside the one that took its place."""
+    runs: list[tuple[bool, str, str]] = []
+    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        same, left, right = tag == "equal", "".join(old[a:b]), "".join(new[c:d])
+        if not same and len(runs) > 1 and not re.search(r"\w", runs[-1][2]):
+            (_, before_left, before_right), (_, between, _) = runs[-2:]
+            runs[-2:] = [(False, before_left + between + left, before_right + between + right)]
+        else:
+            runs.append((same, left, right))
+    return runs
+
+
+def shortened(pieces: Sequence[Piece], around: int = 5) -> list[Piece]:
+    """The changes with ``around`` words of what stayed on each side of them, and an ellipsis for the rest."""
+    return [piece for number, piece in enumerate(pieces)
+            for piece in _cut(piece, around, first=number == 0, last=number == len(pieces) - 1)]
+
+
+def _cut(piece: Piece, around: int, *, first: bool, last: bool) -> Iterator[Piece]:
+    words = list(re.finditer(r"\S+", piece.text))
+    sides = (not first) + (not last)
+    if piece.change is not Change.SAME or len(words) <= sides * around + 1:
+        yield piece
+        return
+    head = "" if first else piece.text[: words[around - 1].end()] + " "
+    tail = "" if last else " " + piece.text[words[-around].start() :]
+    yield Piece(Change.SAME, f"{head}…{tail}")
+
+
+def marked(pieces: Sequence[Piece]) -> str:
+    """Where there are no colours: ``[-removed-]`` and ``{+added+}``."""
+    frames = {Change.SAME: ("", ""), Change.ADDED: ("{+", "+}"), Change.REMOVED: ("[-", "-]")}
+    return "".join(frames[piece.change][0] + piece.text + frames[piece.change][1] for piece in pieces)

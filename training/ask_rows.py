@@ -1,0 +1,62 @@
+"""The rows of one file of EVAL_DATA, answered by a fleet through the hooks of training, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import rollout as hooks
+from ..config import Config
+from ..data.training_file import DataSource
+from ..hooks.engine_api import Dialect, Endpoint
+from ..hooks.host import HostArgs, embedded_args
+from ..hooks.metrics import best_of, rollout_metrics
+from ..hooks.sample import Sample
+from ..serving.fleet import Fleet
+from ..system.gather import gather_or_cancel
+
+
+@dataclass
+class _Place:
+    number: int
+    sample: Sample
+
+
+async def ask_rows(config: Config, fleet: Fleet, file: str) -> dict[str, float]:
+    """VAL_SAMPLES answers to each row of ``file``: the reward first, then whatever else is one number.
+
+    As in slime and vime failed answers are counted (``failed``) and left out of every mean.
+    """
+    limit = config.mem_max_prompt_tokens or fleet.config.engine_max_len
+    args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, limit))
+    args.n_samples_per_eval_prompt = config.val_samples
+    waiting, done = _samples(config, file), []
+
+    async def work() -> None:
+        for place in waiting:  # rows are read as they are asked: a document is in memory only while it is read
+            sample = await hooks.generate(args, place.sample, _sampling(config, file, place.number), evaluation=True)
+            sample.reward = await hooks.reward_func(args, sample)
+            sample.metadata = {}
+            done.append(_Place(place.number, sample))
+
+    await gather_or_cancel(*(work() for _ in range(config.mem_concurrency)))
+    samples = [place.sample for place in sorted(done, key=lambda place: place.number)]
+    metrics = rollout_metrics(samples) | best_of(samples, HostArgs.of(args))
+    first = {name: metrics[name] for name in ("reward", "accuracy") if name in metrics}
+    return first | {name: float(value) for name, value in metrics.items() if "/" not in name}
+
+
+def _samples(config: Config, file: str) -> Iterator[_Place]:
+    source = DataSource(file, config.seed, shuffle=False)
+    for number in range(len(source) * config.val_samples):
+        row = source.row(number // config.val_samples)
+        yield _Place(number, Sample(row.prompt, row.label, dict(row.metadata), index=number))
+
+
+def _sampling(config: Config, file: str, number: int) -> dict[str, Any]:
+    temperature = config.eval_temperature if config.val_temperature < 0 else config.val_temperature
+    seed = config.seed_for(f"{Path(file).stem}/{number}")
+    return {"temperature": temperature, "top_p": config.val_top_p or config.eval_top_p, "top_k": -1,
+            "sampling_seed": seed}

@@ -1,0 +1,59 @@
+"""How a run goes on where it stopped: what a checkpoint says beside the weights, and what it refuses to go on from."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from ..checkpoints.folders import latest, number_of, numbered, prune
+from ..config import Config, ConfigError
+from .journal import fingerprint
+from .ranks import is_rank_zero
+
+logger = logging.getLogger("mem_agent")
+
+
+def resume(config: Config, trainer: Any) -> tuple[int, int]:
+    """Load the newest checkpoint, if any: (first rollout to do, next group of the data order)."""
+    from ..checkpoints import checkpoint
+
+    folder = latest(config.save_path)
+    if folder is None:
+        return 0, 0
+    state = checkpoint.load(folder, trainer)
+    if state["start"] != start_of(config):
+        raise ConfigError(
+            f"{config.save_path} holds a run that started from {state['start']}, not from {start_of(config)}; "
+            "set another SAVE_PATH, or HF_CKPT and TORCH_DIST as they were"
+        )
+    if state.get("loss", "grpo") != config.loss:
+        raise ConfigError(
+            f"{config.save_path} holds a run of LOSS={state.get('loss', 'grpo')}, not of LOSS={config.loss}; set "
+            "another SAVE_PATH, and to go on from its weights HF_CKPT to a folder that convert-to-hf.sh has written"
+        )
+    if state["fingerprint"] != fingerprint(config):
+        logger.warning("settings have changed since %s was written; its run continues under the new ones", folder)
+    logger.info("continuing after rollout %d from %s", state["rollout"] + 1, folder)
+    return state["rollout"] + 1, state["next_group"]
+
+
+def start_of(config: Config) -> str:
+    """Where the policy and the reference model come from: a run keeps both for life."""
+    return os.path.realpath(config.torch_dist or config.hf_ckpt)
+
+
+def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
+    from ..checkpoints import checkpoint
+
+    state: dict[str, Any] = {"rollout": number, "next_group": next_group}
+    state |= {"fingerprint": fingerprint(config), "start": start_of(config), "loss": config.loss}
+    path = checkpoint.save(config.save_path, number, trainer, state)
+    if is_rank_zero():
+        prune(config.save_path, config.keep_checkpoints)
+    logger.info("checkpoint %s", path)
+
+
+def absorbed(config: Config, number: int) -> int:
+    """The last rollout that no kept checkpoint needs: whoever goes back to the oldest replays what came after it."""
+    return number_of(numbered(config.save_path)[0]) if config.keep_checkpoints else number

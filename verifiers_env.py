@@ -1,0 +1,170 @@
+"""Memory agents as an environment of ``verifiers`` (0.4, its v1): rows of the pack as a taskset, agents as a harness.
+
+::
+
+    vf-eval mem-agent -m MODEL --env.taskset.rows data/train.jsonl --env.agent.harness.id mem-agent \\
+        --env.agent.harness.tokenizer MODEL_FOLDER --env.agent.harness.settings "AGENT=gated MEM_CHUNK_TOKENS=1024"
+
+verifiers finds both by the name of this package, and whatever consumes its environments (prime-rl, its own
+evaluation) drives the agent. The harness runs the pack's one loop in its own process; every turn is one chat request
+to the address that verifiers gives it, so turns are branches of verifiers' trace, each a conversation of its own, with
+the tokens that verifiers itself has seen. Rewards are the task's, metrics those of the trajectory and of the task.
+
+What a chat server is asked is text, with the local chat template taken off (``evaluation.endpoint``). Sampling
+parameters are verifiers' own.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import verifiers.v1 as vf
+
+from . import rollout
+from .agents.prompts import chat_frame
+from .checkpoints.hf_model import config_for_model, local_folder
+from .config import Config, ConfigError
+from .data.training_file import DataSource, TrainingRow
+from .evaluation.endpoint import Api, EvalEndpoint, frame_of
+from .hooks.engine_api import Dialect
+from .hooks.host import embedded_args
+from .hooks.reader import reader_for
+from .hooks.record import Record
+from .hooks.sample import Sample
+from .hooks.task_row import question_of, row_of, task_of
+from .rollout_client import close_client
+
+__all__ = ["MemoryHarness", "MemoryTaskset"]
+
+NO_LIMIT = 2**40
+"""Tokens of a server that says itself what is too long."""
+
+
+class MemoryData(vf.TaskData):
+    """One row without its document, which stays in its file."""
+
+    rows: str = ""
+    row: int = 0
+
+
+class MemoryTaskConfig(vf.TaskConfig):
+    settings: str = ""
+    """The pack's settings for scoring, words NAME=value quoted as in a shell: TASK, TASK_ARGS, MEM_REWARD."""
+
+
+class MemoryTask(vf.Task[MemoryData, vf.State, MemoryTaskConfig]):
+    """Scores the final reply as training does (``Task.reward``), and measures it as evaluation does."""
+
+    @vf.reward
+    async def reward(self, trace: Any) -> dict[str, float]:
+        task, row = self._scored()
+        return dict(task.reward(trace.last_reply, row))
+
+    @vf.metric
+    async def measured(self, trace: Any) -> dict[str, float]:
+        task, row = self._scored()
+        return {name: float(value) for name, value in task.metrics(trace.last_reply, row).items()}
+
+    def _scored(self) -> tuple[Any, Any]:
+        sample = sample_of(row_at(self.data.rows, self.data.row))
+        return task_of(Config.from_mapping(words(self.config.settings)), sample), row_of(sample)
+
+
+class MemoryTasksetConfig(vf.TasksetConfig):
+    rows: Path | None = None
+    """Required. Training rows, as ``mem-agent prepare`` and its siblings write them: a file, or shards."""
+    task: MemoryTaskConfig = MemoryTaskConfig()
+
+
+class MemoryTaskset(vf.Taskset[MemoryTask, MemoryTasksetConfig]):
+    def load(self) -> Iterable[MemoryTask]:
+        if self.config.rows is None:
+            raise ConfigError("no rows: give --env.taskset.rows FILE, as mem-agent prepare writes it")
+        path = str(self.config.rows.expanduser().absolute())
+        for number in range(len(rows_of(path))):
+            row = row_at(path, number)
+            question = question_of(sample_of(row))
+            yield MemoryTask(MemoryData(prompt=question, rows=path, row=number), self.config.task)
+
+
+class MemoryHarnessConfig(vf.HarnessConfig):
+    id: str = "mem-agent"
+    tokenizer: str = ""
+    """Hugging Face folder or id whose tokenizer cuts documents into chunks; empty: the model's name."""
+    settings: str = ""
+    """The pack's settings, words NAME=value quoted as in a shell: AGENT, MEM_CHUNK_TOKENS and so on; the
+    others are the model's own, if it has some beside its weights, or the defaults."""
+
+
+class MemoryHarness(vf.Harness[MemoryHarnessConfig]):
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self, ctx: Any, trace: Any, runtime: Any, endpoint: str, secret: str, mcp_urls: Mapping[str, str], data: Any
+    ) -> Any:
+        config = agent_config(self.config.tokenizer or ctx.model, words(self.config.settings), data.rows)
+        server = chat_endpoint(config, endpoint, secret, ctx.model)
+        sample = sample_of(row_at(data.rows, data.row))
+        try:
+            await rollout.generate(embedded_args(config, server), sample, {}, evaluation=True)
+        finally:
+            await close_client(server, config)
+        record = Record.of(sample)
+        assert record is not None, "generate writes its trajectory into the sample"
+        trace.root_reply = sample.response
+        trace.record_metrics({name: float(value) for name, value in record.counts.items()})
+        failure = f"{record.failure}: {record.failure_message}" if record.failure else ""
+        return vf.ProgramResult(exit_code=int(bool(failure)), stdout=sample.response, stderr=failure)
+
+
+def agent_config(model: str, settings: Mapping[str, str], rows: str) -> Config:
+    """The settings of the model's own agent, with ``settings`` before them. Raises ConfigError."""
+    refused = sorted({"HF_CKPT", "TRAIN_DATA"} & settings.keys())
+    if refused:
+        raise ConfigError(f"{refused[0]} among the harness' settings: give its tokenizer and the taskset's rows")
+    folder = local_folder(model, "the harness' tokenizer", weights=False)
+    config, _ = config_for_model(folder, settings)
+    return replace(config, hf_ckpt=str(folder), train_data=rows)
+
+
+def words(settings: str) -> dict[str, str]:
+    """``A=1 B='two words'`` by name. Raises ConfigError."""
+    try:
+        pairs = [word.partition("=") for word in shlex.split(settings)]
+    except ValueError as error:
+        raise ConfigError(f"settings {settings!r}: {error}; quote as in a shell") from None
+    if bad := [name for name, equals, _ in pairs if not (name and equals)]:
+        raise ConfigError(f"settings {settings!r}: {bad[0]!r} is no NAME=value")
+    return {name: value for name, _, value in pairs}
+
+
+def chat_endpoint(config: Config, url: str, key: str, model: str) -> EvalEndpoint:
+    """The server at ``url``, which verifiers watches, asked in OpenAI's wording of a chat."""
+    vocabulary = reader_for(config.hf_ckpt, config, "{}").vocabulary
+    return EvalEndpoint(
+        dialect=Dialect.VLLM, base_url=url.rstrip("/").removesuffix("/v1"), max_tokens=NO_LIMIT, vocabulary=vocabulary,
+        frame=frame_of(chat_frame(vocabulary.tokenizer, config.mem_thinking, {})), api=Api.CHAT, model=model, key=key,
+    )
+
+
+_sources: dict[str, DataSource] = {}
+
+
+def rows_of(path: str) -> DataSource:
+    """In the file's order; opened and checked once. Raises DataError."""
+    if path not in _sources:
+        _sources[path] = DataSource(path, seed=0, shuffle=False)
+    return _sources[path]
+
+
+def row_at(path: str, number: int) -> TrainingRow:
+    return rows_of(path).row(number)
+
+
+def sample_of(row: TrainingRow) -> Sample:
+    return Sample(prompt=row.prompt, label=row.label, metadata=row.metadata)
