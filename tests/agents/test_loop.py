@@ -193,3 +193,20 @@ def test_a_hidden_question_is_shown_in_the_final_turn_alone():
 def test_unknown_agent_lists_the_known():
     with pytest.raises(ConfigError, match="AGENT='nope': allowed: memagent"):
         build_agent(Config(agent="nope"), VOCABULARY, {})
+
+
+def test_who_watches_is_told_of_every_round_after_it():
+    agent = build_agent(Config(mem_max_memory=8, mem_max_final=16), VOCABULARY, {})
+    seen = []
+
+    async def sample(request, number):
+        return Generation(VOCABULARY.encode_text(f"m{number}") + END, [-0.5] * (len(VOCABULARY.encode_text("m0")) + 1),
+                          StopReason.STOP)
+
+    def watch(turns, state):
+        seen.append(([turn.kind for turn in turns], VOCABULARY.decode(agent.memory(state))))
+
+    reading = Reading(VOCABULARY.encode_text("who?"), split_chunks(VOCABULARY.encode_text("QWZR"), 2, 99))
+    asyncio.run(run_trajectory(agent, reading, sample, watch=watch))
+    memory, final = [TurnKind.MEMORY], [TurnKind.FINAL]
+    assert seen == [(memory, "m0"), (memory, "m1"), (final, "m1")]

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOMS = sorted(p.name for p in ROOT.iterdir() if (p / "__init__.py").is_file() and p.name != "tests")
 SOURCES = [*ROOT.glob("*.py"), *(file for room in ROOMS for file in (ROOT / room).rglob("*.py"))]
-MOST_ROOMS, MOST_ARROWS = 30, 155  # benchmarks measure most rooms; a pipeline and the demonstrations use them
+MOST_ROOMS, MOST_ARROWS = 30, 155  # benchmarks measure most rooms; a pipeline, asking and the demonstrations use them
 HOSTS = re.compile(r"(slime|vime)(\..*)?")
 
 
