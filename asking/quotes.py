@@ -56,21 +56,26 @@ def quoted(text: str, section: Section, told: frozenset[str], asked: frozenset[s
     told = told - asked or told
     best, found = (0, 0), (section.start, section.start)
     for sentence in _SENTENCE.finditer(text, max(0, section.start - LONGEST), section.end + LONGEST):
-        if sentence.end() <= section.start or sentence.start() >= section.end:
+        start, end = _without_blanks(text, *sentence.span())
+        if end <= section.start or start >= section.end:
             continue
         held = words(sentence[0])
         worth = (len(told & held), len(asked & held))
         if worth[0] and worth > best:
-            best, found = worth, sentence.span()
+            best, found = worth, (start, end)
     return _cut(text, *found, told)
 
 
-def _cut(text: str, start: int, end: int, told: frozenset[str]) -> tuple[int, int]:
-    """Without blanks at its ends; of more than ``LONGEST`` characters those around the answer's first word."""
+def _without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
     while start < end and text[start].isspace():
         start += 1
     while start < end and text[end - 1].isspace():
         end -= 1
+    return start, end
+
+
+def _cut(text: str, start: int, end: int, told: frozenset[str]) -> tuple[int, int]:
+    """Of more than ``LONGEST`` characters those around the answer's first word."""
     if end - start > LONGEST:
         at = next((word.start() for word in re.finditer(r"\w+", text[start:end]) if word[0].casefold() in told), 0)
         start = min(max(start, start + at - LONGEST // 2), end - LONGEST)

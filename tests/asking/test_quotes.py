@@ -50,3 +50,7 @@ def test_a_source_names_its_section_and_the_line_of_its_quote():
     assert source.section == 1 and source.quote == "metal silver."
     assert [str(place) for place in source.places] == ["one.txt, lines 1-2", "two.txt, lines 1-3"]
     assert [str(place) for place in source.at] == ["two.txt, line 3"]
+
+
+def test_a_section_of_blanks_before_a_sentence_gives_no_quote():
+    assert quoted("  a", Section(0, 1), words("a"), frozenset()) == (0, 0)

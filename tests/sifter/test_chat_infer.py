@@ -14,7 +14,14 @@ import pytest
 
 from mem_agent.sifter.stages import chat_infer
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, Raw, chat_server
-from mem_agent.tests.helpers.stage_rows import chinese_question, embedded_row, history_question, read_rows, write_rows
+from mem_agent.tests.helpers.stage_rows import (
+    chinese_question,
+    embedded_row,
+    history_question,
+    journalled,
+    read_rows,
+    write_rows,
+)
 
 KEY = "sk-secret-0123456789"
 SETTINGS = {"TOP_K": "2", "MAX_INPUT_TOKENS": "1000", "CHAT_RETRIES": "0", "MODEL_NAME": "served"}
@@ -157,7 +164,7 @@ def test_killed_in_the_middle_it_asks_for_the_rest_alone(folder):
         env = os.environ | {"BASE_URL": chat.url, "CHAT_CONCURRENCY": "1", "PYTHONWARNINGS": "ignore"}
         run = subprocess.Popen(command, env=env)
         until = time.monotonic() + 240
-        while len(chat.bodies) < 7 and time.monotonic() < until:
+        while (len(chat.bodies) < 7 or journalled(folder) < 6) and time.monotonic() < until:
             time.sleep(0.02)
         run.send_signal(signal.SIGKILL)
         run.wait(10)

@@ -15,7 +15,14 @@ from mem_agent.tests.helpers.evaluations import encode, make_model, turns_asked
 from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.local_ray import needs_local_ray
-from mem_agent.tests.helpers.stage_rows import chinese_question, embedded_row, history_question, read_rows, write_rows
+from mem_agent.tests.helpers.stage_rows import (
+    chinese_question,
+    embedded_row,
+    history_question,
+    journalled,
+    read_rows,
+    write_rows,
+)
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 SETTINGS = {"MEM_MAX_FINAL": "64", "MEM_MAX_RETRIES": "0", "EVAL_SERVER_WAIT": "0", "EMBEDDING_MODEL_NAME": "emb"}
@@ -154,7 +161,7 @@ def test_killed_in_the_middle_it_asks_for_the_rest_alone(folder):
         command.append(f"http://127.0.0.1:{router.port}")
         run = subprocess.Popen(command, env=env)
         until = time.monotonic() + 240
-        while len(router.requests) < 8 and time.monotonic() < until:
+        while (len(router.requests) < 8 or journalled(folder) < 6) and time.monotonic() < until:
             time.sleep(0.02)
         run.send_signal(signal.SIGKILL)
         run.wait(10)
