@@ -19,13 +19,12 @@ value; fields that are unknown are ignored, as OpenAI's servers do.
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .request_error import RequestError
+from .request_error import RequestError, shown
 from .split_message import split_message
 
 ReadFile = Callable[[str], str]
@@ -33,6 +32,8 @@ ReadFile = Callable[[str], str]
 ToText = Callable[[str, bytes], str]
 """The text in a file's bytes, by its name. Raises RequestError."""
 BETWEEN = "\n\n"
+_STOPS, _STOP = 16, 1000
+"""Stop strings of a request, and characters of one: all are looked for in every piece of an answer."""
 
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "n": (1,), "logprobs": (False, 0), "top_logprobs": (0,), "tools": ([],), "functions": ([],), "logit_bias": ({},),
@@ -95,10 +96,11 @@ class MessageReader:
 
     def _message(self, where: str, message: Any, *, has_document: bool) -> tuple[str, list[str], str]:
         """Role, documents and text of one message."""
-        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+        said = message.get("role") if isinstance(message, dict) else None
+        if not isinstance(said, str) or said not in _ROLES:
             known = ", ".join(_ROLES)
             raise RequestError(400, f"{where}: expected an object whose role is one of {known}", param=where)
-        role, content = _ROLES[message["role"]], message.get("content")
+        role, content = _ROLES[said], message.get("content")
         if content is None or isinstance(content, str):
             parts = [{"type": "text", "text": content or ""}]
         else:
@@ -135,12 +137,13 @@ def _bytes(where: str, data: str) -> bytes:
     encoded = data.partition(",")[2] if data.startswith("data:") else data
     try:
         return base64.b64decode(encoded, validate=True)
-    except binascii.Error:
+    except ValueError:  # binascii.Error, or characters that are no ASCII
         raise RequestError(400, f"{where}: file_data is not base64", param=where) from None
 
 
 def _type(part: Any) -> str:
-    return str(part.get("type", "")) if isinstance(part, dict) else ""
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind[:80] if isinstance(kind, str) else ""
 
 
 def _text(where: str, part: Any) -> str:
@@ -158,7 +161,7 @@ def options_of(body: Any) -> AskedOptions:
     for name, neutral in _NEUTRAL.items():
         value = _object(body).get(name)
         if value is not None and value not in neutral:
-            raise RequestError(400, f"{name}={value!r:.80} is not supported", param=name, code="unsupported_parameter")
+            raise RequestError(400, f"{name}={shown(value)} is not supported", param=name, code="unsupported_parameter")
     sampling = {
         "temperature": _number(body, "temperature", 0.0, 2.0),
         "top_p": _number(body, "top_p", 1e-6, 1.0),
@@ -181,6 +184,8 @@ def _stops(given: Any) -> tuple[str, ...]:
     stops = [given] if isinstance(given, str) else given or []
     if not isinstance(stops, list) or not all(isinstance(one, str) for one in stops):
         raise RequestError(400, "stop: expected a text or a list of texts", param="stop")
+    if len(stops) > _STOPS or any(len(one) > _STOP for one in stops):
+        raise RequestError(400, f"stop: more than {_STOPS} texts, or one of more than {_STOP} characters", param="stop")
     return tuple(filter(None, stops))
 
 
@@ -189,9 +194,9 @@ def _number(body: Mapping[str, Any], name: str, least: float, most: float) -> fl
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise RequestError(400, f"{name}={value!r:.80}: expected a number", param=name)
+        raise RequestError(400, f"{name}={shown(value)}: expected a number", param=name)
     if not least <= value <= most:
-        raise RequestError(400, f"{name}={value!r:.80}: allowed: {least:g} to {most:g}", param=name)
+        raise RequestError(400, f"{name}={shown(value)}: allowed: {least:g} to {most:g}", param=name)
     return float(value)
 
 
@@ -200,7 +205,7 @@ def _whole(body: Mapping[str, Any], name: str, least: int) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
-        raise RequestError(400, f"{name}={value!r:.80}: expected a whole number from {least} on", param=name)
+        raise RequestError(400, f"{name}={shown(value)}: expected a whole number from {least} on", param=name)
     return value
 
 

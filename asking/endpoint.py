@@ -37,7 +37,7 @@ from .event_stream import DONE, event, events, with_pauses
 from .files import Files, to_text
 from .metrics import CONTENT_TYPE, Metrics
 from .reader import AskingReader
-from .request_error import RequestError, error_of
+from .request_error import RequestError, error_of, shown
 from .steps import Failed, Limits, Started, Step, TurnDone
 
 log = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class Endpoint:
             raise RequestError(400, f"the body is not JSON: {error}") from None
         model = body.get("model") if isinstance(body, dict) else None
         if model is not None and model != self.name:
-            raise RequestError(404, f"no model {model!r:.200}; there is {self.name}", param="model",
+            raise RequestError(404, f"no model {shown(model)}; there is {self.name}", param="model",
                                code="model_not_found")
         return body
 

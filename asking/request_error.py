@@ -25,7 +25,7 @@ class RequestError(MemAgentError):
     def __init__(
         self, status: int, message: str, *, param: str | None = None, code: str | None = None, retry_after: int = 0
     ) -> None:
-        super().__init__(message)
+        super().__init__(message.encode("utf-8", "replace").decode())  # headers may hold what no JSON can
         self.status, self.param, self.code, self.retry_after = status, param, code, retry_after
 
     @property
@@ -40,6 +40,13 @@ class RequestError(MemAgentError):
         return ({"Retry-After": str(self.retry_after)} if self.retry_after else {}) | (
             {"x-should-retry": again} if again else {}
         )
+
+
+def shown(value: Any) -> str:
+    """What was sent, for an error: its beginning, or only its kind where it holds others and may be of any depth."""
+    if isinstance(value, str | bytes):
+        return repr(value[:80])
+    return f"{value!r:.80}" if isinstance(value, int | float | None) else f"a {type(value).__name__}"
 
 
 _STATUS = {

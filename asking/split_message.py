@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable
 
 _QUESTION = re.compile(r"^[ \t]*question[ \t]*:", re.IGNORECASE | re.MULTILINE)
-_ANSWER = re.compile(r"\n\s*answer[ \t]*:\s*\Z", re.IGNORECASE)
+_ANSWER = re.compile(r"\s*answer[ \t]*:", re.IGNORECASE)
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 _END = 2**16
 """Characters of a text's end that may hold the question: a search of megabytes would stop everything else."""
@@ -33,7 +33,8 @@ def split_message(text: str, is_long: Callable[[str], bool]) -> tuple[str, str]:
     """Document and question, stripped."""
     text = text.strip()
     front, end = text[:-_END], text[-_END:]
-    end = _ANSWER.sub("", end)
+    before, _, last = end.rpartition("\n")  # no search through all blanks of 64 KiB for each of them
+    end = before.rstrip() if before and _ANSWER.fullmatch(last) else end
     marks = list(_QUESTION.finditer(end))
     if marks and end[marks[-1].end() :].strip():
         before = front + end[: marks[-1].start()]

@@ -13,6 +13,11 @@ READER = MessageReader(lambda text: len(text) > 60, FILES.__getitem__, to_text)
 DATA = "data:text/plain;base64," + base64.b64encode(b"Ben has silver.").decode()
 
 
+DEEP: list = []
+for _ in range(1020):
+    DEEP = [DEEP]
+
+
 def asked(*messages, **others):
     return READER.chat({"messages": list(messages), **others})
 
@@ -91,6 +96,13 @@ WRONG = [
     ({"messages": [user("Who?")], "seed": "1"}, "seed"),
     ({"messages": [user("Who?")], "stop": [1]}, "stop"),
     ({"messages": [user("Who?")], "stop": 7}, "stop"),
+    ({"messages": [user("Who?")], "stop": ["x"] * 17}, "more than 16 texts"),
+    ({"messages": [user("Who?")], "stop": "x" * 1001}, "more than 1000 characters"),
+    ({"messages": [{"role": [], "content": "x"}, user("Who?")]}, "role is one of"),
+    ({"messages": [user({"type": DEEP}, text("Who?"))]}, "a part of type"),
+    ({"messages": [user({"type": "file", "file": {"file_data": "\u00e9"}}, text("Who?"))]}, "not base64"),
+    ({"messages": [user("Who?")], "tools": DEEP}, "tools=a list is not supported"),
+    ({"messages": [user("Who?")], "seed": DEEP}, "seed=a list: expected"),
 ]
 
 
