@@ -161,7 +161,8 @@ def options_of(body: Any) -> AskedOptions:
     for name, neutral in _NEUTRAL.items():
         value = _object(body).get(name)
         if value is not None and value not in neutral:
-            raise RequestError(400, f"{name}={shown(value)} is not supported", param=name, code="unsupported_parameter")
+            told = f"{name}={shown(value)} is not supported"
+            raise RequestError(400, told, param=name, code="unsupported_parameter")
     sampling = {
         "temperature": _number(body, "temperature", 0.0, 2.0),
         "top_p": _number(body, "top_p", 1e-6, 1.0),
@@ -185,7 +186,8 @@ def _stops(given: Any) -> tuple[str, ...]:
     if not isinstance(stops, list) or not all(isinstance(one, str) for one in stops):
         raise RequestError(400, "stop: expected a text or a list of texts", param="stop")
     if len(stops) > _STOPS or any(len(one) > _STOP for one in stops):
-        raise RequestError(400, f"stop: more than {_STOPS} texts, or one of more than {_STOP} characters", param="stop")
+        told = f"stop: more than {_STOPS} texts, or one of more than {_STOP} characters"
+        raise RequestError(400, told, param="stop")
     return tuple(filter(None, stops))
 
 

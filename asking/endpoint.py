@@ -30,6 +30,7 @@ from aiohttp import web
 
 from ..config import Config
 from .access import Access, Admission
+from .bodies import form_file, json_body, within
 from .chat_reply import ChatReply
 from .chat_request import AskedOptions, ChatRequest, MessageReader
 from .completion import CompletionReply, prompts_of
@@ -44,8 +45,6 @@ log = logging.getLogger(__name__)
 
 PAUSE_S = 15.0
 """After so long without a word a stream has a comment, so that nobody on the way takes it for dead."""
-_INLINE = 2**16
-"""Bytes of a body that are read where it came; a longer one is read in a thread."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -103,8 +102,9 @@ class Endpoint:
             body = await self._body(request)
             asked = await asyncio.to_thread(prompts_of, body, self._messages)
             replies = [ChatReply(self.name, one.options.stop) for one in asked]
-            for one, reply in zip(asked, replies, strict=True):  # a batch is one place among the readings
-                await self._whole(one, reply)
+            async with within(self.reader.config.serve_timeout, 504, "no answer to all prompts"):
+                for one, reply in zip(asked, replies, strict=True):  # a batch is one place among the readings
+                    await self._whole(one, reply)
             return _json(CompletionReply(replies).completion())
 
     async def _whole(self, asked: ChatRequest, reply: ChatReply) -> None:
@@ -119,12 +119,18 @@ class Endpoint:
         """Server-sent events; until a document is found to be readable, an error is an ordinary one."""
         response: web.StreamResponse | None = None
         async with aclosing(self._steps(asked)) as steps, aclosing(with_pauses(steps, PAUSE_S)) as told:
-            async for step in told:
-                if response is None and isinstance(step, Failed):
-                    raise error_of(step)
-                if response is None:
-                    response = await self._begun(request)
-                await response.write(events(step, reply))
+            try:
+                async for step in told:
+                    if response is None and isinstance(step, Failed):
+                        raise error_of(step)
+                    if response is None:
+                        response = await self._begun(request)
+                    await response.write(events(step, reply))
+            except Exception as error:
+                if response is None or isinstance(error, ConnectionResetError):
+                    raise
+                log.exception("a stream failed")  # it has begun: another answer would stand in the middle of it
+                await response.write(event(_BUG.body))
         assert response is not None, "a reading has steps"
         if reply.answered is not None:
             ends = [reply.last_chunk(), *([reply.usage_chunk()] if asked.options.include_usage else [])]
@@ -163,13 +169,7 @@ class Endpoint:
 
     async def _body(self, request: web.Request) -> Any:
         """Raises RequestError."""
-        if request.content_type != "application/json":  # what a page can send without being asked for its origin
-            raise RequestError(415, f"Content-Type is {request.content_type}; expected application/json")
-        content = await request.read()
-        try:
-            body = orjson.loads(content) if len(content) < _INLINE else await asyncio.to_thread(orjson.loads, content)
-        except orjson.JSONDecodeError as error:
-            raise RequestError(400, f"the body is not JSON: {error}") from None
+        body = await json_body(request, self.reader.config.serve_timeout)
         model = body.get("model") if isinstance(body, dict) else None
         if model is not None and model != self.name:
             raise RequestError(404, f"no model {shown(model)}; there is {self.name}", param="model",
@@ -192,15 +192,9 @@ class Endpoint:
         return _json(self._model_object)
 
     async def upload(self, request: web.Request) -> web.Response:
-        if request.content_type != "multipart/form-data":
-            raise RequestError(415, f"Content-Type is {request.content_type}; expected multipart/form-data")
-        form = await request.post()
-        file, purpose = form.get("file"), form.get("purpose", "user_data")
-        if not isinstance(file, web.FileField):
-            raise RequestError(400, "file: expected a file", param="file")
-        content = await asyncio.to_thread(file.file.read)
-        text = await asyncio.to_thread(to_text, file.filename, content)
-        return _json(self.files.add(file.filename, str(purpose), content, text).to_object())
+        name, purpose, content = await form_file(request, self.reader.config.serve_timeout)
+        text = await asyncio.to_thread(to_text, name, content)
+        return _json(self.files.add(name, purpose, content, text).to_object())
 
     async def list_files(self, request: web.Request) -> web.Response:
         listed = [file.to_object() for file in self.files.all()]
@@ -255,7 +249,7 @@ class Endpoint:
             raise  # the client has left, and nobody reads what would be said
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
-            return _json(RequestError(500, "the server failed; its log says why").body, 500)
+            return _json(_BUG.body, 500)
 
     def _cors(self, request: web.Request) -> dict[str, str]:
         origin = request.headers.get("Origin", "")
@@ -268,6 +262,7 @@ class Endpoint:
         }
 
 
+_BUG = RequestError(500, "the server failed; its log says why")
 _SAID = {404: "no such path; see /v1/chat/completions", 405: "not with this method",
          413: "the body is larger than SERVE_BODY_MB allows"}
 

@@ -5,6 +5,7 @@ They are texts: what an upload is (``to_text``) is found out when it comes, so t
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -12,6 +13,9 @@ from typing import Any
 
 from ..data.document_formats import DocumentError, read_document
 from .request_error import RequestError
+
+_EACH = 1024
+"""Bytes that a file takes besides its texts, rather more than less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,11 @@ class StoredFile:
     content: str
     id: str = field(default_factory=lambda: f"file-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory; an archive unpacks to far more than was sent."""
+        return _EACH + sum(map(sys.getsizeof, (self.name, self.purpose, self.content)))
 
     def to_object(self) -> dict[str, Any]:
         """As OpenAI's clients read it."""
@@ -38,11 +47,11 @@ class Files:
 
     def add(self, name: str, purpose: str, content: bytes, text: str) -> StoredFile:
         """Raises RequestError where there is no room."""
-        held = sum(file.size for file in self._files.values())
-        if held + len(content) > self._most:
-            raise RequestError(413, f"{len(content)} bytes do not fit: files hold {held} of {self._most} "
-                                    "(SERVE_FILES_MB); delete some")
         file = StoredFile(name, purpose, len(content), text)
+        held = sum(file.held for file in self._files.values())
+        if held + file.held > self._most:
+            raise RequestError(413, f"{file.held} bytes of text do not fit: files hold {held} of {self._most} "
+                                    "(SERVE_FILES_MB); delete some")
         self._files[file.id] = file
         return file
 

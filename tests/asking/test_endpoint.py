@@ -9,6 +9,8 @@ import pytest
 
 from mem_agent.asking.access import Access
 from mem_agent.asking.event_stream import with_pauses
+from mem_agent.asking.files import Files
+from mem_agent.asking.request_error import RequestError
 from mem_agent.tests.helpers.asking import DOCUMENT, model_folder, prompt_of, reply, use
 
 __all__ = ["model_folder"]
@@ -307,3 +309,104 @@ def test_readings_do_not_wait_for_each_other(model_folder):
 
     peak, _ = use(model_folder, [], user)
     assert peak == 8
+
+
+FORM = {"Content-Type": "multipart/form-data; boundary=b"}
+JSON = {"Content-Type": "application/json"}
+
+
+def part(head, body=b"hello"):
+    return b"--b\r\n" + head + b"\r\n\r\n" + body + b"\r\n--b--\r\n"
+
+
+UNREADABLE = {
+    "no parts": ("/v1/files", FORM, b"junk"),
+    "cut": ("/v1/files", FORM, part(b'Content-Disposition: form-data; name="file"; filename="a"')[:-9]),
+    "no name": ("/v1/files", FORM, part(b'Content-Disposition: form-data; filename="a"')),
+    "no encoding": ("/v1/files", FORM, part(b'Content-Disposition: form-data; name="file"; filename="a"\r\n'
+                                            b"Content-Transfer-Encoding: rot13")),
+    "forms in forms": ("/v1/files", FORM, part(b"Content-Type: multipart/mixed; boundary=c", b"--c\r\n\r\n--c--")),
+    "no boundary": ("/v1/files", {"Content-Type": "multipart/form-data"}, b"x"),
+    "no gzip": ("/v1/chat/completions", JSON | {"Content-Encoding": "gzip"}, b"xxxxxx"),
+    "a deep model": ("/v1/chat/completions", JSON, b'{"model": ' + b"[" * 1010 + b"]" * 1010 + b"}"),
+}
+
+
+@pytest.mark.parametrize("path,headers,body", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_body_that_cannot_be_read_is_the_clients_error(model_folder, path, headers, body):
+    async def user(client, served, router):
+        async with aiohttp.ClientSession() as session:
+            async with session.post(served.url + path, data=body, headers=headers) as answer:
+                return answer.status, await answer.json()
+
+    status, said = use(model_folder, [], user)
+    assert 400 <= status < 500 and said["error"]["message"]
+
+
+@pytest.mark.parametrize("head", [b"Host: \xff\xfe", b"Host: localhost\r\nOrigin: \xff\xfe"])
+def test_headers_that_are_no_text_are_refused_in_json(model_folder, head):
+    async def user(client, served, router):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rpartition(":")[2]))
+        writer.write(b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n" + head + b"\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    answer = use(model_folder, [], user)
+    assert answer.startswith(b"HTTP/1.1 403") and b'"type":"permission_error"' in answer
+
+
+def test_a_files_name_that_is_no_text_does_not_hide_the_others(model_folder):
+    async def user(client, served, router):
+        body = part(b'Content-Disposition: form-data; name="file"; filename="a\xff.txt"')
+        async with aiohttp.ClientSession() as session:
+            async with session.post(f"{served.url}/v1/files", data=body, headers=FORM) as answer:
+                assert answer.status == 200
+        return [file.filename async for file in await client.files.list()]
+
+    assert use(model_folder, [], user) == ["a?.txt"]
+
+
+def test_a_body_that_does_not_come_holds_no_place_for_ever(model_folder):
+    async def user(client, served, router):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rpartition(":")[2]))
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                     b"Content-Length: 99\r\n\r\n{")
+        status = await reader.readline()
+        writer.close()
+        return status, served.endpoint.admission.now
+
+    status, now = use(model_folder, [], user, serve_timeout=0.2)
+    assert b" 408 " in status and now == 0
+
+
+def test_the_time_is_that_of_all_prompts(model_folder):
+    async def user(client, served, router):
+        router.delay = 0.15
+        with pytest.raises(openai.InternalServerError, match="no answer") as error:
+            await client.completions.create(model="pocket", prompt=["Who?"] * 50)
+        return error.value.status_code, len(router.requests)
+
+    status, requests = use(model_folder, [], user, serve_timeout=0.5)
+    assert status == 504 and requests < 10
+
+
+def test_a_bug_in_a_stream_is_its_last_event(model_folder, monkeypatch, caplog):
+    monkeypatch.setattr("mem_agent.asking.reader.AskingReader._end", lambda *_: 1 / 0)
+
+    async def user(client, served, router):
+        with pytest.raises(openai.APIError, match="its log says why") as error:
+            async for _ in await chat(client, stream=True):
+                pass
+        return error.value
+
+    assert "division" not in str(use(model_folder, REPLIES, user).body) and "ZeroDivisionError" in caplog.text
+
+
+def test_uploads_are_bounded_by_what_they_unpack_to():
+    files = Files(2**20)
+    with pytest.raises(RequestError, match="SERVE_FILES_MB"):
+        files.add("a.docx", "user_data", b"small", "x" * 2**20)
+    with pytest.raises(RequestError, match="SERVE_FILES_MB"):
+        for _ in range(2000):
+            files.add("a", "user_data", b"a", "a")

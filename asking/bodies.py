@@ -1,0 +1,64 @@
+"""Bodies of requests, JSON and forms: what cannot be read is the client's error, and it has to come in time.
+
+aiohttp bounds their sizes. What it raises of a form that is none are ValueErrors and RuntimeErrors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from .request_error import RequestError
+
+_INLINE = 2**16
+"""Bytes of a body that are read where it came; a longer one is read in a thread."""
+
+
+@asynccontextmanager
+async def within(seconds: float, status: int, what: str) -> AsyncIterator[None]:
+    """Raises RequestError of that status where its block takes longer; 0 is no limit."""
+    try:
+        async with asyncio.timeout(seconds or None):
+            yield
+    except TimeoutError:
+        raise RequestError(status, f"{what} within {seconds:g} s (SERVE_TIMEOUT)", code="timeout") from None
+
+
+async def json_body(request: web.Request, seconds: float) -> Any:
+    """Raises RequestError."""
+    if request.content_type != "application/json":  # what a page can send without being asked for its origin
+        raise RequestError(415, f"Content-Type is {request.content_type}; expected application/json")
+    try:
+        async with within(seconds, 408, "the body did not come"):
+            content = await request.read()
+        return orjson.loads(content) if len(content) < _INLINE else await asyncio.to_thread(orjson.loads, content)
+    except orjson.JSONDecodeError as error:
+        raise RequestError(400, f"the body is not JSON: {error}") from None
+    except web.RequestPayloadError:
+        raise RequestError(400, "the body cannot be read; is it what Content-Encoding says?") from None
+
+
+async def form_file(request: web.Request, seconds: float) -> tuple[str, str, bytes]:
+    """Name, purpose and content of the file in a form. Raises RequestError."""
+    if request.content_type != "multipart/form-data":
+        raise RequestError(415, f"Content-Type is {request.content_type}; expected multipart/form-data")
+    try:
+        async with within(seconds, 408, "the body did not come"):
+            form = await request.post()
+    except (ValueError, RuntimeError, web.RequestPayloadError) as error:
+        raise RequestError(400, f"the body is no form: {' '.join(str(error).split()):.200}") from None
+    file, purpose = form.get("file"), form.get("purpose")
+    if not isinstance(file, web.FileField):
+        raise RequestError(400, "file: expected a file", param="file")
+    told = purpose if isinstance(purpose, str) else "user_data"
+    return whole(file.filename), whole(told), await asyncio.to_thread(file.file.read)
+
+
+def whole(text: str) -> str:
+    """Without the halves of characters that stand for undecodable bytes, which no JSON can hold."""
+    return text.encode("utf-8", "replace").decode()
