@@ -30,6 +30,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from ..system.errors import MemAgentError
 
@@ -101,7 +102,7 @@ def read_document(name: str, content: bytes, limits: Limits = ORDINARY) -> Docum
 _HTML_START = re.compile(
     r"\s*+(<\?xml[^>]*+>\s*+)?(<!--(?:(?!-->).)*+-->\s*+)*+<(!doctype\s+html|html)\b", re.I | re.S
 )
-_XML_HEAD = re.compile(r"\s*<\?xml[^>]*\?>")
+_XML_HEADS = re.compile(r"(\s*+<\?xml[^>]*+>)*+")
 _DECLARED = re.compile(rb"<(?:meta|\?xml)\b[^>]{0,200}?(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", re.I)
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
@@ -109,6 +110,8 @@ _MARKS = (
 )  # fmt: skip
 """Longest first where one begins like another."""
 _PLAIN = ("utf-8", "utf-8-sig", "ascii")
+_NO_PAGES = ("punycode", "idna", "unicode_escape", "unicode-escape", "raw_unicode_escape", "raw-unicode-escape")
+"""Python's own, which no browser knows; some take for ever."""
 _UNSEEN = ("script", "style", "template", "noscript", "iframe", "object", "svg", "textarea", "select")
 
 
@@ -118,7 +121,8 @@ def _decoded(name: str, content: bytes) -> tuple[str, str]:
     if not marked and b"\0" in content[: 2**16]:
         raise DocumentError(f"{name}: not a text, PDF, HTML or Word file")
     named = _DECLARED.search(content[:4096])
-    for encoding in filter(None, (marked, named[1].decode("ascii", "replace") if named else "", "utf-8")):
+    told = named[1].decode("ascii", "replace") if named else ""
+    for encoding in filter(None, (marked, "" if told.lower() in _NO_PAGES else told, "utf-8")):
         try:
             return content.decode(encoding), encoding.lower()
         except (LookupError, ValueError):  # a page may name what is no encoding, or not its own
@@ -145,10 +149,9 @@ def _page_text(name: str, page: str) -> str:
     # The parser's own limit of 256 levels drops what lies deeper without a word.
     parser = html.HTMLParser(huge_tree=True, remove_comments=True, remove_pis=True)
     try:
-        tree = html.document_fromstring(_XML_HEAD.sub("", page, count=1), parser=parser)
+        tree = html.document_fromstring(page[_heads_end(page) :], parser=parser)
         title = " ".join((tree.findtext(".//title") or "").split())
-        for hidden in tree.xpath("//*[@hidden]"):
-            hidden.drop_tree()
+        _drop_hidden(tree)
         etree.strip_elements(tree, *_UNSEEN, with_tail=False)
         shown = Inscriptis(tree, ParserConfig(css=STRICT_CSS_PROFILE)).get_text()
     except etree.LxmlError as error:
@@ -158,6 +161,22 @@ def _page_text(name: str, page: str) -> str:
     lines = "\n".join(line.rstrip() for line in shown.splitlines()).strip("\n")
     text = re.sub(r"\n{3,}", "\n\n", lines)
     return text if text.lstrip().startswith(title) else f"{title}\n\n{text}"
+
+
+def _heads_end(page: str) -> int:
+    found = _XML_HEADS.match(page)
+    return found.end() if found else 0
+
+
+def _drop_hidden(tree: Any) -> None:
+    """And all styles but this one: an indent of ten thousand characters takes a few to write."""
+    for element in tree.xpath("//*[@hidden or @style]"):
+        style = "".join(element.attrib.pop("style", "").lower().split())
+        if "hidden" in element.attrib or "display:none" in style:
+            if element.getparent() is None:
+                element.clear()
+            else:
+                element.drop_tree()
 
 
 def _by_lines(name: str, text: str, unit: Unit, note: str, limits: Limits) -> Document:

@@ -1,6 +1,7 @@
 """What text a file gives, where its pages, paragraphs and lines begin, and which files are refused."""
 
 import io
+import time
 import zipfile
 
 import pytest
@@ -83,6 +84,23 @@ def test_comments_without_end_before_what_might_be_a_page_take_no_time():
     assert read_document("a.txt", b"<!-- a --> <!-- b -->\n<!DOCTYPE html><p>Ann.").text == "Ann."
 
 
+@pytest.mark.parametrize("page", [
+    b"<html>" + b" " * 2**17 + b"<p>Ann</p></html>",
+    b"<meta charset=punycode><p>Ann</p>" + b"-" + b" a" * 2**17,
+])  # fmt: skip
+def test_pages_that_would_take_for_ever(page):
+    began = time.process_time()
+    assert read_document("a.html", page).text.startswith("Ann")
+    assert time.process_time() - began < 5
+
+
+def test_a_page_may_have_heads_and_styles():
+    head = b'<?xml version="1.0" encoding="utf-8"?>'
+    page = head * 2 + b"<html><p style='padding-left: 9999em; margin-top: 99em'>Ann</p><p style='color: red'>Bob</p>"
+    text = read_document("a.html", page).text
+    assert text.split() == ["Ann", "Bob"] and len(text) < 20
+
+
 def test_a_pdf_is_counted_in_pages():
     content = pdf_bytes([["Ann lives in Rome.", "Her metal is silver."], [], ["Bob, naïve, has gold."]])
     document = read_document("a.pdf", content)
@@ -127,6 +145,8 @@ PDF = pdf_bytes([["Ann has silver."]])
     ("blank.txt", b" \n\t\n", "holds no text"),
     ("blank.html", b"<p> </p>", "holds no text"),
     ("nothing.html", b"", "not readable as HTML|holds no text"),
+    ("hidden.html", b"<html hidden><p>Ann</p></html>", "holds no text"),
+    ("style.html", b"<p style='DISPLAY: none'>Ann</p>", "holds no text"),
     ("a.bin", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "not a text, PDF"),
     ("a.rtf", b"{\\rtf1 text}", "RTF is not read; save it as"),
     ("scan.pdf", pdf_bytes([[], []]), "no text on its 2 page.*OCR"),
