@@ -36,7 +36,8 @@ def read_keys(file: Path | None, env: Mapping[str, str]) -> tuple[str, ...]:
     if file is None:
         keys = [env.get(KEY_VARIABLE, "").strip()]
     else:
-        keys = [line.strip() for line in file.read_text().splitlines()]
+        # Bytes that are no text become signs that no key may hold, so that they are refused in one line below.
+        keys = [line.strip() for line in file.read_text(encoding="utf-8", errors="replace").splitlines()]
         if not any(keys):
             raise ConfigError(f"--api-key-file {file}: no key in it; write one a line")
     if not all(key.isascii() and key.isprintable() and " " not in key for key in keys):
@@ -91,7 +92,7 @@ class Access:
 
     def _check_name(self, host: str) -> None:
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if name.lower() not in _LOCAL:
+        if name.lower() not in _LOCAL and not is_loopback(name.strip("[]")):
             raise RequestError(403, f"the host {host:.200} is not this machine; use a key to be reached by that name",
                                code="host_not_allowed")
 

@@ -33,6 +33,7 @@ from ..evaluation.connect import KEYS, connect
 from ..rollout_client import close_clients
 from ..serving.fleet import Fleet
 from ..serving.serve_engines import CHECK_EVERY_S
+from ..system.command_line_types import port_number, positive_number
 from ..system.one_line_errors import one_line_errors
 from ..system.server_url import checked_url
 from ..system.signals import run_stoppable
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = replace(config, base_url=checked_url("--url", options.url, " or ".join(KEYS)))
     else:
         config = with_engine_length(config, model, load_vocabulary(model))
-    name = options.name or Path(options.model).name
+    name = options.name or Path(os.path.abspath(options.model)).name  # "." has none of its own
     try:
         run_stoppable(_serve(options, config, model, name, Access(keys, tuple(options.allow_origin))))
     except KeyboardInterrupt:
@@ -129,10 +130,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model", metavar="MODEL", help="Hugging Face folder or id of the model")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; others than this machine's need a "
                         "key (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8080, help="0: a free one (default: 8080)")
+    parser.add_argument("--port", type=port_number, default=8080, help="0: a free one (default: 8080)")
     parser.add_argument("--url", default="", help="a server that has the model (default: engines started for it)")
     parser.add_argument("--name", default="", help="of the model, as clients call it (default: the folder's)")
-    parser.add_argument("--num-engines", type=int, help="inference servers behind the router (default: NUM_ENGINES)")
+    parser.add_argument("--num-engines", type=positive_number, help="inference servers behind the router "
+                        "(default: NUM_ENGINES)")
     parser.add_argument("--api-key-file", type=Path, help="keys that clients may use, one a line (default: that "
                         f"in {KEY_VARIABLE})")
     parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN",

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 from pathlib import Path
 
 from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+from huggingface_hub.errors import HFValidationError, HTTPError, LocalTokenNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 from ..system.errors import MemAgentError
 
 logger = logging.getLogger(__name__)
+_KEY = re.compile(r"Bearer .*", re.DOTALL)
+_REFUSED = (HTTPError, OSError, ValueError)
+"""No connection and no answer, what the hub says, and a token that no header can hold."""
 
 
 class HubError(MemAgentError):
@@ -44,7 +48,7 @@ def check_token() -> None:
         HfApi().whoami()
     except LocalTokenNotFoundError:
         raise HubError("--push-to-hub: not logged in to the hub; set HF_TOKEN, or run `hf auth login`") from None
-    except (HfHubHTTPError, OSError) as error:
+    except _REFUSED as error:
         raise HubError(f"--push-to-hub: {_line(error)}; check HF_TOKEN and HF_ENDPOINT") from None
 
 
@@ -54,11 +58,13 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
     try:
         url = api.create_repo(repo, private=private, exist_ok=True)
         api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"{folder.name}, from mem_agent")
-    except (HfHubHTTPError, OSError) as error:
+    except _REFUSED as error:
         raise HubError(f"{repo}: not pushed ({_line(error)}); {folder} is whole, push it again with mem-agent card "
                        f"{folder} --push-to-hub {repo}") from None
     return str(url)
 
 
 def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
+    if isinstance(error, UnicodeError):  # it holds the token
+        return "the token is no ASCII text"
+    return " ".join(_KEY.sub("Bearer ...", str(error)).split())[:200]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from yaml import YAMLError
 
 from .. import __version__
 from ..config import SETTINGS_FILE, Config, read_yaml, shaping_answers, shaping_training
@@ -21,7 +22,7 @@ from ..data.manifest import sha256_of
 from ..data.shards import ShardError, training_files
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
-from ..system.markdown import markdown_table
+from ..system.markdown import RawCell, fenced, markdown_cell, markdown_code, markdown_table
 
 CARD = "README.md"
 _BEGIN, _END = "<!-- evaluation -->", "<!-- end of evaluation -->"
@@ -43,16 +44,18 @@ def card_of_run(run: Path, checkpoint: str, model: str) -> str:
     source = run / SETTINGS_FILE
     settings = read_yaml(source) if source.is_file() else {}
     model = str(settings.get("HF_CKPT") or model)
+    # A folder's name may hold anything, and must not begin a line or a mark of its own.
+    name = markdown_cell(_name(model))
     data = ModelCardData(
         base_model=model if _HUB_ID.fullmatch(model) else None, library_name="transformers",
         tags=["mem-agent", "memory-agent", "long-context", "reinforcement-learning"],
     )
-    title = f"# {_name(model)}, trained as a memory agent"
-    parts = [f"---\n{data.to_yaml()}\n---", title, _ABOUT, _from(checkpoint, model)]
+    title = f"# {name}, trained as a memory agent"
+    parts = [f"---\n{data.to_yaml()}\n---", title, _ABOUT, _from(checkpoint, name)]
     if settings:
         trained_on = data_table(str(settings.get("TRAIN_DATA") or ""))
         parts += ["## Training", _settings_table(settings), "## Data", trained_on]
-        parts += ["## To do it again", f"```bash\n{command(settings)}\n```"]
+        parts += ["## To do it again", fenced("bash", command(settings))]
     return "\n\n".join([*parts, "## Evaluation", f"{_BEGIN}\nNone is recorded.\n{_END}"]) + "\n"
 
 
@@ -63,8 +66,8 @@ _ABOUT = (
 )
 
 
-def _from(checkpoint: str, model: str) -> str:
-    return f"Made from `{checkpoint}` of a run that began with `{_name(model)}`, by mem_agent {__version__}."
+def _from(checkpoint: str, name: str) -> str:
+    return f"Made from `{checkpoint}` of a run that began with `{name}`, by mem_agent {__version__}."
 
 
 def shaping(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,11 +104,14 @@ def with_evaluation(card: str, table: str, results: Sequence[EvalResult]) -> str
     Raises:
         CardError: it is no card of this pack.
     """
-    before, begin, rest = card.partition(_BEGIN)
+    before, begin, rest = card.rpartition(_BEGIN)  # the last: what stands before may hold anybody's text
     _, end, after = rest.partition(_END)
     if not (begin and end):
         raise CardError(f"{CARD} has no place for an evaluation; convert the checkpoint again")
-    found = ModelCard(f"{before}{_BEGIN}\n{table}\n{_END}{after}", ignore_metadata_errors=True)
+    try:
+        found = ModelCard(f"{before}{_BEGIN}\n{table}\n{_END}{after}", ignore_metadata_errors=True)
+    except (ValueError, YAMLError) as error:
+        raise CardError(f"{CARD}: its head is no YAML ({' '.join(str(error).split())}); correct it") from None
     head: Any = found.data  # ModelCardData, typed by the library as its base
     head.model_name = re.sub(r"\W+", "-", _title(before)) or "model"
     head.eval_results = list(results)
@@ -140,7 +146,7 @@ def _title(card: str) -> str:
 
 
 def _settings_table(settings: Mapping[str, Any]) -> str:
-    rows = [[f"`{name}`", f"`{value}`"] for name, value in shaping(settings).items()]
+    rows = [[f"`{name}`", RawCell(markdown_code(value))] for name, value in shaping(settings).items()]
     return "All that is not the default:\n\n" + markdown_table(["setting", "value"], rows, ("setting", "value"))
 
 

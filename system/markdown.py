@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", "|": "\\|"})
@@ -18,5 +19,29 @@ def markdown_cell(value: object) -> str:
     return " ".join(str(value).translate(_ESCAPES).split())
 
 
+class RawCell(str):
+    """A cell that is Markdown already."""
+
+    __slots__ = ()
+
+
+def markdown_code(value: object) -> str:
+    """A code span for a table's cell; it shows all signs as they are, line breaks as blanks."""
+    text = " ".join(str(value).replace("|", "\\|").split())
+    mark = "`" * (_longest(text) + 1)
+    return f"{mark}{text}{mark}" if mark == "`" else f"{mark} {text} {mark}"
+
+
+def fenced(language: str, text: str) -> str:
+    """A block of code; nothing in it ends it."""
+    mark = "`" * max(3, _longest(text) + 1)
+    return f"{mark}{language}\n{text}\n{mark}"
+
+
+def _longest(text: str) -> int:
+    """Backticks in a row."""
+    return max(map(len, re.findall("`+", text)), default=0)
+
+
 def _line(cells: Iterable[object]) -> str:
-    return f"| {' | '.join(map(markdown_cell, cells))} |"
+    return f"| {' | '.join(c if isinstance(c, RawCell) else markdown_cell(c) for c in cells)} |"

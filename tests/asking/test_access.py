@@ -4,6 +4,7 @@ import pytest
 
 from mem_agent.asking.access import Access, Admission, check_host, read_keys
 from mem_agent.asking.request_error import RequestError
+from mem_agent.asking.serve import main
 from mem_agent.config import ConfigError
 
 HERE = {"Host": "127.0.0.1:8080"}
@@ -14,6 +15,8 @@ KEYS = Access(("first", "second"))
     (Access(), "/v1/models", HERE, 0),
     (Access(), "/v1/models", {"Host": "localhost"}, 0),
     (Access(), "/v1/models", {"Host": "[::1]:8080"}, 0),
+    (Access(), "/v1/models", {"Host": "127.0.0.2:8080"}, 0),
+    (Access(), "/v1/models", {"Host": "192.168.1.5:8080"}, 403),
     (Access(), "/v1/models", {"Host": "evil.example"}, 403),
     (Access(), "/v1/models", {"Host": "127.0.0.1.evil.example:80"}, 403),
     (Access(), "/v1/models", HERE | {"Origin": "https://evil.example"}, 403),
@@ -52,6 +55,9 @@ def test_where_keys_come_from(tmp_path):
         read_keys(file, {})
     with pytest.raises(ConfigError, match="without blanks"):
         read_keys(None, {"MEM_AGENT_API_KEY": "a b"})
+    file.write_bytes(b"\xff\xfek\0")
+    with pytest.raises(ConfigError, match="without blanks"):
+        read_keys(file, {})
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "model.example"])
@@ -75,3 +81,10 @@ def test_places():
     with admission.reading():
         assert admission.now == 1
     assert admission.now == 0
+
+
+@pytest.mark.parametrize("words", [["--port", "65536"], ["--port", "-1"], ["--num-engines", "0"]])
+def test_numbers_of_the_command_are_checked_before_engines_start(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["MODEL", *words])
+    assert ended.value.code == 2 and "allowed:" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 """A folder goes to the hub whole, or one line says why not; nothing is asked of a hub here."""
 
 import pytest
-from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, HTTPError, LocalTokenNotFoundError
 
 from mem_agent.checkpoints import hub
 from mem_agent.checkpoints.hub import HubError, check_token, push
@@ -46,6 +46,9 @@ def test_a_push_that_fails_says_how_to_do_it_again(api, tmp_path):
 @pytest.mark.parametrize(("error", "said"), [
     (LocalTokenNotFoundError("no token"), "set HF_TOKEN"),
     (OSError("no route"), "no route; check HF_TOKEN"),
+    (HTTPError("Illegal header value b'Bearer hf_secret\\x01'"), r"value b'Bearer \.\.\.; check HF_TOKEN"),
+    (HTTPError("refused"), "refused; check HF_TOKEN"),
+    (UnicodeEncodeError("ascii", "Bearer \u00e9", 7, 8, "ordinal"), "no ASCII text; check HF_TOKEN"),
 ])
 def test_nobody_logged_in_is_one_line(api, error, said):
     api.error = error

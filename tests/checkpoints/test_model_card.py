@@ -92,3 +92,26 @@ def test_a_mean_has_the_last_ones_card_and_no_evaluation(run, tmp_path):
     card = card_of_mean(folders)
     assert "the mean of `iter_1`, `iter_2`" in card and "the mean of `iter_1`" in bare
     assert "| 99 |" not in card and "AGENT=gated" in card
+
+
+def test_values_and_names_of_strangers_break_nothing(run):
+    odd = "a`b|c <think>\n```\n<!-- evaluation -->"
+    settings = run / SETTINGS_FILE
+    given = Config(hf_ckpt="/models/odd\n# name <!-- evaluation -->", agent_args=f"form='{odd}'", save_path=str(run))
+    settings.write_text(given.to_yaml())
+    card = card_of_run(run, "iter_0000006", "")
+    assert card.partition("````bash")[0].count("\n# ") == 1 and "\n````bash\n" in card and card.count("\n````\n") == 1
+    (row,) = [line for line in card.splitlines() if line.startswith("| `AGENT_ARGS`")]
+    assert row == "| `AGENT_ARGS` | ```` form='a`b\\|c <think> ``` <!-- evaluation -->' ```` |"
+    scored = with_evaluation(card, "| first |", [])
+    assert scored.rstrip().endswith("<!-- evaluation -->\n| first |\n<!-- end of evaluation -->")
+    assert with_evaluation(scored, "| first |", []) == scored
+
+
+@pytest.mark.parametrize("edited", ["- a\n- b", "a: [", "a: b: c"])
+def test_a_head_that_somebody_broke_is_one_line(run, edited):
+    card = card_of_run(run, "iter_0000006", "")
+    _, _, body = card.split("---", 2)
+    with pytest.raises(CardError, match="its head is no YAML") as error:
+        with_evaluation(f"---\n{edited}\n---{body}", "| x |", [])
+    assert "\n" not in str(error.value)
