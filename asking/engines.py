@@ -1,17 +1,19 @@
-"""The server that a question is asked of: the one that is named, or engines that live as long as the question.
+"""The server that questions are asked of: the one that is named, or engines that live as long as the context.
 
-Engines are quiet: what they and the router print goes into a folder of their own, which stays only where they failed,
-since the error names a file in it.
+Engines are quiet: what they and the router print goes into the folder that is named, else into one of their own, which
+stays only where they failed, since the error names a file in it.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import aiohttp
 
 from ..checkpoints.hf_model import load_vocabulary, with_engine_length
 from ..config import Config
@@ -27,11 +29,15 @@ class Served:
     """A model that can be asked, and where its engines log if they are ours."""
 
     reader: AskingReader
+    healthy: Callable[[], Awaitable[bool]]
+    """Whether what is behind it answers."""
+    watch: Callable[[], Awaitable[object]]
+    """Replaces engines that died; to be called now and then by who serves for long. Raises FleetError."""
     logs: Path | None = None
 
 
 @asynccontextmanager
-async def reader_at(url: str, model: Path, config: Config) -> AsyncIterator[Served]:
+async def reader_at(url: str, model: Path, config: Config, logs: Path | None = None) -> AsyncIterator[Served]:
     """A reader on the server at ``url``, or on engines that are started for it where that is empty.
 
     Raises:
@@ -40,18 +46,39 @@ async def reader_at(url: str, model: Path, config: Config) -> AsyncIterator[Serv
         FleetError: the engines do not start. Raised inside the context, it keeps their logs as well.
     """
     if url:
-        # Who asks one question waits for no server to come back.
+        # Who asks waits for no server to come back: clients have patience of their own, and would hold a place.
         asked = replace(config, base_url=checked_url("--url", url, " or ".join(KEYS)), eval_server_wait=0.0)
-        yield Served(AskingReader(config, model, await connect("", model, asked)))
+        server = await connect("", model, asked)
+        yield Served(AskingReader(asked, model, server), lambda: _answers(server.base_url), _nothing)
         return
     config = with_engine_length(config, model, load_vocabulary(model))
-    logs, failed = Path(tempfile.mkdtemp(prefix="mem-agent-ask-")), False
+    folder, failed = logs or Path(tempfile.mkdtemp(prefix="mem-agent-ask-")), False
     try:
-        async with Fleet(config, model, run_folder=logs) as fleet:
-            yield Served(AskingReader(config, model, fleet.url), fleet.logs)
+        async with Fleet(config, model, run_folder=folder) as fleet:
+
+            async def healthy() -> bool:
+                return not fleet.out_of_service
+
+            async def watch() -> int:
+                return await fleet.ensure_alive(config.mem_request_timeout)
+
+            yield Served(AskingReader(config, model, fleet.url), healthy, watch, fleet.logs)
     except FleetError:
         failed = True
         raise
     finally:
-        if not failed:
-            shutil.rmtree(logs)
+        if not (logs or failed):
+            shutil.rmtree(folder)
+
+
+async def _nothing() -> None:
+    """Somebody else's server is theirs to keep alive."""
+
+
+async def _answers(url: str) -> bool:
+    async with aiohttp.ClientSession(trust_env=False, timeout=aiohttp.ClientTimeout(2)) as session:
+        try:
+            async with session.get(f"{url}/health") as reply:
+                return reply.status < 500
+        except (aiohttp.ClientError, TimeoutError):
+            return False

@@ -18,30 +18,23 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-import aiohttp
 from aiohttp import web
 
-from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
+from ..checkpoints.hf_model import config_for_model, local_folder
 from ..config import Config, ConfigError
-from ..evaluation.connect import KEYS, connect
 from ..rollout_client import close_clients
-from ..serving.fleet import Fleet
 from ..serving.serve_engines import CHECK_EVERY_S
 from ..system.command_line_types import port_number, positive_number
 from ..system.one_line_errors import one_line_errors
-from ..system.server_url import checked_url
 from ..system.signals import run_stoppable
 from .access import KEY_VARIABLE, Access, check_host, read_keys
 from .endpoint import Endpoint, spare_the_heap
-from .reader import AskingReader
-
-Healthy = Callable[[], Awaitable[bool]]
+from .engines import reader_at
 
 
 @one_line_errors("nothing is left running", codes={ConfigError: 2})
@@ -58,10 +51,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(model_says, file=sys.stderr)
     if options.num_engines is not None:
         config = replace(config, num_engines=options.num_engines)
-    if options.url:
-        config = replace(config, base_url=checked_url("--url", options.url, " or ".join(KEYS)))
-    else:
-        config = with_engine_length(config, model, load_vocabulary(model))
     name = options.name or Path(os.path.abspath(options.model)).name  # "." has none of its own
     try:
         run_stoppable(_serve(options, config, model, name, Access(keys, tuple(options.allow_origin))))
@@ -70,8 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(options: argparse.Namespace, config: Config, model: Path, name: str, access: Access) -> NoReturn:
-    async with _engines(config, model, options.logs) as (reader, healthy, watch):
-        endpoint = Endpoint(reader, name, access, healthy)
+    async with reader_at(options.url, model, config, options.logs) as served:
+        endpoint = Endpoint(served.reader, name, access, served.healthy)
         spare_the_heap()
         # A client that leaves ends its request, and a request never outlives the server.
         runner = web.AppRunner(endpoint.app(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
@@ -84,44 +73,10 @@ async def _serve(options: argparse.Namespace, config: Config, model: Path, name:
             print(f"READY http://{shown}:{port}/v1        model {name}", flush=True)
             while True:
                 await asyncio.sleep(CHECK_EVERY_S)
-                await watch()
+                await served.watch()
         finally:
             await runner.cleanup()
             await close_clients()
-
-
-@asynccontextmanager
-async def _engines(
-    config: Config, model: Path, logs: Path
-) -> AsyncIterator[tuple[AskingReader, Healthy, Callable[[], Awaitable[object]]]]:
-    """A reader, whether what is behind it answers, and what keeps that alive."""
-    if config.base_url:
-        # Clients have patience of their own; one that waits here for a server holds a place.
-        server = await connect("", model, replace(config, eval_server_wait=0.0))
-        yield AskingReader(config, model, server), lambda: _answers(server.base_url), _nothing
-        return
-    async with Fleet(config, model, run_folder=logs) as fleet:
-
-        async def healthy() -> bool:
-            return not fleet.out_of_service
-
-        async def watch() -> int:
-            return await fleet.ensure_alive(config.mem_request_timeout)
-
-        yield AskingReader(config, model, fleet.url), healthy, watch
-
-
-async def _nothing() -> None:
-    """Somebody else's server is theirs to keep alive."""
-
-
-async def _answers(url: str) -> bool:
-    async with aiohttp.ClientSession(trust_env=False, timeout=aiohttp.ClientTimeout(2)) as session:
-        try:
-            async with session.get(f"{url}/health") as reply:
-                return reply.status < 500
-        except (aiohttp.ClientError, TimeoutError):
-            return False
 
 
 def _parser() -> argparse.ArgumentParser:
