@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from ...traces.trace import TraceTurn
+from ...traces.word_diff import Change
 from .facts import Fact, FactTurn, Span, facts_of, holds, spans
 from .groups import Group, Sibling, Tokens, before_of
 from .pack import worth
-from .words import Change, difference
+from .words import difference
 
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _AROUND, _LONG = 160, 600

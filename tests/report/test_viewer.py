@@ -20,7 +20,7 @@ from mem_agent.report.viewer.groups import Group, Place, Sibling, before_of, gro
 from mem_agent.report.viewer.pack import CUT, PackedDocument, PackedGroup, pack
 from mem_agent.report.viewer.show import main as show
 from mem_agent.report.viewer.view import main as view
-from mem_agent.report.viewer.words import Change, Part, difference
+from mem_agent.report.viewer.words import difference
 from mem_agent.rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad, sub_em
 from mem_agent.tests.helpers.traces import (
     HOSTILE,
@@ -32,6 +32,7 @@ from mem_agent.tests.helpers.traces import (
     write_small_run,
 )
 from mem_agent.traces.trace import Trace, TraceDocument, TraceTurn
+from mem_agent.traces.word_diff import Change, Piece
 
 # --- facts ----------------------------------------------------------------------------------------------------------
 
@@ -74,11 +75,11 @@ def test_facts_stand_where_the_metric_says(text, gold):
 
 def test_a_difference_is_word_by_word_and_blind_to_blanks():
     assert difference("Ann has metal", "Ann  has metal silver") == [
-        Part(Change.SAME, "Ann  has metal "), Part(Change.ADDED, "silver")]
+        Piece(Change.SAME, "Ann  has metal "), Piece(Change.ADDED, "silver")]
     assert difference("a, b", "a; b") == [
-        Part(Change.SAME, "a"), Part(Change.REMOVED, ", "), Part(Change.ADDED, "; "), Part(Change.SAME, "b")]
+        Piece(Change.SAME, "a"), Piece(Change.REMOVED, ", "), Piece(Change.ADDED, "; "), Piece(Change.SAME, "b")]
     assert difference("東京", "東海") == [
-        Part(Change.SAME, "東"), Part(Change.REMOVED, "京"), Part(Change.ADDED, "海")]
+        Piece(Change.SAME, "東"), Piece(Change.REMOVED, "京"), Piece(Change.ADDED, "海")]
 
 
 @given(TEXTS, TEXTS)

@@ -9,7 +9,7 @@ import pytest
 from mem_agent.benchmarks.made_trajectories import Shape, trajectories, write_traces
 from mem_agent.report.viewer import facts, write_viewer
 from mem_agent.report.viewer.facts import facts_of
-from mem_agent.report.viewer.words import Change, difference
+from mem_agent.report.viewer.words import difference
 from mem_agent.tests.helpers.traces import (
     GOLDS,
     HOSTILE,
@@ -21,6 +21,7 @@ from mem_agent.tests.helpers.traces import (
     write_small_results,
     write_small_run,
 )
+from mem_agent.traces.word_diff import Change
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium; on Debian: apt-get install chromium")
