@@ -7,7 +7,7 @@ import pytest
 
 from mem_agent import eval_ruler_hqa
 from mem_agent.config import Config, ConfigError, load_yaml
-from mem_agent.serving import serve
+from mem_agent.serving import serve_engines
 from mem_agent.tests.helpers.fake_host import make_model
 from mem_agent.training.group_rollout import RolloutError
 from mem_agent.training.journal import Rollout, fingerprint
@@ -156,7 +156,7 @@ def test_a_model_without_a_usable_tokenizer_is_one_line(content, tmp_path, capsy
         checked(Config.from_env(env))
     (tmp_path / "eval_50.json").write_text('[{"context": "c", "input": "q", "answers": ["a"]}]')
     command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
-    assert eval_ruler_hqa.main(command.split()) == 1 and serve.main(["--model", str(model)]) == 2
+    assert eval_ruler_hqa.main(command.split()) == 1 and serve_engines.main(["--model", str(model)]) == 2
     for line in (str(error.value), *capsys.readouterr().err.splitlines()):
         assert f"the tokenizer of {model} cannot be used (" in line and line.endswith("tokenizer.json")
 
@@ -177,7 +177,7 @@ def test_prompts_that_no_engine_of_this_model_holds_are_refused_before_anything_
     for name, value in (budgets | {"MEM_PROMPTS": str(prompts)}).items():
         monkeypatch.setenv(name, value)
     command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
-    assert eval_ruler_hqa.main(command.split()) == 1 and serve.main(["--model", str(model)]) == 2
+    assert eval_ruler_hqa.main(command.split()) == 1 and serve_engines.main(["--model", str(model)]) == 2
     for line in (str(error.value), *capsys.readouterr().err.splitlines()):
         assert "the longest turn of AGENT=memagent has " in line and f"shorten MEM_PROMPTS={prompts}" in line
 
