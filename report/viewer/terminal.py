@@ -19,7 +19,7 @@ from .groups import Group, Sibling, Tokens, before_of
 from .pack import worth
 from .words import Change, difference
 
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _AROUND, _LONG = 160, 600
 _BESIDE = " " * 11
 _GOLD, _LABEL = "bold black on yellow", "bold"
