@@ -6,8 +6,8 @@ siblings; a trajectory names it and, turn by turn, the sections that it read of 
     {"kind": "document", "id": "9f2c01d4", "sections": ["Ann lives in ...", "... metal silver ..."]}
     {"kind": "trajectory", "id": "12-3-0", "rollout": 12, "length": null, "question_id": "41", "group": "3",
      "sample": 0, "question": "Which metal ...?", "golds": ["silver"], "document": "9f2c01d4",
-     "response": "\\boxed{silver}", "prediction": "silver", "outcome": "completed", "reward": 1.0, "reward_parts": {"answer": 1.0},
-     "advantage": 0.5, ..., "turns": [
+     "response": "\\boxed{silver}", "prediction": "silver", "outcome": "completed",
+     "reward": 1.0, "reward_parts": {"answer": 1.0}, "advantage": 0.5, ..., "turns": [
         {"kind": "memory", "sections": [0], "shown_memory": "", "recalled": "", "reply": "metal", "memory": "metal",
          "stop": "stop", "prompt_tokens": 93, "cached_tokens": 80, "rewards": {}, "advantage": 0.5,
          "pieces": ["met", "al", ""], "log_probs": [-0.21, -0.03, -0.001]}, ...]}
