@@ -187,7 +187,8 @@ def _event(found: FactTurn) -> str:
 
 def _story(turns: Sequence[FactTurn], answered: Sequence[int]) -> str:
     """What became of a fact, in a line: ``turn 2 enters the memory, turn 5 is lost from the memory``."""
-    events = [f"turn {number} {event}" for number, found in enumerate(turns, start=1) if (event := _event(found))]
+    events = [f"turn {number} {event}" for number, found in enumerate(turns, start=1)
+              if number not in answered and (event := _event(found))]
     events += [f"turn {number} is in the answer" for number in answered]
     return ", ".join(events) or "stands nowhere in what was read, remembered or answered"
 

@@ -283,6 +283,17 @@ def test_show_prints_what_other_agents_kept(tmp_path, capsys):
     assert "section 3  Bo sleeps." in out and "prompt     What is of <<silver>>?" in out
 
 
+@pytest.mark.parametrize(("reply", "story"), [
+    ("\\boxed{silver}", "turn 1 is in the answer"), ("\\boxed{tin}", "turn 1 read, and not kept"),
+])
+def test_an_answer_straight_from_the_document_read_what_stands_there(tmp_path, capsys, reply, story):
+    turn = TraceTurn(kind="final", sections=(0,), reply=reply)
+    write(tmp_path, "50", [TraceDocument(id="d", sections=("Ann has silver.",)),
+                           Trace(id="1", length="50", question_id="7", golds=("silver",), document="d", turns=(turn,))])
+    assert show([str(tmp_path), "--question", "7"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(f"\nsilver: {story}")
+
+
 def test_the_page_and_the_terminal_show_the_same_characters_as_signs():
     script = resources.files("mem_agent.report.viewer").joinpath("web/elements.js").read_text()
     steering = re.search(r"const STEERING = /(.*)/g;", script)[1]
