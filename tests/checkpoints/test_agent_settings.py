@@ -11,7 +11,7 @@ from mem_agent.checkpoints.hf_model import config_for_model, model_settings
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.config import Config, ConfigError, write_settings
 from mem_agent.evaluation.results import read_run
-from mem_agent.serving import serve
+from mem_agent.serving import serve_engines
 from mem_agent.tests.helpers.evaluations import make_model, write_data
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
@@ -162,7 +162,7 @@ def test_a_damaged_file_is_one_line(model, content, message, monkeypatch, capsys
     with pytest.raises(ConfigError) as error:
         model_settings(model)
     assert str(error.value).startswith(f"{model}/mem_agent.yaml: ") and message in str(error.value)
-    assert serve.main(["--model", str(model)]) == 2
+    assert serve_engines.main(["--model", str(model)]) == 2
     assert capsys.readouterr().err == f"error: {error.value}\n"
 
 
@@ -182,16 +182,16 @@ def test_an_evaluation_takes_them_into_its_engine_length_and_its_identity(model,
 
 def test_a_server_gets_the_length_that_they_need(model, monkeypatch, capsys):
     started = []
-    monkeypatch.setattr(serve, "Fleet", lambda config, *_, **__: started.append(config))
-    monkeypatch.setattr(serve, "run_stoppable", lambda serving: serving.close())
+    monkeypatch.setattr(serve_engines, "Fleet", lambda config, *_, **__: started.append(config))
+    monkeypatch.setattr(serve_engines, "run_stoppable", lambda serving: serving.close())
     for chunk in ("", "300", "20"):
         monkeypatch.setenv("MEM_CHUNK_TOKENS", chunk)
-        serve.main(["--model", str(model)])
+        serve_engines.main(["--model", str(model)])
     own, longer, same = (config.engine_max_len for config in started)
     assert own == same < longer
     assert len(capsys.readouterr().err.splitlines()) == 3  # where they came from
     monkeypatch.setenv("ENGINE_MAX_LEN", "2000")
-    serve.main(["--model", str(model)])
+    serve_engines.main(["--model", str(model)])
     assert started[-1].engine_max_len == 2000 and not capsys.readouterr().err
 
 
