@@ -288,8 +288,8 @@ def test_show_prints_what_other_agents_kept(tmp_path, capsys):
 ])
 def test_an_answer_straight_from_the_document_read_what_stands_there(tmp_path, capsys, reply, story):
     turn = TraceTurn(kind="final", sections=(0,), reply=reply)
-    write(tmp_path, "50", [TraceDocument(id="d", sections=("Ann has silver.",)),
-                           Trace(id="1", length="50", question_id="7", golds=("silver",), document="d", turns=(turn,))])
+    trace = Trace(id="1", length="50", question_id="7", golds=("silver",), document="d", turns=(turn,))
+    write(tmp_path, "50", [TraceDocument(id="d", sections=("Ann has silver.",)), trace])
     assert show([str(tmp_path), "--question", "7"]) == 0
     assert capsys.readouterr().out.rstrip().endswith(f"\nsilver: {story}")
 

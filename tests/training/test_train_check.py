@@ -7,7 +7,8 @@ import pytest
 
 from mem_agent import eval_ruler_hqa
 from mem_agent.config import Config, ConfigError, load_yaml
-from mem_agent.serving import serve
+from mem_agent.serving import serve_engines
+from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_host import make_model
 from mem_agent.training.group_rollout import RolloutError
 from mem_agent.training.journal import Rollout, fingerprint
@@ -37,6 +38,18 @@ def test_an_evaluation_between_rollouts_that_could_not_be_made_is_refused(env, m
     with pytest.raises(ConfigError) as error:
         checked(Config.from_env({"TRAIN_DATA": "/t.jsonl"} | env))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("content", "slice_", "message"), [
+    ("{}\n", "", "dev.jsonl"), ("", "", "no rows"), (f"{json.dumps(ROW)}\n", "@[5:]", "none of its 1 rows"),
+    (json.dumps(ROW | {"metadata": {"task": "nowhere.py:None_"}}) + "\n", "", "metadata.task: "),
+])
+def test_rows_of_an_evaluation_that_could_not_be_asked_are_refused_at_once(tmp_path, content, slice_, message):
+    (tmp_path / "dev.jsonl").write_text(content)
+    env = settings(tmp_path, EVAL_DATA=f"{tmp_path / 'dev.jsonl'}{slice_}", EVAL_INTERVAL="5")
+    with pytest.raises(MemAgentError, match=message) as error:
+        checked(Config.from_env(env))
+    assert "\n" not in str(error.value)
 
 
 # --- a step that cannot be learned from -----------------------------------------------------------------------------
@@ -156,7 +169,7 @@ def test_a_model_without_a_usable_tokenizer_is_one_line(content, tmp_path, capsy
         checked(Config.from_env(env))
     (tmp_path / "eval_50.json").write_text('[{"context": "c", "input": "q", "answers": ["a"]}]')
     command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
-    assert eval_ruler_hqa.main(command.split()) == 1 and serve.main(["--model", str(model)]) == 2
+    assert eval_ruler_hqa.main(command.split()) == 1 and serve_engines.main(["--model", str(model)]) == 2
     for line in (str(error.value), *capsys.readouterr().err.splitlines()):
         assert f"the tokenizer of {model} cannot be used (" in line and line.endswith("tokenizer.json")
 
@@ -177,7 +190,7 @@ def test_prompts_that_no_engine_of_this_model_holds_are_refused_before_anything_
     for name, value in (budgets | {"MEM_PROMPTS": str(prompts)}).items():
         monkeypatch.setenv(name, value)
     command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
-    assert eval_ruler_hqa.main(command.split()) == 1 and serve.main(["--model", str(model)]) == 2
+    assert eval_ruler_hqa.main(command.split()) == 1 and serve_engines.main(["--model", str(model)]) == 2
     for line in (str(error.value), *capsys.readouterr().err.splitlines()):
         assert "the longest turn of AGENT=memagent has " in line and f"shorten MEM_PROMPTS={prompts}" in line
 
