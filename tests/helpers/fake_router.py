@@ -36,6 +36,8 @@ class FakeRouter:
     port: int = 0
     aborted_at: list[int] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
+    together: int = 0
+    """So many requests have to be there before the first is answered."""
     streams: bool = False
     """Whether it streams what it is asked to stream."""
     missing: tuple[str, ...] = ()
@@ -47,6 +49,7 @@ class FakeRouter:
     _abort: asyncio.Event = field(default_factory=asyncio.Event)
     _paused: bool = False
     _resumed: asyncio.Event = field(default_factory=asyncio.Event)
+    _all_there: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self._now += 1
@@ -65,6 +68,9 @@ class FakeRouter:
         number = len(self.requests)
         self.requests.append(body)
         self.headers.append(request.headers)
+        if len(self.requests) >= self.together:
+            self._all_there.set()
+        await self._all_there.wait()
         if self._paused:
             await self._resumed.wait()
         make = ANSWERS[request.path]

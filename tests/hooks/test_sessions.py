@@ -73,7 +73,7 @@ def test_a_trajectory_that_fails_or_is_cancelled_leaves_no_key():
 
 @pytest.mark.parametrize("routing", ["chunk", "group", "trajectory"])
 def test_every_key_of_a_rollout_ends_once(checkpoint, routing):  # noqa: F811
-    router = FakeRouter(default=encode("x"))
+    router = FakeRouter(default=encode("x"), together=4)
     siblings = (sample(index=i) for i in range(4))
     run(router, checkpoint, *siblings, settings={"MEM_ROUTING": routing}, n_samples_per_prompt=4)
     keys = {headers["x-session-id"] for headers in router.headers}

@@ -19,6 +19,7 @@ weights = [torch.empty(shape) for shape in json.loads(sys.argv[2])]
 for weight in weights:
     group.broadcast(weight)
 print(json.dumps([weight.tolist() for weight in weights]))
+del group  # its threads end with it; the interpreter's own end does not wait for them
 """
 
 

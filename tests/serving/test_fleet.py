@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mem_agent.config import Config
-from mem_agent.serving import engine, fleet, router, serve
+from mem_agent.serving import engine, fleet, router, serve_engines
 from mem_agent.serving.fleet import Fleet
 from mem_agent.serving.sync_folder import SyncFolder
 from mem_agent.system.processes import FleetError
@@ -257,11 +257,11 @@ async def test_a_sync_that_was_cut_short_is_repaired_by_ensure_alive(stubs, mode
 def test_serve_announces_its_url_and_stops_cleanly_on_sigterm(stubs, model, tmp_path):
     config = dataclasses.asdict(Config(engine_start_timeout=60.0, save_path=str(tmp_path / "run")))
     code = (
-        "import sys; from mem_agent.config import Config; from mem_agent.serving import engine, serve\n"
+        "import sys; from mem_agent.config import Config; from mem_agent.serving import engine, serve_engines\n"
         f"engine.engine_command = lambda c, m, port, d, i: [sys.executable, {str(STUB)!r}, str(port), "
         f"{str(stubs.journal)!r}, 'child']\n"
         f"Config.from_env = classmethod(lambda cls, *_, **__: cls(**{config!r}))\n"
-        f"sys.exit(serve.main(['--model', {str(model)!r}, '--url-file', {str(tmp_path / 'url')!r}]))"
+        f"sys.exit(serve_engines.main(['--model', {str(model)!r}, '--url-file', {str(tmp_path / 'url')!r}]))"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as serving:
         assert serving.stdout is not None
@@ -286,14 +286,14 @@ def _read(status: Path) -> str:
 
 
 def test_serve_refuses_a_bad_model_folder_with_one_line(tmp_path, capsys):
-    assert serve.main(["--model", str(tmp_path)]) == 2
+    assert serve_engines.main(["--model", str(tmp_path)]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and "no config.json" in message
 
 
 def test_serve_refuses_a_port_on_which_somebody_answers(model, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert serve.main(["--model", str(model), "--port", str(taken.getsockname()[1])]) == 2
+        assert serve_engines.main(["--model", str(model), "--port", str(taken.getsockname()[1])]) == 2
     assert "is in use" in capsys.readouterr().err
 
 

@@ -6,6 +6,7 @@ the fourth, so a round adds 3.
 """
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -288,7 +289,8 @@ def test_a_dry_run_shows_every_command_and_writes_nothing(run, tmp_path):
 
 def test_the_scripts_of_its_steps_are_there(run):
     said = run(StandIns(), "--dry-run")
-    scripts = {word for line in said.out.splitlines() for word in line.split() if word.endswith(".sh")}
+    scripts = {word for line in said.out.splitlines() for word in shlex.split(line, comments=True)
+               if word.endswith(".sh")}
     assert {Path(script).name for script in scripts} == {"run-train.sh", "convert-to-hf.sh", "run-eval.sh",
                                                          "session_ranking.sh"}
     assert all(Path(script).is_file() for script in scripts), scripts
