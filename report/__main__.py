@@ -63,6 +63,7 @@ from .tables import (
 from .training_figures import draw_training
 from .training_run import is_training_run
 from .training_tables import training_tables
+from .viewer.terminal import safe
 from .viewer_pages import linked_pages
 from .wording import model_title, named
 
@@ -190,10 +191,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output = options.output or (first if is_training_run(first) else first.parent) / "report"
     page = make_report(options.folders, output, options.title, not options.no_published, options.viewer)
     sections = (output / "report.md").read_text().split("\n### ")
-    print(unescape(sections[0]).strip(), end="\n\n")
+    print(safe(unescape(sections[0]).strip()), end="\n\n")
     for section in sections[1:]:
         if section.startswith((_CARE, HEADLINE, f"{TITLES[RETRIEVAL]}\n", f"{TITLES[ANSWERS]}\n")):
-            print(section.partition("\n")[2].strip(), end="\n\n")
+            print(safe(section.partition("\n")[2].strip()), end="\n\n")
     print(page)
     return 0
 

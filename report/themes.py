@@ -35,6 +35,7 @@ STYLE: Any = {
     "svg.hashsalt": "mem_agent", "svg.fonttype": "path",
 }
 _SVG = "http://www.w3.org/2000/svg"
+_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
 
 
@@ -56,7 +57,8 @@ def in_both_themes(svg: bytes) -> bytes:
     """The drawing with its colours as variables."""
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-    root = ElementTree.fromstring(svg)
+    # Names stand in comments of the drawing as they are, and XML has no control characters.
+    root = ElementTree.fromstring(_NOT_XML.sub("", svg.decode()))
     used = {INK}
     for element in root.iter():
         if style := element.get("style"):

@@ -75,10 +75,19 @@ def read_training_runs(folders: Sequence[Path]) -> list[TrainingRun]:
 def evaluations_in(folder: Path) -> list[Path]:
     """The result folders that a run keeps, in the order of its checkpoints; those without an answer are left out, and
     so are those between rollouts, which are points of the curve, but for one that nothing came after."""
-    found = [path.parent for path in folder.glob(f"{_EVALUATIONS}/*/run.json") if any(path.parent.glob("*.jsonl"))]
+    found = [path.parent for path in folder.glob(f"{_EVALUATIONS}/*/run.json") if _is_begun(path.parent)]
     found = [path for path in found if not _PUT_ASIDE.search(path.name)]
     found.sort(key=lambda path: (-1 if (at := _checkpoint(path)) is None else at, path.name.startswith("after")))
     return [path for path in found if not path.name.startswith("during-") or path == found[-1]]
+
+
+def _is_begun(folder: Path) -> bool:
+    """Whether it has an answer; a full disk, or a killed run, leaves a file with none, or with half a line."""
+    for path in folder.glob("*.jsonl"):
+        with path.open("rb") as file:
+            if file.readline().endswith(b"\n"):
+                return True
+    return False
 
 
 def points_of(run: TrainingRun, results: Sequence[Results]) -> list[Point]:

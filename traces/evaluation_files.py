@@ -3,7 +3,8 @@
 Invariants:
 - a trajectory is there once: what will be asked again is taken out before the first answer is written;
 - each length has an equal share of the bound, and keeps nothing more once that is used up, so the longest documents,
-  which are read first, leave the others theirs.
+  which are read first, leave the others theirs; files of lengths that are not asked again count;
+- the files never hold more than the bound.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class EvaluationFiles:
         """
         self._folder = results / FOLDER
         self._asked = asked
-        self._share = bound // max(1, len(asked))
+        self._bound = bound
+        others = sum(size for name, size in self._sizes().items() if name not in asked)
+        self._share = max(0, bound - others) // max(1, len(asked))
         self._files: dict[str, BinaryIO] = {}
         self._documents: dict[str, set[str]] = {}
         self._full: set[str] = set()
@@ -47,7 +50,7 @@ class EvaluationFiles:
         new = document is not None and document.id not in self._documents[length]
         content = (line_of(document) if document is not None and new else b"") + line_of(trace)
         end = file.seek(0, 2)
-        if end + len(content) > self._share:
+        if end + len(content) > self._share or sum(self._sizes().values()) + len(content) > self._bound:
             self._full.add(length)
             return False
         with full_disk_named(Path(file.name)):
@@ -62,6 +65,10 @@ class EvaluationFiles:
     def close(self) -> None:
         for file in self._files.values():
             file.close()
+
+    def _sizes(self) -> dict[str, int]:
+        """Bytes of the files that are there, by length."""
+        return {path.stem: path.stat().st_size for path in self._folder.glob("*.jsonl")}
 
     def _opened(self, length: str) -> BinaryIO:
         path = self._folder / f"{length}.jsonl"

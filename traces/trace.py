@@ -4,10 +4,10 @@ A file of traces is JSON lines of two kinds. A document comes before the first t
 siblings; a trajectory names it and, turn by turn, the sections that it read of it, by number::
 
     {"kind": "document", "id": "9f2c01d4", "sections": ["Ann lives in ...", "... metal silver ..."]}
-    {"kind": "trajectory", "id": "12-3-0", "rollout": 12, "length": null, "question_id": "41", "group": 3, "sample": 0,
-     "question": "Which metal ...?", "golds": ["silver"], "document": "9f2c01d4", "response": "\\boxed{silver}",
-     "prediction": "silver", "outcome": "completed", "reward": 1.0, "reward_parts": {"answer": 1.0},
-     "advantage": 0.5, ..., "turns": [
+    {"kind": "trajectory", "id": "12-3-0", "rollout": 12, "length": null, "question_id": "41", "group": "3",
+     "sample": 0, "question": "Which metal ...?", "golds": ["silver"], "document": "9f2c01d4",
+     "response": "\\boxed{silver}", "prediction": "silver", "outcome": "completed",
+     "reward": 1.0, "reward_parts": {"answer": 1.0}, "advantage": 0.5, ..., "turns": [
         {"kind": "memory", "sections": [0], "shown_memory": "", "recalled": "", "reply": "metal", "memory": "metal",
          "stop": "stop", "prompt_tokens": 93, "cached_tokens": 80, "rewards": {}, "advantage": 0.5,
          "pieces": ["met", "al", ""], "log_probs": [-0.21, -0.03, -0.001]}, ...]}
@@ -15,12 +15,14 @@ siblings; a trajectory names it and, turn by turn, the sections that it read of 
 Invariants:
 - ``"".join(pieces) == reply``; ``pieces`` and ``log_probs`` have one entry for each sampled token, or are both empty
   where tokens are not kept;
-- a line is read whole or not at all; what a killed run left of its last line is not read.
+- a line is read whole or not at all; what a killed run left of its last line is not read;
+- whoever reads a line gets values of the types below: any other is no trace. As JSON has no word for what is no
+  number, null stands for it in lists and mappings of numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from statistics import fmean
 from typing import Any, Self
@@ -123,14 +125,17 @@ class Trace:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Fields that this version does not know are left out, absent ones have their default."""
-        turns = tuple(TraceTurn(**_known(TraceTurn, turn)) for turn in values.get("turns", ()))
-        return cls(**_known(cls, values) | {"turns": turns})
+        turns = values.get("turns", [])
+        if type(turns) is not list or not all(type(turn) is dict for turn in turns):
+            raise ValueError("turns is no list of turns")
+        return cls(**_known(cls, values) | {"turns": tuple(TraceTurn(**_known(TraceTurn, turn)) for turn in turns)})
 
 
 def line_of(record: TraceDocument | Trace) -> bytes:
     kind = "document" if isinstance(record, TraceDocument) else "trajectory"
     values = {f.name: getattr(record, f.name) for f in fields(record)}  # asdict would copy every token's numbers
-    return orjson.dumps({"kind": kind} | values, option=orjson.OPT_APPEND_NEWLINE)
+    # NumPy: scores of tasks and rewards of a user's own.
+    return orjson.dumps({"kind": kind} | values, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
 
 
 def record_of(line: bytes) -> TraceDocument | Trace:
@@ -145,6 +150,43 @@ def record_of(line: bytes) -> TraceDocument | Trace:
 
 
 def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that are fields of ``kind``; lists are tuples there."""
-    names = {f.name for f in fields(kind)}
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name in names}
+    """The values that are fields of ``kind``, lists as tuples. Raises ValueError where one is of another type."""
+    known = {}
+    for one in fields(kind):
+        if one.name in values:
+            value = values[one.name]
+            fits, said = _FITS.get(str(one.type), (_anything, ""))
+            if not fits(value):
+                raise ValueError(f"{one.name} is no {said}")
+            known[one.name] = tuple(value) if isinstance(value, list) else value
+    return known
+
+
+_NUMBERS = {int, float, bool, type(None)}
+
+
+def _anything(value: Any) -> bool:
+    return True
+
+
+def _list_of(*types: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) is list and set(map(type, value)) <= set(types)
+
+
+def _one_of(*types: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) in types
+
+
+_FITS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "str": (_one_of(str), "text"),
+    "str | None": (_one_of(str, type(None)), "text"),
+    "int": (_one_of(int), "whole number"),
+    "int | None": (_one_of(int, type(None)), "whole number"),
+    "float | None": (_one_of(*_NUMBERS), "number"),
+    "bool | None": (_one_of(bool, type(None)), "yes or no"),
+    "tuple[str, ...]": (_list_of(str), "list of texts"),
+    "tuple[int, ...]": (_list_of(int), "list of whole numbers"),
+    "tuple[float, ...]": (_list_of(*_NUMBERS), "list of numbers"),
+    "Mapping[str, float]": (lambda v: type(v) is dict and set(map(type, v.values())) <= _NUMBERS, "numbers by name"),
+}
+"""By a field's type as it is written above: what fits it in JSON, and what that is called."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from .. import rollout as hooks
 from ..config import Config
-from ..data.training_file import DataSource
+from ..data.document_store import row_slice, without_slice
+from ..data.training_file import DataError, DataSource
 from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.host import HostArgs, embedded_args
 from ..hooks.metrics import best_of, rollout_metrics
@@ -48,10 +49,19 @@ async def ask_rows(config: Config, fleet: Fleet, file: str) -> dict[str, float]:
     return first | {name: float(value) for name, value in metrics.items() if "/" not in name}
 
 
+def rows_of(config: Config, file: str) -> tuple[DataSource, range]:
+    """A file of EVAL_DATA, and which of its rows are asked. Raises DataError where it cannot be used, or has none."""
+    source = DataSource(without_slice(file), config.seed, shuffle=False)
+    rows = range(len(source))[row_slice(file)]
+    if not rows:
+        raise DataError(f"EVAL_DATA: {file}: none of its {len(source)} rows")
+    return source, rows
+
+
 def _samples(config: Config, file: str) -> Iterator[_Place]:
-    source = DataSource(file, config.seed, shuffle=False)
-    for number in range(len(source) * config.val_samples):
-        row = source.row(number // config.val_samples)
+    source, rows = rows_of(config, file)
+    for number in range(len(rows) * config.val_samples):
+        row = source.row(rows[number // config.val_samples])
         yield _Place(number, Sample(row.prompt, row.label, dict(row.metadata), index=number))
 
 

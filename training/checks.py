@@ -10,6 +10,7 @@ from ..config import Config, ConfigError
 from ..data.training_file import DataSource
 from ..hooks.plugins import check_own_tasks, check_plugins
 from ..system.tracker_library import check_tracker
+from .ask_rows import rows_of
 from .between_rollouts import check_evaluations
 from .process_count import with_train_procs
 
@@ -33,6 +34,8 @@ def checked(config: Config) -> Config:
         logger.info("LOSS=sft: a row has one reply, N_SAMPLES_PER_PROMPT=%d is not read", config.n_samples_per_prompt)
     check_plugins(config)
     check_own_tasks(DataSource(config.train_data, config.seed), config)
+    for file in config.eval_files:
+        check_own_tasks(rows_of(config, file)[0], config)
     folder = local_folder(config.hf_ckpt)
     config = with_train_procs(replace(config, hf_ckpt=str(folder)), folder)
     copies = config.train_procs // config.trainer_tp

@@ -15,6 +15,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -98,7 +99,8 @@ _LAST = (
 
 
 def curve(values: Sequence[float]) -> str:
-    """One bar for each value, from the lowest to the highest of them."""
+    """One bar for each value, from the lowest to the highest of them; none for what is no number."""
+    values = [value for value in values if isfinite(value)]
     low, high = min(values, default=0.0), max(values, default=0.0)
     step = (high - low) / (len(_BARS) - 1)
     return "".join(_BARS[round((value - low) / step) if step else len(_BARS) // 2] for value in values)

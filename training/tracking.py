@@ -61,7 +61,7 @@ class Tracking:
         try:
             call()
             self._failing = False
-        except Exception as error:  # whatever a library of somebody else's raises, for as long as it does
+        except (Exception, SystemExit) as error:  # whatever a library of somebody else's raises, as long as it does
             if not self._failing:
                 logger.warning("TRACKER=%s: %s; the run goes on, metrics.jsonl has everything", self._name,
                                one_line(error))
@@ -101,5 +101,5 @@ def run_key(folder: Path) -> str:
     return str(orjson.loads(path.read_bytes())["run"])
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]

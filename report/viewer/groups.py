@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from ...traces.read_traces import read_traces, trace_files
-from ...traces.trace import Trace, TraceDocument, TraceTurn
+from ...traces.read_traces import FOLDER, read_traces, trace_files
+from ...traces.trace import Trace, TraceDocument, TraceError, TraceTurn
 
 MOST_HUNDREDTHS = 65_535
 
@@ -38,7 +38,7 @@ class Place:
     @classmethod
     def of(cls, trace: Trace) -> Place:
         length = trace.length or ""
-        return cls(-1 if trace.rollout is None else trace.rollout, int(length) if length.isdecimal() else -1, length)
+        return cls(-1 if trace.rollout is None else trace.rollout, int(length) if _counts(length) else -1, length)
 
     @property
     def label(self) -> str:
@@ -85,6 +85,11 @@ def read_groups(folder: Path) -> Iterator[Group]:
         yield from groups_of(file)
 
 
+def nothing_kept(folder: Path) -> TraceError:
+    return TraceError(f"{folder}: its {FOLDER}/*.jsonl hold no trajectory; KEEP_TRAJECTORIES_MB was too little for "
+                      "one, or the run was killed before one was kept")
+
+
 def groups_of(file: Path) -> list[Group]:
     documents: dict[str, TraceDocument] = {}
     siblings: dict[str, Sibling] = {}
@@ -105,7 +110,12 @@ def groups_of(file: Path) -> list[Group]:
 
 def natural(name: str) -> list[tuple[int, int, str]]:
     """A key that sorts q2 before q10."""
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"([0-9]+)", name) if part]
+    return [(0, int(part), "") if _counts(part) else (1, 0, part) for part in re.split(r"([0-9]+)", name) if part]
+
+
+def _counts(text: str) -> bool:
+    """Whether it is a number; Python reads none of thousands of digits."""
+    return text.isdecimal() and len(text) < 1000
 
 
 def before_of(turns: tuple[TraceTurn, ...], number: int) -> str:

@@ -24,7 +24,7 @@ from markupsafe import Markup
 from ...system.atomic_file import write_atomically
 from ...system.errors import MemAgentError
 from .budget import Choice, choose, notes, written
-from .groups import Place, read_groups
+from .groups import Place, nothing_kept, read_groups
 from .pack import PackedDocument, PackedGroup, deflated, pack
 
 MOST_BYTES = 20_000_000
@@ -42,6 +42,8 @@ def write_viewer(folder: Path, output: Path, most: int = MOST_BYTES) -> Path:
     """
     documents: dict[str, PackedDocument] = {}
     groups = sorted((pack(group, documents) for group in read_groups(folder)), key=lambda group: group.place)
+    if not groups:
+        raise nothing_kept(folder)
     title = folder.resolve().name
     empty = _render(title, _index(title, [], [], ()), ())
     room = most - len(empty) - written(deflated([dict(group.group) for group in groups])) - 100 * len(groups)

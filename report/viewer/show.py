@@ -19,7 +19,7 @@ from ...system.one_line_errors import one_line_errors
 from ...system.signals import stop_on_signals
 from ...traces.read_traces import trace_files
 from ...traces.trace import TraceError
-from .groups import Group, Place, groups_of
+from .groups import Group, Place, groups_of, nothing_kept
 from .terminal import listed, printed
 
 
@@ -60,7 +60,7 @@ def _groups(folder: Path, rollout: int | None, length: str | None) -> list[Group
     stem = f"rollout_{rollout:06d}" if rollout is not None else length
     named_files = [file for file in files if file.stem == stem] or files
     if stem is None and all(file.stem.startswith("rollout_") for file in files):
-        named_files = files[-1:]
+        named_files = [file for file in files if file.stat().st_size][-1:]
     groups = [group for file in named_files for group in groups_of(file)]
     places = sorted({group.place for group in groups})
     fits = [p for p in places if rollout in (None, p.rollout) and length in (None, p.length)]
@@ -68,6 +68,8 @@ def _groups(folder: Path, rollout: int | None, length: str | None) -> list[Group
         fits = fits[-1:]
     if len(fits) != 1:
         every = sorted({group.place for file in files for group in groups_of(file)})
+        if not every:
+            raise nothing_kept(folder)
         asked = f"no rollout {rollout}" if rollout is not None else f"no length {length}" if length else "which length"
         raise TraceError(f"{folder}: {asked}? --rollout or --length names one of: {_named(every)}")
     return [group for group in groups if group.place == fits[0]]

@@ -20,7 +20,7 @@ from .groups import Group, Sibling, Tokens, before_of
 from .pack import worth
 from .words import difference
 
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _AROUND, _LONG = 160, 600
 _BESIDE = " " * 11
 _GOLD, _LABEL = "bold black on yellow", "bold"
@@ -188,7 +188,8 @@ def _event(found: FactTurn) -> str:
 
 def _story(turns: Sequence[FactTurn], answered: Sequence[int]) -> str:
     """What became of a fact, in a line: ``turn 2 enters the memory, turn 5 is lost from the memory``."""
-    events = [f"turn {number} {event}" for number, found in enumerate(turns, start=1) if (event := _event(found))]
+    events = [f"turn {number} {event}" for number, found in enumerate(turns, start=1)
+              if number not in answered and (event := _event(found))]
     events += [f"turn {number} is in the answer" for number in answered]
     return ", ".join(events) or "stands nowhere in what was read, remembered or answered"
 

@@ -42,6 +42,9 @@ def test_evaluations_stand_in_the_order_of_their_checkpoints(tmp_path):
     (run / "eval" / "not-begun").mkdir()
     (run / "eval" / "not-begun" / "run.json").write_text("{}")
     assert [path.name for path in evaluations_in(run)] == ["before", "iter_0000009", "after-iter_0000059"]
+    for name, content in (("during-iter_0000099", b""), ("after-iter_0000099", b'{"_id": "a"')):
+        (write_folder(run / "eval" / name, [], questions=3) / "50.jsonl").write_bytes(content)
+    assert [path.name for path in evaluations_in(run)] == ["before", "iter_0000009", "after-iter_0000059"]
     unfinished = write_training_run(tmp_path / "unfinished")
     for name in ("before", "during-iter_0000019", "during-iter_0000039"):
         write_folder(unfinished / "eval" / name, [plain_row("a")])
@@ -80,6 +83,15 @@ def test_a_run_without_evaluations_has_curves_and_says_that_nothing_was_evaluate
     assert 'id="training"' in page and 'id="standing"' not in page and 'id="questions"' not in page
     assert {path.name for path in (run / "report").iterdir()} == {
         "index.html", "report.md", "training.png", "training_signal.png", "training_updates.png"}
+
+
+def test_a_name_with_control_characters_is_drawn_and_cannot_steer_the_terminal(tmp_path, capsys):
+    run = write_training_run(tmp_path / "a\x1b[31mred\ufffe", rollouts=2, evaluated_every=0)
+    results = write_folder(tmp_path / "b\x1b]0;title\x07", [plain_row("a")])
+    other = write_folder(tmp_path / "c", [plain_row("a")])
+    assert main([str(run), str(results), str(other), "--output", str(tmp_path / "report")]) == 0
+    told = capsys.readouterr().out
+    assert "<1b>]0;title<07>" in told and "\x1b" not in told and "\x07" not in told
 
 
 def test_two_runs_of_one_rollout_each_are_drawn(tmp_path):

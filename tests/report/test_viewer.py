@@ -5,6 +5,7 @@ import hashlib
 import re
 from base64 import b64decode, b64encode
 from dataclasses import replace
+from importlib import resources
 from zlib import decompress
 
 import orjson
@@ -19,6 +20,7 @@ from mem_agent.report.viewer.facts import facts_of, holds, spans
 from mem_agent.report.viewer.groups import Group, Place, Sibling, before_of, groups_of, natural
 from mem_agent.report.viewer.pack import CUT, PackedDocument, PackedGroup, pack
 from mem_agent.report.viewer.show import main as show
+from mem_agent.report.viewer.terminal import safe
 from mem_agent.report.viewer.view import main as view
 from mem_agent.report.viewer.words import difference
 from mem_agent.rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad, sub_em
@@ -31,7 +33,7 @@ from mem_agent.tests.helpers.traces import (
     write_small_results,
     write_small_run,
 )
-from mem_agent.traces.trace import Trace, TraceDocument, TraceTurn
+from mem_agent.traces.trace import Trace, TraceDocument, TraceTurn, line_of
 from mem_agent.traces.word_diff import Change, Piece
 
 # --- facts ----------------------------------------------------------------------------------------------------------
@@ -135,6 +137,11 @@ def test_places_have_an_order_and_a_name():
     lengths = sorted(Place.of(Trace(id="", length=n)) for n in ("200", "50", "qa_1_50"))
     assert [place.length for place in lengths] == ["qa_1_50", "50", "200"]
     assert sorted(["q10", "q2", "q", "7"], key=natural) == ["7", "q", "q2", "q10"]
+
+
+def test_a_name_of_thousands_of_digits_is_a_name():
+    assert Place.of(Trace(id="", length="9" * 5000)).label.startswith("length 999")
+    assert sorted(["q" + "9" * 5000, "q2"], key=natural)[0] == "q2"
 
 
 # --- the bound ------------------------------------------------------------------------------------------------------
@@ -275,6 +282,51 @@ def test_show_prints_what_other_agents_kept(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "recalled   Ann keeps <<argentum>>" in out and "memory     Ann: [-metal-]{+<<argentum>>+}" in out
     assert "section 3  Bo sleeps." in out and "prompt     What is of <<silver>>?" in out
+
+
+@pytest.mark.parametrize(("reply", "story"), [
+    ("\\boxed{silver}", "turn 1 is in the answer"), ("\\boxed{tin}", "turn 1 read, and not kept"),
+])
+def test_an_answer_straight_from_the_document_read_what_stands_there(tmp_path, capsys, reply, story):
+    turn = TraceTurn(kind="final", sections=(0,), reply=reply)
+    trace = Trace(id="1", length="50", question_id="7", golds=("silver",), document="d", turns=(turn,))
+    write(tmp_path, "50", [TraceDocument(id="d", sections=("Ann has silver.",)), trace])
+    assert show([str(tmp_path), "--question", "7"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(f"\nsilver: {story}")
+
+
+def test_the_page_and_the_terminal_show_the_same_characters_as_signs():
+    script = resources.files("mem_agent.report.viewer").joinpath("web/elements.js").read_text()
+    steering = re.search(r"const STEERING = /(.*)/g;", script)[1]
+    every = [chr(n) for n in range(0x3000)]
+    assert [c for c in every if safe(c) != c] == [c for c in every if re.match(steering, c)]
+
+
+@pytest.mark.parametrize("content", [b"", line_of(TraceDocument(id="9f", sections=()))], ids=["none", "a document"])
+def test_files_without_a_trajectory_are_one_line(tmp_path, capsys, content):
+    write(tmp_path, "rollout_000003", [])
+    (tmp_path / "trajectories" / "rollout_000003.jsonl").write_bytes(content)
+    for command in (view, show):
+        assert command([str(tmp_path)]) == 1
+        error = capsys.readouterr().err
+        assert "hold no trajectory" in error and error.count("\n") == 1
+
+
+def test_a_value_of_another_type_is_one_line_and_names_its_place(tmp_path, capsys):
+    file = write(tmp_path, "50", group_of()) / "trajectories" / "50.jsonl"
+    lines = [orjson.loads(line) for line in file.read_bytes().splitlines()]
+    lines[-1]["turns"][0]["sections"] = [None]
+    file.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    for command in (view, show):
+        assert command([str(tmp_path)]) == 1
+        error = capsys.readouterr().err
+        assert f"50.jsonl: line {len(lines)} is no trace (sections is no list of whole numbers)" in error
+
+
+def test_the_newest_rollout_is_the_newest_that_has_one(tmp_path, capsys):
+    write(tmp_path, "rollout_000002", [Trace(id="2-0-0", rollout=2, question_id="7")])
+    write(tmp_path, "rollout_000003", [])
+    assert show([str(tmp_path)]) == 0 and capsys.readouterr().out.startswith("rollout 2: 1 question")
 
 
 def test_a_memory_cannot_steer_the_terminal(shown):

@@ -126,6 +126,7 @@ def test_other_agents_are_read_by_what_they_kept(opened):
     page = opened("agents", "#question=asked")
     page.locator("summary", has_text="Whole prompt").click()
     assert texts(page, "details mark.gold") == ["silver"]
+    assert "read, and not kept" in page.locator(".strip td").first.get_attribute("title")
     page = opened("agents", "#question=empty")
     assert page.locator(".turn").count() == 0 and "outcome" in page.inner_text("dl")
 

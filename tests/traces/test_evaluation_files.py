@@ -37,6 +37,19 @@ def test_what_is_asked_again_is_there_once(tmp_path):
     assert list(read_traces(tmp_path / "trajectories" / "50.jsonl"))[-1].response == "second"
 
 
+@pytest.mark.parametrize("first", [("50", "200", "800"), ("50",), ("800",)], ids=",".join)
+def test_the_bound_holds_over_continued_evaluations(tmp_path, first):
+    def ask(*lengths):
+        written(tmp_path, *(trace(n, length, "x" * 100) for n in range(90) for length in lengths), bound=9_000,
+                asked={length: [f"{length}-{n}-0" for n in range(90)] for length in lengths})
+        return {path.stem: path.stat().st_size for path in trace_files(tmp_path)}
+
+    before = ask(*first)
+    after = ask("50", "800")
+    assert sum(before.values()) <= 9_000 and sum(after.values()) <= 9_000
+    assert after.get("200", 0) == before.get("200", 0) and ask("800")["800"] > 0
+
+
 @pytest.mark.parametrize("rest", [b'{"kind": "traj', b'{"kind": "document", "id": "e", "sections": []}'])
 def test_what_a_killed_run_left_of_a_line_is_cut_off(tmp_path, rest):
     written(tmp_path, trace(0))

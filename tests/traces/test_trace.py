@@ -1,5 +1,9 @@
 """Traces on disk are read as they were written; what is none is named."""
 
+from dataclasses import fields
+
+import numpy as np
+import orjson
 import pytest
 
 from mem_agent.traces.read_traces import read_traces, trace_files
@@ -27,6 +31,38 @@ def test_what_is_no_trace_is_named_by_file_and_line(tmp_path, line):
     file.write_bytes(line_of(TRACE) + line + b"\n")
     with pytest.raises(TraceError, match=r"x\.jsonl: line 2 is no trace"):
         list(read_traces(file))
+
+
+KINDS = (Trace, TraceTurn, TraceDocument)
+FIELDS = [(kind, one.name) for kind in KINDS for one in fields(kind) if one.name != "turns"]
+
+
+@pytest.mark.parametrize("wrong", [{"a": [1]}, [[1]], [{}]], ids=str)
+@pytest.mark.parametrize(("kind", "name"), FIELDS, ids=str)
+def test_a_field_of_another_type_is_named(kind, name, wrong):
+    values = orjson.loads(line_of(DOCUMENT if kind is TraceDocument else TRACE))
+    (values["turns"][0] if kind is TraceTurn else values)[name] = wrong
+    with pytest.raises(ValueError, match=rf"^{name} is no "):
+        record_of(orjson.dumps(values))
+
+
+@pytest.mark.parametrize(("name", "wrong"), [
+    ("turns", "x"), ("turns", [1]), ("turns", None), ("scores", None), ("golds", "silver"), ("golds", [None]),
+    ("sample", True), ("rollout", 1.5), ("reward", "1"), ("question", None),
+])
+def test_texts_numbers_and_lists_are_not_each_other(name, wrong):
+    with pytest.raises(ValueError, match=rf"^{name} is no "):
+        record_of(orjson.dumps(orjson.loads(line_of(TRACE)) | {name: wrong}))
+
+
+def test_what_is_no_number_is_read_where_it_is_one_of_several():
+    values = orjson.loads(line_of(TRACE)) | {"reward_parts": {"a": None, "b": True}}
+    assert record_of(orjson.dumps(values)).reward_parts == {"a": None, "b": True}
+
+
+def test_numbers_of_numpy_are_numbers():
+    trace = Trace(id="x", reward=np.float32(0.5), accuracy=np.float64(1), scores={"mine": np.bool_(True)})
+    assert record_of(line_of(trace)) == Trace(id="x", reward=0.5, accuracy=1.0, scores={"mine": True})
 
 
 def test_half_a_line_at_the_end_is_not_read(tmp_path):

@@ -133,6 +133,16 @@ def test_rows_of_a_file_are_asked_through_the_hooks(tmp_path, caplog):
     assert {each["temperature"] for each in sampling} == {0.5} and len({each["seed"] for each in sampling}) == 12
 
 
+def test_a_slice_of_a_file_is_asked_alone(tmp_path):
+    (tmp_path / "dev.jsonl").write_text(f"{json.dumps(ROW)}\n" * 5)
+    config = run_config(tmp_path, eval_data=f"{tmp_path / 'dev.jsonl'}@[1:3]")
+    router = FakeRouter(default=[5])
+    with running_beside(router):
+        fleet = Fleet(config, f"http://127.0.0.1:{router.port}")
+        metrics = asyncio.run(evaluate_between(config, fleet, 3, WEIGHTS))
+    assert metrics["eval/dev/trajectories"] == 2.0
+
+
 def test_files_and_engine_length_are_known_before_anything_starts(tmp_path):
     config = run_config(tmp_path)
     check = check_of_questions(config)

@@ -54,6 +54,24 @@ def test_what_a_library_raises_is_one_warning_until_it_works_again(caplog):
     ] * 2
 
 
+def test_a_library_that_wants_to_end_the_process_is_one_warning_and_the_rest_is_sent(caplog):
+    class Leaves:
+        sent = []
+
+        def log(self, rollout, metrics):
+            if rollout == 0:
+                raise SystemExit(3)
+            self.sent.append(rollout)
+
+        def close(self): ...
+
+    tracking = Tracking("x", Leaves())
+    for rollout in range(3):
+        tracking.log(rollout, {})
+    tracking.close()
+    assert Leaves.sent == [1, 2] and "SystemExit: 3; the run goes on" in caplog.text
+
+
 def test_a_library_that_hangs_keeps_its_thread_and_not_the_run(caplog):
     never = threading.Event()
     hanging = SimpleNamespace(log=lambda rollout, metrics: never.wait(), close=lambda: None)

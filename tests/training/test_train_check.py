@@ -8,6 +8,7 @@ import pytest
 from mem_agent import eval_ruler_hqa
 from mem_agent.config import Config, ConfigError, load_yaml
 from mem_agent.serving import serve_engines
+from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_host import make_model
 from mem_agent.training.group_rollout import RolloutError
 from mem_agent.training.journal import Rollout, fingerprint
@@ -37,6 +38,18 @@ def test_an_evaluation_between_rollouts_that_could_not_be_made_is_refused(env, m
     with pytest.raises(ConfigError) as error:
         checked(Config.from_env({"TRAIN_DATA": "/t.jsonl"} | env))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("content", "slice_", "message"), [
+    ("{}\n", "", "dev.jsonl"), ("", "", "no rows"), (f"{json.dumps(ROW)}\n", "@[5:]", "none of its 1 rows"),
+    (json.dumps(ROW | {"metadata": {"task": "nowhere.py:None_"}}) + "\n", "", "metadata.task: "),
+])
+def test_rows_of_an_evaluation_that_could_not_be_asked_are_refused_at_once(tmp_path, content, slice_, message):
+    (tmp_path / "dev.jsonl").write_text(content)
+    env = settings(tmp_path, EVAL_DATA=f"{tmp_path / 'dev.jsonl'}{slice_}", EVAL_INTERVAL="5")
+    with pytest.raises(MemAgentError, match=message) as error:
+        checked(Config.from_env(env))
+    assert "\n" not in str(error.value)
 
 
 # --- a step that cannot be learned from -----------------------------------------------------------------------------

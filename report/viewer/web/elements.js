@@ -1,7 +1,7 @@
 // What the page is made of. Texts become text nodes, never markup; characters that would hide or turn what stands
 // beside them are shown as signs.
 
-const STEERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
+const STEERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 const visible = (text) =>
   text.replace(STEERING, (sign) => `<${sign.charCodeAt(0).toString(16).padStart(2, "0")}>`);

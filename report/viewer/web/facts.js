@@ -66,9 +66,10 @@ function goldSpans(text, facts) {
 // For every turn of a sibling and every fact: what became of it; in a final turn, whether the reply holds it.
 function historyOf(sibling, facts) {
   sibling.history ??= sibling.turns.map((turn) => facts.map((fact) => {
-    if (turn.kind === "final") return holds(turn.reply, fact) ? "answered" : "";
     const seen = turn.shown.some((number) => sectionHolds(sibling.sections[number], fact)) ||
       holds(turn.recalled, fact) || (!turn.shown.length && holds(turn.prompt, fact));
+    // An answer may come straight from a prompt with the document.
+    if (turn.kind === "final") return holds(turn.reply, fact) ? "answered" : seen ? "passed" : "";
     return eventOf(seen, holds(turn.memory, fact), holds(turn.before, fact));
   }));
   return sibling.history;
