@@ -30,6 +30,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Any
 
 from ..system.errors import MemAgentError
@@ -112,6 +113,8 @@ _MARKS = (
 _PLAIN = ("utf-8", "utf-8-sig", "ascii")
 _NO_PAGES = ("punycode", "idna", "unicode_escape", "unicode-escape", "raw_unicode_escape", "raw-unicode-escape")
 """Python's own, which no browser knows; some take for ever."""
+_TABLE_CHARACTERS = 1_000_000
+"""Of a table that is shown as columns, blanks included."""
 _UNSEEN = ("script", "style", "template", "noscript", "iframe", "object", "svg", "textarea", "select")
 
 
@@ -153,6 +156,7 @@ def _page_text(name: str, page: str) -> str:
         title = " ".join((tree.findtext(".//title") or "").split())
         _drop_hidden(tree)
         etree.strip_elements(tree, *_UNSEEN, with_tail=False)
+        _undo_wide_tables(tree)
         shown = Inscriptis(tree, ParserConfig(css=STRICT_CSS_PROFILE)).get_text()
     except etree.LxmlError as error:
         raise DocumentError(f"{name}: not readable as HTML ({error})") from None
@@ -161,6 +165,20 @@ def _page_text(name: str, page: str) -> str:
     lines = "\n".join(line.rstrip() for line in shown.splitlines()).strip("\n")
     text = re.sub(r"\n{3,}", "\n\n", lines)
     return text if text.lstrip().startswith(title) else f"{title}\n\n{text}"
+
+
+def _undo_wide_tables(tree: Any) -> None:
+    """A table is shown as columns, each cell as wide as its column's widest. Of one that blanks would fill, each row
+    becomes a line: 2,000 short cells above one of 10,000 characters are 20 million characters otherwise."""
+    for table in list(tree.iter("table")):
+        rows = [[len(cell.text_content()) for cell in row if cell.tag in ("td", "th")] for row in table.iter("tr")]
+        widths = [max(column) for column in zip_longest(*rows, fillvalue=0)]
+        if len(rows) * sum(widths) <= _TABLE_CHARACTERS:
+            continue
+        for part in list(table.iter("table", "thead", "tbody", "tfoot", "tr", "td", "th")):
+            if part.tag in ("td", "th"):
+                part.tail = f" {part.tail or ''}"
+            part.tag = "span" if part.tag in ("td", "th") else "div"
 
 
 def _heads_end(page: str) -> int:

@@ -101,6 +101,19 @@ def test_a_page_may_have_heads_and_styles():
     assert text.split() == ["Ann", "Bob"] and len(text) < 20
 
 
+def test_a_table_that_blanks_would_fill_is_shown_by_rows():
+    rows = "<tr><td>metal<td>lead" * 2_000
+    page = f"<html><title>T</title><table>{rows}<tr><td>{'z' * 10_000}<td>end</table><p>after</html>"
+    lines = read_document("a.html", page.encode()).text.splitlines()
+    assert sum(map(len, lines)) < 60_000 and lines.count("metal lead") == 2_000 and lines[-1] == "after"
+    assert "z end" in lines[-2] or "z end" in lines[-3]
+
+
+def test_a_small_table_keeps_its_columns():
+    page = "<html><title>T</title><table><tr><td>metal<td>lead<tr><td>a long cell<td>x</table></html>"
+    assert read_document("a.html", page.encode()).text.splitlines()[-2:] == ["metal        lead", "a long cell  x"]
+
+
 def test_a_pdf_is_counted_in_pages():
     content = pdf_bytes([["Ann lives in Rome.", "Her metal is silver."], [], ["Bob, naïve, has gold."]])
     document = read_document("a.pdf", content)
