@@ -42,6 +42,7 @@ from .custom_convert import row_counts
 from .hooks import batch_reward, filter_cap, keep_trajectories, open_groups, refusals
 from .hooks.given_replies import run_given, teach
 from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously
+from .hooks.keep_evaluation import keep_evaluation
 from .hooks.metrics import best_of, find_golds, metrics_line, rollout_metrics
 from .hooks.reader import Reader, context_of, reader_for
 from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
@@ -278,6 +279,7 @@ def log_rollout(
 def log_eval(rollout_id: int, args: Any, data: dict[str, Any], extra_metrics: dict[str, Any] | None) -> bool:
     """Log an evaluation, one line for each data set: ``eval/<dataset>/memory/<name>``. Returns False."""
     host = HostArgs.of(args)
+    keep_evaluation(host, rollout_id, {name: results.get("samples") or [] for name, results in data.items()})
     for dataset, results in data.items():
         # ``samples`` is optional in the hosts' contract: an own evaluation function may give rewards alone.
         samples = results.get("samples") or []

@@ -57,7 +57,8 @@ class Trained:
 
 
 _runs: dict[str, _Run] = {}
-_writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trajectories")
+writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trajectories")
+"""Whoever writes below ``SAVE_PATH/trajectories`` does so here, one file at a time."""
 
 
 def begin(host: HostArgs, rollout: int) -> None:
@@ -89,7 +90,7 @@ def keep(host: HostArgs, trained: Sequence[Trained]) -> None:
         return
     take(host)
     rollout, run.rollout = run.rollout, None
-    run.writing = _writer.submit(_kept, host, run, rollout, trained)
+    run.writing = writer.submit(_kept, host, run, rollout, trained)
 
 
 def _kept(host: HostArgs, run: _Run, rollout: int, trained: Sequence[Trained]) -> dict[str, float]:
@@ -115,7 +116,7 @@ def _write(host: HostArgs, rollout: int, trained: Sequence[Trained]) -> tuple[Ke
         groups.setdefault(("alone", number) if group is None else group, []).append(one)
     named = list(groups.items())
     order = sampled_first(config.seed, rollout, len(named), config.keep_trajectories)
-    teller = _teller(reader_for(host.hf_checkpoint, config, host.chat_template_kwargs).vocabulary)
+    teller = teller_of(reader_for(host.hf_checkpoint, config, host.chat_template_kwargs).vocabulary)
     told = (_told(host, teller, rollout, *named[number]) for number in order)
     bound = config.keep_trajectories_bytes
     return write_rollout(Path(host.save), rollout, told, config.keep_trajectories, bound), len(named)
@@ -155,5 +156,5 @@ def _question_id(sample: Any) -> str:
 
 
 @lru_cache(maxsize=2)
-def _teller(vocabulary: Vocabulary) -> Teller:
+def teller_of(vocabulary: Vocabulary) -> Teller:
     return Teller(vocabulary)

@@ -11,7 +11,7 @@ and its task as ``metadata["reply_prefix"]`` of its row, since the reply that is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..agents.records import FailureKind, Message, Role, TurnFailed
@@ -54,10 +54,15 @@ def messages_before(sample: Any) -> tuple[Message, ...]:
 
 
 def row_of(sample: Any) -> TaskRow:
-    metadata = {name: value for name, value in (sample.metadata or {}).items() if name not in _DOCUMENT}
+    metadata = without_document(sample.metadata or {})
     if prefix := reply_form(sample)[0]:
         metadata[REPLY_PREFIX] = prefix
     return TaskRow(question_of(sample), tuple(gold_answers(sample)), metadata)
+
+
+def without_document(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's metadata but for its document."""
+    return {name: value for name, value in metadata.items() if name not in _DOCUMENT}
 
 
 def reply_form(sample: Any) -> tuple[str, int]:

@@ -13,8 +13,10 @@ from ..data.document_store import row_slice, without_slice
 from ..data.training_file import DataError, DataSource
 from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.host import HostArgs, embedded_args
+from ..hooks.keep_evaluation import keep_evaluation
 from ..hooks.metrics import best_of, rollout_metrics
 from ..hooks.sample import Sample
+from ..hooks.task_row import without_document
 from ..serving.fleet import Fleet
 from ..system.gather import gather_or_cancel
 
@@ -25,8 +27,10 @@ class _Place:
     sample: Sample
 
 
-async def ask_rows(config: Config, fleet: Fleet, file: str) -> dict[str, float]:
+async def ask_rows(config: Config, fleet: Fleet, file: str, rollout: int) -> dict[str, float]:
     """VAL_SAMPLES answers to each row of ``file``: the reward first, then whatever else is one number.
+
+    ``rollout`` is the last one that was trained on; what was read and answered is kept under its number.
 
     As in slime and vime failed answers are counted (``failed``) and left out of every mean.
     """
@@ -39,12 +43,14 @@ async def ask_rows(config: Config, fleet: Fleet, file: str) -> dict[str, float]:
         for place in waiting:  # rows are read as they are asked: a document is in memory only while it is read
             sample = await hooks.generate(args, place.sample, _sampling(config, file, place.number), evaluation=True)
             sample.reward = await hooks.reward_func(args, sample)
-            sample.metadata = {}
+            sample.metadata = without_document(sample.metadata)
             done.append(_Place(place.number, sample))
 
     await gather_or_cancel(*(work() for _ in range(config.mem_concurrency)))
     samples = [place.sample for place in sorted(done, key=lambda place: place.number)]
-    metrics = rollout_metrics(samples) | best_of(samples, HostArgs.of(args))
+    host = HostArgs.of(args)
+    keep_evaluation(host, rollout, {Path(file).stem: samples})
+    metrics = rollout_metrics(samples) | best_of(samples, host)
     first = {name: metrics[name] for name in ("reward", "accuracy") if name in metrics}
     return first | {name: float(value) for name, value in metrics.items() if "/" not in name}
 

@@ -30,6 +30,7 @@ import orjson
 
 from ..config import Config, ConfigError
 from ..data.document_store import without_slice
+from ..hooks.keep_evaluation import evaluations_of
 from ..serving.fleet import Fleet
 from ..system.atomic_file import write_atomically
 from .ask_rows import ask_rows
@@ -96,7 +97,7 @@ Found = dict[str, dict[str, float]]
 
 async def _of_files(config: Config, fleet: Fleet, number: int, tensors: Mapping[str, Any]) -> Found:
     async with kept_alive(fleet):
-        return {Path(file).stem: await ask_rows(config, fleet, file) for file in config.eval_files}
+        return {Path(file).stem: await ask_rows(config, fleet, file, number) for file in config.eval_files}
 
 
 async def _of_questions(config: Config, fleet: Fleet, number: int, tensors: Mapping[str, Any]) -> Found:
@@ -121,6 +122,7 @@ def _settings(config: Config, served: Config) -> dict[str, str]:
     asked = replace(
         config, eval_samples=config.val_samples, eval_temperature=temperature,
         eval_top_p=config.val_top_p or config.eval_top_p, engine_max_len=served.engine_max_len, base_url="",
+        keep_trajectories_mb=max(1, config.keep_trajectories_mb // evaluations_of(config)),
     )
     return {name: str(value) for name, value in asked.to_mapping().items()}
 
