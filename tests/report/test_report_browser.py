@@ -2,7 +2,6 @@
 table of questions used, and its two themes."""
 
 import io
-import shutil
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,19 +14,6 @@ from mem_agent.sifter.table.sifter_table import sifter_scores
 from mem_agent.tests.helpers.fake_results import write_run
 from mem_agent.tests.helpers.fake_run import write_training_run
 from mem_agent.tests.helpers.sifter_files import small_results
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium; on Debian: apt-get install chromium")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with driver.sync_playwright() as playwright:
-        # A container's root has no sandbox to give.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The page of trajectories in a real browser, used as a person would: nothing loaded or logged, texts are text."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -22,19 +21,6 @@ from mem_agent.tests.helpers.traces import (
     write_small_run,
 )
 from mem_agent.traces.word_diff import Change
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium; on Debian: apt-get install chromium")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with driver.sync_playwright() as playwright:
-        # A container's root has no sandbox to give.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
