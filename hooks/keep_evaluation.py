@@ -26,6 +26,7 @@ from .reader import reader_for
 from .record import Record
 from .trace_of import Teller, outcome_of
 
+
 def keep_evaluation(host: HostArgs, rollout: int, answered: Mapping[str, Sequence[Any]]) -> None:
     """Have the samples of each data set written; ``rollout`` is the one that was trained on last."""
     if not host.config.keep_trajectories or not any(answered.values()):
