@@ -11,7 +11,8 @@ ones share the other half: what was given up (``given_up``) is removed, then fro
 group each, and then removed.
 
 Invariants:
-- with what was given up the rollouts never take more than the bound, but for the file that a rollout which is sampled again replaces;
+- rollouts, and what was given up, never take more than the bound, but for the file that a rollout which is sampled
+  again replaces;
 - a file is there whole or not at all, and a group in it has all its siblings, but for a group that is too large for
   half of the bound by itself: of that one the first siblings are there;
 - the newest rollout is never touched to make room.
