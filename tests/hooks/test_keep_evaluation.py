@@ -10,9 +10,10 @@ from mem_agent.config import Config
 from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.keep_evaluation import keep_evaluation
 from mem_agent.hooks.keep_trajectories import in_background
-from mem_agent.report.viewer.groups import Place
-from mem_agent.tests.hooks.test_keep_trajectories import checkpoint, sampled  # noqa: F401 - a fixture
-from mem_agent.traces.read_traces import read_traces
+from mem_agent.report.viewer import show
+from mem_agent.report.viewer.groups import Place, read_groups
+from mem_agent.tests.hooks.test_keep_trajectories import checkpoint, logged, sampled  # noqa: F401 - a fixture
+from mem_agent.traces.read_traces import read_traces, trace_files
 from mem_agent.traces.trace import Trace, TraceDocument
 
 
@@ -37,6 +38,23 @@ def test_the_log_hook_of_an_evaluation_keeps_what_was_answered(checkpoint, tmp_p
     assert {t.document for t in traces} == {document.id for document in documents}
     assert {t.advantage for t in traces} == {None} and len({t.id for t in traces}) == 4
     assert Place.of(traces[0]).label == "length h q/a after rollout 12"
+
+
+def test_a_run_that_was_set_back_shows_one_line_and_the_other_where_it_was_put(checkpoint, tmp_path, capsys):  # noqa: F811
+    args, samples = sampled(checkpoint, tmp_path, groups=1)
+    for number in (2, 3, 4):
+        logged(number, args, samples)
+        rollout.log_eval(number, args, {"set": {"samples": samples}}, {})
+    logged(3, args, samples)
+    rollout.log_eval(3, args, {"set": {"samples": samples}}, {})
+    all_written()
+    names = [["eval_000002_set", "eval_000003_set", "rollout_000002", "rollout_000003"],
+             ["eval_000003_set", "eval_000004_set", "rollout_000003", "rollout_000004"]]
+    folders = [tmp_path, tmp_path / "trajectories" / "given_up_000003.1"]
+    assert [[path.stem for path in trace_files(folder)] for folder in folders] == names
+    for folder, newest in zip(folders, ("rollout 3", "rollout 4"), strict=True):
+        assert {group.place.rollout for group in read_groups(folder)} == {int(newest[-1]) - 1, int(newest[-1])}
+        assert show.main([str(folder), "--rollout", newest[-1]]) == 0 and newest in capsys.readouterr().out
 
 
 def test_all_evaluations_of_a_run_share_the_bound(checkpoint, tmp_path):  # noqa: F811
