@@ -8,13 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 
 from mem_agent.tests.helpers.fake_host import settings
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
 pytest.importorskip("ray")
 pytestmark = [
@@ -33,10 +33,6 @@ token = open(os.environ["HF_TOKEN_PATH"]).read()
 seen = {"chunk": config.mem_chunk_tokens, "pack": mem_agent.__path__[0], "token": token, "env": dict(os.environ)}
 json.dump(seen, open(save + "/seen.json", "w"))
 """
-
-
-HANGS_AFTER_S = 900
-"""More than RAY_START_TIMEOUT: what is slow gets its time, what hangs ends the test with what it has said."""
 
 
 @pytest.fixture
@@ -106,19 +102,6 @@ def ray_processes(port):
         except OSError:
             continue
     return found
-
-
-def wait_for(condition, process=None):
-    """Until ``condition()`` holds, or ``process``, whose part it is, has ended or hangs."""
-    deadline = time.monotonic() + HANGS_AFTER_S
-    while not condition():
-        if time.monotonic() > deadline or (process and process.poll() is not None):
-            if process is None:
-                pytest.fail(f"hung for {HANGS_AFTER_S} s")
-            if (ended := process.poll()) is None:
-                os.killpg(process.pid, signal.SIGTERM)
-            pytest.fail(f"{'hung' if ended is None else f'ended with {ended}'}; it said:\n{process.communicate()[0]}")
-        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("token", ["none", "variable"])

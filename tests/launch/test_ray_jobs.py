@@ -18,6 +18,7 @@ from mem_agent.tests.helpers.fake_job_server import FakeJobServer, lead_astray, 
 
 pytest.importorskip("ray")
 from mem_agent.launch import ray_jobs
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 COMMAND = ["python", "train.py", "--wandb-group", "my run"]
 JOB = "/api/jobs/mine"
@@ -153,7 +154,7 @@ def asked(server, tmp_path):
             (tmp_path / ".ray" / "auth_token").write_text(token)
         env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH_")} | {"HOME": str(tmp_path)}
         done = subprocess.run([sys.executable, "-c", code, server.address], env=env | variables,
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=HANGS_AFTER_S)
         return done.stdout.strip()
 
     return ask
