@@ -69,5 +69,9 @@ def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
 
 
 def absorbed(config: Config, number: int) -> int:
-    """The last rollout that no kept checkpoint needs: whoever goes back to the oldest replays what came after it."""
-    return number_of(numbered(config.save_path)[0]) if config.keep_checkpoints else number
+    """The last rollout that going back does not need, after the checkpoint of rollout ``number``.
+
+    Whoever goes back to the oldest kept checkpoint replays what came after it; to the last but one where all are kept.
+    """
+    until = [n for n in map(number_of, numbered(config.save_path)) if n <= number]
+    return until[0] if config.keep_checkpoints else until[-2:][0]

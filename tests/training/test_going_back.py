@@ -160,7 +160,7 @@ def test_a_run_that_lost_its_tracker_goes_on_from_its_newest_checkpoint(config):
     assert MadeUpRollouts.sampled == list(range(9)) and len(exact(config.save_path)) == 9
 
 
-@pytest.mark.parametrize(("keep", "kept"), [(1, []), (2, [6, 7]), (0, [])])
+@pytest.mark.parametrize(("keep", "kept"), [(1, []), (2, [6, 7]), (0, [6, 7])])
 def test_the_journal_reaches_back_to_the_oldest_kept_checkpoint(config, keep, kept):
     settings = replace(config, keep_checkpoints=keep)
     train.train(settings)
