@@ -133,7 +133,7 @@ def test_a_resumed_log_has_each_rollout_once(tmp_path):
     for number in range(4):
         log.write(number, {"reward": number})
     with log.path.open("ab") as file:
-        file.write(b'{"rollout": 4, "rew')
+        file.write(b'[0]\nnull\n{}\n{"rollout": "0"}\n\xff\n{"rollout": 4, "rew')
     RunLog(tmp_path, 2).write(2, {"reward": 9})
     assert [(m["rollout"], m["reward"]) for m in read_metrics(tmp_path)] == [(0, 0), (1, 1), (2, 9)]
 
