@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
+from yarl import URL
+
 from ..config import ConfigError
 from .request_error import RequestError
 
@@ -50,6 +52,24 @@ def check_host(host: str, keys: Sequence[str]) -> None:
     if not keys and not is_loopback(host):
         raise ConfigError(f"--host {host}: other machines may only ask with a key; set {KEY_VARIABLE} or "
                           "--api-key-file, or leave --host out")
+
+
+def checked_origin(given: str) -> str:
+    """As browsers send it: a scheme, a host and a port unless it is the usual one, in small letters; or ``*``.
+
+    Raises:
+        ConfigError: no page has such an origin, so that none would be let in.
+    """
+    if given == "*":
+        return given
+    try:
+        url = URL(given.strip())
+        origin = url.origin()
+    except ValueError:
+        origin = None
+    if origin is None or origin != url:  # a path, a query or a password is no part of one
+        raise ConfigError(f"--allow-origin {given}: expected https://HOST, http://HOST:PORT or *")
+    return str(origin)
 
 
 def is_loopback(host: str) -> bool:

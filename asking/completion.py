@@ -15,12 +15,13 @@ from typing import Any
 
 from .chat_reply import ChatReply
 from .chat_request import ChatRequest, MessageReader
+from .fields import BODY, checked
 from .request_error import RequestError
 
 
 def prompts_of(body: Any, messages: MessageReader) -> list[ChatRequest]:
     """One for each prompt. Raises RequestError."""
-    prompt = body.get("prompt") if isinstance(body, dict) else None
+    prompt = checked("", body, BODY).get("prompt")
     prompts = [prompt] if isinstance(prompt, str) else prompt
     if not isinstance(prompts, list) or not prompts or not all(isinstance(one, str) for one in prompts):
         raise RequestError(400, "prompt: expected a text, or a list of texts; tokens are not read", param="prompt")

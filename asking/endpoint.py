@@ -171,7 +171,7 @@ class Endpoint:
         """Raises RequestError."""
         body = await json_body(request, self.reader.config.serve_timeout)
         model = body.get("model") if isinstance(body, dict) else None
-        if model is not None and model != self.name:
+        if isinstance(model, str) and model != self.name:
             raise RequestError(404, f"no model {shown(model)}; there is {self.name}", param="model",
                                code="model_not_found")
         return body

@@ -74,11 +74,11 @@ def test_options():
 
 
 WRONG = [
-    ([], "no JSON object"), ({}, "messages: expected a list"), ({"messages": []}, "messages is empty"),
+    ([], "no JSON object"), ({}, "messages is empty"), ({"messages": []}, "messages is empty"),
     ({"messages": [{"role": "system", "content": "x"}]}, "no message has the role user"),
-    ({"messages": ["hello", user("Who?")]}, "messages\\[0\\]: expected an object"),
-    ({"messages": [{"role": "tool", "content": "x"}, user("Who?")]}, "role is one of"),
-    ({"messages": [user({"type": "image_url"}, text("Who?"))]}, "a part of type image_url"),
+    ({"messages": ["hello", user("Who?")]}, "messages\\[0\\]='hello': expected an object"),
+    ({"messages": [{"role": "tool", "content": "x"}, user("Who?")]}, "role='tool': expected one of system"),
+    ({"messages": [user({"type": "image_url"}, text("Who?"))]}, "a part of type 'image_url'"),
     ({"messages": [user({"type": "file", "file": {}}, text("Who?"))]}, "expected a text, {text}"),
     ({"messages": [user({"type": "file", "file": {"file_data": "?"}}, text("Who?"))]}, "not base64"),
     ({"messages": [user({"type": "file", "file": {"file_data": "AAEC"}}, text("Who?"))]}, "file"),
@@ -98,8 +98,8 @@ WRONG = [
     ({"messages": [user("Who?")], "stop": 7}, "stop"),
     ({"messages": [user("Who?")], "stop": ["x"] * 17}, "more than 16 texts"),
     ({"messages": [user("Who?")], "stop": "x" * 1001}, "more than 1000 characters"),
-    ({"messages": [{"role": [], "content": "x"}, user("Who?")]}, "role is one of"),
-    ({"messages": [user({"type": DEEP}, text("Who?"))]}, "a part of type"),
+    ({"messages": [{"role": [], "content": "x"}, user("Who?")]}, "messages\\[0\\].role=a list: expected a text"),
+    ({"messages": [user({"type": DEEP}, text("Who?"))]}, "content.type=a list: expected a text"),
     ({"messages": [user({"type": "file", "file": {"file_data": "\u00e9"}}, text("Who?"))]}, "not base64"),
     ({"messages": [user("Who?")], "tools": DEEP}, "tools=a list is not supported"),
     ({"messages": [user("Who?")], "seed": DEEP}, "seed=a list: expected"),
@@ -112,3 +112,43 @@ def test_what_is_wrong_is_one_line(body, line):
         READER.chat(body)
     assert error.value.status == 400 and "\n" not in str(error.value)
     assert error.value.body["error"]["type"] == "invalid_request_error"
+
+
+WRONG_KINDS = {
+    "stream": ("false", 1, [], {}), "stream_options": (True, "x", []), "stop": (7, [1], {}), "seed": ("1", True, 1.0),
+    "max_tokens": ("9", True, 1.5), "max_completion_tokens": ("9",), "temperature": ("0", True, [], 10**400),
+    "top_p": ("1",), "top_k": (1.0,), "repetition_penalty": ("1",), "n": (True, "1", 1.0), "best_of": (True,),
+    "echo": (0, "false"), "logprobs": ("false", 0.0), "top_logprobs": (False,), "tools": ({}, "x"), "functions": ({},),
+    "logit_bias": ([],), "presence_penalty": (False, "0"), "frequency_penalty": (False,), "response_format": ("text",),
+    "audio": ([],), "modalities": ("text",), "suffix": (0,), "documents": ({}, "text"), "messages": ("Who?", {}, 0),
+    "model": (3, ["pocket"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name,value", [(name, value) for name, values in WRONG_KINDS.items() for value in values])
+def test_no_field_of_another_kind_is_guessed_at(name, value):
+    with pytest.raises(RequestError, match=f"^{name}=.*: expected (a|an|true) ?.*$") as error:
+        READER.chat({"messages": [user("Who?")], name: value})
+    assert error.value.status == 400 and error.value.body["error"]["param"] == name
+
+
+@pytest.mark.parametrize("body,place", [
+    ({"stream_options": {"include_usage": "true"}}, "stream_options.include_usage"),
+    ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+    ({"messages": [user({"type": "text", "text": 3}, text("?"))]}, "messages[0].content.text"),
+    ({"messages": [user({"type": "file", "file": "file-1"}, text("?"))]}, "messages[0].content.file"),
+    ({"messages": [user({"type": "file", "file": {"file_id": 1}}, text("?"))]}, "messages[0].content.file_id"),
+    ({"messages": [user({"type": "file", "file": {"file_data": DATA, "filename": 3}}, text("?"))]},
+     "messages[0].content.filename"),
+    ({"documents": [{"title": 3, "text": "x"}]}, "documents[0].title"),
+    ({"documents": [{"text": ["x"]}]}, "documents[0].text"),
+])  # fmt: skip
+def test_nor_one_inside_another(body, place):
+    with pytest.raises(RequestError) as error:
+        READER.chat({"messages": [user("Who?")], **body})
+    assert str(error.value).startswith(f"{place}=") and error.value.body["error"]["param"] == place
+
+
+def test_null_is_a_field_that_is_not_there():
+    request = asked(user("Who?"), **dict.fromkeys(set(WRONG_KINDS) - {"messages"}))
+    assert request.options == asked(user("Who?")).options

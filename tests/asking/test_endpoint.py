@@ -242,6 +242,10 @@ def test_a_page_may_ask_from_origins_that_are_allowed(model_folder):
     ("/v1/chat/completions", b"[1]", "application/json", 400, "no JSON object"),
     ("/v1/chat/completions", b'{"a": "' + b"x" * 2**20 + b'"}', "application/json", 413, "SERVE_BODY_MB"),
     ("/v1/completions", b'{"prompt": [1, 2]}', "application/json", 400, "tokens are not read"),
+    ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "Who?"}], "stream": "false"}',
+     "application/json", 400, "stream='false': expected true or false"),
+    ("/v1/completions", b'{"prompt": "Who?", "stream": "false"}', "application/json", 400, "stream='false': expected"),
+    ("/v1/completions", b'{"prompt": "Who?", "model": 3}', "application/json", 400, "model=3: expected a text"),
     ("/v1/files", b"x", "text/plain", 415, "multipart"),
     ("/v2", b"{}", "application/json", 404, "no such path"),
 ])  # fmt: skip
