@@ -127,17 +127,17 @@ class Admission:
     """Seconds that readings took."""
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self, places: int = 1) -> Iterator[None]:
         """Raises RequestError where there is no place."""
-        if self.now >= self.most:
+        if self.now + places > self.most:
             raise RequestError(429, f"{self.now} documents are being read (SERVE_CONCURRENCY); try again later",
                                code="too_many_requests", retry_after=self.wait_s)
-        self.now += 1
+        self.now += places
         began = monotonic()
         try:
             yield
         finally:
-            self.now -= 1
+            self.now -= places
             self.recent.append(monotonic() - began)
 
     @property

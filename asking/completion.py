@@ -3,8 +3,8 @@
     {"prompt": "<document>\\n\\nQuestion: Who?\\nAnswer:", "max_tokens": 32}
     {"choices": [{"index": 0, "text": "\\\\boxed{Ann}", "finish_reason": "stop", "logprobs": null}], "usage": ...}
 
-Several prompts are read one after the other. Tokens as prompts, log-probs and streams are refused: an agent has none
-of the first two of a document that it forgets, and who wants a stream has chats.
+Several prompts are read side by side, and each takes a place among the readings. Tokens as prompts, log-probs and
+streams are refused: an agent has none of the first two of a document that it forgets, and who wants a stream has chats.
 """
 
 from __future__ import annotations

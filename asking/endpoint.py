@@ -29,8 +29,9 @@ import orjson
 from aiohttp import web
 
 from ..config import Config
+from ..system.gather import gather_or_cancel
 from .access import Access, Admission
-from .bodies import form_file, json_body, within
+from .bodies import form_file, json_body
 from .chat_reply import ChatReply
 from .chat_request import AskedOptions, ChatRequest, MessageReader
 from .completion import CompletionReply, prompts_of
@@ -101,10 +102,12 @@ class Endpoint:
         with self.admission.reading():
             body = await self._body(request)
             asked = await asyncio.to_thread(prompts_of, body, self._messages)
+            if len(asked) > self.admission.most:
+                told = f"prompt: {len(asked)} texts, of which {self.admission.most} are read at once"
+                raise RequestError(400, f"{told} (SERVE_CONCURRENCY); send fewer", param="prompt")
             replies = [ChatReply(self.name, one.options.stop) for one in asked]
-            async with within(self.reader.config.serve_timeout, 504, "no answer to all prompts"):
-                for one, reply in zip(asked, replies, strict=True):  # a batch is one place among the readings
-                    await self._whole(one, reply)
+            with self.admission.reading(len(asked) - 1):  # side by side, so each has its own time
+                await gather_or_cancel(*(self._whole(*one) for one in zip(asked, replies, strict=True)))
             return _json(CompletionReply(replies).completion())
 
     async def _whole(self, asked: ChatRequest, reply: ChatReply) -> None:

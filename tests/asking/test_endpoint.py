@@ -117,13 +117,21 @@ def test_models(model_folder):
     assert use(model_folder, [], user) == (["pocket"], "pocket")
 
 
+def problem(body):
+    """What a prompt asks."""
+    return prompt_of(body).partition("<problem>\n")[2].partition("\n</problem>")[0]
+
+
 def test_completions_of_prompts(model_folder):
     async def user(client, served, router):
-        prompts = [f"{DOCUMENT}\nQuestion: Who?\nAnswer:", "Question: Who?"]
-        return await client.completions.create(model="pocket", prompt=prompts, max_tokens=9)
+        router.default = lambda body: reply(problem(body))
+        prompts = [f"{DOCUMENT}\nQuestion: Who?\nAnswer:", "Alone?"]
+        done = await client.completions.create(model="pocket", prompt=prompts, max_tokens=9)
+        return done, len(router.requests)
 
-    done = use(model_folder, [*REPLIES, "alone"], user)
-    assert [choice.text for choice in done.choices] == ["so \\boxed{key}", "alone"]
+    done, requests = use(model_folder, [], user)
+    assert [choice.text for choice in done.choices] == ["Who?", "Alone?"] and requests == 5
+    assert [one["sections"] for one in done.mem_agent] == [3, 0]
     assert done.usage.total_tokens == done.usage.prompt_tokens + done.usage.completion_tokens
 
 
@@ -384,15 +392,38 @@ def test_a_body_that_does_not_come_holds_no_place_for_ever(model_folder):
     assert b" 408 " in status and now == 0
 
 
-def test_the_time_is_that_of_all_prompts(model_folder):
+def test_prompts_are_read_side_by_side_and_answered_in_their_order(model_folder):
+    """The router answers nobody until all have asked."""
     async def user(client, served, router):
-        router.delay = 0.15
-        with pytest.raises(openai.InternalServerError, match="no answer") as error:
-            await client.completions.create(model="pocket", prompt=["Who?"] * 50)
-        return error.value.status_code, len(router.requests)
+        router.together, router.default = 5, lambda body: reply(problem(body))
+        done = await client.completions.create(model="pocket", prompt=[f"Q{n}{n}" for n in range(5)])
+        return [choice.text for choice in done.choices], served.endpoint.admission.now
 
-    status, requests = use(model_folder, [], user, serve_timeout=0.5)
-    assert status == 504 and requests < 10
+    assert use(model_folder, [], user) == (["Q00", "Q11", "Q22", "Q33", "Q44"], 0)
+
+
+def test_each_prompt_has_the_time_and_one_that_takes_longer_ends_all(model_folder):
+    async def user(client, served, router):
+        with pytest.raises(openai.InternalServerError, match="no answer within") as error:
+            await client.completions.create(model="pocket", prompt=["Who?"] * 3)
+        return error.value.status_code, served.endpoint.admission.now
+
+    assert use(model_folder, ["red", "hang", "red"], user, serve_timeout=0.5) == (504, 0)
+
+
+def test_a_batch_takes_as_many_places_as_it_has_prompts(model_folder):
+    async def user(client, served, router):
+        with pytest.raises(openai.BadRequestError, match="3 texts, of which 2 are read at once"):
+            await client.completions.create(model="pocket", prompt=["Who?"] * 3)
+        first = asyncio.ensure_future(chat(client))
+        while not router.requests:
+            await asyncio.sleep(0.01)
+        with pytest.raises(openai.RateLimitError):
+            await client.completions.create(model="pocket", prompt=["Who?"] * 2)
+        first.cancel()
+        return len(router.requests)
+
+    assert use(model_folder, ["hang"], user, serve_concurrency=2) == 1
 
 
 def test_a_bug_in_a_stream_is_its_last_event(model_folder, monkeypatch, caplog):
