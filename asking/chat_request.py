@@ -18,8 +18,9 @@ value; fields that are unknown are ignored, as OpenAI's servers do.
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ from .split_message import split_message
 
 ReadFile = Callable[[str], str]
 """The text of an uploaded file by its id. Raises RequestError."""
-ToText = Callable[[str, bytes], str]
+ToText = Callable[[str, bytes], Awaitable[str]]
 """The text in a file's bytes, by its name. Raises RequestError."""
 BETWEEN = "\n\n"
 _STOPS, _STOP = 16, 1000
@@ -74,20 +75,20 @@ class MessageReader:
     read_file: ReadFile
     to_text: ToText
 
-    def chat(self, body: Any) -> ChatRequest:
+    async def chat(self, body: Any) -> ChatRequest:
         """Raises RequestError."""
         given = checked("", body, BODY).get("messages")
         if not given:
             raise RequestError(400, "messages is empty; expected at least a question", param="messages")
         beside = body.get("documents") or []
-        documents = [self._document(f"documents[{i}]", one) for i, one in enumerate(beside)]
+        documents = [await self._document(f"documents[{i}]", one) for i, one in enumerate(beside)]
         last = max((i for i, m in enumerate(given) if isinstance(m, dict) and m.get("role") == "user"), default=-1)
         if last < 0:
             raise RequestError(400, "no message has the role user, so nothing is asked", param="messages")
         messages: list[dict[str, str]] = []
         of_messages: list[str] = []
         for number, message in enumerate(given):
-            role, found, text = self._message(f"messages[{number}]", message, has_document=bool(documents))
+            role, found, text = await self._message(f"messages[{number}]", message, has_document=bool(documents))
             of_messages += found
             if text or number == last:
                 messages.append({"role": role, "content": text})
@@ -95,7 +96,7 @@ class MessageReader:
             messages=messages, document=BETWEEN.join([*documents, *of_messages]), options=options_of(body)
         )
 
-    def _message(self, where: str, message: Any, *, has_document: bool) -> tuple[str, list[str], str]:
+    async def _message(self, where: str, message: Any, *, has_document: bool) -> tuple[str, list[str], str]:
         """Role, documents and text of one message."""
         said = checked(where, message, MESSAGE).get("role")
         if said not in _ROLES:
@@ -105,17 +106,17 @@ class MessageReader:
         parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         for part in parts:
             checked(f"{where}.content", part, PART)
-        files = [self._document(f"{where}.content", part) for part in parts if part.get("type") in _FILES]
+        files = [await self._document(f"{where}.content", part) for part in parts if part.get("type") in _FILES]
         texts = [_text(f"{where}.content", part) for part in parts if part.get("type") not in _FILES]
         if role != "user":
             return role, files, "\n".join(texts)
         *before, last = texts or [""]
         if files or before or has_document:
             return role, [*files, *filter(str.strip, before)], last.strip()
-        document, question = split_message(last, self.is_long)
+        document, question = await asyncio.to_thread(split_message, last, self.is_long)
         return role, [document] if document else [], question
 
-    def _document(self, where: str, given: Any) -> str:
+    async def _document(self, where: str, given: Any) -> str:
         """The text of one document; a part of type ``file`` has its file inside."""
         if isinstance(given, str):
             return given
@@ -125,7 +126,8 @@ class MessageReader:
             if (name := inside.get("file_id")) is not None:
                 return self.read_file(name)
             if (data := inside.get("file_data")) is not None:
-                return self.to_text(inside.get("filename") or "file", _bytes(where, data))
+                content = await asyncio.to_thread(_bytes, where, data)
+                return await self.to_text(inside.get("filename") or "file", content)
             if (text := inside.get("text", inside.get("content"))) is not None:
                 title = inside.get("title")
                 return f"{title}\n{text}" if title else text

@@ -16,7 +16,6 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import time
@@ -35,8 +34,9 @@ from .bodies import form_file, json_body
 from .chat_reply import ChatReply
 from .chat_request import AskedOptions, ChatRequest, MessageReader
 from .completion import CompletionReply, prompts_of
+from .document_texts import DocumentTexts
 from .event_stream import DONE, event, events, with_pauses
-from .files import Files, to_text
+from .files import Files
 from .metrics import CONTENT_TYPE, Metrics
 from .reader import AskingReader
 from .request_error import RequestError, error_of, shown
@@ -66,7 +66,8 @@ class Endpoint:
         self.files = Files(config.serve_files_mb * 2**20)
         self.admission = Admission(config.serve_concurrency)
         self.metrics.reading.set_function(lambda: self.admission.now)
-        self._messages = MessageReader(self.reader.is_long, self.files.text, to_text)
+        self._texts = DocumentTexts(config.serve_parse_timeout)
+        self._messages = MessageReader(self.reader.is_long, self.files.text, self._texts.text)
 
     def app(self) -> web.Application:
         most = self.reader.config.serve_body_mb * 2**20
@@ -91,7 +92,7 @@ class Endpoint:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         with self.admission.reading():
             body = await self._body(request)
-            asked = await asyncio.to_thread(self._messages.chat, body)
+            asked = await self._messages.chat(body)
             reply = ChatReply(self.name, asked.options.stop)
             if asked.options.stream:
                 return await self._stream(request, asked, reply)
@@ -101,7 +102,7 @@ class Endpoint:
     async def completions(self, request: web.Request) -> web.StreamResponse:
         with self.admission.reading():
             body = await self._body(request)
-            asked = await asyncio.to_thread(prompts_of, body, self._messages)
+            asked = await prompts_of(body, self._messages)
             if len(asked) > self.admission.most:
                 told = f"prompt: {len(asked)} texts, of which {self.admission.most} are read at once"
                 raise RequestError(400, f"{told} (SERVE_CONCURRENCY); send fewer", param="prompt")
@@ -196,7 +197,7 @@ class Endpoint:
 
     async def upload(self, request: web.Request) -> web.Response:
         name, purpose, content = await form_file(request, self.reader.config.serve_timeout)
-        text = await asyncio.to_thread(to_text, name, content)
+        text = await self._texts.text(name, content)
         return _json(self.files.add(name, purpose, content, text).to_object())
 
     async def list_files(self, request: web.Request) -> web.Response:

@@ -1,15 +1,25 @@
 """Bodies of chat requests: documents in all their forms, options, and one line for what is wrong."""
 
+import asyncio
 import base64
 
 import pytest
 
 from mem_agent.asking.chat_request import MessageReader
-from mem_agent.asking.files import to_text
+from mem_agent.asking.document_texts import DocumentTexts
 from mem_agent.asking.request_error import RequestError
 
 FILES = {"file-1": "Ann has gold."}
-READER = MessageReader(lambda text: len(text) > 60, FILES.__getitem__, to_text)
+
+
+async def to_text(name, content):
+    return await DocumentTexts(60).text(name, content)
+
+
+def chat(body):
+    return asyncio.run(MessageReader(lambda text: len(text) > 60, FILES.__getitem__, to_text).chat(body))
+
+
 DATA = "data:text/plain;base64," + base64.b64encode(b"Ben has silver.").decode()
 
 
@@ -19,7 +29,7 @@ for _ in range(1020):
 
 
 def asked(*messages, **others):
-    return READER.chat({"messages": list(messages), **others})
+    return chat({"messages": list(messages), **others})
 
 
 def user(*content):
@@ -109,7 +119,7 @@ WRONG = [
 @pytest.mark.parametrize("body,line", WRONG)
 def test_what_is_wrong_is_one_line(body, line):
     with pytest.raises(RequestError, match=line) as error:
-        READER.chat(body)
+        chat(body)
     assert error.value.status == 400 and "\n" not in str(error.value)
     assert error.value.body["error"]["type"] == "invalid_request_error"
 
@@ -128,7 +138,7 @@ WRONG_KINDS = {
 @pytest.mark.parametrize("name,value", [(name, value) for name, values in WRONG_KINDS.items() for value in values])
 def test_no_field_of_another_kind_is_guessed_at(name, value):
     with pytest.raises(RequestError, match=f"^{name}=.*: expected (a|an|true) ?.*$") as error:
-        READER.chat({"messages": [user("Who?")], name: value})
+        chat({"messages": [user("Who?")], name: value})
     assert error.value.status == 400 and error.value.body["error"]["param"] == name
 
 
@@ -145,7 +155,7 @@ def test_no_field_of_another_kind_is_guessed_at(name, value):
 ])  # fmt: skip
 def test_nor_one_inside_another(body, place):
     with pytest.raises(RequestError) as error:
-        READER.chat({"messages": [user("Who?")], **body})
+        chat({"messages": [user("Who?")], **body})
     assert str(error.value).startswith(f"{place}=") and error.value.body["error"]["param"] == place
 
 
