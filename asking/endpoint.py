@@ -93,7 +93,7 @@ class Endpoint:
         with self.admission.reading():
             body = await self._body(request)
             asked = await self._messages.chat(body)
-            reply = ChatReply(self.name, asked.options.stop)
+            reply = ChatReply(self.name)
             if asked.options.stream:
                 return await self._stream(request, asked, reply)
             await self._whole(asked, reply)
@@ -106,7 +106,7 @@ class Endpoint:
             if len(asked) > self.admission.most:
                 told = f"prompt: {len(asked)} texts, of which {self.admission.most} are read at once"
                 raise RequestError(400, f"{told} (SERVE_CONCURRENCY); send fewer", param="prompt")
-            replies = [ChatReply(self.name, one.options.stop) for one in asked]
+            replies = [ChatReply(self.name) for _ in asked]
             with self.admission.reading(len(asked) - 1):  # side by side, so each has its own time
                 await gather_or_cancel(*(self._whole(*one) for one in zip(asked, replies, strict=True)))
             return _json(CompletionReply(replies).completion())
@@ -169,7 +169,7 @@ class Endpoint:
 
     def _limits(self, options: AskedOptions) -> Limits:
         config = self.reader.config
-        return Limits(config.serve_document_tokens, config.serve_timeout, options.answer_tokens)
+        return Limits(config.serve_document_tokens, config.serve_timeout, options.answer_tokens, options.stop)
 
     async def _body(self, request: web.Request) -> Any:
         """Raises RequestError."""

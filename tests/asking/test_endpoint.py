@@ -54,14 +54,38 @@ def test_a_stream_tells_the_memory_then_the_answer(model_folder):
     assert {chunk.id for chunk in chunks} == {last.id}
 
 
-def test_a_stop_string_ends_the_answer(model_folder):
-    async def user(client, served, router):
-        whole = await chat(client, stop=["\\boxed"])
-        stream = [chunk async for chunk in await chat(client, stop=["\\boxed"], stream=True)]
-        return whole, "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+@pytest.mark.parametrize("stop,text,answer,tokens", [
+    (["\\boxed"], "so ", "", "so \\boxed"), (["?", "}"], "so \\boxed{key", "", "so \\boxed{key}"),
+    ([], None, "key", None),
+])  # fmt: skip
+def test_a_stop_string_ends_the_answer_and_what_is_counted(model_folder, stop, text, answer, tokens):
+    """Counted are the tokens that were sampled until the stop string had come, as vLLM's own server counts them; the
+    whole reply goes on behind it."""
+    final = "so \\boxed{key} and more and more"
+    replies = ["red", "red", "red key", final]
 
-    whole, streamed = use(model_folder, [*REPLIES, *REPLIES], user)
-    assert whole.choices[0].message.content == streamed == "so "
+    async def user(client, served, router):
+        whole = await chat(client, stop=stop)
+        stream = [chunk async for chunk in await chat(client, stop=stop, stream=True)]
+        return whole, "".join(chunk.choices[0].delta.content or "" for chunk in stream), stream[-1].mem_agent
+
+    whole, streamed, about = use(model_folder, replies * 2, user)
+    (choice,) = whole.choices
+    assert choice.message.content == streamed == (final if text is None else text) and choice.finish_reason == "stop"
+    assert whole.mem_agent["answer"] == about["answer"] == answer
+    sampled = len(reply(tokens)) - 1 if tokens else len(reply(final))
+    assert whole.usage.completion_tokens == sum(len(reply(r)) for r in replies[:3]) + sampled
+    assert whole.usage.prompt_tokens_details.cached_tokens == (8 if tokens is None else 6)
+
+
+def test_a_stop_string_of_a_server_that_does_not_stream_cuts_the_text_alone(model_folder):
+    async def user(client, served, router):
+        router.streams = False
+        return await chat(client, stop=["\\boxed"])
+
+    done = use(model_folder, REPLIES, user)
+    assert done.choices[0].message.content == "so " and done.mem_agent["answer"] == ""
+    assert done.usage.completion_tokens == sum(len(reply(r)) for r in REPLIES)
 
 
 def test_an_answer_that_was_cut_says_so(model_folder):
