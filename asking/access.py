@@ -14,7 +14,7 @@ import hmac
 import ipaddress
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -62,14 +62,11 @@ def checked_origin(given: str) -> str:
     """
     if given == "*":
         return given
-    try:
+    with suppress(ValueError):
         url = URL(given.strip())
-        origin = url.origin()
-    except ValueError:
-        origin = None
-    if origin is None or origin != url:  # a path, a query or a password is no part of one
-        raise ConfigError(f"--allow-origin {given}: expected https://HOST, http://HOST:PORT or *")
-    return str(origin)
+        if url == url.origin():  # a path, a query or a password is no part of one
+            return str(url.origin())
+    raise ConfigError(f"--allow-origin {given}: expected https://HOST, http://HOST:PORT or *")
 
 
 def is_loopback(host: str) -> bool:
