@@ -58,8 +58,11 @@ _KEYS = (
 )
 
 
-def rows_from_train_data(train_data: Mapping[str, Any]) -> list[TrainRow]:
-    """Rows of a converter hook's dict; ``rewards`` are already normalised advantages. Other keys are ignored."""
+def rows_from_train_data(train_data: Mapping[str, Any], vocabulary: int = 0) -> list[TrainRow]:
+    """Rows of a converter hook's dict; ``rewards`` are already normalised advantages. Other keys are ignored.
+
+    ``vocabulary``: how many tokens the model knows; 0: unknown.
+    """
     missing = [key for key in _KEYS if key not in train_data]
     if missing:
         raise TrainDataError(f"train data lacks the key {missing[0]}; the converter must return {', '.join(_KEYS)}")
@@ -68,7 +71,14 @@ def rows_from_train_data(train_data: Mapping[str, Any]) -> list[TrainRow]:
         if len(train_data[key]) != count:
             raise TrainDataError(f"train data: {key} has {len(train_data[key])} entries, tokens has {count}")
     columns = zip(*(train_data[key] for key in _KEYS), strict=True)
-    return [_checked(index, *values) for index, values in enumerate(columns)]
+    rows = [_checked(index, *values) for index, values in enumerate(columns)]
+    for index, row in enumerate(rows):
+        if vocabulary and max(row.tokens) >= vocabulary:
+            raise TrainDataError(
+                f"train data row {index} (sample {row.rollout_id}): token {max(row.tokens)} is none of the model's "
+                f"{vocabulary}; the engine serves another model"
+            )
+    return rows
 
 
 def _listed(where: str, key: str, values: Any, kind: Any, said: str) -> list[Any]:

@@ -65,6 +65,12 @@ def test_bad_train_data_is_refused_in_one_line_that_names_the_key(key, value, me
     assert "\n" not in str(error.value)
 
 
+def test_a_token_that_the_model_does_not_know_is_named_before_it_is_looked_up():
+    assert rows_from_train_data(train_data(), vocabulary=9)
+    with pytest.raises(TrainDataError, match=r"row 2 \(sample 11\): token 8 is none of the model's 8"):
+        rows_from_train_data(train_data(), vocabulary=8)
+
+
 def test_an_optimizer_step_holds_whole_trajectories_in_order_of_first_occurrence():
     rows = rows_of(5, 3, 5, 9, 3, 1)
     first, second = optimizer_steps(rows, 2)
