@@ -37,8 +37,13 @@ from .hooks.metrics import failure_of
 from .hooks.record import PLACEHOLDER, Record
 from .hooks.sample import has_failed, lost, reward_of, truncated
 from .rewards.advantages import group_advantages, turn_advantages
+from .system.errors import MemAgentError
 
 logger = logging.getLogger(__name__)
+
+
+class ConvertError(MemAgentError):
+    """A sample, of another hook, that no training row can be made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +189,8 @@ def _placeholder() -> _Row:
 
 def _given_reward(host: HostArgs, sample: Any) -> float:
     reward = reward_of(sample, host.reward_key)
-    assert reward is not None, f"sample {sample.index} ({sample.status.value}) reached training without a reward"
+    if reward is None:
+        raise ConvertError(f"sample {sample.index} ({sample.status.value}) reached training without a reward")
     return float(reward)
 
 
@@ -193,7 +199,9 @@ def _rollout_ids(samples: list[Any]) -> list[int]:
     given = [s.rollout_id if s.rollout_id is not None else s.index for s in samples]
     fresh = iter(set(range(2 * len(samples))) - set(given))
     ids = [i if i is not None else next(fresh) for i in given]
-    assert len(set(ids)) == len(ids), "two trajectories share a rollout id"
+    if len(set(ids)) < len(ids):
+        repeated = next(i for n, i in enumerate(ids) if i in ids[:n])
+        raise ConvertError(f"two samples have the rollout id {repeated}; each needs one of its own")
     return ids
 
 
@@ -226,12 +234,16 @@ def _missing_rows(host: HostArgs, rows: int) -> int:
 def _check(data: dict[str, list[Any]], trajectories: list[_Unrolled]) -> None:
     assert len({len(column) for column in data.values()}) == 1, {k: len(v) for k, v in data.items()}
     assert set(data["rollout_ids"]) == {t.rollout_id for t in trajectories}, "a trajectory was lost"
-    columns = (data[name] for name in ("tokens", "response_lengths", "loss_masks", "rewards"))
-    for tokens, length, mask, advantage in zip(*columns, strict=True):
-        assert len(mask) == length <= len(tokens) > 0, (len(tokens), length, len(mask))
-        assert math.isfinite(advantage), advantage
-    for length, log_probs in zip(data["response_lengths"], data.get("rollout_log_probs", []), strict=False):
-        assert log_probs is not None and len(log_probs) == length, "a row's log-probs do not match its response"
+    columns = (data[name] for name in ("rollout_ids", "tokens", "response_lengths", "loss_masks", "rewards"))
+    kept = data.get("rollout_log_probs", data["loss_masks"])
+    for (number, tokens, length, mask, advantage), log_probs in zip(zip(*columns, strict=True), kept, strict=True):
+        if not len(mask) == length <= len(tokens) > 0:
+            lengths = f"{len(tokens)} tokens, a response of {length} and a mask of {len(mask)}"
+            raise ConvertError(f"sample {number} has {lengths}; these must fit each other")
+        if not math.isfinite(advantage):
+            raise ConvertError(f"sample {number} has the advantage {advantage}; a reward of its group is not finite")
+        if log_probs is None or len(log_probs) != length:
+            raise ConvertError(f"sample {number}: its log-probs do not match its response of {length} tokens")
 
 
 def _report(samples: Sequence[Any]) -> None:

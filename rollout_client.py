@@ -7,8 +7,9 @@ Invariants:
 - every request carries the key of its GROUP (document), so that siblings meet the same prefix cache;
 - while requests wait for others to be answered, the next to be sent is the one with the greatest weight;
 - a prompt that cannot fit the engine's context is refused before it is sent;
-- retries happen on connection errors, 5xx and 429 only, a bounded number of times with doubling waits; a 4xx or a
-  timeout is final;
+- retries happen on connection errors, 5xx and 429 only, a bounded number of times with doubling waits, or what
+  ``Retry-After`` asks for where that is longer; a 4xx or a timeout is final;
+- no more of an answer is read than the tokens that were asked for can take (``hooks.answer_body``);
 - an aborted request is a normal answer with ``StopReason.ABORT``;
 - once somebody was told of tokens, their request is not sent again: it would sample others.
 """
@@ -29,10 +30,13 @@ import orjson
 
 from .agents.records import FailureKind, Generation, StopReason, TurnFailed
 from .config import Config
-from .hooks.engine_api import Endpoint
+from .hooks.answer_body import BodyTooLong, beginning, most_bytes, whole_body
+from .hooks.engine_api import MALFORMED, Endpoint
+from .hooks.retry_after import seconds_asked
 from .hooks.sessions import Sessions
 from .hooks.siblings import Ahead
 from .hooks.token_stream import STREAMED, TokenStream
+from .system.bounded_json import loads
 from .system.priority_gate import PriorityGate
 
 logger = logging.getLogger(__name__)
@@ -161,12 +165,12 @@ class GenerationClient:
         body, headers = self.endpoint.build_request(prompt_ids, max_new_tokens, sampling, routing_key)
         body |= STREAMED if stream else {}
         async with self._slots.slot(weight):
-            answer = await self._post(orjson.dumps(body), headers, is_aborted, stream)
+            answer = await self._post(orjson.dumps(body), headers, is_aborted, stream, most_bytes(max_new_tokens))
         if answer is None:
             return Generation([], [], StopReason.ABORT)
         try:
             generation = self.endpoint.parse_response(answer)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             raise TurnFailed(
                 FailureKind.BAD_RESPONSE, f"{self.endpoint.url}: {type(error).__name__}: {error}"
             ) from error
@@ -174,25 +178,30 @@ class GenerationClient:
         return generation
 
     async def _post(
-        self, body: bytes, headers: Mapping[str, str], is_aborted: Callable[[], bool], stream: _Stream | None
+        self,
+        body: bytes,
+        headers: Mapping[str, str],
+        is_aborted: Callable[[], bool],
+        stream: _Stream | None,
+        most: int,
     ) -> Any:
         """The answer, or None where the host asked to end before it was sent."""
         for attempt in range(self.policy.retries + 1):
             if is_aborted():
                 return None
-            failure = None
+            failure, wait = None, self.policy.wait(attempt)
             try:
                 async with self._session.post(
                     self.endpoint.url, data=body, headers={**headers, "Content-Type": "application/json"}
                 ) as response:
                     if stream and response.status == 200 and response.content_type == "text/event-stream":
-                        return await stream.read(response)
-                    content = await response.read()
-                    failure = self._status_failure(response.status, content)
-                    if failure is None:
-                        return orjson.loads(content)
+                        return await stream.read(response, most)
+                    if response.status == 200:
+                        return loads(await whole_body(response.content.iter_any(), most))
+                    failure = await self._status_failure(response)
                     if failure.kind is FailureKind.REJECTED:
                         raise failure
+                    wait = max(wait, failure.wait)
             except aiohttp.ConnectionTimeoutError as error:
                 failure = self._failure(FailureKind.CONNECTION, error)
             except TimeoutError as error:
@@ -200,20 +209,21 @@ class GenerationClient:
                 raise TurnFailed(FailureKind.TIMEOUT, f"{self.endpoint.url}: {reason}") from error
             except aiohttp.ClientError as error:
                 failure = self._failure(FailureKind.CONNECTION, error)
-            except ValueError as error:  # of JSON, or of a stream
+            except ValueError as error:  # of JSON, of a stream, or of a length
                 raise self._failure(FailureKind.BAD_RESPONSE, error) from error
             if attempt == self.policy.retries or (stream and stream.told):
                 raise failure
             self.retries_done += 1
-            await asyncio.sleep(self.policy.wait(attempt))
+            await asyncio.sleep(wait)
         raise AssertionError("unreachable")
 
-    def _status_failure(self, status: int, content: bytes) -> TurnFailed | None:
-        if status == 200:
-            return None
-        kind = FailureKind.SERVER_ERROR if status >= 500 or status == 429 else FailureKind.REJECTED
+    async def _status_failure(self, response: aiohttp.ClientResponse) -> TurnFailed:
+        status, content = response.status, await beginning(response.content.iter_any())
+        kind = FailureKind.SERVER_ERROR if status >= 500 else FailureKind.REJECTED
+        kind = FailureKind.RATE_LIMITED if status == 429 else kind
         text = self.endpoint.redacted(" ".join(content[:300].decode("utf-8", "replace").split()))
-        return TurnFailed(kind, f"{self.endpoint.url}: HTTP {status}: {text}")
+        wait = seconds_asked(response.headers.get("Retry-After"))
+        return TurnFailed(kind, f"{self.endpoint.url}: HTTP {status}: {text}", wait)
 
     def _failure(self, kind: FailureKind, error: Exception) -> TurnFailed:
         return TurnFailed(kind, f"{self.endpoint.url}: {type(error).__name__}: {error}")
@@ -226,10 +236,13 @@ class _Stream:
         self._tell = tell
         self.told = False
 
-    async def read(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
-        """The answer. Raises ValueError where the stream breaks off."""
+    async def read(self, response: aiohttp.ClientResponse, most: int) -> dict[str, Any]:
+        """The answer. Raises ValueError where the stream breaks off, or has more than ``most`` bytes."""
         stream = TokenStream()
         async for line in response.content:
+            most -= len(line)
+            if most < 0:
+                raise BodyTooLong("the stream is longer than what was asked for can be")
             if stream.add(line):
                 self.told = True
                 if self._tell(stream.token_ids):

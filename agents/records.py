@@ -73,9 +73,11 @@ class FailureKind(StrEnum):
     REJECTED = "rejected"
     """The server answered 4xx."""
     SERVER_ERROR = "server_error"
-    """The server still answered 5xx or 429 after all retries."""
+    """The server still answered 5xx after all retries."""
+    RATE_LIMITED = "rate_limited"
+    """The server still answered 429, too many requests, after all retries."""
     BAD_RESPONSE = "bad_response"
-    """The answer's shape is wrong, or log-probs do not match the sampled ids one to one."""
+    """The answer's shape or length is wrong, or log-probs do not match the sampled ids one to one."""
     ANSWER_MODEL = "answer_model"
     """REWARD=answer_utility: the frozen chat model, or its judge, gave no answer after all retries, so the reward is
     missing."""
@@ -89,9 +91,11 @@ class FailureKind(StrEnum):
 class TurnFailed(Exception):
     """Ends one trajectory, never the run; the rollout boundary turns it into a FAILED outcome."""
 
-    def __init__(self, kind: FailureKind, message: str) -> None:
+    def __init__(self, kind: FailureKind, message: str, wait: float = 0.0) -> None:
         super().__init__(message)
         self.kind = kind
+        self.wait = wait
+        """Seconds that the server asks to be left alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,17 @@ from __future__ import annotations
 
 import re
 
-_ASKED = re.compile(r"<recall>(.+)</recall>")
+from ..rewards.marked import longest
+
+_BEGIN, _END = "<recall>", "</recall>"
 _CLOSED = re.compile(r"<recall>.*?</recall>", re.DOTALL)
 
 
 def released_memory(reply: str) -> str:
-    return _CLOSED.sub("", reply).strip()
+    head, end, tail = reply.rpartition(_END)  # behind the last end every beginning would be searched from in vain
+    return (_CLOSED.sub("", head + end) + tail).strip()
 
 
 def released_query(reply: str) -> str:
     """Empty where nothing is asked; a query of blanks alone is one."""
-    asked = _ASKED.search(reply)
-    return asked[1] if asked else ""
+    return next(longest(reply, _BEGIN, _END), "")

@@ -34,7 +34,9 @@ from .outputs import AnswerAlone, Answers, JsonLines, People
 from .progress import Progress, progress_console
 from .steps import Answered, Failed, Step
 
-_OF_THE_ENGINE = frozenset({FailureKind.CONNECTION, FailureKind.SERVER_ERROR, FailureKind.BAD_RESPONSE})
+_OF_THE_ENGINE = frozenset(
+    {FailureKind.CONNECTION, FailureKind.SERVER_ERROR, FailureKind.RATE_LIMITED, FailureKind.BAD_RESPONSE}
+)
 
 
 class AskError(MemAgentError):

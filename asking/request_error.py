@@ -55,6 +55,7 @@ _STATUS = {
     FailureKind.TIMEOUT: 504,
     FailureKind.CONNECTION: 503,
     FailureKind.SERVER_ERROR: 503,
+    FailureKind.RATE_LIMITED: 503,
     FailureKind.REJECTED: 502,
     FailureKind.BAD_RESPONSE: 502,
     FailureKind.INTERNAL: 500,

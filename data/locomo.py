@@ -38,7 +38,7 @@ KINDS = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "a
 NOT_MENTIONED = ("Not mentioned in the conversation", "No information available")
 _OPEN_DOMAIN, _ADVERSARIAL = 3, 5
 _SESSION = re.compile(r"session_(\d+)")
-_TURN = re.compile(r"D:?0*(\d+):\s*\d+", re.I)
+_TURN = re.compile(r"D:?(\d+):\s*\d+", re.I)
 
 
 def read_locomo(paths: Sequence[Path], *, adversarial: bool = False) -> Iterator[Asked]:
@@ -70,7 +70,8 @@ def _question(id: str, entry: Any, name: str, sessions: Any, adversarial: bool) 
     answer = "" if refused else needed(entry, "answer")
     history: tuple[Session, ...] = sessions()
     evidence = _texts(entry.get("evidence"))
-    named = dict.fromkeys(f"session_{number}" for text in evidence for number in _TURN.findall(text))
+    numbers = [number.lstrip("0") or "0" for text in evidence for number in _TURN.findall(text)]
+    named = {f"session_{number}" for number in numbers}
     gold = tuple(session.id for session in history if session.id in named)
     answers = (answer.split(";")[0].strip(), answer) if category == _OPEN_DOMAIN else (answer,)
     return HistoryQuestion(

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from ..system.atomic_file import DRAFTS, replacing, write_atomically
+from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from ..system.file_lock import lock_dir
 
@@ -109,7 +110,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return dict(orjson.loads(path.read_bytes())["files"])
+        return dict(loads(path.read_bytes())["files"])
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, KeyError):

@@ -1,17 +1,19 @@
 """From ``BASE_URL`` (or the router that run-eval.sh started) to an ``EvalEndpoint``: what is spoken there.
 
 ``BASE_URL`` is ``http://HOST:PORT`` or ``https://HOST/v1``, as OpenAI's clients write it. ``EVAL_API=auto`` asks for
-one token in each wording and takes the first that is answered, the exact ones first::
+one token in each wording and takes the first that gives one, the exact ones first::
 
-    generate -> HTTP 404, completions -> HTTP 200      so: completions
+    generate -> HTTP 404, completions -> HTTP 200, but no reply, chat -> a reply      so: chat
 
 The key comes from ``BASE_URL_KEY`` or ``OPENAI_API_KEY`` and is only sent to ``BASE_URL``, never to an own router.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,17 +23,22 @@ import aiohttp
 
 from ..agents.prompts import chat_frame
 from ..config import Config, ConfigError
+from ..hooks.answer_body import most_bytes, whole_body
 from ..hooks.chat_client import key_from
 from ..hooks.engine_api import Dialect
 from ..hooks.reader import reader_for
 from ..system import server_url
-from .endpoint import Api, EvalEndpoint, frame_of, probe_status
+from ..system.bounded_json import loads
+from .endpoint import Api, EvalEndpoint, frame_of
+from .outage import POLL_S, TOO_MANY, Probe, probe
 from .questions import EvalError
 
 KEYS = ("BASE_URL_KEY", "OPENAI_API_KEY")
 _BUDGETS = ("max_tokens", "max_completion_tokens")
 """OpenAI's two names of a reply's limit; some chat servers know one of them only."""
 _TIMEOUT = aiohttp.ClientTimeout(30, connect=10)
+_LISTED = 4096
+"""Models, each in a few lines: some servers have thousands."""
 
 
 async def connect(url: str, model: Path, config: Config, keys: Sequence[str] = KEYS) -> EvalEndpoint:
@@ -86,16 +93,33 @@ def _wordings(endpoint: EvalEndpoint, api: str) -> list[EvalEndpoint]:
 async def _first_that_answers(session: aiohttp.ClientSession, endpoints: list[EvalEndpoint]) -> EvalEndpoint:
     tried = []
     for endpoint in endpoints:
-        status, text = await probe_status(session, endpoint)
-        if status == 200:
+        found = await _probed(session, endpoint)
+        if found.is_reply:
             return endpoint
-        if status == 0:
-            raise EvalError(f"{endpoint.base_url}: nothing answers there ({text}); start it, or correct the URL")
-        if status in (401, 403):
-            raise EvalError(f"{endpoint.url}: HTTP {status}, the key is refused; set {KEYS[0]} or {KEYS[1]}")
-        tried.append(f"{endpoint.api} -> HTTP {status}")
-    what = f"{', '.join(tried)}: {text}"
+        match found.status:
+            case 0:
+                why = f"nothing answers there ({found.text}); start it, or correct the URL"
+                raise EvalError(f"{endpoint.base_url}: {why}")
+            case 401 | 403:
+                why = f"the key is refused; set {KEYS[0]} or {KEYS[1]}"
+                raise EvalError(f"{endpoint.url}: HTTP {found.status}, {why}")
+            case 429:
+                why = f"too many requests ({found.text}); run it again later, or raise EVAL_SERVER_WAIT"
+                raise EvalError(f"{endpoint.url}: HTTP 429, {why}")
+        tried.append(f"{endpoint.api} -> HTTP {found.status}" + ", but no reply" * (found.status == 200))
+    what = f"{', '.join(tried)}: {found.text}"
     raise EvalError(f"{endpoints[0].base_url}: no usable API ({what}); see EVAL_API and EVAL_MODEL")
+
+
+async def _probed(session: aiohttp.ClientSession, endpoint: EvalEndpoint) -> Probe:
+    """Waits for its turn where the server takes no more requests for now, EVAL_SERVER_WAIT seconds at most."""
+    deadline = time.monotonic() + endpoint.server_wait
+    while (found := await probe(session, endpoint)).status == TOO_MANY:
+        wait = max(POLL_S, found.wait)
+        if time.monotonic() + wait > deadline:
+            break
+        await asyncio.sleep(wait)
+    return found
 
 
 async def _with_model(session: aiohttp.ClientSession, endpoint: EvalEndpoint, config: Config) -> EvalEndpoint:
@@ -117,7 +141,9 @@ async def _served_models(session: aiohttp.ClientSession, endpoint: EvalEndpoint)
         async with session.get(
             f"{endpoint.base_url}/v1/models", headers=endpoint.headers(), timeout=_TIMEOUT
         ) as reply:
-            listed = (await reply.json(content_type=None))["data"] if reply.status == 200 else []
+            if reply.status != 200:
+                return []
+            listed = loads(await whole_body(reply.content.iter_any(), most_bytes(_LISTED)))["data"]
             return [entry for entry in listed if isinstance(entry, dict)]
     except (aiohttp.ClientConnectionError, TimeoutError) as error:
         reason = endpoint.redacted(f"{type(error).__name__}: {error}")

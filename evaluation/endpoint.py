@@ -12,29 +12,22 @@ again is good enough to be carried as a memory or scored, and it has no log-prob
 
 Invariants:
 - the key goes into the request header and nowhere else: no ``repr``, error or log line holds it;
-- a server that stops answering is waited for, ``EVAL_SERVER_WAIT`` seconds at most, before a request counts as
-  failed; it is back when it samples a token. After a vain wait ``gone`` is true and nobody waits again;
-- a request that fails although the server answers others is tried again once, not for ever.
+- of a server that stops answering, or turns requests away, ``outage`` tells how long it is waited for.
 """
 
 from __future__ import annotations
 
-import asyncio
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import aiohttp
-
-from ..agents.records import FailureKind, Generation, StopReason, TurnFailed
+from ..agents.records import Generation, StopReason
 from ..agents.vocabulary import Vocabulary
-from ..hooks.engine_api import Endpoint
+from ..hooks.engine_api import Endpoint, vllm_body
+from .outage import Outage, ServerPatience
 
-POLL_S = 2.0
-PROBE_TIMEOUT_S = 60.0
 _AUTHORISED = "Bearer {}"
 _THINK_END = "</think>"
 _STOPS = {"stop": StopReason.STOP, "length": StopReason.LENGTH}
@@ -84,7 +77,7 @@ class EvalEndpoint(Endpoint):
     budget_name: str = "max_tokens"
     key: str = field(default="", repr=False)
     server_wait: float = 0.0
-    outage: Outage = field(default_factory=lambda: Outage(), compare=False, repr=False)
+    outage: Outage = field(default_factory=Outage, compare=False, repr=False)
 
     @property
     def url(self) -> str:
@@ -111,7 +104,9 @@ class EvalEndpoint(Endpoint):
         return body, headers | self.headers()
 
     def parse_response(self, answer: Any) -> Generation:
-        return Endpoint.parse_response(self, answer) if self.api is Api.GENERATE else self.read(answer)
+        generation = Endpoint.parse_response(self, answer) if self.api is Api.GENERATE else self.read(answer)
+        self.outage.answered_at = time.monotonic()
+        return generation
 
     def headers(self) -> dict[str, str]:
         return {"Authorization": _AUTHORISED.format(self.key)} if self.key else {}
@@ -123,7 +118,7 @@ class EvalEndpoint(Endpoint):
         """The body of the smallest request: one token."""
         ids = self.vocabulary.encode_text("Hello") or [0]
         if self.api is Api.GENERATE:
-            return {"token_ids": ids, "sampling_params": {"max_tokens": 1, "temperature": 0.0}}
+            return vllm_body(ids, 1, {"temperature": 0.0})
         return self.body(ids, 1, {})
 
     def body(self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +139,7 @@ class EvalEndpoint(Endpoint):
         if self.api is Api.COMPLETIONS:
             text = choice["text"]
         else:
-            text = choice["message"].get("content") or ""
+            text = _said(choice["message"].get("content"))
             if _THINK_END not in text and self.thinking_is_open:
                 text = _THINK_END + text  # the server took the thinking out
         ids = reply_ids(self.vocabulary, text)
@@ -157,64 +152,14 @@ class EvalEndpoint(Endpoint):
         return self.frame.tail.rfind("<think>") > self.frame.tail.rfind(_THINK_END)
 
 
+def _said(content: Any) -> str:
+    """The text of a chat message: none, a text, or a list of parts with texts."""
+    return "".join(part["text"] for part in content) if isinstance(content, list) else content or ""
+
+
 def reply_ids(vocabulary: Vocabulary, text: str) -> list[int]:
     """Ids of a reply that came as text: the end of thinking is a control token, all else ordinary text."""
     thinking, end, rest = text.rpartition(_THINK_END)
     if not end:
         return vocabulary.encode_text(text)
     return [*vocabulary.encode_text(thinking), *vocabulary.encode_markup(_THINK_END), *vocabulary.encode_text(rest)]
-
-
-class Outage:
-    """Whether the server answers, shared by all requests: one asks, the others wait for what it learns."""
-
-    def __init__(self) -> None:
-        self.gone = False
-        """A wait for the server was in vain."""
-        self.down_until = -math.inf
-        """The last time at which the server was known not to answer."""
-        self._asking = asyncio.Lock()
-
-    async def over_before(self, deadline: float, endpoint: EvalEndpoint) -> bool:
-        """Whether the server answers before the deadline."""
-        async with self._asking, aiohttp.ClientSession(trust_env=False) as session:
-            while (await probe_status(session, endpoint))[0] != 200:
-                if self.gone or time.monotonic() >= deadline:
-                    self.gone = True
-                    return False
-                await asyncio.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
-                self.down_until = time.monotonic()
-            self.gone = False
-            return time.monotonic() < deadline
-
-
-class ServerPatience:
-    """Of one request: it waits EVAL_SERVER_WAIT in all, and tries once more with a server that answers others."""
-
-    def __init__(self, endpoint: EvalEndpoint) -> None:
-        self._endpoint = endpoint
-        self._deadline = math.inf
-        self._failed_while_up = False
-
-    async def try_again(self, failure: TurnFailed, began: float) -> bool:
-        if failure.kind not in (FailureKind.CONNECTION, FailureKind.SERVER_ERROR) or self._failed_while_up:
-            return False
-        outage = self._endpoint.outage
-        self._deadline = min(self._deadline, time.monotonic() + self._endpoint.server_wait)
-        if not await outage.over_before(self._deadline, self._endpoint):
-            return False
-        self._failed_while_up = outage.down_until < began
-        return True
-
-
-async def probe_status(session: aiohttp.ClientSession, endpoint: EvalEndpoint) -> tuple[int, str]:
-    """HTTP status and the start of the answer to the smallest request; status 0 where nothing answers."""
-    timeout = aiohttp.ClientTimeout(PROBE_TIMEOUT_S, connect=10)
-    try:
-        async with session.post(
-            endpoint.url, json=endpoint.probe(), headers=endpoint.headers(), timeout=timeout
-        ) as reply:
-            text = " ".join((await reply.text(errors="replace"))[:200].split())
-            return reply.status, endpoint.redacted(text)
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        return 0, endpoint.redacted(f"{type(error).__name__}: {error}")

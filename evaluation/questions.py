@@ -172,7 +172,11 @@ def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Ent
 
     if isinstance(raw, Broken):
         raise EvalError(f"{where}: {raw.problem}; fetch or make the file again")
-    text, answers = needed("input", str), tuple(str(a) for a in needed("answers", list))
+    text, answers = needed("input", str), tuple(map(_answer, needed("answers", list)))
+    if not text.strip():
+        raise EvalError(f"{where} has no usable `input`: it is blank")
+    if None in answers:
+        raise EvalError(f"{where} has no usable `answers`: each is a text that is not blank, or a number")
     if "context" not in raw and "documents" in raw:
         if not all(type(document) is int for document in needed("documents", list)):
             raise EvalError(f"{where} has no usable `documents`: they are numbers of lines of {CORPUS}")
@@ -184,22 +188,30 @@ def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Ent
             raise EvalError(f"{where}: {error}") from None
     else:
         context = needed("context", str) if "context" in raw else ""
-    metric = raw.get("metric") or ""
+    metric = optional("metric", "")
     if metric and metric not in RULER_METRICS:
         raise EvalError(f"{where} has the metric {metric!r}; known are {', '.join(RULER_METRICS)}")
-    name = str(raw.get("index", raw.get("id", number)))
+    name = next((raw[key] for key in ("index", "id") if raw.get(key) is not None), number)
+    if type(name) not in (str, int):
+        raise EvalError(f"{where} has no usable `index`: it is a text or a whole number")
     prefix, example, begun = (optional(name, "") for name in ("answer_prefix", "example", "reply_prefix"))
     tokens = optional("tokens_to_generate", 0)
     if tokens < 0:
         raise EvalError(f"{where} has no usable `tokens_to_generate`")
-    task = str(raw.get("task") or "")
+    task = optional("task", "")
     said: list[Any] = optional("messages", [])
     messages = tuple(_message(where, message) for message in said)
     own: dict[str, Any] = optional("metadata", {})
     question = EvalQuestion(
-        length, name, text, answers, task, metric, prefix, example, tokens, messages, begun, own
+        length, str(name), text, tuple(filter(None, answers)), task, metric, prefix, example, tokens, messages, begun,
+        own,
     )
     return Entry(question, context)
+
+
+def _answer(given: Any) -> str | None:
+    """None where nobody could give it: ``null`` would be the text "None", a list the text of a list."""
+    return str(given) if isinstance(given, str | int | float) and str(given).strip() else None
 
 
 def _message(where: str, raw: Any) -> Message:

@@ -32,6 +32,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from ..system.atomic_file import write_atomically
+from ..system.bounded_json import loads
 from ..system.file_lock import lock_dir
 from .questions import EvalError
 
@@ -269,8 +270,8 @@ def _scores(fields: dict[str, Any]) -> dict[str, float]:
 def _object(content: bytes) -> dict[str, Any]:
     """Raises ValueError where the content is no JSON object; orjson refuses NaN and infinity as well."""
     try:
-        fields = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
+        fields = loads(content)
+    except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
     if type(fields) is not dict:
         raise ValueError("no JSON object")

@@ -29,6 +29,7 @@ from .endpoint import Api, EvalEndpoint
 from .identity import check_same_run, model_hash
 from .keep_trajectories import KeptTrajectories
 from .one_prompt import OnePromptMode
+from .outage import gone_line
 from .questions import Contexts, Entry, EvalError, EvalQuestion, Place, data_hash, data_path, load_questions
 from .reading import as_asked
 from .results import RowWriter, Run, answered, lock_results, read_rows, write_run
@@ -119,10 +120,7 @@ async def _fill(
             mode = _mode(args, contexts, endpoint)
             await sweep(jobs, mode, config, rows, kept, lambda: endpoint.outage.gone, quiet=quiet)
         if endpoint.outage.gone:
-            raise EvalError(
-                f"{endpoint.base_url} stopped answering and did not come back within EVAL_SERVER_WAIT="
-                f"{config.eval_server_wait:g} s; the same command continues"
-            )
+            raise EvalError(gone_line(endpoint))
     finally:
         await close_clients()
         contexts.close()

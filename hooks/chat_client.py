@@ -23,19 +23,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import openai
-import orjson
 
 from ..agents.records import FailureKind
 from ..config import ConfigError
+from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from ..system.server_url import checked_url
+from .answer_body import BodyTooLong, most_bytes
+from .bounded_transport import BoundedTransport
+from .retry_after import LONGEST_WAIT_S, seconds_asked
 
 KEYS = ("API_KEY", "OPENAI_API_KEY")
 """Where a key is looked for, first one first; ANSWER_KEY stands before them where a training run asks."""
 _SECRET_FROM = 8
 """Letters from which on a key is one: the ``none`` or ``EMPTY`` of a server without keys may stand in a reply."""
 _CONNECT_S = 30.0
-_LONGEST_WAIT_S = 60.0
 _TOLD = 200
 """Letters of a server's answer that an error repeats."""
 _BUDGETS = ("max_tokens", "max_completion_tokens")
@@ -149,7 +151,7 @@ class ChatClient:
         except _Again as failure:
             raise failure.failed from None
         try:
-            return [str(entry["id"]) for entry in orjson.loads(content)["data"]]
+            return [str(entry["id"]) for entry in loads(content)["data"]]
         except (ValueError, LookupError, TypeError):
             raise self._failed(FailureKind.BAD_RESPONSE, "expected a list of models at /v1/models") from None
 
@@ -173,7 +175,9 @@ class ChatClient:
         timeout = openai.Timeout(settings.timeout_s, connect=min(_CONNECT_S, settings.timeout_s))
         return openai.AsyncOpenAI(
             base_url=f"{settings.url}/v1", api_key=settings.key or "none", max_retries=0, timeout=timeout,
-            http_client=openai.DefaultAsyncHttpxClient(trust_env=False, timeout=timeout),
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=False, timeout=timeout, transport=BoundedTransport(
+                most_bytes(settings.max_output_tokens), settings.concurrency + 1,
+            )),
         )
 
     async def _asked(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> str:
@@ -189,7 +193,7 @@ class ChatClient:
                 wait = failure.wait or self.settings.backoff_s * 2**attempt * random.uniform(1.0, 1.25)
                 attempt += 1
                 self.counts.retries += 1
-                await asyncio.sleep(min(_LONGEST_WAIT_S, wait))
+                await asyncio.sleep(min(LONGEST_WAIT_S, wait))
             except ChatFailed as failed:
                 if not (failed.status == 400 and budget == _BUDGETS[0] and _BUDGETS[1] in str(failed)):
                     raise
@@ -214,6 +218,8 @@ class ChatClient:
         except openai.APIStatusError as error:
             raise self._status_failure(error) from None
         except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, BodyTooLong):
+                raise self._failed(FailureKind.BAD_RESPONSE, str(error.__cause__)) from None
             reason = f"nothing answers there ({error.__cause__ or error}); start it, or correct the address"
             raise _Again(self._failed(FailureKind.CONNECTION, reason)) from None
         except (openai.OpenAIError, OSError, ValueError) as error:
@@ -222,15 +228,16 @@ class ChatClient:
     def _status_failure(self, error: openai.APIStatusError) -> Exception:
         status, text = error.status_code, error.response.text
         if status == 429 or status >= 500:
-            failed = self._failed(FailureKind.SERVER_ERROR, f"HTTP {status}: {text}", status)
-            return _Again(failed, _seconds(error.response.headers.get("retry-after", "")))
+            kind = FailureKind.RATE_LIMITED if status == 429 else FailureKind.SERVER_ERROR
+            wait = seconds_asked(error.response.headers.get("retry-after"))
+            return _Again(self._failed(kind, f"HTTP {status}: {text}", status), wait)
         remedy = {401: "the key is refused: ", 403: "the key is refused: ",
                   404: f"no such route, or no model {self.settings.model!r}: "}.get(status, "")
         return self._failed(FailureKind.REJECTED, f"HTTP {status}: {remedy}{text}", status)
 
     def _read(self, content: bytes) -> str:
         try:
-            choice = orjson.loads(content)["choices"][0]
+            choice = loads(content)["choices"][0]
             text = choice["message"].get("content") or ""
             reply = text if isinstance(text, str) else "".join(part.get("text") or "" for part in text)
         except (ValueError, LookupError, TypeError, AttributeError):
@@ -251,8 +258,3 @@ class _Again(Exception):
         super().__init__()
         self.failed = failed
         self.wait = wait
-
-
-def _seconds(retry_after: str) -> float:
-    """Of a Retry-After header in seconds; 0 where it is none, or a date."""
-    return float(retry_after) if retry_after.strip().isascii() and retry_after.strip().isdigit() else 0.0

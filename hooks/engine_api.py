@@ -19,6 +19,9 @@ from typing import Any, Protocol
 
 from ..agents.records import Generation, StopReason, TurnFailed
 
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError)
+"""What reading an answer of any wrong shape raises."""
+
 
 class Dialect(StrEnum):
     VLLM = "vllm"
@@ -72,7 +75,7 @@ class Endpoint:
         return vllm_body(prompt_ids, max_new_tokens, sampling) | salt, headers
 
     def parse_response(self, answer: Any) -> Generation:
-        """Read an answer; whatever is amiss in it is an ordinary exception."""
+        """Read an answer. Raises one of MALFORMED, whatever is amiss in it."""
         return parse_vllm(answer) if self.dialect is Dialect.VLLM else parse_sglang(answer)
 
     @property

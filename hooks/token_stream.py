@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
+from ..system.bounded_json import loads
 
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 """What a request's body has besides."""
@@ -35,7 +35,7 @@ class TokenStream:
         if data == b"[DONE]":
             self._done = True
             return False
-        event = orjson.loads(data)
+        event = loads(data)
         if event.get("error"):
             raise ValueError(f"the stream ended with {str(event['error'])[:300]}")
         self._usage = event.get("usage") or self._usage

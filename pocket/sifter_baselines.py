@@ -23,6 +23,7 @@ from ..hooks.intrinsic import encoder
 from ..rewards.intrinsic.encoder import Encoder
 from ..sessions.packing import by_score
 from ..sessions.render import embedded_text
+from ..system.markdown import markdown_cell
 from ..system.one_line_errors import one_line_errors
 from .prepare import EVAL_ROWS, EVAL_SEED
 from .sifter import History, histories
@@ -80,7 +81,7 @@ def report(runs: Sequence[Path]) -> str:
     for name, values in measured.items():
         shown = interval(values.values(), full=1.0)
         over = "| | | |" if name in baselines else _over(compare(measured["minilm"], values))
-        lines.append(f"| {name} | {shown.n} | {100 * shown.mean:.1f} | {_range(shown)} {over}")
+        lines.append(f"| {markdown_cell(name)} | {shown.n} | {100 * shown.mean:.1f} | {_range(shown)} {over}")
     return "\n".join(lines)
 
 

@@ -22,11 +22,10 @@ from math import nan
 from pathlib import Path
 from statistics import fmean
 
-import orjson
-
 from ..evaluation.results import METRICS, Results, labels_of, length_order
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import main_metric, summarise
+from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from .drawable import is_drawable
 
@@ -146,7 +145,7 @@ def _rollouts(path: Path) -> dict[int, dict[str, float]]:
             if not line.endswith(b"\n"):
                 break
             try:
-                fields = orjson.loads(line)
+                fields = loads(line)
                 done = fields["rollout"] + 1
                 numbers = {name: _number(v) for name, v in fields.items() if type(v) in (int, float, type(None))}
             except (ValueError, TypeError, KeyError, AttributeError):

@@ -40,6 +40,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from .boxed import after_thinking, last_boxed, published_boxed
+from .normal_form import normal_form
 
 PUBLISHED_WINDOW = 300
 
@@ -83,6 +84,8 @@ _ESCAPED = re.compile(r"\\([$%&#_{}])")
 _STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "−": "-", "‐": "-", "‑": "-"})
 _MEANINGFUL_ENDS = frozenset("%#&@/-")  # punctuation by its Unicode category, but part of an answer
 _ARTICLE = re.compile(r"(?:a|an|the)\s+(?=\S)")
+_MOST_WRAPPERS = 16
+"""Around each other, or side by side without anything between them: more are no answer, and are left as they are."""
 
 
 def normalise_answer(text: str) -> str:
@@ -91,32 +94,33 @@ def normalise_answer(text: str) -> str:
     >>> normalise_answer(r"\textbf{The  Beatles}.")
     'beatles'
     """
-    text = _unwrap(unicodedata.normalize("NFC", text).lower().replace("\\!", ""))
+    text = _unwrap(normal_form("NFC", text).lower().replace("\\!", ""))
     text = _SIZING.sub("", _DEGREES.sub("°", _SPACES.sub(" ", text)))
     text = " ".join(_ESCAPED.sub(r"\1", text).translate(_STRAIGHT).split())
-    while True:
-        stripped = _strip_punctuation(text)
-        stripped = _ARTICLE.sub("", stripped, count=1) if _ARTICLE.match(stripped) else stripped
-        if stripped == text:
-            return text
-        text = stripped
+    return _bare(text)
 
 
 def _unwrap(text: str) -> str:
-    while True:
+    for _ in range(_MOST_WRAPPERS):
         inner = _GROUP.sub(r"\1", text)
         if inner == text:
             return text
         text = inner
+    return text
 
 
-def _strip_punctuation(text: str) -> str:
+def _bare(text: str) -> str:
+    """Without punctuation at the ends and without leading articles, whichever comes first."""
     start, end = 0, len(text)
-    while start < end and _drops(text[start]) and not _starts_number(text, start):
-        start += 1
     while start < end and _drops(text[end - 1]):
         end -= 1
-    return text[start:end]
+    while True:
+        while start < end and _drops(text[start]) and not _starts_number(text, start):
+            start += 1
+        article = _ARTICLE.match(text, start, end)
+        if not article:
+            return text[start:end]
+        start = article.end()
 
 
 def _drops(char: str) -> bool:

@@ -15,6 +15,7 @@ import orjson
 
 from ..sessions.records import Language
 from ..sessions.thinking import after_thinking
+from ..system.bounded_json import loads
 
 _STEPS = 5
 _FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.S)
@@ -57,8 +58,8 @@ def read_verdict(reply: str) -> float:
     text = (after_thinking(reply) or "").strip()
     fenced = _FENCE.match(text)
     try:
-        given = orjson.loads(fenced[1] if fenced else text)
-    except orjson.JSONDecodeError:
+        given = loads((fenced[1] if fenced else text).encode("utf-8", "surrogatepass"))
+    except ValueError:
         raise BadVerdict(f"no JSON object: {text!r:.80}") from None
     score = given.get("score") if isinstance(given, dict) else None
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:

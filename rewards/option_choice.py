@@ -21,7 +21,7 @@ _LABEL = re.compile(r"\s*[(（\[]?([a-z])[)）\].:：、]\s*", re.I)
 _BRACKETED = re.compile(r"[(（\[]\s*([a-z])\s*[)）\]]", re.I)
 _ALONE = re.compile(r"\s*([a-z])\s*(?:[).:：、,。]|$)", re.I)
 _NAMED = re.compile(
-    r"(?:\b(?:options?|choices?|answers?)(?:\s+is)?\s*[:：]?|选项?|选择|答案是?[:：]?)\s*\**"
+    r"(?:\b(?:options?|choices?|answers?)(?:\s++is)?+\s*+[:：]?|选项?|选择|答案是?[:：]?)\s*+\**"
     r"(a(?!\s+[a-z])|[b-z])(?![a-z'])",
     re.I,
 )
@@ -31,7 +31,8 @@ def chosen_option(reply: str | None, options: Sequence[str]) -> int | None:
     """The number, from 0, of the option that a reply chooses; None where it chooses none, or several."""
     text = (reply or "").strip()
     letters = {label: number for number, label in enumerate(option_labels(options))}
-    rules = (_BRACKETED.findall(text), _ALONE.findall(text)[:1] if _ALONE.match(text) else [], _NAMED.findall(text))
+    alone = _ALONE.match(text)
+    rules = (_BRACKETED.findall(text), [alone[1]] if alone else [], _NAMED.findall(text))
     for found in rules:
         if named := {letters[letter.lower()] for letter in found if letter.lower() in letters}:
             return named.pop() if len(named) == 1 else None

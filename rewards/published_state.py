@@ -21,19 +21,17 @@ was recalled::
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from .marked import longest, shortest
 from .memory_state import Rewards, Step
 
-_UPDATE = re.compile(r"<update>(.*?)</update>")
-_MEMORY = re.compile(r"<memory>(.*?)</memory>")
-_BOX = re.compile(r"\\boxed{(.+)}")
+_UPDATE, _MEMORY, _BOX = ("<update>", "</update>"), ("<memory>", "</memory>"), ("\\boxed{", "}")
 
 
 def published_state_rewards(steps: Sequence[Step], answer: str, golds: Sequence[str]) -> list[Rewards]:
     """The named rewards of every turn, the final one last."""
-    return [*(_memory_turn(step, golds) for step in steps), {"format": _one_filled(_BOX, answer)}]
+    return [*(_memory_turn(step, golds) for step in steps), {"format": _one_filled(longest(answer, *_BOX))}]
 
 
 def prompt_weight(prompt: str, golds: Sequence[str]) -> float:
@@ -55,18 +53,13 @@ def _memory_turn(step: Step, golds: Sequence[str]) -> Rewards:
     prompt, reply = step.whole_prompt(), step.reply()
     shown = recall_of_substrings(prompt, golds)
     together = recall_of_substrings(f"{step.shown_recall} {prompt}", golds)
-    before = recall_of_substrings(_first(_MEMORY, prompt), golds)
+    before = recall_of_substrings(next(shortest(prompt, *_MEMORY), ""), golds)
     return {
-        "format": _one_filled(_UPDATE, reply),
-        "gain": recall_of_substrings(_first(_UPDATE, reply), golds) - before,
+        "format": _one_filled(shortest(reply, *_UPDATE)),
+        "gain": recall_of_substrings(next(shortest(reply, *_UPDATE), ""), golds) - before,
         "recall": max(0.0, together - shown),
     }
 
 
-def _first(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.search(text)
-    return found[1] if found else ""
-
-
-def _one_filled(pattern: re.Pattern[str], text: str) -> float:
-    return float(sum(bool(content.strip()) for content in pattern.findall(text)) == 1)
+def _one_filled(contents: Iterable[str]) -> float:
+    return float(sum(bool(content.strip()) for content in contents) == 1)

@@ -36,6 +36,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
+from .normal_form import normal_form
+
 Unit = Literal["word", "character"]
 _UNSPACED = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Scripts without blanks between words: kana and Han."""
@@ -64,7 +66,7 @@ def answer_f1(prediction: str | None, golds: Sequence[str], unit: Unit = "word")
 def answer_words(text: str, unit: Unit = "word") -> list[str]:
     """The words by which a text is compared, in order."""
     plain = "".join(map(_parted, text.translate(_ASCII)))
-    plain = unicodedata.normalize("NFKC", plain).lower()
+    plain = normal_form("NFKC", plain).lower()
     plain = _POINT.sub(_HELD, _THOUSANDS.sub("", plain))
     plain = plain.translate(_PUNCTUATION).replace(_HELD, ".")
     words = [word for piece in _PIECE.findall(plain) for word in _cut(piece, unit)]

@@ -29,6 +29,7 @@ from typing import Any, Self
 
 import orjson
 
+from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 
 
@@ -140,7 +141,7 @@ def line_of(record: TraceDocument | Trace) -> bytes:
 
 def record_of(line: bytes) -> TraceDocument | Trace:
     """Raises ValueError where the line is neither."""
-    values = orjson.loads(line)
+    values = loads(line)
     if type(values) is not dict or values.get("kind") not in ("document", "trajectory"):
         raise ValueError("neither a document nor a trajectory")
     try:

@@ -11,6 +11,7 @@ Invariants: same and removed pieces joined are the old text, same and added ones
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -19,6 +20,8 @@ from enum import StrEnum
 _CJK = "぀-ヿ㐀-鿿豈-﫿"
 _WORD = re.compile(rf"\s+|[{_CJK}]|[^\W{_CJK}]+|[^\w\s]")
 """Blanks, words and single marks; of scripts without blanks every character is a word."""
+_MOST_PAIRS = 4_000_000
+"""Of equal words, one in either text, which difflib looks at over and over: those of memories of some 2,000 words."""
 
 
 class Change(StrEnum):
@@ -44,11 +47,24 @@ def word_diff(before: str, after: str) -> list[Piece]:
     return pieces
 
 
+def opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
+    """difflib's, of words; what differs between texts too long to compare word by word is replaced as a whole."""
+    seen = Counter(old)
+    if sum(seen[word] for word in new) <= _MOST_PAIRS:
+        return SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    shorter = min(len(old), len(new))
+    same = next((at for at in range(shorter) if old[at] != new[at]), shorter)
+    end = next((at for at in range(shorter - same) if old[-1 - at] != new[-1 - at]), shorter - same)
+    a, b = len(old) - end, len(new) - end
+    whole = [("equal", 0, same, 0, same), ("replace", same, a, same, b), ("equal", a, len(old), b, len(new))]
+    return [code for code in whole if code[1] < code[2] or code[3] < code[4]]
+
+
 def _runs(old: Sequence[str], new: Sequence[str]) -> list[tuple[bool, str, str]]:
     """What stayed and what changed, in turn. Blanks and marks between two changes belong to them: replaced words would
     else be shown one by one, each beside the one that took its place."""
     runs: list[tuple[bool, str, str]] = []
-    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for tag, a, b, c, d in opcodes(old, new):
         same, left, right = tag == "equal", "".join(old[a:b]), "".join(new[c:d])
         if not same and len(runs) > 1 and not re.search(r"\w", runs[-1][2]):
             (_, before_left, before_right), (_, between, _) = runs[-2:]

@@ -30,8 +30,8 @@ from ..system.gather import gather_or_cancel
 Group = list[Sample]
 MAX_DROPPED_PER_BATCH = 20
 SERVER_FAILURES = frozenset(
-    {FailureKind.CONNECTION, FailureKind.TIMEOUT, FailureKind.SERVER_ERROR, FailureKind.BAD_RESPONSE,
-     FailureKind.ANSWER_MODEL}
+    {FailureKind.CONNECTION, FailureKind.TIMEOUT, FailureKind.SERVER_ERROR, FailureKind.RATE_LIMITED,
+     FailureKind.BAD_RESPONSE, FailureKind.ANSWER_MODEL}
 )
 """Failures that a dead or hung server can cause; a document or a prompt causes the others."""
 

@@ -21,7 +21,7 @@ def learn(config: Config, trainer: Any, rollout: Rollout, number: int) -> dict[s
     The first step needs no old log-probs: its own are those. A rollout of two steps scores the rows of the second.
     LOSS=sft needs none at all.
     """
-    rows = rows_from_train_data(rollout.train_data)
+    rows = rows_from_train_data(rollout.train_data, trainer.bridge.vocab_size)
     steps = optimizer_steps(rows, config.step_trajectories)
     assert [row for step in steps for row in step] == rows, "the converter keeps a trajectory's rows together"
     began = time.monotonic()

@@ -8,8 +8,10 @@ turns it has. An optimizer step always holds whole trajectories.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from ..system.errors import MemAgentError
@@ -56,8 +58,11 @@ _KEYS = (
 )
 
 
-def rows_from_train_data(train_data: Mapping[str, Any]) -> list[TrainRow]:
-    """Rows of a converter hook's dict; ``rewards`` are already normalised advantages. Other keys are ignored."""
+def rows_from_train_data(train_data: Mapping[str, Any], vocabulary: int = 0) -> list[TrainRow]:
+    """Rows of a converter hook's dict; ``rewards`` are already normalised advantages. Other keys are ignored.
+
+    ``vocabulary``: how many tokens the model knows; 0: unknown.
+    """
     missing = [key for key in _KEYS if key not in train_data]
     if missing:
         raise TrainDataError(f"train data lacks the key {missing[0]}; the converter must return {', '.join(_KEYS)}")
@@ -66,7 +71,32 @@ def rows_from_train_data(train_data: Mapping[str, Any]) -> list[TrainRow]:
         if len(train_data[key]) != count:
             raise TrainDataError(f"train data: {key} has {len(train_data[key])} entries, tokens has {count}")
     columns = zip(*(train_data[key] for key in _KEYS), strict=True)
-    return [_checked(index, *values) for index, values in enumerate(columns)]
+    rows = [_checked(index, *values) for index, values in enumerate(columns)]
+    for index, row in enumerate(rows):
+        if vocabulary and max(row.tokens) >= vocabulary:
+            raise TrainDataError(
+                f"train data row {index} (sample {row.rollout_id}): token {max(row.tokens)} is none of the model's "
+                f"{vocabulary}; the engine serves another model"
+            )
+    return rows
+
+
+def _listed(where: str, key: str, values: Any, kind: Any, said: str) -> list[Any]:
+    if not isinstance(values, Iterable):
+        raise TrainDataError(f"{where}: {key} is {values!r:.40}, expected {said}")
+    listed = list(values)
+    if not set(map(type, listed)) <= {int, float if kind is Real else int}:  # those of nearly all rows, told quickly
+        strange = next((value for value in listed if not isinstance(value, kind)), None)
+        if strange is not None or None in listed:
+            raise TrainDataError(f"{where}: {key} holds {strange!r:.40}, expected {said}")
+    return listed
+
+
+def _number(where: str, key: str, value: Any, kind: Any) -> Any:
+    if not isinstance(value, kind) or not math.isfinite(float(value)):
+        said = "a whole number" if kind is Integral else "a finite number"
+        raise TrainDataError(f"{where}: {key} is {value!r:.40}, expected {said}")
+    return value
 
 
 def _checked(
@@ -79,25 +109,38 @@ def _checked(
     rollout_id: int,
     rollout_mask_sum: float,
 ) -> TrainRow:
-    if not 0 <= response_length < len(tokens):
-        raise TrainDataError(
-            f"train data row {index}: response_length {response_length} of {len(tokens)} tokens; "
-            "a row needs at least one prompt token"
-        )
-    for key, values in (("loss_masks", loss_mask), ("rollout_log_probs", log_probs)):
-        if len(values) != response_length:
-            raise TrainDataError(
-                f"train data row {index}: {key} has {len(values)} entries, response_length is {response_length}"
-            )
-    return TrainRow(
-        tokens=list(tokens),
-        response_length=int(response_length),
-        loss_mask=[int(m) for m in loss_mask],
-        log_probs=[float(p) for p in log_probs],
-        advantage=float(advantage),
+    where = f"train data row {index}"
+    where += f" (sample {int(_number(where, 'rollout_ids', rollout_id, Integral))})"
+    row = TrainRow(
+        tokens=_listed(where, "tokens", tokens, Integral, "token ids"),
+        response_length=int(_number(where, "response_lengths", response_length, Integral)),
+        loss_mask=[int(m) for m in _listed(where, "loss_masks", loss_mask, Integral, "zeros and ones")],
+        log_probs=[float(p) for p in _listed(where, "rollout_log_probs", log_probs, Real, "finite numbers")],
+        advantage=float(_number(where, "rewards", advantage, Real)),
         rollout_id=int(rollout_id),
-        rollout_mask_sum=float(rollout_mask_sum),
+        rollout_mask_sum=float(_number(where, "rollout_mask_sums", rollout_mask_sum, Real)),
     )
+    if problem := _problem_of(row):
+        raise TrainDataError(f"{where}: {problem}")
+    return row
+
+
+def _problem_of(row: TrainRow) -> str:
+    if not 0 <= row.response_length < len(row.tokens):
+        lengths = f"response_length {row.response_length} of {len(row.tokens)} tokens"
+        return f"{lengths}; a row needs at least one prompt token"
+    for key, values in (("loss_masks", row.loss_mask), ("rollout_log_probs", row.log_probs)):
+        if len(values) != row.response_length:
+            return f"{key} has {len(values)} entries, response_length is {row.response_length}"
+    if not set(row.loss_mask) <= {0, 1}:
+        return "loss_masks holds another number than 0 and 1"
+    if not all(map(math.isfinite, row.log_probs)):
+        return "rollout_log_probs holds a number that is not finite"
+    if min(row.tokens) < 0:
+        return "tokens holds a number below 0"
+    if row.rollout_mask_sum < 0 or (row.rollout_mask_sum == 0 and any(row.loss_mask)):
+        return f"rollout_mask_sum {row.rollout_mask_sum:g}, but {sum(row.loss_mask)} tokens are to be trained"
+    return ""
 
 
 def optimizer_steps(rows: Sequence[TrainRow], step_trajectories: int) -> list[list[TrainRow]]:

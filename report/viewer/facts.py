@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import re
 import string
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ...rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad
 
@@ -83,13 +85,13 @@ def spans(text: str, fact: Fact) -> list[Span]:
     if not all(word in letters for word in fact.words):
         return []  # most texts; the rest takes a hundred times longer
     words, places = _words(text, fact.articles)
-    found, at, length = [], 0, len(fact.words)
-    while at + length <= len(words):
-        if tuple(words[at : at + length]) == fact.words:
-            found.append((places[at][0], places[at + length - 1][1]))
-            at += length
-        else:
-            at += 1
+    joined, wanted = f" {' '.join(words)} ", f" {' '.join(fact.words)} "
+    starts = [0, *accumulate(len(word) + 1 for word in words)]
+    found, at = [], -1
+    while (at := joined.find(wanted, max(at, 0))) >= 0:
+        first = bisect_left(starts, at)
+        found.append((places[first][0], places[first + len(fact.words) - 1][1]))
+        at += len(wanted) - 1  # the blank behind it may stand before the next
     return found
 
 

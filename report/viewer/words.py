@@ -12,9 +12,8 @@ Unlike ``traces.word_diff``, which tells of a memory as it grows, it keeps apart
 from __future__ import annotations
 
 import re
-from difflib import SequenceMatcher
 
-from ...traces.word_diff import Change, Piece
+from ...traces.word_diff import Change, Piece, opcodes
 from .facts import WITHOUT_BLANKS
 
 _WORD = re.compile(rf"(?:[{WITHOUT_BLANKS}]|[^\W{WITHOUT_BLANKS}]+|[^\w\s]|^(?=\s))\s*")
@@ -23,9 +22,8 @@ _WORD = re.compile(rf"(?:[{WITHOUT_BLANKS}]|[^\W{WITHOUT_BLANKS}]+|[^\w\s]|^(?=\
 def difference(before: str, after: str) -> list[Piece]:
     """Parts in the order of reading; those not removed make up ``after``, the others ``before`` but for blanks."""
     old, new = _WORD.findall(before), _WORD.findall(after)
-    matcher = SequenceMatcher(None, [w.rstrip() for w in old], [w.rstrip() for w in new], autojunk=False)
     parts: list[Piece] = []
-    for kind, a, b, c, d in matcher.get_opcodes():
+    for kind, a, b, c, d in opcodes([w.rstrip() for w in old], [w.rstrip() for w in new]):
         if kind == "equal":
             parts.append(Piece(Change.SAME, "".join(new[c:d])))
             continue

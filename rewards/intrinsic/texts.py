@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
+
+from ..normal_form import normal_form
 
 _END = re.compile(r"(?<=[.!?])\s+|\n")
 
 
 def normalised(question: str) -> str:
     """The same for questions that differ in nothing but blanks and Unicode's forms of a letter."""
-    return " ".join(unicodedata.normalize("NFKC", question).split())
+    return " ".join(normal_form("NFKC", question).split())
 
 
 def question_id(question: str) -> bytes:

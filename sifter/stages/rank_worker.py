@@ -18,6 +18,7 @@ from ...checkpoints.hf_model import load_vocabulary, model_positions
 from ...config import Config, ConfigError
 from ...evaluation.connect import connect
 from ...evaluation.endpoint import EvalEndpoint
+from ...evaluation.outage import gone_line
 from ...evaluation.questions import EvalError
 from ...hooks.host import embedded_args
 from ...hooks.record import Record
@@ -107,8 +108,7 @@ class RankWorker(AskingWorker):
         record = Record.of(sample)
         assert record is not None, "the pack's own hook writes it"
         if endpoint.outage.gone:
-            raise EvalError(f"{endpoint.base_url} stopped answering and did not come back within EVAL_SERVER_WAIT="
-                            f"{self._plan.config.eval_server_wait:g} s; the same command continues")
+            raise EvalError(gone_line(endpoint))
         if record.outcome in (Outcome.FAILED, Outcome.ABORTED):
             why = f"{record.failure}: {record.failure_message}" if record.failure else "aborted: the server ended it"
             return {**shown, STATUS: why}

@@ -9,13 +9,23 @@ import pytest
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
+from mem_agent.evaluation import outage
 from mem_agent.evaluation.connect import KEYS, checked_url, connect, key_from
 from mem_agent.evaluation.endpoint import frame_of, reply_ids
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows, read_run
 from mem_agent.evaluation.tables import failures
+from mem_agent.hooks.engine_api import Dialect, Endpoint
+from mem_agent.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.tests.helpers.evaluations import CONFIG, RED, counted, make_model, summary_of, write_data
-from mem_agent.tests.helpers.fake_router import FakeRouter, chat_message, running_beside, vllm_answer
+from mem_agent.tests.helpers.fake_chat import Raw
+from mem_agent.tests.helpers.fake_router import (
+    FakeRouter,
+    chat_message,
+    completion,
+    running_beside,
+    vllm_answer,
+)
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 GENERATE, COMPLETIONS, CHAT = "/inference/v1/generate", "/v1/completions", "/v1/chat/completions"
@@ -99,7 +109,7 @@ def test_the_key_is_in_the_header_and_nowhere_else(tmp_path, model, monkeypatch,
     monkeypatch.setenv("BASE_URL_KEY", "sk-secret")
     write_data(tmp_path)
     router = FakeRouter(key="sk-secret", missing=(GENERATE,))
-    router.default = lambda body: 403 if body["max_tokens"] > 1 else {"choices": []}
+    router.default = lambda body: 403 if body["max_tokens"] > 1 else completion("red")
     output = evaluate_at(tmp_path, model, router)
     assert {h.get("Authorization") for h in router.headers} == {"Bearer sk-secret"}
     files = "".join(path.read_text() for path in output.rglob("*") if path.is_file())
@@ -230,3 +240,110 @@ def test_a_request_that_breaks_a_healthy_server_is_tried_twice_not_for_ever(tmp_
     output = evaluate_at(tmp_path, model, router, eval_server_wait=60.0)
     sent = [body for body in router.requests if body["sampling_params"]["max_tokens"] > 1]
     assert len(sent) == 2 and failures(output, ["50"])[0].startswith("50/0: server_error: ")
+
+
+# --- what answers, and does not reply -----------------------------------------------------------------------------
+
+
+def asked_without_patience(model, router, **settings):
+    with running_beside(router):
+        config = Config(**{**vars(CONFIG), "base_url": f"http://127.0.0.1:{router.port}/v1", **settings})
+        return asyncio.run(connect("", model, config))
+
+
+PAGE = Raw(b"<html>It works!</html>")
+NO_REPLIES = [
+    PAGE, Raw(b""), Raw(b"[1]"), Raw(b"null"), Raw(b"[" * 10**6), Raw(b'{"choices": []}'), Raw(b'{"choices": [null]}'),
+    Raw(b'{"choices": [{"message": null, "text": null, "finish_reason": "stop"}]}'), Raw(b" " * 2**22),
+]
+
+
+@pytest.mark.parametrize("answer", NO_REPLIES)
+def test_an_api_that_answers_without_a_reply_is_passed_over(tmp_path, model, answer):
+    write_data(tmp_path)
+    router = FakeRouter(default=lambda body: chat_message(BOXED) if "messages" in body else answer)
+    output = evaluate_at(tmp_path, model, router)
+    assert {r.scores["em"] for r in read_rows(output, "50")} == {1.0}
+    assert read_run(output).model.endswith(" chat served")
+
+
+def test_a_server_of_pages_is_told_by_its_page(model):
+    wrong = r"no usable API \(generate -> HTTP 200, but no reply, completions -> .*<html>It works!</html>\)"
+    with pytest.raises(EvalError, match=wrong):
+        asked_without_patience(model, FakeRouter(default=PAGE))
+
+
+@pytest.mark.parametrize("parts,boxed", [([{"type": "text", "text": "it is "}, {"text": "\\boxed{red}"}], True),
+                                         ([{"type": "image"}], False), (7, False), ({"text": "x"}, False)])
+def test_a_message_in_parts_is_their_texts_and_any_other_shape_a_bad_response(tmp_path, model, parts, boxed):
+    write_data(tmp_path, count=1)
+    router = FakeRouter(default=lambda body: chat_message(parts if body["max_tokens"] > 1 else "red"))
+    output = evaluate_at(tmp_path, model, router, eval_api="chat")
+    if boxed:
+        assert {r.scores["em"] for r in read_rows(output, "50")} == {1.0}
+    else:
+        assert failures(output, ["50"])[0].startswith("50/0: bad_response: ")
+
+
+# --- a server that turns requests away ----------------------------------------------------------------------------
+
+BUSY = Raw(b"slow down", 429, {"Retry-After": "1"})
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(outage, "POLL_S", 0.01)
+    monkeypatch.setattr("mem_agent.evaluation.connect.POLL_S", 0.01)
+
+
+def test_a_server_that_is_busy_for_a_while_costs_nothing(tmp_path, model, quick):
+    write_data(tmp_path)
+    router = FakeRouter(script=[429, RED, 429, 429, RED, 429], default=RED)
+    output = evaluate_at(tmp_path, model, router, eval_server_wait=60.0, mem_max_retries=0, eval_api="generate")
+    assert counted(summary_of(output)) == (3, 0, 0)
+
+
+def test_a_server_that_is_always_busy_ends_the_run_with_a_line_of_its_own(tmp_path, model, quick):
+    write_data(tmp_path, count=4)
+    router = FakeRouter(script=[RED, RED, RED], default=BUSY)
+    with pytest.raises(EvalError, match="nothing but HTTP 429, too many requests, within EVAL_SERVER_WAIT=0 s"):
+        evaluate_at(tmp_path, model, router, mem_concurrency=1, mem_max_retries=0)
+    assert failures(tmp_path / "out", ["50"])[0].split(": ")[1] == "rate_limited"
+    with pytest.raises(EvalError, match=r"HTTP 429, too many requests \(slow down\); run it again later"):
+        asked_without_patience(model, FakeRouter(default=BUSY))
+
+
+def test_a_request_that_alone_is_turned_away_fails_alone(tmp_path, model, quick):
+    write_data(tmp_path, count=2)
+
+    def answer(body):
+        alone = body["sampling_params"]["max_tokens"] > 1 and body["token_ids"] == first[0]
+        return 429 if alone else RED
+
+    first = [None]
+    probe = FakeRouter(default=RED)
+    evaluate_at(tmp_path, model, probe, mem_concurrency=1)
+    first[0] = probe.requests[1]["token_ids"]
+    for path in (tmp_path / "out").glob("50.jsonl"):
+        path.unlink()
+    output = evaluate_at(tmp_path, model, FakeRouter(default=answer), eval_server_wait=0.2, mem_max_retries=0)
+    assert [line.split(": ")[1] for line in failures(output, ["50"])] == ["rate_limited"]
+
+
+def test_retry_after_is_waited_for(monkeypatch):
+    waits = []
+
+    async def sleep(seconds):
+        waits.append(seconds)
+
+    monkeypatch.setattr("mem_agent.rollout_client.asyncio.sleep", sleep)
+    router = FakeRouter([Raw(b"", 429, {"Retry-After": "17"}), Raw(b"", 503, {"Retry-After": "900"}), 429, [8]])
+    with running_beside(router):
+        async def main():
+            endpoint = Endpoint(Dialect.VLLM, f"http://127.0.0.1:{router.port}")
+            client = GenerationClient(endpoint, RetryPolicy(9, 3, 0.01), 1)
+            await client.generate([5], 9, {}, "k")
+            await client.close()
+
+        asyncio.run(main())
+    assert [wait for wait in waits if wait >= 1.0] == [17.0, 60.0]

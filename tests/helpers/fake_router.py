@@ -17,10 +17,12 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from mem_agent.tests.helpers.fake_chat import Raw
+
 
 @dataclass
 class FakeRouter:
-    """``script[i]`` answers request i: a list of token ids, an HTTP status, ``hang``, ``drop``, or a JSON object.
+    """``script[i]`` answers request i: token ids, an HTTP status, ``hang``, ``drop``, a JSON object, or a Raw.
 
     ``abort`` is an aborted answer, ``hold`` one that only an abort order ends. After the script, ``default`` answers.
     ``peak`` is the most requests ever in flight at once; ``aborted_at`` holds, for each abort order, the number of
@@ -92,6 +94,8 @@ class FakeRouter:
         if isinstance(step, int):
             repeated = f" for {request.headers.get('Authorization')}" * bool(self.key)
             return web.json_response({"error": {"message": f"status {step}{repeated}"}}, status=step)
+        if isinstance(step, Raw):
+            return web.Response(body=step.body, status=step.status, headers=step.headers)
         if isinstance(step, dict):
             return web.json_response(step)
         if self.streams and body.get("stream"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mem_agent.custom_convert import custom_convert, row_counts
+from mem_agent.custom_convert import ConvertError, custom_convert, row_counts
 from mem_agent.hooks.sample import Sample
 from mem_agent.tests.helpers import samples
 from mem_agent.tests.helpers.samples import turns_of
@@ -123,13 +123,30 @@ def test_contract_call_with_attribute_less_args():
 def test_foreign_samples_with_and_without_log_probs_do_not_mix():
     batch = [Sample(index=i, reward=0.5, tokens=[1, 2], response_length=1, status=Sample.Status.COMPLETED,
                       rollout_log_probs=[-0.1] if i else None) for i in range(2)]
-    with pytest.raises(AssertionError, match="log-probs"):
+    with pytest.raises(ConvertError, match="sample 0: its log-probs do not match its response of 1 tokens"):
         convert(batch)
 
 
 def test_a_missing_reward_names_the_sample():
-    with pytest.raises(AssertionError, match=r"sample 5 .* without a reward"):
+    with pytest.raises(ConvertError, match=r"sample 5 .* without a reward"):
         convert([trajectory(5, reward=None)])
+
+
+def of_other_hook(index=7, **fields):
+    given = {"reward": 0.5, "tokens": [1, 2], "response_length": 1, "rollout_log_probs": [-0.1], **fields}
+    return Sample(index=index, status=Sample.Status.COMPLETED, **given)
+
+
+@pytest.mark.parametrize("samples,message", [
+    ([of_other_hook(), of_other_hook()], "two samples have the rollout id 7; each needs one of its own"),
+    ([of_other_hook(loss_mask=[1, 1])], "sample 7 has 2 tokens, a response of 1 and a mask of 2"),
+    ([of_other_hook(response_length=3, loss_mask=[1] * 3)], "sample 7 has 2 tokens, a response of 3"),
+    ([of_other_hook(reward=float("nan"))], "sample 7 has the advantage nan; a reward of its group is not finite"),
+    ([of_other_hook(rollout_log_probs=[])], "sample 7: its log-probs do not match its response of 1 tokens"),
+])
+def test_a_sample_of_another_hook_that_cannot_be_a_row_is_named(samples, message):
+    with pytest.raises(ConvertError, match=message):
+        convert(samples)
 
 
 def test_dict_rewards_use_the_hosts_key():

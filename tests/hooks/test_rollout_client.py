@@ -77,7 +77,7 @@ def test_passing_faults_are_retried(fault):
 
 
 @pytest.mark.parametrize(
-    "fault,kind", [(503, FailureKind.SERVER_ERROR), (429, FailureKind.SERVER_ERROR), ("drop", FailureKind.CONNECTION)]
+    "fault,kind", [(503, FailureKind.SERVER_ERROR), (429, FailureKind.RATE_LIMITED), ("drop", FailureKind.CONNECTION)]
 )
 def test_retries_are_bounded(fault, kind):
     router = FakeRouter(default=fault)

@@ -1,5 +1,7 @@
 """What the trainer accepts from a converter hook, and how rows become optimizer steps."""
 
+import math
+
 import pytest
 
 from mem_agent.training.rows import TrainDataError, TrainRow, optimizer_steps, rows_from_train_data
@@ -35,9 +37,23 @@ def test_a_converters_dict_becomes_rows_in_order():
         ("rollout_ids", None, "lacks the key rollout_ids"),
         ("rollout_log_probs", None, "lacks the key rollout_log_probs"),
         ("rewards", [0.5], "rewards has 1 entries, tokens has 3"),
-        ("loss_masks", [[1], [1], [1]], "row 1: loss_masks has 1 entries, response_length is 2"),
-        ("rollout_log_probs", [[-0.1], [-0.2, -0.3], []], "row 2: rollout_log_probs has 0 entries"),
-        ("response_lengths", [3, 2, 1], "row 0: response_length 3 of 3 tokens; a row needs at least one prompt token"),
+        ("loss_masks", [[1], [1], [1]], r"row 1 \(sample 10\): loss_masks has 1 entries, response_length is 2"),
+        ("rollout_log_probs", [[-0.1], [-0.2, -0.3], []], r"row 2 \(sample 11\): rollout_log_probs has 0 entries"),
+        ("response_lengths", [3, 2, 1], "row 0 .*: response_length 3 of 3 tokens; a row needs at least one prompt"),
+        ("rollout_log_probs", [[math.nan], [-0.2, -0.3], [0.0]], r"row 0 \(sample 10\): rollout_log.* not finite"),
+        ("rollout_log_probs", [[None], [-0.2, -0.3], [0.0]], "row 0 .*: rollout_log_probs holds None, expected"),
+        ("rollout_log_probs", [None, [-0.2, -0.3], [0.0]], "row 0 .*: rollout_log_probs is None, expected finite"),
+        ("rewards", [0.5, math.inf, 0], "row 1 .*: rewards is inf, expected a finite number"),
+        ("rewards", [0.5, 0.5, "x"], r"row 2 \(sample 11\): rewards is 'x', expected a finite number"),
+        ("rewards", [0.5, 0.5, None], "row 2 .*: rewards is None, expected a finite number"),
+        ("loss_masks", [[1], [1, 2], [1]], r"row 1 .*: loss_masks holds another number than 0 and 1"),
+        ("loss_masks", [[0.5], [1, 0], [1]], "row 0 .*: loss_masks holds 0.5, expected zeros and ones"),
+        ("tokens", [[1, 2, "x"], [1, 4, 5, 6], [7, 8]], "row 0 .*: tokens holds 'x', expected token ids"),
+        ("tokens", [[1, 2, -3], [1, 4, 5, 6], [7, 8]], "row 0 .*: tokens holds a number below 0"),
+        ("rollout_ids", [10, [10], 11], r"row 1: rollout_ids is \[10\], expected a whole number"),
+        ("rollout_mask_sums", [2, 2, 0], r"row 2 \(sample 11\): rollout_mask_sum 0, but 1 tokens are to be trained"),
+        ("rollout_mask_sums", [2, 2, math.nan], "row 2 .*: rollout_mask_sums is nan, expected a finite number"),
+        ("response_lengths", [1, 2, "1"], "row 2 .*: response_lengths is '1', expected a whole number"),
     ],
 )
 def test_bad_train_data_is_refused_in_one_line_that_names_the_key(key, value, message):
@@ -47,6 +63,12 @@ def test_bad_train_data_is_refused_in_one_line_that_names_the_key(key, value, me
     with pytest.raises(TrainDataError, match=message) as error:
         rows_from_train_data(data)
     assert "\n" not in str(error.value)
+
+
+def test_a_token_that_the_model_does_not_know_is_named_before_it_is_looked_up():
+    assert rows_from_train_data(train_data(), vocabulary=9)
+    with pytest.raises(TrainDataError, match=r"row 2 \(sample 11\): token 8 is none of the model's 8"):
+        rows_from_train_data(train_data(), vocabulary=8)
 
 
 def test_an_optimizer_step_holds_whole_trajectories_in_order_of_first_occurrence():

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,6 +58,8 @@ def test_rows_of_an_evaluation_that_could_not_be_asked_are_refused_at_once(tmp_p
 
 class Diverged:
     """A trainer whose ratios have left float32."""
+
+    bridge = SimpleNamespace(vocab_size=9)
 
     def log_probs(self, rows):
         return [[0.0] * row.response_length for row in rows]

@@ -1,0 +1,88 @@
+r"""Whatever reads a model's reply, or a question's answer, takes a time in proportion to its length.
+
+Each pair is a reader and a text that took its length squared, or more, by a search from every beginning or by passing
+over the text once for each of its parts.
+"""
+
+import re
+import time
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mem_agent.agents.released_reply import released_memory, released_query
+from mem_agent.data.locomo import _TURN
+from mem_agent.report.viewer.facts import facts_of, spans
+from mem_agent.report.viewer.words import difference
+from mem_agent.rewards.exact_match import normalise_answer
+from mem_agent.rewards.intrinsic.texts import question_id
+from mem_agent.rewards.marked import longest, shortest
+from mem_agent.rewards.memory_state import Step
+from mem_agent.rewards.normal_form import normal_form
+from mem_agent.rewards.option_choice import chosen_option
+from mem_agent.rewards.published_state import published_state_rewards
+from mem_agent.rewards.text_f1 import answer_f1
+from mem_agent.traces.word_diff import word_diff
+
+LENGTH = 20_000
+MARKS = "\u0301\u0316"
+
+
+def state(text):
+    step = Step(True, text, text, text, lambda: [text], lambda: text, lambda: text, text)
+    return published_state_rewards([step], text, ["Ann"])
+
+
+def options(text):
+    return chosen_option(text, ["(a) tea", "(b) milk"])
+
+
+CASES = {
+    "braces inside each other": (normalise_answer, lambda n: "{" * n + "}" * n),
+    "braces side by side": (normalise_answer, lambda n: "{}" * n),
+    "commands inside each other": (normalise_answer, lambda n: "\\text{" * n + "}" * n),
+    "articles": (normalise_answer, lambda n: "the . " * n),
+    "marks on a letter": (normalise_answer, lambda n: MARKS * n),
+    "marks on a letter of a reply": (lambda text: answer_f1(text, ["Ann"]), lambda n: MARKS * n),
+    "marks on a letter of a question": (question_id, lambda n: MARKS * n),
+    "updates that never end": (state, lambda n: "<update>" * n),
+    "memories that never end": (state, lambda n: "<memory>" * n),
+    "boxes that never end": (state, lambda n: "\\boxed{" * n),
+    "recalls that never end": (released_memory, lambda n: "<recall>" * n),
+    "queries that never end": (released_query, lambda n: "<recall>" * n),
+    "blanks behind a letter": (options, lambda n: "a." + " " * n + "!"),
+    "blanks behind a word": (options, lambda n: "answer" + " " * n + "!"),
+    "a long fact": (lambda text: [spans(text + text, fact) for fact in facts_of([text + " x"])], lambda n: "b " * n),
+    "zeros of a session": (_TURN.findall, lambda n: "D" + "0" * n),
+    "memories of one word": (lambda text: word_diff(text, text + "b"), lambda n: "b " * n),
+    "memories of one word, in a terminal": (lambda text: difference(text, text + "b"), lambda n: "b " * n),
+}
+
+
+def seconds(call, text):
+    began = time.thread_time()
+    call(text)
+    return time.thread_time() - began
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_time_grows_with_the_length(case):
+    """Squared is 16 times; the least of three, since others use the machine, and nothing below what can be told."""
+    call, text = CASES[case]
+    call(text(10))
+    short = min(seconds(call, text(LENGTH)) for _ in range(3))
+    assert seconds(call, text(4 * LENGTH)) < 8 * max(short, 0.02)
+
+
+@given(st.text(st.sampled_from("a\u0301\u0316\u00e9\u1100\u1161\u3042\u3099 .,"), max_size=30))
+def test_a_normal_form_is_unicodes(text):
+    assert normal_form("NFC", text) == unicodedata.normalize("NFC", text)
+    assert normal_form("NFKC", text) == unicodedata.normalize("NFKC", text)
+
+
+@given(st.lists(st.sampled_from(["<u>", "</u>", "<u", "a", " ", "\n", ">"]), max_size=12).map("".join))
+def test_what_stands_between_marks_is_what_regular_expressions_find(text):
+    assert list(shortest(text, "<u>", "</u>")) == re.findall("<u>(.*?)</u>", text)
+    assert list(longest(text, "<u>", ">")) == re.findall("<u>(.+)>", text)
