@@ -5,23 +5,25 @@ import yaml
 
 from mem_agent.system.plain_yaml import DEEPEST, NotYaml, plain_yaml
 
-GOOD = ("a: [1, 2.5, {b: 'c'}]", "- x\n- ~\n- yes\n", "a: &t text\nb: *t\n", "a: |\n  two\n  lines\n", "", "2020-01-02",
-        "[" * DEEPEST + "]" * DEEPEST, "a: 0x1f\nb: 1:30\n", "é: 中")
-LAUGHS = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+GOOD = (
+    "a: [1, 2.5, {b: 'c'}]", "- x\n- ~\n- yes\n", "a: &t text\nb: *t\n", "a: |\n  two\n  lines\n", "", "2020-01-02",
+    "[" * DEEPEST + "]" * DEEPEST, "a: 0x1f\nb: 1:30\n", "é: 中",
+)
+LAUGHS = "a: &a [x, x]\n" + "".join(
+    f"{other}: &{other} [*{one}, *{one}]\n" for one, other in zip("abcdefgh", "bcdefghi", strict=True)
+)
 BAD = {
     "deep lists": "[" * 100_000, "deep mappings": "".join(" " * n + "a:\n" for n in range(100)), "laughs": LAUGHS,
-    "itself": "&a [*a]", "merged": "a: &a {b: c}\nd: {<<: *a}", "a number of base 60": "a: " + "1:" * 20_000 + "1",
-    "digits": "9" * 5000, "no int": "!!int ''", "no bool": "!!bool x", "no time": "!!timestamp x", "no day": "2020-13-45",
-    "no float": "!!float ''", "an object": "!!python/name:os.system x", "a list as key": "? [a]\n: b", "large": "a" * 2**21,
-    "half": "a: [", "a control sign": "a: \x00",
-}  # fmt: skip
+    "itself": "&a [*a]", "merged": "a: &a {b: c}\nd: {<<: *a}", "base 60": "a: " + "1:" * 20_000 + "1",
+    "digits": "9" * 5000, "no int": "!!int ''", "no bool": "!!bool x", "no time": "!!timestamp x",
+    "no day": "2020-13-45", "no float": "!!float ''", "an object": "!!python/name:os.system x",
+    "a list as key": "? [a]\n: b", "large": "a" * 2**21, "half": "a: [", "a control sign": "a: \x00",
+}
 
 
 @pytest.mark.parametrize("text", GOOD)
 def test_plain_values_are_those_of_the_safe_loader(text):
-    expected = [yaml.safe_load(text)] if len(text) < 40 else None
-    assert expected is None or [plain_yaml(text)] == expected
-    plain_yaml(text)
+    assert plain_yaml(text) == yaml.safe_load(text)
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
