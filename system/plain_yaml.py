@@ -48,7 +48,7 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         if is_alias and not isinstance(node, yaml.ScalarNode):
-            raise NotYaml(f"an alias of more than one value{node.start_mark}; write it out")
+            raise NotYaml("an alias of more than one value; write it out")
         if isinstance(node, yaml.ScalarNode) and node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
-            raise NotYaml(f"a number of {len(node.value)} digits{node.start_mark}")
+            raise NotYaml(f"a number of {len(node.value)} digits")
         return node
