@@ -12,14 +12,9 @@ from mem_agent.tests.fuzz.targets import TARGETS
 
 FOUND = Path(__file__).with_name("found")
 EXAMPLES, SLOW_EXAMPLES = 60, 10
-_JOURNAL = "a journal of another shape is an error of Python's"
 _STREAM = "events of another shape are an error of Python's, and no bad response"
 OPEN = {
     "tasks/TypeError_in_rewards_ruler_py_score": "a metric that is no text",
-    "journal/TypeError_in_training_journal_py_read": _JOURNAL,
-    "journal/KeyError_in_training_journal_py_read": _JOURNAL,
-    "journal/AttributeError_in_training_journal_py_read": _JOURNAL,
-    "journal/AssertionError_in_the_target_itself": "train_data that is no mapping is handed to the trainer",
     "engine_stream/AttributeError_in_hooks_token_stream_py__take": _STREAM,
     "engine_stream/AttributeError_in_hooks_token_stream_py_add": _STREAM,
     "engine_stream/TypeError_in_hooks_token_stream_py_add": _STREAM,
