@@ -34,6 +34,7 @@ import yaml
 
 from .system.atomic_file import write_atomically
 from .system.errors import ConfigError
+from .system.plain_yaml import plain_yaml
 from .system.plugins import absolute_name, parse_value
 from .system.setting import Shapes, check_setting, in_section, knob
 from .system.tracker_library import LIBRARIES
@@ -517,12 +518,12 @@ class Config:
         """Build from ``{VARIABLE: value}``; values may be strings or already typed; unknown names are errors."""
         values = {**STYLES.get(str(values.get("STYLE", "")), {}), **values}
         by_name = {f.name.upper(): f for f in fields(cls)}
-        unknown = sorted(set(values) - set(by_name))
+        unknown = sorted(str(name) for name in set(values) - set(by_name))
         if unknown:
             raise ConfigError(f"unknown setting {unknown[0]}; run `mem-agent config` for the list")
         for name, value in values.items():
             if value is None or isinstance(value, list | dict):
-                raise ConfigError(f"{name}={value!r}: expected one value; leave the line out for the default")
+                raise ConfigError(f"{name}={value!r:.80}: expected one value; leave the line out for the default")
         return cls(**{by_name[k].name: parse_value(k, v, type(by_name[k].default)) for k, v in values.items()})
 
     @classmethod
@@ -591,8 +592,8 @@ def load_yaml(path: str | Path) -> Config:
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The settings in a file written by ``Config.to_yaml``, by variable. Raises ConfigError."""
     try:
-        content = yaml.safe_load(Path(path).read_text())
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        content = plain_yaml(Path(path).read_text())
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict) or not isinstance(content.get("mem_agent"), dict):
         raise ConfigError(f"{path}: expected a mapping with the key mem_agent")

@@ -27,9 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..config import ConfigError
+from ..system.plain_yaml import plain_yaml
 from .chat_frame import ChatFrame as Frame
 from .records import TurnKind, TurnRequest
 from .vocabulary import Vocabulary
@@ -133,8 +132,8 @@ def read_prompts(override: str, own: Mapping[str, Wording] | None = None) -> dic
     if not Path(override).is_file():
         raise ConfigError(f"MEM_PROMPTS={override!r}: no such file")
     try:
-        content = yaml.safe_load(Path(override).read_text())
-    except (ValueError, yaml.YAMLError) as error:
+        content = plain_yaml(Path(override).read_text())
+    except ValueError as error:
         raise ConfigError(f"MEM_PROMPTS={override!r}: not YAML: {' '.join(str(error).split())}") from None
     allowed = (*_COMMON, *(own or {}), *_MARKERS)
     if not isinstance(content, dict) or not all(k in allowed and isinstance(v, str) for k, v in content.items()):

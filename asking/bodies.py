@@ -1,6 +1,7 @@
 """Bodies of requests, JSON and forms: what cannot be read is the client's error, and it has to come in time.
 
-aiohttp bounds their sizes. What it raises of a form that is none are ValueErrors and RuntimeErrors.
+aiohttp bounds their sizes. What it raises of a form that is none are ValueErrors and RuntimeErrors, and of a part's
+bad header what it raises of a request's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import orjson
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from .request_error import RequestError
 
@@ -50,7 +52,7 @@ async def form_file(request: web.Request, seconds: float) -> tuple[str, str, byt
     try:
         async with within(seconds, 408, "the body did not come"):
             form = await request.post()
-    except (ValueError, RuntimeError, web.RequestPayloadError) as error:
+    except (ValueError, RuntimeError, web.RequestPayloadError, HttpProcessingError) as error:
         raise RequestError(400, f"the body is no form: {' '.join(str(error).split()):.200}") from None
     file, purpose = form.get("file"), form.get("purpose")
     if not isinstance(file, web.FileField):

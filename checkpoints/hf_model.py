@@ -198,7 +198,10 @@ def with_serving_length(config: Config, folder: Path, vocabulary: Vocabulary) ->
 
 def model_positions(folder: Path) -> int:
     """``max_position_embeddings`` of the model in ``folder``; 0 where it names none."""
-    return model_config(folder).get("max_position_embeddings") or 0
+    positions = model_config(folder).get("max_position_embeddings") or 0
+    if type(positions) is not int or positions < 0:
+        raise ConfigError(f"{folder}/config.json: max_position_embeddings is {positions!r:.40}, not a number")
+    return positions
 
 
 def model_config(folder: Path) -> dict[str, Any]:

@@ -88,10 +88,21 @@ def run(raw: Sequence[Path], sampling: Sampling, url: str, concurrency: int, out
 def _check_same_run(output: Path, settings: dict[str, Any]) -> None:
     output.mkdir(parents=True, exist_ok=True)
     path = output / _RUN
-    if path.is_file() and (known := orjson.loads(path.read_bytes())) != settings:
-        differing = next(key for key in settings if known.get(key) != settings[key])
+    known = _settings_in(path) if path.is_file() else settings
+    if known != settings:
+        differing = next((key for key in settings if known.get(key) != settings[key]), "version")
         raise ClosedBookError(f"{output}: holds replies of another {differing}; choose another --output")
     write_atomically(path, orjson.dumps(settings, option=orjson.OPT_INDENT_2))
+
+
+def _settings_in(path: Path) -> dict[str, Any]:
+    try:
+        known = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError:
+        known = None
+    if not isinstance(known, dict):
+        raise ClosedBookError(f"{path}: is damaged; choose another --output")
+    return known
 
 
 def _read_replies(path: Path) -> dict[str, tuple[str, ...]]:
@@ -102,8 +113,17 @@ def _read_replies(path: Path) -> dict[str, tuple[str, ...]]:
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         os.truncate(path, whole)
-    rows = map(orjson.loads, content[:whole].splitlines())
-    return {row["id"]: tuple(row["replies"]) for row in rows}
+    found = {}
+    for number, line in enumerate(content[:whole].split(b"\n")[:-1], 1):
+        try:
+            row = orjson.loads(line)
+            id, replies = row["id"], row["replies"]
+        except (ValueError, LookupError, TypeError):
+            id = replies = None
+        if not isinstance(id, str) or not isinstance(replies, list) or not all(isinstance(r, str) for r in replies):
+            raise ClosedBookError(f"{path}: line {number} has no replies; remove that line, and they are asked again")
+        found[id] = tuple(replies)
+    return found
 
 
 async def _ask_all(

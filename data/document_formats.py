@@ -252,7 +252,7 @@ def _word(name: str, content: bytes, limits: Limits) -> Document:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
-    except zipfile.BadZipFile as error:
+    except Exception as error:  # BadZipFile, and of names and versions that are none what reading them raises
         raise DocumentError(f"{name}: a damaged archive ({error})") from None
     if "word/document.xml" not in sizes:
         raise DocumentError(f"{name}: an archive, and no Word document; unpack it")

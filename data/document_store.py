@@ -97,7 +97,15 @@ class _Entry:
 def _load_index(path: Path) -> dict[str, _Entry]:
     with path.open("rb") as lines:
         entries = [_Entry(**orjson.loads(line)) for line in lines]
+    for entry in entries:
+        places = (entry.offset, entry.bytes)
+        if type(entry.id) is not str or not all(type(place) is int and 0 <= place < 2**62 for place in places):
+            raise ValueError("an entry is not id, offset and bytes")
     return {entry.id: entry for entry in entries}
+
+
+def _end_of(index: dict[str, _Entry]) -> int:
+    return max((entry.offset + entry.bytes for entry in index.values()), default=0)
 
 
 class DocumentStore:
@@ -151,6 +159,8 @@ class DocumentStore:
             try:
                 index = _load_index(self.path / INDEX_NAME)
                 self._fd = os.open(self.path / DATA_NAME, os.O_RDONLY | os.O_CLOEXEC)
+                if _end_of(index) > os.fstat(self._fd).st_size:
+                    self._fail(f"{DATA_NAME} is damaged (shorter than indexed)")
             except FileNotFoundError as error:
                 raise MissingDocument(
                     f"{self.path}: no document store ({Path(error.filename).name} is absent); copy the .docs folder "
@@ -253,7 +263,7 @@ class DocumentWriter:
             lock(file, StoreError(f"{self.path}: another prepare_data is writing this store; wait for it to end"))
             index = self.path / INDEX_NAME
             self._entries = _load_index(index) if index.exists() else {}
-            self._end = self._committed_end = max((e.offset + e.bytes for e in self._entries.values()), default=0)
+            self._end = self._committed_end = _end_of(self._entries)
             if os.fstat(file.fileno()).st_size < self._committed_end:
                 raise StoreError(f"{self.path}: {DATA_NAME} is shorter than indexed; delete the folder and retry")
             file.truncate(self._committed_end)

@@ -61,7 +61,7 @@ def _question(id: str, entry: Any, name: str, sessions: Any, adversarial: bool) 
     if not isinstance(entry, dict):
         raise BadQuestion("no question, but a " + type(entry).__name__)
     category = entry.get("category")
-    if category not in KINDS:
+    if not isinstance(category, int) or category not in KINDS:
         raise BadQuestion(f"category {category!r:.20}; expected 1 to 5")
     refused = category == _ADVERSARIAL
     if refused and not adversarial:

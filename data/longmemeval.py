@@ -58,6 +58,8 @@ def _question(id: str, entry: Mapping[str, Any]) -> HistoryQuestion:
     abstains = id.endswith("_abs")
     question = needed(entry, "question")
     order = _in_time([str(date or "") for date in dates])
+    if not all(isinstance(talk, list) for talk in talks):
+        raise BadQuestion("a session is no list of turns")
     sessions = tuple(Session(names[n], tuple(map(_turn, talks[n])), str(dates[n] or "").strip()) for n in order)
     gold = tuple(names[n] for n in order if given[n] in evidence)
     return HistoryQuestion(

@@ -110,11 +110,19 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return dict(loads(path.read_bytes())["files"])
+        files = dict(loads(path.read_bytes())["files"])
+        if not all(map(_is_entry, files.values())):
+            raise ValueError
+        return files
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, KeyError):
         raise ManifestError(f"{path}: is damaged; remove it together with the files it describes") from None
+
+
+def _is_entry(entry: Any) -> bool:
+    kinds = {"source": dict, "sha256": str, "bytes": int}
+    return isinstance(entry, dict) and all(type(entry.get(name)) is kind for name, kind in kinds.items())
 
 
 def sha256_of(path: Path) -> str:

@@ -27,6 +27,10 @@ class Layout(StrEnum):
     """As the published generators place them."""
 
 
+_DIGITS = 18
+"""Of a number of documents."""
+
+
 class OptionError(MemAgentError):
     """An option that cannot be used; says what is allowed."""
 
@@ -38,9 +42,9 @@ def eval_name(length: int) -> str:
 def parse_lengths(text: str) -> tuple[int, ...]:
     """``"50 200"`` -> ``(50, 200)``. Raises OptionError."""
     words = text.split()
-    wrong = [word for word in words if not word.isdecimal() or int(word) == 0]
+    wrong = [word for word in words if not word.isdecimal() or len(word) > _DIGITS or int(word) == 0]
     if wrong or not words:
-        raise OptionError(f"length {(wrong or [''])[0]!r}: allowed: numbers of documents, such as 50 200")
+        raise OptionError(f"length {(wrong or [''])[0]!r:.40}: allowed: numbers of documents, such as 50 200")
     return tuple(dict.fromkeys(map(int, words)))
 
 

@@ -138,7 +138,11 @@ def _by_distance(sessions: Sequence[Session], entry: Mapping[str, Any]) -> tuple
 
 def _linked(folder: Path, link: str) -> Messages:
     path = folder / link
-    if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
+    try:
+        is_there = path.resolve().is_relative_to(folder.resolve()) and path.is_file()
+    except (OSError, ValueError):  # no name of a file
+        is_there = False
+    if not is_there:
         raise BadQuestion(f"its history {link[:80]!r} is not in {folder}")
     try:
         found = orjson.loads(path.read_bytes())

@@ -88,14 +88,22 @@ class ParquetRows:
                 if schema.field("metadata").type.get_field_index("task") >= 0:
                     for number, task in enumerate(_tasks(file), 1):
                         note_task(self.tasks, task, number)
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{path}: no readable parquet file ({' '.join(str(error).split())[:160]})") from None
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise _unreadable(path, error) from None
         self._starts = [0, *accumulate(counts)]
 
     def __len__(self) -> int:
         return self._starts[-1]
 
     def row(self, number: int) -> dict[str, Any]:
+        import pyarrow as pa
+
+        try:
+            return self._checked(number, self._read(number))
+        except (OSError, ValueError, pa.ArrowException) as error:  # of pages, which nobody has looked at before
+            raise _unreadable(self.path, error) from None
+
+    def _read(self, number: int) -> dict[str, Any]:
         import pyarrow.parquet as pq
 
         group = bisect_right(self._starts, number) - 1
@@ -104,14 +112,18 @@ class ParquetRows:
             batches = file.iter_batches(ROW_GROUP, row_groups=[group], columns=self._columns, use_threads=False)
             for batch in batches:
                 if within < len(batch):
-                    return self._checked(number, batch.slice(within, 1).to_pylist()[0])
+                    return batch.slice(within, 1).to_pylist()[0]
                 within -= len(batch)
-        raise AssertionError(f"{self.path} has become shorter")
+        raise DataError(f"{self.path} has become shorter, or says that it is longer; write it again")
 
     def _checked(self, number: int, row: dict[str, Any]) -> dict[str, Any]:
         if row["prompt"] is None or row["metadata"] is None:
             raise DataError(f"{self.path}, row {number + 1}: expected `prompt` and `metadata`")
         return row | {"metadata": {name: value for name, value in row["metadata"].items() if value is not None}}
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path}: no readable parquet file ({' '.join(str(error).split())[:160]})")
 
 
 def note_task(tasks: dict[str, int], own: Any, number: int) -> None:

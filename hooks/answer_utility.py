@@ -104,10 +104,10 @@ def answer_length(config: Config) -> int:
     """
     wanted = config.answer_budget * 3 // 2 + 2048 + config.answer_max_tokens
     try:
-        limit = orjson.loads((Path(config.answer_ckpt) / "config.json").read_bytes())["max_position_embeddings"]
+        limit = int(orjson.loads((Path(config.answer_ckpt) / "config.json").read_bytes())["max_position_embeddings"])
     except (OSError, ValueError, KeyError, TypeError):
         return wanted
-    return min(wanted, int(limit))
+    return min(wanted, limit)
 
 
 def _key(file: str, names: Sequence[str]) -> str:

@@ -155,7 +155,7 @@ def describe(content: Mapping[str, Any]) -> list[str]:
 
 
 def _is_known(content: Mapping[str, Any]) -> bool:
-    return content.get("model_type") in _OF_KIND and _rope_scaling(content) == "default"
+    return str(content.get("model_type")) in _OF_KIND and _rope_scaling(content) == "default"
 
 
 def _rope_scaling(content: Mapping[str, Any]) -> str:

@@ -22,9 +22,8 @@ import string
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-import yaml
-
 from ..system.errors import MemAgentError
+from ..system.plain_yaml import plain_yaml
 
 _OPTIONAL = frozenset({"kind", "kinds", "count", "prefix"})
 
@@ -88,8 +87,8 @@ def load_wording(path: Path) -> Sentences:
     """
     try:
         content = path.read_bytes()
-        texts = yaml.safe_load(content)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        texts = plain_yaml(content.decode())
+    except (OSError, ValueError) as error:
         raise WordingError(f"--wording {path}: cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(texts, dict) or not texts or not set(texts) <= set(_NAMES):
         raise WordingError(f"--wording {path}: allowed: a mapping of {', '.join(_NAMES)} to texts")

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from ..system.errors import ConfigError
+from ..system.plain_yaml import plain_yaml
 from .ranking import ASKED
 from .records import Language
 
@@ -79,8 +80,8 @@ def load_wording(path: str = "") -> Wording:
 def _read(path: str) -> dict[str, Any]:
     name = f"SIFTER_PROMPTS={path!r}"
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        found = plain_yaml(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: {' '.join(str(error).split())[:160]}") from None
     if not isinstance(found, dict) or not set(found) <= set(Language) or not all(map(_is_texts, found.values())):
         raise ConfigError(f"{name}: expected {' and '.join(Language)}, each with texts of {', '.join(_KEYS)}")

@@ -30,6 +30,8 @@ from typing import Any, TypeVar, cast
 from .errors import ConfigError
 
 T = TypeVar("T")
+_LONGEST = 10_000
+"""Characters of a class's settings, which come with models too; splitting them takes time with their square."""
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
@@ -107,6 +109,8 @@ def parse_settings(kind: type[T], text: str, variable: str) -> T:
     """
     by_name = {f.name: f for f in _settings_fields(kind, variable)}
     values: dict[str, Any] = {}
+    if len(text) > _LONGEST:
+        raise ConfigError(f"{variable}: {len(text)} characters; allowed: {_LONGEST}")
     try:
         words = shlex.split(text)
     except ValueError as error:

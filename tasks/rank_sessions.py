@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import ClassVar, Self
 
 from ..rewards.ranking_metrics import anchor_score, ndcg_at, recall_at, reciprocal_rank
@@ -95,7 +96,8 @@ class RankSessions(Task):
         if given := super().solution(row):
             return given
         shown, gold = shown_of(row), sorted(_numbers(row))
-        best = [*gold, *(number for number in range(shown) if number not in gold)][: min(ASKED, shown)]
+        others = (number for number in range(shown) if number not in gold)
+        best = list(islice(chain(gold, others), min(ASKED, shown)))
         return f"<ranking>{','.join(map(str, best))}</ranking>"
 
 

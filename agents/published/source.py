@@ -17,9 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ...system.errors import MemAgentError
+from ...system.plain_yaml import plain_yaml
 
 
 class PublishedError(MemAgentError):
@@ -46,10 +45,10 @@ def _values(path: Path, name: str) -> Iterator[Any]:
         if path.suffix == ".py":
             yield from _assigned(ast.parse(content), name)
         else:
-            yield _entry(yaml.safe_load(content), [name])
+            yield _entry(plain_yaml(content), [name])
     except FileNotFoundError:
         raise PublishedError(f"{path}: no such file") from None
-    except (OSError, SyntaxError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise PublishedError(f"{path}: cannot be read: {type(error).__name__}: {reason}") from None
 

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ...system.errors import MemAgentError
+from ...system.plain_yaml import plain_yaml
 
 SPLITS = ("train", "test")
 _KINDS = ("memory_datasets", "deepsearch_datasets")
@@ -45,8 +44,8 @@ class DataRecipe:
 def read_recipe(path: Path) -> DataRecipe:
     """Raises RecipeError."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        content = plain_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise RecipeError(f"{path}: {' '.join(str(error).split())[:160]}") from None
     if not isinstance(content, dict):
         raise RecipeError(f"{path}: expected a mapping with {' or '.join(_KINDS)}, each with train and test")

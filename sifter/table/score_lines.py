@@ -154,7 +154,7 @@ def read_scores(path: Path) -> SifterScores:
             tuple(Versus(**each | {"difference": Estimate(**each["difference"])}) for each in found["versus"]),
             tuple(map(str, found["notes"])),
         )
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = " ".join(str(error).split())[:160]
         raise MemAgentError(f"{path}: not the scores of mem-agent sifter-table ({reason}); run it again") from None
 

@@ -278,7 +278,7 @@ def test_what_a_checkout_lacks_is_named_with_the_remedy(checkout, run, how, mess
 
 def test_a_yaml_file_that_is_empty_has_no_text(checkout, run):
     path = (folder := checkout("memsifter")) / "configs/chat_default_prompt.yaml"
-    for content, message in [("", "has no text prompt_template/"), ("a: [", "cannot be read: ParserError: ")]:
+    for content, message in [("", "has no text prompt_template/"), ("a: [", "cannot be read: NotYaml: ")]:
         path.write_text(content)
         assert message in refused(run(folder))
 

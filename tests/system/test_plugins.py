@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from mem_agent.system.errors import ConfigError
-from mem_agent.system.plugins import absolute_name, load_class, make, name_by_content, parse_settings
+from mem_agent.system.plugins import NoSettings, absolute_name, load_class, make, name_by_content, parse_settings
 
 
 class Base(ABC):
@@ -201,3 +201,8 @@ def test_what_a_file_prints_is_not_what_the_command_prints(tmp_path, capsys):
     load(f"{tmp_path}/loud.py:Mine")
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err == "loud\n"
+
+
+def test_settings_have_a_bound():
+    with pytest.raises(ConfigError, match="characters; allowed"):
+        parse_settings(NoSettings, "a" * 100_000, "NOTES_ARGS")

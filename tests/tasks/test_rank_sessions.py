@@ -69,6 +69,10 @@ def test_the_solution_is_a_best_ranking():
     assert task().solution(TaskRow("", (), {"shown": 2, "gold": [1], "solution": "given"})) == "given"
 
 
+def test_a_row_of_endless_sessions_has_a_solution_all_the_same():
+    assert task().solution(TaskRow("", (), {"shown": 10**15, "gold": [7]})).startswith("<ranking>7,0,1,")
+
+
 @pytest.mark.parametrize(
     "change", [{"shown": 0}, {"shown": "12"}, {"gold": []}, {"gold": [12]}, {"gold": 3}, {"gold": None}]
 )

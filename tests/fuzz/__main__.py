@@ -1,0 +1,106 @@
+"""``python -m mem_agent.tests.fuzz [TARGET ...] --minutes 60 --jobs 2``: hostile input for every reader of the pack.
+
+Targets (``--list``) share the minutes. Each is searched in a process of its own, forked off one that has imported the
+pack and traces it; a process that an input has ended is followed by another one until the target's time is over. The
+folder keeps the corpus, so the next search goes on from it, and every input with a fault::
+
+    FOLDER/corpus/TARGET/*                   inputs that reached something new
+    FOLDER/found/TARGET/ValueError_in_...@*  one input of each fault; timeout-*, oom-*, slow-unit-* beside them
+
+A fault is one line here and a file. One that is mended goes into ``tests/fuzz/found/TARGET/``, where the tests read it
+for ever. Exit code 1 where anything was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mem_agent.system.errors import MemAgentError
+from mem_agent.system.one_line_errors import one_line_errors
+from mem_agent.tests.fuzz.target import Target
+
+_WORTH_A_START_S = 3
+_SLOW = ("timeout-", "slow-unit-")
+_ENDED = (*_SLOW, "oom-", "crash-", "leak-")
+"""What libFuzzer calls the inputs that it writes itself."""
+
+
+class NoFuzzer(MemAgentError):
+    """What the search needs is not installed."""
+
+
+@one_line_errors("what was found is in the folder, and the same command goes on from its corpus")
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    targets = _traced(args.folder, args.targets)
+    if args.list:
+        print("\n".join(target.name for target in targets))
+        return 0
+    seconds = int(60 * args.minutes * args.jobs / len(targets))
+    with ThreadPoolExecutor(args.jobs) as jobs:
+        found = list(jobs.map(lambda target: _searched(target, seconds, args), targets))
+    print(f"{len(targets)} targets, {seconds} s each: {sum(found)} inputs with faults in {args.folder}/found")
+    return int(any(found))
+
+
+def _traced(folder: Path, names: Sequence[str]) -> list[Target]:
+    """The targets, all they import traced. Raises NoFuzzer."""
+    try:
+        import atheris
+    except ImportError:
+        raise NoFuzzer("atheris is not installed; pip install --no-deps -r requirements/fuzz.txt") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "imports.log").open("w") as log, contextlib.redirect_stderr(log):
+        with atheris.instrument_imports(include=["mem_agent"]):
+            from mem_agent.tests.fuzz.targets import TARGETS
+
+            if unknown := [name for name in names if name not in TARGETS]:
+                raise NoFuzzer(f"no target {unknown[0]!r}; there are {', '.join(TARGETS)}")
+            targets = [TARGETS[name] for name in names or TARGETS]
+            for target in targets:
+                with contextlib.suppress(Exception):  # only what it imports when it is first called matters here
+                    target.run(target.seeds[0])
+    return targets
+
+
+def _searched(target: Target, seconds: int, args: argparse.Namespace) -> int:
+    """How many inputs with faults the target has now, after processes for so many seconds."""
+    from mem_agent.tests.fuzz.search import SLOW_S, Bounds, Places, confirmed, search
+
+    places, bounds = Places.of(args.folder, target), Bounds(args.memory, args.limit)
+    before = set(places.found.iterdir())
+    end = time.monotonic() + seconds
+    while (left := int(end - time.monotonic())) >= _WORTH_A_START_S:
+        process = multiprocessing.get_context("fork").Process(target=search, args=(target, places, left, bounds))
+        process.start()
+        process.join()
+    for path in sorted(set(places.found.iterdir()) - before):
+        if path.name.startswith(_SLOW) and not confirmed(target, path, SLOW_S):
+            path.unlink()
+        elif path.name.startswith(_ENDED):
+            print(f"{target.name}: {path.name.partition('-')[0]} of {path.stat().st_size} bytes; {path}", flush=True)
+    return len(set(places.found.iterdir()) - before)
+
+
+def _parser() -> argparse.ArgumentParser:
+    description = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m mem_agent.tests.fuzz", description=description)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="those of --list (all)")
+    parser.add_argument("--list", action="store_true", help="name the targets and end")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of all targets together (60)")
+    parser.add_argument("--jobs", type=int, default=2, help="targets searched at once (2)")
+    parser.add_argument("--folder", type=Path, default=Path("runs/fuzz"), help="of corpus and faults (runs/fuzz)")
+    parser.add_argument("--memory", type=int, default=3072, help="MB that a process may take (3072)")
+    parser.add_argument("--limit", type=int, default=20, help="seconds that an input may take (20)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

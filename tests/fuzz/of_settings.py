@@ -1,0 +1,221 @@
+"""Settings, by environment and by file, and the folders of models: also those that somebody else has made."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mem_agent.agents.prompts import load_prompts
+from mem_agent.checkpoints.hf_folder import HfTensors
+from mem_agent.checkpoints.hf_model import config_for_model, load_vocabulary, model_positions
+from mem_agent.checkpoints.model_card import card_of_run, read_card, with_evaluation
+from mem_agent.config import Config, load_yaml
+from mem_agent.data.document_store import row_slice, store_folder
+from mem_agent.data.math_questions import read_countdown, read_gsm8k, read_math
+from mem_agent.data.options import parse_lengths
+from mem_agent.launch.model_args import describe, model_size, read_model_config
+from mem_agent.rewards.marginal_utility import read_tiers
+from mem_agent.ruler.wording import load_wording as ruler_wording
+from mem_agent.sessions.wording import load_wording
+from mem_agent.sifter.rounds.data_recipe import read_recipe
+from mem_agent.system.errors import MemAgentError
+from mem_agent.system.plugins import load_class, parse_settings
+from mem_agent.system.server_url import checked_url
+from mem_agent.tasks import TASKS, load_task
+from mem_agent.tests.fuzz.target import PACK, Target, scratch, written
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+YAML = (
+    b"mem_agent:", b"\n  ", b": ", b"- ", b"&a ", b"*a", b"!!int ", b"!!python/name:os.system ", b"[", b"{", b"|\n",
+    b"'", b"2020-13-45", b"0x", b"1e9", b"~", b"<<: ", b"!!timestamp ", b"!!float ", b"? ", b"---\n", b"%YAML 9", b'"',
+    b"#", b"9" * 30, b"\t", b"!!bool ", b"!!set ", b"!!omap ", b"!!binary ", b"{problem}", b"{section}", b"{memory}",
+)
+NAMES = ("AGENT", "TASK", "TASK_ARGS", "MEM_CHUNK_TOKENS", "EVAL_DATA", "STYLE", "N_SAMPLES_PER_PROMPT", "HF_CKPT",
+         "MEM_THINKING", "SEED", "LR", "MEM_PROMPTS", "BASE_URL", "EVAL_TOP_P", "MEM_REWARD", "SAVE_PATH")
+CONFIG_JSON = {
+    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 512,
+    "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": True,
+    "hidden_act": "silu", "rope_scaling": None,
+}
+
+
+def _settings_file(data: bytes) -> None:
+    """``mem_agent.yaml`` of a run, of a model, and on a model's card."""
+    folder = written("model/mem_agent.yaml", data).parent
+    config = load_yaml(folder / "mem_agent.yaml")
+    assert Config.from_mapping(config.to_mapping()) == config
+    config_for_model(folder, {})
+    card_of_run(folder, "iter_1", "m")
+
+
+def _settings_lines(data: bytes) -> None:
+    """An environment: ``NAME=value`` a line."""
+    lines = [line.partition("=") for line in data.decode("utf-8", "replace").replace("\0", "").split("\n")]
+    config = Config.from_env({name: value for name, _, value in lines})
+    config.with_absolute_paths(), config.to_yaml(), config.eval_files, config.seed_for("a")
+    load_task(config.tasks[0], "") if config.tasks[0] in TASKS else None
+
+
+def _values(data: bytes) -> None:
+    """Settings that are little languages of their own."""
+    text = data.decode("utf-8", "replace")
+    with suppress(ValueError):  # which AnswerUtilitySettings puts into a line with the variable
+        read_tiers(text)
+    for read in (
+        lambda: parse_settings(TASKS["gsm8k"].Settings, text, "TASK_ARGS"), lambda: parse_lengths(text),
+        lambda: checked_url("BASE_URL", text, "KEY"), lambda: row_slice(text),
+        lambda: store_folder(text), lambda: None if ":" in text else load_class("TASK", text, TASKS, object),
+    ):
+        _refused_or(read)
+
+
+def _refused_or(read: Any) -> None:
+    """All of several readers are to see the input, so a refusal of one is not the end."""
+    with suppress(MemAgentError):
+        read()
+
+
+def _prompts(data: bytes) -> None:
+    path = written("prompts.yaml", data)
+    for read in (
+        lambda: load_prompts("section_first", str(path)), lambda: load_wording.__wrapped__(str(path)),
+        lambda: ruler_wording(path), lambda: read_recipe(path),
+    ):
+        _refused_or(read)
+
+
+def _model_config(data: bytes) -> None:
+    folder = written("described/config.json", data).parent
+    with suppress(MemAgentError):
+        assert isinstance(model_positions(folder), int)
+    content = read_model_config(folder)
+    model_size(content)
+    _refused_or(lambda: describe(content))
+
+
+def _hf_config(data: bytes) -> None:
+    from mem_agent.checkpoints.bridge import load_hf_config
+
+    load_hf_config(written("hf/config.json", data).parent)
+
+
+def _tokenizer_file(name: str) -> Any:
+    def run(data: bytes) -> None:
+        folder = _tokenizer_folder()
+        kept = (folder / name).read_bytes()
+        (folder / name).write_bytes(data)
+        try:
+            vocabulary = load_vocabulary(folder)
+            assert vocabulary.encode_text("ab <|im_end|>")
+        finally:
+            (folder / name).write_bytes(kept)
+
+    return run
+
+
+@cache
+def _tokenizer_folder() -> Path:
+    make_tokenizer().save_pretrained(scratch() / "tokenizer")
+    return scratch() / "tokenizer"
+
+
+def _tokenizer_text(name: str) -> bytes:
+    return (_tokenizer_folder() / name).read_bytes()
+
+
+def _weights(data: bytes) -> None:
+    """The index of a model's weights up to a NUL, and behind it a file of them."""
+    index, _, weights = data.partition(b"\0")
+    shutil.rmtree(scratch() / "weights", ignore_errors=True)
+    written("weights/a.safetensors", weights)
+    if index:
+        written("weights/model.safetensors.index.json", index)
+    tensors = HfTensors(scratch() / "weights")
+    for name in tensors.shapes:
+        tensors.dtype(name)
+        tensors.read(name)
+
+
+@cache
+def _stored_weights() -> bytes:
+    import torch
+    from safetensors.torch import save
+
+    return save({"a": torch.ones(2, 3)})
+
+
+def _card(data: bytes) -> None:
+    from huggingface_hub import EvalResult
+
+    found = EvalResult(task_type="t", dataset_type="d", dataset_name="n", metric_type="m", metric_value=1.0)
+    with_evaluation(read_card(written("card/README.md", data).parent), "| a |", [found])
+
+
+def _recipe(data: bytes) -> None:
+    """A recipe is a list of settings: reading it runs nothing and writes nothing, and refuses in one line."""
+    file = written("recipe/mine.env", data)
+    tools = scratch() / "tools"  # none but those that reading takes: what a recipe says is not tried on this machine
+    tools.mkdir(exist_ok=True)
+    (tools / "cat").unlink(missing_ok=True)
+    (tools / "cat").symlink_to("/bin/cat")
+    script = f'source "{PACK}/_common.sh"; PATH="{tools}"; load_recipe "$1"'
+    done = subprocess.run(["bash", "-c", script, "bash", str(file)], cwd=file.parent, capture_output=True, timeout=60,
+                          stdin=subprocess.DEVNULL, check=False)
+    left = {path.name for path in file.parent.iterdir()} - {"mine.env"}
+    for name in left:
+        (file.parent / name).unlink()
+    assert not left, f"reading it wrote {left}"
+    assert (done.returncode == 0 and not done.stderr) or done.stderr.startswith(b"error: "), done.stderr[-300:]
+    assert done.stderr.count(b"\n") <= 1, done.stderr[-300:]
+
+
+def _math_row(data: bytes) -> None:
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(fields, dict):
+        for read in (read_gsm8k, read_math, read_countdown):
+            _refused_or(lambda read=read: read(fields))
+
+
+_RECIPE = (b"# A comment\nHF_CKPT=Qwen/Qwen2.5-0.5B\nMEM_CHUNK_TOKENS=${CHUNK:-512}\n"
+           b'AGENT_ARGS="a=\\"b c\\""\nX=$HF_CKPT\n')
+_CARD = (b"---\ntags:\n- mem-agent\n---\n\n# M, trained\n\n## Evaluation\n\n<!-- evaluation -->\nNone.\n"
+         b"<!-- end of evaluation -->\n")
+TARGETS = (
+    Target("settings_file", _settings_file, (
+        Config(mem_chunk_tokens=256).to_yaml().encode(),
+        b"mem_agent:\n  AGENT: gated\n  MEM_CHUNK_TOKENS: 1024\n"), YAML, (OSError,)),
+    Target("settings_lines", _settings_lines, (
+        b"AGENT=gated\nMEM_CHUNK_TOKENS=512\nEVAL_DATA=a 'b c'\nTASK=qa,math\n",
+        b"STYLE=\nSEED=7\nMEM_THINKING=yes\n"),
+        (*(f"{name}=".encode() for name in NAMES), b"\n", b"'", b"1e400", b"nan", "²".encode(), b"-1", b"~", b"\\"),
+        (OSError,)),
+    Target("setting_values", _values, (
+        b'mode=strict form="boxed"', b"50 200 6400", b"1 3 5", b"http://127.0.0.1:80/v1", b"a.jsonl@[0:100]", b"qa"),
+        (b"mode=", b"'", b'"', b" ", b"http://", b"[::1", b":", b"@[", b"]", "²".encode(), "٣".encode(), b"9" * 50),
+        (OSError,)),
+    Target("prompt_files", _prompts, (
+        b"memory: '{problem} {section} {memory}'\nempty_memory: x\n", b"en:\n  rank: '{history} {question}'\n",
+        b"memory_datasets:\n  train:\n    locomo: 3\n", b"niah: 'x {key}'\n"), YAML),
+    Target("model_config", _model_config, (json.dumps(CONFIG_JSON).encode(),)),
+    Target("hf_config", _hf_config, (json.dumps(CONFIG_JSON).encode(),), slow=True),
+    Target("tokenizer_json", _tokenizer_file("tokenizer.json"), (_tokenizer_text("tokenizer.json"),), slow=True),
+    Target("tokenizer_config", _tokenizer_file("tokenizer_config.json"), (_tokenizer_text("tokenizer_config.json"),),
+           (b"auto_map", b"{{ '' }}", b"{% for", b"chat_template"), slow=True),
+    Target("weights", _weights, (
+        b'{"weight_map": {"a": "a.safetensors"}}\0' + _stored_weights(), b"\0" + _stored_weights()),
+        (b"../../etc/hostname", b"a.safetensors", b"F32", b"I64", b"F8_E4M3")),
+    Target("card", _card, (_CARD,), (*YAML, b"<!-- evaluation -->", b"<!-- end of evaluation -->", b"# ")),
+    Target("recipe", _recipe, (_RECIPE,), (b"$(", b")", b"`", b"> x", b"${", b"}", b'"', b"\\", b"x[", b"]", b"=",
+           b"\n", b"A=", b"$PATH", b"VALUE_OF_A_RECIPE"), slow=True),
+    Target("math_rows", _math_row, (b'{"question": "q", "answer": "x #### 4"}', b'{"nums": [3, 5], "target": 8}',
+           b'{"problem": "p", "solution": "\\\\boxed{4}", "answer": "4"}')),
+)  # fmt: skip

@@ -1,0 +1,70 @@
+"""Every reader of what others wrote bears its seeds, the inputs that once were too much, and seeds with a change."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mem_agent.tests.fuzz.mutations import mutated
+from mem_agent.tests.fuzz.target import fault_of, name_of
+from mem_agent.tests.fuzz.targets import TARGETS
+
+FOUND = Path(__file__).with_name("found")
+EXAMPLES, SLOW_EXAMPLES = 60, 10
+_STREAM = "events of another shape are an error of Python's, and no bad response"
+OPEN = {
+    "tasks/TypeError_in_rewards_ruler_py_score": "a metric that is no text",
+    "engine_stream/AttributeError_in_hooks_token_stream_py__take": _STREAM,
+    "engine_stream/AttributeError_in_hooks_token_stream_py_add": _STREAM,
+    "engine_stream/TypeError_in_hooks_token_stream_py_add": _STREAM,
+    "recipe/AssertionError_in_the_target_itself": "recipes are run by bash",
+    "recipe/runs_what_it_says": "recipes are run by bash",
+}
+"""Inputs below ``found/`` whose faults are still there, and what each is."""
+
+
+def regressions():
+    for path in sorted(path for path in FOUND.rglob("*") if path.is_file()):
+        name = str(path.relative_to(FOUND))
+        marks = [pytest.mark.xfail(reason=OPEN[name], strict=True)] if name in OPEN else []
+        yield pytest.param(path, id=name, marks=marks)
+
+
+def check(target, data, known=frozenset()):
+    error = fault_of(target, data)
+    assert error is None or name_of(error) in known, f"{target.name}: {name_of(error)}: {error} for {data[:200]!r}"
+
+
+def open_faults(target):
+    """Their names: another input may have the same fault."""
+    own = [FOUND / name for name in OPEN if name.startswith(f"{target.name}/")]
+    return {name_of(error) for path in own if (error := fault_of(target, path.read_bytes()))}
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_seeds_are_read(target):
+    for seed in target.seeds:
+        check(target, seed)
+
+
+@pytest.mark.parametrize("path", regressions())
+def test_what_once_was_too_much_is_an_answer(path):
+    check(TARGETS[path.parent.name], path.read_bytes())
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_seeds_with_a_change_are_read_or_refused(target):
+    known = open_faults(target)
+
+    @settings(max_examples=SLOW_EXAMPLES if target.slow else EXAMPLES, derandomize=True, database=None, deadline=None,
+              suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(target.seeds), st.randoms(use_true_random=True))
+    def changed(seed, random):
+        check(target, mutated(seed, random, target.words), known)
+
+    changed()
+
+
+def test_open_faults_are_files():
+    assert all((FOUND / name).is_file() for name in OPEN)

@@ -1,0 +1,34 @@
+"""YAML gives plain values, and what would hurt is one line."""
+
+import pytest
+import yaml
+
+from mem_agent.system.plain_yaml import DEEPEST, NotYaml, plain_yaml
+
+GOOD = (
+    "a: [1, 2.5, {b: 'c'}]", "- x\n- ~\n- yes\n", "a: &t text\nb: *t\n", "a: |\n  two\n  lines\n", "", "2020-01-02",
+    "[" * DEEPEST + "]" * DEEPEST, "a: 0x1f\nb: 1:30\n", "é: 中",
+)
+LAUGHS = "a: &a [x, x]\n" + "".join(
+    f"{other}: &{other} [*{one}, *{one}]\n" for one, other in zip("abcdefgh", "bcdefghi", strict=True)
+)
+BAD = {
+    "deep lists": "[" * 100_000, "deep mappings": "".join(" " * n + "a:\n" for n in range(100)), "laughs": LAUGHS,
+    "itself": "&a [*a]", "merged": "a: &a {b: c}\nd: {<<: *a}", "base 60": "a: " + "1:" * 20_000 + "1",
+    "digits": "9" * 5000, "no int": "!!int ''", "no bool": "!!bool x", "no time": "!!timestamp x",
+    "no day": "2020-13-45", "no float": "!!float ''", "an object": "!!python/name:os.system x",
+    "a list as key": "? [a]\n: b", "large": "a" * 2**21, "half": "a: [", "a control sign": "a: \x00",
+}
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_plain_values_are_those_of_the_safe_loader(text):
+    assert plain_yaml(text) == yaml.safe_load(text)
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_what_would_hurt_is_one_line(text):
+    with pytest.raises(NotYaml) as refused:
+        plain_yaml(text)
+    assert str(refused.value).strip() and len(str(refused.value).splitlines()) == 1
+    assert len(str(refused.value)) < 1000
