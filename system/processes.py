@@ -6,7 +6,7 @@ starts the server in it, and adopts the server's orphans. Invariants:
 - The group is the unit. A killed API server leaves its engine process behind, so both the guard and ``stop`` end the
   whole group: SIGTERM, a grace period, SIGKILL.
 - The guard watches its parent. If the launcher is gone, even by SIGKILL, the group ends within a second or the grace
-  period, and ``cleanup`` (a folder with files only this run needs) is removed.
+  period, and ``cleanup`` (folders with files only this run needs) are removed.
 - A process is known by the pid that this launcher got from its own fork. The guard is only reaped in ``stop``, after
   the group was signalled, so its number cannot have been given to somebody else.
 """
@@ -53,13 +53,14 @@ class ChildProcess:
     """A running server with its guard; ``pid`` is the guard's and also the process group."""
 
     def __init__(
-        self, name: str, command: Sequence[str], env: Mapping[str, str], log_path: Path, cleanup: Path | None = None
+        self, name: str, command: Sequence[str], env: Mapping[str, str], log_path: Path, cleanup: Sequence[Path] = ()
     ) -> None:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.log_path = log_path
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
-        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(cleanup or ""), *command]
+        told = [str(os.getpid()), *map(str, cleanup), "--"]
+        guarded = [sys.executable, "-I", "-S", guard.__file__, *told, *command]
         with log_path.open("ab") as out:
             self._guard = subprocess.Popen(
                 guarded, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=dict(env),

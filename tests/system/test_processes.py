@@ -90,7 +90,7 @@ def test_a_launcher_killed_by_sigkill_leaves_neither_processes_nor_its_folder(tm
     launcher_code = (
         "import os, sys, time; from pathlib import Path; from mem_agent.system.processes import ChildProcess\n"
         f"c = ChildProcess('server', [sys.executable, '-c', {WITH_GRANDCHILD!r}], os.environ,"
-        f" Path({str(tmp_path / 'server.log')!r}), cleanup=Path({str(folder)!r}))\n"
+        f" Path({str(tmp_path / 'server.log')!r}), cleanup=[Path({str(folder)!r})])\n"
         "print(c.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", launcher_code], stdout=subprocess.PIPE, text=True) as launcher:
@@ -158,7 +158,7 @@ def test_failures_of_servers_are_errors_of_the_pack_and_the_guard_needs_nothing_
     """Every command prints the former in one line; the latter runs without the package in reach."""
     assert issubclass(ProcessError, FleetError) and issubclass(FleetError, MemAgentError)
     alone = shutil.copy(guard.__file__, tmp_path)
-    command = [sys.executable, "-I", "-S", alone, str(os.getpid()), "", sys.executable, "-c", "raise SystemExit(7)"]
+    command = [sys.executable, "-I", "-S", alone, str(os.getpid()), "--", sys.executable, "-c", "raise SystemExit(7)"]
     assert subprocess.run(command, cwd=tmp_path, start_new_session=True).returncode == 7
 
 
