@@ -15,12 +15,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import signal
 import subprocess
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -79,31 +80,54 @@ def settings(scene: Scene, **more: object) -> dict[str, str]:
     return {**os.environ, **{name: str(value) for name, value in (pocket | more).items()}}
 
 
-def drill(
-    scene: Scene, env: Mapping[str, str], strikes: Sequence[Strike], command: Sequence[str] = (),
-    look: Callable[[Announcement], None] = lambda told: None,
-) -> list[Outcome]:
-    """Run to the end under ``strikes``; ``look`` is called at every moment.
+class Plan(Protocol):
+    over: bool
+    """The run need not be started again, however it ended."""
+
+    def due(self, told: Announcement) -> Strike | None:
+        """What strikes now."""
+
+
+class InOrder:
+    """These strikes, one after the other."""
+
+    def __init__(self, strikes: Sequence[Strike]) -> None:
+        self.waiting = deque(strikes)
+        self.over = False
+
+    def due(self, told: Announcement) -> Strike | None:
+        return self.waiting.popleft() if self.waiting and self.waiting[0].is_due(told) else None
+
+
+def drill(scene: Scene, env: Mapping[str, str], strikes: Sequence[Strike], command: Sequence[str] = ()) -> list[Outcome]:
+    """Run to the end under ``strikes``, in their order.
 
     Raises:
         AssertionError: the run answered a fault in another way than it should, or left something.
     """
-    waiting, outcomes = deque(strikes), []
+    plan = InOrder(strikes)
+    outcomes = carry_out(scene, env, plan, command or in_module(OBSERVED))
+    assert not plan.waiting, f"never came: {plan.waiting}"
+    return outcomes
+
+
+def carry_out(scene: Scene, env: Mapping[str, str], plan: Plan, command: Sequence[str]) -> list[Outcome]:
+    """Start the command, and start it again, until it has ended well or the plan is over."""
+    outcomes: list[Outcome] = []
     struck: Strike | None = None
     hub = Hub(Path(scene.mark))
     try:
-        for attempt in range(len(strikes) * 2 + 1):
-            code, said, hurt = _attempt(scene, hub, env, command or in_module(OBSERVED), waiting, look, attempt)
-            _check_end(scene, code, said, hurt[-1][0] if hurt else struck)
+        for attempt in count():
+            code, said, hurt = _attempt(scene, hub, env, command, plan, attempt)
+            struck = hurt[-1][0] if hurt else struck
+            _check_end(scene, code, said, struck)
             outcomes += [Outcome(strike, _how(strike, after, code)) for strike, after in _parts(hurt, said)]
-            if code == 0:
-                break
-            struck = _prepare_next(scene, hurt, said) or struck
+            if code == 0 or plan.over:
+                return outcomes
+            _prepare_next(scene, hurt, said)
+        raise AssertionError("unreachable")
     finally:
         hub.close()
-    assert code == 0, f"the run did not come to its end: {said[-2000:]}"
-    assert not waiting, f"never came: {waiting}"
-    return outcomes
 
 
 Hurt = list[tuple[Strike, int]]
@@ -111,8 +135,7 @@ Hurt = list[tuple[Strike, int]]
 
 
 def _attempt(
-    scene: Scene, hub: Hub, env: Mapping[str, str], command: Sequence[str], waiting: deque[Strike],
-    look: Callable[[Announcement], None], number: int,
+    scene: Scene, hub: Hub, env: Mapping[str, str], command: Sequence[str], plan: Plan, number: int
 ) -> tuple[int, str, Hurt]:
     """Run the command until it ends: its code, what it said, what struck it."""
     path, hurt = scene.folder / f"said-{number}.txt", []
@@ -122,9 +145,8 @@ def _attempt(
     try:
         while (met := hub.next(process.pid, PATIENCE_S)) is not None:
             told, line = met
-            look(told)
-            if waiting and waiting[0].is_due(told):
-                strike = waiting.popleft()
+            strike = plan.due(told)
+            if strike is not None:
                 hurt.append((strike, path.stat().st_size))
                 scene.processes()  # whoever dies now was seen
                 strike.fault.act(scene)
@@ -154,7 +176,7 @@ def _check_end(scene: Scene, code: int, said: str, struck: Strike | None) -> Non
         assert "the same command continues" in last, said
 
 
-def _parts(hurt: list[tuple[Strike, int]], said: str) -> list[tuple[Strike, str]]:
+def _parts(hurt: Hurt, said: str) -> list[tuple[Strike, str]]:
     """What was said between one strike and the next."""
     ends = [*(at for _, at in hurt), len(said.encode())][1:]
     return [(strike, said.encode()[at:end].decode(errors="replace"))
@@ -175,16 +197,15 @@ def _how(strike: Strike, said: str, code: int) -> str:
     return ", ".join(done) or "went on"
 
 
-def _prepare_next(scene: Scene, hurt: Hurt, said: str) -> Strike | None:
+def _prepare_next(scene: Scene, hurt: Hurt, said: str) -> None:
     """What happens between two starts: disks break, and people do what the line tells them."""
     advice = re.search(r"write (\d+) into (\S+/latest_checkpointed_iteration.txt)", said)
     if not hurt:
         assert advice is not None, f"it ended again, and said of nothing that could be done: {said}"
         scene.inside(Path(advice[2])).write_text(advice[1])
-        return None
+        return
     strike, _ = hurt[-1]
     strike.fault.afterwards(scene)
-    return strike
 
 
 # --- what a run has in the end -----------------------------------------------------------------------------------------
@@ -216,6 +237,3 @@ def _lasting(line: Mapping[str, float]) -> dict[str, float]:
 def unbroken(scene: Scene, env: Mapping[str, str]) -> Result:
     assert drill(scene, env, []) == []
     return result_of(scene)
-
-
-KILLED = -signal.SIGKILL

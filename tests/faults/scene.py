@@ -28,6 +28,8 @@ ENGINE, ROUTER, GUARD, RANK = (
 )
 _DISKS = {"save": "400m", "tmp": "64m", "/dev/shm": "400m"}
 _FILLER = "filler"
+_ALLOWED = ("torchinductor_", "wandb-artifacts", "wandb-media")
+"""A cache that is kept for the next run; empty folders that an import of wandb makes, where the trainer was killed."""
 
 
 @cache
@@ -83,7 +85,7 @@ class Scene:
         """What the run left outside of SAVE_PATH."""
         disks = [self.folder / "tmp"] + ([Path("/dev/shm")] if self.holder else [])
         found = [path for disk in disks for path in self.inside(disk).rglob("*")]
-        return [str(path) for path in found if "torchinductor_" not in str(path)]  # a cache, kept for the next run
+        return [str(path) for path in found if not any(name in str(path) for name in _ALLOWED)]
 
     # --- processes --------------------------------------------------------------------------------------------------
 
