@@ -1,8 +1,9 @@
 """The folder through which new weights reach the engines: one complete ``model.safetensors``, replaced atomically.
 
 It lives in shared memory when that has room for two copies, else in the run's folder, and it belongs to one run: a
-new folder each time, removed at the end (``system/own_folder.py``). Its file is only ever absent or complete, so an engine that is restarted at
-any moment reads either the previous or the current weights, never a torn file (which would break the engine).
+new folder each time, removed at the end (``own_folder.py``). Its file is only ever absent or complete, so an engine
+that is restarted at any moment reads either the previous or the current weights, never a torn file (which would break
+the engine).
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..config import Config
-from ..system.errors import MemAgentError
 from ..system.processes import ChildProcess, ProcessError, free_ports
 
 DEATH_SEEN_S = 10.0
@@ -43,7 +42,8 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        dead = _dead(children, 0.0 if isinstance(error, MemAgentError) else DEATH_SEEN_S)
+        collective = any(isinstance(one, RuntimeError) for one in (error, error.__cause__))
+        dead = _dead(children, DEATH_SEEN_S if collective else 0.0)
         if dead is not None:
             raise ProcessError(dead.describe()) from error
         raise
@@ -55,7 +55,7 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _dead(children: Sequence[ChildProcess], patience_s: float) -> ChildProcess | None:
-    """A child that failed; one that is dying is waited for."""
+    """A child that failed; one that may be dying is waited for."""
     deadline = time.monotonic() + patience_s
     while True:
         dead = next((child for child in children if child.exit_code not in (None, 0)), None)

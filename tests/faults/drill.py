@@ -28,7 +28,7 @@ import psutil
 from mem_agent.pocket.prepare import prepare
 from mem_agent.training.run_log import read_metrics
 
-from .faults import Answer, Fault
+from .faults import EVERYTHING_KILLED, Answer, Fault
 from .moments import MARK, Announcement, Hub, Moment, go
 from .odd_answers import ORDERS
 from .scene import Scene, in_module
@@ -83,6 +83,8 @@ def settings(scene: Scene, **more: object) -> dict[str, str]:
 class Plan(Protocol):
     over: bool
     """The run need not be started again, however it ended."""
+    survived: list[Outcome]
+    """So far."""
 
     def due(self, told: Announcement) -> Strike | None:
         """What strikes now."""
@@ -94,26 +96,26 @@ class InOrder:
     def __init__(self, strikes: Sequence[Strike]) -> None:
         self.waiting = deque(strikes)
         self.over = False
+        self.survived: list[Outcome] = []
 
     def due(self, told: Announcement) -> Strike | None:
         return self.waiting.popleft() if self.waiting and self.waiting[0].is_due(told) else None
 
 
-def drill(scene: Scene, env: Mapping[str, str], strikes: Sequence[Strike], command: Sequence[str] = ()) -> list[Outcome]:
+def drill(scene: Scene, env: Mapping[str, str], strikes: Sequence[Strike]) -> list[Outcome]:
     """Run to the end under ``strikes``, in their order.
 
     Raises:
         AssertionError: the run answered a fault in another way than it should, or left something.
     """
     plan = InOrder(strikes)
-    outcomes = carry_out(scene, env, plan, command or in_module(OBSERVED))
+    outcomes = carry_out(scene, env, plan, in_module(OBSERVED))
     assert not plan.waiting, f"never came: {plan.waiting}"
     return outcomes
 
 
 def carry_out(scene: Scene, env: Mapping[str, str], plan: Plan, command: Sequence[str]) -> list[Outcome]:
     """Start the command, and start it again, until it has ended well or the plan is over."""
-    outcomes: list[Outcome] = []
     struck: Strike | None = None
     hub = Hub(Path(scene.mark))
     try:
@@ -121,9 +123,9 @@ def carry_out(scene: Scene, env: Mapping[str, str], plan: Plan, command: Sequenc
             code, said, hurt = _attempt(scene, hub, env, command, plan, attempt)
             struck = hurt[-1][0] if hurt else struck
             _check_end(scene, code, said, struck)
-            outcomes += [Outcome(strike, _how(strike, after, code)) for strike, after in _parts(hurt, said)]
+            plan.survived += [Outcome(strike, _how(strike, after, code)) for strike, after in _parts(hurt, said)]
             if code == 0 or plan.over:
-                return outcomes
+                return plan.survived
             _prepare_next(scene, hurt, said)
         raise AssertionError("unreachable")
     finally:
@@ -162,7 +164,8 @@ def _check_end(scene: Scene, code: int, said: str, struck: Strike | None) -> Non
     _, alive = psutil.wait_procs(scene.processes(), timeout=PATIENCE_S / 10)
     assert not alive, f"left running: {[process.cmdline() for process in alive]}"
     scene.make_room()
-    left = scene.left_on_disks()
+    nobody_left = struck is not None and struck.fault is EVERYTHING_KILLED and code < 0
+    left = [] if nobody_left else scene.left_on_disks()  # the next start clears it away, and is looked at
     assert left == [], f"left on disk: {left}"
     assert "Traceback" not in said, said
     last = said.splitlines()[-1] if said else ""
@@ -208,7 +211,7 @@ def _prepare_next(scene: Scene, hurt: Hurt, said: str) -> None:
     strike.fault.afterwards(scene)
 
 
-# --- what a run has in the end -----------------------------------------------------------------------------------------
+# --- what a run has in the end ---------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Result:

@@ -1,6 +1,6 @@
 """The moments in which a fault can fall, told by the process that is in one to whoever drills it.
 
-A process under drill stops at each moment until it is let go, so a fault falls in its moment on a machine of any speed::
+A process under drill stops at each moment until it is let go: a fault falls in its moment on a machine of any speed::
 
     trainer                                  drill
     announce(UPDATE of rollout 3)   ---->    kill the engine, or nothing

@@ -34,6 +34,11 @@ def before(owner: Any, name: str, act: Callable[..., None]) -> None:
     setattr(owner, name, observed)
 
 
+def odd_on_order(owner: Any) -> None:
+    command = owner.engine_command
+    owner.engine_command = lambda *args: command(*args) + MIDDLEWARE
+
+
 class Observer:
     def __init__(self) -> None:
         self.announcer = Announcer()
@@ -46,8 +51,7 @@ class Observer:
         before(Endpoint, "parse_response", self._answered)
         before(Journal, "write", self._say(Moment.JOURNAL))
         before(engine.EngineClient, "reload_weights", self._say(Moment.SYNC))
-        command = engine.engine_command
-        engine.engine_command = lambda *args: command(*args) + MIDDLEWARE
+        odd_on_order(engine)
 
     def _say(self, moment: Moment) -> Callable[..., None]:
         return lambda *_, **__: self.announcer.announce(moment)

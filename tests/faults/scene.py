@@ -64,7 +64,8 @@ class Scene:
 
     def command(self, *command: str) -> list[str]:
         """``command`` in the scene's namespace."""
-        return list(command) if self.holder is None else ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt", *command]
+        enter = [] if self.holder is None else ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt"]
+        return [*enter, *command]
 
     # --- disks ------------------------------------------------------------------------------------------------------
 

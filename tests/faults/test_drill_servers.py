@@ -1,5 +1,4 @@
-"""One short drill on the real stack: megatron-core, vLLM and vllm-router. All of it: ``python -m mem_agent.tests.faults
-suite``."""
+"""A short drill on megatron-core, vLLM and vllm-router. All of it: ``python -m mem_agent.tests.faults suite``."""
 
 import pytest
 

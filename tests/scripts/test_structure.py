@@ -33,7 +33,7 @@ def test_rooms_and_arrows_are_few(arrows):
 
 def test_tests_mirror_the_rooms():
     folders = {p.name for p in (ROOT / "tests").iterdir() if (p / "__init__.py").is_file()}
-    assert set(ROOMS) | {"scripts", "helpers", "inside_host"} == folders
+    assert set(ROOMS) | {"scripts", "helpers", "inside_host", "faults"} == folders
 
 
 def strings(path):
