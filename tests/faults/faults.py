@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -55,8 +56,11 @@ def send(number: signal.Signals, processes: Iterable[psutil.Process]) -> None:
 
 
 def api_server(scene: Scene) -> list[psutil.Process]:
-    """Of the first engine; under a guard that was just started it may be of another name yet."""
-    return scene.servers(ENGINE)[:1]
+    """Of the first engine; its guard may just have been started, and the trainer stands still meanwhile."""
+    until = time.monotonic() + 60
+    while not (found := scene.servers(ENGINE)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return found[:1]
 
 
 def kill_api_server(scene: Scene) -> None:

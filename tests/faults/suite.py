@@ -48,11 +48,11 @@ def matrix() -> Iterator[tuple[Fault, Moment]]:
         yield from ((fault, moment) for fault in (faults.ENGINE_STOPPED, faults.ROUTER_STOPPED))
     for fault in (faults.CONNECTIONS_CUT, faults.ENGINE_ERRORS, faults.ENGINE_SLOW):
         yield from ((fault, moment) for moment in _BUSY)
-    yield faults.TMP_FULL, Moment.START
     for moment in (Moment.SAMPLING, *_QUIET):
         yield faults.DISK_FULL, moment
     for moment in (Moment.START, Moment.LOAD, *_BUSY, *_QUIET):
         yield from ((fault, moment) for fault in _ENDS)
+    yield faults.TMP_FULL, Moment.START
     for moment in (Moment.SAMPLING, *_QUIET):
         yield faults.RANK_KILLED, moment
     yield faults.TERMINATED, Moment.SAMPLING
@@ -63,7 +63,7 @@ def matrix() -> Iterator[tuple[Fault, Moment]]:
 
 
 def strikes(shape: Shape, chosen: Sequence[tuple[Fault, Moment]]) -> list[Strike]:
-    """One in each rollout; those at a start or a load strike where the one before has ended the run."""
+    """One in each rollout; one at a start or a load needs one before it that ends the run, and stands behind it."""
     rollouts, found = count(1), []
     for fault, moment in chosen:
         if (fault.needs_disks and not can_mount()) or (fault.needs_ranks and shape.ranks == 1):
@@ -97,7 +97,10 @@ def chain(shape: Shape, chosen: Sequence[Strike]) -> Cells:
         struck = len(waiting) - len(plan.waiting)
         if fell:
             cells[key(waiting[max(0, struck - 1)])] = f"FELL: {fell}"
-        waiting = waiting[max(1, struck):] if fell else []
+        elif plan.waiting:
+            cells[key(plan.waiting[0])] = "FELL: its moment never came"
+            struck += 1
+        waiting = waiting[max(1, struck):]
     return cells
 
 

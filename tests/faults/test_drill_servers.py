@@ -15,7 +15,7 @@ from mem_agent.tests.faults.faults import (
 from mem_agent.tests.faults.moments import Moment
 from mem_agent.tests.faults.scene import can_mount, scene
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(3600)]
 
 STRIKES = [
     Strike(TMP_FULL, Moment.START, -1),

@@ -5,7 +5,7 @@ import pytest
 from mem_agent.tests.faults.eval_drill import eval_drill
 from mem_agent.tests.faults.faults import ENGINE_KILLED, TRAINER_KILLED
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(3600)]
 
 
 def test_rows_are_those_of_an_unbroken_evaluation():
