@@ -26,6 +26,7 @@ from typing import Protocol
 import psutil
 
 from mem_agent.pocket.prepare import prepare
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.training.run_log import read_metrics
 
 from .faults import EVERYTHING_KILLED, Answer, Fault
@@ -33,8 +34,6 @@ from .moments import MARK, Announcement, Hub, Moment, go
 from .odd_answers import ORDERS
 from .scene import Scene, in_module
 
-PATIENCE_S = 600.0
-"""Longer than anything that works takes on any machine: what comes after it is a hang."""
 START = Path(__file__).parents[2] / "pocket" / "start"
 OBSERVED = "mem_agent.tests.faults.observed_train"
 
@@ -145,7 +144,7 @@ def _attempt(
         process = subprocess.Popen(scene.command(*command), env=dict(env), stdout=out, stderr=subprocess.STDOUT)
     scene.trainer = process.pid  # nsenter becomes the command, it does not start it
     try:
-        while (met := hub.next(process.pid, PATIENCE_S)) is not None:
+        while (met := hub.next(process.pid, HANGS_AFTER_S)) is not None:
             told, line = met
             strike = plan.due(told)
             if strike is not None:
@@ -161,7 +160,7 @@ def _attempt(
 
 def _check_end(scene: Scene, code: int, said: str, struck: Strike | None) -> None:
     """That it is one of those which the fault allows, in one line, and that nothing is left."""
-    _, alive = psutil.wait_procs(scene.processes(), timeout=PATIENCE_S / 10)
+    _, alive = psutil.wait_procs(scene.processes(), timeout=HANGS_AFTER_S / 10)
     assert not alive, f"left running: {[process.cmdline() for process in alive]}"
     scene.make_room()
     nobody_left = struck is not None and struck.fault is EVERYTHING_KILLED and code < 0

@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
+
 from . import faults
-from .drill import PATIENCE_S, START, settings
+from .drill import START, settings
 from .faults import Fault
 from .moments import Hub, Moment, go
 from .scene import Scene, can_mount, in_module, scene
@@ -42,7 +44,7 @@ def engines(place: Scene, env: Mapping[str, str]) -> Iterator[str]:
         yield server.stdout.readline().decode().removeprefix("READY ").strip()
     finally:
         server.send_signal(signal.SIGTERM)
-        assert server.wait(PATIENCE_S) == 0
+        assert server.wait(HANGS_AFTER_S) == 0
 
 
 def prepared(place: Scene) -> dict[str, str]:
@@ -72,7 +74,7 @@ def evaluate(place: Scene, env: Mapping[str, str], url: str, output: Path, act: 
             with (place.folder / "eval.txt").open("wb") as out:
                 process = subprocess.Popen(place.command(*command), env=dict(env), stdout=out, stderr=out)
             place.trainer = process.pid
-            while (met := hub.next(process.pid, PATIENCE_S)) is not None:
+            while (met := hub.next(process.pid, HANGS_AFTER_S)) is not None:
                 told, line = met
                 if not codes and (told.moment, told.count) == (Moment.ANSWER, AT):
                     act(place)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import psutil
+
+from mem_agent.tests.helpers.patience import wait_for
 
 from .moments import Moment
 from .scene import ENGINE, RANK, ROUTER, Scene
@@ -57,10 +58,8 @@ def send(number: signal.Signals, processes: Iterable[psutil.Process]) -> None:
 
 def api_server(scene: Scene) -> list[psutil.Process]:
     """Of the first engine; its guard may just have been started, and the trainer stands still meanwhile."""
-    until = time.monotonic() + 60
-    while not (found := scene.servers(ENGINE)) and time.monotonic() < until:
-        time.sleep(0.05)
-    return found[:1]
+    wait_for(lambda: scene.servers(ENGINE))
+    return scene.servers(ENGINE)[:1]
 
 
 def kill_api_server(scene: Scene) -> None:
