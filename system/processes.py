@@ -18,6 +18,7 @@ import logging
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 TERM_GRACE_S = 5.0
 """An idle engine ends within a second; one with open requests would wait for them."""
 PROGRESS_EVERY_S = 10.0
+FULL_BELOW = 2**16
 # Below the kernel's usual range for outgoing connections: a server binds its port seconds after it was chosen, and a
 # client socket of somebody else must not take it meanwhile.
 PORTS = range(20000, 32000)
@@ -118,10 +120,12 @@ class ChildProcess:
         return _PREFIX.sub("", last).strip()[:500]
 
     def describe(self) -> str:
-        """One line for error messages."""
+        """One line for error messages. A server whose log cannot grow fails at what it says, and cannot say so."""
         code = self.exit_code
         state = "is running" if code is None else f"exited with code {code}"
-        return f"{self.name} (pid {self.pid}) {state}; log {self.log_path}: {self.last_error()}"
+        full = shutil.disk_usage(self.log_path.parent).free < FULL_BELOW
+        said = "the disk of its log is full; make room" if full else self.last_error()
+        return f"{self.name} (pid {self.pid}) {state}; log {self.log_path}: {said}"
 
 
 async def wait_until_healthy(child: ChildProcess, probe: Callable[[], Awaitable[bool]], timeout_s: float) -> None:

@@ -56,10 +56,13 @@ def prepared(place: Scene) -> dict[str, str]:
 
 
 def rows(output: Path) -> list[dict[str, Any]]:
-    """By question, all but what hangs on the clock."""
+    """By question, all but what hangs on the clock and on what the engine had cached."""
     found = [json.loads(line) for line in (output / f"{LENGTH}.jsonl").read_text().splitlines()]
     last = {(row["_id"], row.get("sample", 0)): row for row in found}  # what was asked again stands later
-    return [{name: value for name, value in row.items() if name != "seconds"} for _, row in sorted(last.items())]
+    for row in last.values():
+        del row["seconds"]
+        row["counts"] = {name: count for name, count in row["counts"].items() if "cached" not in name}
+    return [row for _, row in sorted(last.items())]
 
 
 def evaluate(place: Scene, env: Mapping[str, str], url: str, output: Path, act: Callable[[Scene], None]) -> list[int]:
@@ -106,7 +109,15 @@ def eval_drill(chosen: Sequence[Fault]) -> list[tuple[str, str]]:
             for number, fault in enumerate(chosen):
                 output = place.folder / f"rows-{number}"
                 codes = evaluate(place, env, url, output, fault.act)
-                same = rows(output) == whole
+                differing = differences(whole, rows(output))
                 how = "; ".join(_ENDS[code] for code in codes[:-1]) or "went on"
-                found.append((fault.name, how if same else f"DIFFERS: {how}"))
+                found.append((fault.name, f"DIFFERS in {differing}: {how}" if differing else how))
     return found
+
+
+def differences(whole: list[dict[str, Any]], found: list[dict[str, Any]]) -> str:
+    """The fields in which any row differs, by name."""
+    if len(whole) != len(found):
+        return f"{len(found)} rows for {len(whole)}"
+    pairs = list(zip(whole, found, strict=True))
+    return ", ".join(sorted({name for one, other in pairs for name in one if one[name] != other.get(name)}))

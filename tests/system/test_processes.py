@@ -147,6 +147,16 @@ print("bye")""")
     third.stop()
 
 
+def test_a_server_whose_log_has_no_room_is_told_from_one_that_failed(tmp_path, monkeypatch):
+    child = start(tmp_path, "raise ValueError('No space left on device')")
+    wait_for(lambda: child.exit_code is not None)
+    assert child.describe().endswith("ValueError: No space left on device")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=4096))
+    assert child.describe().endswith(f"log {child.log_path}: the disk of its log is full; make room")
+    child.stop()
+
+
 def test_failures_of_servers_are_errors_of_the_pack_and_the_guard_needs_nothing_of_it(tmp_path):
     """Every command prints the former in one line; the latter runs without the package in reach."""
     assert issubclass(ProcessError, FleetError) and issubclass(FleetError, MemAgentError)
