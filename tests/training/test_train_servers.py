@@ -1,4 +1,4 @@
-"""The whole loop with real servers: vLLM behind vllm-router, megatron-core, two GRPO steps (faults: ``tests/faults``)."""
+"""The whole loop with real servers: vLLM behind vllm-router, megatron-core, two GRPO steps. Faults: `tests/faults`."""
 
 from __future__ import annotations
 
