@@ -337,6 +337,8 @@ class Config:
     serve_concurrency: int = knob(64, "documents that are read at once; further requests get 429 and when to come "
                                    "back", _NOTHING, at_least=1)
     serve_timeout: float = knob(600.0, "seconds for one request; 0: no limit", _NOTHING, at_least=0)
+    serve_parse_timeout: float = knob(60.0, "seconds for the text of one PDF, Word or HTML file that is sent; 0: no "
+                                      "limit", _NOTHING, at_least=0)
     serve_document_tokens: int = knob(1_000_000, "tokens of all documents of a request; longer ones are refused, "
                                        "never cut; 0: no limit", _NOTHING, at_least=0)
     serve_body_mb: int = knob(32, "MiB of one request's body, uploads among them", _NOTHING, at_least=1)

@@ -36,8 +36,8 @@ from .hooks.token_stream import STREAMED, TokenStream
 from .system.priority_gate import PriorityGate
 
 logger = logging.getLogger(__name__)
-Tell = Callable[[list[int]], None]
-"""Is told of the ids sampled so far, all of them each time; the list grows on."""
+Tell = Callable[[list[int]], bool]
+"""Is told of the ids sampled so far, all of them each time; the list grows on. Says whether they are enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,8 @@ class GenerationClient:
             routing_key: the group's key.
             is_aborted: asked right before each attempt; a request that still waits then is never sent.
             weight: the greater, the sooner it is sent where requests wait.
-            tell: called whenever tokens have come, if the endpoint streams; it may never be called.
+            tell: called whenever tokens have come, if the endpoint streams; it may never be called. Where it says
+                that they are enough, the reply ends there.
 
         Raises:
             TurnFailed: the kind says why.
@@ -231,7 +232,9 @@ class _Stream:
         async for line in response.content:
             if stream.add(line):
                 self.told = True
-                self._tell(stream.token_ids)
+                if self._tell(stream.token_ids):
+                    stream.end()  # leaving the response unread ends the request at the engine
+                    break
         return stream.answer()
 
 

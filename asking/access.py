@@ -14,10 +14,12 @@ import hmac
 import ipaddress
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
+
+from yarl import URL
 
 from ..config import ConfigError
 from .request_error import RequestError
@@ -50,6 +52,21 @@ def check_host(host: str, keys: Sequence[str]) -> None:
     if not keys and not is_loopback(host):
         raise ConfigError(f"--host {host}: other machines may only ask with a key; set {KEY_VARIABLE} or "
                           "--api-key-file, or leave --host out")
+
+
+def checked_origin(given: str) -> str:
+    """As browsers send it: a scheme, a host and a port unless it is the usual one, in small letters; or ``*``.
+
+    Raises:
+        ConfigError: no page has such an origin, so that none would be let in.
+    """
+    if given == "*":
+        return given
+    with suppress(ValueError):
+        url = URL(given.strip())
+        if url == url.origin():  # a path, a query or a password is no part of one
+            return str(url.origin())
+    raise ConfigError(f"--allow-origin {given}: expected https://HOST, http://HOST:PORT or *")
 
 
 def is_loopback(host: str) -> bool:
@@ -107,17 +124,17 @@ class Admission:
     """Seconds that readings took."""
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self, places: int = 1) -> Iterator[None]:
         """Raises RequestError where there is no place."""
-        if self.now >= self.most:
+        if self.now + places > self.most:
             raise RequestError(429, f"{self.now} documents are being read (SERVE_CONCURRENCY); try again later",
                                code="too_many_requests", retry_after=self.wait_s)
-        self.now += 1
+        self.now += places
         began = monotonic()
         try:
             yield
         finally:
-            self.now -= 1
+            self.now -= places
             self.recent.append(monotonic() - began)
 
     @property

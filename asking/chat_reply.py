@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .steps import Answered, Delta, Started, Step, TurnDone
-from .stop_text import StopText
 
 
 @dataclass
@@ -28,7 +26,6 @@ class ChatReply:
     """Of one request; told of every step in order, it gives what to send."""
 
     model: str
-    stop: Sequence[str] = ()
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
     started: Started | None = None
@@ -39,9 +36,6 @@ class ChatReply:
     memory_tokens: int = 0
     """Sampled in memory turns."""
 
-    def __post_init__(self) -> None:
-        self._cut = StopText(self.stop)
-
     def deltas(self, step: Step) -> list[dict[str, str]]:
         """What ``step`` adds to the message."""
         match step:
@@ -51,10 +45,9 @@ class ChatReply:
             case TurnDone(kind="memory"):
                 return [{"reasoning_content": self._remembered(step)}]
             case Delta():
-                return self._said(self._cut.add(step.text))
+                return self._said(step.text)
             case Answered():
                 self.answered = step
-                return self._said(self._cut.rest())
         return []
 
     def chunk(self, delta: dict[str, str]) -> dict[str, Any]:
@@ -75,11 +68,11 @@ class ChatReply:
     @property
     def finish_reason(self) -> str:
         assert self.answered is not None, "the reading has not ended"
-        return "length" if self.answered.cut and not self._cut.stopped else "stop"
+        return "length" if self.answered.cut else "stop"
 
     @property
     def usage(self) -> dict[str, Any]:
-        """Of all turns: what was computed, not what a client would count of question and answer."""
+        """Of all turns: what was computed, a stop string's own tokens among them."""
         done = self.answered
         assert done is not None, "the reading has not ended"
         return {

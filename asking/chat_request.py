@@ -18,18 +18,19 @@ value; fields that are unknown are ignored, as OpenAI's servers do.
 
 from __future__ import annotations
 
+import asyncio
 import base64
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .fields import BODY, DOCUMENT, MESSAGE, PART, STREAM_OPTIONS, checked
 from .request_error import RequestError, shown
 from .split_message import split_message
 
 ReadFile = Callable[[str], str]
 """The text of an uploaded file by its id. Raises RequestError."""
-ToText = Callable[[str, bytes], str]
+ToText = Callable[[str, bytes], Awaitable[str]]
 """The text in a file's bytes, by its name. Raises RequestError."""
 BETWEEN = "\n\n"
 _STOPS, _STOP = 16, 1000
@@ -41,6 +42,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "modalities": (["text"],), "best_of": (1,), "echo": (False,), "suffix": ("",),
 }
 """Fields that are understood in these values alone, besides null."""
+_FILES = ("file", "input_file")
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -73,20 +75,20 @@ class MessageReader:
     read_file: ReadFile
     to_text: ToText
 
-    def chat(self, body: Any) -> ChatRequest:
+    async def chat(self, body: Any) -> ChatRequest:
         """Raises RequestError."""
-        given = _list("messages", _object(body).get("messages"))
+        given = checked("", body, BODY).get("messages")
         if not given:
             raise RequestError(400, "messages is empty; expected at least a question", param="messages")
-        beside = [] if body.get("documents") is None else _list("documents", body["documents"])
-        documents = [self._document(f"documents[{i}]", one) for i, one in enumerate(beside)]
+        beside = body.get("documents") or []
+        documents = [await self._document(f"documents[{i}]", one) for i, one in enumerate(beside)]
         last = max((i for i, m in enumerate(given) if isinstance(m, dict) and m.get("role") == "user"), default=-1)
         if last < 0:
             raise RequestError(400, "no message has the role user, so nothing is asked", param="messages")
         messages: list[dict[str, str]] = []
         of_messages: list[str] = []
         for number, message in enumerate(given):
-            role, found, text = self._message(f"messages[{number}]", message, has_document=bool(documents))
+            role, found, text = await self._message(f"messages[{number}]", message, has_document=bool(documents))
             of_messages += found
             if text or number == last:
                 messages.append({"role": role, "content": text})
@@ -94,40 +96,41 @@ class MessageReader:
             messages=messages, document=BETWEEN.join([*documents, *of_messages]), options=options_of(body)
         )
 
-    def _message(self, where: str, message: Any, *, has_document: bool) -> tuple[str, list[str], str]:
+    async def _message(self, where: str, message: Any, *, has_document: bool) -> tuple[str, list[str], str]:
         """Role, documents and text of one message."""
-        said = message.get("role") if isinstance(message, dict) else None
-        if not isinstance(said, str) or said not in _ROLES:
+        said = checked(where, message, MESSAGE).get("role")
+        if said not in _ROLES:
             known = ", ".join(_ROLES)
-            raise RequestError(400, f"{where}: expected an object whose role is one of {known}", param=where)
+            raise RequestError(400, f"{where}.role={shown(said)}: expected one of {known}", param=where)
         role, content = _ROLES[said], message.get("content")
-        if content is None or isinstance(content, str):
-            parts = [{"type": "text", "text": content or ""}]
-        else:
-            parts = _list(f"{where}.content", content)
-        files = [self._document(f"{where}.content", part) for part in parts if _type(part) in ("file", "input_file")]
-        texts = [_text(f"{where}.content", part) for part in parts if _type(part) not in ("file", "input_file")]
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+        for part in parts:
+            checked(f"{where}.content", part, PART)
+        files = [await self._document(f"{where}.content", part) for part in parts if part.get("type") in _FILES]
+        texts = [_text(f"{where}.content", part) for part in parts if part.get("type") not in _FILES]
         if role != "user":
             return role, files, "\n".join(texts)
         *before, last = texts or [""]
         if files or before or has_document:
             return role, [*files, *filter(str.strip, before)], last.strip()
-        document, question = split_message(last, self.is_long)
+        document, question = await asyncio.to_thread(split_message, last, self.is_long)
         return role, [document] if document else [], question
 
-    def _document(self, where: str, given: Any) -> str:
+    async def _document(self, where: str, given: Any) -> str:
         """The text of one document; a part of type ``file`` has its file inside."""
         if isinstance(given, str):
             return given
-        inside = given.get("file", given) if isinstance(given, dict) else None
+        inside = given.get("file") or given if isinstance(given, dict) else None
         if isinstance(inside, dict):
-            if isinstance(name := inside.get("file_id"), str):
+            checked(where, inside, DOCUMENT)
+            if (name := inside.get("file_id")) is not None:
                 return self.read_file(name)
-            if isinstance(data := inside.get("file_data"), str):
-                return self.to_text(str(inside.get("filename") or "file"), _bytes(where, data))
-            if isinstance(text := inside.get("text", inside.get("content")), str):
+            if (data := inside.get("file_data")) is not None:
+                content = await asyncio.to_thread(_bytes, where, data)
+                return await self.to_text(inside.get("filename") or "file", content)
+            if (text := inside.get("text", inside.get("content"))) is not None:
                 title = inside.get("title")
-                return f"{title}\n{text}" if isinstance(title, str) and title else text
+                return f"{title}\n{text}" if title else text
         forms = "a text, {text}, {file_id} or {file_data, filename}"
         raise RequestError(400, f"{where}: expected {forms}", param=where)
 
@@ -141,25 +144,20 @@ def _bytes(where: str, data: str) -> bytes:
         raise RequestError(400, f"{where}: file_data is not base64", param=where) from None
 
 
-def _type(part: Any) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
-    return kind[:80] if isinstance(kind, str) else ""
-
-
-def _text(where: str, part: Any) -> str:
-    if _type(part) in ("text", "input_text") and isinstance(part.get("text"), str):
+def _text(where: str, part: Mapping[str, Any]) -> str:
+    if part.get("type") in ("text", "input_text") and part.get("text") is not None:
         return part["text"]
-    kind = _type(part) or type(part).__name__
-    raise RequestError(400, f"{where}: a part of type {kind}; agents read text and files alone", param=where)
+    kind = f"type {shown(part['type'])}" if part.get("type") else "no type"
+    raise RequestError(400, f"{where}: a part of {kind}; agents read text and files alone", param=where)
 
 
 # --- what is not the messages ---------------------------------------------------------------------------------------
 
 
-def options_of(body: Any) -> AskedOptions:
-    """Raises RequestError."""
+def options_of(body: Mapping[str, Any]) -> AskedOptions:
+    """Of a body whose fields are of their kinds. Raises RequestError."""
     for name, neutral in _NEUTRAL.items():
-        value = _object(body).get(name)
+        value = body.get(name)
         if value is not None and value not in neutral:
             told = f"{name}={shown(value)} is not supported"
             raise RequestError(400, told, param=name, code="unsupported_parameter")
@@ -170,21 +168,19 @@ def options_of(body: Any) -> AskedOptions:
         "repetition_penalty": _number(body, "repetition_penalty", 1e-6, 10.0),
     }
     tokens = _whole(body, "max_completion_tokens", 1) or _whole(body, "max_tokens", 1) or 0
-    stream_options = body.get("stream_options") or {}
+    stream_options = checked("stream_options", body.get("stream_options") or {}, STREAM_OPTIONS)
     return AskedOptions(
         sampling={name: value for name, value in sampling.items() if value is not None},
         seed=_whole(body, "seed", -(2**63)),
         answer_tokens=tokens,
         stop=_stops(body.get("stop")),
         stream=bool(body.get("stream")),
-        include_usage=isinstance(stream_options, dict) and bool(stream_options.get("include_usage")),
+        include_usage=bool(stream_options.get("include_usage")),
     )
 
 
-def _stops(given: Any) -> tuple[str, ...]:
+def _stops(given: str | list[str] | None) -> tuple[str, ...]:
     stops = [given] if isinstance(given, str) else given or []
-    if not isinstance(stops, list) or not all(isinstance(one, str) for one in stops):
-        raise RequestError(400, "stop: expected a text or a list of texts", param="stop")
     if len(stops) > _STOPS or any(len(one) > _STOP for one in stops):
         told = f"stop: more than {_STOPS} texts, or one of more than {_STOP} characters"
         raise RequestError(400, told, param="stop")
@@ -195,8 +191,6 @@ def _number(body: Mapping[str, Any], name: str, least: float, most: float) -> fl
     value = body.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise RequestError(400, f"{name}={shown(value)}: expected a number", param=name)
     if not least <= value <= most:
         raise RequestError(400, f"{name}={shown(value)}: allowed: {least:g} to {most:g}", param=name)
     return float(value)
@@ -206,18 +200,6 @@ def _whole(body: Mapping[str, Any], name: str, least: int) -> int | None:
     value = body.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
+    if value < least:
         raise RequestError(400, f"{name}={shown(value)}: expected a whole number from {least} on", param=name)
-    return value
-
-
-def _object(body: Any) -> Mapping[str, Any]:
-    if not isinstance(body, dict):
-        raise RequestError(400, "the body is no JSON object")
-    return body
-
-
-def _list(name: str, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise RequestError(400, f"{name}: expected a list", param=name)
     return value

@@ -3,8 +3,8 @@
     {"prompt": "<document>\\n\\nQuestion: Who?\\nAnswer:", "max_tokens": 32}
     {"choices": [{"index": 0, "text": "\\\\boxed{Ann}", "finish_reason": "stop", "logprobs": null}], "usage": ...}
 
-Several prompts are read one after the other. Tokens as prompts, log-probs and streams are refused: an agent has none
-of the first two of a document that it forgets, and who wants a stream has chats.
+Several prompts are read side by side, and each takes a place among the readings. Tokens as prompts, log-probs and
+streams are refused: an agent has none of the first two of a document that it forgets, and chats are there to stream.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from typing import Any
 
 from .chat_reply import ChatReply
 from .chat_request import ChatRequest, MessageReader
+from .fields import BODY, checked
 from .request_error import RequestError
 
 
-def prompts_of(body: Any, messages: MessageReader) -> list[ChatRequest]:
+async def prompts_of(body: Any, messages: MessageReader) -> list[ChatRequest]:
     """One for each prompt. Raises RequestError."""
-    prompt = body.get("prompt") if isinstance(body, dict) else None
+    prompt = checked("", body, BODY).get("prompt")
     prompts = [prompt] if isinstance(prompt, str) else prompt
     if not isinstance(prompts, list) or not prompts or not all(isinstance(one, str) for one in prompts):
         raise RequestError(400, "prompt: expected a text, or a list of texts; tokens are not read", param="prompt")
     if body.get("stream"):
         raise RequestError(400, "stream: /v1/chat/completions streams", param="stream")
-    return [messages.chat({**body, "messages": [{"role": "user", "content": one}]}) for one in prompts]
+    return [await messages.chat({**body, "messages": [{"role": "user", "content": one}]}) for one in prompts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import time
@@ -29,13 +28,15 @@ import orjson
 from aiohttp import web
 
 from ..config import Config
+from ..system.gather import gather_or_cancel
 from .access import Access, Admission
-from .bodies import form_file, json_body, within
+from .bodies import form_file, json_body
 from .chat_reply import ChatReply
 from .chat_request import AskedOptions, ChatRequest, MessageReader
 from .completion import CompletionReply, prompts_of
+from .document_texts import DocumentTexts
 from .event_stream import DONE, event, events, with_pauses
-from .files import Files, to_text
+from .files import Files
 from .metrics import CONTENT_TYPE, Metrics
 from .reader import AskingReader
 from .request_error import RequestError, error_of, shown
@@ -65,7 +66,8 @@ class Endpoint:
         self.files = Files(config.serve_files_mb * 2**20)
         self.admission = Admission(config.serve_concurrency)
         self.metrics.reading.set_function(lambda: self.admission.now)
-        self._messages = MessageReader(self.reader.is_long, self.files.text, to_text)
+        self._texts = DocumentTexts(config.serve_parse_timeout)
+        self._messages = MessageReader(self.reader.is_long, self.files.text, self._texts.text)
 
     def app(self) -> web.Application:
         most = self.reader.config.serve_body_mb * 2**20
@@ -90,8 +92,8 @@ class Endpoint:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         with self.admission.reading():
             body = await self._body(request)
-            asked = await asyncio.to_thread(self._messages.chat, body)
-            reply = ChatReply(self.name, asked.options.stop)
+            asked = await self._messages.chat(body)
+            reply = ChatReply(self.name)
             if asked.options.stream:
                 return await self._stream(request, asked, reply)
             await self._whole(asked, reply)
@@ -100,11 +102,13 @@ class Endpoint:
     async def completions(self, request: web.Request) -> web.StreamResponse:
         with self.admission.reading():
             body = await self._body(request)
-            asked = await asyncio.to_thread(prompts_of, body, self._messages)
-            replies = [ChatReply(self.name, one.options.stop) for one in asked]
-            async with within(self.reader.config.serve_timeout, 504, "no answer to all prompts"):
-                for one, reply in zip(asked, replies, strict=True):  # a batch is one place among the readings
-                    await self._whole(one, reply)
+            asked = await prompts_of(body, self._messages)
+            if len(asked) > self.admission.most:
+                told = f"prompt: {len(asked)} texts, of which {self.admission.most} are read at once"
+                raise RequestError(400, f"{told} (SERVE_CONCURRENCY); send fewer", param="prompt")
+            replies = [ChatReply(self.name) for _ in asked]
+            with self.admission.reading(len(asked) - 1):  # side by side, so each has its own time
+                await gather_or_cancel(*(self._whole(*one) for one in zip(asked, replies, strict=True)))
             return _json(CompletionReply(replies).completion())
 
     async def _whole(self, asked: ChatRequest, reply: ChatReply) -> None:
@@ -165,13 +169,13 @@ class Endpoint:
 
     def _limits(self, options: AskedOptions) -> Limits:
         config = self.reader.config
-        return Limits(config.serve_document_tokens, config.serve_timeout, options.answer_tokens)
+        return Limits(config.serve_document_tokens, config.serve_timeout, options.answer_tokens, options.stop)
 
     async def _body(self, request: web.Request) -> Any:
         """Raises RequestError."""
         body = await json_body(request, self.reader.config.serve_timeout)
         model = body.get("model") if isinstance(body, dict) else None
-        if model is not None and model != self.name:
+        if isinstance(model, str) and model != self.name:
             raise RequestError(404, f"no model {shown(model)}; there is {self.name}", param="model",
                                code="model_not_found")
         return body
@@ -193,7 +197,7 @@ class Endpoint:
 
     async def upload(self, request: web.Request) -> web.Response:
         name, purpose, content = await form_file(request, self.reader.config.serve_timeout)
-        text = await asyncio.to_thread(to_text, name, content)
+        text = await self._texts.text(name, content)
         return _json(self.files.add(name, purpose, content, text).to_object())
 
     async def list_files(self, request: web.Request) -> web.Response:

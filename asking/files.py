@@ -1,6 +1,6 @@
 """Uploaded documents, in memory, for as long as the server runs: a bound holds for all of them together.
 
-They are texts: what an upload is (``to_text``) is found out when it comes, so that a bad one is refused then.
+They are texts: what an upload is (``document_texts``) is found out when it comes, so that a bad one is refused then.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..data.document_formats import DocumentError, read_document
 from .request_error import RequestError
 
 _EACH = 1024
@@ -71,11 +70,3 @@ class Files:
 
     def all(self) -> list[StoredFile]:
         return list(self._files.values())
-
-
-def to_text(name: str, content: bytes) -> str:
-    """Of a text, PDF, HTML or Word file. Raises RequestError for what is none, or gives no text."""
-    try:
-        return read_document(name, content).text
-    except DocumentError as error:
-        raise RequestError(400, str(error), code="unreadable_document") from None

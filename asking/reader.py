@@ -53,6 +53,7 @@ from ..rollout_client import client_for
 from .sections import sections_of
 from .sources import sources
 from .steps import ABORTED, TOO_LONG, Answered, Delta, Failed, Limits, Section, Started, Step, TurnDone
+from .stop_text import StopText, up_to_stop
 
 Question = str | Sequence[Mapping[str, Any]]
 """A text, or chat messages whose last user message is the question."""
@@ -129,7 +130,7 @@ class AskingReader:
         reading = self._reading(asked, chunks, limits)
         sections, group = await asyncio.to_thread(self._placed, text, chunks, question_of(asked))
         tell(Started(sections, chunks.tokens))
-        watch = _Watch(self._reader, reading, tell)
+        watch = _Watch(self._reader, reading, tell, StopText(limits.stop))
         trajectory = await self._run(reading, group, seed, sampling, watch)
         # Words of a thousand memories take a while to compare, and other readings need this loop meanwhile.
         tell(await asyncio.to_thread(self._end, trajectory, watch, question_of(asked)))
@@ -182,16 +183,17 @@ class AskingReader:
             return Failed(trajectory.failure.kind.value, trajectory.failure.message)
         if trajectory.outcome is Outcome.ABORTED:
             return Failed(ABORTED, "the server ended the request")
-        answer = self._task.read_answer(trajectory.answer)
+        text = up_to_stop(trajectory.answer, watch.stop.stops)
+        answer = self._task.read_answer(text)
         counts = trajectory.counts
         return Answered(
-            text=trajectory.answer,
+            text=text,
             answer=answer,
-            sources=sources(watch.turns, answer or trajectory.answer, question),
-            cut=trajectory.outcome is Outcome.TRUNCATED,
+            sources=sources(watch.turns, answer or text, question),
+            cut=trajectory.outcome is Outcome.TRUNCATED and text == trajectory.answer,
             prompt_tokens=int(counts["prompt_tokens"]),
             reply_tokens=int(counts["response_tokens"]),
-            cached_tokens=int(counts.get("cached_tokens", 0)),
+            cached_tokens=sum(turn.cached_tokens or 0 for turn in trajectory.turns),
         )
 
 
@@ -210,10 +212,11 @@ class _Watch:
     reader: Reader
     reading: Reading
     tell: Tell
+    stop: StopText
     state: Any = None
     """After the last round; None before the first."""
     answer: str = ""
-    """What was told of it."""
+    """What has come of it; what could begin a stop string is not told yet."""
     heard: int = 0
     """Of its tokens."""
     turns: list[TurnDone] = field(default_factory=list)
@@ -229,6 +232,7 @@ class _Watch:
         memory = decode(agent.memory(state))
         if turns[-1].kind is TurnKind.FINAL:
             self._answered(agent.answer(state))
+            self._tell(self.stop.rest())
         for number, turn in enumerate(turns):
             self._turn_done(turn, self._shown(number, len(turns), read), memory)
         self.rounds += 1
@@ -237,23 +241,28 @@ class _Watch:
         # Agents that recall keep what they found in their state, under this name.
         self.recalled = decode(getattr(state, "recalled", None) or ())
 
-    def answering(self, ids: list[int]) -> None:
+    def answering(self, ids: list[int]) -> bool:
         """Tell how the answer would read if the final turn ended here; a state machine can say that at any time.
 
-        The longer the reply, the more of it has to come before it is decoded anew.
+        The longer the reply, the more of it has to come before it is decoded anew. Says whether a stop string came.
         """
         agent = self.reader.agent
         if agent.slow or len(ids) < self.heard + 1 + self.heard // 32:
-            return
+            return False
         self.heard = len(ids)
         state = self.state if self.rounds else agent.start(self.reading)
         so_far = Generation(list(ids), [0.0] * len(ids), StopReason.LENGTH)
         self._answered(agent.answer(agent.advance(state, [so_far])).rstrip("\ufffd"))  # half a character
+        return self.stop.stopped
 
     def _answered(self, text: str) -> None:
         if text.startswith(self.answer) and text != self.answer:
-            self.tell(Delta(text[len(self.answer) :]))
+            self._tell(self.stop.add(text[len(self.answer) :]))
             self.answer = text
+
+    def _tell(self, text: str) -> None:
+        if text:
+            self.tell(Delta(text))
 
     def _shown(self, number: int, turns: int, read: int) -> tuple[int, ...]:
         """What the ``number``-th turn of the round showed; agents read sections in order, each once."""

@@ -27,6 +27,8 @@ class Limits:
     seconds: float = 0.0
     answer_tokens: int = 0
     """Of the final reply, at most MEM_MAX_FINAL: the engine's context was made for that."""
+    stop: tuple[str, ...] = ()
+    """The final reply ends before the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,13 @@ class Delta:
 @dataclass(frozen=True, slots=True)
 class Answered:
     text: str
-    """The final reply, thinking removed."""
+    """The final reply, thinking removed, up to its stop."""
     answer: str
     """What the model's task reads from it, e.g. the content of the last box; empty where it finds none."""
     sources: tuple[int, ...]
     """Numbers of the sections that the answer came from (``sources``)."""
     cut: bool
-    """The reply ran into its limit."""
+    """The reply ran into its limit, and not into a stop."""
     prompt_tokens: int
     reply_tokens: int
     """Of all turns."""

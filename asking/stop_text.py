@@ -15,7 +15,7 @@ from collections.abc import Sequence
 class StopText:
     def __init__(self, stops: Sequence[str]) -> None:
         assert all(stops), "an empty stop string stops nothing"
-        self._stops = stops
+        self.stops = stops
         self._held = ""
         self.stopped = False
 
@@ -24,9 +24,9 @@ class StopText:
         if self.stopped:
             return ""
         self._held += piece
-        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        found = [at for stop in self.stops if (at := self._held.find(stop)) >= 0]
         self.stopped = bool(found)
-        told = min(found) if found else len(self._held) - max(map(self._begun, self._stops), default=0)
+        told = min(found) if found else len(self._held) - max(map(self._begun, self.stops), default=0)
         out, self._held = self._held[:told], "" if found else self._held[told:]
         return out
 
@@ -39,3 +39,8 @@ class StopText:
         """The most characters at the end that ``stop`` begins with."""
         sizes = range(min(len(stop) - 1, len(self._held)), 0, -1)
         return next((size for size in sizes if self._held.endswith(stop[:size])), 0)
+
+
+def up_to_stop(text: str, stops: Sequence[str]) -> str:
+    cut = StopText(stops)
+    return cut.add(text) + cut.rest()

@@ -27,7 +27,9 @@ from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .agent_settings import shared_settings, write_files
+from .hashes import check_hashes
 from .hf_folder import TOKENIZER_FILES, HfTensors, complete_folder, copy_model_files, plan_shards, write_shards
+from .metadata import DamagedCheckpoint
 from .model_card import card_of_mean, write_card
 
 _SHARD_SIZE = 5 * 10**9
@@ -50,6 +52,8 @@ def average(
     repeated = [str(folder) for place, folder in enumerate(folders) if folder in folders[:place]]
     if repeated:
         raise AverageError(f"{repeated[0]}: given twice; each folder may be averaged once")
+    for folder in folders:
+        _check_whole(folder)
     models = [HfTensors(folder) for folder in folders]
     for folder, model in zip(folders[1:], models[1:], strict=True):
         difference = _file_difference(folders[0], folder) or _tensor_difference(models[0], model)
@@ -71,6 +75,13 @@ def average(
         copy_model_files(folders[0], temporary)
         write_files(shared_settings(folders) or {}, temporary)
         write_card(temporary, card_of_mean(folders))
+
+
+def _check_whole(folder: Path) -> None:
+    try:
+        check_hashes(folder)
+    except DamagedCheckpoint as error:
+        raise AverageError(f"{error}; copy the folder again, or leave it out") from error
 
 
 def _tensor_difference(one: HfTensors, other: HfTensors) -> str | None:

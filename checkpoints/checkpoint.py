@@ -3,15 +3,14 @@
 ::
 
     SAVE_PATH/latest_checkpointed_iteration.txt      "99", written last
-    SAVE_PATH/iter_0000099/{.metadata, __0_0.distcp, ..., common.pt, metadata.json}
+    SAVE_PATH/iter_0000099/{.metadata, __0_0.distcp, ..., common.pt, metadata.json, SHA256SUMS}
 
 A checkpoint is written into a hidden sibling folder and renamed when complete, so an ``iter_*`` folder is never half
 written and the tracker never names one that is. Tensors carry Megatron's names without prefix and load under any
 other TP or number of processes; ``common.pt`` holds what is not a tensor, ``args`` among it, which the hosts'
 converters read.
 
-Disks still break files afterwards, and a SAVE_PATH may come from somebody else. So ``load`` first reads every file in
-a way that runs nothing, and answers damage with the whole checkpoint before it: a run is never set back silently.
+What is loaded has been read by ``whole.py`` before, which knows damage and runs nothing.
 
 ``save``, ``load`` and ``load_weights`` are collective: every rank calls them with the same arguments.
 """
@@ -20,16 +19,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import pickle
 import queue
 import random
 import shutil
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -47,9 +43,13 @@ from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
-from .folders import TRACKER, CheckpointError, is_numbered, latest, number_of, numbered, resolve
-from .metadata import DamagedCheckpoint, check_files, damage_explained, damaged, read_metadata
+from .folders import TRACKER, CheckpointError, latest, resolve
+from .hashes import check_hashes, write_hashes
+from .metadata import DamagedCheckpoint
 from .torch_dist import PADDED, ModelTensors, misfit, stored_name
+from .whole import NO_OTHER, newest_whole, other_named, read_checkpoint, whole_before
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -112,6 +112,7 @@ def _empty_folder(folder: Path) -> None:
 
 
 def _publish(temporary: Path, final: Path) -> None:
+    write_hashes(temporary)
     replaced = final.with_name(f".{final.name}.replaced")
     if final.exists():
         final.rename(replaced)
@@ -121,17 +122,19 @@ def _publish(temporary: Path, final: Path) -> None:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _on_first_rank(action: Callable[[], None]) -> None:
-    """Run ``action`` on rank 0; its error is raised on every rank, so that none waits for the others in vain."""
-    outcome: list[OSError | None] = [None]
+def _on_first_rank(action: Callable[[], T]) -> T:
+    """What ``action`` gives on rank 0; its error is raised on every rank: none waits for the others in vain."""
+    outcome: list[tuple[T | None, Exception | None]] = [(None, None)]
     if dist.get_rank() == 0:
         try:
-            action()
-        except OSError as error:
-            outcome = [error]
+            outcome = [(action(), None)]
+        except (MemAgentError, OSError) as error:
+            outcome = [(None, error)]
     dist.broadcast_object_list(outcome, src=0)
-    if outcome[0] is not None:
-        raise outcome[0]
+    result, problem = outcome[0]
+    if problem is not None:
+        raise problem
+    return cast("T", result)
 
 
 def _cause(error: BaseException) -> str:
@@ -149,10 +152,13 @@ def _cause(error: BaseException) -> str:
 
 
 def load(path: str | Path, trainer: Trained) -> dict[str, Any]:
-    """Resume ``trainer`` from a checkpoint of this pack, exactly; gives back the ``host_state`` it was saved with."""
-    folder = resolve(path)
+    """Resume ``trainer`` from a checkpoint of this pack, exactly; gives back the ``host_state`` it was saved with.
+
+    ``path`` is the checkpoint, or the folder of its run: then, where the newest is damaged, a whole one before it.
+    """
+    folder = _on_first_rank(lambda: newest_whole(path))
     with _way_back_named(folder):
-        common, metadata = _checked(folder)
+        common, metadata = read_checkpoint(folder)
         _check_adapters(common.get("lora"), trainer.lora, folder)
         state = _sharded_state(trainer, with_optimizer="optimizer" in common, loading=True)
         _check_shapes(state, metadata, folder, trainer.bridge.vocab_size)
@@ -172,7 +178,7 @@ def load(path: str | Path, trainer: Trained) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _way_back_named(folder: Path) -> Iterator[None]:
-    """Damage becomes one line that says what is damaged and which checkpoint to go back to."""
+    """What only megatron-core's own reading shows, of checkpoints without hashes, becomes one line."""
     try:
         yield
     except (CheckpointError, MemoryError, torch.OutOfMemoryError):
@@ -180,40 +186,9 @@ def _way_back_named(folder: Path) -> Iterator[None]:
     # Reading fails in many types, and torch's CheckpointException is not an Exception.
     except (Exception, CheckpointException) as error:
         cause = str(error) if isinstance(error, DamagedCheckpoint) else f"{folder}: cannot be read: {_cause(error)}"
-        raise CheckpointError(f"{cause}; {_way_back(folder)}") from error
-
-
-def _way_back(folder: Path) -> str:
-    """What to do instead of resuming from ``folder``."""
-    others = numbered(folder.parent) if is_numbered(folder) else []
-    for other in reversed(others):
-        if number_of(other) < number_of(folder) and _is_whole(other):
-            return (
-                f"to go on from {other.name}, write {number_of(other)} into {folder.parent / TRACKER}; "
-                "rollouts sampled since then are replayed as far as they are kept"
-            )
-    return "no checkpoint before it is whole; copy it again if it is a copy, or start anew in another SAVE_PATH"
-
-
-def _is_whole(folder: Path) -> bool:
-    try:
-        _checked(folder)
-    except (MemAgentError, OSError):
-        return False
-    return True
-
-
-def _checked(folder: Path) -> tuple[dict[str, Any], Metadata]:
-    """``common.pt`` and ``.metadata`` of a checkpoint of this pack, whose files are whole as far as that shows.
-
-    Raises:
-        CheckpointError: another host wrote it.
-        DamagedCheckpoint: a file of it is missing, cut or overwritten.
-    """
-    _check_format(folder)
-    common, metadata = _load_common(folder), read_metadata(folder, strict=True)
-    check_files(folder, metadata)
-    return common, metadata
+        older = whole_before(folder)
+        back = f"to go on from {older}, write its number into {folder.parent / TRACKER}" if older else NO_OTHER
+        raise CheckpointError(f"{cause}; {back}") from error
 
 
 def _check_adapters(saved: dict[str, float] | None, own: dict[str, float] | None, folder: Path) -> None:
@@ -251,43 +226,12 @@ def _sharded_tensors(state: dict[str, Any]) -> Iterator[ShardedTensor]:
         yield from (tensor for tensor in built if isinstance(tensor, ShardedTensor))
 
 
-def _check_format(folder: Path) -> None:
-    """That the files are those of megatron-core, as ``metadata.json`` says, and all there."""
-    missing = [name for name in ("common.pt", "metadata.json") if not (folder / name).is_file()]
-    if len(missing) == 2:
-        raise _of_another_host(folder)
-    if missing:
-        raise damaged(folder, missing[0], "is missing")
-    try:
-        backend = json.loads((folder / "metadata.json").read_bytes())["sharded_backend"]
-    except (ValueError, LookupError, TypeError):
-        backend = None
-    if backend != "torch_dist":
-        raise damaged(folder, "metadata.json", "does not say torch_dist")
-
-
-def _load_common(folder: Path) -> dict[str, Any]:
-    with damage_explained(folder, "common.pt"):
-        with zipfile.ZipFile(folder / "common.pt") as file:
-            if file.testzip() is not None:
-                raise damaged(folder, "common.pt", "fails its checksum")
-        try:
-            common = dist_checkpointing.load_common_state_dict(str(folder))
-        except pickle.UnpicklingError:  # classes of another host
-            raise _of_another_host(folder) from None
-    if "host_state" not in common:
-        raise _of_another_host(folder)
-    return common
-
-
-def _of_another_host(folder: Path) -> CheckpointError:
-    return CheckpointError(f"{folder} was not written by this host; to start from its weights, set TORCH_DIST")
-
-
 @torch.no_grad()
 def load_weights(path: str | Path, bridge: LocalBridge, model: GPTModel) -> None:
     """The weights alone, from a checkpoint of this pack, slime or vime; of those, nothing but tensors is read."""
     folder = resolve(path)
+    with other_named(folder, "set TORCH_DIST={}"):
+        _on_first_rank(lambda: check_hashes(folder))
     tensors, expected = ModelTensors(folder), expected_tensors(bridge)
     problem = misfit(tensors.shapes, expected)
     if problem:

@@ -30,11 +30,13 @@ from ..system.signals import stop_on_signals
 from .agent_settings import settings_of_run, write_files
 from .bridge import build_bridge, expected_tensors, to_hf
 from .folders import resolve
+from .hashes import check_hashes
 from .hf_folder import DTYPES, OutputExists, complete_folder, copy_model_files, plan_shards, write_shards
 from .hf_model import local_folder
 from .hub import add_push_arguments, check_token, push
 from .model_card import card_of_run, write_card
 from .torch_dist import ModelTensors, misfit
+from .whole import other_named
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -56,7 +58,15 @@ def convert(
     output, hf_dir = Path(output).absolute(), Path(hf_dir)
     if output.exists() and not force:
         raise OutputExists(f"{output}: exists already; set FORCE=1 (--force) to replace it")
-    bridge, folder = build_bridge(hf_dir), resolve(source)
+    folder = resolve(source)
+    with other_named(folder, "convert {}"):
+        check_hashes(folder)
+        _convert(folder, hf_dir, output, force, dtype, shard_size)
+    return folder
+
+
+def _convert(folder: Path, hf_dir: Path, output: Path, force: bool, dtype: str | None, shard_size: int) -> None:
+    bridge = build_bridge(hf_dir)
     settings, card = settings_of_run(folder.parent), card_of_run(folder.parent, folder.name, str(hf_dir))
     tensors = ModelTensors(folder)
     expected = expected_tensors(bridge)
@@ -79,7 +89,6 @@ def convert(
         write_card(temporary, card)
         if dtype:
             _set_dtype(temporary / "config.json", dtype)
-    return folder
 
 
 def _set_dtype(file: Path, dtype: str) -> None:

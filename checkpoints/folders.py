@@ -1,8 +1,8 @@
 """The checkpoints in a folder: which there are, which one a run continues from, which are kept. Needs no torch.
 
-A run continues from the one that the tracker names, written last (``checkpoint.py``); a folder without it holds no
-complete checkpoint. People write into it as well, to set a run back, so whatever it holds is answered with what it may
-hold.
+A run continues from the one that the tracker names, written last (``checkpoint.py``); in a host's run, a folder
+without it holds no complete checkpoint. People write into it as well, to set a run back, so whatever it holds is
+answered with what it may hold.
 """
 
 from __future__ import annotations
@@ -38,12 +38,20 @@ def latest(save_path: str | Path) -> Path | None:
     if text is None:
         return None
     folder = Path(save_path) / ("release" if text == "release" else f"iter_{int(text):07d}")
-    if not (folder / ".metadata").exists():
+    if not folder.is_dir():
         raise CheckpointError(
-            f"{Path(save_path) / TRACKER} names {folder.name}, which is not a checkpoint; "
+            f"{Path(save_path) / TRACKER} names {folder.name}, which is not there; "
             f"write a good number into it{_numbers(save_path)}"
         )
     return folder
+
+
+def newest_of_run(save_path: str | Path) -> Path | None:
+    """What a run goes on from if it is whole: what the tracker names, or without one the newest that is there.
+
+    The first checkpoint of a run that is killed has no tracker yet; others lose it when they are copied.
+    """
+    return latest(save_path) or next(reversed(numbered(save_path)), None)
 
 
 def is_numbered(folder: Path) -> bool:
@@ -72,7 +80,8 @@ def _numbers(save_path: str | Path) -> str:
 
 def resolve(path: str | Path) -> Path:
     """The checkpoint folder meant by ``path``: itself, or the latest one inside it."""
-    folder = Path(path) if (Path(path) / ".metadata").exists() else latest(path)
+    itself = Path(path).is_dir() and (is_numbered(Path(path)) or (Path(path) / ".metadata").exists())
+    folder = Path(path) if itself else latest(path)
     if folder is None:
         others = ", ".join(sorted(f.name for f in Path(path).parent.glob("iter_*")))
         there = f"; there are {others}" if others else f"; expected an iter_* folder or {TRACKER} in it"

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from ..system.errors import MemAgentError
+from .hashes import write_hashes
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "added_tokens*", "chat_template*")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -157,6 +158,7 @@ def write_shards(
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (folder / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
+    write_hashes(folder, "*.safetensors")  # configuration, card and tokenizer are people's to edit
 
 
 def save_weights(tensors: dict[str, torch.Tensor], path: Path) -> None:

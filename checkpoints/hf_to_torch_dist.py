@@ -5,7 +5,7 @@
     mem-agent hf-to-torch-dist --hf MODEL --output DIR [--dtype bfloat16] [--force]
 
     DIR/latest_checkpointed_iteration.txt      "release", written last
-    DIR/release/{.metadata, __0_0.distcp, common.pt, metadata.json}
+    DIR/release/{.metadata, __0_0.distcp, common.pt, metadata.json, SHA256SUMS}
 
 This is what the hosts' tools/convert_hf_to_torch_dist.py writes, for ``--ref-load``, ``--load`` or this pack's
 TORCH_DIST. Tensors go through one at a time, so memory stays near the largest of them.
@@ -42,6 +42,7 @@ from ..system.signals import stop_on_signals
 from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf, hf_names
 from .checkpoint import hosts_args
 from .folders import TRACKER, tracked
+from .hashes import write_hashes
 from .hf_folder import DTYPES, HfTensors, OutputExists, check_weights, complete_folder
 from .torch_dist import stacked_name
 
@@ -82,6 +83,7 @@ def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None =
             raise next(iter(error.failures.values()))[0] from None
         torch.save(_common(bridge), temporary / "common.pt")
         (temporary / "metadata.json").write_text(json.dumps(_FORMAT))
+        write_hashes(temporary)
     write_atomically(output / TRACKER, b"release")
     return output / "release"
 

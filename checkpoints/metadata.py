@@ -44,6 +44,8 @@ class _Refused(Exception):
 def read_metadata(folder: str | Path, *, strict: bool = False) -> stored.Metadata:
     """What ``folder/.metadata`` holds; ``strict`` for checkpoints that only this pack writes."""
     unpickler = _StrictUnpickler if strict else _Unpickler
+    if not (Path(folder) / ".metadata").is_file():
+        raise damaged(folder, ".metadata", "is missing")
     with damage_explained(folder, ".metadata"), open(Path(folder) / ".metadata", "rb") as file:
         metadata = unpickler(file).load()
         known = isinstance(metadata, stored.Metadata) and isinstance(metadata.state_dict_metadata, dict)

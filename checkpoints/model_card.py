@@ -27,6 +27,10 @@ from ..system.markdown import RawCell, fenced, markdown_cell, markdown_code, mar
 CARD = "README.md"
 _BEGIN, _END = "<!-- evaluation -->", "<!-- end of evaluation -->"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_PATH = re.compile(
+    r"""(?<![\w./~-])(?:file://)?(?:~[\w.-]*|\.\.?)?   # no part of a hub's id, of an address or of a fraction
+    (?:(?<=['"])(?P<quoted>/[^'"\n]+)(?=['"])           # between quotes blanks belong to it
+    | (?:/[^\s/'",;:=|()\[\]{}<>]+)+/?)""", re.X)
 _ALSO = ("num_rollout",)
 """Shapes no rollout, and says how many there were."""
 
@@ -151,5 +155,9 @@ def _settings_table(settings: Mapping[str, Any]) -> str:
 
 
 def _name(value: Any) -> Any:
-    """A path of the machine that trained, by its last part; all else as it is."""
-    return Path(value).name if isinstance(value, str) and value.startswith(("/", "~", "./", "../")) else value
+    """Paths of the machine that trained, by their last part; all else as it is."""
+    if not isinstance(value, str):
+        return value
+    if value.startswith(("/", "~", "./", "../")):
+        return Path(value).name
+    return _PATH.sub(lambda found: (found["quoted"] or found[0]).rstrip("/").rpartition("/")[2], value)

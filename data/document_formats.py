@@ -54,6 +54,8 @@ class Limits:
 
     file_bytes: int = 2**28
     """Of a file, and of what an archive unpacks to."""
+    xml_bytes: int = 2**26
+    """Of what a Word document's parts without pictures unpack to: a parser takes ten times that."""
     characters: int = 2**28
     """Of text, all files together."""
     files: int = 10_000
@@ -254,8 +256,10 @@ def _word(name: str, content: bytes, limits: Limits) -> Document:
         raise DocumentError(f"{name}: a damaged archive ({error})") from None
     if "word/document.xml" not in sizes:
         raise DocumentError(f"{name}: an archive, and no Word document; unpack it")
-    if sum(sizes.values()) > limits.file_bytes:
-        raise DocumentError(f"{name}: unpacks to more than {limits.file_bytes // 2**20} MiB")
+    xml = sum(size for part, size in sizes.items() if part.endswith((".xml", ".rels")))
+    if sum(sizes.values()) > limits.file_bytes or xml > limits.xml_bytes:
+        raise DocumentError(f"{name}: unpacks to more than {limits.file_bytes // 2**20} MiB, or to more than "
+                            f"{limits.xml_bytes // 2**20} MiB of text with its marks; split it")
     try:
         paragraphs = [" ".join(line.split()) for line in _word_paragraphs(content)]
     except Exception as error:  # of a damaged file, those of zip, XML and of the library's own lookups

@@ -5,7 +5,8 @@
     data: {"choices": [], "usage": {"prompt_tokens": 3}}
     data: [DONE]
 
-Invariant: an answer is whole or there is none; a stream that ends before ``[DONE]`` raises ValueError.
+Invariant: an answer is whole or there is none; a stream that ends before ``[DONE]`` raises ValueError, unless whoever
+reads it has ended it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class TokenStream:
         for choice in event.get("choices") or ():
             self._take(choice)
         return len(self.token_ids) > before
+
+    def end(self) -> None:
+        """Nothing more is wanted: what has come is the answer."""
+        self._choice["finish_reason"], self._done = "stop", True
 
     def answer(self) -> dict[str, Any]:
         if not self._done:

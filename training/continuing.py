@@ -6,22 +6,23 @@ import logging
 import os
 from typing import Any
 
-from ..checkpoints.folders import latest, number_of, numbered, prune
+from ..checkpoints.folders import newest_of_run, number_of, numbered, prune
 from ..config import Config, ConfigError
-from .journal import fingerprint
+from .journal import Journal, fingerprint
 from .ranks import is_rank_zero
 
 logger = logging.getLogger("mem_agent")
 
 
 def resume(config: Config, trainer: Any) -> tuple[int, int]:
-    """Load the newest checkpoint, if any: (first rollout to do, next group of the data order)."""
+    """Load the newest whole checkpoint, if any: (first rollout to do, next group of the data order)."""
     from ..checkpoints import checkpoint
 
-    folder = latest(config.save_path)
-    if folder is None:
+    newest = newest_of_run(config.save_path)
+    if newest is None:
         return 0, 0
-    state = checkpoint.load(folder, trainer)
+    state = checkpoint.load(config.save_path, trainer)
+    folder = newest.with_name(f"iter_{state['rollout']:07d}")
     if state["start"] != start_of(config):
         raise ConfigError(
             f"{config.save_path} holds a run that started from {state['start']}, not from {start_of(config)}; "
@@ -35,7 +36,20 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     if state["fingerprint"] != fingerprint(config):
         logger.warning("settings have changed since %s was written; its run continues under the new ones", folder)
     logger.info("continuing after rollout %d from %s", state["rollout"] + 1, folder)
+    if folder != newest and is_rank_zero():
+        _say_what_is_done_again(config, state["rollout"] + 1, number_of(newest))
     return state["rollout"] + 1, state["next_group"]
+
+
+def _say_what_is_done_again(config: Config, first: int, last: int) -> None:
+    """Of rollouts ``first`` to ``last``, whose checkpoint is damaged."""
+    journal = Journal(config.save_path, config)
+    lost = next((number for number in range(first, last + 1) if journal.read(number) is None), None)
+    if lost is None:
+        how = "the journal has all of them, and the run comes to the same weights"
+    else:
+        how = f"the journal lacks rollout {lost + 1}: it and what follows is sampled again, and the weights may differ"
+    logger.warning("rollouts %d to %d are trained again; %s", first + 1, last + 1, how)
 
 
 def start_of(config: Config) -> str:
@@ -55,5 +69,9 @@ def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
 
 
 def absorbed(config: Config, number: int) -> int:
-    """The last rollout that no kept checkpoint needs: whoever goes back to the oldest replays what came after it."""
-    return number_of(numbered(config.save_path)[0]) if config.keep_checkpoints else number
+    """The last rollout that going back does not need, after the checkpoint of rollout ``number``.
+
+    Whoever goes back to the oldest kept checkpoint replays what came after it; to the last but one where all are kept.
+    """
+    until = [n for n in map(number_of, numbered(config.save_path)) if n <= number]
+    return until[0] if config.keep_checkpoints else until[-2:][0]

@@ -4,16 +4,26 @@
 from checkpoint 14 replays 15, 16 and 17 from these files without sampling; since training is deterministic, it
 arrives at the same weights, bit for bit. Files that not even the oldest kept checkpoint needs are removed.
 
-A replay is refused when settings that shape a rollout have changed since (the fingerprint differs).
+A record begins with the hash of the rest of its bytes::
+
+    {"sha256":"9f86d0...","fingerprint":"...","train_data":{...},"next_group":9,"metrics":{...}}
+
+Invariants:
+- a replay is refused when settings that shape a rollout have changed since (the fingerprint differs), and when the
+  record is not as it was written;
+- a rollout is replayed behind the one it was sampled behind: records after one that is sampled again are put aside,
+  as is one that is damaged, under ``rollout_0000017.json.1``. Nothing is deleted, and a warning says it;
+- records of older versions have no hash, and are replayed without that check.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -21,8 +31,16 @@ from ..agents import training_settings
 from ..config import Config
 from ..data.training_file import data_bytes
 from ..system.atomic_file import write_atomically
+from ..system.errors import MemAgentError
 
-_NAME = re.compile(r"rollout_(\d{7})\.json$")
+logger = logging.getLogger("mem_agent")
+
+_NAME = re.compile(r"rollout_(\d{7})\.json")
+_HASH = re.compile(rb'\{"sha256":"([0-9a-f]{64})",')
+
+
+class DamagedRecord(MemAgentError):
+    """A record of the journal is not what was written: the message names the file and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +66,21 @@ class Journal:
 
     def write(self, number: int, rollout: Rollout) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._path(number), orjson.dumps({"fingerprint": self._fingerprint, **asdict(rollout)}))
+        if aside := self._put_aside(number + 1):
+            logger.warning("rollout %d was sampled anew; put aside, as it followed another: %s", number + 1, aside)
+        body = orjson.dumps({"fingerprint": self._fingerprint, **asdict(rollout)})
+        head = b'{"sha256":"%b",' % hashlib.sha256(body).hexdigest().encode()
+        write_atomically(self._path(number), head + body[1:])
 
     def read(self, number: int) -> Rollout | None:
-        """The rollout, or None if it was not written whole, or was written under other settings."""
+        """The rollout, or None if it was not written, is damaged, or was written under other settings."""
         path = self._path(number)
-        if not path.is_file():
+        if not path.exists():
             return None
         try:
-            content = orjson.loads(path.read_bytes())
-        except orjson.JSONDecodeError:
+            content = _content(path)
+        except DamagedRecord as error:
+            logger.warning("%s; rollout %d is sampled anew; put aside: %s", error, number + 1, self._put_aside(number))
             return None
         if content.pop("fingerprint") != self._fingerprint:
             return None
@@ -65,10 +88,53 @@ class Journal:
 
     def forget(self, up_to: int) -> None:
         """Remove the rollouts that checkpoint ``up_to`` has absorbed."""
-        for path in self.folder.glob("rollout_*.json"):
-            match = _NAME.search(path.name)
-            if match and int(match[1]) <= up_to:
+        for number, path in self._records():
+            if number <= up_to:
                 path.unlink()
+
+    def _put_aside(self, first: int) -> str:
+        """Move the records from ``first`` on out of the way; their names, for people."""
+        aside = [path for number, path in self._records() if number >= first]
+        for path in aside:
+            path.rename(next(new for n in range(1, 1000) if not (new := path.with_name(f"{path.name}.{n}")).exists()))
+        return ", ".join(path.name for path in aside)
+
+    def _records(self) -> list[tuple[int, Path]]:
+        found = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("rollout_*.json")]
+        return sorted((int(match[1]), path) for match, path in found if match)
 
     def _path(self, number: int) -> Path:
         return self.folder / f"rollout_{number:07d}.json"
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """What a record holds beside its hash. Raises DamagedRecord."""
+    if not path.is_file():
+        raise DamagedRecord(f"{path}: is no file")
+    content = path.read_bytes()
+    head = _HASH.match(content)
+    if head:
+        content = b"{" + content[head.end():]
+        if hashlib.sha256(content).hexdigest().encode() != head[1]:
+            raise DamagedRecord(f"{path}: is not as it was written, its hash is another")
+    else:
+        logger.info("%s has no hash: it is replayed without a check", path)
+    try:
+        record = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        raise DamagedRecord(f"{path}: is not JSON") from None
+    if not _is_rollout(record):
+        raise DamagedRecord(f"{path}: holds no rollout")
+    return cast("dict[str, Any]", record)
+
+
+def _is_rollout(record: Any) -> bool:
+    return (
+        isinstance(record, dict)
+        and record.keys() == {"fingerprint", *(field.name for field in fields(Rollout))}
+        and isinstance(record["train_data"], dict)
+        and all(isinstance(column, list) for column in record["train_data"].values())
+        and type(record["next_group"]) is int
+        and isinstance(record["metrics"], dict)
+        and all(isinstance(value, int | float | None) for value in record["metrics"].values())
+    )

@@ -31,9 +31,10 @@ def read_metrics(save_path: str | Path) -> list[dict[str, float]]:
 
 def _rollout(line: bytes) -> float:
     try:
-        return orjson.loads(line)["rollout"]
-    except (orjson.JSONDecodeError, KeyError):
-        return float("inf")  # half a line of a killed run
+        number = orjson.loads(line)["rollout"]
+    except (orjson.JSONDecodeError, LookupError, TypeError):  # half a line of a killed run, or no line of any
+        return float("inf")
+    return number if type(number) is int else float("inf")
 
 
 _SHOWN = (

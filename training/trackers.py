@@ -4,13 +4,13 @@ A run keeps its identity over resumes: it is found again by the number that ``SA
 things go is the library's own business (WANDB_MODE, MLFLOW_TRACKING_URI, SWANLAB_MODE, TRACKIO_DIR ...), but for what
 would land in whatever folder a run is started from: that is put below SAVE_PATH.
 
-A library is imported by the tracker that needs it, and nowhere else.
+A library is imported by the tracker that needs it, and nowhere else, in the thread that makes all its calls. So none
+of them takes Ctrl-C from the run: handlers of signals are for the main thread alone.
 """
 
 from __future__ import annotations
 
 import re
-import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class TrackedRun:
 
 
 class Tracker(Protocol):
-    """Any of these may raise anything, or hang: they are called by ``tracking.Tracking`` alone."""
+    """Made, told and closed by ``tracking.Tracking`` alone: any of it may raise anything, or hang."""
 
     def log(self, rollout: int, metrics: Mapping[str, float]) -> None:
         """``rollout`` from 0. A resumed run may say again what it has said, in the same numbers."""
@@ -135,18 +135,16 @@ class SwanLab:
         import swanlab
 
         self._library = swanlab
-        interrupt = signal.getsignal(signal.SIGINT)
         swanlab.init(
             project=run.project, name=run.name, id=run.key, resume="allow", config=dict(run.settings),
             log_dir=str(run.folder / "swanlog"),
         )
-        signal.signal(signal.SIGINT, interrupt)  # Ctrl-C is the run's to handle
 
     def log(self, rollout: int, metrics: Mapping[str, float]) -> None:
         self._library.log(dict(metrics), step=rollout)
 
     def close(self) -> None:
-        """Left to its exit handler: ``finish`` wants the main thread."""
+        self._library.finish()
 
 
 TRACKERS: Mapping[str, Callable[[TrackedRun], Tracker]] = {

@@ -21,8 +21,8 @@ With ``--convert`` the last checkpoint is written as a Hugging Face folder. With
 also answer the evaluations of HF_CKPT before its first rollout, and of that folder (``evaluation.py``).
 
 Every process runs this file; rank 0 alone owns engines, data, journal and logs, the others get each rollout by
-broadcast. A run that was killed continues from its newest checkpoint and replays the journal up to where it was;
-the journal reaches back to the oldest checkpoint that is kept, so a run may also be set back to that one.
+broadcast. A run that was killed continues from its newest whole checkpoint and replays the journal up to where it was;
+the journal reaches back to the oldest checkpoint that is kept, so a run may also go back to that one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints.folders import latest, number_of
+from ..checkpoints.folders import latest, newest_of_run, number_of
 from ..config import Config, load_yaml, write_settings
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
@@ -67,7 +67,7 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
 
     With ``convert`` and ``evaluate`` as the options of the command.
     """
-    newest = latest(config.save_path)
+    newest = newest_of_run(config.save_path)
     first = number_of(newest) + 1 if newest is not None else 0
     if first >= config.num_rollout:
         logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, config.num_rollout)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.asking.access import Access, Admission, check_host, read_keys
+from mem_agent.asking.access import Access, Admission, check_host, checked_origin, read_keys
 from mem_agent.asking.request_error import RequestError
 from mem_agent.asking.serve import main
 from mem_agent.config import ConfigError
@@ -39,6 +39,23 @@ def test_who_may_ask(access, path, headers, status):
     except RequestError as error:
         found = error.status
     assert found == status
+
+
+@pytest.mark.parametrize("given,sent", [
+    ("https://chat.example/", "https://chat.example"), ("HTTPS://Chat.Example:443", "https://chat.example"),
+    ("http://localhost:3000/", "http://localhost:3000"), ("https://bücher.example", "https://xn--bcher-kva.example"),
+    ("http://[::1]:80", "http://[::1]"), ("*", "https://any.example"),
+])  # fmt: skip
+def test_an_origin_is_compared_as_browsers_send_it(given, sent):
+    assert Access(origins=(checked_origin(given),)).allows(sent)
+
+
+@pytest.mark.parametrize("given", ["https://chat.example/page", "chat.example", "https://a:b@chat.example", "null", "",
+                                   "https://chat.example?x", "http://chat.example:99999"])
+def test_what_no_page_has_as_its_origin_is_one_line_at_the_start(given, capsys):
+    assert main(["no/such/model", "--allow-origin", given]) == 2
+    said = capsys.readouterr().err.strip()
+    assert f"--allow-origin {given}: expected https://HOST" in said and "\n" not in said
 
 
 def test_keys_are_never_shown():

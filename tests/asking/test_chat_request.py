@@ -1,15 +1,25 @@
 """Bodies of chat requests: documents in all their forms, options, and one line for what is wrong."""
 
+import asyncio
 import base64
 
 import pytest
 
 from mem_agent.asking.chat_request import MessageReader
-from mem_agent.asking.files import to_text
+from mem_agent.asking.document_texts import DocumentTexts
 from mem_agent.asking.request_error import RequestError
 
 FILES = {"file-1": "Ann has gold."}
-READER = MessageReader(lambda text: len(text) > 60, FILES.__getitem__, to_text)
+
+
+async def to_text(name, content):
+    return await DocumentTexts(60).text(name, content)
+
+
+def chat(body):
+    return asyncio.run(MessageReader(lambda text: len(text) > 60, FILES.__getitem__, to_text).chat(body))
+
+
 DATA = "data:text/plain;base64," + base64.b64encode(b"Ben has silver.").decode()
 
 
@@ -19,7 +29,7 @@ for _ in range(1020):
 
 
 def asked(*messages, **others):
-    return READER.chat({"messages": list(messages), **others})
+    return chat({"messages": list(messages), **others})
 
 
 def user(*content):
@@ -74,11 +84,11 @@ def test_options():
 
 
 WRONG = [
-    ([], "no JSON object"), ({}, "messages: expected a list"), ({"messages": []}, "messages is empty"),
+    ([], "no JSON object"), ({}, "messages is empty"), ({"messages": []}, "messages is empty"),
     ({"messages": [{"role": "system", "content": "x"}]}, "no message has the role user"),
-    ({"messages": ["hello", user("Who?")]}, "messages\\[0\\]: expected an object"),
-    ({"messages": [{"role": "tool", "content": "x"}, user("Who?")]}, "role is one of"),
-    ({"messages": [user({"type": "image_url"}, text("Who?"))]}, "a part of type image_url"),
+    ({"messages": ["hello", user("Who?")]}, "messages\\[0\\]='hello': expected an object"),
+    ({"messages": [{"role": "tool", "content": "x"}, user("Who?")]}, "role='tool': expected one of system"),
+    ({"messages": [user({"type": "image_url"}, text("Who?"))]}, "a part of type 'image_url'"),
     ({"messages": [user({"type": "file", "file": {}}, text("Who?"))]}, "expected a text, {text}"),
     ({"messages": [user({"type": "file", "file": {"file_data": "?"}}, text("Who?"))]}, "not base64"),
     ({"messages": [user({"type": "file", "file": {"file_data": "AAEC"}}, text("Who?"))]}, "file"),
@@ -98,8 +108,8 @@ WRONG = [
     ({"messages": [user("Who?")], "stop": 7}, "stop"),
     ({"messages": [user("Who?")], "stop": ["x"] * 17}, "more than 16 texts"),
     ({"messages": [user("Who?")], "stop": "x" * 1001}, "more than 1000 characters"),
-    ({"messages": [{"role": [], "content": "x"}, user("Who?")]}, "role is one of"),
-    ({"messages": [user({"type": DEEP}, text("Who?"))]}, "a part of type"),
+    ({"messages": [{"role": [], "content": "x"}, user("Who?")]}, "messages\\[0\\].role=a list: expected a text"),
+    ({"messages": [user({"type": DEEP}, text("Who?"))]}, "content.type=a list: expected a text"),
     ({"messages": [user({"type": "file", "file": {"file_data": "\u00e9"}}, text("Who?"))]}, "not base64"),
     ({"messages": [user("Who?")], "tools": DEEP}, "tools=a list is not supported"),
     ({"messages": [user("Who?")], "seed": DEEP}, "seed=a list: expected"),
@@ -109,6 +119,46 @@ WRONG = [
 @pytest.mark.parametrize("body,line", WRONG)
 def test_what_is_wrong_is_one_line(body, line):
     with pytest.raises(RequestError, match=line) as error:
-        READER.chat(body)
+        chat(body)
     assert error.value.status == 400 and "\n" not in str(error.value)
     assert error.value.body["error"]["type"] == "invalid_request_error"
+
+
+WRONG_KINDS = {
+    "stream": ("false", 1, [], {}), "stream_options": (True, "x", []), "stop": (7, [1], {}), "seed": ("1", True, 1.0),
+    "max_tokens": ("9", True, 1.5), "max_completion_tokens": ("9",), "temperature": ("0", True, [], 10**400),
+    "top_p": ("1",), "top_k": (1.0,), "repetition_penalty": ("1",), "n": (True, "1", 1.0), "best_of": (True,),
+    "echo": (0, "false"), "logprobs": ("false", 0.0), "top_logprobs": (False,), "tools": ({}, "x"), "functions": ({},),
+    "logit_bias": ([],), "presence_penalty": (False, "0"), "frequency_penalty": (False,), "response_format": ("text",),
+    "audio": ([],), "modalities": ("text",), "suffix": (0,), "documents": ({}, "text"), "messages": ("Who?", {}, 0),
+    "model": (3, ["pocket"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name,value", [(name, value) for name, values in WRONG_KINDS.items() for value in values])
+def test_no_field_of_another_kind_is_guessed_at(name, value):
+    with pytest.raises(RequestError, match=f"^{name}=.*: expected (a|an|true) ?.*$") as error:
+        chat({"messages": [user("Who?")], name: value})
+    assert error.value.status == 400 and error.value.body["error"]["param"] == name
+
+
+@pytest.mark.parametrize("body,place", [
+    ({"stream_options": {"include_usage": "true"}}, "stream_options.include_usage"),
+    ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+    ({"messages": [user({"type": "text", "text": 3}, text("?"))]}, "messages[0].content.text"),
+    ({"messages": [user({"type": "file", "file": "file-1"}, text("?"))]}, "messages[0].content.file"),
+    ({"messages": [user({"type": "file", "file": {"file_id": 1}}, text("?"))]}, "messages[0].content.file_id"),
+    ({"messages": [user({"type": "file", "file": {"file_data": DATA, "filename": 3}}, text("?"))]},
+     "messages[0].content.filename"),
+    ({"documents": [{"title": 3, "text": "x"}]}, "documents[0].title"),
+    ({"documents": [{"text": ["x"]}]}, "documents[0].text"),
+])  # fmt: skip
+def test_nor_one_inside_another(body, place):
+    with pytest.raises(RequestError) as error:
+        chat({"messages": [user("Who?")], **body})
+    assert str(error.value).startswith(f"{place}=") and error.value.body["error"]["param"] == place
+
+
+def test_null_is_a_field_that_is_not_there():
+    request = asked(user("Who?"), **dict.fromkeys(set(WRONG_KINDS) - {"messages"}))
+    assert request.options == asked(user("Who?")).options

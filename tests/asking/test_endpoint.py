@@ -54,14 +54,38 @@ def test_a_stream_tells_the_memory_then_the_answer(model_folder):
     assert {chunk.id for chunk in chunks} == {last.id}
 
 
-def test_a_stop_string_ends_the_answer(model_folder):
-    async def user(client, served, router):
-        whole = await chat(client, stop=["\\boxed"])
-        stream = [chunk async for chunk in await chat(client, stop=["\\boxed"], stream=True)]
-        return whole, "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+@pytest.mark.parametrize("stop,text,answer,tokens", [
+    (["\\boxed"], "so ", "", "so \\boxed"), (["?", "}"], "so \\boxed{key", "", "so \\boxed{key}"),
+    ([], None, "key", None),
+])  # fmt: skip
+def test_a_stop_string_ends_the_answer_and_what_is_counted(model_folder, stop, text, answer, tokens):
+    """Counted are the tokens that were sampled until the stop string had come, as vLLM's own server counts them; the
+    whole reply goes on behind it."""
+    final = "so \\boxed{key} and more and more"
+    replies = ["red", "red", "red key", final]
 
-    whole, streamed = use(model_folder, [*REPLIES, *REPLIES], user)
-    assert whole.choices[0].message.content == streamed == "so "
+    async def user(client, served, router):
+        whole = await chat(client, stop=stop)
+        stream = [chunk async for chunk in await chat(client, stop=stop, stream=True)]
+        return whole, "".join(chunk.choices[0].delta.content or "" for chunk in stream), stream[-1].mem_agent
+
+    whole, streamed, about = use(model_folder, replies * 2, user)
+    (choice,) = whole.choices
+    assert choice.message.content == streamed == (final if text is None else text) and choice.finish_reason == "stop"
+    assert whole.mem_agent["answer"] == about["answer"] == answer
+    sampled = len(reply(tokens)) - 1 if tokens else len(reply(final))
+    assert whole.usage.completion_tokens == sum(len(reply(r)) for r in replies[:3]) + sampled
+    assert whole.usage.prompt_tokens_details.cached_tokens == (8 if tokens is None else 6)
+
+
+def test_a_stop_string_of_a_server_that_does_not_stream_cuts_the_text_alone(model_folder):
+    async def user(client, served, router):
+        router.streams = False
+        return await chat(client, stop=["\\boxed"])
+
+    done = use(model_folder, REPLIES, user)
+    assert done.choices[0].message.content == "so " and done.mem_agent["answer"] == ""
+    assert done.usage.completion_tokens == sum(len(reply(r)) for r in REPLIES)
 
 
 def test_an_answer_that_was_cut_says_so(model_folder):
@@ -117,13 +141,21 @@ def test_models(model_folder):
     assert use(model_folder, [], user) == (["pocket"], "pocket")
 
 
+def problem(body):
+    """What a prompt asks."""
+    return prompt_of(body).partition("<problem>\n")[2].partition("\n</problem>")[0]
+
+
 def test_completions_of_prompts(model_folder):
     async def user(client, served, router):
-        prompts = [f"{DOCUMENT}\nQuestion: Who?\nAnswer:", "Question: Who?"]
-        return await client.completions.create(model="pocket", prompt=prompts, max_tokens=9)
+        router.default = lambda body: reply(problem(body))
+        prompts = [f"{DOCUMENT}\nQuestion: Who?\nAnswer:", "Alone?"]
+        done = await client.completions.create(model="pocket", prompt=prompts, max_tokens=9)
+        return done, len(router.requests)
 
-    done = use(model_folder, [*REPLIES, "alone"], user)
-    assert [choice.text for choice in done.choices] == ["so \\boxed{key}", "alone"]
+    done, requests = use(model_folder, [], user)
+    assert [choice.text for choice in done.choices] == ["Who?", "Alone?"] and requests == 5
+    assert [one["sections"] for one in done.mem_agent] == [3, 0]
     assert done.usage.total_tokens == done.usage.prompt_tokens + done.usage.completion_tokens
 
 
@@ -242,6 +274,10 @@ def test_a_page_may_ask_from_origins_that_are_allowed(model_folder):
     ("/v1/chat/completions", b"[1]", "application/json", 400, "no JSON object"),
     ("/v1/chat/completions", b'{"a": "' + b"x" * 2**20 + b'"}', "application/json", 413, "SERVE_BODY_MB"),
     ("/v1/completions", b'{"prompt": [1, 2]}', "application/json", 400, "tokens are not read"),
+    ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "Who?"}], "stream": "false"}',
+     "application/json", 400, "stream='false': expected true or false"),
+    ("/v1/completions", b'{"prompt": "Who?", "stream": "false"}', "application/json", 400, "stream='false': expected"),
+    ("/v1/completions", b'{"prompt": "Who?", "model": 3}', "application/json", 400, "model=3: expected a text"),
     ("/v1/files", b"x", "text/plain", 415, "multipart"),
     ("/v2", b"{}", "application/json", 404, "no such path"),
 ])  # fmt: skip
@@ -380,15 +416,38 @@ def test_a_body_that_does_not_come_holds_no_place_for_ever(model_folder):
     assert b" 408 " in status and now == 0
 
 
-def test_the_time_is_that_of_all_prompts(model_folder):
+def test_prompts_are_read_side_by_side_and_answered_in_their_order(model_folder):
+    """The router answers nobody until all have asked."""
     async def user(client, served, router):
-        router.delay = 0.15
-        with pytest.raises(openai.InternalServerError, match="no answer") as error:
-            await client.completions.create(model="pocket", prompt=["Who?"] * 50)
-        return error.value.status_code, len(router.requests)
+        router.together, router.default = 5, lambda body: reply(problem(body))
+        done = await client.completions.create(model="pocket", prompt=[f"Q{n}{n}" for n in range(5)])
+        return [choice.text for choice in done.choices], served.endpoint.admission.now
 
-    status, requests = use(model_folder, [], user, serve_timeout=0.5)
-    assert status == 504 and requests < 10
+    assert use(model_folder, [], user) == (["Q00", "Q11", "Q22", "Q33", "Q44"], 0)
+
+
+def test_each_prompt_has_the_time_and_one_that_takes_longer_ends_all(model_folder):
+    async def user(client, served, router):
+        with pytest.raises(openai.InternalServerError, match="no answer within") as error:
+            await client.completions.create(model="pocket", prompt=["Who?"] * 3)
+        return error.value.status_code, served.endpoint.admission.now
+
+    assert use(model_folder, ["red", "hang", "red"], user, serve_timeout=0.5) == (504, 0)
+
+
+def test_a_batch_takes_as_many_places_as_it_has_prompts(model_folder):
+    async def user(client, served, router):
+        with pytest.raises(openai.BadRequestError, match="3 texts, of which 2 are read at once"):
+            await client.completions.create(model="pocket", prompt=["Who?"] * 3)
+        first = asyncio.ensure_future(chat(client))
+        while not router.requests:
+            await asyncio.sleep(0.01)
+        with pytest.raises(openai.RateLimitError):
+            await client.completions.create(model="pocket", prompt=["Who?"] * 2)
+        first.cancel()
+        return len(router.requests)
+
+    assert use(model_folder, ["hang"], user, serve_concurrency=2) == 1
 
 
 def test_a_bug_in_a_stream_is_its_last_event(model_folder, monkeypatch, caplog):

@@ -92,7 +92,8 @@ def test_the_layout_is_that_of_the_hosts_own_tool(tmp_path):
     folder = write_release(model, tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [TRACKER, "release"]
     assert (tmp_path / "out" / TRACKER).read_text() == "release"
-    assert {path.name for path in folder.iterdir()} == {".metadata", "__0_0.distcp", "common.pt", "metadata.json"}
+    hosts = {".metadata", "__0_0.distcp", "common.pt", "metadata.json"}
+    assert {path.name for path in folder.iterdir()} == hosts | {"SHA256SUMS"}
     assert json.loads((folder / "metadata.json").read_text())["sharded_backend"] == "torch_dist"
     common = torch.load(folder / "common.pt", weights_only=False)
     assert common["checkpoint_version"] == 3.0 and common["content_metadata"]["singleton_local_shards"] is False

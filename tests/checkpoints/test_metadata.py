@@ -3,6 +3,7 @@
 import io
 import pickle
 import subprocess
+from collections.abc import Iterator
 from enum import EnumMeta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch.distributed._shard.sharded_tensor.metadata import MEM_FORMAT_ENCODING
 from torch.distributed._shard.sharded_tensor.metadata import TensorProperties as OldProperties
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
     ChunkStorageMetadata,
     Metadata,
     MetadataIndex,
@@ -24,6 +26,7 @@ from torch.distributed.checkpoint.metadata import (
 from mem_agent.checkpoints import checkpoint
 from mem_agent.checkpoints.convert import main as convert
 from mem_agent.checkpoints.folders import CheckpointError
+from mem_agent.checkpoints.hashes import write_hashes
 from mem_agent.checkpoints.metadata import DamagedCheckpoint, check_files, read_metadata
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
@@ -206,6 +209,7 @@ def test_no_reader_runs_what_a_checkpoint_asks_for(run, tmp_path, capsys):
     victim, folder, file = tmp_path / "victim", save_path / "iter_0000001", save_path / "iter_0000001" / ".metadata"
     good = file.read_bytes()
     file.write_bytes(good[:2] + call("torch", "os.system", f"touch {victim}") + pickle.POP + good[2:])
+    write_hashes(folder)  # an attack brings its own
     try:
         assert convert(["--input", str(folder), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
         assert "asks for 'torch.os.system'" in capsys.readouterr().err
@@ -227,20 +231,49 @@ class Attack:
         return subprocess.getoutput, (f"touch {self._victim}",)
 
 
-def test_resuming_runs_no_object_in_the_tensor_files(run, tmp_path):
-    """megatron-core would unpickle ``_extra_state`` entries with everything allowed."""
-    model, save_path = run
+@pytest.fixture
+def armed(run, tmp_path) -> Iterator[Metadata]:
+    """The metadata of the checkpoint, to be changed; beside it a file that makes ``victim`` when it is unpickled."""
+    _, save_path = run
     folder, victim, stored = save_path / "iter_0000001", tmp_path / "victim", io.BytesIO()
     torch.save(Attack(victim), stored)
-    good, metadata = (folder / ".metadata").read_bytes(), pickle.loads((folder / ".metadata").read_bytes())
-    objects = [info for index, info in metadata.storage_data.items() if "_extra_state" in index.fqn]
-    assert objects
-    for info in objects:
-        info.relative_path, info.offset, info.length = "__0_9.distcp", 0, len(stored.getvalue())
     (folder / "__0_9.distcp").write_bytes(stored.getvalue())
-    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
-    try:
-        assert checkpoint.load(save_path, Trainer(make_config(model))) == {}
-    finally:
-        (folder / ".metadata").write_bytes(good)
+    good = (folder / ".metadata").read_bytes()
+    yield pickle.loads(good)
+    (folder / ".metadata").write_bytes(good)
     assert not victim.exists()
+
+
+def point_to_attack(run: tuple[Path, Path], metadata: Metadata, part: str) -> None:
+    """Of all entries with ``part`` in their names."""
+    folder = run[1] / "iter_0000001"
+    infos = [info for index, info in metadata.storage_data.items() if part in index.fqn]
+    assert infos
+    for info in infos:
+        info.relative_path, info.offset, info.length = "__0_9.distcp", 0, (folder / "__0_9.distcp").stat().st_size
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+    write_hashes(folder)
+
+
+def test_resuming_runs_no_object_in_the_tensor_files(run, armed):
+    """megatron-core would unpickle ``_extra_state`` entries with everything allowed."""
+    point_to_attack(run, armed, "_extra_state")
+    assert checkpoint.load(run[1], Trainer(make_config(run[0]))) == {}
+
+
+def test_a_tensor_that_is_an_object_on_disk_is_refused(run, armed):
+    name = "embedding.word_embeddings.weight"
+    armed.state_dict_metadata[name] = BytesStorageMetadata()
+    point_to_attack(run, armed, name)
+    with pytest.raises(CheckpointError, match=f"no tensor {name}"):
+        checkpoint.load(run[1], Trainer(make_config(run[0])))
+    with pytest.raises(CheckpointError, match=f"missing: {name}"):
+        Trainer(make_config(run[0], torch_dist=str(run[1])))
+
+
+def test_an_object_in_the_place_of_a_tensor_does_not_run(run, armed):
+    point_to_attack(run, armed, "embedding.word_embeddings.weight")
+    with pytest.raises(CheckpointError, match="cannot be read: "):
+        checkpoint.load(run[1], Trainer(make_config(run[0])))
+    with pytest.raises(DamagedCheckpoint, match="word_embeddings"):
+        Trainer(make_config(run[0], torch_dist=str(run[1])))

@@ -2,6 +2,7 @@
 
 import hashlib
 import shlex
+import tempfile
 
 import pytest
 import yaml
@@ -92,6 +93,39 @@ def test_a_mean_has_the_last_ones_card_and_no_evaluation(run, tmp_path):
     card = card_of_mean(folders)
     assert "the mean of `iter_1`, `iter_2`" in card and "the mean of `iter_1`" in bare
     assert "| 99 |" not in card and "AGENT=gated" in card
+
+
+PATHS = {
+    "in an argument": ("path='/home/me/private/prompts.yaml', n=3", "path='prompts.yaml', n=3"),
+    "with blanks": ("path='/home/me/private notes/prompts.yaml'", "path='prompts.yaml'"),
+    "of a user": ("path=~me/private/prompts.yaml", "path=prompts.yaml"),
+    "at home": ("path='~/private/prompts.yaml'", "path='prompts.yaml'"),
+    "beside": ("path=../private/prompts.yaml", "path=prompts.yaml"),
+    "of a temporary file": ("a=1,b=/tmp/private/x.json:y=/var/tmp/private/z", "a=1,b=x.json:y=z"),
+    "a folder": ("[/srv/private/data/]", "[data]"),
+    "as an address": ("file:///home/me/private/x", "x"),
+    "none": ("http://host/v1/chat s3://bucket/key Org/Model 1/2 a/b form='a / b' and/or //", None),
+}
+
+
+@pytest.mark.parametrize("value,shown", PATHS.values(), ids=PATHS)
+def test_paths_are_hidden_wherever_they_stand(run, value, shown):
+    settings = run / SETTINGS_FILE
+    settings.write_text(Config(hf_ckpt="Org/Model", agent_args=f"x={value}", save_path=str(run)).to_yaml())
+    (row,) = [line for line in card_of_run(run, "iter_2", "").splitlines() if line.startswith("| `AGENT_ARGS`")]
+    assert row == f"| `AGENT_ARGS` | `x={shown or value}` |" and "private" not in row
+
+
+def test_where_the_run_and_its_user_live_is_in_no_card(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "private home"))
+    save = tmp_path / "private home" / "runs" / "mine"
+    save.mkdir(parents=True)
+    told = f"prompts='{save}/prompts.yaml', home={tmp_path}/home/x, tmp={tempfile.gettempdir()}/private/y"
+    given = Config(hf_ckpt=f"{save}/start", agent_args=told, task_args=told, train_data=f"{save}/a.jsonl",
+                   save_path=str(save))
+    (save / SETTINGS_FILE).write_text(given.to_yaml())
+    card = card_of_run(save, "iter_2", f"{save}/start")
+    assert str(tmp_path) not in card and "private" not in card and tempfile.gettempdir() not in card
 
 
 def test_values_and_names_of_strangers_break_nothing(run):

@@ -143,6 +143,17 @@ def bomb() -> bytes:
     return content.getvalue()
 
 
+def test_a_word_document_may_have_large_pictures_and_no_large_text():
+    """A parser takes ten times what it is given."""
+    content = io.BytesIO(word_bytes(["Ann."]))
+    with zipfile.ZipFile(content, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/media/picture.png", b"x" * 2**22)
+    assert read_document("a.docx", content.getvalue(), Limits(xml_bytes=2**21)).text == "Ann."
+    with pytest.raises(DocumentError, match="or to more than 0 MiB of text"):
+        read_document("a.docx", content.getvalue(), Limits(xml_bytes=2**10))
+    assert Limits().xml_bytes < 2**28
+
+
 def archive_of(name: str) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:

@@ -1,8 +1,8 @@
 """Rows to train on, and a program that trains on them, alone or as one of torchrun's ranks.
 
 Run as ``python tests/helpers/trainer_steps.py MODEL OUT TP OTHER``: three steps, then a checkpoint in OUT, a
-fourth step; then a step from the checkpoint in OTHER, which one process wrote; and ``OUT/result.json`` with what
-rank 0 saw.
+fourth step; then a step from the run in OTHER, which one process wrote and whose newest checkpoint is damaged; and
+``OUT/result.json`` with what rank 0 saw.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ def main(model: str, out: str, tp: int, other: str) -> None:
     exported = trainer.export_hf()
     resumed = train(trainer, rows, 1)
     alone = trainer.sft_step(rows[:1], lr=0.0)
-    checkpoint.load(other, trainer)
-    loaded, started = trainer.export_hf(), Trainer(make_config(model, tp=tp, train_procs=2, torch_dist=other))
+    assert checkpoint.load(other, trainer) == {"rollout": 0}
+    whole = str(Path(other) / "iter_0000000")
+    loaded, started = trainer.export_hf(), Trainer(make_config(model, tp=tp, train_procs=2, torch_dist=whole))
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in started.export_hf().items())
     taken_over = trainer.log_probs(rows), train(trainer, rows, 1)
     if torch.distributed.get_rank() == 0:

@@ -1,7 +1,9 @@
 """Saved memories: of another model they are refused, damage is seen, and the file stays as it is."""
 
+import io
 import json
 import random
+import subprocess
 import zipfile
 
 import numpy as np
@@ -156,3 +158,28 @@ def test_texts_of_another_mode_are_refused(tmp_path):
     assert "mode=lexical, set is mode=entropy" in refused(TextReward(EntropySettings()), tmp_path, TEXTS)
     by_words = TextReward(LexicalSettings(measure="words"))
     assert "measure=lines, set is measure=words" in refused(by_words, tmp_path, TEXTS)
+
+
+class Attack:
+    def __init__(self, victim):
+        self.victim = victim
+
+    def __reduce__(self):
+        return subprocess.getoutput, (f"touch {self.victim}",)
+
+
+@pytest.mark.parametrize(("file", "name"), [(FILE, "success.values"), (FILE, "explore.window"), (TEXTS, "texts")])
+def test_an_array_of_objects_is_refused_and_none_is_made(file, name, tmp_path):
+    make = {FILE: lambda: episodic(HashingEncoder(), bits=4), TEXTS: lambda: TextReward(LexicalSettings())}[file]
+    saved(tmp_path, make())
+    objects, victim = io.BytesIO(), tmp_path / "victim"
+    np.save(objects, np.array([Attack(victim)], dtype=object), allow_pickle=True)
+    with zipfile.ZipFile(tmp_path / file) as whole:
+        members = {member: whole.read(member) for member in whole.namelist()} | {f"{name}.npy": objects.getvalue()}
+    with zipfile.ZipFile(tmp_path / file, "w") as attack:
+        for member, content in members.items():
+            attack.writestr(member, content)
+    assert "the memory is damaged (" in refused(make(), tmp_path, file) and not victim.exists()
+    with np.load(tmp_path / file, allow_pickle=True) as content:
+        content[name]
+    assert victim.exists(), "the attack itself works"

@@ -1,7 +1,8 @@
-"""The training loop, with rollouts made up: a run set back to an older checkpoint does again exactly what it did."""
+"""The training loop, with rollouts made up: a run that goes back to an older checkpoint does exactly what it did."""
 
 from __future__ import annotations
 
+import logging
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -84,27 +85,82 @@ def journalled(config: Config) -> list[int]:
     return sorted(int(file.stem.removeprefix("rollout_")) for file in Path(config.save_path, "rollouts").iterdir())
 
 
-def test_a_run_set_back_behind_a_damaged_checkpoint_replays_to_the_same_weights(config):
-    train.train(config)
-    metrics, weights, sampled = exact(config.save_path), MadeUpRollouts.weights, list(MadeUpRollouts.sampled)
-    assert sampled == list(range(8)) and journalled(config) == [4, 5, 6, 7]
+def flip(file: Path) -> None:
+    """Eight bytes in its middle."""
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 8] = bytes(byte ^ 0xFF for byte in content[middle : middle + 8])
+    file.write_bytes(content)
 
-    save_path = Path(config.save_path)
-    (save_path / "iter_0000007" / "__0_0.distcp").write_bytes(b"")
-    longer = replace(config, num_rollout=9)
-    with pytest.raises(CheckpointError, match="to go on from iter_0000005, write 5 into "):
-        train.train(longer)
-    (save_path / folders.TRACKER).write_text("3")
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.fixture
+def went_back(config) -> list[int]:
+    """A run of eight rollouts whose newest two checkpoints are damaged: the numbers it has sampled."""
     train.train(config)
-    assert MadeUpRollouts.sampled == sampled, "nothing was sampled again"
-    assert exact(config.save_path) == metrics
+    assert MadeUpRollouts.sampled == list(range(8)) and journalled(config) == [4, 5, 6, 7]
+    flip(Path(config.save_path, "iter_0000007", "__0_0.distcp"))
+    Path(config.save_path, "iter_0000005", ".metadata").unlink()
+    return list(MadeUpRollouts.sampled)
+
+
+def test_a_run_goes_on_from_the_newest_whole_checkpoint_and_says_what_it_does_again(config, went_back, caplog):
+    metrics = exact(config.save_path)
+    train.train(replace(config, num_rollout=9))
+    damage, again = warnings(caplog)
+    assert "iter_0000007: the checkpoint is damaged: __0_0.distcp: " in damage and "iter_0000003, the newest" in damage
+    assert again == ("rollouts 5 to 8 are trained again; the journal has all of them, and the run comes to the same "
+                     "weights")
+    assert MadeUpRollouts.sampled == [*went_back, 8], "nothing was sampled again"
+    assert exact(config.save_path)[:8] == metrics
+    assert [folders.number_of(folder) for folder in folders.numbered(config.save_path)] == [5, 7, 8]
+
+
+@pytest.mark.parametrize("named", ["5", "3"])
+def test_the_weights_after_going_back_are_those_of_the_unbroken_run(config, went_back, named):
+    """By itself from 5, which is damaged; by hand from 3."""
+    metrics, weights = exact(config.save_path), MadeUpRollouts.weights
+    Path(config.save_path, folders.TRACKER).write_text(named)
+    train.train(config)
+    assert MadeUpRollouts.sampled == went_back and exact(config.save_path) == metrics
     assert all(torch.equal(tensor, weights[name]) for name, tensor in MadeUpRollouts.weights.items())
-    assert [folders.number_of(folder) for folder in folders.numbered(save_path)] == [3, 5, 7]
-    train.train(longer)
-    assert MadeUpRollouts.sampled == [*sampled, 8]
 
 
-@pytest.mark.parametrize(("keep", "kept"), [(1, []), (2, [6, 7]), (0, [])])
+def test_a_rollout_whose_record_is_damaged_is_sampled_again_with_all_that_followed(config, went_back, caplog):
+    records = Path(config.save_path, "rollouts")
+    flip(records / "rollout_0000006.json")
+    train.train(replace(config, num_rollout=9))
+    assert MadeUpRollouts.sampled == [*went_back, 6, 7, 8]
+    _, record, again = warnings(caplog)
+    assert record.startswith(f"{records / 'rollout_0000006.json'}: is not as it was written, its hash is another; ")
+    assert again == ("rollouts 5 to 8 are trained again; the journal lacks rollout 7: it and what follows is sampled "
+                     "again, and the weights may differ")
+    aside = {path.name for path in records.iterdir() if path.suffix != ".json"}
+    assert aside == {"rollout_0000006.json.1", "rollout_0000007.json.1"}
+
+
+def test_without_a_whole_checkpoint_the_run_ends_with_one_line_and_nothing_is_touched(config, went_back):
+    before = {path for path in Path(config.save_path).rglob("*") if path.is_file()}
+    metrics = exact(config.save_path)
+    Path(config.save_path, "iter_0000003", "common.pt").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"iter_0000007.*__0_0\.distcp: .*; no checkpoint before it is whole"):
+        train.train(replace(config, num_rollout=9))
+    assert {path for path in Path(config.save_path).rglob("*") if path.is_file()} == before
+    assert exact(config.save_path) == metrics
+
+
+def test_a_run_that_lost_its_tracker_goes_on_from_its_newest_checkpoint(config):
+    train.train(config)
+    Path(config.save_path, folders.TRACKER).unlink()
+    assert not train.train(config), "all rollouts are there"
+    train.train(replace(config, num_rollout=9))
+    assert MadeUpRollouts.sampled == list(range(9)) and len(exact(config.save_path)) == 9
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(1, []), (2, [6, 7]), (0, [6, 7])])
 def test_the_journal_reaches_back_to_the_oldest_kept_checkpoint(config, keep, kept):
     settings = replace(config, keep_checkpoints=keep)
     train.train(settings)

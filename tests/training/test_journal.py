@@ -1,8 +1,12 @@
 """Rollouts survive a kill; a replay under other settings is refused; absorbed ones go."""
 
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
+from pathlib import Path
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mem_agent.agents import answer_settings, training_settings
 from mem_agent.config import Config, Shapes
@@ -29,7 +33,91 @@ def test_half_written_files_are_nothing(tmp_path):
     journal.write(3, ROLLOUT)
     (journal.folder / "rollout_0000004.tmp").write_bytes(b"{")
     (journal.folder / "rollout_0000005.json").write_bytes(b"")
-    assert journal.read(4) is None and journal.read(5) is None
+    assert journal.read(4) is None and journal.read(5) is None and journal.read(3) == ROLLOUT
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+RECORD = {"fingerprint": fingerprint(Config()), **asdict(ROLLOUT)}
+OTHER_SHAPES = {
+    "a list": [1], "null": None, "a number": 7, "a text": "x", "nothing": {},
+    "no fingerprint": {key: value for key, value in RECORD.items() if key != "fingerprint"},
+    "a renamed key": {"data" if key == "train_data" else key: value for key, value in RECORD.items()},
+    "one key more": RECORD | {"x": 1},
+    **{f"{key} is {value!r}": RECORD | {key: value} for key in RECORD if key != "fingerprint"
+       for value in (None, [], "x", 1.5, True)},
+    "a column that is no list": RECORD | {"train_data": {"tokens": 1}},
+    "a metric that is no number": RECORD | {"metrics": {"reward": "x"}},
+}
+DAMAGED = {what: orjson.dumps(content) for what, content in OTHER_SHAPES.items()}
+DAMAGED |= {"deep": b"[" * 100_000, "no text": b"\xff\xfe", "cut": orjson.dumps(RECORD)[:50], "zeros": bytes(40)}
+
+
+def damaged(tmp_path, caplog) -> str:
+    """What is said of record 3; 4, which followed it, is put aside with it."""
+    journal = Journal(tmp_path, Config())
+    assert journal.read(3) is None
+    aside = {"rollout_0000003.json.1", "rollout_0000004.json.1"}
+    assert {path.name for path in journal.folder.iterdir()} == {"rollout_0000002.json", *aside}
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said.startswith(f"{journal.folder / 'rollout_0000003.json'}: ") and "\n" not in said
+    assert said.endswith("; rollout 4 is sampled anew; put aside: rollout_0000003.json, rollout_0000004.json")
+    return said
+
+
+def written(tmp_path) -> Path:
+    journal = Journal(tmp_path, Config())
+    for number in (2, 3, 4):
+        journal.write(number, ROLLOUT)
+    return journal.folder / "rollout_0000003.json"
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_record_of_another_shape_is_one_line(tmp_path, caplog, what):
+    written(tmp_path).write_bytes(DAMAGED[what])
+    assert damaged(tmp_path, caplog)
+
+
+def test_a_folder_in_the_place_of_a_record_is_one_line(tmp_path, caplog):
+    path = written(tmp_path)
+    path.unlink()
+    path.mkdir()
+    assert "is no file" in damaged(tmp_path, caplog)
+
+
+def test_one_digit_that_changed_is_seen(tmp_path, caplog):
+    path = written(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b'"tokens":[[1,2]]', b'"tokens":[[1,3]]'))
+    assert "is not as it was written, its hash is another" in damaged(tmp_path, caplog)
+
+
+@given(place=st.floats(0, 1, exclude_max=True), change=st.integers(1, 255))
+def test_no_changed_byte_changes_what_is_replayed(tmp_path_factory, place, change):
+    path = written(tmp_path_factory.mktemp("run"))
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= change
+    path.write_bytes(content)
+    assert Journal(path.parents[1], Config()).read(3) is None
+
+
+def test_a_record_without_a_hash_is_replayed_as_it_was(tmp_path, caplog):
+    path = written(tmp_path)
+    path.write_bytes(orjson.dumps(RECORD))
+    with caplog.at_level("INFO", "mem_agent"):
+        assert Journal(tmp_path, Config()).read(3) == ROLLOUT
+    assert caplog.messages == [f"{path} has no hash: it is replayed without a check"]
+
+
+def test_what_followed_a_rollout_that_is_sampled_anew_is_put_aside_and_kept(tmp_path, caplog):
+    path, journal = written(tmp_path), Journal(tmp_path, Config())
+    first = path.with_name("rollout_0000004.json").read_bytes()
+    journal.write(3, ROLLOUT)
+    assert "rollout 4 was sampled anew; put aside, as it followed another: rollout_0000004.json" in caplog.text
+    journal.write(4, ROLLOUT)
+    journal.write(3, ROLLOUT)
+    assert path.with_name("rollout_0000004.json.1").read_bytes() == first
+    assert path.with_name("rollout_0000004.json.2").exists() and journal.read(4) is None
 
 
 def test_forget_removes_up_to_the_checkpoint(tmp_path):
@@ -45,7 +133,7 @@ def test_a_resumed_log_has_each_rollout_once(tmp_path):
     for number in range(4):
         log.write(number, {"reward": number})
     with log.path.open("ab") as file:
-        file.write(b'{"rollout": 4, "rew')
+        file.write(b'[0]\nnull\n{}\n{"rollout": "0"}\n\xff\n{"rollout": 4, "rew')
     RunLog(tmp_path, 2).write(2, {"reward": 9})
     assert [(m["rollout"], m["reward"]) for m in read_metrics(tmp_path)] == [(0, 0), (1, 1), (2, 9)]
 

@@ -33,7 +33,7 @@ class Kept:
 
 def test_metrics_arrive_in_order_and_as_they_were():
     kept = Kept()
-    sent = Tracking("kept", kept)
+    sent = Tracking("kept", lambda: kept)
     metrics = {"reward": 0.5}
     for rollout in range(50):
         sent.log(rollout, metrics)
@@ -44,7 +44,7 @@ def test_metrics_arrive_in_order_and_as_they_were():
 
 def test_what_a_library_raises_is_one_warning_until_it_works_again(caplog):
     kept = Kept(fails=(1, 2, 4))
-    sent = Tracking("wandb", kept)
+    sent = Tracking("wandb", lambda: kept)
     for rollout in range(6):
         sent.log(rollout, {})
     sent.close()
@@ -65,7 +65,7 @@ def test_a_library_that_wants_to_end_the_process_is_one_warning_and_the_rest_is_
 
         def close(self): ...
 
-    tracking = Tracking("x", Leaves())
+    tracking = Tracking("x", Leaves)
     for rollout in range(3):
         tracking.log(rollout, {})
     tracking.close()
@@ -75,12 +75,78 @@ def test_a_library_that_wants_to_end_the_process_is_one_warning_and_the_rest_is_
 def test_a_library_that_hangs_keeps_its_thread_and_not_the_run(caplog):
     never = threading.Event()
     hanging = SimpleNamespace(log=lambda rollout, metrics: never.wait(), close=lambda: None)
-    sent = Tracking("mlflow", hanging)
+    sent = Tracking("mlflow", lambda: hanging)
+    sent.wait(30)
     for rollout in range(3):
         sent.log(rollout, {})  # returns at once
     sent.close(within_s=0.05)
     assert "did not take the last metrics" in caplog.text
     never.set()
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A library that begins when it is let."""
+    let, kept = threading.Event(), Kept()
+
+    def begin(run):
+        let.wait()
+        return kept
+
+    monkeypatch.setitem(tracking.TRACKERS, "wandb", begin)
+    yield SimpleNamespace(let=let, kept=kept)
+    let.set()
+
+
+@pytest.mark.parametrize("first", [0, 7])
+def test_a_library_that_hangs_while_it_begins_is_one_line_and_the_run_goes_on(tmp_path, slow, caplog, first):
+    sent = start_tracking(Config(tracker="wandb", save_path=str(tmp_path)), first, within_s=0.05)
+    sent.log(first, {"reward": 0.5})
+    sent.close(within_s=600)  # which would wait for a library that has begun
+    assert [record.message for record in caplog.records] == [
+        "TRACKER=wandb has not begun within 0.05 s; the run goes on, metrics.jsonl has everything"]
+
+
+def test_a_library_that_begins_late_is_told_what_it_missed(tmp_path, slow):
+    sent = start_tracking(Config(tracker="wandb", save_path=str(tmp_path)), 0, within_s=0.05)
+    sent.log(0, {"reward": 0.5})
+    slow.let.set()
+    sent.wait(600)
+    sent.close()
+    assert slow.kept.logged == [(0, {"reward": 0.5})] and slow.kept.closed
+
+
+def test_a_library_that_cannot_begin_after_all_is_another_line(caplog):
+    let = threading.Event()
+
+    def begin():
+        let.wait()
+        raise OSError("no network")
+
+    sent = Tracking("wandb", begin)
+    sent.wait(0.05)
+    let.set()
+    sent._thread.join()
+    assert "TRACKER=wandb cannot begin: OSError: no network; metrics go to metrics.jsonl alone" in caplog.text
+
+
+def test_a_library_begins_and_sends_in_one_thread(tmp_path, monkeypatch):
+    """A connection to a database belongs to the thread that made it; no handler of signals can be set outside main."""
+    threads = []
+
+    class Noted(Kept):
+        def __init__(self, run):
+            super().__init__()
+            threads.append(threading.current_thread())
+
+        def log(self, rollout, metrics):
+            threads.append(threading.current_thread())
+
+    monkeypatch.setitem(tracking.TRACKERS, "wandb", Noted)
+    sent = start_tracking(Config(tracker="wandb", save_path=str(tmp_path)), 0)
+    sent.log(0, {})
+    sent.close()
+    assert len(set(threads)) == 1 and len(threads) == 2 and threads[0] is not threading.main_thread()
 
 
 @pytest.fixture
@@ -183,7 +249,7 @@ def test_the_real_library_where_it_is_installed(name, tmp_path, monkeypatch, cap
         monkeypatch.setenv(variable, value)
     config = Config(tracker=name, save_path=str(tmp_path / "run"))
     caplog.set_level(logging.WARNING, logger="mem_agent")
-    for first in (0, 1) if name != "swanlab" else (0,):  # which ends a run with its process
+    for first in (0, 1):
         sent = start_tracking(config, first)
         sent.log(first, {"reward": 0.5, "eval/50/best@4": 0.25})
         sent.close()

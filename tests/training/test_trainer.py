@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from mem_agent.checkpoints import checkpoint
+from mem_agent.checkpoints.folders import TRACKER
 from mem_agent.system.process_environment import process_environment
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
@@ -167,7 +169,10 @@ def test_two_processes_do_what_one_does(model, tmp_path, tp):
     rows = make_rows(vocab=ODD_VOCAB)
     other = Trainer(make_config(model))
     train(other, rows, 2)
-    checkpoint.save(tmp_path / "other", 0, other, {})
+    whole = checkpoint.save(tmp_path / "other", 0, other, {"rollout": 0})
+    shutil.copytree(whole, tmp_path / "other" / "iter_0000001")
+    (tmp_path / "other" / "iter_0000001" / "common.pt").write_bytes(b"")
+    (tmp_path / "other" / TRACKER).write_text("1")
     run_ranks(model, tmp_path, tp, tmp_path / "other")
     result = json.loads((tmp_path / "result.json").read_text())
 

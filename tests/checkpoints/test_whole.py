@@ -1,0 +1,232 @@
+"""Damage to any file of a checkpoint is known before it is used; a run goes on from the newest whole one before."""
+
+import logging
+import pickle
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+
+from mem_agent.checkpoints import checkpoint, folders
+from mem_agent.checkpoints.convert import main as convert
+from mem_agent.checkpoints.folders import CheckpointError
+from mem_agent.checkpoints.hashes import HASHES, write_hashes
+from mem_agent.checkpoints.metadata import DamagedCheckpoint
+from mem_agent.checkpoints.whole import newest_whole, read_checkpoint, whole_before
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
+from mem_agent.training.trainer import Trainer
+
+STATE = {"rollout": 7}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def saved(model, tmp_path_factory) -> Path:
+    """A checkpoint after one step."""
+    trainer = Trainer(make_config(model))
+    train(trainer, make_rows(), 1)
+    return checkpoint.save(tmp_path_factory.mktemp("run"), 7, trainer, STATE)
+
+
+@pytest.fixture(scope="module")
+def resuming(model) -> Trainer:
+    return Trainer(make_config(model))
+
+
+def copies(saved: Path, save_path: Path, *iterations: int) -> None:
+    for iteration in iterations:
+        shutil.copytree(saved, save_path / f"iter_{iteration:07d}")
+    (save_path / folders.TRACKER).write_text(str(max(iterations)))
+
+
+# --- every file, every damage ----------------------------------------------------------------------------------------
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def as_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def flipped(share: float) -> Callable[[Path], None]:
+    def flip(file: Path) -> None:
+        content = bytearray(file.read_bytes())
+        start = int(len(content) * share)
+        content[start : start + 8] = bytes(byte ^ 0xFF for byte in content[start : start + 8])
+        file.write_bytes(content)
+
+    return flip
+
+
+DAMAGES = {"missing": Path.unlink, "empty": empty, "cut": cut, "a folder": as_folder}
+DAMAGES |= {f"flipped at {n / 10}": flipped(n / 10) for n in range(10)}
+FILES = [".metadata", "__0_0.distcp", "__0_1.distcp", "common.pt", "metadata.json", HASHES]
+
+
+def test_these_are_all_files_of_a_checkpoint(saved):
+    assert sorted(path.name for path in saved.iterdir()) == sorted(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_run_goes_on_from_the_newest_whole_checkpoint_before_the_damaged(saved, tmp_path, caplog, name, damage):
+    copies(saved, tmp_path, 2, 3, 5, 7, 9)
+    (tmp_path / folders.TRACKER).write_text("7")
+    flipped(0.5)(tmp_path / "iter_0000005" / "__0_0.distcp")
+    DAMAGES[damage](tmp_path / "iter_0000007" / name)
+    with caplog.at_level(logging.INFO, "mem_agent"):
+        found = newest_whole(tmp_path)
+    if (name, damage) == (HASHES, "missing"):  # as a checkpoint of another host, or an older version, has it
+        assert found == tmp_path / "iter_0000007"
+        assert caplog.messages == [f"{found} has no SHA256SUMS: its files are used without a check"]
+        return
+    assert found == tmp_path / "iter_0000003"
+    (said,) = caplog.messages
+    assert said.startswith(f"{tmp_path / 'iter_0000007'}: the checkpoint is damaged: {name}: ") and "\n" not in said
+    assert said.endswith(f"; going on from {found}, the newest whole checkpoint before it")
+    with pytest.raises(CheckpointError, match=rf"iter_0000007: .* {name}: .*; {found} is whole$"):
+        newest_whole(tmp_path / "iter_0000007")
+
+
+def test_what_is_loaded_is_the_whole_one(saved, resuming, tmp_path, caplog):
+    copies(saved, tmp_path, 3, 7)
+    flipped(0.4)(tmp_path / "iter_0000007" / "__0_0.distcp")
+    assert checkpoint.load(tmp_path, resuming) == STATE
+    assert "__0_0.distcp: is not as it was written" in caplog.text and "iter_0000003, the newest whole" in caplog.text
+    with pytest.raises(CheckpointError, match=r"__0_0\.distcp: .*iter_0000003 is whole$"):
+        checkpoint.load(tmp_path / "iter_0000007", resuming)
+
+
+def test_damage_without_a_whole_checkpoint_before_it_is_one_line(saved, resuming, tmp_path):
+    copies(saved, tmp_path, 6, 7, 8)
+    (tmp_path / folders.TRACKER).write_text("7")
+    for iteration in (6, 7):
+        cut(tmp_path / f"iter_{iteration:07d}" / "__0_0.distcp")
+    with pytest.raises(CheckpointError, match=r"iter_0000007.*; no checkpoint before it is whole; .* start anew in"):
+        checkpoint.load(tmp_path, resuming)
+
+
+def test_whoever_uses_weights_is_told_of_damage_and_of_a_whole_checkpoint(saved, model, tmp_path, capsys):
+    copies(saved, tmp_path, 3, 7)
+    flipped(0.4)(tmp_path / "iter_0000007" / "__0_0.distcp")
+    older = tmp_path / "iter_0000003"
+    assert convert(["--input", str(tmp_path), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert "iter_0000007: the checkpoint is damaged: __0_0.distcp: is not as" in said and said.count("\n") == 1
+    assert said.endswith(f"; {older} is whole: convert {older}\n") and not (tmp_path / "out").exists()
+    with pytest.raises(DamagedCheckpoint, match=f"__0_0.distcp: .* {older} is whole: set TORCH_DIST={older}$"):
+        Trainer(make_config(model, torch_dist=str(tmp_path)))
+
+
+# --- without hashes, as older versions wrote them --------------------------------------------------------------------
+
+
+UNHASHED = [
+    ("__0_0.distcp", "missing", "__0_0.distcp: is missing"),
+    ("__0_0.distcp", "empty", "__0_0.distcp: has 0 of at least "),
+    ("__0_0.distcp", "cut", "__0_0.distcp: has "),
+    (".metadata", "missing", ".metadata: is missing"),
+    *((".metadata", damage, ".metadata: ") for damage in DAMAGES if damage.startswith(("empty", "cut"))),
+    # A flipped name may be one that is refused, which is not called damage.
+    *((".metadata", damage, ".metadata") for damage in DAMAGES if damage.startswith("flipped")),
+    ("metadata.json", "missing", "metadata.json: is missing"),
+    *(("metadata.json", damage, "metadata.json: does not say torch_dist") for damage in ("empty", "cut")),
+    *(("common.pt", damage, "common.pt: ") for damage in DAMAGES),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "problem"), UNHASHED, ids=[f"{name} {how}" for name, how, _ in UNHASHED])
+def test_what_shows_without_hashes_is_known_too(saved, tmp_path, caplog, name, damage, problem):
+    copies(saved, tmp_path, 3, 7)
+    for iteration in (3, 7):
+        (tmp_path / f"iter_{iteration:07d}" / HASHES).unlink()
+    DAMAGES[damage](tmp_path / "iter_0000007" / name)
+    assert newest_whole(tmp_path) == tmp_path / "iter_0000003"
+    (said,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert said.startswith(f"{tmp_path / 'iter_0000007'}: ") and problem in said and "\n" not in said
+
+
+def every_zip_broken(file: Path) -> None:
+    """The tensors are zip files one after the other; this reaches torch's own reader."""
+    file.write_bytes(file.read_bytes().replace(b"PK\5\6", b"KP\5\6"))
+
+
+def test_what_only_megatrons_reading_shows_is_one_line(saved, resuming, tmp_path):
+    assert not issubclass(CheckpointException, Exception)
+    copies(saved, tmp_path, 3, 7)
+    (tmp_path / "iter_0000007" / HASHES).unlink()
+    every_zip_broken(tmp_path / "iter_0000007" / "__0_0.distcp")
+    with pytest.raises(CheckpointError, match=r"cannot be read: PytorchStreamReader failed") as error:
+        checkpoint.load(tmp_path, resuming)
+    older, tracker = tmp_path / "iter_0000003", tmp_path / folders.TRACKER
+    assert str(error.value).endswith(f"; to go on from {older}, write its number into {tracker}")
+
+
+def test_a_checkpoint_of_another_host_is_no_damage(saved, resuming, tmp_path):
+    copies(saved, tmp_path, 3, 7)
+    folder = tmp_path / "iter_0000007"
+    for common in ({"iteration": 7}, {"args": subprocess.Popen}):
+        torch.save(common, folder / "common.pt")
+        write_hashes(folder)
+        with pytest.raises(CheckpointError, match="was not written by this host; to start from its weights") as error:
+            checkpoint.load(tmp_path, resuming)
+        assert "damaged" not in str(error.value)
+    assert whole_before(folder) == tmp_path / "iter_0000003" and whole_before(tmp_path / "iter_0000003") is None
+
+
+# --- what would run code ---------------------------------------------------------------------------------------------
+
+
+class Attack:
+    def __init__(self, victim: Path) -> None:
+        self._victim = victim
+
+    def __reduce__(self) -> Any:
+        return subprocess.getoutput, (f"touch {self._victim}",)
+
+
+@pytest.fixture
+def attacked(saved, tmp_path) -> Iterator[Path]:
+    """A checkpoint with right hashes whose ``common.pt`` makes the file ``victim``."""
+    copies(saved, tmp_path, 7)
+    folder, victim = tmp_path / "iter_0000007", tmp_path / "victim"
+    torch.save({"host_state": Attack(victim)}, folder / "common.pt")
+    write_hashes(folder)
+    torch.load(folder / "common.pt", weights_only=False)
+    assert victim.exists(), "the attack itself works"
+    victim.unlink()
+    yield folder
+    assert not victim.exists()
+
+
+@pytest.mark.parametrize("forced", ["0", "1"])
+def test_common_pt_is_read_as_weights_only_whatever_the_environment_says(attacked, monkeypatch, resuming, forced):
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", forced)
+    with pytest.raises(CheckpointError, match="was not written by this host"):
+        read_checkpoint(attacked)
+    with pytest.raises(CheckpointError, match="was not written by this host"):
+        checkpoint.load(attacked, resuming)
+
+
+def test_a_plain_pickle_as_common_pt_does_not_run(attacked):
+    (attacked / "common.pt").write_bytes(pickle.dumps(Attack(attacked.parent / "victim")))
+    write_hashes(attacked)
+    with pytest.raises(DamagedCheckpoint, match=r"common\.pt: "):
+        read_checkpoint(attacked)
