@@ -66,15 +66,18 @@ class Soak:
     """(role, measure) -> process -> (rollout, value)."""
 
     def __post_init__(self) -> None:
-        self._began = time.monotonic()
+        self._ends = float("inf")
+        """The hours begin with the first rollout."""
         self._strikes = strikes(self.seed)
         self._next = next(self._strikes)
 
     def due(self, told: Announcement) -> Strike | None:
         if told.moment is Moment.SAMPLING and told.rollout > self.rollouts:
+            if self.rollouts < 0:
+                self._ends = time.monotonic() + self.seconds
             self.rollouts = told.rollout
             self._measure()
-            if time.monotonic() - self._began > self.seconds:
+            if time.monotonic() > self._ends:
                 self.over = True
                 return Strike(TIME_IS_OVER, Moment.SAMPLING, told.rollout)
         if not self._next.is_due(told):
@@ -153,7 +156,8 @@ def page(
     header = ["of", "what", "samples", "median", "a rollout", "growth", "z", "verdict"]
     struck = [[what, how, str(n)] for (what, how), n in sorted(counts.items())]
     grows = [f"{role} {measure}" for (role, measure), v in verdicts.items() if v.flat is False]
-    ended = "flat" if not grows else f"grows: {', '.join(grows)}"
+    ended = "flat" if any(v.flat for v in verdicts.values()) else "too short to say"
+    ended = f"grows: {', '.join(grows)}" if grows else ended
     words_of = {"of", "what", "verdict", "fault", "survived how"}
     return "\n".join([
         f"{rollouts} rollouts and {len(outcomes)} faults in {hours:g} hours, seed {seed}: {ended}", "",
