@@ -21,6 +21,7 @@ Hosts copy that key to ``args.mem_agent``, where ``hooks.host.config_of`` finds 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -437,6 +438,11 @@ class Config:
     @property
     def keep_trajectories_bytes(self) -> int:
         return self.keep_trajectories_mb * 10**6
+
+    @property
+    def evaluations(self) -> int:
+        """How many of a run share KEEP_TRAJECTORIES_MB; a guess where only its host knows EVAL_INTERVAL."""
+        return max(1, math.ceil(self.num_rollout / self.eval_interval)) if self.eval_interval else 20
 
     @property
     def group_size(self) -> int:

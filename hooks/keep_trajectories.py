@@ -16,10 +16,10 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,7 @@ from ..traces.rollout_files import Group, Kept, sampled_first, write_rollout
 from .host import HostArgs
 from .reader import reader_for
 from .record import Record
-from .sample import ended, lost, reward_of
-from .task_row import task_of
-from .trace_of import Teller
+from .trace_of import Teller, outcome_of
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +39,8 @@ class _Run:
 
     rollout: int | None = None
     """The one whose samples come next; None where no host has told it."""
-    writing: Future[dict[str, float]] | None = None
-    """Of the one before; gives its metrics."""
+    writing: Future[bool] | None = None
+    """Of the one before; whether it was written."""
     thinned: bool = False
     """The log has said that the bound is reached."""
 
@@ -57,8 +55,22 @@ class Trained:
 
 
 _runs: dict[str, _Run] = {}
-writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trajectories")
-"""Whoever writes below ``SAVE_PATH/trajectories`` does so here, one file at a time."""
+_writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trajectories")
+
+
+def in_background(what: str, write: Callable[[], None]) -> Future[bool]:
+    """Have ``write`` called, which writes below ``SAVE_PATH/trajectories``: one such call at a time, and whatever goes
+    wrong is a warning. Gives whether it went well."""
+    return _writer.submit(_went_well, what, write)
+
+
+def _went_well(what: str, write: Callable[[], None]) -> bool:
+    try:
+        write()
+    except Exception as error:  # whatever the disk, a tokenizer or a user's task does: training goes on
+        logger.warning("%s: its trajectories are not kept: %s: %s", what, type(error).__name__, error)
+        return False
+    return True
 
 
 def begin(host: HostArgs, rollout: int) -> None:
@@ -73,7 +85,7 @@ def take(host: HostArgs) -> dict[str, float]:
     if run is None or run.writing is None:
         return {}
     done, run.writing = run.writing, None
-    return done.result()
+    return {} if done.result() else {"keeping_failed": 1}
 
 
 def wait() -> None:
@@ -90,22 +102,17 @@ def keep(host: HostArgs, trained: Sequence[Trained]) -> None:
         return
     take(host)
     rollout, run.rollout = run.rollout, None
-    run.writing = writer.submit(_kept, host, run, rollout, trained)
+    run.writing = in_background(f"rollout {rollout}", partial(_keep, host, run, rollout, trained))
 
 
-def _kept(host: HostArgs, run: _Run, rollout: int, trained: Sequence[Trained]) -> dict[str, float]:
-    try:
-        kept, groups = _write(host, rollout, trained)
-    except Exception as error:  # whatever the disk, a tokenizer or a user's task does: training goes on
-        logger.warning("rollout %d: its trajectories are not kept: %s: %s", rollout, type(error).__name__, error)
-        return {"keeping_failed": 1}
+def _keep(host: HostArgs, run: _Run, rollout: int, trained: Sequence[Trained]) -> None:
+    kept, groups = _write(host, rollout, trained)
     if (kept.thinned or kept.groups < groups) and not run.thinned:
         run.thinned = True
         logger.warning(
             "%s/trajectories: KEEP_TRAJECTORIES_MB=%d is reached; of rollout %d %d of %d documents are kept, and the "
             "oldest rollouts are thinned", host.save, host.config.keep_trajectories_mb, rollout, kept.groups, groups,
         )
-    return {}
 
 
 def _write(host: HostArgs, rollout: int, trained: Sequence[Trained]) -> tuple[Kept, int]:
@@ -143,9 +150,7 @@ def _traces(
             id=f"{rollout}-{name}-{number}", rollout=rollout, group=name, sample=number,
             question_id=_question_id(sample) or name,
             document=document.id if document and any(turn.section for turn in record.turns) else None,
-            prediction=task_of(host.config, sample).read_answer(sample.response) if ended(sample) else "",
-            reward=None if lost(sample) else reward_of(sample, host.reward_key),
-            advantage=one.advantage,
+            advantage=one.advantage, **outcome_of(host.config, sample, host.reward_key),
         )
 
 

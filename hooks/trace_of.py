@@ -31,8 +31,8 @@ from ..config import Config
 from ..traces.pieces import Pieces
 from ..traces.trace import Trace, TraceDocument, TraceTurn
 from .record import MemoryRecord, Record, TurnRecord
-from .sample import gold_answers
-from .task_row import question_of
+from .sample import ended, gold_answers, lost, reward_of
+from .task_row import question_of, task_of
 
 LEAST_LOG_PROB = -99.0
 """What stands for minus infinity, which JSON has no word for."""
@@ -118,6 +118,15 @@ class Teller:
             advantage=advantage, pieces=self._pieces.of(reply_ids, reply) if sampled else (),
             log_probs=_rounded(turn.log_probs) if sampled else (),
         )
+
+
+def outcome_of(config: Config, sample: Any, reward_key: str) -> dict[str, Any]:
+    """The fields of a trace that say how a host's sample ended: no prediction where it never answered, no reward
+    where it counts for nothing."""
+    return {
+        "prediction": task_of(config, sample).read_answer(sample.response) if ended(sample) else "",
+        "reward": None if lost(sample) else reward_of(sample, reward_key),
+    }
 
 
 def _rounded(log_probs: Sequence[float]) -> tuple[float, ...]:

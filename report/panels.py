@@ -4,14 +4,15 @@ Invariants:
 - lines of equal values lie on each other and are all seen, up to nine of them: below is a wide one with large
   markers, above it lie thinner ones, dashed and dotted. Only bars of intervals are set beside each other;
 - runs of one report have the same colour, dash and marker in every plot, and the first 12 differ without colours;
+- a value that cannot be drawn is a gap, which the caption tells; it does not move an axis;
 - names never lie on the data: the legend is below, in as many columns as its longest name allows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import ceil
+from dataclasses import dataclass, replace
+from math import ceil, nan
 from typing import Any
 
 from matplotlib import rc_context
@@ -21,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..evaluation.statistics import Estimate
+from .drawable import LARGEST, is_drawable
 from .themes import COLOURS, GRID, STYLE, png_of, svg_of
 from .wording import shorten
 
@@ -30,6 +32,9 @@ _WIDTHS, _SIZES = (3.6, 2.2, 1.2), (9.0, 6.0, 3.4)
 _THINNER = 0.7
 """What the lines of a dash are, from one that has it to the next."""
 _WIDE, _NARROW, _DPI, _LINE = 8.0, 4.2, 150, 0.24
+
+
+Point = tuple[float, float, Estimate | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Curve:
     label: str
     """Its name in the legend; empty: it has none."""
     style: Mapping[str, Any]
-    points: Sequence[tuple[float, float, Estimate | None]]
+    points: Sequence[Point]
     aside: float = 1.0
     """Factor on the position of its bars, which would hide those of other lines."""
 
@@ -67,6 +72,21 @@ class Panel:
     scale: str
     """How the y axis runs: percent, log, from 0, or auto."""
 
+    @property
+    def points(self) -> list[Point]:
+        return [point for curve in self.curves for point in curve.points]
+
+    def with_gaps(self) -> Panel:
+        """Without the lines of which nothing can be drawn."""
+        curves = [curve for curve in self.curves if any(map(_is_drawn, curve.points))]
+        return replace(self, curves=[replace(c, points=[p if _is_drawn(p) else (p[0], nan, None) for p in c.points])
+                                     for c in curves])
+
+
+def _is_drawn(point: Point) -> bool:
+    _, mean, found = point
+    return all(map(is_drawable, (mean, found.low, found.high) if found else (mean,)))
+
 
 def line_style(number: int) -> dict[str, Any]:
     """How the run of this number is drawn in every plot."""
@@ -80,9 +100,12 @@ def line_style(number: int) -> dict[str, Any]:
 
 def plot(name: str, title: str, caption: str, panels: Sequence[Panel]) -> Plot | None:
     """The panels that have a point; None where none has."""
-    panels = [panel for panel in panels if any(curve.points for curve in panel.curves)]
+    gaps = [panel.title or panel.y_label for panel in panels if not all(map(_is_drawn, panel.points))]
+    panels = [panel.with_gaps() for panel in panels if any(map(_is_drawn, panel.points))]
     if not panels:
         return None
+    if gaps:
+        caption = f"{caption} Gaps in {', '.join(gaps)}: values that are no numbers, or beyond {LARGEST:g}."
     with rc_context(STYLE):
         wide = _figure(panels, _WIDE, min(len(panels), 3))
         narrow = _figure(panels, _NARROW, 1)
@@ -91,7 +114,7 @@ def plot(name: str, title: str, caption: str, panels: Sequence[Panel]) -> Plot |
 
 def _figure(panels: Sequence[Panel], width: float, columns: int) -> Figure:
     lines = ceil(len(panels) / columns)
-    labels = list(dict.fromkeys(c.label for panel in panels for c in panel.curves if c.points and c.label))
+    labels = list(dict.fromkeys(c.label for panel in panels for c in panel.curves if c.label))
     longest = max((len(shorten(label)) for label in labels), default=0)
     legend_columns = max(1, min(3, int(width * 12.5) // (longest + 9)))
     legend_lines = ceil(len(labels) / legend_columns)
@@ -119,8 +142,6 @@ def _fill(axis: Axes, panel: Panel, size: float) -> dict[str, Artist]:
     handles: dict[str, Artist] = {}
     crowded = len(panel.curves) > 8
     for curve in panel.curves:
-        if not curve.points:
-            continue
         x, y, estimates = zip(*curve.points, strict=True)
         (line,) = axis.plot(x, y, **curve.style)
         if curve.label:
@@ -153,7 +174,7 @@ def _across(axis: Axes, panel: Panel) -> None:
 
 
 def _up(axis: Axes, panel: Panel) -> None:
-    values = [y for curve in panel.curves for _, y, _ in curve.points]
+    values = [y for _, y, _ in panel.points if is_drawable(y)]
     if panel.scale == "percent":
         axis.set_ylim(-3, 103)
         axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}%"))

@@ -7,10 +7,12 @@ others each time, so only evaluations, which ask the same ones, have intervals.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import nan
 from statistics import fmean
 from typing import Any
 
 from ..evaluation.results import Results
+from .drawable import is_drawable
 from .panels import Curve, Panel, Plot, line_style, plot
 from .themes import COLOURS
 from .training_run import Point, TrainingRun, points_of
@@ -83,15 +85,18 @@ def _panel(runs: Sequence[TrainingRun], name: str, title: str, scale: str) -> Pa
 
 def _smoothed(run: TrainingRun, number: int, name: str, factor: float, *, alone: bool, named: bool) -> list[Curve]:
     values = [(done, factor * numbers[name]) for done, numbers in run.rollouts.items() if name in numbers]
+    single = sum(is_drawable(value) for _, value in values) == 1
     style: Mapping[str, Any] = line_style(number) | {
-        "marker": "o" if len(values) == 1 else "", **({"linewidth": 2.2} if alone else {}),
+        "marker": "o" if single else "", **({"linewidth": 2.2} if alone else {}),
     }
     window, label = _window(run), run.label if named else ""
     if window == 1:
         return [Curve(label, style, [(done, value, None) for done, value in values])]
     thin = {"color": style["color"], "linewidth": 0.6, "alpha": 0.35, "zorder": 2}
     half = window // 2
-    means = [fmean(v for _, v in values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
+    around = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
+    means = [fmean(v for _, v in near if is_drawable(v)) if is_drawable(value) else nan
+             for (_, value), near in zip(values, around, strict=True)]
     return [
         Curve("", thin, [(done, value, None) for done, value in values]),
         Curve(label, style, [(done, mean, None) for (done, _), mean in zip(values, means, strict=True)]),

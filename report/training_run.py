@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import nan
 from pathlib import Path
 from statistics import fmean
 
@@ -28,6 +28,7 @@ from ..evaluation.results import METRICS, Results, labels_of, length_order
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import main_metric, summarise
 from ..system.errors import MemAgentError
+from .drawable import is_drawable
 
 METRICS_FILE, _EVALUATIONS, _KEY = "metrics.jsonl", "eval", "eval/"
 _ENDS = 10
@@ -45,7 +46,7 @@ class TrainingRun:
     label: str
     folder: Path
     rollouts: Mapping[int, Mapping[str, float]]
-    """Its numbers by rollouts done, in order."""
+    """Its numbers by rollouts done, in order; nan stands for what was none, or is too large to be drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def points_of(run: TrainingRun, results: Sequence[Results]) -> list[Point]:
 
 def first_and_last(run: TrainingRun, name: str) -> tuple[float, float, int] | None:
     """The mean of a number over the first and the last rollouts, and over how many; None with fewer than two."""
-    values = [numbers[name] for numbers in run.rollouts.values() if name in numbers]
+    values = [numbers[name] for numbers in run.rollouts.values() if is_drawable(numbers.get(name, nan))]
     count = min(_ENDS, len(values) // 2)
     return (fmean(values[:count]), fmean(values[-count:]), count) if count else None
 
@@ -147,10 +148,14 @@ def _rollouts(path: Path) -> dict[int, dict[str, float]]:
             try:
                 fields = orjson.loads(line)
                 done = fields["rollout"] + 1
-                numbers = {name: float(v) for name, v in fields.items() if type(v) in (int, float) and isfinite(v)}
+                numbers = {name: _number(v) for name, v in fields.items() if type(v) in (int, float, type(None))}
             except (ValueError, TypeError, KeyError, AttributeError):
                 raise RunError(f"{path}: line {number} is no rollout; remove that line") from None
             lines[done] = numbers
     if not lines:
         raise RunError(f"{path}: no rollout yet; wait for the first one")
     return dict(sorted(lines.items()))
+
+
+def _number(value: float | None) -> float:
+    return float(value) if value is not None and is_drawable(value) else nan

@@ -7,10 +7,12 @@ Which groups are kept for good depends on the run's seed and the rollout's numbe
 older file is thinned by cutting its end off, which needs no room on a full disk.
 
 Bound of 500 MB: the newest rollout takes at most half, its later groups are left out where that is not enough. Earlier
-ones share the other half: from the oldest on, files are cut to one group each, and then removed.
+ones share the other half: what was given up (``given_up``) is removed, then from the oldest on files are cut to one
+group each, and then removed.
 
 Invariants:
-- the folder never holds more than the bound, but for the file that a rollout which is sampled again replaces;
+- rollouts, and what was given up, never take more than the bound, but for the file that a rollout which is sampled
+  again replaces;
 - a file is there whole or not at all, and a group in it has all its siblings, but for a group that is too large for
   half of the bound by itself: of that one the first siblings are there;
 - the newest rollout is never touched to make room.
@@ -20,12 +22,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from typing import BinaryIO
 
 from ..system.atomic_file import DRAFTS, replacing
+from .given_up import given_up, put_given_up_aside
 from .read_traces import FOLDER
 from .trace import Trace, TraceDocument, TraceError, line_of, record_of
 
@@ -56,7 +60,7 @@ def rollout_path(run: Path, rollout: int) -> Path:
 
 
 def write_rollout(run: Path, rollout: int, groups: Iterable[Group], most: int, bound: int) -> Kept:
-    """Write the traces of ``rollout``, and thin those of others.
+    """Write the traces of ``rollout``, thin those before it, and put those behind it aside.
 
     Args:
         groups: those that are kept for good first; none is taken beyond the first that has no room.
@@ -71,9 +75,9 @@ def write_rollout(run: Path, rollout: int, groups: Iterable[Group], most: int, b
     path.parent.mkdir(parents=True, exist_ok=True)
     for draft in path.parent.glob(DRAFTS):  # of a process that was killed
         draft.unlink()
-    others = _others(path)
-    _cut_whole_ones(others, rollout, most)
-    thinned = _make_room(others, bound - bound // 2)
+    _cut_whole_ones(_others(path), rollout, most)
+    put_given_up_aside(path.parent, rollout)
+    thinned = _make_room(given_up(path.parent), list(_others(path).values()), bound - bound // 2)
     with replacing(path) as file:
         written, trajectories, size = _write(file, groups, bound // 2)
     return Kept(written, trajectories, size, thinned)
@@ -118,16 +122,16 @@ def _cut_whole_ones(others: dict[int, Path], rollout: int, most: int) -> None:
         _cut(others[number], most)
 
 
-def _make_room(others: dict[int, Path], room: int) -> int:
-    """Until they fit ``room``, cut the oldest to one group each, then remove the oldest; how many were touched."""
-    sizes = {number: path.stat().st_size for number, path in others.items()}
-    touched: set[int] = set()
-    for groups in (1, 0):
-        for number, path in others.items():
-            if sum(sizes.values()) <= room:
-                return len(touched)
-            before, sizes[number] = sizes[number], _cut(path, groups)
-            touched |= {number} if sizes[number] < before else set()
+def _make_room(aside: Sequence[Path], others: Sequence[Path], room: int) -> int:
+    """Until all fit ``room``, remove what is aside, cut the oldest of the others to one group each, then remove the
+    oldest; how many were touched."""
+    sizes = {path: path.stat().st_size for path in (*aside, *others)}
+    touched: set[Path] = set()
+    for path, groups in chain(zip(aside, repeat(0)), zip(others, repeat(1)), zip(others, repeat(0))):
+        if sum(sizes.values()) <= room:
+            break
+        before, sizes[path] = sizes[path], _cut(path, groups)
+        touched |= {path} if sizes[path] < before else set()
     return len(touched)
 
 

@@ -25,6 +25,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ import orjson
 
 from ..config import Config, ConfigError
 from ..data.document_store import without_slice
-from ..hooks.keep_evaluation import evaluations_of
 from ..serving.fleet import Fleet
 from ..system.atomic_file import write_atomically
 from .ask_rows import ask_rows
@@ -133,7 +133,7 @@ def _settings(config: Config, served: Config) -> dict[str, str]:
     asked = replace(
         config, eval_samples=config.val_samples, eval_temperature=temperature,
         eval_top_p=config.val_top_p or config.eval_top_p, engine_max_len=served.engine_max_len, base_url="",
-        keep_trajectories_mb=max(1, config.keep_trajectories_mb // evaluations_of(config)),
+        keep_trajectories_mb=max(1, config.keep_trajectories_mb // config.evaluations),
     )
     return {name: str(value) for name, value in asked.to_mapping().items()}
 
@@ -141,7 +141,7 @@ def _settings(config: Config, served: Config) -> dict[str, str]:
 def _put_aside_of_others(output: Path, mark: str) -> None:
     file = output / _MARK
     if output.is_dir() and (not file.is_file() or file.read_text() != mark):
-        aside = next(path for n in range(1, 1000) if not (path := output.with_name(f"{output.name}.{n}")).exists())
+        aside = next(path for n in count(1) if not (path := output.with_name(f"{output.name}.{n}")).exists())
         logger.warning("%s is of other weights; it is now %s", output, aside)
         output.rename(aside)
     output.mkdir(parents=True, exist_ok=True)

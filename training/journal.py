@@ -22,6 +22,7 @@ import hashlib
 import logging
 import re
 from dataclasses import asdict, dataclass, fields
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -96,7 +97,7 @@ class Journal:
         """Move the records from ``first`` on out of the way; their names, for people."""
         aside = [path for number, path in self._records() if number >= first]
         for path in aside:
-            path.rename(next(new for n in range(1, 1000) if not (new := path.with_name(f"{path.name}.{n}")).exists()))
+            path.rename(next(new for n in count(1) if not (new := path.with_name(f"{path.name}.{n}")).exists()))
         return ", ".join(path.name for path in aside)
 
     def _records(self) -> list[tuple[int, Path]]:

@@ -8,16 +8,21 @@ import pytest
 from mem_agent import rollout
 from mem_agent.config import Config
 from mem_agent.hooks.host import HostArgs
-from mem_agent.hooks.keep_evaluation import evaluations_of, keep_evaluation
-from mem_agent.hooks.keep_trajectories import writer
-from mem_agent.report.viewer.groups import Place
-from mem_agent.tests.hooks.test_keep_trajectories import checkpoint, sampled  # noqa: F401 - a fixture
-from mem_agent.traces.read_traces import read_traces
+from mem_agent.hooks.keep_evaluation import keep_evaluation
+from mem_agent.hooks.keep_trajectories import in_background
+from mem_agent.report.viewer import show
+from mem_agent.report.viewer.groups import Place, read_groups
+from mem_agent.tests.hooks.test_keep_trajectories import checkpoint, logged, sampled  # noqa: F401 - a fixture
+from mem_agent.traces.read_traces import read_traces, trace_files
 from mem_agent.traces.trace import Trace, TraceDocument
 
 
+def all_written():
+    assert in_background("", lambda: None).result()
+
+
 def written(folder, name):
-    writer.submit(lambda: None).result()
+    all_written()
     records = list(read_traces(folder / "trajectories" / name))
     return [one for one in records if isinstance(one, TraceDocument)], [r for r in records if isinstance(r, Trace)]
 
@@ -35,10 +40,27 @@ def test_the_log_hook_of_an_evaluation_keeps_what_was_answered(checkpoint, tmp_p
     assert Place.of(traces[0]).label == "length h q/a after rollout 12"
 
 
+def test_a_run_that_was_set_back_shows_one_line_and_the_other_where_it_was_put(checkpoint, tmp_path, capsys):  # noqa: F811
+    args, samples = sampled(checkpoint, tmp_path, groups=1)
+    for number in (2, 3, 4):
+        logged(number, args, samples)
+        rollout.log_eval(number, args, {"set": {"samples": samples}}, {})
+    logged(3, args, samples)
+    rollout.log_eval(3, args, {"set": {"samples": samples}}, {})
+    all_written()
+    names = [["eval_000002_set", "eval_000003_set", "rollout_000002", "rollout_000003"],
+             ["eval_000003_set", "eval_000004_set", "rollout_000003", "rollout_000004"]]
+    folders = [tmp_path, tmp_path / "trajectories" / "given_up_000003.1"]
+    assert [[path.stem for path in trace_files(folder)] for folder in folders] == names
+    for folder, newest in zip(folders, ("rollout 3", "rollout 4"), strict=True):
+        assert {group.place.rollout for group in read_groups(folder)} == {int(newest[-1]) - 1, int(newest[-1])}
+        assert show.main([str(folder), "--rollout", newest[-1]]) == 0 and newest in capsys.readouterr().out
+
+
 def test_all_evaluations_of_a_run_share_the_bound(checkpoint, tmp_path):  # noqa: F811
     args, samples = sampled(checkpoint, tmp_path, groups=3)
     config = replace(args.mem_agent, num_rollout=10, eval_interval=4, keep_trajectories_mb=1)
-    assert evaluations_of(config) == 3 and evaluations_of(Config()) == 20
+    assert config.evaluations == 3 and Config().evaluations == 20
     args.mem_agent, args.n_samples_per_eval_prompt = config, 2
     keep_evaluation(HostArgs.of(args), 0, {"whole": samples})
     assert len(written(tmp_path, "eval_000000_whole.jsonl")[1]) == 6
@@ -49,7 +71,7 @@ def test_all_evaluations_of_a_run_share_the_bound(checkpoint, tmp_path):  # noqa
     files = list((tmp_path / "trajectories").glob("eval_000001_*"))
     assert len(files) == sets and sum(file.stat().st_size for file in files) <= 1_000_000 // 3
     keep_evaluation(HostArgs.of(args), 2, {f"set{n}": samples for n in range(sets * 10)})
-    writer.submit(lambda: None).result()
+    all_written()
     assert not list((tmp_path / "trajectories").glob("eval_000002_*"))  # of none has even a question room
 
 
@@ -58,7 +80,7 @@ def test_nothing_is_kept_where_nothing_is_to_be(checkpoint, tmp_path, settings):
     args, samples = sampled(checkpoint, tmp_path, groups=1)
     args.mem_agent = replace(args.mem_agent, **settings)
     rollout.log_eval(1, args, {"set": {"samples": samples if settings else []}}, {})
-    writer.submit(lambda: None).result()
+    all_written()
     assert not (tmp_path / "trajectories").exists()
 
 
@@ -67,5 +89,5 @@ def test_a_folder_that_cannot_be_written_is_a_warning(checkpoint, tmp_path, capl
     (tmp_path / "trajectories").write_text("in the way")
     with caplog.at_level(logging.WARNING):
         assert rollout.log_eval(1, args, {"set": {"samples": samples}}, {}) is False
-        writer.submit(lambda: None).result()
-    assert "the trajectories of set after rollout 1 are not kept" in caplog.text
+        all_written()
+    assert "evaluation set after rollout 1: its trajectories are not kept" in caplog.text

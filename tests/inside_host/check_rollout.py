@@ -8,6 +8,8 @@ import copy
 import pytest
 
 from mem_agent.config import ConfigError
+from mem_agent.hooks.keep_trajectories import in_background
+from mem_agent.report.viewer.show import main as show_main
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.inside_host import host
 from mem_agent.tests.inside_host.check_convert import check
@@ -180,6 +182,31 @@ def test_evaluation_is_logged_with_our_numbers(tmp_path, logged):
     # The best of two draws with replacement from a right and a wrong one is right 3 times in 4.
     assert logged[0]["eval/hqa/memory/best@2"] == 0.75 * 0.75
     assert logged[0]["eval/hqa/memory/trajectories"] == 8 and logged[0]["eval/hqa/memory/turns"] > 1
+
+
+def test_training_and_its_evaluation_leave_trajectories_that_can_be_shown(tmp_path, capsys):
+    router = FakeRouter(default=Library({1: wrong}))
+    path = host.training_file(tmp_path, 4)
+    with running_beside(router):
+        one = manager(parse(
+            tmp_path, router, "--prompt-data", str(path), "--eval-prompt-data", "h q/a", str(path), "--eval-interval",
+            "1", "--n-samples-per-eval-prompt", "2", "--save", str(tmp_path / "run"), *LOGS))
+        with no_object_store():
+            one.generate(12)
+        one.eval(12)
+    assert in_background("", lambda: None).result()  # nothing is left to be written
+    files = sorted(file.name for file in (tmp_path / "run" / "trajectories").iterdir())
+    assert files == ["eval_000012_h_q_a.jsonl", "rollout_000012.jsonl"]
+    shown = [show(capsys, tmp_path / "run", *place) for place in (("--length", "h q/a"), ("--rollout", "12"))]
+    assert [said.count("problem ") for said in shown] == [4, 2]
+    (one_answer,) = [show(capsys, tmp_path / "run", "--length", "h q/a", "--question", "1", "--sample", "1")]
+    assert "problem 1?" in one_answer and "blue" in one_answer and "QWZJ" in one_answer
+
+
+def show(capsys, *arguments):
+    capsys.readouterr()
+    assert show_main([str(one) for one in arguments]) == 0
+    return capsys.readouterr().out
 
 
 def test_partial_rollouts_are_refused(tmp_path):

@@ -1,6 +1,9 @@
 """Lines of equal values are all seen, and every colour has its counterpart in the dark."""
 
 import io
+import warnings
+from dataclasses import replace
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from mem_agent.evaluation.statistics import Estimate
 from mem_agent.report.panels import Curve, Panel, line_style, plot
 from mem_agent.report.themes import COLOURS, in_both_themes
 
@@ -35,6 +39,22 @@ def test_lines_of_equal_values_are_all_seen(count):
 def test_the_first_twelve_runs_differ_without_their_colours():
     styles = [line_style(number) for number in range(12)]
     assert len({(str(style["linestyle"]), style["marker"]) for style in styles}) == 12
+
+
+@pytest.mark.parametrize("broken", [nan, inf, -inf, 1e308])
+def test_a_value_that_cannot_be_drawn_is_a_gap_and_moves_no_axis(broken):
+    whole = [(x, y, Estimate(y, y - 1, y + 1, 9)) for x, y, _ in POINTS]
+    for one in ((POINTS[2][0], broken, None), (POINTS[2][0], 50.0, Estimate(50.0, 40.0, broken, 9))):
+        scale = {"points": [*whole[:2], one, *whole[3:]], "ticks": False}
+        drawn, without = (replace(panel(1, **scale | more), scale="auto")
+                          for more in ({}, {"points": [*whole[:2], (one[0], nan, None), *whole[3:]]}))
+        assert drawn.with_gaps() == without.with_gaps()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert plot("x", "", "caption.", [drawn]).png == plot("x", "", "", [without]).png
+        assert plot("x", "", "caption.", [replace(drawn, title="loss")]).caption == (
+            "caption. Gaps in loss: values that are no numbers, or beyond 1e+30.")
+    assert plot("x", "", "", [panel(1, [(1.0, broken, None)])]) is None
 
 
 def test_nothing_to_draw_is_no_plot():

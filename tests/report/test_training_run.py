@@ -1,5 +1,9 @@
 """What a report reads of a training run: its lines, and which evaluations are points of its curves."""
 
+import warnings
+from math import nan
+
+import orjson
 import pytest
 
 from mem_agent.evaluation.results import read_results
@@ -21,7 +25,7 @@ def test_rollouts_stand_where_they_are_done_and_half_a_line_is_none(tmp_path):
     text = "\n".join((first, second.replace("0.3", "0.2"), second, second[:-9]))
     (run,) = read_training_runs([run_of(tmp_path / "run", text)])
     assert run.label == "run"
-    assert run.rollouts == {1: {"rollout": 0.0, "reward": 0.1}, 2: {"rollout": 1.0, "reward": 0.3}}
+    assert run.rollouts == {1: {"rollout": 0.0, "reward": 0.1, "loss": nan}, 2: {"rollout": 1.0, "reward": 0.3}}
     assert first_and_last(run, "reward") == (0.1, 0.3, 1) and first_and_last(run, "loss") is None
 
 
@@ -92,6 +96,25 @@ def test_a_name_with_control_characters_is_drawn_and_cannot_steer_the_terminal(t
     assert main([str(run), str(results), str(other), "--output", str(tmp_path / "report")]) == 0
     told = capsys.readouterr().out
     assert "<1b>]0;title<07>" in told and "\x1b" not in told and "\x07" not in told
+
+
+@pytest.mark.parametrize("rollouts", [3, 60])  # each alone, and smoothed
+@pytest.mark.parametrize("broken", [b"1e308", b"-1e308", b"1e31", b"null"])
+def test_a_metric_that_is_no_number_is_a_gap_with_a_note(tmp_path, broken, rollouts):
+    run = write_training_run(tmp_path / "run", rollouts=rollouts)
+    lines = [orjson.loads(line) for line in (run / "metrics.jsonl").read_bytes().splitlines()]
+    lines[1] |= {"loss": "broken", "accuracy": "broken"}
+    text = b"\n".join(map(orjson.dumps, lines)).replace(b'"broken"', broken) + b"\n"
+    (run / "metrics.jsonl").write_bytes(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_report([run], tmp_path / "report")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "Gaps in loss: values that are no numbers, or beyond 1e+30." in page
+    assert "Gaps in accuracy" in page or "Gaps in rollouts: accuracy; marks: sub_em" in page
+    (read,) = read_training_runs([run])
+    first, last, count = first_and_last(read, "loss")
+    assert count == min(10, (rollouts - 1) // 2) and abs(first) < 1 > abs(last)
 
 
 def test_two_runs_of_one_rollout_each_are_drawn(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mem_agent.traces.read_traces import read_traces, trace_files
 from mem_agent.traces.rollout_files import rollout_path, sampled_first, write_rollout
-from mem_agent.traces.trace import Trace, TraceDocument, TraceError
+from mem_agent.traces.trace import Trace, TraceDocument, TraceError, line_of
 
 PLENTY = 10**9
 
@@ -57,11 +57,43 @@ def test_a_rollout_that_is_sampled_again_takes_the_place_of_its_first_attempt(tm
     assert kept(tmp_path) == {"0": ["d"]}
 
 
-def test_a_run_that_was_set_back_thins_what_was_its_newest(tmp_path):
-    for number in (0, 5):
-        write_rollout(tmp_path, number, groups("a", "b"), 1, PLENTY)
-    write_rollout(tmp_path, 3, groups("c", "d"), 1, PLENTY)
-    assert kept(tmp_path) == {"0": ["a"], "3": ["c", "d"], "5": ["a"]}
+def set_back_twice(run):
+    """Rollouts 0 to 5 with evaluations after 0, 2 and 4; then 3 again, and 3 once more behind 4."""
+    for number in range(6):
+        write_rollout(run, number, groups("a", "b"), 1, PLENTY)
+        if number % 2 == 0:
+            (run / "trajectories" / f"eval_{number:06d}_h_q.jsonl").write_bytes(b"".join(map(line_of, groups("q")[0])))
+    for number in (3, 4, 3):
+        write_rollout(run, number, groups("c", "d"), 1, PLENTY)
+    return [run / "trajectories" / f"given_up_000003.{n}" for n in (1, 2)]
+
+
+def test_what_a_run_that_was_set_back_gave_up_is_put_aside_and_can_be_read_there(tmp_path):
+    first, second = set_back_twice(tmp_path)
+    assert kept(tmp_path) == {"0": ["a"], "1": ["a"], "2": ["a"], "3": ["c", "d"],
+                              "eval_000000_h_q": ["q"], "eval_000002_h_q": ["q"]}
+    assert kept(first) == {"3": ["a"], "4": ["a"], "5": ["a"], "eval_000004_h_q": ["q"]}
+    assert kept(second) == {"3": ["c"], "4": ["c"]}
+
+
+def test_an_evaluation_before_the_first_rollout_is_of_the_line_that_begins_with_it(tmp_path):
+    path = tmp_path / "trajectories" / "eval_000000_q.jsonl"
+    for number, aside in ((0, False), (1, False), (0, True)):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        write_rollout(tmp_path, number, groups("a"), 1, PLENTY)
+        assert path.exists() and (path.parent / "given_up_000000.1").exists() == aside
+
+
+def test_what_was_given_up_is_the_first_to_go_and_counts_for_the_bound(tmp_path):
+    first, second = set_back_twice(tmp_path)
+    size = rollout_path(tmp_path, 0).stat().st_size
+    written = write_rollout(tmp_path, 4, groups("e"), 1, 10 * size)  # five files of this size fit the other half
+    assert kept(tmp_path)["0"] == ["a"] and written.thinned > 0
+    rest = [path.stat().st_size for folder in (first, second) for path in folder.rglob("*.jsonl")]
+    assert 0 < len(rest) < 6 and sum(rest) + 4 * size <= 5 * size
+    write_rollout(tmp_path, 5, groups("e"), 1, 4 * size)
+    assert not [*first.rglob("*.jsonl"), *second.rglob("*.jsonl")] and set(kept(tmp_path)) >= {"3", "4", "5"}
 
 
 def test_the_oldest_are_thinned_first_and_then_removed(tmp_path):
