@@ -69,7 +69,7 @@ def cluster(config: Config, gpus: int, cpus: int, log: Path, tokens: Path) -> It
         yield
         return
     environment = _head_environment(tokens)
-    head = ChildProcess("ray head", head_command(config, gpus, cpus), environment, log, cleanup=tokens)
+    head = ChildProcess("ray head", head_command(config, gpus, cpus), environment, log, cleanup=[tokens])
     try:
         _wait_for_machines(config, gpus, head)
         yield

@@ -14,7 +14,8 @@ Invariants:
   engine that cannot get there is replaced, never resumed.
 - An engine has answered a request before anybody relies on it: what it dies of is the error of its start.
 - A replaced engine has a new port and the current weights before the router hears of it.
-- ``stop`` ends every process that this fleet started, and no other; it is not interrupted by cancellation.
+- ``stop`` ends every process that this fleet started, and no other; it is not interrupted by cancellation. What they
+  leave in TMPDIR goes as well.
 
 Methods are for one asyncio loop; ``sync_weights`` and ``ensure_alive`` exclude each other.
 """
@@ -24,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +37,7 @@ import torch
 
 from ..config import Config, ConfigError
 from ..system.gather import gather_or_cancel
+from ..system.own_folder import OwnFolder, own_folder
 from ..system.processes import (
     TERM_GRACE_S,
     ChildProcess,
@@ -93,6 +96,7 @@ class Fleet:
         self.device: Device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._names = checkpoint_names(self.model)
         self._folder: SyncFolder | None = None
+        self._temporary: OwnFolder | None = None
         self._engines: list[_Engine] = []
         self._router: ChildProcess | None = None
         self._processes: list[ChildProcess] = []
@@ -132,6 +136,7 @@ class Fleet:
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         self._folder = SyncFolder.create(self.model, fallback=self.logs.parent)
+        self._temporary = own_folder(Path(tempfile.gettempdir()), "mem_agent-tmp-")
         _, *self._engines = await gather_or_cancel(
             self._start_router(), *(self._start_engine(i) for i in range(self.config.num_engines))
         )
@@ -151,6 +156,8 @@ class Fleet:
         self._engines, self._router = [], None
         if self._folder is not None:
             self._folder.remove()
+        if self._temporary is not None:
+            self._temporary.remove()
         if self._session is not None:
             await self._session.close()
 
@@ -308,8 +315,12 @@ class Fleet:
         await wait_until_healthy(self._router, self._router_client.alive, self.config.engine_start_timeout)
 
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> ChildProcess:
-        assert self._folder is not None
-        process = ChildProcess(name, command, env, self.logs / f"{name}.log", cleanup=self._folder.path)
+        assert self._folder is not None and self._temporary is not None
+        # Servers leave sockets behind; what they compile is for the next run as well.
+        compiled = Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}"
+        env = {"TORCHINDUCTOR_CACHE_DIR": str(compiled), **env, "TMPDIR": str(self._temporary.path)}
+        own = [self._folder.path, self._temporary.path]
+        process = ChildProcess(name, command, env, self.logs / f"{name}.log", cleanup=own)
         self._processes.append(process)
         return process
 

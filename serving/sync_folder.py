@@ -1,8 +1,9 @@
 """The folder through which new weights reach the engines: one complete ``model.safetensors``, replaced atomically.
 
 It lives in shared memory when that has room for two copies, else in the run's folder, and it belongs to one run: a
-new folder each time, removed at the end. Its file is only ever absent or complete, so an engine that is restarted at
-any moment reads either the previous or the current weights, never a torn file (which would break the engine).
+new folder each time, removed at the end (``own_folder.py``). Its file is only ever absent or complete, so an engine
+that is restarted at any moment reads either the previous or the current weights, never a torn file (which would break
+the engine).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from ..system.own_folder import OwnFolder, own_folder
 from ..system.processes import FleetError
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -30,6 +31,7 @@ ROOM_FACTOR = 6
 @dataclass(frozen=True)
 class SyncFolder:
     path: Path
+    own: OwnFolder | None = None
 
     @classmethod
     def create(cls, model: Path, fallback: Path) -> SyncFolder:
@@ -38,7 +40,8 @@ class SyncFolder:
         roomy = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_FACTOR * size
         parent = SHARED_MEMORY if roomy else fallback
         parent.mkdir(parents=True, exist_ok=True)
-        return cls(Path(tempfile.mkdtemp(prefix="mem_agent-weights-", dir=parent)))
+        own = own_folder(parent, "mem_agent-weights-")
+        return cls(own.path, own)
 
     @property
     def file(self) -> Path:
@@ -56,7 +59,8 @@ class SyncFolder:
         os.replace(draft, self.file)
 
     def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        if self.own is not None:
+            self.own.remove()
 
 
 def checkpoint_names(model: Path) -> frozenset[str]:

@@ -2,10 +2,10 @@
 
 ::
 
-    python -I -S guard.py LAUNCHER CLEANUP COMMAND...
+    python -I -S guard.py LAUNCHER [CLEANUP...] -- COMMAND...
 
 It leads the server's process group. It ends with the server's exit code (128 + N after signal N) once the group is
-empty: by itself, or because the process LAUNCHER is gone; then the folder CLEANUP, where it names one, goes as well.
+empty: by itself, or because the process LAUNCHER is gone; then the folders CLEANUP go as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ORPHAN_GRACE_S = 3.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def run_guarded(launcher: int, cleanup: str, command: list[str]) -> int:
+def run_guarded(launcher: int, cleanup: list[str], command: list[str]) -> int:
     """Start ``command``, wait for it or for the end of ``launcher``, and leave nothing behind."""
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans of the server become our children: we see when they are gone
@@ -37,8 +37,8 @@ def run_guarded(launcher: int, cleanup: str, command: list[str]) -> int:
     if not _children_gone(0.0):
         os.killpg(0, signal.SIGTERM)
     gone = _children_gone(ORPHAN_GRACE_S)
-    if cleanup and os.getppid() != launcher:
-        shutil.rmtree(cleanup, ignore_errors=True)
+    for folder in cleanup if os.getppid() != launcher else []:
+        shutil.rmtree(folder, ignore_errors=True)
     if not gone:
         os.killpg(0, signal.SIGKILL)  # includes this process
     code = server.returncode
@@ -59,4 +59,5 @@ def _children_gone(timeout_s: float) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(run_guarded(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))
+    at = sys.argv.index("--")
+    sys.exit(run_guarded(int(sys.argv[1]), sys.argv[2:at], sys.argv[at + 1:]))

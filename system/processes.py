@@ -6,7 +6,7 @@ starts the server in it, and adopts the server's orphans. Invariants:
 - The group is the unit. A killed API server leaves its engine process behind, so both the guard and ``stop`` end the
   whole group: SIGTERM, a grace period, SIGKILL.
 - The guard watches its parent. If the launcher is gone, even by SIGKILL, the group ends within a second or the grace
-  period, and ``cleanup`` (a folder with files only this run needs) is removed.
+  period, and ``cleanup`` (folders with files only this run needs) are removed.
 - A process is known by the pid that this launcher got from its own fork. The guard is only reaped in ``stop``, after
   the group was signalled, so its number cannot have been given to somebody else.
 """
@@ -18,6 +18,7 @@ import logging
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 TERM_GRACE_S = 5.0
 """An idle engine ends within a second; one with open requests would wait for them."""
 PROGRESS_EVERY_S = 10.0
+FULL_BELOW = 2**16
 # Below the kernel's usual range for outgoing connections: a server binds its port seconds after it was chosen, and a
 # client socket of somebody else must not take it meanwhile.
 PORTS = range(20000, 32000)
@@ -53,13 +55,14 @@ class ChildProcess:
     """A running server with its guard; ``pid`` is the guard's and also the process group."""
 
     def __init__(
-        self, name: str, command: Sequence[str], env: Mapping[str, str], log_path: Path, cleanup: Path | None = None
+        self, name: str, command: Sequence[str], env: Mapping[str, str], log_path: Path, cleanup: Sequence[Path] = ()
     ) -> None:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.log_path = log_path
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
-        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(cleanup or ""), *command]
+        told = [str(os.getpid()), *map(str, cleanup), "--"]
+        guarded = [sys.executable, "-I", "-S", guard.__file__, *told, *command]
         with log_path.open("ab") as out:
             self._guard = subprocess.Popen(
                 guarded, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=dict(env),
@@ -117,10 +120,12 @@ class ChildProcess:
         return _PREFIX.sub("", last).strip()[:500]
 
     def describe(self) -> str:
-        """One line for error messages."""
+        """One line for error messages. A server whose log cannot grow fails at what it says, and cannot say so."""
         code = self.exit_code
         state = "is running" if code is None else f"exited with code {code}"
-        return f"{self.name} (pid {self.pid}) {state}; log {self.log_path}: {self.last_error()}"
+        full = shutil.disk_usage(self.log_path.parent).free < FULL_BELOW
+        said = "the disk of its log is full; make room" if full else self.last_error()
+        return f"{self.name} (pid {self.pid}) {state}; log {self.log_path}: {said}"
 
 
 async def wait_until_healthy(child: ChildProcess, probe: Callable[[], Awaitable[bool]], timeout_s: float) -> None:

@@ -13,6 +13,8 @@ Invariants:
   dropped behind it;
 - a run that is killed amid an evaluation comes to the same weights and asks what is missing. Answers of other weights
   (a run that was set back) are put aside, never mixed in: ``weights_mark`` tells;
+- an evaluation in which a server had to be replaced is asked again, as a rollout is sampled again, so that what it
+  measured does not hang on that; ``_of_questions`` asks for what failed alone;
 - an evaluation that fails is a warning and ``eval_failed``; the run goes on. Engines that cannot be kept alive end it.
 """
 
@@ -39,6 +41,7 @@ from .evaluation import Check, Evaluation, EvaluationFailed, kept_alive
 logger = logging.getLogger("mem_agent")
 
 _MARK = "weights"
+Found = dict[str, dict[str, float]]
 
 
 def evaluates_after(config: Config, number: int) -> bool:
@@ -72,15 +75,26 @@ async def evaluate_between(config: Config, fleet: Fleet, number: int, tensors: M
     """Metrics of the engines' weights, which are ``tensors``, after rollout ``number``."""
     began = time.monotonic()
     try:
-        found = await (_of_files if config.eval_files else _of_questions)(config, fleet, number, tensors)
+        found = await _whole(config, fleet, number, tensors)
     except EvaluationFailed as error:
         logger.warning("%s; the run goes on", error)
         return {"eval_failed": 1.0, "seconds/evaluation": time.monotonic() - began}
-    await fleet.start_over()
     seconds = time.monotonic() - began
     logger.info("evaluation after rollout %d/%d | %s | %.1f s", number + 1, config.num_rollout, _line(found), seconds)
     metrics = {f"eval/{name}/{metric}": value for name, values in found.items() for metric, value in values.items()}
     return metrics | {"seconds/evaluation": seconds}
+
+
+async def _whole(config: Config, fleet: Fleet, number: int, tensors: Mapping[str, Any]) -> Found:
+    """What engines measured of which none had to be replaced; they have forgotten all of it."""
+    while True:
+        restarts = fleet.restarts
+        found = await (_of_files if config.eval_files else _of_questions)(config, fleet, number, tensors)
+        await fleet.ensure_alive(config.mem_request_timeout)
+        await fleet.start_over()
+        if fleet.restarts == restarts:
+            return found
+        logger.warning("the evaluation after rollout %d is asked again: a server had to be replaced", number + 1)
 
 
 def weights_mark(tensors: Mapping[str, Any]) -> str:
@@ -90,9 +104,6 @@ def weights_mark(tensors: Mapping[str, Any]) -> str:
         digest.update(name.encode())
         digest.update(tensors[name].flatten()[:256].float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-Found = dict[str, dict[str, float]]
 
 
 async def _of_files(config: Config, fleet: Fleet, number: int, tensors: Mapping[str, Any]) -> Found:

@@ -1,19 +1,24 @@
 """TRAIN_PROCS > 1, given or found: this process becomes rank 0 and starts the other ranks as guarded children.
 
 The children run the same command with ``RANK`` set, log into ``<save>/logs/trainer-<rank>.log``, and end with this
-process, however it ends. If one of them dies, the error of rank 0 is replaced by the line that names it.
+process, however it ends. If one of them dies, the error of rank 0 is replaced by the line that names it: rank 0 sees
+a connection close at once, and who closed it a moment later.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..config import Config
 from ..system.processes import ChildProcess, ProcessError, free_ports
+
+DEATH_SEEN_S = 10.0
+"""A guard sees its process die within a second or a grace period."""
 
 
 def is_rank_zero() -> bool:
@@ -37,7 +42,8 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        dead = next((child for child in children if child.exit_code not in (None, 0)), None)
+        collective = any(isinstance(one, RuntimeError) for one in (error, error.__cause__))
+        dead = _dead(children, DEATH_SEEN_S if collective else 0.0)
         if dead is not None:
             raise ProcessError(dead.describe()) from error
         raise
@@ -46,6 +52,16 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
             child.stop()
         for name in (*meeting, "RANK", "LOCAL_RANK"):
             os.environ.pop(name, None)
+
+
+def _dead(children: Sequence[ChildProcess], patience_s: float) -> ChildProcess | None:
+    """A child that failed; one that may be dying is waited for."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        dead = next((child for child in children if child.exit_code not in (None, 0)), None)
+        if dead is not None or time.monotonic() >= deadline:
+            return dead
+        time.sleep(0.05)
 
 
 def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[str, str]) -> ChildProcess:

@@ -33,7 +33,7 @@ def test_rooms_and_arrows_are_few(arrows):
 
 def test_tests_mirror_the_rooms():
     folders = {p.name for p in (ROOT / "tests").iterdir() if (p / "__init__.py").is_file()}
-    assert set(ROOMS) | {"scripts", "helpers", "inside_host", "fuzz"} == folders
+    assert set(ROOMS) | {"scripts", "helpers", "inside_host", "faults", "fuzz"} == folders
 
 
 def strings(path):
@@ -53,7 +53,7 @@ def test_hosts_are_named_in_their_places_only():
 PAGES = ["README.md", "CONTRIBUTING.md", "agents/README.md"]
 PAGES += [f"docs/{name}.md" for name in (
     "layout", "training", "extending", "hosts", "incumbent", "not_run", "design", "evaluation", "sharing", "verifiers",
-    "asking", "serving", "watching", "viewer", "trajectories", "report",
+    "asking", "serving", "watching", "viewer", "trajectories", "report", "faults",
 )]
 
 

@@ -104,10 +104,13 @@ async def test_sync_order_on_every_engine_and_nothing_left_after_stop(stubs, mod
         stored = load_file(folder / "model.safetensors")
         assert sorted(stored) == sorted(TENSORS) and torch.equal(stored["b.weight"], TENSORS["b.weight"])
         assert [f.name for f in folder.iterdir()] == ["model.safetensors"]
+        temporary = running._temporary.path
+        for guard in started:  # whose servers have it from them; vLLM leaves sockets there
+            assert f"TMPDIR={temporary}" in Path(f"/proc/{guard}/environ").read_text().split("\0")
     for calls in stubs.calls().values():
         assert calls == ["update_weight_version", *SYNC]
     assert len(started) == 3 and [group_members(g) for g in started] == [[], [], []]
-    assert not folder.exists()
+    assert not folder.exists() and not temporary.exists()
 
 
 @pytest.mark.asyncio

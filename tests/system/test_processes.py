@@ -83,7 +83,7 @@ def test_a_launcher_killed_by_sigkill_leaves_neither_processes_nor_its_folder(tm
     launcher_code = (
         "import os, sys, time; from pathlib import Path; from mem_agent.system.processes import ChildProcess\n"
         f"c = ChildProcess('server', [sys.executable, '-c', {WITH_GRANDCHILD!r}], os.environ,"
-        f" Path({str(tmp_path / 'server.log')!r}), cleanup=Path({str(folder)!r}))\n"
+        f" Path({str(tmp_path / 'server.log')!r}), cleanup=[Path({str(folder)!r})])\n"
         "print(c.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", launcher_code], stdout=subprocess.PIPE, text=True) as launcher:
@@ -147,11 +147,21 @@ print("bye")""")
     third.stop()
 
 
+def test_a_server_whose_log_has_no_room_is_told_from_one_that_failed(tmp_path, monkeypatch):
+    child = start(tmp_path, "raise ValueError('No space left on device')")
+    wait_for(lambda: child.exit_code is not None)
+    assert child.describe().endswith("ValueError: No space left on device")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=4096))
+    assert child.describe().endswith(f"log {child.log_path}: the disk of its log is full; make room")
+    child.stop()
+
+
 def test_failures_of_servers_are_errors_of_the_pack_and_the_guard_needs_nothing_of_it(tmp_path):
     """Every command prints the former in one line; the latter runs without the package in reach."""
     assert issubclass(ProcessError, FleetError) and issubclass(FleetError, MemAgentError)
     alone = shutil.copy(guard.__file__, tmp_path)
-    command = [sys.executable, "-I", "-S", alone, str(os.getpid()), "", sys.executable, "-c", "raise SystemExit(7)"]
+    command = [sys.executable, "-I", "-S", alone, str(os.getpid()), "--", sys.executable, "-c", "raise SystemExit(7)"]
     assert subprocess.run(command, cwd=tmp_path, start_new_session=True).returncode == 7
 
 

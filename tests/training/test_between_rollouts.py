@@ -33,11 +33,13 @@ class Fleet:
 
     def __init__(self, config, url="http://127.0.0.1:9", error=None):
         self.config, self.url, self.error, self.emptied = config, url, error, 0
+        self.restarts, self.dead = 0, 0
 
     async def ensure_alive(self, hung_after_s):
         if self.error:
             raise self.error
-        return 0
+        self.restarts, dead, self.dead = self.restarts + self.dead, self.dead, 0
+        return dead
 
     async def start_over(self):
         self.emptied += 1
@@ -139,6 +141,18 @@ def test_rows_of_a_file_are_asked_through_the_hooks(tmp_path, caplog):
     assert "evaluation after rollout 4/100 | dev: reward 0.000 | " in caplog.text and fleet.emptied == 1
     sampling = [request["sampling_params"] for request in router.requests]
     assert {each["temperature"] for each in sampling} == {0.5} and len({each["seed"] for each in sampling}) == 12
+
+
+def test_an_evaluation_that_a_dead_engine_spoilt_is_asked_again_with_empty_caches(tmp_path, caplog):
+    (tmp_path / "dev.jsonl").write_text(f"{json.dumps(ROW)}\n" * 3)
+    config = run_config(tmp_path, eval_data=str(tmp_path / "dev.jsonl"), mem_max_retries=0)
+    router = FakeRouter(script=[503], default=[5])
+    with running_beside(router):
+        fleet = Fleet(config, f"http://127.0.0.1:{router.port}")
+        fleet.dead = 1
+        metrics = asyncio.run(evaluate_between(config, fleet, 3, WEIGHTS))
+    assert metrics["eval/dev/failed"] == 0.0 and fleet.emptied == 2
+    assert "the evaluation after rollout 4 is asked again: a server had to be replaced" in caplog.text
 
 
 def test_a_slice_of_a_file_is_asked_alone(tmp_path):

@@ -1,14 +1,11 @@
-"""The whole loop with real servers: vLLM behind vllm-router, megatron-core, two GRPO steps, kills at every place."""
+"""The whole loop with real servers: vLLM behind vllm-router, megatron-core, two GRPO steps. Faults: `tests/faults`."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,12 +14,9 @@ from mem_agent.config import load_yaml
 from mem_agent.pocket.prepare import prepare
 from mem_agent.system.save_lock import save_lock
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
-from mem_agent.tests.system.test_processes import status_line
 from mem_agent.training.run_log import read_metrics
 
 START = Path(__file__).parents[2] / "pocket" / "start"
-ENGINE, ROUTER = "mem_agent.serving.engine_server", "vllm_router.launch_router"
-EXACT = ("loss", "pg_loss", "kl", "grad_norm", "reward", "tokens", "entropy", "rows")
 
 pytestmark = pytest.mark.servers
 
@@ -64,54 +58,6 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-def children(parent: int) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if status_line(int(path.name), "PPid").split()[1] == str(parent):
-                found.append(int(path.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
-
-
-def guard_of(module: str, trainer: subprocess.Popen[str]) -> tuple[int, list[str]]:
-    """Pid and command line of the guard that runs ``module``; the first such child of the trainer."""
-    lines = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in children(trainer.pid)}
-    return next((pid, line) for pid, line in lines.items() if module in line)
-
-
-def kill_server(module: str, trainer: subprocess.Popen[str]) -> None:
-    """Only the server; its guard lives."""
-    guard, _ = guard_of(module, trainer)
-    [server] = children(guard)
-    os.kill(server, signal.SIGKILL)
-
-
-def wait_while(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
-    wait_for(lambda: not condition(), process)
-
-
-def wait_until_sampling(process: subprocess.Popen[str]) -> None:
-    """Return once requests are running in the engine."""
-
-    def idle() -> bool:
-        try:
-            _, line = guard_of(ENGINE, process)
-            with urllib.request.urlopen(f"http://127.0.0.1:{line[line.index('--port') + 1]}/metrics") as reply:
-                return not re.search(rb"^vllm:num_requests_running\{.*\} [1-9]", reply.read(), re.MULTILINE)
-        except (OSError, StopIteration):
-            return True  # not up yet
-
-    wait_while(process, idle)
-
-
-def lasting(metrics: dict[str, float]) -> dict[str, float]:
-    """All but what depends on the clock and on what was repeated."""
-    clocked = ("repeated", "tokens_per_second")
-    return {k: v for k, v in metrics.items() if k not in clocked and not k.startswith("seconds")}
-
-
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """Two rollouts in one go."""
@@ -131,36 +77,6 @@ def test_two_steps_train_on_what_the_engines_sampled(straight):
     assert (save / "latest_checkpointed_iteration.txt").read_text() == "1" and (save / "iter_0000001").is_dir()
     assert "rollout 2/2 | reward" in output
     assert load_yaml(save / "mem_agent.yaml").mem_chunk_tokens == 32
-
-
-def test_a_run_killed_in_its_second_rollout_continues_with_the_same_step(straight, tmp_path):
-    env = settings(tmp_path, "run")
-    process = start(env)
-    wait_while(process, lambda: not (tmp_path / "run" / "latest_checkpointed_iteration.txt").exists())
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    output = finish(env)
-    assert "continuing after rollout 1" in output
-    for one, other in zip(read_metrics(straight[0]), read_metrics(tmp_path / "run"), strict=True):
-        assert {k: one[k] for k in EXACT} == {k: other[k] for k in EXACT}
-    assert processes_of(tmp_path) == []
-
-
-def test_an_engine_and_a_router_that_die_inside_rollouts_change_nothing(straight, tmp_path):
-    process = start(settings(tmp_path, "run"))
-    try:
-        wait_until_sampling(process)
-        kill_server(ENGINE, process)
-        wait_while(process, lambda: not (tmp_path / "run" / "metrics.jsonl").exists())
-        wait_until_sampling(process)
-        kill_server(ROUTER, process)
-        output, _ = process.communicate(timeout=HANGS_AFTER_S)
-    finally:
-        process.kill()  # its guards end the servers
-    assert process.returncode == 0 and "restart 2 of at most 3" in output, output
-    for one, other in zip(read_metrics(straight[0]), read_metrics(tmp_path / "run"), strict=True):
-        assert (one["repeated"], other["repeated"]) == (0, 1)
-        assert lasting(one) == lasting(other)
 
 
 def test_two_data_parallel_processes_take_the_same_steps(straight, tmp_path):

@@ -1,0 +1,68 @@
+"""A temporary folder of one process: whatever becomes of that process, the folder goes with it, or with the next one.
+
+Its owner removes it when it ends, and guards do when the owner was killed (``guard.py``). Where those were killed as
+well, as by a job's end, nobody is left to do it; so whoever makes such a folder first removes those whose owners are
+gone. An owner holds a lock on the folder itself, which the system takes back when it ends, however::
+
+    mem_agent-weights-a1   locked: its owner lives, in this container or another one
+    mem_agent-weights-b2   not locked: removed
+
+Where the file system knows no locks nothing of others is removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass
+class OwnFolder:
+    path: Path
+    _lock: int
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def own_folder(parent: Path, prefix: str) -> OwnFolder:
+    """A new empty folder in ``parent``, which only this user reads."""
+    remove_abandoned(parent, prefix)
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        lock = _locked(path, fcntl.LOCK_SH)
+        if path.exists():  # between the two it looked abandoned
+            return OwnFolder(path, lock)
+        if lock >= 0:
+            os.close(lock)
+
+
+def remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove this user's folders in ``parent`` whose owners are gone."""
+    for path in parent.glob(f"{prefix}*"):
+        if not path.is_symlink() and path.is_dir() and path.stat().st_uid == os.geteuid():
+            lock = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock >= 0:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked(path: Path, how: int) -> int:
+    """An open file with this lock on the folder; -1 where it cannot be had."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # somebody else has just removed it
+        return -1
+    try:
+        fcntl.flock(file, how)
+    except OSError:  # held, or a file system without locks
+        os.close(file)
+        return -1
+    return file

@@ -1,0 +1,138 @@
+"""The whole matrix: every fault in every moment in which it can fall, with one and two engines and trainer processes.
+
+Faults are chained: a run takes one in each rollout, and one that falls ends its chain; the rest goes into another run.
+So a page always has every fault, each with how it was survived, or how not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from mem_agent.system.markdown import markdown_table
+
+from . import faults
+from .drill import OBSERVED, InOrder, Result, Strike, carry_out, result_of, settings, unbroken
+from .eval_drill import EVAL_FAULTS, eval_drill
+from .faults import Fault
+from .moments import Moment
+from .scene import can_mount, in_module, scene
+
+FILES = ("__0_0.distcp", "__0_1.distcp", "common.pt", "metadata.json", ".metadata")
+_TURN = 9
+
+
+@dataclass(frozen=True)
+class Shape:
+    engines: int
+    ranks: int
+
+    def __str__(self) -> str:
+        return f"engines {self.engines}, trainer processes {self.ranks}"
+
+
+SHAPES = (Shape(1, 1), Shape(2, 1), Shape(1, 2), Shape(2, 2))
+
+_BUSY = (Moment.SAMPLING, Moment.EVALUATION)
+_QUIET = (Moment.JOURNAL, Moment.UPDATE, Moment.SYNC, Moment.SAVE)
+_SERVERS = (faults.ENGINE_KILLED, faults.CORE_KILLED, faults.ENGINE_GUARD_KILLED, faults.ROUTER_KILLED)
+_ENDS = (faults.TRAINER_KILLED, faults.EVERYTHING_KILLED, faults.INTERRUPTED)
+
+
+def matrix() -> Iterator[tuple[Fault, Moment]]:
+    """Each fault with the moments that make a difference to it."""
+    for moment in (*_BUSY, Moment.UPDATE, Moment.SYNC, Moment.SAVE):
+        yield from ((fault, moment) for fault in _SERVERS)
+    for moment in (Moment.UPDATE, Moment.SAMPLING):
+        yield from ((fault, moment) for fault in (faults.ENGINE_STOPPED, faults.ROUTER_STOPPED))
+    for fault in (faults.CONNECTIONS_CUT, faults.ENGINE_ERRORS, faults.ENGINE_SLOW):
+        yield from ((fault, moment) for moment in _BUSY)
+    for moment in (Moment.SAMPLING, *_QUIET):
+        yield faults.DISK_FULL, moment
+    for moment in (Moment.START, Moment.LOAD, *_BUSY, *_QUIET):
+        yield from ((fault, moment) for fault in _ENDS)
+    yield faults.TMP_FULL, Moment.START
+    for moment in (Moment.SAMPLING, *_QUIET):
+        yield faults.RANK_KILLED, moment
+    yield faults.TERMINATED, Moment.SAMPLING
+    yield faults.JOURNAL_TORN, Moment.SAVE
+    for file in FILES:
+        yield faults.checkpoint_torn(file), Moment.SAMPLING
+    yield faults.ENGINE_KILLED, Moment.START
+
+
+def strikes(shape: Shape, chosen: Sequence[tuple[Fault, Moment]]) -> list[Strike]:
+    """One in each rollout; one at a start or a load needs one before it that ends the run, and stands behind it."""
+    rollouts, found = count(1), []
+    for fault, moment in chosen:
+        if (fault.needs_disks and not can_mount()) or (fault.needs_ranks and shape.ranks == 1):
+            continue
+        at_start = moment in (Moment.START, Moment.LOAD)
+        found.append(Strike(fault, moment, -1 if at_start else next(rollouts), _TURN if moment in _BUSY else 1))
+    return found
+
+
+Cells = dict[tuple[str, str], str]
+
+
+def chain(shape: Shape, chosen: Sequence[Strike]) -> Cells:
+    """What became of each; runs are compared with unbroken ones of the same shape and length."""
+    cells: Cells = {}
+    waiting = list(chosen)
+    while waiting:
+        plan = InOrder(waiting)
+        more = {"NUM_ROLLOUT": max(strike.rollout for strike in waiting) + 2, "NUM_ENGINES": shape.engines,
+                "TRAIN_PROCS": shape.ranks, "EVAL_INTERVAL": 1, "MEM_REQUEST_TIMEOUT": 120, "KEEP_CHECKPOINTS": 4}
+        with scene(can_mount()) as place:
+            env = settings(place, **more)
+            env["EVAL_DATA"] = f"{place.folder / 'data' / 'train.jsonl'}@[0:4]"
+            try:
+                outcomes = carry_out(place, env, plan, in_module(OBSERVED))
+                fell = ""
+                same = result_of(place) == _whole(more)
+            except (AssertionError, TimeoutError) as error:
+                fell, outcomes, same = " ".join(str(error).split())[:300] or type(error).__name__, plan.survived, True
+        cells |= {key(outcome.strike): outcome.how if same else f"DIFFERS: {outcome.how}" for outcome in outcomes}
+        struck = len(waiting) - len(plan.waiting)
+        if fell:
+            cells[key(waiting[max(0, struck - 1)])] = f"FELL: {fell}"
+        elif plan.waiting:
+            cells[key(plan.waiting[0])] = "FELL: its moment never came"
+            struck += 1
+        waiting = waiting[max(1, struck):]
+    return cells
+
+
+_known: dict[str, Result] = {}
+
+
+def _whole(more: dict[str, int]) -> Result:
+    if str(more) not in _known:
+        with scene(can_mount()) as place:
+            env = settings(place, **more)
+            env["EVAL_DATA"] = f"{place.folder / 'data' / 'train.jsonl'}@[0:4]"
+            _known[str(more)] = unbroken(place, env)
+    return _known[str(more)]
+
+
+def key(strike: Strike) -> tuple[str, str]:
+    return strike.fault.name, str(strike.moment)
+
+
+def suite(shapes: Sequence[Shape], only: str = "") -> tuple[str, bool]:
+    """(the page, whether everything was survived). ``only``: a part of faults' names."""
+    chosen = [(fault, moment) for fault, moment in matrix() if only in fault.name]
+    by_shape = {shape: chain(shape, strikes(shape, chosen)) for shape in shapes}
+    rows = [
+        [fault.name, str(moment), *(cells.get((fault.name, str(moment)), "-") for cells in by_shape.values())]
+        for fault, moment in chosen
+    ]
+    asked = [[fault, how] for fault, how in eval_drill([f for f in EVAL_FAULTS if only in f.name])]
+    header = ["fault", "moment", *map(str, shapes)]
+    page = markdown_table(header, rows, header)
+    page += "\n\n" + markdown_table(["fault in an evaluation", "survived how"], asked, ["fault in an evaluation",
+                                                                                         "survived how"])
+    return page, "FELL" not in page and "DIFFERS" not in page
+
+
