@@ -63,6 +63,8 @@ def engine_command(config: Config, model: Path, port: int, device: Device, index
         "--enable-prefix-caching", "--enable-prompt-tokens-details",
         *engine_options(config, device),
     ]
+    if config.trust_remote_code:
+        command += ["--trust-remote-code"]
     if device == "cuda":
         command += ["--gpu-memory-utilization", str(GPU_MEMORY_UTILIZATION)]
     return command
