@@ -64,7 +64,7 @@ def checkout(tmp_path):
 
 def make_checkout(folder):
     folder.mkdir()
-    for name in ("__init__.py", "_common.sh", "pyproject.toml"):
+    for name in ("__init__.py", "_common.sh", "_recipe.sh", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "requirements", folder / "requirements")
     gpu = folder / "bin" / "nvidia-smi"
