@@ -27,7 +27,8 @@ env -0
 """
 BY_THE_PACK = 'source "$PACK_DIR/_common.sh"; load_recipe "$1"; env -0'
 USERS = [{}, {"SEED": "3"}, {"SEED": "08"}, {"AGENT": "memagent"}, {"AGENT": "rememr1", "SEED": "2"},
-         {"MEM_IR": "knn"}, {"MEM_IR": "memoryr+"}, {"MEM_IR": "no"}, {"MEM_IR": "r1"}, {"MEM_MAX_MEMORY": "5", "MEM_IR_MODEL": "x"}]
+         {"MEM_IR": "knn"}, {"MEM_IR": "memoryr+"}, {"MEM_IR": "no"}, {"MEM_IR": "r1"},
+         {"MEM_MAX_MEMORY": "5", "MEM_IR_MODEL": "x"}]
 
 
 OWN = ("RECIPE", "MEM_AGENT_RECIPE_LOADED", "_", "SHLVL", "PWD", "OLDPWD")
@@ -104,7 +105,8 @@ def test_a_variable_that_nobody_has_set_is_told(tmp_path):
 @pytest.mark.parametrize("value,read", [
     ("plain", "plain"), ('"two words"', "two words"), ("", ""), ('""', ""), ("x=y=", "x=y="), ("$TEN", "10"),
     ("a${TEN}b", "a10b"), ("${NONE:-a b}", "a b"), ("${TEN:-a}", "10"), (r"a\$b", "a$b"), (r"a\`b", "a`b"),
-    (r"a\nb", r"a\nb"), (r"\"q\"", '"q"'), ("it's", "it's"), ("# no comment", "# no comment"), ("${NONE:-}", ""), ("$((8 + $TEN))", "18"),
+    (r"a\nb", r"a\nb"), (r"\"q\"", '"q"'), ("it's", "it's"), ("# no comment", "# no comment"), ("${NONE:-}", ""),
+    ("$((8 + $TEN))", "18"),
     ("$((8630 + ${SEED:-08}))", "8638"), ("a [b] {c} *?", "a [b] {c} *?"), ("ü €", "ü €"),
 ])
 def test_what_a_value_may_say(tmp_path, value, read):
