@@ -28,6 +28,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from . import guard
+from .atomic_file import appending
 from .errors import MemAgentError
 from .guard import ORPHAN_GRACE_S
 
@@ -60,7 +61,7 @@ class ChildProcess:
         self.log_path = log_path
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
         guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(cleanup or ""), *command]
-        with log_path.open("ab") as out:
+        with appending(log_path) as out:
             self._guard = subprocess.Popen(
                 guarded, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=dict(env),
                 start_new_session=True,
