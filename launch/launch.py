@@ -56,7 +56,8 @@ def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
             plan.variables, os.environ, plan.folder, keys_asked_for(config)) as runtime_env,
         cluster(config, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log", plan.folder / "tokens"),
     ):
-        run_job(job_address(config), job, runtime_env, plan.command, plan.folder / "job.log", show)
+        run_job(job_address(config), job, runtime_env, plan.command, plan.folder / "job.log", show,
+                config.ray_start_timeout)
 
 
 def write_records(plan: Plan) -> None:

@@ -41,6 +41,9 @@ _NO_ANSWER = (OSError, RuntimeError)
 _TIMEOUT_S = 60.0
 _POLL_S = 5.0
 _LOST_AFTER_S = 600.0
+_RETRY_S = 1.0
+_NO_AGENT = "No available agent"
+"""Ray's answer (dashboard/modules/job/job_head.py) to a job that it has kept for 10 s and passed to nobody."""
 
 
 _REFUSED: Any = getattr(exceptions, "AuthenticationError", ())
@@ -103,11 +106,13 @@ def _used_gpus(server: JobServer) -> dict[str, float]:
 
 
 def run_job(
-    address: str, job: str, runtime_env: Path, command: Sequence[str], log: Path, show: Callable[[str], None]
+    address: str, job: str, runtime_env: Path, command: Sequence[str], log: Path, show: Callable[[str], None],
+    patience_s: float,
 ) -> None:
     """Submit, follow the job's log, and wait for its end; a KeyboardInterrupt stops the job first.
 
     Args:
+        patience_s: how long the cluster may take to have an agent that starts jobs.
         log: the file that keeps the job's log.
         show: called with each piece of it as it comes, of one line or more.
 
@@ -117,7 +122,7 @@ def run_job(
     server = JobServer(address)
     environment = yaml.safe_load(runtime_env.read_text())
     try:
-        server.submit_job(entrypoint=shlex.join(command), submission_id=job, runtime_env=environment)
+        _submit(server, job, shlex.join(command), environment, patience_s)
         run_stoppable(_follow_log(server, job, log, show))
         end = _wait_for_end(server, job)
     except _NO_ANSWER as error:
@@ -129,6 +134,19 @@ def run_job(
         raise
     if end.status != "SUCCEEDED":
         raise MemAgentError(f"job {job} {end.status}: {_one_line(end.message or '')}; its log is above")
+
+
+def _submit(server: JobServer, job: str, entrypoint: str, runtime_env: dict[str, Any], patience_s: float) -> None:
+    """Submit until there is an agent to take it: a machine joins before its agent is up, by a minute under load."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            server.submit_job(entrypoint=entrypoint, submission_id=job, runtime_env=runtime_env)
+            return
+        except RuntimeError as error:
+            if _NO_AGENT not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(_RETRY_S)
 
 
 async def _follow_log(server: JobServer, job: str, log: Path, show: Callable[[str], None]) -> None:

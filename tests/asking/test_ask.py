@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import orjson
 import pytest
@@ -19,6 +18,7 @@ from mem_agent.data.read_documents import Documents, Skipped
 from mem_agent.tests.helpers.asking import SETTINGS, model_folder, prompt_of, reply
 from mem_agent.tests.helpers.document_files import pdf_bytes
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
 __all__ = ["model_folder"]
 QUESTION = "Which metal?"
@@ -157,11 +157,9 @@ def test_an_interrupt_ends_the_request_at_the_server(model_folder, tmp_path):
         command = [sys.executable, "-m", "mem_agent", "ask", str(model_folder), QUESTION, str(tmp_path / "notes.txt"),
                    "--url", f"http://127.0.0.1:{router.port}"]
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 300
-        while len(router.requests) < 2 and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for(lambda: len(router.requests) >= 2, process)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=HANGS_AFTER_S)
     assert process.returncode == 130 and out == ""
     assert err.splitlines()[-1].startswith("interrupted; what was started for the question has ended")
 

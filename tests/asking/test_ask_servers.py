@@ -12,7 +12,7 @@ import pytest
 
 from mem_agent.pocket.task import make_examples
 from mem_agent.tests.helpers.document_files import pdf_bytes
-from mem_agent.tests.system.test_processes import wait_for
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
 pytestmark = pytest.mark.servers
 
@@ -42,7 +42,7 @@ def environment(temporary):
 
 def ask(folder: Path, env, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mem_agent", "ask", str(START), EXAMPLE.question, *arguments]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=550)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=HANGS_AFTER_S)
 
 
 def test_a_text_file_is_answered_by_engines_that_are_gone_afterwards(tmp_path, environment, temporary):
@@ -66,7 +66,7 @@ def test_a_pdf_and_a_folder_are_answered_by_a_server_that_is_named(tmp_path, env
     serve = [sys.executable, "-m", "mem_agent", "serve-engines", "--model", str(START), "--url-file", "url"]
     with subprocess.Popen(serve, cwd=tmp_path, env=environment | {"SAVE_PATH": str(tmp_path)}) as server:
         try:
-            wait_for(lambda: (tmp_path / "url").exists() or server.poll() is not None, 300)
+            wait_for(lambda: (tmp_path / "url").exists() or server.poll() is not None)
             url = (tmp_path / "url").read_text().strip()
             pdf = ask(tmp_path, environment, "facts.pdf", "--json", "--quiet", "--url", url)
             folder = ask(tmp_path, environment, "facts", "--json", "--quiet", "--url", url)
@@ -85,9 +85,9 @@ def test_an_interrupt_while_an_engine_starts_leaves_nothing(tmp_path, environmen
     (tmp_path / "facts.txt").write_text(EXAMPLE.context)
     command = [sys.executable, "-m", "mem_agent", "ask", str(START), EXAMPLE.question, "facts.txt"]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: any(temporary.glob("mem-agent-ask-*/logs/engine-0.log")) or process.poll() is not None, 300)
+    wait_for(lambda: any(temporary.glob("mem-agent-ask-*/logs/engine-0.log")) or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=300)
+    _, err = process.communicate(timeout=HANGS_AFTER_S)
     assert process.returncode == 130, err
     assert err.splitlines()[-1].startswith("interrupted; what was started for the question has ended")
     assert not list(temporary.glob("mem-agent-ask-*"))

@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import openai
 import pytest
 
 from mem_agent.pocket.task import make_examples
 from mem_agent.tests.helpers.asking import POCKET, POCKET_SETTINGS
+from mem_agent.tests.helpers.patience import wait_for
 
 pytestmark = pytest.mark.servers
 
@@ -57,12 +57,8 @@ def test_a_client_that_leaves_frees_the_engine(client):
             break
     stream.close()
     base = str(client.base_url).removesuffix("/v1/")
-    for _ in range(100):
-        metrics = client.get(f"{base}/metrics", cast_to=str)
-        if "mem_agent_reading 0.0" in metrics:
-            break
-        time.sleep(0.1)
-    assert "mem_agent_cancelled_total 1.0" in metrics and "mem_agent_reading 0.0" in metrics
+    wait_for(lambda: "mem_agent_reading 0.0" in client.get(f"{base}/metrics", cast_to=str))
+    assert "mem_agent_cancelled_total 1.0" in client.get(f"{base}/metrics", cast_to=str)
 
 
 def test_who_has_no_key_is_refused(client):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from mem_agent.data.manifest import sha256_of
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST, SECOND = "a" * 40, "b" * 40
@@ -189,7 +190,7 @@ def test_an_interrupted_run_is_continued_with_the_files_that_are_missing(hub, tm
     output, hub.size, hub.cut = tmp_path / "out", 24 * 2**20, 21 * 2**20  # the client writes blocks of 10 MiB
     hub.whole.add("eval_50.json")
     child = start(hub, output, lengths="50 100")
-    assert hub.stalled.wait(60)
+    assert hub.stalled.wait(HANGS_AFTER_S)
     while not any(path.stat().st_size for path in output.glob(".download/**/*.incomplete")):
         time.sleep(0.02)
     child.send_signal(number)

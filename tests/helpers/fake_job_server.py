@@ -20,7 +20,7 @@ class FakeJobServer:
         self.used: dict[str, float] = {}
         """GPUs in use by node; no autoscaler counts them where it is empty."""
         self.usage_fails = False
-        self.submission: int | None = 200
+        self.submissions: list[tuple[int | None, object]] = [(200, {"job_id": None, "submission_id": "mine"})]
         self.states: list[str | int | None] = ["SUCCEEDED"]
         self.stops: list[int] = [200]
         self.message = ""
@@ -42,7 +42,7 @@ class FakeJobServer:
         self.asked.append(f"{method} {path}")
         if (method, path) == ("POST", "/api/jobs/"):
             self.submitted.append(body)
-            return self.submission, {"job_id": None, "submission_id": body["submission_id"]}
+            return _next(self.submissions)
         if path.endswith("/stop"):
             return _next(self.stops), {"stopped": True}
         if path.endswith("/logs/tail"):

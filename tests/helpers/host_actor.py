@@ -27,6 +27,7 @@ from mem_agent.launch.model_args import describe, read_model_config
 from mem_agent.rehearsal.cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
 from mem_agent.rehearsal.sources import fetched_host, patched_copy
 from mem_agent.tests.helpers.host_checkout import TESTS, Host
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 _REHEARSED = Path(f"{sys.prefix}-hosts")
 """The environment that a rehearsal makes beside the pack's."""
@@ -123,7 +124,7 @@ def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     }
     command = [rehearsal_python(), "-Wignore", "-m", "mem_agent.tests.inside_host.actor_steps", str(listed)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANGS_AFTER_S)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:] + _logs(jobs)
     return {job.name: read(job) for job in jobs}
 

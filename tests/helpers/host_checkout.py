@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
+
 TESTS = Path(__file__).parents[1]
 # Its hypothesis plugin compiles a module at the very end, which CPython 3.11 fails at beside the hosts' threads.
 _OPTIONS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--color=no")
@@ -59,7 +61,7 @@ class Host:
             env=os.environ | {"PYTHONPATH": os.pathsep.join(path), "INSIDE_HOST": self.name} | environment,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=HANGS_AFTER_S,
         )
         return PytestRun(done.stdout + done.stderr)
 

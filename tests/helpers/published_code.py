@@ -9,6 +9,7 @@ from run to run otherwise.
 import subprocess
 import sys
 
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.published import checkout
 
 _ABSENT = """
@@ -35,5 +36,5 @@ def run_published(variable, folders, code, cwd):
     """Run ``code``, which can import what is in ``folders`` of the checkout that ``variable`` names."""
     paths = [str(checkout(variable) / folder) for folder in folders]
     done = subprocess.run([sys.executable, "-c", f"{_ABSENT}sys.path[:0] = {paths!r}\n{code}"], cwd=cwd,
-                          capture_output=True, text=True, timeout=300)
+                          capture_output=True, text=True, timeout=HANGS_AFTER_S)
     assert done.returncode == 0, done.stderr

@@ -179,13 +179,13 @@ def test_a_failed_call_is_a_missing_value_and_never_a_score(run, rows, chat, fau
 
     chat.answer = answer
     samples = [ranked(rows[0], naming(3, place=p), p, 0) for p in (1, 2)] + [ranked(rows[0], "no", 3, 0)]
-    score(run(answer_timeout=0.3), samples, 0)
+    score(run(answer_timeout=1.0), samples, 0)
     assert [s.status.value for s in samples] == ["failed", "failed", "completed"]
     assert all(s.remove_sample for s in samples[:2]) and samples[2].reward == -2.0
     assert rollout_metrics(samples)["failed/answer_model"] == 2
     chat.answer = reader  # a failure is not remembered
     again = [ranked(rows[0], naming(3, place=p), p, 0) for p in (1, 2)]
-    assert score(run(answer_timeout=0.3), again) == pytest.approx([1.0, 0.6309], abs=5e-5)
+    assert score(run(answer_timeout=1.0), again) == pytest.approx([1.0, 0.6309], abs=5e-5)
 
 
 def test_an_error_that_passes_is_tried_again(run, rows, chat):

@@ -10,6 +10,7 @@ from mem_agent.config import ConfigError
 from mem_agent.hooks import open_groups
 from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.open_groups import OpenGroups
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 
 def finish(groups, *numbers):
@@ -72,7 +73,7 @@ def test_a_trajectory_waits_until_there_is_room_or_the_host_ends(tmp_path):
         await asyncio.sleep(0.01)
         assert not waiting.done()
         ending.append(True)
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, HANGS_AFTER_S)
 
     asyncio.run(main())
 
@@ -90,7 +91,7 @@ def test_a_trajectory_that_is_broken_off_makes_room(error, tmp_path, monkeypatch
         for number in range(9):  # two may be open
             sample = SimpleNamespace(group_index=number, index=number)
             with pytest.raises(type(error)):
-                await asyncio.wait_for(rollout.generate(args, sample, {}), 5)
+                await asyncio.wait_for(rollout.generate(args, sample, {}), HANGS_AFTER_S)
 
     asyncio.run(main())
 

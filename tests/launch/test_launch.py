@@ -16,6 +16,7 @@ from mem_agent.launch import launch, machine, preflight
 from mem_agent.launch import plan as planning
 from mem_agent.launch.layout import MachineGpus
 from mem_agent.tests.helpers.fake_host import OUTSIDE, RECIPES, ROW, make_host, make_model, recipe, settings
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -236,7 +237,7 @@ def test_a_joined_cluster_with_too_few_gpus_is_refused(tmp_path, monkeypatch):
 def test_a_dry_run_on_a_laptop_shows_the_plan_and_then_every_problem(tmp_path):
     env = settings(tmp_path, HOST_ARGS="--partial-rollout", TRAIN_DATA="/nowhere.jsonl", MEGATRON_ROOT="/nowhere")
     done = subprocess.run([sys.executable, "-m", "mem_agent", "launch", "--dry-run"], env=os.environ | env,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=HANGS_AFTER_S)
     plan, *errors = done.stdout.split("error: ")
     assert done.returncode == 1 and "--num-rollout 100" in plan and "NUM_GPUS: 8" in plan and "EPS_CLIP" not in plan
     for said in ("--partial-rollout", "no Megatron-LM", "/nowhere.jsonl"):

@@ -18,6 +18,7 @@ from mem_agent.tests.helpers.fake_job_server import FakeJobServer, lead_astray, 
 
 pytest.importorskip("ray")
 from mem_agent.launch import ray_jobs
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 COMMAND = ["python", "train.py", "--wandb-group", "my run"]
 JOB = "/api/jobs/mine"
@@ -36,7 +37,8 @@ def run(server, tmp_path):
     """``run()`` runs the job "mine" on ``server``."""
     (tmp_path / "runtime_env.yaml").write_text(yaml.safe_dump({"env_vars": {"A": "1"}}))
     environment, log = tmp_path / "runtime_env.yaml", tmp_path / "job.log"
-    return lambda: ray_jobs.run_job(server.address, "mine", environment, COMMAND, log, print_log)
+    where = server.address, "mine", environment
+    return lambda patience=60.0: ray_jobs.run_job(*where, COMMAND, log, print_log, patience)
 
 
 def test_the_job_is_submitted_once_with_its_command_and_the_runtime_env_of_the_file(run, server):
@@ -118,10 +120,26 @@ def test_a_job_that_cannot_be_stopped_does_not_hold_the_launcher(stops, says, ru
 def test_a_submission_that_fails_is_one_line_and_leaves_no_job(submission, run, server, monkeypatch):
     """One without an answer may have arrived all the same."""
     monkeypatch.setattr(ray_jobs, "_TIMEOUT_S", 0.3)
-    server.submission, server.states = submission, ["STOPPED"]
+    server.submissions, server.states = [(submission, "no")], ["STOPPED"]
     with pytest.raises(MemAgentError, match="job mine was not accepted: ") as error:
         run()
     assert "\n" not in str(error.value) and f"POST {JOB}/stop" in server.asked
+
+
+def test_a_job_is_offered_until_the_head_has_an_agent_to_start_it(run, server, monkeypatch):
+    """A head under load lists its machine a minute before the agent that starts jobs is up."""
+    monkeypatch.setattr(ray_jobs, "_RETRY_S", 0.01)
+    no_agent = (500, "No available agent to submit job, please try again later.")
+    server.submissions = [no_agent, no_agent, (200, {"job_id": None, "submission_id": "mine"})]
+    run()
+    assert len(server.submitted) == 3 and f"POST {JOB}/stop" not in server.asked
+
+
+def test_a_head_that_never_gets_an_agent_is_one_line(run, server, monkeypatch):
+    monkeypatch.setattr(ray_jobs, "_RETRY_S", 0.01)
+    server.submissions, server.states = [(500, "No available agent to submit job")], ["STOPPED"]
+    with pytest.raises(MemAgentError, match=r"job mine was not accepted: .*No available agent"):
+        run(patience=0.05)
 
 
 @pytest.fixture
@@ -136,7 +154,7 @@ def asked(server, tmp_path):
             (tmp_path / ".ray" / "auth_token").write_text(token)
         env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH_")} | {"HOME": str(tmp_path)}
         done = subprocess.run([sys.executable, "-c", code, server.address], env=env | variables,
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=HANGS_AFTER_S)
         return done.stdout.strip()
 
     return ask

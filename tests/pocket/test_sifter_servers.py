@@ -12,6 +12,7 @@ from mem_agent.evaluation.results import read_rows
 from mem_agent.pocket.prepare import prepare
 from mem_agent.system.processes import free_ports
 from mem_agent.tests.helpers.fake_host import recipe
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.training.run_log import read_metrics
 
 POCKET = Path(__file__).parents[2] / "pocket"
@@ -50,7 +51,8 @@ def env(tmp_path, chat):
 
 def test_the_ranker_trains_on_what_its_stub_answers_and_is_evaluated(env, tmp_path):
     command = [sys.executable, "-m", "mem_agent.training.train", "--evaluate"]
-    done = subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=400)
+    done = subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=HANGS_AFTER_S)
     assert done.returncode == 0, done.stdout
     for told in read_metrics(tmp_path / "run"):
         assert told["trajectories"] >= 16 and told["failed"] == 0 and told["grad_norm"] > 0

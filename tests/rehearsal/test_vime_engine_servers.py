@@ -17,9 +17,10 @@ from mem_agent.rehearsal import vime_answers
 from mem_agent.rehearsal.cpu_arguments import cpu_variables
 from mem_agent.rehearsal.vllm_command import engine_variables
 from mem_agent.system.processes import free_ports
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.serving.test_fleet_servers import SETTINGS, greedy, log_prob_gap, prompts
-from mem_agent.tests.system.test_processes import group_members, wait_for
+from mem_agent.tests.system.test_processes import group_members
 
 pytestmark = pytest.mark.servers
 
@@ -42,7 +43,7 @@ def server(folders, tmp_path_factory):
         process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
     try:
         url = f"http://127.0.0.1:{port}"
-        wait_for(lambda: process.poll() is not None or answers(url), timeout_s=240)
+        wait_for(lambda: process.poll() is not None or answers(url))
         assert process.poll() is None, log.read_text()[-3000:]
         yield url, process
     finally:
@@ -53,13 +54,13 @@ def server(folders, tmp_path_factory):
 
 def answers(url: str) -> bool:
     try:
-        return requests.get(f"{url}/health", timeout=2).ok
+        return requests.get(f"{url}/health", timeout=HANGS_AFTER_S).ok
     except requests.RequestException:
         return False
 
 
 def call(url: str, path: str, body: dict | None = None) -> dict:
-    reply = requests.post(f"{url}/{path}", json=body or {}, timeout=120)
+    reply = requests.post(f"{url}/{path}", json=body or {}, timeout=HANGS_AFTER_S)
     assert reply.ok, reply.text
     return reply.json() if reply.content.strip() else {}
 
@@ -108,4 +109,4 @@ def test_the_process_that_vime_started_is_the_server(server):
     assert "vllm.entrypoints.openai.api_server" in command
     process.terminate()
     process.wait(60)
-    wait_for(lambda: group_members(process.pid) == [], timeout_s=30)
+    wait_for(lambda: group_members(process.pid) == [])

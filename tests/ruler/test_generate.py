@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import tracemalloc
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.ruler.generate import main
 from mem_agent.ruler.tasks import TASKS
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.question_rows import HOTPOTQA, SQUAD_FILE
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -154,12 +154,9 @@ def test_an_interrupted_run_leaves_no_half_file(tmp_path, tokenizer):
     flags = ["--tasks", "vt", "--lengths", "4096", "--samples", "1000000", "--processes", "2"]
     process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
     try:
-        ends = time.monotonic() + 120
-        while not any(output.glob(".*.tmp")):
-            assert time.monotonic() < ends and process.poll() is None
-            time.sleep(0.1)
+        wait_for(lambda: any(output.glob(".*.tmp")), process)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=HANGS_AFTER_S)
     finally:
         process.kill()
     assert process.returncode == 130 and list(output.iterdir()) == []

@@ -5,12 +5,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.stage_rows import embedded_row, history_question, read_rows, write_rows
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,8 @@ def environment(**env):
 
 def script(name, *arguments, **env):
     command = ["bash", str(FOLDER / name), *arguments]
-    return subprocess.run(command, env=environment(**env), capture_output=True, text=True, cwd="/", timeout=120)
+    return subprocess.run(command, env=environment(**env), capture_output=True, text=True, cwd="/",
+                          timeout=HANGS_AFTER_S)
 
 
 def commands(name, *arguments, **env):
@@ -122,16 +123,14 @@ def test_the_key_is_on_no_command_line_and_the_client_ends_with_the_script(resul
         env = environment(BASE_URL=chat.url, API_KEY=KEY, **results)
         run = subprocess.Popen(["bash", str(FOLDER / "chat_infer.sh")], env=env, stderr=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL)
-        until = time.monotonic() + 240
-        while not chat.bodies and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_for(lambda: chat.bodies, run)
         lines = {path.parent.name: _text(path) for path in Path("/proc").glob("[0-9]*/cmdline")}
         assert not [line for line in lines.values() if KEY in line]
         clients = [pid for pid, line in lines.items() if "chat-infer" in line and "setpriv" not in line
                    and _text(Path("/proc", pid, "environ")).find(results["OUTPUT_DIR"]) >= 0]
         assert clients and chat.headers[0]["Authorization"] == f"Bearer {KEY}"
         run.send_signal(signal.SIGTERM)
-        assert run.wait(20) == 130
+        assert run.wait(HANGS_AFTER_S) == 130
     assert not [pid for pid in clients if Path("/proc", pid).exists()]
 
 

@@ -21,8 +21,9 @@ from mem_agent.serving import engine, fleet, router, serve_engines
 from mem_agent.serving.fleet import Fleet
 from mem_agent.serving.sync_folder import SyncFolder
 from mem_agent.system.processes import FleetError
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
-from mem_agent.tests.system.test_processes import group_members, wait_for
+from mem_agent.tests.system.test_processes import group_members
 
 STUB = Path(__file__).parents[1] / "helpers" / "stub_engine.py"
 SYNC = ["pause", "reload_policy", "update_weight_version", "reset_prefix_cache", "resume"]
@@ -227,7 +228,7 @@ async def test_an_engine_that_dies_at_start_stops_the_others_at_once(stubs, mode
     stubs.options = {0: [["never-healthy"]], 1: [["dies"]]}
     running = make_fleet(model, num_engines=2)
     with pytest.raises(FleetError, match=r"engine-1 .*exited with code 1; log .*ValueError: no room for the KV cache"):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANGS_AFTER_S):
             await running.__aenter__()
     assert groups(running) == []
 
@@ -255,7 +256,7 @@ async def test_a_sync_that_was_cut_short_is_repaired_by_ensure_alive(stubs, mode
 
 
 def test_serve_announces_its_url_and_stops_cleanly_on_sigterm(stubs, model, tmp_path):
-    config = dataclasses.asdict(Config(engine_start_timeout=60.0, save_path=str(tmp_path / "run")))
+    config = dataclasses.asdict(Config(engine_start_timeout=HANGS_AFTER_S, save_path=str(tmp_path / "run")))
     code = (
         "import sys; from mem_agent.config import Config; from mem_agent.serving import engine, serve_engines\n"
         f"engine.engine_command = lambda c, m, port, d, i: [sys.executable, {str(STUB)!r}, str(port), "
@@ -273,8 +274,8 @@ def test_serve_announces_its_url_and_stops_cleanly_on_sigterm(stubs, model, tmp_
                     if f"PPid:\t{serving.pid}\n" in _read(s)]
         assert len(children) == 2
         serving.terminate()
-        assert serving.wait(30) == 0
-    wait_for(lambda: all(group_members(g) == [] for g in children), 1.0)
+        assert serving.wait(HANGS_AFTER_S) == 0
+    wait_for(lambda: all(group_members(g) == [] for g in children))
     assert not (tmp_path / "url").exists()
 
 

@@ -15,6 +15,7 @@ from mem_agent.sifter.blocks.run_blocks import rows_left
 from mem_agent.system.errors import ConfigError
 from mem_agent.tests.helpers.block_worker import ADDS, BLOCK, ROWS, lengths, texts, worked_on, write_rows
 from mem_agent.tests.helpers.local_ray import needs_local_ray
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 
 def found(folder):
@@ -32,7 +33,7 @@ def test_rows_keep_their_order_and_their_columns_and_a_bad_one_says_so(tmp_path)
 
 def test_killed_at_every_file_operation_it_ends_with_the_same_file(tmp_path):
     command = [sys.executable, "-m", "mem_agent.tests.helpers.block_worker", str(tmp_path), "12"]
-    subprocess.run(command, check=True, timeout=300)
+    subprocess.run(command, check=True, timeout=HANGS_AFTER_S)
     folders = sorted(tmp_path.iterdir(), key=lambda folder: int(folder.name))
     kills = [int((folder / "kills").read_text()) for folder in folders]
     assert len(folders) > 15 and kills[0] > 1 and kills[-1] == 0, kills

@@ -7,13 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from mem_agent.sifter.stages import chat_infer
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, Raw, chat_server
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.stage_rows import (
     chinese_question,
     embedded_row,
@@ -163,11 +163,9 @@ def test_killed_in_the_middle_it_asks_for_the_rest_alone(folder):
     with chat_server(chat):
         env = os.environ | {"BASE_URL": chat.url, "CHAT_CONCURRENCY": "1", "PYTHONWARNINGS": "ignore"}
         run = subprocess.Popen(command, env=env)
-        until = time.monotonic() + 240
-        while (len(chat.bodies) < 7 or journalled(folder) < 6) and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_for(lambda: len(chat.bodies) >= 7 and journalled(folder) >= 6, run)
         run.send_signal(signal.SIGKILL)
-        run.wait(10)
+        run.wait(HANGS_AFTER_S)
         before = numbers(chat)[:]
         chat.bodies.clear()
         chat.answer = lambda body, number: "later"
@@ -183,11 +181,9 @@ def test_an_interrupt_ends_it_in_one_line_and_loses_nothing(folder):
         env = os.environ | {"BASE_URL": chat.url, "CHAT_CONCURRENCY": "1", "PYTHONWARNINGS": "ignore"}
         run = subprocess.Popen([sys.executable, "-m", "mem_agent", "chat-infer"], env=env, stderr=subprocess.PIPE,
                                text=True)
-        until = time.monotonic() + 240
-        while len(chat.bodies) < 7 and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_for(lambda: len(chat.bodies) >= 7, run)
         run.send_signal(signal.SIGINT)
-        _, told = run.communicate(timeout=30)
+        _, told = run.communicate(timeout=HANGS_AFTER_S)
     assert run.returncode == 130 and told.splitlines()[-1] == "interrupted; the same command continues"
     assert "Traceback" not in told
 
@@ -225,10 +221,8 @@ def test_a_server_that_goes_away_costs_no_answer(folder, monkeypatch, capsys):
         gone = chat.url
         done = subprocess.Popen([sys.executable, "-m", "mem_agent", "chat-infer"], stderr=subprocess.PIPE, text=True,
                                 env=os.environ | {"BASE_URL": gone, "CHAT_CONCURRENCY": "1"})
-        until = time.monotonic() + 240
-        while len(chat.bodies) < 5 and time.monotonic() < until:
-            time.sleep(0.02)
-    _, told = done.communicate(timeout=30)
+        wait_for(lambda: len(chat.bodies) >= 5, done)
+    _, told = done.communicate(timeout=HANGS_AFTER_S)
     assert done.returncode == 1 and "nothing answers there" in told and "Traceback" not in told
     with chat_server(FakeChat(lambda body, number: "again")) as chat:
         assert infer(monkeypatch, chat) == 0

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -15,6 +14,7 @@ from mem_agent.tests.helpers.evaluations import encode, make_model, turns_asked
 from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.local_ray import needs_local_ray
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.stage_rows import (
     chinese_question,
     embedded_row,
@@ -160,11 +160,9 @@ def test_killed_in_the_middle_it_asks_for_the_rest_alone(folder):
     with running_beside(router):
         command.append(f"http://127.0.0.1:{router.port}")
         run = subprocess.Popen(command, env=env)
-        until = time.monotonic() + 240
-        while (len(router.requests) < 8 or journalled(folder) < 6) and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_for(lambda: len(router.requests) >= 8 and journalled(folder) >= 6, run)
         run.send_signal(signal.SIGKILL)
-        run.wait(10)
+        run.wait(HANGS_AFTER_S)
         before = set(numbers(router)[:])
         router.requests.clear()
         router.script, router.default = [], encode("<ranking>1</ranking>")

@@ -8,6 +8,7 @@ import pytest
 
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.forked_map import WorkersDied, in_order
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -50,5 +51,5 @@ with forked_map.in_order(lambda n: n, [1], processes=2) as results:
 def test_workers_die_with_their_parent(late, work):
     """They have its output open, which ends with the last of them."""
     code = KILLED.format(late=late, work=work)
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=HANGS_AFTER_S)
     assert (ended.returncode, ended.stderr) == (-9, b"")

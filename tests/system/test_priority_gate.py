@@ -6,6 +6,7 @@ import random
 import pytest
 
 from mem_agent.system.priority_gate import PriorityGate
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 
 def test_the_heaviest_is_next_and_the_oldest_among_equals():
@@ -76,6 +77,6 @@ def test_slots_are_all_used_and_never_exceeded_whoever_is_cancelled(seed):
                 draw.choice(tasks).cancel()
             await asyncio.sleep(0)
         assert most == 3 and inside == 0 and gate.waiting == 0 and ended
-        await asyncio.wait_for(asyncio.gather(*(gate._acquire(0) for _ in range(3))), 1)  # all three are there
+        await asyncio.wait_for(asyncio.gather(*(gate._acquire(0) for _ in range(3))), HANGS_AFTER_S)  # all three
 
     asyncio.run(main())

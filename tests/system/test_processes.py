@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from mem_agent.system import guard
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.processes import ChildProcess, FleetError, ProcessError, free_ports, wait_until_healthy
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
 # A server with a grandchild that ignores SIGTERM, like an engine whose main process was killed.
 WITH_GRANDCHILD = """
@@ -39,13 +39,6 @@ def group_members(group: int) -> list[int]:
     return sorted(found)
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "condition did not become true"
-        time.sleep(0.05)
-
-
 def start(tmp_path: Path, code: str, name: str = "server") -> ChildProcess:
     return ChildProcess(name, [sys.executable, "-c", code], os.environ, tmp_path / f"{name}.log")
 
@@ -60,7 +53,7 @@ def test_stop_ends_the_whole_group_even_a_stubborn_grandchild(tmp_path):
     child = start_with_grandchild(tmp_path)
     assert child.exit_code is None
     child.stop(grace_s=0.5)
-    wait_for(lambda: group_members(child.pid) == [], 1.0)
+    wait_for(lambda: group_members(child.pid) == [])
     child.stop()  # a second stop is harmless
 
 
@@ -69,7 +62,7 @@ def test_orphans_of_a_killed_server_are_ended_and_the_exit_is_seen(tmp_path):
     server = next(p for p in group_members(child.pid) if f"{child.pid}\n" in status_line(p, "PPid"))
     os.kill(server, signal.SIGKILL)
     wait_for(lambda: child.exit_code is not None)
-    wait_for(lambda: group_members(child.pid) == [], 1.0)
+    wait_for(lambda: group_members(child.pid) == [])
     assert child.exit_code == 128 + signal.SIGKILL
     child.stop()
 
@@ -80,7 +73,7 @@ def test_a_killed_guard_takes_its_server_along_and_stop_takes_the_rest(tmp_path)
     wait_for(lambda: len(group_members(child.pid)) == 1)
     assert child.exit_code == 128 + signal.SIGKILL
     child.stop()
-    wait_for(lambda: group_members(child.pid) == [], 1.0)
+    wait_for(lambda: group_members(child.pid) == [])
 
 
 def test_a_launcher_killed_by_sigkill_leaves_neither_processes_nor_its_folder(tmp_path):
@@ -116,8 +109,8 @@ async def test_a_dead_process_fails_the_wait_at_once_with_name_code_log_and_caus
     child = start(tmp_path, "print('INFO hello'); raise ValueError('no room for the KV cache')", "engine-0")
     began = time.monotonic()
     with pytest.raises(ProcessError) as failure:
-        await wait_until_healthy(child, never, timeout_s=60)
-    assert time.monotonic() - began < 10
+        await wait_until_healthy(child, never, timeout_s=10 * HANGS_AFTER_S)
+    assert time.monotonic() - began < HANGS_AFTER_S
     message = str(failure.value)
     assert "\n" not in message
     for part in ("engine-0", "code 1", str(tmp_path / "engine-0.log"), "ValueError: no room for the KV cache"):
@@ -179,3 +172,25 @@ def status_line(pid: int, key: str) -> str:
 async def never() -> bool:
     await asyncio.sleep(0)
     return False
+
+
+@pytest.mark.parametrize("who", ["server", "orphan"])
+def test_semaphores_of_processes_that_were_killed_are_removed(tmp_path, who):
+    """A killed engine left them, 32 bytes each, for good."""
+    shared = Path("/dev/shm")
+    other = shared / f"sem.loky-{os.getpid()}-not-ours"
+    other.touch()
+    make = "import os, pathlib, time; pathlib.Path(f'/dev/shm/sem.loky-{os.getpid()}-x').touch()"
+    inner = f"{make}; print(os.getpid(), flush=True); time.sleep(60)"
+    code = inner if who == "server" else (
+        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {inner!r}]); time.sleep(60)")
+    child = start(tmp_path, code, "s")
+    wait_for(lambda: child.log_path.read_text().strip().isdecimal())
+    left = shared / f"sem.loky-{child.log_path.read_text().strip()}-x"
+    assert left.exists()
+    server = next(p for p in group_members(child.pid) if status_line(p, "PPid").split()[1] == str(child.pid))
+    os.kill(server, signal.SIGKILL)
+    wait_for(lambda: child.exit_code is not None)
+    assert not left.exists() and other.exists()
+    other.unlink()
+    child.stop()

@@ -7,6 +7,8 @@ import textwrap
 
 import pytest
 
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
+
 LOST_IN_A_FINALISER = """
     import os, signal, sys
     from mem_agent.system.signals import stop_if_asked, stop_on_signals
@@ -100,7 +102,7 @@ ANOTHER_AT_STEP = """
 def test_a_signal_that_comes_while_one_is_handled_neither_waits_for_it_nor_counts():
     for step in range(1, 25):
         command = [sys.executable, "-c", textwrap.dedent(ANOTHER_AT_STEP), str(step)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_AFTER_S)
         assert done.stdout == "stopped once\n", (step, done.stderr)
 
 

@@ -12,6 +12,7 @@ from mem_agent.config import Config
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.processes import FleetError, ProcessError
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.system.test_processes import group_members
 from mem_agent.training import evaluation as module
 from mem_agent.training import train as loop
@@ -22,12 +23,13 @@ POCKET = Path(__file__).parents[2] / "pocket"
 
 
 class Fleet:
-    def __init__(self, url="http://127.0.0.1:9", error=None):
-        self.config, self.url, self.error, self.looks = Config(), url, error, 0
+    def __init__(self, url="http://127.0.0.1:9", error=None, looked=lambda looks: None):
+        self.config, self.url, self.error, self.looks, self.looked = Config(), url, error, 0, looked
 
     async def ensure_alive(self, hung_after_s):
         assert hung_after_s == self.config.mem_request_timeout  # engines may be inside a long step
         self.looks += 1
+        self.looked(self.looks)
         if self.error:
             raise self.error
         return 0
@@ -55,9 +57,12 @@ def test_a_client_that_gives_up_ends_the_run_with_its_line(tmp_path):
 
 
 def test_engines_are_kept_alive_meanwhile(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.2)
-    fleet = Fleet()
-    asyncio.run(evaluation(tmp_path, "import time; time.sleep(1)").run(fleet))
+    """The client ends after the second look."""
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.01)
+    end = tmp_path / "end"
+    fleet = Fleet(looked=lambda looks: end.touch() if looks == 2 else None)
+    waits = f"import os, time\nwhile not os.path.exists({str(end)!r}): time.sleep(0.01)"
+    asyncio.run(asyncio.wait_for(evaluation(tmp_path, waits).run(fleet), HANGS_AFTER_S))
     assert fleet.looks >= 2
 
 
@@ -72,12 +77,15 @@ def test_a_client_never_outlives_its_evaluation(ending, tmp_path, monkeypatch):
             started.append(self.pid)
 
     monkeypatch.setattr(module, "ChildProcess", Watched)
-    fleet = Fleet(error=FleetError("ENGINE_RESTARTS=3 is used up") if ending != "cancelled" else None)
+    error = FleetError("ENGINE_RESTARTS=3 is used up") if ending != "cancelled" else None
 
     async def run():
-        await asyncio.wait_for(evaluation(tmp_path, "import time; time.sleep(600)").run(fleet), 2)
+        task = asyncio.ensure_future(
+            evaluation(tmp_path, "import time; time.sleep(600)").run(Fleet(error=error, looked=lambda _: cut())))
+        cut = task.cancel if error is None else bool
+        await task
 
-    with pytest.raises(FleetError if fleet.error else TimeoutError):
+    with pytest.raises(FleetError if error else asyncio.CancelledError):
         asyncio.run(run())
     assert len(started) == 1 and group_members(started[0]) == []
 

@@ -9,6 +9,7 @@ from mem_agent.agents.records import FailureKind
 from mem_agent.hooks.record import Record, failed
 from mem_agent.hooks.sample import Sample
 from mem_agent.rollout import nonzero_std
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.samples import trajectory, turn
 from mem_agent.training.group_rollout import Batch, Hooks, RolloutError, collect_batch
 
@@ -117,7 +118,7 @@ def test_a_hook_that_raises_cancels_the_rest():
         if sample.index == 0:
             raise ValueError("bug")
         try:
-            await asyncio.sleep(5)
+            await asyncio.sleep(HANGS_AFTER_S)
         except asyncio.CancelledError:
             cancelled.append(sample.index)
             raise

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from mem_agent.config import load_yaml
 from mem_agent.pocket.prepare import prepare
 from mem_agent.system.save_lock import save_lock
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.system.test_processes import status_line
 from mem_agent.training.run_log import read_metrics
 
@@ -46,7 +46,7 @@ def start(env: dict[str, str]) -> subprocess.Popen[str]:
 
 def finish(env: dict[str, str]) -> str:
     process = start(env)
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=HANGS_AFTER_S)
     assert process.returncode == 0, output
     return output
 
@@ -89,10 +89,7 @@ def kill_server(module: str, trainer: subprocess.Popen[str]) -> None:
 
 
 def wait_while(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 200
-    while condition():
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[0]
-        time.sleep(0.02)
+    wait_for(lambda: not condition(), process)
 
 
 def wait_until_sampling(process: subprocess.Popen[str]) -> None:
@@ -157,7 +154,7 @@ def test_an_engine_and_a_router_that_die_inside_rollouts_change_nothing(straight
         wait_while(process, lambda: not (tmp_path / "run" / "metrics.jsonl").exists())
         wait_until_sampling(process)
         kill_server(ROUTER, process)
-        output, _ = process.communicate(timeout=200)
+        output, _ = process.communicate(timeout=HANGS_AFTER_S)
     finally:
         process.kill()  # its guards end the servers
     assert process.returncode == 0 and "restart 2 of at most 3" in output, output
@@ -179,7 +176,7 @@ def test_two_data_parallel_processes_take_the_same_steps(straight, tmp_path):
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
     with save_lock(tmp_path / "run"):
         process = start(settings(tmp_path, "run"))
-        output, _ = process.communicate(timeout=100)
+        output, _ = process.communicate(timeout=HANGS_AFTER_S)
     assert process.returncode == 1 and "is in use by another run" in output and output.count("\n") == 1
 
 
@@ -193,12 +190,9 @@ def test_a_finished_run_says_so_and_starts_nothing_new(straight, tmp_path):
 
 def test_an_interrupt_stops_the_servers_and_names_the_way_on(tmp_path):
     process = start(settings(tmp_path, "run", NUM_ROLLOUT=50))
-    deadline = time.monotonic() + 200
-    while not (tmp_path / "run" / "metrics.jsonl").exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for((tmp_path / "run" / "metrics.jsonl").exists, process)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=HANGS_AFTER_S)
     assert process.returncode == 130 and "the same command continues" in output
     assert processes_of(tmp_path) == []
 

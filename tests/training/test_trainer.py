@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from mem_agent.checkpoints import checkpoint
 from mem_agent.system.process_environment import process_environment
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.rows import TrainRow
@@ -197,4 +198,4 @@ def run_ranks(model: Path, out: Path, tp: int, other: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = os.environ | process_environment(processes=2)
     arguments = [str(program), str(model), str(out), str(tp), str(other)]
-    subprocess.run([*command, *arguments], env=environment, check=True, timeout=300)
+    subprocess.run([*command, *arguments], env=environment, check=True, timeout=HANGS_AFTER_S)
