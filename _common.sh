@@ -31,6 +31,15 @@ setup_python() {
         install_once "$VENV" dev "$flavour $(fingerprint "$flavour" dev)" \
             pip_install --no-deps -r "$PACK_DIR/requirements/dev.txt"
     fi
+    hold_environment
+}
+
+# Until this script and what it has started have ended, nothing is installed into $VENV: an engine that is starting
+# would find half of a library.
+hold_environment() {
+    if [ "$DRY_RUN" = 1 ] || [ ! -w "$VENV" ]; then return; fi
+    exec {environment_held}>>"$VENV/in-use"
+    flock -s "$environment_held"
 }
 
 # What the environment is made from, in 16 hex digits: the pins of the given lists, and how the pack is installed.
@@ -54,7 +63,11 @@ install_once() {
     (
         flock 9
         if installed "$@"; then exit; fi # by the one that held the lock
-        [ "$1" != "$VENV" ] || keep_to_own
+        if [ "$1" = "$VENV" ]; then
+            keep_to_own
+            exec 8>>"$1/in-use"
+            flock -n 8 || die "VENV='$1' is in use by a run and lacks what this checkout asks for now; wait for its end"
+        fi
         "${@:4}" || die "the installation into $1 failed; the lines above say why"
         printf '%s' "$3" >"$1/installed-$2"
     ) 9>"$1/lock" || exit 1

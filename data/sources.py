@@ -356,7 +356,7 @@ def _remote_parquet_rows(files: list[str], wanted: Collection[str] | None) -> It
             yield from _parquet_rows(opened, wanted)
 
 
-def _dataset_rows(name: str, rows: Iterable[dict[str, Any]]) -> Iterator[SourceRow]:
+def _dataset_rows(name: str, rows: Iterable[Any]) -> Iterator[SourceRow]:
     read = 0
     try:
         for row in _numbered(rows):

@@ -180,6 +180,22 @@ def test_of_two_checkouts_that_start_together_one_gets_the_environment(tmp_path,
     assert len(told(venv)) == 4
 
 
+def test_nothing_is_installed_while_a_run_uses_the_environment(checkout, venv):
+    """An engine that was just starting found half of a library."""
+    assert setup(checkout, venv)[0] == 0 and told(venv)
+    code = 'source "$0/_common.sh"; setup_python; echo ready; read -r _ || true'
+    env = os.environ | {"VENV": str(venv), "PYTHON": sys.executable, "PATH": f"{checkout}/bin:{os.environ['PATH']}"}
+    with subprocess.Popen(["bash", "-c", code, str(checkout)], env=env, text=True, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as run:
+        assert run.stdout.readline() == "ready\n"
+        assert setup(checkout, venv) == (0, [])  # others may use it as well
+        edit(checkout / "requirements" / "cpu.txt", "orjson==", "orjson==9.")
+        line = f"error: VENV='{venv}' is in use by a run and lacks what this checkout asks for now; wait for its end"
+        assert setup(checkout, venv) == (1, [line]) and told(venv) == []
+        run.stdin.close()
+    assert setup(checkout, venv)[0] == 0 and len(told(venv)) == 4
+
+
 def test_two_starts_of_one_checkout_install_once(checkout, venv):
     both = [start(checkout, venv, PIP_TAKES="0.3") for _ in range(2)]
     assert [(process.communicate(), process.returncode)[1] for process in both] == [0, 0]
