@@ -11,29 +11,14 @@ TORCH_INDEX="${TORCH_INDEX-https://download.pytorch.org/whl/cpu}" # none: only t
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+source "$PACK_DIR/_recipe.sh"
+
 # Run a command, or with DRY_RUN=1 print it.
 run() {
     if [ "$DRY_RUN" = 1 ]; then printf '%q ' "$@"; printf '\n'; else "$@"; fi
 }
 
 has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
-
-# Set every variable of a recipe that the user has not set: lines NAME=value, later ones may use earlier ones.
-# Scripts that this one starts have them all, and take neither the recipe again nor another one; Python refuses a RECIPE
-# that was not loaded.
-load_recipe() {
-    local line name value
-    [ "$1" != "${MEM_AGENT_RECIPE_LOADED:-}" ] || return 0
-    [ -f "$1" ] || die "RECIPE='$1': no such file; $PACK_DIR/recipes has some"
-    while IFS= read -r line || [ -n "$line" ]; do
-        case "$line" in '' | \#*) continue ;; esac
-        name="${line%%=*}" value="${line#*=}"
-        case "$value" in \"*\") value="${value:1:-1}" ;; esac
-        value="${value//\\\"/\"}" # quotes inside are the value's own, as in AGENT_ARGS; a here-document keeps them
-        [ -n "${!name:-}" ] || export "$name=$(eval $'cat <<VALUE_OF_A_RECIPE\n'"$value"$'\nVALUE_OF_A_RECIPE')"
-    done <"$1"
-    export RECIPE="$1" MEM_AGENT_RECIPE_LOADED="$1"
-}
 
 # The environment in $VENV from the pinned requirements; a second call finds it ready. `setup_python dev` adds what the
 # tests need. It imports mem_agent from the checkout that installed it, and no other one installs into it; another can
@@ -46,6 +31,15 @@ setup_python() {
         install_once "$VENV" dev "$flavour $(fingerprint "$flavour" dev)" \
             pip_install --no-deps -r "$PACK_DIR/requirements/dev.txt"
     fi
+    hold_environment
+}
+
+# Until this script and what it has started have ended, nothing is installed into $VENV: an engine that is starting
+# would find half of a library.
+hold_environment() {
+    if [ "$DRY_RUN" = 1 ] || [ ! -w "$VENV" ]; then return; fi
+    exec {environment_held}>>"$VENV/in-use"
+    flock -s "$environment_held"
 }
 
 # What the environment is made from, in 16 hex digits: the pins of the given lists, and how the pack is installed.
@@ -69,7 +63,11 @@ install_once() {
     (
         flock 9
         if installed "$@"; then exit; fi # by the one that held the lock
-        [ "$1" != "$VENV" ] || keep_to_own
+        if [ "$1" = "$VENV" ]; then
+            keep_to_own
+            exec 8>>"$1/in-use"
+            flock -n 8 || die "VENV='$1' is in use by a run and lacks what this checkout asks for now; wait for its end"
+        fi
         "${@:4}" || die "the installation into $1 failed; the lines above say why"
         printf '%s' "$3" >"$1/installed-$2"
     ) 9>"$1/lock" || exit 1

@@ -74,6 +74,8 @@ class Config:
     torch_dist: str = knob("", "torch_dist checkpoint of the starting weights; empty: read HF_CKPT", _TRAINING)
     train_data: str = knob("", "training rows: JSONL written by prepare_data.py, a parquet file, or a folder or "
                             "pattern of shards, train_*.parquet", _TRAINING)
+    trust_remote_code: bool = knob(False, "run Python that comes with a model: that of its tokenizer or network "
+                                    "(auto_map), and classes of its own that its mem_agent.yaml names", _NOTHING)
     save_path: str = knob("runs/train", "folder for checkpoints, logs and rollouts", _NOTHING)
     data_root: str = knob("", "folder with eval_<length>.json files", _NOTHING)
     tracker: str = knob("none", "where metrics go besides metrics.jsonl and the log (docs/watching.md); slime and "

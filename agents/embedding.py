@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..system.errors import ConfigError
+
 WINDOW = 512
 """Tokens at most that the model is shown at once; what most of these models were trained on."""
 
@@ -25,8 +27,13 @@ class Embedding:
     def __init__(self, folder: Path, batch: int = 32) -> None:
         from transformers import AutoModel, AutoTokenizer
 
-        self._tokenizer = AutoTokenizer.from_pretrained(folder)
-        self._model = AutoModel.from_pretrained(folder).eval()
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            self._model = AutoModel.from_pretrained(folder, trust_remote_code=False).eval()
+        except ValueError as error:
+            if "trust_remote_code" in str(error):
+                raise ConfigError(f"{folder}: an embedding model that is Python of its own is never run") from None
+            raise
         self._batch = batch
         self._window = min(WINDOW, self._tokenizer.model_max_length)
         self._one = threading.Lock()

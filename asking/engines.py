@@ -51,7 +51,7 @@ async def reader_at(url: str, model: Path, config: Config, logs: Path | None = N
         server = await connect("", model, asked)
         yield Served(AskingReader(asked, model, server), lambda: _answers(server.base_url), _nothing)
         return
-    config = with_engine_length(config, model, load_vocabulary(model))
+    config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code))
     folder, failed = logs or Path(tempfile.mkdtemp(prefix="mem-agent-ask-")), False
     try:
         async with Fleet(config, model, run_folder=folder) as fleet:

@@ -33,7 +33,6 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import psutil
 import torch
 import yaml
@@ -46,7 +45,6 @@ from ..hooks.host import embedded_args
 from ..hooks.record import Record, TurnRecord
 from ..hooks.sample import Sample
 from ..rollout_client import close_clients
-from ..serving.engine import EngineClient
 from ..serving.fleet import Fleet
 from ..training.rollout_side import training_sampling
 
@@ -198,9 +196,8 @@ async def measure(fleet: Fleet, folder: Path, case: Case, variant: Variant) -> d
         config = replace(config, mem_concurrency=config.num_engines * config.engine_max_seqs)
     args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, LONGEST))
     samples = samples_of(case)
-    async with aiohttp.ClientSession() as session:
-        for url in fleet.engine_urls:
-            await EngineClient(url, session).reset_prefix_cache()
+    for engine in fleet.engine_clients:
+        await engine.reset_prefix_cache()
     urls, pids = fleet.engine_urls, fleet.engine_pids
     counters, cpu = [_counters(url) for url in urls], [_cpu_seconds(pid) for pid in pids]
     ended: list[float] = []

@@ -157,7 +157,7 @@ def load_hf_config(hf_dir: str | Path) -> PretrainedConfig:
     if not (Path(hf_dir) / "config.json").is_file():
         raise FileNotFoundError(f"{hf_dir}: no config.json; expected a Hugging Face model folder")
     try:
-        hf_config = AutoConfig.from_pretrained(hf_dir)
+        hf_config = AutoConfig.from_pretrained(hf_dir, trust_remote_code=False)
     except Exception as error:  # transformers raises several unrelated types for a config it cannot take
         raise UnsupportedModel(f"{hf_dir}/config.json: {' '.join(str(error).split())[:300]}") from error
     _check_supported(hf_config, str(hf_dir))

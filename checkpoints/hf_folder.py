@@ -87,7 +87,7 @@ def _weight_files(folder: Path) -> list[Path]:
 def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of the Hugging Face model, without the copy of a tied output layer."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(hf_config)
+        model = AutoModelForCausalLM.from_config(hf_config, trust_remote_code=False)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if hf_config.tie_word_embeddings:
         del shapes["lm_head.weight"]

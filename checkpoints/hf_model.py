@@ -24,6 +24,7 @@ from ..agents import agent_class
 from ..agents.longest_turn import longest_turn, shortening
 from ..agents.vocabulary import Vocabulary
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
+from .foreign_code import REMEDY
 
 _WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]
 _TOKENIZER = ("tokenizer", "tokenization", "special_tokens_map", "added_tokens", "vocab", "merges", "spiece",
@@ -58,6 +59,7 @@ def local_folder(
         raise ConfigError(f"{variable}={name!r}: no such folder, and not to be had from the hub: {reason}") from None
 
 
+_CLASSES = ("AGENT", "TASK")
 _FORMER = {"MEM_MAX_CHUNKS"}
 """Written beside models when it cut documents in evaluation too."""
 
@@ -95,6 +97,10 @@ def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple
     """
     own = model_settings(folder)
     config = Config.from_env(env, defaults=own)
+    for name in _CLASSES:
+        if ":" in str(own.get(name)) and not env.get(name) and not config.trust_remote_code:
+            raise ConfigError(f"{folder / SETTINGS_FILE}: {name}={own[name]!r} is Python of its own; {REMEDY}, "
+                              f"or set {name}")
     used, default = config.to_mapping(), Config().to_mapping()
     taken = {name: value for name, value in own.items() if not env.get(name) and value != default[name]}
     replaced = {name: used[name] for name, value in own.items() if not _alike(name, used[name], value)}
@@ -113,8 +119,8 @@ def _words(settings: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={shlex.quote(str(value))}" for name, value in settings.items())
 
 
-def load_vocabulary(folder: Path | str) -> Vocabulary:
-    """The tokenizer of the model in ``folder``.
+def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
+    """The tokenizer of the model in ``folder``; ``trusted``: also one that is Python of its own (TRUST_REMOTE_CODE).
 
     Raises:
         ConfigError: it has none, or none that can be used.
@@ -122,8 +128,10 @@ def load_vocabulary(folder: Path | str) -> Vocabulary:
     from transformers import AutoTokenizer
 
     try:
-        return Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=True))
+        return Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own, KeyError among them
+        if not trusted and "trust_remote_code" in str(error):
+            raise ConfigError(f"the tokenizer of {folder} is Python of its own; {REMEDY}") from None
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ConfigError(
             f"the tokenizer of {folder} cannot be used ({reason}); the folder needs the model's tokenizer.json"

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ import openai
 import orjson
 from tqdm import tqdm
 
-from ..system.atomic_file import write_atomically
+from ..system.atomic_file import appending, write_atomically
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError
 from ..system.gather import gather_or_cancel
@@ -132,7 +133,8 @@ async def _ask_all(
     key = os.environ.get("OPENAI_API_KEY") or "none"
     waiting = iter(questions)
     async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=5, timeout=600) as client:
-        with path.open("ab") as rows, tqdm(total=len(questions), unit=" questions", disable=None) as bar:
+        bar = tqdm(total=len(questions), unit=" questions", disable=None)
+        with io.BufferedWriter(appending(path)) as rows, bar:
             await gather_or_cancel(*(_ask_some(client, waiting, sampling, rows, bar) for _ in range(concurrency)))
 
 

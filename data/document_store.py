@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from ..system.atomic_file import replacing
+from ..system.atomic_file import appending, replacing
 from ..system.errors import MemAgentError
 from ..system.file_lock import lock
 from .shards import is_sharded, shard_folder
@@ -257,7 +257,7 @@ class DocumentWriter:
     def _open(self) -> FileIO:
         self._created_folder = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
-        file = (self.path / DATA_NAME).open("ab", buffering=0)
+        file = appending(self.path / DATA_NAME)
         try:
             # Without locks the reader's check of every document still catches a mixed-up store.
             lock(file, StoreError(f"{self.path}: another prepare_data is writing this store; wait for it to end"))

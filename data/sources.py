@@ -133,18 +133,31 @@ def _open_parquet(path: Path, wanted: Collection[str] | None) -> Source:
     return Source(_guard(path, lambda path: _numbered(_parquet_rows(path, wanted))), total, columns)
 
 
-def _parquet_rows(file: Path | BinaryIO, wanted: Collection[str] | None) -> Iterator[dict[str, Any]]:
+def _parquet_rows(file: Path | BinaryIO, wanted: Collection[str] | None) -> Iterator[dict[str, Any] | Broken]:
     import pyarrow.parquet as pq
 
     # Buffered streams read column chunks piecewise; without them a row group is read whole before its first row.
     with pq.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER_BYTES) as parquet:
         columns = [name for name in parquet.schema_arrow.names if wanted is None or name in wanted]
         for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=columns, use_threads=False):
-            yield from batch.to_pylist()
+            yield from _batch_rows(batch)
 
 
-def _numbered(rows: Iterable[dict[str, Any]]) -> Iterator[SourceRow]:
-    return (SourceRow(f"row {number}", fields) for number, fields in enumerate(rows, start=1))
+def _batch_rows(batch: Any) -> Iterator[dict[str, Any] | Broken]:
+    """One by one where they cannot be had together: a date that Python has no name for costs its own row alone."""
+    try:
+        yield from batch.to_pylist()
+    except (ArithmeticError, ValueError):
+        for at in range(len(batch)):
+            try:
+                row = batch.slice(at, 1).to_pylist()[0]
+            except (ArithmeticError, ValueError) as error:
+                row = Broken(f"cannot be read ({first_line(error)})")
+            yield row
+
+
+def _numbered(rows: Iterable[Any]) -> Iterator[SourceRow]:
+    return (_row(f"row {number}", row) for number, row in enumerate(rows, start=1))
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
@@ -335,7 +348,7 @@ def _remote_columns(file: str) -> tuple[str, ...]:
         return tuple(pq.read_schema(opened).names)
 
 
-def _remote_parquet_rows(files: list[str], wanted: Collection[str] | None) -> Iterator[dict[str, Any]]:
+def _remote_parquet_rows(files: list[str], wanted: Collection[str] | None) -> Iterator[dict[str, Any] | Broken]:
     import fsspec
 
     for file in files:
@@ -343,7 +356,7 @@ def _remote_parquet_rows(files: list[str], wanted: Collection[str] | None) -> It
             yield from _parquet_rows(opened, wanted)
 
 
-def _dataset_rows(name: str, rows: Iterable[dict[str, Any]]) -> Iterator[SourceRow]:
+def _dataset_rows(name: str, rows: Iterable[Any]) -> Iterator[SourceRow]:
     read = 0
     try:
         for row in _numbered(rows):

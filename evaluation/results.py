@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ..system.atomic_file import write_atomically
+from ..system.atomic_file import appending, write_atomically
 from ..system.bounded_json import loads
 from ..system.file_lock import lock_dir
 from .questions import EvalError
@@ -315,7 +315,7 @@ class RowWriter:
         if file is None:
             path = rows_path(self._output, row.length)
             cut_half_line(path)
-            file = self._files[row.length] = path.open("ab", buffering=0)
+            file = self._files[row.length] = appending(path)
         line = _line(row)
         written = file.write(line)
         if written != len(line):

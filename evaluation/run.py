@@ -45,7 +45,7 @@ def engine_config(config: Config, model: Path) -> Config:
     """
     if config.base_url:
         return config
-    return with_serving_length(config, model, load_vocabulary(model))
+    return with_serving_length(config, model, load_vocabulary(model, config.trust_remote_code))
 
 
 def check(

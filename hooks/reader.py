@@ -30,7 +30,7 @@ class Reader:
     """A tokenizer with the agent and the document cache that belong to it."""
 
     def __init__(self, checkpoint: str, config: Config, chat_template_kwargs: Mapping[str, Any]) -> None:
-        self.vocabulary = load_vocabulary(checkpoint)
+        self.vocabulary = load_vocabulary(checkpoint, config.trust_remote_code)
         self.agent: MemoryAgent = build_agent(with_local_models(config), self.vocabulary, chat_template_kwargs)
         self.documents = DocumentCache(self.vocabulary.encode_text)
 

@@ -23,6 +23,7 @@ import yaml
 
 from ..config import Config, write_settings
 from ..hooks.answer_utility import keys_asked_for
+from ..system.atomic_file import write_atomically
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.save_lock import save_lock
@@ -67,11 +68,12 @@ def write_records(plan: Plan) -> None:
     if not (link.is_symlink() and link.resolve() == PACK):
         link.unlink(missing_ok=True)
         link.symlink_to(PACK, target_is_directory=True)
-    (plan.folder / "mem_agent.yaml").write_text(plan.config.to_yaml() + yaml_of(plan.host_settings))
+    settings = plan.config.to_yaml() + yaml_of(plan.host_settings)
+    write_atomically(plan.folder / "mem_agent.yaml", settings.encode())
     if plan.models:
-        (plan.folder / MODELS_FILE).write_text(plan.models)
+        write_atomically(plan.folder / MODELS_FILE, plan.models.encode())
     write_settings(plan.config)
-    (plan.folder / "command.sh").write_text(_shell(plan.command) + "\n")
+    write_atomically(plan.folder / "command.sh", f"{_shell(plan.command)}\n".encode())
 
 
 def yaml_of(settings: Mapping[str, Any]) -> str:

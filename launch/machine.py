@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 import re
 import shutil
 import socket
@@ -11,6 +12,7 @@ import subprocess
 import sys
 
 from ..config import Config, ConfigError
+from ..system.process_environment import without_secrets
 from .layout import GIB, Gpus, MachineGpus
 
 _RAY_WORKER_PORTS = range(10002, 20000)
@@ -105,7 +107,8 @@ def _nvidia_smi(*arguments: str) -> str:
     """The output of nvidia-smi, or nothing where it is missing or fails."""
     if shutil.which("nvidia-smi") is None:
         return ""
-    done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True)
+    done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True,
+                          env=without_secrets(os.environ))
     return done.stdout if done.returncode == 0 else ""
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..agents.longest_turn import longest_turn
+from ..checkpoints.foreign_code import refuse_foreign_code
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
 from ..config import Config, ConfigError
 from ..hooks.plugins import check_plugins
@@ -110,7 +111,8 @@ def make_plan(
         family, model = model_args(checkout.model_scripts, config.model_family, content)
     else:
         family = config.model_family
-    vocabulary = load_vocabulary(model_folder)
+    refuse_foreign_code(model_folder, config.trust_remote_code)
+    vocabulary = load_vocabulary(model_folder, config.trust_remote_code)
     config = with_engine_length(config.with_absolute_paths(), model_folder, vocabulary)
     config = replace(
         with_store(config), host=checkout.name, host_root=str(checkout.root), megatron_root=megatron,
@@ -147,7 +149,9 @@ def _answering(config: Config, weights: bool) -> str:
     """The folder of the frozen chat model where one is served; engines know their model by it."""
     if not config.serves_answers:
         return config.answer_ckpt
-    return str(local_folder(config.answer_ckpt, "ANSWER_CKPT", weights=weights).expanduser().absolute())
+    folder = local_folder(config.answer_ckpt, "ANSWER_CKPT", weights=weights).expanduser().absolute()
+    refuse_foreign_code(folder, config.trust_remote_code)
+    return str(folder)
 
 
 def _tolerated(problems: list[str] | None, step: Callable[[], T], otherwise: T) -> T:

@@ -21,6 +21,7 @@ from ..data.shards import training_files
 from ..data.training_file import DataSource
 from ..hooks.plugins import check_own_tasks
 from ..system.errors import MemAgentError
+from ..system.process_environment import without_secrets
 from ..system.tracker_library import check_tracker
 from . import reference
 from .arguments import evaluation_sets
@@ -243,7 +244,7 @@ def _check_hooks_import(checkout: Checkout, python_path: str) -> None:
         rest = python_path.split(os.pathsep)[1:]
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=checkout.root, capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([folder, *rest])},
+            env={**without_secrets(os.environ), "PYTHONPATH": os.pathsep.join([folder, *rest])},
         )
         found = Path((done.stdout.strip().splitlines() or ["."])[-1]).resolve()
     if done.returncode:

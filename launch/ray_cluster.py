@@ -18,9 +18,9 @@ from pathlib import Path
 
 from ..config import Config, ConfigError
 from ..system.errors import MemAgentError
+from ..system.process_environment import without_secrets
 from ..system.processes import ChildProcess
 from .machine import TokenRefused, machines
-from .remote_env import is_secret
 
 logger = logging.getLogger("mem_agent")
 
@@ -79,7 +79,7 @@ def cluster(config: Config, gpus: int, cpus: int, log: Path, tokens: Path) -> It
 
 def _head_environment(tokens: Path) -> dict[str, str]:
     """Workers inherit it, so it has no secrets; a Ray token that is in a variable becomes a file in ``tokens``."""
-    environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
+    environment = without_secrets(os.environ)
     if os.environ.get("RAY_AUTH_TOKEN"):
         file = tokens / "ray_token"
         file.touch(mode=0o600)

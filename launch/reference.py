@@ -14,6 +14,7 @@ from pathlib import Path
 from ..checkpoints.folders import TRACKER
 from ..config import Config, ConfigError
 from ..system.errors import MemAgentError
+from ..system.process_environment import without_secrets
 from .checkout import Checkout
 
 
@@ -57,7 +58,7 @@ def convert_reference(command: list[str], python_path: str, folder: Path, cwd: P
     """Run the conversion ``command``, which writes ``draft_folder(folder)``, and rename the result to ``folder``."""
     draft = draft_folder(folder)
     # In an allocation of many the host's tool would wait for ranks that nobody starts.
-    single = {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
+    single = {name: value for name, value in without_secrets(os.environ).items() if name not in _RANK_VARIABLES}
     environment = single | {"PYTHONPATH": python_path, "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     try:
         draft.parent.mkdir(parents=True, exist_ok=True)

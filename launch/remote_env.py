@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import yaml
 
 from ..config import variable_names
+from ..system.process_environment import is_secret
 
 _PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
-_SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")
 
 
 def worker_variables(
@@ -44,12 +44,6 @@ def worker_variables(
 def _is_passed(name: str) -> bool:
     """The pack's own settings travel in its YAML instead."""
     return name.startswith(_PASSED) and not is_secret(name) and name not in variable_names()
-
-
-def is_secret(name: str) -> bool:
-    """Whether a variable's name says that its value is one; rather one too many than one too few."""
-    upper = name.upper()
-    return not upper.endswith(("_PATH", "_FILE")) and "TOKENIZERS" not in upper and any(w in upper for w in _SECRET)
 
 
 def token_files(

@@ -64,7 +64,7 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
     cluster = _cluster_plan(config)
     content = read_model_config(Path(cluster.config.hf_ckpt))
     shrunk = shrink(cluster.config, cluster.size)
-    longest = longest_turn(shrunk.config, load_vocabulary(cluster.config.hf_ckpt))
+    longest = longest_turn(shrunk.config, load_vocabulary(cluster.config.hf_ckpt, config.trust_remote_code))
     layout = shrink_layout(cluster.layout, config.rehearse_ranks, longest, shrunk.config.step_trajectories)
     folder = _new_folder(Path(cluster.config.save_path) / "rehearsals")
     description = cluster.model_arguments

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+from ..system.process_environment import without_secrets
 from ..system.processes import ChildProcess
 
 _STAND_INS = ("sgl_kernel", "torchvision")
@@ -29,8 +30,9 @@ def start_sglang(python: str, model: Path, port: int, context: int, folder: Path
         "--random-seed", str(seed), "--sleep-on-idle",
     ]
     environment = {
-        **os.environ, "PYTHONPATH": str(_write_stand_ins(folder / "stand_ins")), "HF_HUB_OFFLINE": "1",
-        "SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0", "OMP_NUM_THREADS": "1",
+        **without_secrets(os.environ), "PYTHONPATH": str(_write_stand_ins(folder / "stand_ins")),
+        "HF_HUB_OFFLINE": "1", "SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0",
+        "OMP_NUM_THREADS": "1",
     }
     return ChildProcess("sglang", command, environment, folder / "sglang.log")
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..config import ConfigError
 from ..launch.checkout import Checkout
+from ..system.process_environment import without_secrets
 
 logger = logging.getLogger("mem_agent")
 
@@ -157,7 +158,8 @@ def commit_of(checkout: Checkout) -> str:
     """The checkout's commit, empty where git cannot tell or is not there."""
     if shutil.which("git") is None:
         return ""
-    done = subprocess.run(["git", "-C", str(checkout.root), "rev-parse", "HEAD"], capture_output=True, text=True)
+    done = subprocess.run(["git", "-C", str(checkout.root), "rev-parse", "HEAD"], capture_output=True, text=True,
+                          env=without_secrets(os.environ))
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -166,7 +168,7 @@ def _run(*command: str, error: str, cwd: Path | None = None) -> None:
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_HTTP_LOW_SPEED_LIMIT": "1000", "GIT_HTTP_LOW_SPEED_TIME": "30"}
     try:
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                              env={**os.environ, **quiet}, timeout=_GIT_S)
+                              env={**without_secrets(os.environ), **quiet}, timeout=_GIT_S)
     except subprocess.TimeoutExpired:
         raise ConfigError(f"{error} (no end after {_GIT_S:.0f} s)") from None
     if done.returncode:

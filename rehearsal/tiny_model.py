@@ -31,7 +31,9 @@ def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) 
     (folder / "config.json").write_text(json.dumps({k: v for k, v in content.items() if v is not None}, indent=1))
     try:
         torch.manual_seed(1)
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(folder, trust_remote_code=False), dtype=torch.float32, trust_remote_code=False
+        )
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(f"HF_CKPT={str(tokenizer)!r}: no small model of its family can be made: {reason}") from None

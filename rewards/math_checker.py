@@ -22,6 +22,7 @@ import time
 from functools import lru_cache
 
 from ..system.errors import MemAgentError
+from ..system.process_environment import without_secrets
 from . import math_worker
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class _Worker:
         command = [sys.executable, "-P", math_worker.__file__, str(LIMIT_S)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1,
-            encoding="utf-8",
+            encoding="utf-8", env=without_secrets(os.environ),
         )
         if self.ask({"how": "equal", "text": "1", "gold": "1"}, _START_S) is None:
             self.stop()

@@ -26,7 +26,7 @@ def load_tokenizer(folder: Path) -> Vocabulary:
     if not folder.is_dir():
         raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
     try:
-        return Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True))
+        return Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
     except (OSError, ValueError, KeyError) as error:
         raise RulerError(f"--tokenizer {folder}: cannot be loaded: {' '.join(str(error).split())[:200]}") from None
 

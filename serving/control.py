@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import aiohttp
 
 from ..system.processes import FleetError
+from .engine_key import headers_with
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class ControlClient:
 
     url: str
     session: aiohttp.ClientSession
+    key: str = field(default="", repr=False)
+    """Of the server, where it wants one (``engine_key.py``)."""
     kind: ClassVar[str]
     """What messages call the server."""
     error: ClassVar[type[FleetError]]
@@ -43,7 +46,7 @@ class ControlClient:
         timeout = aiohttp.ClientTimeout(timeout_s)
         try:
             async with self.session.request(
-                method, self.url + path, params=params, json=body, timeout=timeout
+                method, self.url + path, params=params, json=body, timeout=timeout, headers=headers_with(self.key)
             ) as reply:
                 if reply.status != 200:
                     text = " ".join((await reply.text()).split())

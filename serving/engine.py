@@ -26,6 +26,7 @@ import aiohttp
 
 from ..config import Config
 from ..hooks.engine_api import Dialect
+from ..system.process_environment import without_secrets
 from ..system.processes import FleetError
 from .control import ControlClient
 
@@ -60,9 +61,12 @@ def engine_command(config: Config, model: Path, port: int, device: Device, index
         "--logprobs-mode", "processed_logprobs",
         "--generation-config", "vllm",
         "--worker-extension-cls", "mem_agent.serving.engine_extension.PolicyReload",
+        "--middleware", "mem_agent.serving.engine_key.RequireKey",
         "--enable-prefix-caching", "--enable-prompt-tokens-details",
         *engine_options(config, device),
     ]
+    if config.trust_remote_code:
+        command += ["--trust-remote-code"]
     if device == "cuda":
         command += ["--gpu-memory-utilization", str(GPU_MEMORY_UTILIZATION)]
     return command
@@ -92,9 +96,10 @@ def engine_dtype(config: Config, device: Device) -> str:
 
 
 def engine_environment(base: Mapping[str, str], device: Device, index: int) -> dict[str, str]:
-    """``base`` with what a server needs; on GPUs the server ``index`` gets the device of that rank."""
-    env = {k: v for k, v in base.items() if k != "VLLM_CPU_KVCACHE_SPACE"}
-    env |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1"}
+    """``base`` with what a server needs, without secrets; on GPUs server ``index`` gets the device of that rank."""
+    env = {k: v for k, v in without_secrets(base).items() if k != "VLLM_CPU_KVCACHE_SPACE"}
+    env |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1",
+            "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}  # whatever address the machine's name has
     if device == "cpu":
         return env | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                       "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}

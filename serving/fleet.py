@@ -50,6 +50,8 @@ from ..system.processes import (
 from . import engine as engines
 from . import router as routers
 from .engine import Device, EngineClient, EngineError
+from .engine_key import VARIABLE as KEY_VARIABLE
+from .engine_key import new_key
 from .router import RouterAdmin
 from .sync_folder import SyncFolder, checkpoint_names
 
@@ -101,6 +103,7 @@ class Fleet:
         self._router: ChildProcess | None = None
         self._processes: list[ChildProcess] = []
         self._session: aiohttp.ClientSession | None = None
+        self._key = new_key()
         self._busy = asyncio.Lock()
 
     @property
@@ -110,7 +113,12 @@ class Fleet:
 
     @property
     def engine_urls(self) -> list[str]:
-        return [e.client.url for e in self._engines]
+        return [client.url for client in self.engine_clients]
+
+    @property
+    def engine_clients(self) -> list[EngineClient]:
+        """For control calls: nobody else has their key."""
+        return [e.client for e in self._engines]
 
     @property
     def engine_pids(self) -> list[int]:
@@ -292,8 +300,9 @@ class Fleet:
         assert self._session is not None
         port = self._new_port()
         command = engines.engine_command(self.config, self.model, port, self.device, index)
-        process = self._launch(f"engine-{index}", command, engines.engine_environment(os.environ, self.device, index))
-        client = EngineClient(f"http://{self.host}:{port}", self._session)
+        environment = engines.engine_environment(os.environ, self.device, index) | {KEY_VARIABLE: self._key}
+        process = self._launch(f"engine-{index}", command, environment)
+        client = EngineClient(f"http://{self.host}:{port}", self._session, self._key)
         try:
             await wait_until_healthy(process, client.healthy, self.config.engine_start_timeout)
             await self._try_out(process, client)

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Mapping
 
 from ..config import Config
+from ..system.process_environment import without_secrets
 from ..system.processes import FleetError
 from .control import ControlClient
 
@@ -50,8 +51,8 @@ def router_command(config: Config, port: int, metrics_port: int) -> list[str]:
 
 
 def router_environment(base: Mapping[str, str]) -> dict[str, str]:
-    """``base`` without a proxy for the local engines."""
-    return {**base, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+    """``base`` without secrets, and without a proxy for the local engines."""
+    return {**without_secrets(base), "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
 
 
 class RouterAdmin(ControlClient):

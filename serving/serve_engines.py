@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(model_says, file=sys.stderr)
     if options.num_engines is not None:
         config = dataclasses.replace(config, num_engines=options.num_engines)
-    config = with_serving_length(config, model, load_vocabulary(model))
+    config = with_serving_length(config, model, load_vocabulary(model, config.trust_remote_code))
     fleet = Fleet(config, model, port=options.port)
     try:
         run_stoppable(_serve(fleet, options.url_file))

@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 
 from ..sessions.records import Session, Turn
-from ..system.atomic_file import full_disk_named
+from ..system.atomic_file import NotAFile, appending, full_disk_named
 from ..system.errors import MemAgentError
 from ..system.file_lock import lock
 
@@ -31,7 +31,9 @@ class SessionLog:
         self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab", buffering=0)
+            self._file = appending(path)
+        except NotAFile:
+            raise
         except OSError as error:
             raise LogError(f"{path}: cannot be written ({error.strerror}); use another folder") from None
         try:

@@ -1,18 +1,19 @@
-"""A file that is either the old one or the new one, never half of either.
+"""A file that is either the old one or the new one, never half of either; and one that grows at its end.
 
-What is replaced is a regular file or nothing. A link stays a link, and the file it leads to is replaced. A device, a
+What is written is a regular file or nothing yet. A link stays a link, and the file it leads to is written. A device, a
 FIFO, a folder or an open file descriptor (``/dev/stdout``) is refused: a rename would put a file in its place, and
-``/dev/null`` would be gone for everybody.
+``/dev/null`` would be gone for everybody. An error of a write names the file.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from .errors import MemAgentError
 
@@ -34,13 +35,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Raises:
         NotAFile: a folder, device or the like is in its place.
     """
-    target = _end_of_links(path)
+    target = file_to_write(path)
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with full_disk_named(target), draft.open("wb") as file:
+        with full_disk_named(target), io.BufferedWriter(_NamedFile(draft, "wb", target)) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            with _named(target):
+                os.fsync(file.fileno())
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
@@ -50,6 +52,35 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Replace ``path``'s content by one rename."""
     with replacing(path) as file:
         file.write(content)
+
+
+def appending(path: Path) -> io.FileIO:
+    """``path``, made where it is not there, to be written at its end; unbuffered, and a write may be short.
+
+    Raises:
+        NotAFile: a folder, device or the like is in its place.
+    """
+    return _NamedFile(file_to_write(path), "ab", path)
+
+
+class _NamedFile(io.FileIO):
+    """Its failed writes say which file that is; those of a file that is open do not."""
+
+    def __init__(self, path: Path, mode: str, name: Path) -> None:
+        super().__init__(path, mode)
+        self._told = name
+
+    def write(self, content: Any) -> int:
+        with _named(self._told):
+            return super().write(content)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 @contextmanager
@@ -63,8 +94,8 @@ def full_disk_named(path: Path) -> Iterator[None]:
         raise
 
 
-def _end_of_links(path: Path) -> Path:
-    """The regular file that ``path`` leads to, or the place where it would be made."""
+def file_to_write(path: Path) -> Path:
+    """The regular file that ``path`` leads to, or the place where it would be made. Raises NotAFile."""
     target = path
     for _ in range(_MOST_LINKS):
         if Path(os.path.realpath(target.parent)).is_relative_to(_DESCRIPTORS):

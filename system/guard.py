@@ -6,11 +6,13 @@
 
 It leads the server's process group. It ends with the server's exit code (128 + N after signal N) once the group is
 empty: by itself, or because the process LAUNCHER is gone; then the folders CLEANUP go as well.
+Named semaphores that joblib makes in a process die with it, or, where it was killed, are removed here.
 """
 
 from __future__ import annotations
 
 import ctypes
+import glob
 import os
 import shutil
 import signal
@@ -21,6 +23,7 @@ import time
 ORPHAN_GRACE_S = 3.0
 """What a group gets between SIGTERM and SIGKILL when its launcher or its main process is gone."""
 
+_reaped: set[int] = set()
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -37,6 +40,9 @@ def run_guarded(launcher: int, cleanup: list[str], command: list[str]) -> int:
     if not _children_gone(0.0):
         os.killpg(0, signal.SIGTERM)
     gone = _children_gone(ORPHAN_GRACE_S)
+    for pid in (server.pid, *_reaped):
+        for left in glob.glob(f"/dev/shm/sem.loky-{pid}-*"):
+            os.unlink(left)
     for folder in cleanup if os.getppid() != launcher else []:
         shutil.rmtree(folder, ignore_errors=True)
     if not gone:
@@ -52,6 +58,7 @@ def _children_gone(timeout_s: float) -> bool:
             pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return True
+        _reaped.add(pid)
         if pid == 0:
             if time.monotonic() >= deadline:
                 return False

@@ -1,7 +1,10 @@
-"""What libraries read from the environment when they are loaded: threads that wait passively, and no chatter.
+"""What this process and those that it starts find in their environment.
 
-With busy neighbours, OpenMP threads that spin at barriers train about ten times slower. Processes that are started
-inherit all of it; variables that the user has set stay.
+Of libraries: threads that wait passively, and no chatter. With busy neighbours, OpenMP threads that spin at barriers
+train about ten times slower. Processes that are started inherit all of it; variables that the user has set stay.
+
+Of keys and passwords: nothing, for whoever is no command of the pack. Engines, routers and tools have no use for them,
+and what is not there cannot be logged, dumped or sent.
 """
 
 from __future__ import annotations
@@ -9,9 +12,14 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 
 _QUIET = (UserWarning, FutureWarning, DeprecationWarning)
 """Warnings of libraries about their own internals are no news to users of the pack."""
+
+
+_SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL")
+_NO_SECRET = ("TOKENIZERS", "TIKTOKEN")
 
 
 _settled: set[str] = set()
@@ -51,3 +59,19 @@ def process_environment(processes: int) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONWARNINGS": ",".join(f"ignore::{kind.__name__}" for kind in _QUIET),
     }
+
+
+def without_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    """``env`` for a process that is started; a number of tokens is no secret."""
+    return {name: value for name, value in env.items() if not is_secret(name) or _counts_tokens(name, value)}
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable's name says that its value is one; rather one too many than one too few."""
+    upper = name.upper()
+    return (not upper.endswith(("_PATH", "_FILE")) and not any(word in upper for word in _NO_SECRET)
+            and any(word in upper for word in _SECRET))
+
+
+def _counts_tokens(name: str, value: str) -> bool:
+    return "TOKENS" in name.upper() and value.isdecimal()

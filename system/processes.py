@@ -29,6 +29,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from . import guard
+from .atomic_file import appending
 from .errors import MemAgentError
 from .guard import ORPHAN_GRACE_S
 
@@ -63,7 +64,7 @@ class ChildProcess:
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
         told = [str(os.getpid()), *map(str, cleanup), "--"]
         guarded = [sys.executable, "-I", "-S", guard.__file__, *told, *command]
-        with log_path.open("ab") as out:
+        with appending(log_path) as out:
             self._guard = subprocess.Popen(
                 guarded, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=dict(env),
                 start_new_session=True,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from ..system.atomic_file import full_disk_named, replacing
+from ..system.atomic_file import appending, replacing
 from .read_traces import FOLDER, read_traces
 from .trace import Trace, TraceDocument, line_of
 
@@ -53,11 +53,10 @@ class EvaluationFiles:
         if end + len(content) > self._share or sum(self._sizes().values()) + len(content) > self._bound:
             self._full.add(length)
             return False
-        with full_disk_named(Path(file.name)):
-            if file.write(content) != len(content):
-                file.truncate(end)
-                self._full.add(length)
-                raise OSError(f"{file.name}: the disk is full")
+        if file.write(content) != len(content):
+            file.truncate(end)
+            self._full.add(length)
+            raise OSError(f"{file.name}: the disk is full")
         if document is not None and new:
             self._documents[length].add(document.id)
         return True
@@ -74,7 +73,7 @@ class EvaluationFiles:
         path = self._folder / f"{length}.jsonl"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._documents[length] = _without(path, set(self._asked[length])) if path.is_file() else set()
-        self._files[length] = path.open("ab", buffering=0)
+        self._files[length] = appending(path)
         return self._files[length]
 
 

@@ -41,4 +41,4 @@ def checked(config: Config) -> Config:
     copies = config.train_procs // config.trainer_tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
-    return with_engine_length(config, folder, load_vocabulary(folder))
+    return with_engine_length(config, folder, load_vocabulary(folder, config.trust_remote_code))

@@ -1,4 +1,7 @@
-"""The process group of the trainer: one process alone, or the ranks torchrun started; data parallel x tensor parallel.
+"""The process group of the trainer: one process alone, or the ranks of ``ranks.py``; data parallel x tensor parallel.
+
+Nothing of it listens but on loopback: ranks meet in a file, and gloo and NCCL connect them over ``lo``. Ranks that
+somebody else has started (torchrun) meet where they were told to, with what that opens.
 
 Ranks of one tensor-parallel group are neighbours: with TP=2 and four processes, ranks 0 and 1 hold the two halves of
 one copy of the model and train the same rows, ranks 2 and 3 the other copy.
@@ -13,8 +16,12 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
+from .ranks import MEETING
+
 # Trainers wait in a collective while rank 0 samples a rollout, which may take hours; a dead rank is noticed anyway.
 PATIENCE = timedelta(days=1)
+_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+"""Otherwise gloo listens on the address that the machine's name has."""
 
 
 def start(tp: int) -> None:
@@ -22,13 +29,14 @@ def start(tp: int) -> None:
     if not dist.is_initialized():
         on_gpu = torch.cuda.is_available()
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-        if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-            if on_gpu:
-                torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        if on_gpu and "LOCAL_RANK" in os.environ:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        if "WORLD_SIZE" in os.environ and MEETING not in os.environ:
             dist.init_process_group(backend, timeout=PATIENCE)
         else:
-            # An in-memory store needs no port, so trainers on one machine cannot collide.
-            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=PATIENCE)
+            os.environ.update(_LOOPBACK)
+            store, rank, ranks = _meeting()
+            dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=PATIENCE)
     if not parallel_state.is_initialized():
         if dist.get_world_size() % tp:
             raise ValueError(f"TP={tp} does not divide the {dist.get_world_size()} trainer processes")
@@ -36,6 +44,16 @@ def start(tp: int) -> None:
         parallel_state.initialize_model_parallel(tensor_model_parallel_size=tp, distributed_timeout_minutes=minutes)
     standing = parallel_state.get_tensor_model_parallel_world_size()
     assert standing == tp, f"this process already runs with TP={standing}, not {tp}"
+
+
+def _meeting() -> tuple[dist.Store, int, int]:
+    """Where to meet, as which rank, and how many there are."""
+    if MEETING not in os.environ:
+        return dist.HashStore(), 0, 1
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = dist.FileStore(os.environ[MEETING], ranks)
+    store.set_timeout(PATIENCE)
+    return store, rank, ranks
 
 
 def stop() -> None:

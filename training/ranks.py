@@ -3,19 +3,27 @@
 The children run the same command with ``RANK`` set, log into ``<save>/logs/trainer-<rank>.log``, and end with this
 process, however it ends. If one of them dies, the error of rank 0 is replaced by the line that names it: rank 0 sees
 a connection close at once, and who closed it a moment later.
+
+They meet in a file that their user alone can open (``process_group.py``), and not at a port: torch's own store listens
+on every address of the machine and asks nobody who they are.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..config import Config
-from ..system.processes import ChildProcess, ProcessError, free_ports
+from ..system.own_folder import own_folder
+from ..system.processes import ChildProcess, ProcessError
+
+MEETING = "MEM_AGENT_RANKS_MEET_IN"
+"""Variable: the file in which the ranks find each other."""
 
 DEATH_SEEN_S = 10.0
 """A guard sees its process die within a second or a grace period."""
@@ -34,10 +42,10 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
     if config.train_procs == 1 or "RANK" in os.environ:
         yield
         return
-    port = free_ports(1)[0]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(config.train_procs)}
+    folder = own_folder(Path(tempfile.gettempdir()), "mem_agent-ranks-")
+    meeting = {MEETING: str(folder.path / "store"), "WORLD_SIZE": str(config.train_procs)}
     children = [_start(rank, config, arguments, meeting) for rank in range(1, config.train_procs)]
-    # torch.distributed reads its meeting point from the environment.
+    # ``process_group.start`` reads its meeting point from the environment.
     os.environ.update(meeting | {"RANK": "0", "LOCAL_RANK": "0"})
     try:
         yield
@@ -52,6 +60,7 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
             child.stop()
         for name in (*meeting, "RANK", "LOCAL_RANK"):
             os.environ.pop(name, None)
+        folder.remove()
 
 
 def _dead(children: Sequence[ChildProcess], patience_s: float) -> ChildProcess | None:
@@ -68,4 +77,5 @@ def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[st
     env = {**os.environ, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)}
     env["TRAIN_PROCS"] = str(config.train_procs)  # 0 is found once
     command = [sys.executable, "-m", "mem_agent.training.train", *arguments]
-    return ChildProcess(f"trainer-{rank}", command, env, Path(config.save_path) / "logs" / f"trainer-{rank}.log")
+    log = Path(config.save_path) / "logs" / f"trainer-{rank}.log"
+    return ChildProcess(f"trainer-{rank}", command, env, log, cleanup=[Path(meeting[MEETING]).parent])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from ..system.atomic_file import full_disk_named, write_atomically
+from ..system.atomic_file import appending, write_atomically
 
 
 class RunLog:
@@ -20,7 +20,7 @@ class RunLog:
             write_atomically(self.path, b"".join(line + b"\n" for line in kept))
 
     def write(self, rollout: int, metrics: dict[str, float]) -> None:
-        with full_disk_named(self.path), self.path.open("ab") as file:
+        with appending(self.path) as file:
             file.write(orjson.dumps({"rollout": rollout, **metrics}) + b"\n")
 
 

@@ -27,7 +27,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 from tokenizers import Tokenizer
 
 from ...config import Config
@@ -198,11 +197,6 @@ def prompts_file(folder: Path, layout: str) -> str:
     return str(file)
 
 
-async def told(url: str, body: Mapping[str, str] | None = None) -> None:
-    async with aiohttp.ClientSession() as session, session.post(url, json=body) as reply:
-        reply.raise_for_status()
-
-
 async def record(fleet: Fleet, case: Case, folder: Path) -> Trace:
     config = replace(
         fleet.config, mem_chunk_tokens=case.chunk, mem_max_memory=case.memory, mem_max_final=case.final,
@@ -210,9 +204,9 @@ async def record(fleet: Fleet, case: Case, folder: Path) -> Trace:
     )
     tokenizer = Tokenizer.from_file(str(POCKET / "tokenizer.json"))
     texts = [document(i, case.chunk * case.chunks[i % len(case.chunks)], tokenizer) for i in range(case.documents)]
-    for number, url in enumerate(fleet.engine_urls):
-        await told(url + "/reset_prefix_cache")
-        await told(url + "/update_weight_version", {"new_version": f"engine-{number}"})
+    for number, engine in enumerate(fleet.engine_clients):
+        await engine.reset_prefix_cache()
+        await engine.update_weight_version(f"engine-{number}")
     before = [counters(*engine) for engine in zip(fleet.engine_urls, fleet.engine_pids, strict=True)]
 
     async def read(index: int) -> None:

@@ -76,7 +76,7 @@ class SentenceEncoder:
             from transformers.utils import logging
 
             logging.disable_progress_bar()
-            model = SentenceTransformer(str(self._folder), device=self._device)
+            model = SentenceTransformer(str(self._folder), device=self._device, trust_remote_code=False)
             if self._length is not None:
                 model.max_seq_length = min(self._length, _positions(model) or self._length)
             return model

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from ...system.atomic_file import full_disk_named
+from ...system.atomic_file import file_to_write, full_disk_named
 
 
 class RowJournal:
@@ -33,7 +33,7 @@ class RowJournal:
         line = orjson.dumps([self._keys[position], result], option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
         with self._lock, full_disk_named(self._path):
             if self._file is None:
-                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+                self._file = os.open(file_to_write(self._path), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
                 _end_torn_line(self._path, self._file)
             rest = memoryview(line)
             while rest:

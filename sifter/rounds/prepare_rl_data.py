@@ -39,6 +39,7 @@ from typing import Any
 import orjson
 
 from ...checkpoints.hf_model import load_vocabulary, local_folder, tokenizer_hash
+from ...config import Config
 from ...data.document_store import SHARED_STORE, DocumentWriter, is_store
 from ...data.manifest import Manifest, locked_manifest, sha256_of
 from ...sessions.wording import load_wording
@@ -103,7 +104,7 @@ def _is_there(manifest: Manifest, source: Mapping[str, Any]) -> bool:
 
 
 def _write(manifest: Manifest, source: Mapping[str, Any], inputs: Sequence[Input], args: argparse.Namespace) -> None:
-    vocabulary = load_vocabulary(args.tokenizer)
+    vocabulary = load_vocabulary(args.tokenizer, Config.from_env().trust_remote_code)
     prompting = Prompting(load_wording(args.prompts), lambda text: len(vocabulary.encode_text(text)),
                           args.max_prompt_tokens)
     tested, told = Tested(), []

@@ -62,7 +62,7 @@ def settled(config: Config, model: Path, length: int) -> Config:
 
     Raises ConfigError where no prompt fits beside a reply.
     """
-    vocabulary = load_vocabulary(model)
+    vocabulary = load_vocabulary(model, config.trust_remote_code)
     positions = model_positions(model)
     most = length or config.engine_max_len or positions
     around = longest_turn(replace(config, mem_max_question=1), vocabulary) - 1
@@ -92,7 +92,7 @@ class RankWorker(AskingWorker):
         super().__init__(stoppable=stoppable)
         self._plan = plan
         self._wording = load_wording(plan.config.sifter_prompts)
-        self._vocabulary = load_vocabulary(plan.model)
+        self._vocabulary = load_vocabulary(plan.model, plan.config.trust_remote_code)
         self._connecting: asyncio.Task[EvalEndpoint] | None = None
 
     async def ask(self, row: Row) -> Row:

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from ...system.atomic_file import full_disk_named, write_atomically
+from ...system.atomic_file import file_to_write, full_disk_named, write_atomically
 from ...system.errors import MemAgentError
 
 _FILES = ("keys.bin", "values.bin")
@@ -151,9 +151,10 @@ class RecordStore:
                 os.close(file)
 
     def _opened(self) -> list[int]:
+        paths = [file_to_write(self.folder / name) for name in _FILES]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            return [os.open(self.folder / name, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666) for name in _FILES]
+            return [os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666) for path in paths]
         except OSError as error:
             raise StoreRefused(f"{self.folder}: cannot be written ({error.strerror}); name another folder") from None
 

@@ -207,11 +207,26 @@ def test_embeddings_for_recall_are_no_setting_that_hides_torch(model, tmp_path, 
 def test_a_class_that_is_gone_is_told_with_the_file_that_names_it(model, tmp_path, monkeypatch, capsys):
     leave(model, AGENT="/gone/own.py:Own")
     monkeypatch.delenv("AGENT", raising=False)
+    monkeypatch.setenv("TRUST_REMOTE_CODE", "1")
     options = ["--data-root", str(tmp_path), "--length", "50", "--model", str(model), "--output", str(tmp_path / "o")]
     assert eval_ruler_hqa.main([*options, "--check"]) == 1
     error = capsys.readouterr().err
     assert f"settings from {model}/mem_agent.yaml: AGENT=/gone/own.py:Own\n" in error
     assert "error: AGENT='/gone/own.py:Own': /gone/own.py cannot be imported" in error
+
+
+@pytest.mark.parametrize(
+    "name,place", [("AGENT", "{}/own.py:Own"), ("TASK", "qa,{}/own.py:Own"), ("AGENT", "own:Own")]
+)
+def test_a_class_that_only_the_model_names_is_not_run(model, tmp_path, monkeypatch, name, place):
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    leave(model, **{name: place.format(tmp_path)})
+    with pytest.raises(ConfigError, match=f"mem_agent.yaml: {name}='.*own:?.*' is Python of its own; .* TRUST_"):
+        config_for_model(model, {})
+    assert not (tmp_path / "ran").exists()
+    named = place.format(tmp_path)
+    for env in ({name: named}, {"TRUST_REMOTE_CODE": "1"}):
+        assert getattr(config_for_model(model, env)[0], name.lower()) == named
 
 
 def test_a_model_from_before_evaluation_had_a_cap_of_its_own_is_still_read(tmp_path):

@@ -4,6 +4,8 @@ import io
 import json
 import tracemalloc
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,6 +136,15 @@ def test_bad_rows_of_a_list_have_their_number(tmp_path):
     assert [(row.where, row.problem.partition(" (")[0]) for row in rows if row.fields is None] == [
         ("row 2", "nested deeper than 64"), ("row 3", "expected an object, found int"), ("row 5", "not valid JSON"),
     ]
+
+
+# --- parquet ---------------------------------------------------------------------------------------------------------
+def test_a_date_that_python_cannot_name_costs_its_own_row_alone(tmp_path):
+    days = pa.array([0, 2**50, None, 1], pa.timestamp("s"))
+    pq.write_table(pa.table({"id": days, "question": ["a", "b", "c", "d"]}), tmp_path / "a.parquet")
+    rows = list(open_file(tmp_path / "a.parquet").rows)
+    assert [row.fields and row.fields["question"] for row in rows] == ["a", None, "c", "d"]
+    assert rows[1].where == "row 2" and rows[1].problem.startswith("cannot be read (")
 
 
 # --- CSV -------------------------------------------------------------------------------------------------------------

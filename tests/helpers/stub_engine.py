@@ -2,6 +2,7 @@
 
 It answers the control calls of ``mem_agent.serving.engine`` and appends each to the JOURNAL file as ``PORT CALL``.
 What it samples is a function of prompt and seed, as it is in a server whose requests have seeds.
+Where its environment has the key of a run's engines, control calls are refused without it, as by the real ones.
 Options: ``dies`` prints a traceback and exits; ``dies-at-work`` fails its first request as vLLM does;
 ``never-healthy``; ``wrong-version`` reports another version than it was given; ``bad-reload=N`` fails the first N
 reloads; ``child`` starts a grandchild that ignores SIGTERM, like a stuck engine core.
@@ -10,13 +11,16 @@ reloads; ``child`` starts a grandchild that ignores SIGTERM, like a stuck engine
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
+OPEN = ("/health", "/inference/v1/generate")
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
 
 
@@ -59,7 +63,14 @@ def make_app(port: int, journal: Path, options: list[str]) -> web.Application:
         choice |= {"finish_reason": "stop", "weight_versions": versions}
         return web.json_response({"port": port, "version": state["version"], "choices": [choice]})
 
-    app = web.Application()
+    @web.middleware
+    async def needs_key(request: web.Request, handler: Any) -> web.StreamResponse:
+        key = os.environ.get("MEM_AGENT_ENGINE_KEY")
+        if key and request.path not in OPEN and request.headers.get("Authorization") != f"Bearer {key}":
+            return web.Response(status=401)
+        return await handler(request)
+
+    app = web.Application(middlewares=[needs_key])
     app.add_routes([web.get("/health", health), web.get("/weight_info", weight_info),
                     web.post("/inference/v1/generate", generate)])
     for call in ("pause", "resume", "collective_rpc", "update_weight_version", "reset_prefix_cache"):

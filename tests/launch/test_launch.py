@@ -368,3 +368,14 @@ def test_another_module_of_the_packs_name_in_the_checkout_is_told(file, tmp_path
     other.touch()
     (found,) = problems(env)
     assert str(tmp_path / "slime" / "mem_agent") in found or "cannot import the hooks" in found
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("host", ["slime", "vime"])
+def test_a_model_with_python_of_its_own_is_refused_before_a_host_runs_it(host, name, tmp_path):
+    env = settings(tmp_path, host, "qwen2.5-0.5b", **recipe("qwen2.5-0.5b"))
+    file = Path(env["HF_CKPT"]) / name
+    content = json.loads(file.read_text()) if file.is_file() else {}
+    file.write_text(json.dumps(content | {"auto_map": {"AutoTokenizer": "own.Own"}}))
+    with pytest.raises(ConfigError, match=f"{name} names Python that comes with the model .*TRUST_REMOTE_CODE=1"):
+        plan(env)

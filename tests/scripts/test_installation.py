@@ -64,7 +64,7 @@ def checkout(tmp_path):
 
 def make_checkout(folder):
     folder.mkdir()
-    for name in ("__init__.py", "_common.sh", "pyproject.toml"):
+    for name in ("__init__.py", "_common.sh", "_recipe.sh", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "requirements", folder / "requirements")
     gpu = folder / "bin" / "nvidia-smi"
@@ -178,6 +178,22 @@ def test_of_two_checkouts_that_start_together_one_gets_the_environment(tmp_path,
     assert sorted(process.returncode for process in both) == [0, 1]
     assert sum("is the environment of the checkout" in line for line in errors) == 1
     assert len(told(venv)) == 4
+
+
+def test_nothing_is_installed_while_a_run_uses_the_environment(checkout, venv):
+    """An engine that was just starting found half of a library."""
+    assert setup(checkout, venv)[0] == 0 and told(venv)
+    code = 'source "$0/_common.sh"; setup_python; echo ready; read -r _ || true'
+    env = os.environ | {"VENV": str(venv), "PYTHON": sys.executable, "PATH": f"{checkout}/bin:{os.environ['PATH']}"}
+    with subprocess.Popen(["bash", "-c", code, str(checkout)], env=env, text=True, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as run:
+        assert run.stdout.readline() == "ready\n"
+        assert setup(checkout, venv) == (0, [])  # others may use it as well
+        edit(checkout / "requirements" / "cpu.txt", "orjson==", "orjson==9.")
+        line = f"error: VENV='{venv}' is in use by a run and lacks what this checkout asks for now; wait for its end"
+        assert setup(checkout, venv) == (1, [line]) and told(venv) == []
+        run.stdin.close()
+    assert setup(checkout, venv)[0] == 0 and len(told(venv)) == 4
 
 
 def test_two_starts_of_one_checkout_install_once(checkout, venv):

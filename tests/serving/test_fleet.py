@@ -320,7 +320,8 @@ def test_engine_command_line_golden():
         "-P -m mem_agent.serving.engine_server --model /models/m --served-model-name policy "
         "--host 127.0.0.1 --port 20001 --max-model-len 1024 "
         "--seed 4 --logprobs-mode processed_logprobs --generation-config vllm "
-        "--worker-extension-cls mem_agent.serving.engine_extension.PolicyReload --enable-prefix-caching "
+        "--worker-extension-cls mem_agent.serving.engine_extension.PolicyReload "
+        "--middleware mem_agent.serving.engine_key.RequireKey --enable-prefix-caching "
         "--enable-prompt-tokens-details --dtype float32 --max-num-seqs 16 --block-size 32 "
         "--enable-scale-out --disable-uvicorn-access-log "
         "--no-enable-chunked-prefill --max-num-batched-tokens 4096 --kv-cache-memory-bytes 67108864 --enforce-eager "
@@ -337,7 +338,7 @@ def test_engine_environment_golden():
     assert env == {
         "PATH": "/bin", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
-        "TORCHDYNAMO_DISABLE": "1",
+        "TORCHDYNAMO_DISABLE": "1", "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
     }
     ranks = [engine.engine_environment({"CUDA_VISIBLE_DEVICES": "4,5"}, "cuda", i) for i in range(3)]
     assert [e["CUDA_VISIBLE_DEVICES"] for e in ranks] == ["4", "5", "4"]

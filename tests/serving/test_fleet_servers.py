@@ -12,12 +12,14 @@ import aiohttp
 import pytest
 import pytest_asyncio
 import torch
+import yarl
 from safetensors.torch import load_file
 
 from mem_agent.config import Config
 from mem_agent.hooks.engine_api import Dialect, Endpoint
-from mem_agent.serving.engine import EngineClient, EngineError
+from mem_agent.serving.engine import EngineError
 from mem_agent.serving.fleet import Fleet
+from mem_agent.tests.helpers.listeners import listeners
 from mem_agent.tests.helpers.patience import wait_for
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.system.test_processes import group_members, status_line
@@ -47,8 +49,11 @@ def policies(folders):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(folders, tmp_path_factory):
-    async with Fleet(Config(**SETTINGS), folders[0], run_folder=tmp_path_factory.mktemp("run")) as fleet:
-        yield fleet
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("OPENAI_API_KEY", "HF_TOKEN", "WANDB_API_KEY", "VLLM_API_KEY"):
+            patch.setenv(name, "canary")
+        async with Fleet(Config(**SETTINGS), folders[0], run_folder=tmp_path_factory.mktemp("run")) as fleet:
+            yield fleet
 
 
 async def generate(fleet: Fleet, prompt: list[int], tokens: int = 24, **sampling) -> dict:
@@ -147,20 +152,50 @@ async def test_a_later_group_meets_no_block_of_old_weights_after_a_reset_that_wa
     await asked(running, prompt, "group-1")
     _, cached = await asked(running, prompt, "group-1")
     assert cached > 300  # siblings share
+    [engine] = running.engine_clients
+    waiting = await long_request(running)
+    await engine._call("POST", "/pause?mode=keep&clear_cache=false")
+    with pytest.raises(EngineError, match="/reset_prefix_cache was refused"):
+        await engine.reset_prefix_cache()
+    await engine.reload_weights(folders[0])
+    await engine.resume()
+    stale, cached = await asked(running, prompt, "group-1")
+    assert cached > 300 and log_prob_gap(policies[0], prompt, stale, 1.0) > 1e-3
+    fresh, cached = await asked(running, prompt, "group-2")
+    assert cached == 0 and log_prob_gap(policies[0], prompt, fresh, 1.0) < 1e-4
+    await waiting
+    await engine.load(folders[2], "2", "abort", 10.0)
+
+
+CONTROL = ["POST /collective_rpc", "POST /pause", "POST /resume", "POST /sleep", "POST /wake_up", "GET /weight_info",
+           "POST /update_weight_version", "POST /reset_prefix_cache", "GET /server_info", "POST /update_weights",
+           "POST /init_weight_transfer_engine", "POST /abort_requests", "GET /openapi.json", "GET /docs",
+           "POST //pause", "POST /v1/../pause", "POST /health/../pause", "OPTIONS /pause"]
+
+
+@pytest.mark.parametrize("call", CONTROL)
+async def test_who_has_no_key_controls_no_engine(running, call):
+    method, path = call.split()
+    [engine] = running.engine_urls
     async with aiohttp.ClientSession() as session:
-        engine = EngineClient(running.engine_urls[0], session)
-        waiting = await long_request(running)
-        await engine._call("POST", "/pause?mode=keep&clear_cache=false")
-        with pytest.raises(EngineError, match="/reset_prefix_cache was refused"):
-            await engine.reset_prefix_cache()
-        await engine.reload_weights(folders[0])
-        await engine.resume()
-        stale, cached = await asked(running, prompt, "group-1")
-        assert cached > 300 and log_prob_gap(policies[0], prompt, stale, 1.0) > 1e-3
-        fresh, cached = await asked(running, prompt, "group-2")
-        assert cached == 0 and log_prob_gap(policies[0], prompt, fresh, 1.0) < 1e-4
-        await waiting
-        await engine.load(folders[2], "2", "abort", 10.0)
+        for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": ""}):
+            url = yarl.URL(f"{engine}{path}", encoded=True)
+            async with session.request(method, url, headers=headers, json={"method": "x"}) as reply:
+                assert reply.status == 401, await reply.text()
+        async with session.request(method, f"{running.url}{path}", json={"method": "x"}) as reply:
+            assert reply.status >= 400, "the router passed it on"
+    assert await running.engine_clients[0].weight_info() == "2"
+
+
+async def test_nobody_listens_but_on_loopback_and_nobody_has_the_users_keys(running):
+    pids = [pid for group in (*running.engine_pids, running._router.pid) for pid in group_members(group)]
+    assert len(pids) >= 5
+    found = listeners(pids)
+    assert {int(running.url.rsplit(":")[-1]), int(running.engine_urls[0].rsplit(":")[-1])} <= {p for _, p in found}
+    assert {address for address, _ in found} <= {"127.0.0.1", "::1"}, found
+    for pid in pids:
+        assert b"canary" not in Path(f"/proc/{pid}/environ").read_bytes()
+        assert running._key.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 async def test_a_killed_engine_returns_with_the_current_weights_and_version(running, policies):

@@ -2,13 +2,15 @@
 
 import errno
 import os
+import resource
+import signal
 import socket
 import stat
 from pathlib import Path
 
 import pytest
 
-from mem_agent.system.atomic_file import NotAFile, replacing, write_atomically
+from mem_agent.system.atomic_file import NotAFile, appending, replacing, write_atomically
 from mem_agent.system.errors import MemAgentError
 
 
@@ -46,9 +48,10 @@ def test_what_is_no_regular_file_is_refused_and_stays(tmp_path, monkeypatch, mak
     path = Path("out")
     make(path)
     before = {p.name: os.lstat(p).st_mode for p in tmp_path.iterdir()}
-    with pytest.raises(NotAFile, match=r"^out: is (a folder|no regular file) and stays as it is; name a") as error:
-        write_atomically(path, b"new")
-    assert isinstance(error.value, MemAgentError) and isinstance(error.value, OSError)
+    for write in (lambda: write_atomically(path, b"new"), lambda: appending(path)):
+        with pytest.raises(NotAFile, match=r"^out: is (a folder|no regular file) and stays as it is; name a") as error:
+            write()
+        assert isinstance(error.value, MemAgentError) and isinstance(error.value, OSError)
     assert {p.name: os.lstat(p).st_mode for p in tmp_path.iterdir()} == before
 
 
@@ -104,3 +107,40 @@ def test_a_full_disk_has_the_name_of_the_file(tmp_path):
         with pytest.raises(OSError) as told, replacing(tmp_path / "a"):
             raise error
         assert told.value.filename == name and list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def small_files():
+    """Files of more than 4096 bytes cannot be written."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_write_that_fails_names_its_file(tmp_path, small_files):
+    path = tmp_path / "grown"
+    with pytest.raises(OSError) as replaced:
+        write_atomically(path, b"x" * 5000)
+    with appending(path) as file, pytest.raises(OSError) as appended:
+        assert file.write(b"x" * 5000) == 4096
+        file.write(b"x")
+    for told in (replaced, appended):
+        assert told.value.errno == errno.EFBIG and str(told.value) == f"[Errno 27] File too large: '{path}'"
+
+
+def test_whatever_goes_wrong_with_a_write_names_its_file(tmp_path, monkeypatch):
+    """Not of the kinds that say a full disk: an input and output error, say."""
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/a'"):
+        write_atomically(tmp_path / "a", b"x")
+
+
+def test_what_is_appended_stays_behind_what_is_there_also_through_a_link(tmp_path):
+    (tmp_path / "old").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("old")
+    with appending(tmp_path / "link") as file:
+        file.write(b" new")
+    assert (tmp_path / "old").read_bytes() == b"old new" and (tmp_path / "link").is_symlink()

@@ -182,3 +182,25 @@ def status_line(pid: int, key: str) -> str:
 async def never() -> bool:
     await asyncio.sleep(0)
     return False
+
+
+@pytest.mark.parametrize("who", ["server", "orphan"])
+def test_semaphores_of_processes_that_were_killed_are_removed(tmp_path, who):
+    """A killed engine left them, 32 bytes each, for good."""
+    shared = Path("/dev/shm")
+    other = shared / f"sem.loky-{os.getpid()}-not-ours"
+    other.touch()
+    make = "import os, pathlib, time; pathlib.Path(f'/dev/shm/sem.loky-{os.getpid()}-x').touch()"
+    inner = f"{make}; print(os.getpid(), flush=True); time.sleep(60)"
+    code = inner if who == "server" else (
+        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {inner!r}]); time.sleep(60)")
+    child = start(tmp_path, code, "s")
+    wait_for(lambda: child.log_path.read_text().strip().isdecimal())
+    left = shared / f"sem.loky-{child.log_path.read_text().strip()}-x"
+    assert left.exists()
+    server = next(p for p in group_members(child.pid) if status_line(p, "PPid").split()[1] == str(child.pid))
+    os.kill(server, signal.SIGKILL)
+    wait_for(lambda: child.exit_code is not None)
+    assert not left.exists() and other.exists()
+    other.unlink()
+    child.stop()

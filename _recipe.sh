@@ -1,0 +1,74 @@
+# shellcheck shell=bash
+# Sourced by _common.sh: a recipe as a list of settings. Nothing in it is run, whoever wrote it:
+#
+#   NAME=value                  $NAME, ${NAME} and ${NAME:-text} are replaced, by lines above or variables of the user's
+#   NAME="value"                the same; \" \$ and \` stand for themselves
+#   NAME=$((8630 + ${SEED:-1})) the sum of two numbers
+#   [OTHER=pattern] NAME=value  a line for those whose OTHER fits, as knn* does to MEM_IR=knn+
+#
+# A variable that is set stays, by the user or a line above.
+
+# Scripts that this one starts have all settings, and take neither the recipe again nor another one; Python refuses a
+# RECIPE that was not loaded.
+load_recipe() {
+    local line number=0 text name condition='^\[([A-Z_][A-Z0-9_]*)=([^]]*)\] (.*)$' setting='^([A-Z_][A-Z0-9_]*)=(.*)$'
+    [ "$1" != "${MEM_AGENT_RECIPE_LOADED:-}" ] || return 0
+    [ -f "$1" ] || die "RECIPE='$1': no such file; $PACK_DIR/recipes has some"
+    while IFS= read -r line || [ -n "$line" ]; do
+        number=$((number + 1))
+        if [[ $line =~ ^[[:blank:]]*(#|$) ]]; then continue; fi
+        if [[ $line =~ $condition ]]; then
+            name="${BASH_REMATCH[1]}" text="${BASH_REMATCH[2]}" line="${BASH_REMATCH[3]}"
+            # shellcheck disable=SC2053  # it is a pattern
+            [[ ${!name:-} == $text ]] || continue
+        fi
+        [[ $line =~ $setting ]] || not_a_setting "$1:$number" "$line"
+        name="${BASH_REMATCH[1]}" text="${BASH_REMATCH[2]}"
+        case "$name" in LD_* | BASH* | PYTHON?* | PATH | ENV | IFS | SHELLOPTS)
+            die "$1:$number: $name says how programs are run, and is no setting; set it yourself" ;;
+        esac
+        if [[ $text =~ ^\"(.*)\"$ ]]; then text="${BASH_REMATCH[1]}"; fi
+        [ -z "${!name:-}" ] || continue
+        expand "$1:$number" "$text"
+        export "$name=$expanded"
+    done <"$1"
+    export RECIPE="$1" MEM_AGENT_RECIPE_LOADED="$1"
+}
+
+# expand WHERE TEXT: set `expanded` to TEXT with its variables replaced.
+# shellcheck disable=SC2016  # patterns
+expand() {
+    local rest="$2" name other variable='^\$([A-Za-z_][A-Za-z0-9_]*|\{([A-Za-z_][A-Za-z0-9_]*)(:-([^$`{}\\]*))?\})'
+    local plain='^([^$`\\]+|\\)' escaped='^\\([$`"\\])' sum='^\$\(\(([^()]+) \+ ([^()]+)\)\)$' digits='^[0-9]{1,9}$'
+    expanded=''
+    if [[ $rest =~ $sum ]]; then
+        name="${BASH_REMATCH[1]}" other="${BASH_REMATCH[2]}"
+        expand "$1" "$name"; name="$expanded"
+        expand "$1" "$other"; other="$expanded"
+        [[ $name =~ $digits && $other =~ $digits ]] || die "$1: '$name + $other' is no sum of two numbers"
+        expanded=$((10#$name + 10#$other))
+        return
+    fi
+    while [ -n "$rest" ]; do
+        if [[ $rest =~ $escaped ]]; then
+            expanded+="${BASH_REMATCH[1]}"
+        elif [[ $rest =~ $variable ]]; then
+            name="${BASH_REMATCH[2]:-${BASH_REMATCH[1]}}"
+            if [ -n "${BASH_REMATCH[3]}" ]; then
+                expanded+="${!name:-${BASH_REMATCH[4]}}"
+            else
+                [ -n "${!name+set}" ] || die "$1: $name is not set; write \${$name:-...} for a value in its place"
+                expanded+="${!name}"
+            fi
+        elif [[ $rest =~ $plain ]]; then
+            expanded+="${BASH_REMATCH[1]}"
+        else
+            not_a_setting "$1" "$2"
+        fi
+        rest="${rest:${#BASH_REMATCH[0]}}"
+    done
+}
+
+not_a_setting() {
+    die "$1: '$2' is no setting; a recipe has lines NAME=value with \$NAME or \${NAME:-text} in them, and runs nothing"
+}

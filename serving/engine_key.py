@@ -1,0 +1,60 @@
+"""The key of a run's engines: who has it may load weights and pause, other users of the machine may not.
+
+vLLM's own ``--api-key`` guards ``/v1`` and generation, and leaves exactly the control calls open. So the fleet starts
+its servers with ``--middleware mem_agent.serving.engine_key.RequireKey``, and gives the key, new for each run, in an
+environment variable: command lines can be read by everybody, environments by their owner alone.
+
+Without the key a server answers what the router and its clients call, ``OPEN``, and 401 to everything else. The router
+cannot have a key (vllm-router 0.1.17 checks none), so any user of the machine may still sample through it, and may add
+or remove workers, which the fleet undoes at each sync and each look at its engines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from ..hooks.engine_api import Dialect
+
+VARIABLE = "MEM_AGENT_ENGINE_KEY"
+OPEN = frozenset({"/health", "/ping", "/version", "/metrics", "/v1/models", "/v1/completions", "/v1/chat/completions",
+                  Dialect.VLLM.path})
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+def new_key() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def headers_with(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+class RequireKey:
+    """An ASGI application around vLLM's. Raises KeyError where the server was given no key."""
+
+    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
+        self._app = app
+        self._expected = _digest(f"Bearer {os.environ[VARIABLE]}".encode())
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in OPEN) or self._has_key(scope):
+            return await self._app(scope, receive, send)
+        assert scope["type"] == "http", "vLLM's control calls are HTTP"
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-type", b"text/plain")]})
+        await send({"type": "http.response.body", "body": b"this server's control calls need the key of its run\n"})
+
+    def _has_key(self, scope: Message) -> bool:
+        """Digests are compared: the time that takes says nothing of the key."""
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(given) == 1 and secrets.compare_digest(_digest(given[0]), self._expected)
+
+
+def _digest(value: bytes) -> bytes:
+    return hashlib.sha256(value).digest()

@@ -1,0 +1,119 @@
+"""A recipe is a list of settings: it gives what it gave when a shell read it, and runs nothing."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted(path.stem for path in (ROOT / "recipes").glob("*.env"))
+SHELL_LINES = {  # what these lines said while a shell read them
+    "arithmetic": ("[MEM_IR=knn*] MEM_IR_MODEL=hashing\n[MEM_IR=memoryr*] MEM_IR_MODEL=hashing\n",
+                   'MEM_IR_MODEL=$(case "${MEM_IR:-no}" in knn* | memoryr*) echo hashing ;; esac)\n'),
+    "two-hop": ("[AGENT=rememr1] MEM_MAX_MEMORY=24\nMEM_MAX_MEMORY=10\n",
+                'MEM_MAX_MEMORY=$([ "$AGENT" = rememr1 ] && echo 24 || echo 10)\n'),
+}
+BY_A_SHELL = r"""
+set -euo pipefail
+while IFS= read -r line || [ -n "$line" ]; do
+    case "$line" in '' | \#*) continue ;; esac
+    name="${line%%=*}" value="${line#*=}"
+    case "$value" in \"*\") value="${value:1:-1}" ;; esac
+    value="${value//\\\"/\"}"
+    [ -n "${!name:-}" ] || export "$name=$(eval $'cat <<VALUE_OF_A_RECIPE\n'"$value"$'\nVALUE_OF_A_RECIPE')"
+done <"$1"
+env -0
+"""
+BY_THE_PACK = 'source "$PACK_DIR/_common.sh"; load_recipe "$1"; env -0'
+USERS = [{}, {"SEED": "3"}, {"SEED": "08"}, {"AGENT": "memagent"}, {"AGENT": "rememr1", "SEED": "2"},
+         {"MEM_IR": "knn"}, {"MEM_IR": "memoryr+"}, {"MEM_IR": "no"}, {"MEM_IR": "r1"},
+         {"MEM_MAX_MEMORY": "5", "MEM_IR_MODEL": "x"}]
+
+
+OWN = ("RECIPE", "MEM_AGENT_RECIPE_LOADED", "_", "SHLVL", "PWD", "OLDPWD")
+
+
+def loaded(code: str, recipe: Path, env: dict[str, str]) -> dict[str, str]:
+    env = {"PATH": os.environ["PATH"], "PACK_DIR": str(ROOT), **env}
+    command = ["bash", "-c", code, "bash", str(recipe)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    pairs = dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
+    return {name: value for name, value in pairs.items() if value and name.isupper() and name not in OWN}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_gives_what_a_shell_made_of_it(name, tmp_path):
+    recipe = ROOT / "recipes" / f"{name}.env"
+    now, then = SHELL_LINES.get(name, ("", ""))
+    text = recipe.read_text()
+    assert now in text
+    (tmp_path / "old.env").write_text(text.replace(now, then))
+    varies = "$" in text or "[" in text
+    for env in USERS if varies else USERS[:1]:
+        if name == "sifter" and env.get("SEED") == "08":
+            continue  # a shell takes that for an octal number
+        found = loaded(BY_THE_PACK, recipe, env)
+        assert found == loaded(BY_A_SHELL, tmp_path / "old.env", env) and len(found) > 3
+
+
+def refusal(tmp_path, line):
+    recipe = tmp_path / "own.env"
+    recipe.write_bytes(b"# a comment\n" + line + b"\nSEED=5\n")
+    code = 'source "$0/_common.sh"; load_recipe "$1"; printf "%s" "${A-unset}"'
+    done = subprocess.run(["bash", "-c", code, str(ROOT), str(recipe)], env={"PATH": os.environ["PATH"], "TEN": "10"},
+                          capture_output=True, text=True, cwd=tmp_path)
+    return done, f"error: {recipe}:2: "
+
+
+RUNS = [
+    "A=$(touch ran)", "A=`touch ran`", 'A="$(touch ran)"', "A[$(touch ran)]=1", "A=${B:-$(touch ran)}",
+    "A=${B:-`touch ran`}", "A=${B[$(touch ran)]}", "A=$((B[$(touch ran)]))", "A=$((1 + B[$(touch ran)]))", "A=${!TEN}",
+    "A=${TEN//1/2}", "A=${TEN:=1}", "A=\\\\$(touch ran)", "touch ran", "export A=1", "A=1; touch ran; $(touch ran)",
+    "[A=$(touch ran)] B=1", "[A[$(touch ran)]=x] B=1", "A = 1", "a=1", "1A=1", "A=$", "A=$'x'", "A=${TEN",
+    "source other.env", "A+=1", "declare A=1", "VALUE_OF_A_RECIPE", "A=\nVALUE_OF_A_RECIPE\ntouch ran\n",
+]
+
+
+@pytest.mark.parametrize("line", RUNS)
+def test_nothing_of_a_recipe_is_run(tmp_path, line):
+    done, _ = refusal(tmp_path, line.encode())
+    assert not (tmp_path / "ran").exists()
+    if not line.startswith("[A="):  # a pattern that fits nothing
+        assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, (done.stdout, done.stderr)
+        assert done.stderr.startswith(f"error: {tmp_path}/own.env:") and "NAME=value" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["PATH", "LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "PYTHONSTARTUP", "IFS", "ENV"])
+def test_a_recipe_does_not_say_how_programs_are_run(tmp_path, name):
+    done, where = refusal(tmp_path, f"{name}=/x".encode())
+    assert done.returncode == 1 and done.stderr == f"{where}{name} says how programs are run, and is no setting; " \
+                                                   "set it yourself\n"
+
+
+@pytest.mark.parametrize("text", ["TEN + x", "-1 + 2", "1 + 0x10", "1 + 9999999999", "1 + "])
+def test_a_sum_is_one_of_two_numbers(tmp_path, text):
+    done, where = refusal(tmp_path, f"A=$(({text}))".encode())
+    assert done.returncode == 1 and done.stderr.startswith(where) and len(done.stderr.splitlines()) == 1
+
+
+def test_a_variable_that_nobody_has_set_is_told(tmp_path):
+    done, where = refusal(tmp_path, b"A=$NOBODY/x")
+    assert done.stderr == f"{where}NOBODY is not set; write ${{NOBODY:-...}} for a value in its place\n"
+
+
+@pytest.mark.parametrize("value,read", [
+    ("plain", "plain"), ('"two words"', "two words"), ("", ""), ('""', ""), ("x=y=", "x=y="), ("$TEN", "10"),
+    ("a${TEN}b", "a10b"), ("${NONE:-a b}", "a b"), ("${TEN:-a}", "10"), (r"a\$b", "a$b"), (r"a\`b", "a`b"),
+    (r"a\nb", r"a\nb"), (r"\"q\"", '"q"'), ("it's", "it's"), ("# no comment", "# no comment"), ("${NONE:-}", ""),
+    ("$((8 + $TEN))", "18"),
+    ("$((8630 + ${SEED:-08}))", "8638"), ("a [b] {c} *?", "a [b] {c} *?"), ("ü €", "ü €"),
+])
+def test_what_a_value_may_say(tmp_path, value, read):
+    done, _ = refusal(tmp_path, f"A={value}".encode())
+    assert done.stdout == read, done.stderr
+
+
+def test_a_line_for_others_is_passed_over(tmp_path):
+    done, _ = refusal(tmp_path, b"[TEN=2*] A=no\n[TEN=1?] A=yes\nA=no")
+    assert done.stdout == "yes"
