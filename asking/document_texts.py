@@ -2,6 +2,7 @@
 
 Invariants:
 - the endpoint's loop and its threads parse nothing but little plain texts;
+- a process has none of the user's keys: what it reads may be written to take it over;
 - a process ends with whoever waits for it: at its time limit, when the client leaves, when the server stops;
 - at most as many run as there are cores; the others wait for their turn, which is not counted as their time.
 """
@@ -19,6 +20,7 @@ from typing import IO
 
 from ..data import document_worker
 from ..data.document_formats import DocumentError, read_document
+from ..system.process_environment import without_secrets
 from .request_error import RequestError
 
 MEMORY = 2**31
@@ -57,7 +59,7 @@ class DocumentTexts:
             command = [sys.executable, "-m", document_worker.__name__, str(math.ceil(self._seconds)),
                        str(self._memory)]
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=asked, stdout=said, stderr=asyncio.subprocess.DEVNULL
+                *command, stdin=asked, stdout=said, stderr=asyncio.subprocess.DEVNULL, env=without_secrets(os.environ)
             )
             try:
                 async with asyncio.timeout(self._seconds or None):
