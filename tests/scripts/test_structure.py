@@ -3,14 +3,12 @@ there. Which way the arrows may go is in ``pyproject.toml`` (import-linter)."""
 
 import ast
 import re
-from pathlib import Path
 
 import grimp
 import pytest
 
-ROOT = Path(__file__).parents[2]
-ROOMS = sorted(p.name for p in ROOT.iterdir() if (p / "__init__.py").is_file() and p.name != "tests")
-SOURCES = [*ROOT.glob("*.py"), *(file for room in ROOMS for file in (ROOT / room).rglob("*.py"))]
+from mem_agent.tests.helpers.sources import ROOMS, ROOT, SOURCES
+
 MOST_ROOMS, MOST_ARROWS = 30, 155  # benchmarks measure most rooms; a pipeline, asking and the demonstrations use them
 HOSTS = re.compile(r"(slime|vime)(\..*)?")
 

@@ -12,8 +12,8 @@ from mem_agent.rewards import math_checker
 from mem_agent.serving.engine import engine_environment
 from mem_agent.serving.router import router_environment
 from mem_agent.system.process_environment import is_secret, without_secrets
+from mem_agent.tests.helpers.sources import ROOT, SOURCES
 
-ROOT = Path(__file__).parents[2]
 SCRUBBED = {"without_secrets", "engine_environment", "router_environment", "_head_environment"}
 OWN = "a command of the pack, which reads the user's settings and asks servers with the user's keys"
 BENCH = "a measurement on a developer's machine, of the pack's commands"
@@ -68,10 +68,8 @@ def has_scrubbed_environment(call: ast.Call, function: ast.AST) -> bool:
 
 def unscrubbed() -> set[str]:
     found = set()
-    for file in sorted(ROOT.rglob("*.py")):
+    for file in [*SOURCES, *(ROOT / "docs").glob("*.py")]:
         place = file.relative_to(ROOT)
-        if place.parts[0] in ("tests", ".venv") or ".venv" in place.parts:
-            continue
         tree = ast.parse(file.read_text())
         functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
         for call in starts(tree):

@@ -1,11 +1,11 @@
 """Files are written through ``atomic_file``, which refuses what is no file and names what failed, or have a reason."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from mem_agent.tests.helpers.sources import ROOT, SOURCES
+
 FOLDER = "files in a new folder of its own, which is renamed when it is whole"
 LOCK = "holds a lock on a file of its own"
 OWN = "a file that it has just made, in a private folder"
@@ -44,9 +44,9 @@ def _writes(call: ast.Call) -> bool:
 
 def test_whoever_writes_a_file_by_itself_has_a_reason():
     found = set()
-    for file in ROOT.rglob("*.py"):
+    for file in SOURCES:
         place = file.relative_to(ROOT).as_posix()
-        if not place.startswith(("tests/", "benchmarks/", ".venv/")) and writes(ast.parse(file.read_text())):
+        if not place.startswith("benchmarks/") and writes(ast.parse(file.read_text())):
             found.add(place)
     assert found == set(REASONS)
 

@@ -151,7 +151,7 @@ NOTHING = set("""
     rehearse_rollouts
     answer_url answer_gpus answer_engine_gpus answer_concurrency answer_timeout answer_retries
     data_dir datasets splits output_dir model_name methods chat_concurrency chat_timeout chat_retries
-    embedding_model_name embed_store_path
+    embedding_model_name embed_store_path trust_remote_code
     serve_concurrency serve_timeout serve_parse_timeout serve_document_tokens serve_body_mb serve_files_mb
 """.split())
 """Settings under which a run learns and measures the same. A new setting does not belong here unless somebody has
