@@ -35,13 +35,11 @@ class TokenStream:
         if data == b"[DONE]":
             self._done = True
             return False
-        event = loads(data)
-        if event.get("error"):
-            raise ValueError(f"the stream ended with {str(event['error'])[:300]}")
-        self._usage = event.get("usage") or self._usage
-        before = len(self.token_ids)
-        for choice in event.get("choices") or ():
-            self._take(choice)
+        event, before = loads(data), len(self.token_ids)
+        try:
+            self._take(event)
+        except (AttributeError, TypeError):
+            raise ValueError(f"the stream has no event of a server in {data[:80]!r}") from None
         return len(self.token_ids) > before
 
     def end(self) -> None:
@@ -54,7 +52,11 @@ class TokenStream:
         choice = self._choice | {"token_ids": self.token_ids, "logprobs": {"content": self._log_probs}}
         return {"choices": [choice], "usage": self._usage}
 
-    def _take(self, choice: dict[str, Any]) -> None:
-        self.token_ids += choice.get("token_ids") or []
-        self._log_probs += (choice.get("logprobs") or {}).get("content") or []
-        self._choice |= {name: value for name, value in choice.items() if value is not None}
+    def _take(self, event: dict[str, Any]) -> None:
+        if event.get("error"):
+            raise ValueError(f"the stream ended with {str(event['error'])[:300]}")
+        self._usage = event.get("usage") or self._usage
+        for choice in event.get("choices") or ():
+            self.token_ids += choice.get("token_ids") or []
+            self._log_probs += (choice.get("logprobs") or {}).get("content") or []
+            self._choice |= {name: value for name, value in choice.items() if value is not None}

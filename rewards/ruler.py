@@ -63,8 +63,8 @@ def score(metric: str, prediction: str | None, answers: Sequence[str]) -> float:
         UnknownMetric: there is no such metric.
         ValueError: ``answers`` is no list of non-empty strings.
     """
-    if metric not in METRICS:
-        raise UnknownMetric(f"no RULER metric {metric!r}; allowed: {', '.join(METRICS)}")
+    if not isinstance(metric, str) or metric not in METRICS:
+        raise UnknownMetric(f"no RULER metric {metric!r:.80}; allowed: {', '.join(METRICS)}")
     return METRICS[metric](prediction, answers)
 
 
