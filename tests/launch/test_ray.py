@@ -104,15 +104,14 @@ def ray_processes(port):
     return found
 
 
-@pytest.mark.parametrize("token", ["none", "variable"])
-def test_a_job_gets_settings_hooks_and_tokens_and_leaves_nothing_behind(token, launch, port, tmp_path):
-    process, save = launch(SEEN, token, MEM_CHUNK_TOKENS="777")
+def test_a_job_gets_settings_hooks_and_tokens_and_leaves_nothing_behind(launch, port, tmp_path):
+    process, save = launch(SEEN, "variable", MEM_CHUNK_TOKENS="777")
     output, _ = process.communicate(timeout=HANGS_AFTER_S)
     assert process.returncode == 0, output
     seen = json.loads((save / "seen.json").read_text())
     assert seen["chunk"] == 777 and Path(seen["pack"]).resolve() == ROOT.resolve()
     assert seen["env"]["NCCL_DEBUG"] == "WARN" and seen["env"]["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
-    assert seen["env"].get("RAY_AUTH_MODE") == (None if token == "none" else "token")
+    assert seen["env"]["RAY_AUTH_MODE"] == "token"
     assert seen["token"] == "hf_secret" and not any("secret" in value for value in seen["env"].values())
     assert (tmp_path / "model_torch_dist" / "latest_checkpointed_iteration.txt").read_text() == "release"
     written = (save / "launch" / "runtime_env.yaml").read_text() + (save / "launch" / "mem_agent.yaml").read_text()
@@ -132,7 +131,9 @@ def test_a_failing_job_is_one_line_and_an_exit_code(launch, port):
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_launch_stops_its_job_and_its_ray(sent, launch, port):
-    process, save = launch("import sys, time\n"
+    """Of a user who has no token for Ray."""
+    process, save = launch("import os, sys, time\n"
+                           "assert 'RAY_AUTH_MODE' not in os.environ\n"
                            "open(sys.argv[sys.argv.index('--save') + 1] + '/started', 'w').close()\ntime.sleep(600)")
     wait_for((save / "started").exists, process)
     os.kill(process.pid, sent) if sent == signal.SIGTERM else os.killpg(process.pid, sent)
