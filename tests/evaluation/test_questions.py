@@ -82,9 +82,9 @@ def indexed(tmp_path):
     write(tmp_path, [{"documents": [1, 0], "input": "q", "answers": ["a"], "index": 0}], "25600")
     content = (tmp_path / "eval_25600.json").read_bytes()
     files = {
-        "corpus.jsonl": {"sha256": digest, "bytes": len(lines)},
+        "corpus.jsonl": {"source": {}, "sha256": digest, "bytes": len(lines)},
         "eval_25600.json": {
-            "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content),
+            "source": {}, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content),
             "corpus": {"file": "corpus.jsonl", "sha256": digest},
         },
     }

@@ -51,7 +51,7 @@ def test_hosts_are_named_in_their_places_only():
 PAGES = ["README.md", "CONTRIBUTING.md", "agents/README.md"]
 PAGES += [f"docs/{name}.md" for name in (
     "layout", "training", "extending", "hosts", "incumbent", "not_run", "design", "evaluation", "sharing", "verifiers",
-    "asking", "serving", "watching", "viewer", "trajectories", "report", "faults",
+    "asking", "serving", "watching", "viewer", "trajectories", "report", "promises",
 )]
 
 
