@@ -35,11 +35,12 @@ setup_python() {
 }
 
 # Until this script and what it has started have ended, nothing is installed into $VENV: an engine that is starting
-# would find half of a library.
+# would find half of a library. The file is open for reading: so NFS wants it of a shared lock, and all may read it.
+# Where the file system has no locks nothing is held.
 hold_environment() {
-    if [ "$DRY_RUN" = 1 ] || [ ! -w "$VENV" ]; then return; fi
-    exec {environment_held}>>"$VENV/in-use"
-    flock -s "$environment_held"
+    if [ "$DRY_RUN" = 1 ] || ! { [ -r "$VENV/in-use" ] || : >>"$VENV/in-use"; } 2>/dev/null; then return; fi
+    exec {environment_held}<"$VENV/in-use"
+    flock -s "$environment_held" 2>/dev/null || true
 }
 
 # What the environment is made from, in 16 hex digits: the pins of the given lists, and how the pack is installed.
@@ -66,7 +67,8 @@ install_once() {
         if [ "$1" = "$VENV" ]; then
             keep_to_own
             exec 8>>"$1/in-use"
-            flock -n 8 || die "VENV='$1' is in use by a run and lacks what this checkout asks for now; wait for its end"
+            flock -n 8 2>/dev/null || [ $? != 1 ] || # 1: held; another status: a file system without locks
+                die "VENV='$1' is in use by a run and lacks what this checkout asks for now; wait for its end"
         fi
         "${@:4}" || die "the installation into $1 failed; the lines above say why"
         printf '%s' "$3" >"$1/installed-$2"

@@ -24,7 +24,7 @@ load_recipe() {
         fi
         [[ $line =~ $setting ]] || not_a_setting "$1:$number" "$line"
         name="${BASH_REMATCH[1]}" text="${BASH_REMATCH[2]}"
-        case "$name" in LD_* | BASH* | PYTHON?* | PATH | ENV | IFS | SHELLOPTS)
+        case "$name" in LD_* | BASH* | PYTHON?* | PATH | ENV | IFS | SHELLOPTS | PS4 | GCONV_PATH | GIT_* | PIP_*)
             die "$1:$number: $name says how programs are run, and is no setting; set it yourself" ;;
         esac
         if [[ $text =~ ^\"(.*)\"$ ]]; then text="${BASH_REMATCH[1]}"; fi

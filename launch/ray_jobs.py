@@ -138,7 +138,7 @@ def run_job(
 
 def _submit(server: JobServer, job: str, entrypoint: str, runtime_env: dict[str, Any], patience_s: float) -> None:
     """Submit until there is an agent to take it: a machine joins before its agent is up, by a minute under load."""
-    deadline = time.monotonic() + patience_s
+    deadline, said = time.monotonic() + patience_s, False
     while True:
         try:
             server.submit_job(entrypoint=entrypoint, submission_id=job, runtime_env=runtime_env)
@@ -146,6 +146,9 @@ def _submit(server: JobServer, job: str, entrypoint: str, runtime_env: dict[str,
         except RuntimeError as error:
             if _NO_AGENT not in str(error) or time.monotonic() > deadline:
                 raise
+        if not said:
+            logger.info("Ray has no agent yet that starts jobs; job %s is offered again for %g s", job, patience_s)
+        said = True
         time.sleep(_RETRY_S)
 
 

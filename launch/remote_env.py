@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from ..config import variable_names
-from ..system.process_environment import is_secret
+from ..system.process_environment import without_secrets
 
 _PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
 
@@ -38,12 +38,12 @@ def worker_variables(
         "no_proxy": no_proxy,
         "NO_PROXY": no_proxy,
     }
-    return variables | {name: value for name, value in env.items() if _is_passed(name)}
+    return variables | {name: value for name, value in without_secrets(env).items() if _is_passed(name)}
 
 
 def _is_passed(name: str) -> bool:
     """The pack's own settings travel in its YAML instead."""
-    return name.startswith(_PASSED) and not is_secret(name) and name not in variable_names()
+    return name.startswith(_PASSED) and name not in variable_names()
 
 
 def token_files(

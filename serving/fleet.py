@@ -57,6 +57,8 @@ from .sync_folder import SyncFolder, checkpoint_names
 
 log = logging.getLogger(__name__)
 
+LONGEST_TMPDIR = 42
+"""Letters: the path of a socket has 107 at most, of which the folder of a fleet and vLLM's name for it take 65."""
 HUNG_TIMEOUT_S = 20.0
 """An idle engine answers within milliseconds; one that takes this long twice is taken for hung. A busy one answers
 between two steps, and on CPU a step of a long prompt may take minutes."""
@@ -144,7 +146,8 @@ class Fleet:
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         self._folder = SyncFolder.create(self.model, fallback=self.logs.parent)
-        self._temporary = own_folder(Path(tempfile.gettempdir()), "mem_agent-tmp-")
+        named = tempfile.gettempdir()
+        self._temporary = own_folder(Path(named if len(named) <= LONGEST_TMPDIR else "/tmp"), "mem_agent-tmp-")
         _, *self._engines = await gather_or_cancel(
             self._start_router(), *(self._start_engine(i) for i in range(self.config.num_engines))
         )

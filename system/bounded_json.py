@@ -18,7 +18,7 @@ import orjson
 DEEPEST = 64
 """Lists and objects inside each other: far more than data needs, far less than does harm."""
 _ROUND = bytes.maketrans(b"{}", b"[]")
-_OTHERS = bytes(set(range(256)) - set(b"{}[]"))
+_OTHERS = bytes(set(range(256)) - set(b'{}[]"'))
 
 
 class TooDeep(ValueError):
@@ -35,8 +35,8 @@ def loads(content: bytes) -> Any:
 
 def _is_deep(valid: bytes) -> bool:
     strings_end_at_quotes = valid.replace(rb"\\", b"").replace(rb"\"", b"")  # a backslash stands in strings alone
-    outside = b"".join(strings_end_at_quotes.split(b'"')[::2])
-    marks = outside.translate(_ROUND, _OTHERS)
+    marked = strings_end_at_quotes.translate(_ROUND, _OTHERS).replace(b'""', b"")  # most strings are nothing by now
+    marks = b"".join(marked.split(b'"')[::2])
     for _ in range(DEEPEST):
         if not marks:
             return False

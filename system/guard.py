@@ -11,6 +11,7 @@ Named semaphores that joblib makes in a process die with it, or, where it was ki
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import glob
 import os
@@ -42,7 +43,8 @@ def run_guarded(launcher: int, cleanup: list[str], command: list[str]) -> int:
     gone = _children_gone(ORPHAN_GRACE_S)
     for pid in (server.pid, *_reaped):
         for left in glob.glob(f"/dev/shm/sem.loky-{pid}-*"):
-            os.unlink(left)
+            with contextlib.suppress(OSError):  # another user's, of a process that once had this number
+                os.unlink(left)
     for folder in cleanup if os.getppid() != launcher else []:
         shutil.rmtree(folder, ignore_errors=True)
     if not gone:
@@ -58,11 +60,12 @@ def _children_gone(timeout_s: float) -> bool:
             pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return True
-        _reaped.add(pid)
         if pid == 0:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(0.02)
+        else:
+            _reaped.add(pid)
 
 
 if __name__ == "__main__":

@@ -4,20 +4,26 @@ Its owner removes it when it ends, and guards do when the owner was killed (``gu
 well, as by a job's end, nobody is left to do it; so whoever makes such a folder first removes those whose owners are
 gone. An owner holds a lock on the folder itself, which the system takes back when it ends, however::
 
-    mem_agent-weights-a1   locked: its owner lives, in this container or another one
-    mem_agent-weights-b2   not locked: removed
+    mem_agent-weights-5e1f-a1   locked: its owner lives, in this container or another one
+    mem_agent-weights-5e1f-b2   not locked: removed
+    mem_agent-weights-90c3-c3   of another machine: stays
 
-Where the file system knows no locks nothing of others is removed.
+A disk that machines share may show each its own locks alone (BeeGFS, Lustre's ``localflock``), so a name says of which
+machine it is, since when. Where the file system knows no locks nothing of others is removed.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+"""The same in all containers of a machine, whose locks are the same as well."""
 
 
 @dataclass
@@ -34,7 +40,8 @@ class OwnFolder:
 
 def own_folder(parent: Path, prefix: str) -> OwnFolder:
     """A new empty folder in ``parent``, which only this user reads."""
-    remove_abandoned(parent, prefix)
+    prefix = f"{prefix}{machine()}-"
+    _remove_abandoned(parent, prefix)
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         lock = _locked(path, fcntl.LOCK_SH)
@@ -44,21 +51,27 @@ def own_folder(parent: Path, prefix: str) -> OwnFolder:
             os.close(lock)
 
 
-def remove_abandoned(parent: Path, prefix: str) -> None:
+def machine() -> str:
+    """Four letters that tell apart those whose locks are not seen by each other."""
+    name = _BOOT.read_text() if _BOOT.is_file() else os.uname().nodename
+    return hashlib.sha256(name.encode()).hexdigest()[:4]
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
     """Remove this user's folders in ``parent`` whose owners are gone."""
     for path in parent.glob(f"{prefix}*"):
-        if not path.is_symlink() and path.is_dir() and path.stat().st_uid == os.geteuid():
-            lock = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if lock >= 0:
+        lock = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock >= 0:
+            if os.fstat(lock).st_uid == os.geteuid():
                 shutil.rmtree(path, ignore_errors=True)
-                os.close(lock)
+            os.close(lock)
 
 
 def _locked(path: Path, how: int) -> int:
-    """An open file with this lock on the folder; -1 where it cannot be had."""
+    """An open file with this lock on the folder; -1 where it cannot be had, or is no folder."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # somebody else has just removed it
+    except OSError:  # no folder, another user's, or somebody else has just removed it
         return -1
     try:
         fcntl.flock(file, how)

@@ -19,7 +19,8 @@ _QUIET = (UserWarning, FutureWarning, DeprecationWarning)
 
 
 _SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL")
-_NO_SECRET = ("TOKENIZERS", "TIKTOKEN")
+_NO_SECRET = ("TOKENIZERS", "TIKTOKEN", "TOKEN_RATIO", "IB_PKEY")
+"""Of libraries, as they are; without its InfiniBand partition (NCCL_IB_PKEY) a machine does not reach the others."""
 
 
 _settled: set[str] = set()
@@ -70,7 +71,7 @@ def is_secret(name: str) -> bool:
     """Whether a variable's name says that its value is one; rather one too many than one too few."""
     upper = name.upper()
     return (not upper.endswith(("_PATH", "_FILE")) and not any(word in upper for word in _NO_SECRET)
-            and any(word in upper for word in _SECRET))
+            and (upper.endswith(("_PAT", "_PWD")) or any(word in upper for word in _SECRET)))
 
 
 def _counts_tokens(name: str, value: str) -> bool:

@@ -11,8 +11,8 @@ A record begins with the hash of the rest of its bytes::
 Invariants:
 - a replay is refused when settings that shape a rollout have changed since (the fingerprint differs), and when the
   record is not as it was written;
-- a rollout is replayed behind the one it was sampled behind: records after one that is sampled again are put aside,
-  as is one that is damaged, under ``rollout_0000017.json.1``. Nothing is deleted, and a warning says it;
+- a rollout is replayed behind the one it was sampled behind: where one is sampled again, its record, refused or
+  damaged, and those after it are put aside, under ``rollout_0000017.json.1``. Nothing is deleted, a warning says it;
 - records of older versions have no hash, and are replayed without that check.
 """
 
@@ -67,8 +67,8 @@ class Journal:
 
     def write(self, number: int, rollout: Rollout) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        if aside := self._put_aside(number + 1):
-            logger.warning("rollout %d was sampled anew; put aside, as it followed another: %s", number + 1, aside)
+        if aside := self._put_aside(number):
+            logger.warning("rollout %d was sampled anew; put aside, with what followed: %s", number + 1, aside)
         body = orjson.dumps({"fingerprint": self._fingerprint, **asdict(rollout)})
         head = b'{"sha256":"%b",' % hashlib.sha256(body).hexdigest().encode()
         write_atomically(self._path(number), head + body[1:])

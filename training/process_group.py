@@ -29,9 +29,10 @@ def start(tp: int) -> None:
     if not dist.is_initialized():
         on_gpu = torch.cuda.is_available()
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-        if on_gpu and "LOCAL_RANK" in os.environ:
+        is_rank = {"RANK", "WORLD_SIZE"} <= os.environ.keys()
+        if on_gpu and is_rank:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        if "WORLD_SIZE" in os.environ and MEETING not in os.environ:
+        if is_rank and MEETING not in os.environ:
             dist.init_process_group(backend, timeout=PATIENCE)
         else:
             os.environ.update(_LOOPBACK)

@@ -5,7 +5,8 @@ process, however it ends. If one of them dies, the error of rank 0 is replaced b
 a connection close at once, and who closed it a moment later.
 
 They meet in a file that their user alone can open (``process_group.py``), and not at a port: torch's own store listens
-on every address of the machine and asks nobody who they are.
+on every address of the machine and asks nobody who they are. The file lies in shared memory, which has the locks that
+the store needs, and room where TMPDIR is full.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..config import Config
+from ..serving.sync_folder import SHARED_MEMORY
 from ..system.own_folder import own_folder
 from ..system.processes import ChildProcess, ProcessError
 
@@ -42,7 +44,8 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
     if config.train_procs == 1 or "RANK" in os.environ:
         yield
         return
-    folder = own_folder(Path(tempfile.gettempdir()), "mem_agent-ranks-")
+    place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    folder = own_folder(place, "mem_agent-ranks-")
     meeting = {MEETING: str(folder.path / "store"), "WORLD_SIZE": str(config.train_procs)}
     children = [_start(rank, config, arguments, meeting) for rank in range(1, config.train_procs)]
     # ``process_group.start`` reads its meeting point from the environment.

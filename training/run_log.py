@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import orjson
@@ -20,7 +21,7 @@ class RunLog:
             write_atomically(self.path, b"".join(line + b"\n" for line in kept))
 
     def write(self, rollout: int, metrics: dict[str, float]) -> None:
-        with appending(self.path) as file:
+        with io.BufferedWriter(appending(self.path)) as file:  # a full disk takes half a line and says nothing
             file.write(orjson.dumps({"rollout": rollout, **metrics}) + b"\n")
 
 

@@ -126,13 +126,15 @@ def test_a_submission_that_fails_is_one_line_and_leaves_no_job(submission, run, 
     assert "\n" not in str(error.value) and f"POST {JOB}/stop" in server.asked
 
 
-def test_a_job_is_offered_until_the_head_has_an_agent_to_start_it(run, server, monkeypatch):
-    """A head under load lists its machine a minute before the agent that starts jobs is up."""
+def test_a_job_is_offered_until_the_head_has_an_agent_to_start_it(run, server, monkeypatch, caplog):
+    """A head under load lists its machine a minute before the agent that starts jobs is up; that is said once."""
+    caplog.set_level("INFO", "mem_agent")
     monkeypatch.setattr(ray_jobs, "_RETRY_S", 0.01)
     no_agent = (500, "No available agent to submit job, please try again later.")
     server.submissions = [no_agent, no_agent, (200, {"job_id": None, "submission_id": "mine"})]
     run()
     assert len(server.submitted) == 3 and f"POST {JOB}/stop" not in server.asked
+    assert sum("no agent yet" in message for message in caplog.messages) == 1
 
 
 def test_a_head_that_never_gets_an_agent_is_one_line(run, server, monkeypatch):

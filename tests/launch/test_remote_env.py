@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mem_agent.launch.remote_env import is_secret, runtime_env_file, token_files, worker_variables
+from mem_agent.launch.remote_env import runtime_env_file, token_files, worker_variables
+from mem_agent.system.process_environment import is_secret
 
 SECRETS = {"HF_TOKEN": "hf_abc", "WANDB_API_KEY": "wb_abc", "NCCL_SECRET": "x", "VLLM_API_KEY": "y"}
 USER = {"NCCL_DEBUG": "INFO", "HF_HOME": "/hf", "HF_CKPT": "/model", "NO_PROXY": "10.1.1.1", "LANG": "C", **SECRETS}
@@ -23,13 +24,22 @@ def test_library_settings_pass_and_secrets_and_own_settings_do_not():
     assert not {"HF_CKPT", "LANG", *SECRETS} & set(found)
 
 
+@pytest.mark.parametrize("name,value", [
+    ("NCCL_IB_PKEY", "3"), ("SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK", "256"),
+    ("SGLANG_INIT_NEW_TOKEN_RATIO", "0.7"),
+])
+def test_settings_of_libraries_that_only_sound_like_secrets_pass(name, value):
+    assert variables({name: value})[name] == value
+
+
 def test_the_users_own_setting_wins():
     assert variables({"NCCL_NVLS_ENABLE": "0"})["NCCL_NVLS_ENABLE"] == "0"
 
 
 @pytest.mark.parametrize("name,secret", [("HF_TOKEN", True), ("WANDB_API_KEY", True), ("MY_PASSWORD", True),
                                          ("HF_TOKEN_PATH", False), ("TOKENIZERS_PARALLELISM", False),
-                                         ("WANDB_APIKEY", True)])
+                                         ("WANDB_APIKEY", True), ("GITHUB_PAT", True), ("MYSQL_PWD", True),
+                                         ("OLDPWD", False), ("NCCL_IB_PKEY", False), ("CORP_APPKEY", True)])
 def test_names_that_mean_a_secret(name, secret):
     assert is_secret(name) is secret
 

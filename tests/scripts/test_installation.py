@@ -196,6 +196,23 @@ def test_nothing_is_installed_while_a_run_uses_the_environment(checkout, venv):
     assert setup(checkout, venv)[0] == 0 and len(told(venv)) == 4
 
 
+def test_the_environment_is_held_by_a_file_that_is_read(checkout, venv):
+    """NFS refuses a shared lock on one that is open for writing alone, and not every user of a team may write it."""
+    assert setup(checkout, venv)[0] == 0
+    env = os.environ | {"VENV": str(venv), "PYTHON": sys.executable, "PATH": f"{checkout}/bin:{os.environ['PATH']}"}
+    code = 'source "$0/_common.sh"; setup_python; cat <&"$environment_held"'
+    assert subprocess.run(["bash", "-c", code, str(checkout)], env=env).returncode == 0
+
+
+def test_a_file_system_without_locks_ends_nothing(checkout, venv):
+    """As Lustre without its option; flock(1) says 65 there, and 1 where a lock is held."""
+    without = checkout / "bin" / "flock"
+    without.write_text("#!/bin/sh\necho 'flock: Function not implemented' >&2; exit 65\n")
+    without.chmod(0o755)
+    assert setup(checkout, venv)[0] == 0 and len(told(venv)) == 4
+    assert setup(checkout, venv) == (0, []) and told(venv) == []
+
+
 def test_two_starts_of_one_checkout_install_once(checkout, venv):
     both = [start(checkout, venv, PIP_TAKES="0.3") for _ in range(2)]
     assert [(process.communicate(), process.returncode)[1] for process in both] == [0, 0]

@@ -84,7 +84,8 @@ def test_nothing_of_a_recipe_is_run(tmp_path, line):
         assert done.stderr.startswith(f"error: {tmp_path}/own.env:") and "NAME=value" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["PATH", "LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "PYTHONSTARTUP", "IFS", "ENV"])
+@pytest.mark.parametrize("name", ["PATH", "LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "PYTHONSTARTUP", "IFS", "ENV", "PS4",
+                                  "GCONV_PATH", "GIT_SSH_COMMAND", "PIP_INDEX_URL"])
 def test_a_recipe_does_not_say_how_programs_are_run(tmp_path, name):
     done, where = refusal(tmp_path, f"{name}=/x".encode())
     assert done.returncode == 1 and done.stderr == f"{where}{name} says how programs are run, and is no setting; " \

@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.request
+import uuid
 from pathlib import Path
 
 import aiohttp
@@ -111,6 +113,20 @@ async def test_sync_order_on_every_engine_and_nothing_left_after_stop(stubs, mod
         assert calls == ["update_weight_version", *SYNC]
     assert len(started) == 3 and [group_members(g) for g in started] == [[], [], []]
     assert not folder.exists() and not temporary.exists()
+
+
+@pytest.mark.asyncio
+async def test_sockets_of_vllm_have_short_paths_whatever_tmpdir_is(stubs, model, monkeypatch):
+    """It calls them by a UUID, and the system takes 107 letters; schedulers make long folders for jobs."""
+    for length in (fleet.LONGEST_TMPDIR, 80):
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+            long = Path(folder, "x" * (length - len(folder) - 1))
+            long.mkdir()
+            monkeypatch.setattr(tempfile, "tempdir", str(long))
+            async with make_fleet(model) as running:
+                temporary = running._temporary.path
+                assert temporary.is_relative_to(long) == (length == fleet.LONGEST_TMPDIR)
+                assert len(f"{temporary}/{uuid.uuid4()}") <= 107
 
 
 @pytest.mark.asyncio

@@ -1,10 +1,12 @@
 """A folder goes with its owner; one whose owner was killed goes when the next is made, and one that is held never."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-from mem_agent.system.own_folder import own_folder
+from mem_agent.system import own_folder as module
+from mem_agent.system.own_folder import machine, own_folder
 
 OWNER = """
 import sys
@@ -21,8 +23,10 @@ def owner(folder: Path) -> subprocess.Popen[str]:
 
 def test_the_next_one_removes_what_a_killed_owner_left_and_nothing_else(tmp_path):
     (tmp_path / "other").mkdir()
-    (tmp_path / "run-file").touch()
-    (tmp_path / "run-link").symlink_to(tmp_path / "other")
+    (tmp_path / "run-unmarked").mkdir()
+    (tmp_path / f"run-{machine()}-file").touch()
+    (tmp_path / f"run-{machine()}-link").symlink_to(tmp_path / "other")
+    others = {path.name for path in tmp_path.iterdir()}
     with owner(tmp_path) as living, owner(tmp_path) as killed:
         kept, left = (Path(process.stdout.readline().strip()) for process in (living, killed))
         (left / "model.safetensors").write_text("x")
@@ -32,11 +36,11 @@ def test_the_next_one_removes_what_a_killed_owner_left_and_nothing_else(tmp_path
         made = own_folder(tmp_path, "run-")
         assert not left.exists() and kept.is_dir()
         living.communicate("")
-    assert {path.name for path in tmp_path.iterdir()} == {"other", "run-file", "run-link", kept.name, made.path.name}
+    assert {path.name for path in tmp_path.iterdir()} == {*others, kept.name, made.path.name}
     made.remove()
     assert not made.path.exists()
     own_folder(tmp_path, "run-").remove()
-    assert {path.name for path in tmp_path.iterdir()} == {"other", "run-file", "run-link"}
+    assert {path.name for path in tmp_path.iterdir()} == others
 
 
 def test_a_folder_is_removed_twice_and_two_of_one_process_do_not_end_each_other(tmp_path):
@@ -46,3 +50,22 @@ def test_a_folder_is_removed_twice_and_two_of_one_process_do_not_end_each_other(
     first.remove()
     assert list(tmp_path.iterdir()) == [second.path]
     second.remove()
+
+
+def test_a_folder_of_another_machine_stays_whose_lock_may_not_be_seen_here(tmp_path, monkeypatch):
+    with monkeypatch.context() as there:
+        there.setattr(module, "machine", lambda: "b00t")
+        elsewhere = own_folder(tmp_path, "run-")
+    os.close(elsewhere._lock)
+    own_folder(tmp_path, "run-").remove()
+    assert list(tmp_path.iterdir()) == [elsewhere.path]
+
+
+def test_the_machine_is_told_by_its_boot_or_its_name(tmp_path, monkeypatch):
+    found = [machine()]
+    for boot in ("a", "b", None):
+        monkeypatch.setattr(module, "_BOOT", tmp_path / str(boot))
+        if boot:
+            (tmp_path / boot).write_text(boot)
+        found.append(machine())
+    assert len(set(found)) == 4 and {len(letters) for letters in found} == {4}

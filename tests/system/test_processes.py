@@ -204,3 +204,14 @@ def test_semaphores_of_processes_that_were_killed_are_removed(tmp_path, who):
     assert not left.exists() and other.exists()
     other.unlink()
     child.stop()
+
+
+def test_a_semaphore_that_cannot_be_removed_changes_no_exit_code(tmp_path):
+    """As one of another user, of a process that once had the same number; here a folder, which root cannot unlink."""
+    make = "import os, sys; os.mkdir(f'/dev/shm/sem.loky-{os.getpid()}-x'); print(os.getpid()); sys.exit(3)"
+    child = start(tmp_path, make)
+    wait_for(lambda: child.exit_code is not None)
+    number, *said = child.log_path.read_text().splitlines()
+    Path(f"/dev/shm/sem.loky-{number}-x").rmdir()
+    assert child.exit_code == 3 and not said
+    child.stop()

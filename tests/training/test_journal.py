@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mem_agent.agents import answer_settings, training_settings
 from mem_agent.config import Config, Shapes
+from mem_agent.system import atomic_file
 from mem_agent.training.journal import Journal, Rollout, fingerprint
 from mem_agent.training.run_log import RunLog, read_metrics
 
@@ -111,9 +112,11 @@ def test_a_record_without_a_hash_is_replayed_as_it_was(tmp_path, caplog):
 
 def test_what_followed_a_rollout_that_is_sampled_anew_is_put_aside_and_kept(tmp_path, caplog):
     path, journal = written(tmp_path), Journal(tmp_path, Config())
-    first = path.with_name("rollout_0000004.json").read_bytes()
+    first, refused = path.with_name("rollout_0000004.json").read_bytes(), path.read_bytes()
     journal.write(3, ROLLOUT)
-    assert "rollout 4 was sampled anew; put aside, as it followed another: rollout_0000004.json" in caplog.text
+    assert ("rollout 4 was sampled anew; put aside, with what followed: rollout_0000003.json, rollout_0000004.json"
+            in caplog.text)
+    assert path.with_name("rollout_0000003.json.1").read_bytes() == refused
     journal.write(4, ROLLOUT)
     journal.write(3, ROLLOUT)
     assert path.with_name("rollout_0000004.json.1").read_bytes() == first
@@ -136,6 +139,14 @@ def test_a_resumed_log_has_each_rollout_once(tmp_path):
         file.write(b'[0]\nnull\n{}\n{"rollout": "0"}\n\xff\n{"rollout": 4, "rew')
     RunLog(tmp_path, 2).write(2, {"reward": 9})
     assert [(m["rollout"], m["reward"]) for m in read_metrics(tmp_path)] == [(0, 0), (1, 1), (2, 9)]
+
+
+def test_a_line_of_the_log_is_written_whole_where_a_write_is_short(tmp_path, monkeypatch):
+    """As on a disk that is nearly full: one write takes a part, and only the next one fails."""
+    whole = atomic_file._NamedFile.write
+    monkeypatch.setattr(atomic_file._NamedFile, "write", lambda file, content: whole(file, bytes(content)[:7]))
+    RunLog(tmp_path, 0).write(0, {"reward": 0.5})
+    assert read_metrics(tmp_path) == [{"rollout": 0, "reward": 0.5}]
 
 
 # --- the fingerprint -------------------------------------------------------------------------------------------------
