@@ -128,7 +128,8 @@ class MessageReader:
             if (data := inside.get("file_data")) is not None:
                 content = await asyncio.to_thread(_bytes, where, data)
                 return await self.to_text(inside.get("filename") or "file", content)
-            if (text := inside.get("text", inside.get("content"))) is not None:
+            text = inside.get("content") if inside.get("text") is None else inside["text"]
+            if text is not None:
                 title = inside.get("title")
                 return f"{title}\n{text}" if title else text
         forms = "a text, {text}, {file_id} or {file_data, filename}"

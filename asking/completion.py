@@ -19,12 +19,15 @@ from .fields import BODY, checked
 from .request_error import RequestError
 
 
-async def prompts_of(body: Any, messages: MessageReader) -> list[ChatRequest]:
-    """One for each prompt. Raises RequestError."""
+async def prompts_of(body: Any, messages: MessageReader, most: int) -> list[ChatRequest]:
+    """One for each prompt; of more than ``most`` none is looked at. Raises RequestError."""
     prompt = checked("", body, BODY).get("prompt")
     prompts = [prompt] if isinstance(prompt, str) else prompt
     if not isinstance(prompts, list) or not prompts or not all(isinstance(one, str) for one in prompts):
         raise RequestError(400, "prompt: expected a text, or a list of texts; tokens are not read", param="prompt")
+    if len(prompts) > most:
+        told = f"prompt: {len(prompts)} texts, of which {most} are read at once (SERVE_CONCURRENCY); send fewer"
+        raise RequestError(400, told, param="prompt")
     if body.get("stream"):
         raise RequestError(400, "stream: /v1/chat/completions streams", param="stream")
     return [await messages.chat({**body, "messages": [{"role": "user", "content": one}]}) for one in prompts]

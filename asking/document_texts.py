@@ -24,6 +24,8 @@ from ..system.process_environment import without_secrets
 from .request_error import RequestError
 
 MEMORY = 2**31
+_MORE_S = 10
+"""CPU seconds beyond the limit: whoever waits is to end a process first, for the reason that it can tell."""
 _LITTLE = 2**16
 _PAGES = (".html", ".htm", ".xhtml")
 _SIGNS = (b"<", b"\0", b"%PDF-", b"PK\x03\x04")
@@ -46,18 +48,19 @@ class DocumentTexts:
         async with self._places:
             answer = await self._parsed(name, content)
         if not answer:
-            raise _refused(f"{name}: cannot be read in {self._memory // 2**20} MiB of memory; split it")
+            told = f"{name}: its parser failed, perhaps beyond its {self._memory // 2**20} MiB of memory"
+            raise _refused(f"{told}; split it, or send it as plain text")
         if answer.startswith(document_worker.WHY):
             raise _refused(answer[1:].decode())
         return await asyncio.to_thread(_text_of, answer)
 
     async def _parsed(self, name: str, content: bytes) -> bytes:
-        """What the process says."""
+        """What the process says; nothing where it did not end well."""
+        limit = math.ceil(self._seconds) + _MORE_S if self._seconds else 0
         with ExitStack() as open_files:
             asked, said = (open_files.enter_context(_in_memory()) for _ in range(2))
             await asyncio.to_thread(_write, asked, name, content)
-            command = [sys.executable, "-m", document_worker.__name__, str(math.ceil(self._seconds)),
-                       str(self._memory)]
+            command = [sys.executable, "-m", document_worker.__name__, str(limit), str(self._memory)]
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=asked, stdout=said, stderr=asyncio.subprocess.DEVNULL, env=without_secrets(os.environ)
             )
@@ -71,7 +74,7 @@ class DocumentTexts:
                 with suppress(ProcessLookupError):  # it has ended
                     process.kill()
                 await process.wait()
-            return await asyncio.to_thread(_read, said)
+            return await asyncio.to_thread(_read, said) if process.returncode == 0 else b""
 
 
 def _is_little(name: str, content: bytes) -> bool:

@@ -102,10 +102,7 @@ class Endpoint:
     async def completions(self, request: web.Request) -> web.StreamResponse:
         with self.admission.reading():
             body = await self._body(request)
-            asked = await prompts_of(body, self._messages)
-            if len(asked) > self.admission.most:
-                told = f"prompt: {len(asked)} texts, of which {self.admission.most} are read at once"
-                raise RequestError(400, f"{told} (SERVE_CONCURRENCY); send fewer", param="prompt")
+            asked = await prompts_of(body, self._messages, self.admission.most)
             replies = [ChatReply(self.name) for _ in asked]
             with self.admission.reading(len(asked) - 1):  # side by side, so each has its own time
                 await gather_or_cancel(*(self._whole(*one) for one in zip(asked, replies, strict=True)))

@@ -37,7 +37,8 @@ from .sources import SourceError, open_file
 KINDS = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 NOT_MENTIONED = ("Not mentioned in the conversation", "No information available")
 _OPEN_DOMAIN, _ADVERSARIAL = 3, 5
-_SESSION = re.compile(r"session_(\d+)")
+_SESSION = re.compile(r"session_(0|[1-9][0-9]{0,8})")
+"""Numbers as LoCoMo writes them; other keys are no sessions."""
 _TURN = re.compile(r"D:?(\d+):\s*\d+", re.I)
 
 

@@ -122,7 +122,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _is_entry(entry: Any) -> bool:
     kinds = {"source": dict, "sha256": str, "bytes": int}
-    return isinstance(entry, dict) and all(type(entry.get(name)) is kind for name, kind in kinds.items())
+    if not isinstance(entry, dict) or not isinstance(entry.get("corpus", {}), dict):
+        return False
+    return all(type(entry.get(name)) is kind for name, kind in kinds.items())
 
 
 def sha256_of(path: Path) -> str:

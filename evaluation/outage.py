@@ -45,7 +45,7 @@ class Outage:
         self.answered_at = -math.inf
         """The last time at which it gave a reply."""
         self.limited = False
-        """``gone`` means that it answers with HTTP 429 alone."""
+        """It is ``gone`` because it answered with HTTP 429 alone."""
         self._asking = asyncio.Lock()
 
     async def over_before(self, deadline: float, endpoint: EvalEndpoint) -> bool:
@@ -53,12 +53,15 @@ class Outage:
         async with self._asking, aiohttp.ClientSession(trust_env=False) as session:
             while not (await probe(session, endpoint)).is_up:
                 if self.gone or time.monotonic() >= deadline:
-                    self.gone = True
+                    self.give_up(limited=self.gone and self.limited)
                     return False
                 await asyncio.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
                 self.down_until = time.monotonic()
             self.gone = False
             return time.monotonic() < deadline
+
+    def give_up(self, *, limited: bool) -> None:
+        self.gone, self.limited = True, limited
 
 
 class ServerPatience:
@@ -82,7 +85,6 @@ class ServerPatience:
         self._failed_while_up = outage.down_until < began
         return True
 
-
     async def _wait_turn(self, asked: float) -> bool:
         """The server is there and takes no more requests for now."""
         outage, now = self._endpoint.outage, time.monotonic()
@@ -91,7 +93,8 @@ class ServerPatience:
         if now + wait < self._deadline and not outage.gone:
             await asyncio.sleep(wait)
             return True
-        outage.gone = outage.limited = outage.gone or outage.answered_at < self._since
+        if not outage.gone and outage.answered_at < self._since:
+            outage.give_up(limited=True)
         return False
 
 

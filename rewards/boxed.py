@@ -38,9 +38,14 @@ def last_boxed(text: str) -> str | None:
 
 def one_box(text: str) -> bool:
     """Whether the text has exactly one braced box, closed and not blank."""
+    return behind_one_box(text) is not None
+
+
+def behind_one_box(text: str) -> str | None:
+    """What follows the one braced box of the text; None where it has none or several, or one unclosed or blank."""
     starts = [opening.end() for opening in _BRACED.finditer(text)]
     content = _up_to_closing_brace(text, starts[0], escapes=True) if len(starts) == 1 else None
-    return bool(content and content.strip())
+    return text[starts[0] + len(content) + 1 :] if content and content.strip() else None
 
 
 def published_boxed(text: str) -> str | None:

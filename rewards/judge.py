@@ -8,7 +8,6 @@ Nothing is guessed from a reply that is not in this form: a score that nobody ga
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 import orjson
@@ -18,7 +17,7 @@ from ..sessions.thinking import after_thinking
 from ..system.bounded_json import loads
 
 _STEPS = 5
-_FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.S)
+_FENCE = "```"
 _ASKED = {
     Language.EN: """\
 Compare a reply with the accepted answers to a question.
@@ -56,9 +55,8 @@ def judge_prompt(question: str, golds: Sequence[str], answer: str, language: Lan
 def read_verdict(reply: str) -> float:
     """The score. Raises BadVerdict."""
     text = (after_thinking(reply) or "").strip()
-    fenced = _FENCE.match(text)
     try:
-        given = loads((fenced[1] if fenced else text).encode("utf-8", "surrogatepass"))
+        given = loads(_unfenced(text).encode("utf-8", "surrogatepass"))
     except ValueError:
         raise BadVerdict(f"no JSON object: {text!r:.80}") from None
     score = given.get("score") if isinstance(given, dict) else None
@@ -67,6 +65,12 @@ def read_verdict(reply: str) -> float:
     if not math.isclose(score * _STEPS, round(score * _STEPS), abs_tol=1e-6):
         raise BadVerdict(f"score {score}: expected a step of 0.2")
     return round(score * _STEPS) / _STEPS
+
+
+def _unfenced(text: str) -> str:
+    """Without the marks that chat models put around code."""
+    is_fenced = len(text) >= 2 * len(_FENCE) and text.startswith(_FENCE) and text.endswith(_FENCE)
+    return text[len(_FENCE) : -len(_FENCE)].removeprefix("json").strip() if is_fenced else text
 
 
 def _quoted(value: object) -> str:

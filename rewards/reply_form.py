@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from .boxed import last_boxed, one_box
+from .boxed import behind_one_box, last_boxed
 
 _INTEGER = re.compile(r"-?[0-9]{1,100}")
 _AFTER_BOX = re.compile(r"[\s$.)\]\\]*")
@@ -113,8 +113,5 @@ def _tags(reply: str) -> float:
 
 
 def _ends_in_its_box(reply: str) -> bool:
-    content = last_boxed(reply)
-    if not content or not one_box(reply):
-        return False
-    behind = reply[reply.rfind(content) + len(content) :].lstrip()
-    return behind.startswith("}") and bool(_AFTER_BOX.fullmatch(behind[1:]))
+    behind = behind_one_box(reply)
+    return behind is not None and bool(_AFTER_BOX.fullmatch(behind))

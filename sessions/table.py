@@ -56,9 +56,10 @@ def question_of(row: Mapping[str, Any], where: str, number: int = 0) -> HistoryQ
         if len(values) != len(talks):
             raise BadRow(f"{at}: {len(values)} {column} for {len(talks)} sessions")
     gold = tuple(dict.fromkeys(str(value) for value in _listed(row, "answer_session_ids")))
-    if len(set(ids)) != len(ids):
+    known = set(ids)
+    if len(known) != len(ids):
         raise BadRow(f"{at}: haystack_session_ids repeats {Counter(ids).most_common(1)[0][0]!r}; give each its own")
-    if strange := [value for value in gold if value not in set(ids)]:
+    if strange := [value for value in gold if value not in known]:
         raise BadRow(f"{at}: answer_session_ids names {strange[0]!r}, which is no session of the history")
     sessions = tuple(Session(i, turns, date) for i, turns, date in zip(ids, talks, dates, strict=True))
     language = _given(row, "language")

@@ -6,6 +6,7 @@ import base64
 import pytest
 
 from mem_agent.asking.chat_request import MessageReader
+from mem_agent.asking.completion import prompts_of
 from mem_agent.asking.document_texts import DocumentTexts
 from mem_agent.asking.request_error import RequestError
 
@@ -159,6 +160,18 @@ def test_nor_one_inside_another(body, place):
     assert str(error.value).startswith(f"{place}=") and error.value.body["error"]["param"] == place
 
 
+def test_prompts_are_counted_before_their_documents_are_read():
+    async def nobody_reads(name, content):
+        raise AssertionError("it was read")
+
+    reader = MessageReader(lambda text: False, FILES.__getitem__, nobody_reads)
+    body = {"prompt": ["Who?"] * 3, "documents": [{"file_data": DATA}]}
+    with pytest.raises(RequestError, match=r"^prompt: 3 texts, of which 2 are read at once \(SERVE_CONCURRENCY\)"):
+        asyncio.run(prompts_of(body, reader, 2))
+
+
 def test_null_is_a_field_that_is_not_there():
+    given = {"file_id": None, "file_data": None, "text": None, "content": "Ann.", "title": None}
+    assert asked(user("Who?"), documents=[given]).document == "Ann."
     request = asked(user("Who?"), **dict.fromkeys(set(WRONG_KINDS) - {"messages"}))
     assert request.options == asked(user("Who?")).options

@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from mem_agent.asking import document_texts
 from mem_agent.asking.document_texts import DocumentTexts
 from mem_agent.asking.request_error import RequestError
 from mem_agent.data.document_formats import read_document
@@ -105,8 +106,29 @@ def test_whoever_stops_waiting_ends_the_process_and_the_loop_runs_meanwhile(slow
     assert asyncio.run(main()) == []
 
 
+def parser_that_says(text, code, tmp_path, monkeypatch):
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nprintf "{text}"\nexit {code}\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(document_texts.sys, "executable", str(program))
+
+
+def test_half_an_answer_of_a_parser_that_failed_is_none(tmp_path, monkeypatch):
+    parser_that_says("+half of", 1, tmp_path, monkeypatch)
+    with pytest.raises(RequestError, match=r"^a\.pdf: its parser failed, perhaps beyond its 2048 MiB"):
+        asyncio.run(DocumentTexts(600).text("a.pdf", b"%PDF-"))
+
+
+@pytest.mark.parametrize("seconds,limit", [(0, "0"), (600, "610"), (599.5, "610")])
+def test_whoever_waits_is_the_first_to_end_a_parser(tmp_path, monkeypatch, seconds, limit):
+    """Its own limit is one of CPU time: with both alike a parser could be gone without a reason."""
+    parser_that_says("+$*", 0, tmp_path, monkeypatch)
+    said = asyncio.run(DocumentTexts(seconds).text("a.pdf", b"%PDF-"))
+    assert said.split()[-2:] == [limit, str(2**31)]
+
+
 def test_a_document_that_takes_too_much_memory_is_refused():
-    with pytest.raises(RequestError, match=r"large\.docx: (cannot be read in 256 MiB|.*MemoryError)"):
+    with pytest.raises(RequestError, match=r"large\.docx: (its parser failed.* 256 MiB|.*MemoryError)"):
         asyncio.run(DocumentTexts(600, 2**28).text("large.docx", large_word(48)))
 
 

@@ -88,6 +88,13 @@ def test_answers(tmp_path, answer, category, answers):
     assert locomo(tmp_path, qa(answer=answer, category=category))[0].answers == answers
 
 
+def test_keys_that_are_no_sessions_of_locomo_are_passed_over(tmp_path):
+    """``session_01`` is not where number 1 is looked up, and a number of thousands of digits is none."""
+    odd = {name: [turn("Ann", "?")] for name in ("session_01", "session_" + "9" * 5000, "session_\u0661", "session_")}
+    (asked,) = locomo(tmp_path, qa(), session_2=[turn("Ann", "Hi")], **odd)
+    assert [session.id for session in asked.sessions] == ["session_2"]
+
+
 def test_adversarial_questions_have_no_answer_and_no_gold(tmp_path, capsys):
     false = {"question": "What did Bo say?", "category": 5, "evidence": ["D1:1"], "adversarial_answer": "Lyon"}
     assert [asked.id for asked in locomo(tmp_path, qa(), false)] == ["conv-1_0"]

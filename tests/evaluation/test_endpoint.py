@@ -326,7 +326,7 @@ def test_a_request_that_alone_is_turned_away_fails_alone(tmp_path, model, quick)
     first[0] = probe.requests[1]["token_ids"]
     for path in (tmp_path / "out").glob("50.jsonl"):
         path.unlink()
-    output = evaluate_at(tmp_path, model, FakeRouter(default=answer), eval_server_wait=0.2, mem_max_retries=0)
+    output = evaluate_at(tmp_path, model, FakeRouter(default=answer), eval_server_wait=2.0, mem_max_retries=0)
     assert [line.split(": ")[1] for line in failures(output, ["50"])] == ["rate_limited"]
 
 

@@ -112,6 +112,18 @@ def test_a_file_of_numbers_without_a_word_about_its_corpus_is_refused(tmp_path):
         list(load_questions(tmp_path, "25600"))
 
 
+@pytest.mark.parametrize(("corpus", "line"), [
+    ({}, r"corpus\.jsonl: is not the corpus eval_25600\.json was made with"), (7, r"manifest\.json: is damaged"),
+])
+def test_a_corpus_that_is_named_without_its_hash_is_another_one(tmp_path, corpus, line):
+    indexed(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest["files"]["eval_25600.json"]["corpus"] = corpus
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(MemAgentError, match=line):
+        list(load_questions(tmp_path, "25600"))
+
+
 def test_contexts_come_back_and_leave_no_file(tmp_path):
     contexts = Contexts(tmp_path)
     texts = ["ä red key", "", "x" * 100_000, "\ud800 half a pair"]

@@ -125,7 +125,8 @@ def carry_out(scene: Scene, env: Mapping[str, str], plan: Plan, command: Sequenc
             plan.survived += [Outcome(strike, _how(strike, after, code)) for strike, after in _parts(hurt, said)]
             if code == 0 or plan.over:
                 return plan.survived
-            _prepare_next(scene, hurt, said)
+            assert hurt, f"it ended, and nothing had struck: {said}"
+            hurt[-1][0].fault.afterwards(scene)
         raise AssertionError("unreachable")
     finally:
         hub.close()
@@ -197,17 +198,6 @@ def _how(strike: Strike, said: str, code: int) -> str:
     assert not ended, (strike, said)
     done = [f"{replaced} replaced"] * bool(replaced) + ["rollout sampled again"] * repeated
     return ", ".join(done) or "went on"
-
-
-def _prepare_next(scene: Scene, hurt: Hurt, said: str) -> None:
-    """What happens between two starts: disks break, and people do what the line tells them."""
-    advice = re.search(r"write (\d+) into (\S+/latest_checkpointed_iteration.txt)", said)
-    if not hurt:
-        assert advice is not None, f"it ended again, and said of nothing that could be done: {said}"
-        scene.inside(Path(advice[2])).write_text(advice[1])
-        return
-    strike, _ = hurt[-1]
-    strike.fault.afterwards(scene)
 
 
 # --- what a run has in the end ---------------------------------------------------------------------------------------

@@ -108,12 +108,6 @@ def tear_journal(scene: Scene) -> None:
     cut(max((scene.save / "rollouts").glob("rollout_*.json")))
 
 
-def go_back_one(scene: Scene) -> None:
-    """What the line about a damaged checkpoint says to do."""
-    tracker = scene.save / "latest_checkpointed_iteration.txt"
-    tracker.write_text(str(int(tracker.read_text()) - 1))
-
-
 def kill_trainer(scene: Scene) -> None:
     os.kill(scene.trainer, signal.SIGKILL)
 

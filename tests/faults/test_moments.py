@@ -12,6 +12,7 @@ from mem_agent.tests.faults.drill import InOrder, Strike
 from mem_agent.tests.faults.faults import ENGINE_KILLED, ROUTER_KILLED, Answer
 from mem_agent.tests.faults.moments import MARK, Announcement, Hub, Moment, go
 from mem_agent.tests.faults.soak import strikes
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 OBSERVED = """
 from mem_agent.tests.faults.moments import Announcer, Moment
@@ -37,7 +38,7 @@ def observed(tmp_path, code=OBSERVED):
 
 def test_moments_come_in_order_with_their_rollout_and_count(hub, tmp_path):
     process, seen = observed(tmp_path), []
-    while (met := hub.next(process.pid, 60)) is not None:
+    while (met := hub.next(process.pid, HANGS_AFTER_S)) is not None:
         told, line = met
         assert process.poll() is None
         seen.append((told.moment, told.rollout, told.count, told.pid == process.pid))
@@ -48,10 +49,10 @@ def test_moments_come_in_order_with_their_rollout_and_count(hub, tmp_path):
 
 def test_a_process_that_is_killed_in_its_moment_has_ended(hub, tmp_path):
     process = observed(tmp_path)
-    _told, line = hub.next(process.pid, 60)
+    _told, line = hub.next(process.pid, HANGS_AFTER_S)
     process.send_signal(signal.SIGKILL)
     go(line)
-    assert hub.next(process.pid, 60) is None and process.wait() == -signal.SIGKILL
+    assert hub.next(process.pid, HANGS_AFTER_S) is None and process.wait() == -signal.SIGKILL
 
 
 def test_a_process_that_hangs_is_told_from_one_that_works(hub, tmp_path):

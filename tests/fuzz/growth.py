@@ -25,6 +25,7 @@ from typing import Any
 from mem_agent.tests.fuzz.mutations import places
 from mem_agent.tests.fuzz.target import Target, fault_of, name_of
 from mem_agent.tests.fuzz.targets import TARGETS
+from mem_agent.tests.helpers.uncollected import uncollected
 
 SIZES = (4_000, 16_000, 64_000)
 DEPTHS = (400, 1_600, 6_400, 25_600, 102_400)
@@ -130,9 +131,10 @@ def measured(target: Target, way: str, sizes: Sequence[int], made: Made) -> Grow
     times: list[tuple[int, float]] = []
     for size in sizes:
         data = made(size)
-        began = time.process_time()
-        error = fault_of(target, data)
-        times.append((size, time.process_time() - began))
+        with uncollected():
+            began = time.process_time()
+            error = fault_of(target, data)
+            times.append((size, time.process_time() - began))
         if error is not None:
             return Growth(way, tuple(times), name_of(error))
         if len(times) > 1 and times[-1][1] ** 2 / max(times[-2][1], 1e-9) > _ENOUGH_S:

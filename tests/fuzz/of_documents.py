@@ -128,7 +128,7 @@ def _chat(data: bytes) -> None:
     request = asyncio.run(READER.chat(body))
     assert request.messages and isinstance(request.document, str)
     options_of(body)
-    asyncio.run(prompts_of({**body, "prompt": request.messages[-1]["content"], "stream": False}, READER))
+    asyncio.run(prompts_of({**body, "prompt": request.messages[-1]["content"], "stream": False}, READER, 9))
 
 
 def _json_body(data: bytes) -> None:

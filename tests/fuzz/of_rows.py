@@ -59,7 +59,8 @@ EVAL = [
     {"context": "Document 1:\nAnna\nhas the red key.", "input": "What has Anna?", "answers": ["a key"], "index": 0},
     {"input": "Reach 24.", "answers": ["6 * 4"], "index": 1, "task": "countdown", "reply_prefix": "So: ",
      "messages": [{"role": "system", "content": "Be brief."}], "metadata": {"numbers": [6, 4], "target": 24}},
-    {"documents": [1, 0], "input": "x", "answers": ["y"], "id": "z", "metric": "qa", "tokens_to_generate": 3},
+    {"documents": [1, 0], "input": "x", "answers": ["y"], "id": "z", "metric": "string_match_all",
+     "tokens_to_generate": 3},
 ]
 
 
@@ -132,7 +133,7 @@ def _raw(data: bytes) -> None:
 def _evaluated(data: bytes) -> None:
     corpus = written("eval/corpus.jsonl", _lines("Anna has.", "Ben is."))
     written("eval/eval_50.json", data)
-    made_with = {"source": {}, "corpus": {"file": corpus.name, "sha256": sha256_of(corpus)}}
+    made_with = {"source": {}, "sha256": "", "bytes": 0, "corpus": {"file": corpus.name, "sha256": sha256_of(corpus)}}
     written("eval/manifest.json", json.dumps({"files": {"eval_50.json": made_with}}).encode())
     for entry in load_questions(corpus.parent, "50"):
         assert entry.question.metadata is not None and entry.question.prompt

@@ -1,13 +1,15 @@
 """Every reader of what others wrote bears its seeds, the inputs that once were too much, and seeds with a change."""
 
+import gc
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mem_agent.tests.fuzz.growth import measured
 from mem_agent.tests.fuzz.mutations import mutated
-from mem_agent.tests.fuzz.target import fault_of, name_of
+from mem_agent.tests.fuzz.target import Target, fault_of, name_of
 from mem_agent.tests.fuzz.targets import TARGETS
 
 FOUND = Path(__file__).with_name("found")
@@ -56,6 +58,19 @@ def test_seeds_with_a_change_are_read_or_refused(target):
         check(target, mutated(seed, random, target.words), known)
 
     changed()
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_the_first_seed_is_not_refused(target):
+    """Changes to what a reader refuses at its door would never reach the rest of it."""
+    target.run(target.seeds[0])
+
+
+def test_growth_is_measured_without_collections():
+    seen = []
+    target = Target("x", lambda data: seen.append((len(data), gc.isenabled())), (b"a",))
+    measured(target, "longer", (1, 4), lambda size: b"a" * size)
+    assert seen == [(1, False), (4, False)] and gc.isenabled()
 
 
 def test_open_faults_are_files():

@@ -7,6 +7,7 @@ over the text once for each of its parts.
 import re
 import time
 import unicodedata
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -18,12 +19,16 @@ from mem_agent.report.viewer.facts import facts_of, spans
 from mem_agent.report.viewer.words import difference
 from mem_agent.rewards.exact_match import normalise_answer
 from mem_agent.rewards.intrinsic.texts import question_id
+from mem_agent.rewards.judge import BadVerdict, read_verdict
 from mem_agent.rewards.marked import longest, shortest
 from mem_agent.rewards.memory_state import Step
 from mem_agent.rewards.normal_form import normal_form
 from mem_agent.rewards.option_choice import chosen_option
 from mem_agent.rewards.published_state import published_state_rewards
+from mem_agent.rewards.reply_form import Form, form_shares
 from mem_agent.rewards.text_f1 import answer_f1
+from mem_agent.sessions.table import question_of
+from mem_agent.tests.helpers.uncollected import uncollected
 from mem_agent.traces.word_diff import word_diff
 
 LENGTH = 20_000
@@ -35,8 +40,24 @@ def state(text):
     return published_state_rewards([step], text, ["Ann"])
 
 
+def boxed_form(text):
+    return form_shares(Form.BOXED, text)
+
+
 def options(text):
     return chosen_option(text, ["(a) tea", "(b) milk"])
+
+
+def verdict(text):
+    with suppress(BadVerdict):
+        read_verdict(text)
+
+
+def sessions(count):
+    """A row with so many, all of them gold."""
+    ids = list(map(str, range(count)))
+    talks = [[{"role": "user", "content": "Hi"}]] * count
+    return {"question": "Who?", "haystack_sessions": talks, "haystack_session_ids": ids, "answer_session_ids": ids}
 
 
 CASES = {
@@ -54,6 +75,9 @@ CASES = {
     "queries that never end": (released_query, lambda n: "<recall>" * n),
     "blanks behind a letter": (options, lambda n: "a." + " " * n + "!"),
     "blanks behind a word": (options, lambda n: "answer" + " " * n + "!"),
+    "blanks of a verdict": (verdict, lambda n: "```json" + "\n" * n + "{"),
+    "an answer in its box and behind it": (boxed_form, lambda n: "\\boxed{ab" + "a" * n + "}" + "a" * 2 * n),
+    "gold sessions": (lambda row: question_of(row, "rows.jsonl"), lambda n: sessions(n // 10)),
     "a long fact": (lambda text: [spans(text + text, fact) for fact in facts_of([text + " x"])], lambda n: "b " * n),
     "zeros of a session": (_TURN.findall, lambda n: "D" + "0" * n),
     "memories of one word": (lambda text: word_diff(text, text + "b"), lambda n: "b " * n),
@@ -62,9 +86,10 @@ CASES = {
 
 
 def seconds(call, text):
-    began = time.thread_time()
-    call(text)
-    return time.thread_time() - began
+    with uncollected():
+        began = time.thread_time()
+        call(text)
+        return time.thread_time() - began
 
 
 @pytest.mark.parametrize("case", CASES)

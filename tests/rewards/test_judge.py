@@ -11,7 +11,7 @@ from mem_agent.sessions.records import Language
     [
         ('{"score": 0.8, "reason": "nearly"}', 0.8), ('{"score": 1}', 1.0), ('{"score": 0.0}', 0.0),
         ('<think>{"score": 0}</think>\n{"score": 0.6}', 0.6), ('```json\n{"score": 0.2}\n```', 0.2),
-        ('{"score": 0.6000000001}', 0.6),
+        ('{"score": 0.6000000001}', 0.6), ('```{"score": 0.4}```', 0.4), ('```\u00a0\n{"score": 1} \u00a0```', 1.0),
     ],
 )
 def test_scores(reply, score):
@@ -21,7 +21,8 @@ def test_scores(reply, score):
 @pytest.mark.parametrize(
     "reply",
     ["", "0.8", "8 of 10", '{"score": 0.5}', '{"score": "1"}', '{"score": true}', '{"score": 1.2}', '{"score": -0.2}',
-     '{"grade": 1}', '[{"score": 1}]', '{"score": 1} and more', '{"score": NaN}', "null"],
+     '{"grade": 1}', "```", "`````", "``````", "```json```", '```json\n{"score": 1}', '{"score": 1}\n```',
+     '[{"score": 1}]', '{"score": 1} and more', '{"score": NaN}', "null"],
 )
 def test_anything_else_is_no_score(reply):
     with pytest.raises(BadVerdict):

@@ -56,6 +56,8 @@ BOXED = [
     ("so \\boxed{}", 0, 0, 0),
     ("so \\boxed{18", 0, 0, 0),
     ("18 \\boxed{18}", 1, 1, 1),
+    ("so \\boxed{18}, or {18}.", 1, 0, 1),  # the answer once more, in other braces
+    ("so \\boxed{$}$.", 0, 1, 1),
     ("", 0, 0, 0),
 ]
 
