@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import httpx2
+import importlib
+from typing import Any
+
+import openai
 
 from .answer_body import beginning, whole_body
+
+_httpx: Any = importlib.import_module(openai.Timeout.__module__.partition(".")[0])
+"""What the installed client is built on: httpx, or httpx2 in newer versions."""
 
 _OF_THE_WIRE = ("content-encoding", "content-length", "transfer-encoding")
 """Headers that tell of a body as it was sent; what is handed on is unpacked."""
 
 
-class BoundedTransport(httpx2.AsyncHTTPTransport):
+class BoundedTransport(_httpx.AsyncHTTPTransport):
     def __init__(self, most: int, connections: int) -> None:
-        limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
+        limits = _httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         super().__init__(trust_env=False, limits=limits)
         self._most = most
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+    async def handle_async_request(self, request: Any) -> Any:
         """Raises BodyTooLong."""
         answer = await super().handle_async_request(request)
         answer.request = request
@@ -28,4 +34,4 @@ class BoundedTransport(httpx2.AsyncHTTPTransport):
         finally:
             await answer.aclose()
         headers = [pair for pair in answer.headers.multi_items() if pair[0].lower() not in _OF_THE_WIRE]
-        return httpx2.Response(answer.status_code, headers=headers, content=body, extensions=answer.extensions)
+        return _httpx.Response(answer.status_code, headers=headers, content=body, extensions=answer.extensions)
