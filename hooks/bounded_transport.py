@@ -9,7 +9,7 @@ import openai
 
 from .answer_body import beginning, whole_body
 
-_httpx: Any = importlib.import_module(openai.Timeout.__module__.partition(".")[0])
+_httpx: Any = importlib.import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
 """What the installed client is built on: httpx, or httpx2 in newer versions."""
 
 _OF_THE_WIRE = ("content-encoding", "content-length", "transfer-encoding")
