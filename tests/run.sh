@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every check of the pack, from nothing: environment, linters, type checks, all tests. Arguments go to pytest.
-# Tests with real servers come last and one by one: those fill a small machine by themselves.
+# Tests with real servers come last and two by two: such a test waits for most of its time, but three fill a small machine.
 # shellcheck source=_common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../_common.sh"
 setup_python dev
@@ -24,5 +24,5 @@ test_part() {
 }
 cores="$(nproc)"
 test_part -m "not servers" --numprocesses "$((cores < 8 ? cores : 8))" --dist loadfile "$@"
-test_part -m servers "$@"
+test_part -m servers --numprocesses "$((cores < 2 ? cores : 2))" --dist loadfile "$@"
 exit "$failed"
