@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every check of the pack, from nothing: environment, linters, type checks, all tests. Arguments go to pytest.
-# Tests with real servers come last and two by two: such a test waits for most of its time, but three fill a small machine.
+# Tests with real servers come last, two by two: one waits for most of its time, three fill a small machine.
 # shellcheck source=_common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../_common.sh"
 setup_python dev
