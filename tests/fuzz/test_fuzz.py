@@ -12,6 +12,8 @@ from mem_agent.tests.fuzz.mutations import mutated
 from mem_agent.tests.fuzz.target import Target, fault_of, name_of
 from mem_agent.tests.fuzz.targets import TARGETS
 
+# Libraries quote what they were given in their warnings, and surrogates among it end pytest's workers.
+pytestmark = pytest.mark.filterwarnings("ignore")
 FOUND = Path(__file__).with_name("found")
 EXAMPLES, SLOW_EXAMPLES = 60, 10
 OPEN: dict[str, str] = {}
