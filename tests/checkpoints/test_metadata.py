@@ -2,7 +2,6 @@
 
 import io
 import pickle
-import subprocess
 from collections.abc import Iterator
 from enum import EnumMeta
 from pathlib import Path
@@ -28,6 +27,7 @@ from mem_agent.checkpoints.convert import main as convert
 from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.checkpoints.hashes import write_hashes
 from mem_agent.checkpoints.metadata import DamagedCheckpoint, check_files, read_metadata
+from mem_agent.tests.helpers.attack import Attack
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.trainer import Trainer
@@ -221,14 +221,6 @@ def test_no_reader_runs_what_a_checkpoint_asks_for(run, tmp_path, capsys):
     finally:
         file.write_bytes(good)
     assert not victim.exists()
-
-
-class Attack:
-    def __init__(self, victim: Path) -> None:
-        self._victim = victim
-
-    def __reduce__(self) -> Any:
-        return subprocess.getoutput, (f"touch {self._victim}",)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.checkpoints.hashes import HASHES, write_hashes
 from mem_agent.checkpoints.metadata import DamagedCheckpoint
 from mem_agent.checkpoints.whole import newest_whole, read_checkpoint, whole_before
+from mem_agent.tests.helpers.attack import Attack
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.trainer import Trainer
@@ -192,14 +192,6 @@ def test_a_checkpoint_of_another_host_is_no_damage(saved, resuming, tmp_path):
 
 
 # --- what would run code ---------------------------------------------------------------------------------------------
-
-
-class Attack:
-    def __init__(self, victim: Path) -> None:
-        self._victim = victim
-
-    def __reduce__(self) -> Any:
-        return subprocess.getoutput, (f"touch {self._victim}",)
 
 
 @pytest.fixture

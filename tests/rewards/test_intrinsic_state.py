@@ -3,7 +3,6 @@
 import io
 import json
 import random
-import subprocess
 import zipfile
 
 import numpy as np
@@ -15,6 +14,7 @@ from mem_agent.rewards.intrinsic.settings import EntropySettings, LexicalSetting
 from mem_agent.rewards.intrinsic.text_reward import FILE as TEXTS
 from mem_agent.rewards.intrinsic.text_reward import TextReward
 from mem_agent.system.errors import ConfigError
+from mem_agent.tests.helpers.attack import Attack
 from mem_agent.tests.helpers.intrinsic import Table, answer, episodic
 
 BATCH = [answer(f"What is {q} + {n}?", f"It is {q + n + wrong}.", not wrong)
@@ -158,14 +158,6 @@ def test_texts_of_another_mode_are_refused(tmp_path):
     assert "mode=lexical, set is mode=entropy" in refused(TextReward(EntropySettings()), tmp_path, TEXTS)
     by_words = TextReward(LexicalSettings(measure="words"))
     assert "measure=lines, set is measure=words" in refused(by_words, tmp_path, TEXTS)
-
-
-class Attack:
-    def __init__(self, victim):
-        self.victim = victim
-
-    def __reduce__(self):
-        return subprocess.getoutput, (f"touch {self.victim}",)
 
 
 @pytest.mark.parametrize(("file", "name"), [(FILE, "success.values"), (FILE, "explore.window"), (TEXTS, "texts")])

@@ -3,9 +3,6 @@
 import ast
 import functools
 import pickle
-import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,6 +11,7 @@ from mem_agent.agents.embedding import Embedding
 from mem_agent.checkpoints.hf_folder import HfTensors, UnsupportedModel
 from mem_agent.rewards.intrinsic.encoder import SentenceEncoder
 from mem_agent.system.errors import ConfigError
+from mem_agent.tests.helpers.attack import Attack
 from mem_agent.tests.helpers.sources import ROOT, SOURCES
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -52,14 +50,6 @@ def test_no_source_runs_what_a_file_holds():
     assert len(SOURCES) > 300
     found = {path.relative_to(ROOT).as_posix(): names for path in SOURCES if (names := running(path.read_text()))}
     assert found == ALLOWED
-
-
-class Attack:
-    def __init__(self, victim: Path) -> None:
-        self._victim = victim
-
-    def __reduce__(self) -> Any:
-        return subprocess.getoutput, (f"touch {self._victim}",)
 
 
 @pytest.mark.parametrize(("save", "load"), [(torch.save, functools.partial(torch.load, weights_only=False)),
