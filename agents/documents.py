@@ -1,8 +1,8 @@
 """Documents tokenised once, off the event loop, and shared by all siblings of a group.
 
 A 900K-token document takes seconds to tokenise; a group of 16 siblings asks for it at the same moment. The first asks
-a worker thread (the tokenizer releases the GIL), the others wait for the same result. Token ids are kept as 4-byte
-integers, least recently used documents leave first.
+a worker thread (``Vocabulary.encode_text`` releases the GIL), the others wait for the same result. Token ids are kept
+as 4-byte integers, least recently used documents leave first.
 
 A tokenizer needs some hundred bytes per token while it works, so a long text is encoded piece by piece. Where a text
 may be cut is asked of the tokenizer itself: between words or sentences, at a place where the two sides encode to the

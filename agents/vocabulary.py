@@ -187,7 +187,8 @@ class Vocabulary:
         return 0, -1
 
     def _encode_plain(self, text: str) -> list[int]:
-        return self._model.encode(text, add_special_tokens=False).ids
+        # `encode` would hold the GIL, and stop every event loop of the process for as long as a document takes.
+        return self._model.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def _without_added_tokens(backend: Tokenizer) -> Tokenizer:

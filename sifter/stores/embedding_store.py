@@ -130,7 +130,7 @@ class TokenCounter:
 
     def count(self, text: str) -> int:
         """Of a text that is not kept."""
-        return len(self._loaded.encode(text, add_special_tokens=False).ids)
+        return len(self._loaded.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     @cached_property
     def _loaded(self) -> Tokenizer:

@@ -1,6 +1,9 @@
 """Text never becomes a control token; memories are carried as sampled ids."""
 
 import copy
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 import pytest
@@ -10,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_tokenizer import CHATML, make_tokenizer
 
 CONTROL = ["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<think>", "</think>"]
@@ -40,6 +44,28 @@ def test_no_text_makes_a_control_id_and_all_text_survives(parts):
     ids = vocabulary.encode_text(text)
     assert not set(ids) & vocabulary.control_ids
     assert vocabulary.tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
+
+
+def test_other_threads_run_while_a_text_is_encoded(vocabulary):
+    """An event loop among them: `Tokenizer.encode` holds the GIL for as long as a document takes."""
+    text, ticks = "the red key is in the box, " * 40_000, 0
+
+    def encoded() -> int:
+        before = ticks
+        vocabulary.encode_text(text)
+        return ticks - before
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(HANGS_AFTER_S)  # no thread has to give the GIL away while it runs Python
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            work = pool.submit(encoded)
+            while not work.done():
+                time.sleep(0.0001)
+                ticks += 1
+    finally:
+        sys.setswitchinterval(usual)
+    assert work.result() > 3
 
 
 def test_markup_does_make_control_ids(vocabulary):
