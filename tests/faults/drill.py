@@ -218,10 +218,10 @@ def result_of(scene: Scene) -> Result:
     last = scene.save / f"iter_{len(metrics) - 1:07d}"
     tensors = [(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in sorted(last.glob("*.distcp"))]
     assert tensors
-    return Result(tuple(tuple(sorted(_lasting(line).items())) for line in metrics), tuple(tensors))
+    return Result(tuple(tuple(sorted(lasting(line).items())) for line in metrics), tuple(tensors))
 
 
-def _lasting(line: Mapping[str, float]) -> dict[str, float]:
+def lasting(line: Mapping[str, float]) -> dict[str, float]:
     clocked = ("repeated", "tokens_per_second", "keeping_failed")
     return {name: value for name, value in line.items() if name not in clocked and not name.startswith("seconds")}
 
