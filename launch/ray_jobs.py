@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -133,7 +134,7 @@ def run_job(
         _stop(server, job)
         raise
     if end.status != "SUCCEEDED":
-        raise MemAgentError(f"job {job} {end.status}: {_one_line(end.message or '')}; its log is above")
+        raise MemAgentError(f"job {job} {end.status}: {_reason(end.message or '')}; its log is above")
 
 
 def _submit(server: JobServer, job: str, entrypoint: str, runtime_env: dict[str, Any], patience_s: float) -> None:
@@ -192,6 +193,17 @@ def _stop(server: JobServer, job: str) -> None:
                 return
         time.sleep(1)
     logger.warning("job %s has not stopped within a minute", job)
+
+
+_RAISED = re.compile(r"^((?:\w+\.)*[A-Z]\w*[a-z]\w*: .+)$", re.MULTILINE)
+"""The last line of a traceback, with the error's class."""
+
+
+def _reason(message: str) -> str:
+    """Of Ray's message, which ends with the job's log, what the job raised last; where it raised nothing, its end."""
+    _, raised, said = message.rpartition("Traceback (most recent call last):")
+    errors = _RAISED.findall(said) if raised else []
+    return _one_line(errors[-1] if errors else message)
 
 
 def _one_line(error: Exception | str) -> str:

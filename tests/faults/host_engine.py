@@ -7,7 +7,7 @@ trained meanwhile. Before an answer it stands still until the drill lets it go (
 exactly the request that it is meant for. Orders are those of ``odd_answers.py``, and::
 
     reset      the connection is reset before anything was answered
-    endless    an answer that goes on and on
+    endless    an answer that goes on and on, a few bytes at a time
     late       an answer that comes after MEM_REQUEST_TIMEOUT
 """
 
@@ -30,6 +30,8 @@ EVALUATION_TEMPERATURE = 0.5
 _ENDS = "stop"
 _TOKENS = (20, 200)
 _LATE_S = 600.0
+_TRICKLE_S = 0.1
+"""slime's router and vime's keep a whole answer in memory: one without end that came fast would take the machine's."""
 
 
 class HostEngine:
@@ -70,7 +72,8 @@ class HostEngine:
             await response.prepare(request)
             await response.write(b'{"choices": [')
         while order == "endless":
-            await response.write(b"0, " * 2**14)
+            await response.write(b"0, ")
+            await asyncio.sleep(_TRICKLE_S)
         request.transport.abort()
         return response
 

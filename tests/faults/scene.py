@@ -51,6 +51,8 @@ class Scene:
     """Every guard seen so far, which leads a group."""
     disks: tuple[str, ...] = ("save", "tmp")
     """Folders below that of the drill; where there is a holder each is a small disk."""
+    leaves: tuple[str, ...] = _ALLOWED
+    """Parts of the names of what may be left on them."""
     trainer: int = 0
 
     @property
@@ -89,7 +91,7 @@ class Scene:
         """What the run left outside of SAVE_PATH."""
         disks = [self.folder / "tmp"] + ([Path(_SHM)] if self.holder else [])
         found = [path for disk in disks for path in self.inside(disk).rglob("*")]
-        return [str(path) for path in found if not any(name in str(path) for name in _ALLOWED)]
+        return [str(path) for path in found if not any(name in str(path) for name in self.leaves)]
 
     # --- processes --------------------------------------------------------------------------------------------------
 

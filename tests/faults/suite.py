@@ -179,4 +179,4 @@ def _hosted(host: Host) -> list[list[str]]:
     except pytest.skip.Exception as reason:
         return [[host.name, "all", "-", f"not run: {reason}"]]
     except (AssertionError, TimeoutError, psutil.Error) as error:
-        return [[host.name, "one of them", "-", f"FELL: {' '.join(str(error).split())[-600:]}"]]
+        return [[host.name, "one of them", "-", f"FELL: {_line(error)}"]]

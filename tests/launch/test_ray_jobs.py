@@ -65,6 +65,20 @@ def test_a_job_that_does_not_succeed_is_one_line(state, run, server):
     assert str(error.value) == f"job mine {state}: Job entrypoint command failed with exit code 3; its log is above"
 
 
+def test_a_job_that_raised_is_the_line_that_it_raised_last(run, server):
+    server.states = ["FAILED"]
+    server.message = "\n".join([
+        "Job entrypoint command failed with exit code 1, last available logs:", "Traceback (most recent call last):",
+        '  File "train.py", line 53, in train', "ray.exceptions.RayTaskError(AllFailed): ray::Manager.generate()",
+        '  File "custom_convert.py", line 91, in custom_convert', "    survivors.require(samples)",
+        "mem_agent.hooks.survivors.AllFailed: all 8 trajectories of a rollout failed", "(Actor pid=7) INFO: bye", "",
+    ])
+    with pytest.raises(MemAgentError) as error:
+        run()
+    raised = "mem_agent.hooks.survivors.AllFailed: all 8 trajectories of a rollout failed"
+    assert str(error.value) == f"job mine FAILED: {raised}; its log is above"
+
+
 @pytest.mark.parametrize("lost", [503, None])
 def test_a_cluster_that_is_gone_for_too_long_ends_the_launch(lost, run, server, monkeypatch):
     """With an answer that says nothing, and without one."""
