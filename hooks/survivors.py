@@ -36,8 +36,8 @@ def require(samples: Sequence[Any]) -> None:
     """Raises AllFailed where there are none but failed and aborted ``samples``."""
     if any(map(has_failed, samples)) and not any(map(ended, samples)):
         raise AllFailed(
-            f"all {len(samples)} trajectories of a rollout failed; the first: {_first_reason(samples)}; nothing was "
-            "trained on them, and the same command continues from the newest checkpoint"
+            f"all {len(samples)} trajectories of a rollout failed, nothing is trained on them; the same command "
+            f"continues from the newest checkpoint; the first: {_first_reason(samples)}"
         )
 
 
@@ -49,8 +49,8 @@ def judged(host: HostArgs, group: Sequence[Any]) -> None:
         hopeless = _dead[host.save] >= host.rollout_groups
     if hopeless:
         raise AllFailed(
-            f"all trajectories of {_dead[host.save]} groups in succession failed, as many as a rollout has; the first "
-            f"of the last: {_first_reason(group)}; the same command continues from the newest checkpoint"
+            f"all trajectories of {_dead[host.save]} groups in succession failed, as many as a rollout has; the same "
+            f"command continues from the newest checkpoint; the last: {_first_reason(group)}"
         )
 
 

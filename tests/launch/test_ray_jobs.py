@@ -65,18 +65,23 @@ def test_a_job_that_does_not_succeed_is_one_line(state, run, server):
     assert str(error.value) == f"job mine {state}: Job entrypoint command failed with exit code 3; its log is above"
 
 
-def test_a_job_that_raised_is_the_line_that_it_raised_last(run, server):
-    server.states = ["FAILED"]
-    server.message = "\n".join([
-        "Job entrypoint command failed with exit code 1, last available logs:", "Traceback (most recent call last):",
-        '  File "train.py", line 53, in train', "ray.exceptions.RayTaskError(AllFailed): ray::Manager.generate()",
-        '  File "custom_convert.py", line 91, in custom_convert', "    survivors.require(samples)",
-        "mem_agent.hooks.survivors.AllFailed: all 8 trajectories of a rollout failed", "(Actor pid=7) INFO: bye", "",
-    ])
-    with pytest.raises(MemAgentError) as error:
-        run()
-    raised = "mem_agent.hooks.survivors.AllFailed: all 8 trajectories of a rollout failed"
-    assert str(error.value) == f"job mine FAILED: {raised}; its log is above"
+RAISED = "mem_agent.hooks.survivors.AllFailed: all 8 trajectories of a rollout failed"
+TRACEBACK = ["Traceback (most recent call last):", '  File "train.py", line 53, in train',
+             "ray.exceptions.RayTaskError(AllFailed): ray::Manager.generate()", "    require(samples)", RAISED]
+WORKERS = [f"(Actor pid=7) ValueError: {number}" for number in range(10)]
+
+
+@pytest.mark.parametrize("message,logged,reason", [
+    ([*TRACEBACK, *WORKERS[:5]], [], RAISED),
+    (WORKERS, [*TRACEBACK, *WORKERS], RAISED),
+    (["ValueError: x"], [], "ValueError: x"),
+    (["failed with exit code 137, last available logs (truncated to 20,000 chars):", "{'a': 0}"], [],
+     "failed with exit code 137"),
+], ids=["in the message", "in the log", "of an earlier run", "killed"])
+def test_a_job_that_raised_is_the_line_that_it_raised_last(tmp_path, message, logged, reason):
+    log, earlier = tmp_path / "job.log", "KeyError: 'of an earlier run'\n"
+    log.write_text(earlier + "".join(f"{line}\n" for line in logged))
+    assert ray_jobs._reason("\n".join(message), log, len(earlier)) == reason
 
 
 @pytest.mark.parametrize("lost", [503, None])
