@@ -16,6 +16,7 @@ import hashlib
 import os
 import re
 import subprocess
+import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,9 @@ class Outcome:
     strike: Strike
     how: str
     """The run survived it: in words."""
+
+    def __str__(self) -> str:
+        return f"rollout {self.strike.rollout}, {self.strike.moment}: {self.strike.fault.name}: {self.how}"
 
 
 def settings(scene: Scene, **more: object) -> dict[str, str]:
@@ -122,7 +126,9 @@ def carry_out(scene: Scene, env: Mapping[str, str], plan: Plan, command: Sequenc
             code, said, hurt = _attempt(scene, hub, env, command, plan, attempt)
             struck = hurt[-1][0] if hurt else struck
             _check_end(scene, code, said, struck)
-            plan.survived += [Outcome(strike, _how(strike, after, code)) for strike, after in _parts(hurt, said)]
+            for strike, after in _parts(hurt, said):
+                plan.survived.append(Outcome(strike, _how(strike, after, code)))
+                print(plan.survived[-1], file=sys.stderr, flush=True)
             if code == 0 or plan.over:
                 return plan.survived
             assert hurt, f"it ended, and nothing had struck: {said}"
