@@ -8,8 +8,8 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from mem_agent.agents.records import FailureKind, TurnFailed
-from mem_agent.hooks.engine_api import Dialect, Endpoint
-from mem_agent.rollout_client import GenerationClient, RetryPolicy
+from mem_agent.client.engine_api import Dialect, Endpoint
+from mem_agent.client.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.tests.faults.host_engine import EVALUATION_TEMPERATURE, HostEngine
 from mem_agent.tests.faults.moments import MARK, Hub, Moment, go
 from mem_agent.tests.faults.odd_answers import ORDERS
