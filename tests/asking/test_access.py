@@ -115,5 +115,5 @@ def test_a_port_that_is_taken_is_said_before_a_model_is_looked_at(capsys):
         assert main(["/no/model", "--port", str(port)]) == 2
     assert f"--port {port}: Address already in use; name another (--port 0" in capsys.readouterr().err
     check_address("127.0.0.1", port)
-    with pytest.raises(ConfigError, match="--host no.such.machine.invalid"):
+    with pytest.raises(ConfigError, match=r"--host no\.such\.machine\.invalid"):
         check_address("no.such.machine.invalid", 0)

@@ -15,7 +15,8 @@ def test_it_ends_on_request_and_says_nothing(model_folder, tmp_path):
     with running_beside(router):
         command = [sys.executable, "-m", "mem_agent", "serve", model_folder, "--port", "0", "--url",
                    f"http://127.0.0.1:{router.port}"]
-        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as process:
             assert process.stdout is not None and process.stdout.readline().startswith("READY http://127.0.0.1:")
             process.send_signal(signal.SIGINT)
             out, err = process.communicate()
