@@ -19,8 +19,9 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from jinja2 import TemplateError
 from tokenizers import Tokenizer
+
+from .chat_frame import TemplateRefused, render
 
 _TAG = re.compile(r"^[<\[].+[>\]]$", re.DOTALL)
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
@@ -54,7 +55,7 @@ class Vocabulary:
         self._leaks = {text for text in control.values() if self.control_ids & set(self._encode_plain(text))}
         literals = sorted({*self._words, *self._leaks}, key=len, reverse=True)
         self._literals = re.compile("(" + "|".join(map(re.escape, literals)) + ")") if literals else None
-        if not self.encode_text(string.ascii_lowercase):
+        if not all(map(self.encode_text, string.ascii_lowercase)) or not self.encode_markup(string.ascii_lowercase):
             raise ValueError("it knows no letters")
 
     @cached_property
@@ -63,9 +64,8 @@ class Vocabulary:
         chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
         ends: list[int] = []
         if self.tokenizer.chat_template:
-            # Templates refuse chats in types of their own; one that does says nothing here.
-            with suppress(ValueError, TemplateError):
-                shown = self.tokenizer.apply_chat_template(chat, tokenize=False)
+            with suppress(TemplateRefused):  # one that does says nothing here
+                shown = render(self.tokenizer, chat)
                 ends = [i for i in self.encode_markup(shown) if i in self.eos_ids]
         return ends[-1] if ends else self.tokenizer.eos_token_id
 
