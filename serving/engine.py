@@ -24,8 +24,8 @@ from typing import Any, Literal
 
 import aiohttp
 
+from ..client.engine_api import Dialect
 from ..config import Config
-from ..hooks.engine_api import Dialect
 from ..system.process_environment import without_secrets
 from ..system.processes import FleetError
 from .control import ControlClient
