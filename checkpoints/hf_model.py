@@ -22,7 +22,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 
 from ..agents import agent_class
 from ..agents.longest_turn import longest_turn, shortening
-from ..agents.vocabulary import Vocabulary
+from ..agents.vocabulary import Vocabulary, panics_told
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
 from .foreign_code import REMEDY
 
@@ -131,7 +131,8 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
     if (Path(folder) / "config.json").is_file():  # which transformers reads to find the tokenizer's class
         model_config(Path(folder))
     try:
-        return Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted))
+        with panics_told():
+            return Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own, KeyError among them
         if not trusted and "trust_remote_code" in str(error):
             raise ConfigError(f"the tokenizer of {folder} is Python of its own; {REMEDY}") from None

@@ -12,6 +12,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from mem_agent.agents.chat_frame import TemplateRefused
+from mem_agent.agents.prompts import chat_frame
 from mem_agent.agents.records import Message, Role
 from mem_agent.checkpoints.average import average
 from mem_agent.checkpoints.foreign_code import refuse_foreign_code
@@ -19,7 +21,6 @@ from mem_agent.checkpoints.hf_folder import HfTensors
 from mem_agent.checkpoints.hf_model import load_vocabulary, model_positions, tokenizer_hash, with_engine_length
 from mem_agent.config import Config
 from mem_agent.hooks.answer_utility import answer_length
-from mem_agent.hooks.reader import Reader
 from mem_agent.launch.model_args import _differences, describe, model_size, read_model_config
 from mem_agent.rehearsal.shrink import shrink_model
 from mem_agent.ruler.tokens import load_tokenizer
@@ -39,6 +40,7 @@ DENSE = {
     "hidden_act": "silu", "rope_scaling": None,
 }
 FLAGS = describe({**DENSE, "model_type": "qwen3"})
+LONG = "a" * 60 + "x1 " * 20
 CHAT = [Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "Who?"), Message(Role.ASSISTANT, "Ann."),
         Message(Role.USER, "Why?")]
 
@@ -52,7 +54,8 @@ def _each(reads: Sequence[Callable[[], object]]) -> None:
 
 def _with(file: str, data: bytes) -> Path:
     """The whole folder with this file in the place of its own; the next call puts that back."""
-    folder = _folder()
+    folder = scratch() / "whole"
+    folder.mkdir(exist_ok=True)
     for name, own in _own().items():
         if not (folder / name).is_file() or (folder / name).read_bytes() != own:
             (folder / name).write_bytes(own)
@@ -63,17 +66,12 @@ def _with(file: str, data: bytes) -> Path:
 
 
 @cache
-def _folder() -> Path:
-    folder = scratch() / "whole"
-    make_tiny_model(folder, vocab=400, architecture="qwen2", hidden=16, layers=1, tied=True)
+def _own() -> dict[str, bytes]:
+    folder = scratch() / "made model"
+    make_tiny_model(folder, vocab=400, hidden=16, layers=1, tied=True)
     make_tokenizer().save_pretrained(folder)
     (folder / "generation_config.json").write_text('{"eos_token_id": 2, "temperature": 0.7, "top_p": 0.8}')
-    return folder
-
-
-@cache
-def _own() -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in _folder().iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 # --- configuration ---------------------------------------------------------------------------------------------------
@@ -135,22 +133,14 @@ def _read_with(folder: Path) -> None:
     vocabulary = load_vocabulary(folder)
     assert vocabulary.encode_text("ab <|im_end|>") is not None and tokenizer_hash(folder)
     assert not vocabulary.control_ids & set(vocabulary.encode_text("ab <|im_end|><think>"))
+    _each([lambda: vocabulary.encode_text(LONG), lambda: vocabulary.encode_markup(LONG)])
     vocabulary.memory_ids([5, 6, 7], limit=2), vocabulary.reply_ids([5, 6], limit=2), vocabulary.answer_text([5, 6])
     assert vocabulary.turn_end_id is None or isinstance(vocabulary.turn_end_id, int)
     for agent in ("gated", "chat"):
         config = Config(agent=agent, hf_ckpt=str(folder))
-        _each([lambda config=config: with_engine_length(config, folder, vocabulary)])
-        _each([lambda config=config: Reader(str(folder), config, {})])
-    _shown(folder)
-
-
-def _shown(folder: Path) -> None:
-    from mem_agent.agents.chat_frame import TemplateRefused
-    from mem_agent.agents.prompts import chat_frame
-
-    frame = chat_frame(load_vocabulary(folder).tokenizer, False, {})
+        _each([lambda config=config: with_engine_length(config, folder, vocabulary)])  # which builds the agent
     with suppress(TemplateRefused):
-        assert isinstance(frame.conversation(CHAT), str)
+        assert isinstance(chat_frame(vocabulary.tokenizer, False, {}).conversation(CHAT), str)
 
 
 # --- weights ---------------------------------------------------------------------------------------------------------
@@ -185,8 +175,8 @@ def _loaded(folder: Path) -> None:
 
 @cache
 def _index() -> bytes:
-    _own()
-    return json.dumps({"metadata": {}, "weight_map": dict.fromkeys(HfTensors(_folder()).shapes, WEIGHTS)}).encode()
+    names = HfTensors(_with(WEIGHTS, _own()[WEIGHTS])).shapes
+    return json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, WEIGHTS)}).encode()
 
 
 _TEMPLATE_WORDS = (
