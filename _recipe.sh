@@ -14,7 +14,8 @@ load_recipe() {
     local line number=0 text name condition='^\[([A-Z_][A-Z0-9_]*)=([^]]*)\] (.*)$' setting='^([A-Z_][A-Z0-9_]*)=(.*)$'
     [ "$1" != "${MEM_AGENT_RECIPE_LOADED:-}" ] || return 0
     [ -f "$1" ] || die "RECIPE='$1': no such file; $PACK_DIR/recipes has some"
-    while IFS= read -r line || [ -n "$line" ]; do
+    # A byte that begins a character and is the last of its line would take the next line along.
+    while IFS= LC_ALL=C read -r line || [ -n "$line" ]; do
         number=$((number + 1))
         if [[ $line =~ ^[[:blank:]]*(#|$) ]]; then continue; fi
         if [[ $line =~ $condition ]]; then

@@ -10,16 +10,17 @@ message stands at the head of the first user message, a blank line between them:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
-
-from jinja2 import TemplateError
 
 from ..config import ConfigError
 from .records import Message, Role
 
 _BLANK_LINE = "\n\n"
+_LONGEST_S = 60
+"""Templates take a millisecond."""
 
 
 class TemplateRefused(ValueError):
@@ -60,12 +61,35 @@ class ChatFrame:
 
     def _render(self, messages: Sequence[Message]) -> str:
         plain = [{"role": message.role.value, "content": message.text} for message in messages]
+        return render(self._tokenizer, plain, add_generation_prompt=True, **self._options)
+
+
+def render(tokenizer: Any, chat: Sequence[Mapping[str, str]], **options: Any) -> str:
+    """What the tokenizer's template makes of a chat. Raises TemplateRefused.
+
+    A template is a program: it ends in whatever error its author made, or not at all. So it has a thread of its own,
+    which is waited for no longer than ``_LONGEST_S``, and then left to the end of the process.
+    """
+    shown: list[str] = []
+    failed: list[Exception] = []
+
+    def run() -> None:
         try:
-            return self._tokenizer.apply_chat_template(
-                plain, tokenize=False, add_generation_prompt=True, **self._options
-            )
-        except (ValueError, TemplateError) as error:
-            raise TemplateRefused(" ".join(str(error).split())[:200]) from error
+            shown.append(tokenizer.apply_chat_template(chat, tokenize=False, **options))
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="chat template", daemon=True)
+    thread.start()
+    for _ in range(_LONGEST_S):  # second by second: a process that was stopped meanwhile is not taken for a slow one
+        thread.join(1)
+        if not thread.is_alive():
+            break
+    else:
+        raise TemplateRefused(f"it has not ended after {_LONGEST_S} s")
+    if failed:
+        raise TemplateRefused(" ".join(str(failed[0]).split())[:200] or type(failed[0]).__name__) from failed[0]
+    return shown[0]
 
 
 def _folded(messages: Sequence[Message]) -> list[Message]:

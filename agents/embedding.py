@@ -22,7 +22,11 @@ WINDOW = 512
 
 
 class Embedding:
-    """The model in a folder. Safe to use from several threads: one at a time computes."""
+    """The model in a folder. Safe to use from several threads: one at a time computes.
+
+    Raises:
+        ConfigError: there is none that can be used.
+    """
 
     def __init__(self, folder: Path, batch: int = 32) -> None:
         from transformers import AutoModel, AutoTokenizer
@@ -30,13 +34,15 @@ class Embedding:
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             self._model = AutoModel.from_pretrained(folder, trust_remote_code=False).eval()
-        except ValueError as error:
+            self._batch = batch
+            self._window = min(WINDOW, self._tokenizer.model_max_length)
+            self._one = threading.Lock()
+            self.embed(["a"])  # what does not fit together shows here
+        except Exception as error:  # for a damaged file every class of a library has errors of its own
             if "trust_remote_code" in str(error):
                 raise ConfigError(f"{folder}: an embedding model that is Python of its own is never run") from None
-            raise
-        self._batch = batch
-        self._window = min(WINDOW, self._tokenizer.model_max_length)
-        self._one = threading.Lock()
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise ConfigError(f"{folder}: no embedding model can be loaded from it: {reason}") from error
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One vector per text, [texts, size]; an empty text's is 0."""

@@ -14,18 +14,35 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
-from jinja2 import TemplateError
 from tokenizers import Tokenizer
+
+from ..system.errors import MemAgentError
+from .chat_frame import TemplateRefused, render
 
 _TAG = re.compile(r"^[<\[].+[>\]]$", re.DOTALL)
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
 _IDS_OF_A_CHARACTER = 4
 """At most: one for each of its bytes."""
+
+
+class TokenizerFailed(MemAgentError):
+    """The tokenizer ended in the middle of a text, as one does whose regular expressions give up."""
+
+
+@contextmanager
+def panics_told() -> Iterator[None]:
+    """Raises TokenizerFailed for a panic of a Rust library, which is no ``Exception`` and would end a server."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":  # a class that cannot be imported
+            raise
+        raise TokenizerFailed(f"the model's tokenizer failed: {' '.join(str(error).split())[:200]}") from None
 
 
 class Vocabulary:
@@ -54,7 +71,7 @@ class Vocabulary:
         self._leaks = {text for text in control.values() if self.control_ids & set(self._encode_plain(text))}
         literals = sorted({*self._words, *self._leaks}, key=len, reverse=True)
         self._literals = re.compile("(" + "|".join(map(re.escape, literals)) + ")") if literals else None
-        if not self.encode_text(string.ascii_lowercase):
+        if not all(map(self.encode_text, string.ascii_lowercase)) or not self.encode_markup(string.ascii_lowercase):
             raise ValueError("it knows no letters")
 
     @cached_property
@@ -63,9 +80,8 @@ class Vocabulary:
         chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
         ends: list[int] = []
         if self.tokenizer.chat_template:
-            # Templates refuse chats in types of their own; one that does says nothing here.
-            with suppress(ValueError, TemplateError):
-                shown = self.tokenizer.apply_chat_template(chat, tokenize=False)
+            with suppress(TemplateRefused):  # one that does says nothing here
+                shown = render(self.tokenizer, chat)
                 ends = [i for i in self.encode_markup(shown) if i in self.eos_ids]
         return ends[-1] if ends else self.tokenizer.eos_token_id
 
@@ -81,10 +97,12 @@ class Vocabulary:
         # A normaliser may still turn odd characters into a control string of the vocabulary; that entry is left out.
         return [i for i in ids if i not in self.control_ids]
 
+    @panics_told()
     def encode_markup(self, text: str) -> list[int]:
         """Ids of a trusted template piece: control tokens written in it become control ids."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
+    @panics_told()
     def decode(self, ids: Sequence[int]) -> str:
         """Text without control tokens and without ids outside the vocabulary."""
         return self.tokenizer.decode(self._text_ids(ids), skip_special_tokens=True)
@@ -101,6 +119,7 @@ class Vocabulary:
         """
         return self._text_ids(self._after_thinking(sampled, thinking_open))[:limit]
 
+    @panics_told()
     def reply_text(self, sampled: Sequence[int]) -> str:
         """The reply as a chat server tells it: without special tokens, but with ``<think>`` and its like as text."""
         return self.tokenizer.decode([i for i in sampled if 0 <= i < self.size], skip_special_tokens=True)
@@ -186,6 +205,7 @@ class Vocabulary:
                 return cut, len(head)
         return 0, -1
 
+    @panics_told()
     def _encode_plain(self, text: str) -> list[int]:
         # `encode` would hold the GIL, and stop every event loop of the process for as long as a document takes.
         return self._model.encode_batch_fast([text], add_special_tokens=False)[0].ids

@@ -114,7 +114,7 @@ def _settings(file: Path) -> dict:
         return {}
     try:
         settings = json.loads(file.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AverageError(f"{file}: not JSON: {error}") from None
     if not isinstance(settings, dict):
         raise AverageError(f"{file}: expected a JSON object")

@@ -32,6 +32,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from .attention import SDPACoreAttention
 from .hf_folder import UnsupportedModel, hf_shapes
+from .hf_model import model_config
 from .megatron_cpu import device, device_mode
 
 
@@ -131,7 +132,7 @@ _LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_p
 
 
 def _check_supported(hf_config: PretrainedConfig, where: str) -> None:
-    architecture = (hf_config.architectures or [hf_config.model_type])[0]
+    architecture = str(next(iter(hf_config.architectures or [hf_config.model_type])))[:80]
     if hf_config.model_type not in _BRIDGES:
         raise UnsupportedModel(f"{where}: architecture {architecture} is not supported; use Qwen2, Qwen3 or Llama")
     rope = hf_config.rope_parameters
@@ -156,13 +157,16 @@ def load_hf_config(hf_dir: str | Path) -> PretrainedConfig:
     """The folder's model configuration, checked to be one that trains exactly here."""
     if not (Path(hf_dir) / "config.json").is_file():
         raise FileNotFoundError(f"{hf_dir}: no config.json; expected a Hugging Face model folder")
+    model_config(Path(hf_dir))
     try:
         hf_config = AutoConfig.from_pretrained(hf_dir, trust_remote_code=False)
+        _check_supported(hf_config, str(hf_dir))
+        if getattr(hf_config, "head_dim", None) is None:
+            hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
+    except UnsupportedModel:
+        raise
     except Exception as error:  # transformers raises several unrelated types for a config it cannot take
         raise UnsupportedModel(f"{hf_dir}/config.json: {' '.join(str(error).split())[:300]}") from error
-    _check_supported(hf_config, str(hf_dir))
-    if getattr(hf_config, "head_dim", None) is None:
-        hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
     return hf_config
 
 

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import orjson
 import torch
 from huggingface_hub import split_state_dict_into_shards_factory
 from safetensors import SafetensorError, safe_open
@@ -47,16 +48,21 @@ class HfTensors:
         self.codes: dict[str, str] = {}
         """Number formats as safetensors names them, such as BF16."""
         self._files: dict[str, Path] = {}
-        for file in _weight_files(Path(folder)):
+        index = _index(Path(folder))
+        for file in sorted(set(index.values())) or _weight_files(Path(folder)):
             try:
                 with safe_open(file, "pt") as tensors:
                     for name in tensors.keys():
-                        if not name.endswith(_IGNORED):
+                        if not name.endswith(_IGNORED) and index.get(name, file) == file:
                             entry = tensors.get_slice(name)
                             self.shapes[name] = tuple(entry.get_shape())
                             self.codes[name], self._files[name] = entry.get_dtype(), file
             except (SafetensorError, OSError) as error:
                 raise UnsupportedModel(f"{file}: not readable as safetensors: {error}") from None
+        for name, file in index.items():
+            if name not in self.shapes and not name.endswith(_IGNORED):
+                raise UnsupportedModel(f"{file}: has no tensor {name[:200]}, which {_INDEX} says is in it")
+        self.unlisted = frozenset(self.shapes).difference(index) if index else frozenset[str]()
 
     def read(self, name: str) -> torch.Tensor:
         with safe_open(self._files[name], "pt") as tensors:
@@ -71,13 +77,18 @@ class HfTensors:
         return _CODES[self.codes[name]]
 
 
+def _index(folder: Path) -> dict[str, Path]:
+    """Where the index says that each tensor is; empty where there is no index."""
+    if not (folder / _INDEX).is_file():
+        return {}
+    try:
+        files = orjson.loads((folder / _INDEX).read_bytes())["weight_map"]
+        return {name: folder / file for name, file in files.items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise UnsupportedModel(f"{folder / _INDEX}: not an index of safetensors files") from None
+
+
 def _weight_files(folder: Path) -> list[Path]:
-    if (folder / _INDEX).is_file():
-        try:
-            names = sorted(set(json.loads((folder / _INDEX).read_text())["weight_map"].values()))
-        except (ValueError, LookupError, TypeError, AttributeError):
-            raise UnsupportedModel(f"{folder / _INDEX}: not an index of safetensors files") from None
-        return [folder / name for name in names]
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UnsupportedModel(f"{folder}: no *.safetensors weights")
@@ -86,8 +97,12 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of the Hugging Face model, without the copy of a tied output layer."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(hf_config, trust_remote_code=False)
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(hf_config, trust_remote_code=False)
+    except Exception as error:  # sizes that do not fit each other end in whatever the model's code does with them
+        reason = " ".join(str(error).split())[:300]
+        raise UnsupportedModel(f"no model can be made of its config.json: {reason}") from error
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if hf_config.tie_word_embeddings:
         del shapes["lm_head.weight"]
@@ -101,12 +116,15 @@ def check_weights(hf_config: PretrainedConfig, folder: str | Path) -> None:
     all. Only the file headers are read.
     """
     wanted = hf_shapes(hf_config)
-    found = HfTensors(folder).shapes
+    tensors = HfTensors(folder)
+    found = tensors.shapes
     if hf_config.tie_word_embeddings:
         found.pop("lm_head.weight", None)
     for name, shape in wanted.items():
         if name not in found:
             raise UnsupportedModel(f"{folder}: no tensor {name}, which its config.json asks for with shape {shape}")
+        if name in tensors.unlisted:
+            raise UnsupportedModel(f"{folder}: {_INDEX} does not list {name}, which is in its files")
         if found[name] != shape:
             raise UnsupportedModel(f"{folder}: {name} has shape {found[name]}, its config.json asks for {shape}")
     extra = sorted(set(found) - set(wanted))

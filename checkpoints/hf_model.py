@@ -9,6 +9,7 @@ Those lie beside its weights where this pack has converted it (``agent_settings.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from ..agents import agent_class
 from ..agents.longest_turn import longest_turn, shortening
-from ..agents.vocabulary import Vocabulary
+from ..agents.vocabulary import Vocabulary, panics_told
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
 from .foreign_code import REMEDY
 
@@ -49,6 +49,7 @@ def local_folder(
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise ConfigError(f"{variable}={name!r}: the folder has no config.json{_model_near(folder)}")
+        model_config(folder)
         return folder
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise ConfigError(f"{variable}={name!r}: no such folder")
@@ -135,8 +136,11 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
     """
     from transformers import AutoTokenizer
 
+    if (Path(folder) / "config.json").is_file():  # which transformers reads to find the tokenizer's class
+        model_config(Path(folder))
     try:
-        return Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted))
+        with panics_told():
+            return Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own, KeyError among them
         if not trusted and "trust_remote_code" in str(error):
             raise ConfigError(f"the tokenizer of {folder} is Python of its own; {REMEDY}") from None
@@ -214,21 +218,28 @@ def with_serving_length(config: Config, folder: Path, vocabulary: Vocabulary) ->
 
 def model_positions(folder: Path) -> int:
     """``max_position_embeddings`` of the model in ``folder``; 0 where it names none."""
-    positions = model_config(folder).get("max_position_embeddings") or 0
-    if type(positions) is not int or positions < 0:
-        raise ConfigError(f"{folder}/config.json: max_position_embeddings is {positions!r:.40}, not a number")
-    return positions
+    return model_config(folder).get("max_position_embeddings") or 0
 
 
 def model_config(folder: Path) -> dict[str, Any]:
-    """The ``config.json`` of the model in ``folder``. Raises ConfigError."""
+    """The ``config.json`` of the model in ``folder``, whose counts are counts. Raises ConfigError."""
     try:
-        content = orjson.loads((folder / "config.json").read_bytes())
-    except orjson.JSONDecodeError as error:
+        content = json.loads((folder / "config.json").read_bytes())  # orjson reads no Infinity, which some models have
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{folder}/config.json is not JSON: {error}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{folder}/config.json is not a JSON object")
+    for key, most in _COUNTS.items():
+        if (value := content.get(key)) is not None and (type(value) is not int or not 0 <= value <= most):
+            raise ConfigError(f"{folder}/config.json: {key} is {value!r:.40}, not a number up to {most}")
     return content
+
+
+_COUNTS = {
+    "num_hidden_layers": 2**10, "num_attention_heads": 2**12, "num_key_value_heads": 2**12, "head_dim": 2**16,
+    "hidden_size": 2**20, "intermediate_size": 2**20, "vocab_size": 2**24, "max_position_embeddings": 2**30,
+}
+"""With what no model comes near: transformers makes a list of all layers before it can be asked how many there are."""
 
 
 def _check_positions(length: int, positions: int, folder: Path) -> None:

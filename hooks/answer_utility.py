@@ -15,10 +15,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import orjson
-
 from ..agents import turn_cost
 from ..agents.records import FailureKind, TurnFailed
+from ..checkpoints.hf_model import model_positions
 from ..client.chat_client import KEYS, ChatClient, ChatFailed, ChatSettings, key_from
 from ..config import Config, ConfigError
 from ..rewards.answer_utility import AnswerUtility, AnswerUtilitySettings, Frozen
@@ -103,11 +102,9 @@ def answer_length(config: Config) -> int:
     counted the sessions. At most what the model can read, where its folder says.
     """
     wanted = config.answer_budget * 3 // 2 + 2048 + config.answer_max_tokens
-    try:
-        limit = int(orjson.loads((Path(config.answer_ckpt) / "config.json").read_bytes())["max_position_embeddings"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return wanted
-    return min(wanted, limit)
+    folder = Path(config.answer_ckpt)
+    limit = model_positions(folder) if (folder / "config.json").is_file() else 0
+    return min(wanted, limit or wanted)
 
 
 def _key(file: str, names: Sequence[str]) -> str:

@@ -56,7 +56,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     try:
         content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"HF_CKPT={str(folder)!r}: config.json cannot be read: {error}") from None
     if isinstance(content, dict):
         content = content.get("text_config", content)
@@ -76,10 +76,11 @@ def read_model_config(folder: Path) -> dict[str, Any]:
 
 _NEEDED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "rope_theta")
 _OPTIONAL = ("num_key_value_heads", "head_dim", "rms_norm_eps")
+_ENDLESS = 1e15
 
 
 def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _ENDLESS
 
 
 def model_size(content: Mapping[str, Any]) -> ModelSize:

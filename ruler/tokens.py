@@ -11,7 +11,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-from ..agents.vocabulary import Vocabulary
+from ..agents.vocabulary import Vocabulary, panics_told
 from .sample import CountTokens, RulerError
 
 _SLICE = 2**14
@@ -26,8 +26,9 @@ def load_tokenizer(folder: Path) -> Vocabulary:
     if not folder.is_dir():
         raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
     try:
-        return Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
-    except (OSError, ValueError, KeyError) as error:
+        with panics_told():
+            return Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
+    except Exception as error:  # for a damaged file every tokenizer class has errors of its own
         raise RulerError(f"--tokenizer {folder}: cannot be loaded: {' '.join(str(error).split())[:200]}") from None
 
 

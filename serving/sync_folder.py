@@ -8,7 +8,6 @@ the engine).
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -16,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
+from ..checkpoints.hf_folder import HfTensors
 from ..system.own_folder import OwnFolder, own_folder
 from ..system.processes import FleetError
 
@@ -67,14 +66,10 @@ def checkpoint_names(model: Path) -> frozenset[str]:
     """The tensor names of a Hugging Face folder with safetensors; a folder that is none is an error."""
     if not (model / "config.json").is_file():
         raise FleetError(f"{model}: not a Hugging Face model folder (no config.json); pass the folder of a checkpoint")
-    index = model / "model.safetensors.index.json"
-    if index.is_file():
-        return frozenset(json.loads(index.read_text())["weight_map"])
-    if not (model / "model.safetensors").is_file():
+    if not any((model / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
         raise FleetError(f"{model}: no model.safetensors and no model.safetensors.index.json; "
                          "save the checkpoint with safe_serialization")
-    with safe_open(model / "model.safetensors", framework="pt") as file:
-        return frozenset(file.keys())
+    return frozenset(HfTensors(model).shapes)
 
 
 def _storable(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -82,11 +82,11 @@ def _text(path: str) -> str:
 
 def parameter_count(model: Mapping[str, Any]) -> int:
     """Parameters of a Qwen2, Qwen3 or Llama with this ``config.json``, without norms and biases (0.1% of them)."""
-    hidden, layers = int(model.get("hidden_size") or 0), int(model.get("num_hidden_layers") or 0)
-    heads = int(model.get("num_attention_heads") or 1)
-    groups = int(model.get("num_key_value_heads") or heads)
-    head = int(model.get("head_dim") or hidden // heads)
+    hidden, layers = model.get("hidden_size") or 0, model.get("num_hidden_layers") or 0
+    heads = model.get("num_attention_heads") or 1
+    groups = model.get("num_key_value_heads") or heads
+    head = model.get("head_dim") or hidden // heads
     attention = 2 * hidden * head * (heads + groups)
-    mlp = 3 * hidden * int(model.get("intermediate_size") or 0)
-    embeddings = int(model.get("vocab_size") or 0) * hidden * (1 if model.get("tie_word_embeddings") else 2)
+    mlp = 3 * hidden * (model.get("intermediate_size") or 0)
+    embeddings = (model.get("vocab_size") or 0) * hidden * (1 if model.get("tie_word_embeddings") else 2)
     return layers * (attention + mlp) + embeddings

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +29,7 @@ Array = NDArray[Any]
 _ABOUT = "about.json"
 _DAMAGE = (
     zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, struct.error, zlib.error, IndexError, TypeError,
-    NotImplementedError, RuntimeError, AssertionError, MemoryError,
+    NotImplementedError, RuntimeError, AssertionError, MemoryError, tokenize.TokenError,
 )
 """What reading a damaged archive may raise."""
 

@@ -1,10 +1,13 @@
 """Vectors of texts: length 1, the same in any batch, and nothing of a long text left out."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from mem_agent.agents import embedding
 from mem_agent.agents.embedding import Embedding
+from mem_agent.config import ConfigError
 from mem_agent.evaluation.retrieval import ByMeaning
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -41,3 +44,16 @@ def test_a_text_longer_than_the_window_is_the_mean_of_its_windows(model, monkeyp
 
 def test_an_empty_text_is_like_nothing(model):
     assert not Embedding(model).embed([""]).any()
+
+
+@pytest.mark.parametrize("file,content", [
+    ("config.json", '{"model_type": "qwen2", "hidden_size": "x"}'), ("config.json", "7"), ("tokenizer.json", "{}"),
+    ("model.safetensors", "torn"),
+])
+def test_a_damaged_model_is_one_line(model, tmp_path, file, content):
+    folder = tmp_path / "damaged"
+    shutil.copytree(model, folder)
+    (folder / file).write_text(content)
+    with pytest.raises(ConfigError, match="no embedding model can be loaded from it: ") as error:
+        Embedding(folder)
+    assert "\n" not in str(error.value)

@@ -1,10 +1,13 @@
 """Prompts are spliced from ready ids; the two layouts and the override; thinking off."""
 
 import copy
+import threading
+from types import SimpleNamespace
 
 import pytest
 
 from mem_agent.agents import BASELINES, all_wording
+from mem_agent.agents.chat_frame import render
 from mem_agent.agents.prompts import chat_frame, compile_template, load_prompts
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import ConfigError
@@ -118,6 +121,7 @@ def test_chat_template_that_drops_the_message_is_refused(vocabulary):
 @pytest.mark.parametrize("template,reason", [
     ("{{ raise_exception('a system message\nis needed') }}", "a system message is needed"),
     ("{{ messages[1].content }}", "has no element 1"),
+    ("{{ 1 / 0 }}", "division by zero"), ("{{ messages[0].content + 1 }}", "can only concatenate str"),
 ])
 def test_a_chat_template_that_fails_is_one_line(template, reason):
     tokenizer = copy.deepcopy(make_tokenizer())
@@ -125,6 +129,15 @@ def test_a_chat_template_that_fails_is_one_line(template, reason):
     with pytest.raises(ConfigError, match=f"cannot show a single user message: .*{reason}") as error:
         chat_frame(tokenizer, False, {})("hello")
     assert "\n" not in str(error.value)
+
+
+def test_a_chat_template_that_does_not_end_is_one_line(monkeypatch):
+    ends = threading.Event()
+    monkeypatch.setitem(render.__globals__, "_LONGEST_S", 1)
+    tokenizer = SimpleNamespace(chat_template="x", apply_chat_template=lambda *_, **__: ends.wait())
+    with pytest.raises(ConfigError, match=r"cannot show a single user message: it has not ended after 1 s$"):
+        chat_frame(tokenizer, False, {})("hello")
+    ends.set()
 
 
 @pytest.mark.parametrize("layout", ["section_first", "memory_first"])

@@ -1,24 +1,19 @@
-"""Settings, by environment and by file, and the folders of models: also those that somebody else has made."""
+"""Settings, by environment and by file: also those that somebody else has made."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from mem_agent.agents.prompts import load_prompts
-from mem_agent.checkpoints.hf_folder import HfTensors
-from mem_agent.checkpoints.hf_model import config_for_model, load_vocabulary, model_positions
+from mem_agent.checkpoints.hf_model import config_for_model
 from mem_agent.checkpoints.model_card import card_of_run, read_card, with_evaluation
 from mem_agent.config import Config, load_yaml
 from mem_agent.data.document_store import row_slice, store_folder
 from mem_agent.data.math_questions import read_countdown, read_gsm8k, read_math
 from mem_agent.data.options import parse_lengths
-from mem_agent.launch.model_args import describe, model_size, read_model_config
 from mem_agent.rewards.marginal_utility import read_tiers
 from mem_agent.ruler.wording import load_wording as ruler_wording
 from mem_agent.sessions.wording import load_wording
@@ -28,7 +23,6 @@ from mem_agent.system.plugins import load_class, parse_settings
 from mem_agent.system.server_url import checked_url
 from mem_agent.tasks import TASKS, load_task
 from mem_agent.tests.fuzz.target import PACK, Target, scratch, written
-from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 YAML = (
     b"mem_agent:", b"\n  ", b": ", b"- ", b"&a ", b"*a", b"!!int ", b"!!python/name:os.system ", b"[", b"{", b"|\n",
@@ -37,12 +31,6 @@ YAML = (
 )
 NAMES = ("AGENT", "TASK", "TASK_ARGS", "MEM_CHUNK_TOKENS", "EVAL_DATA", "STYLE", "N_SAMPLES_PER_PROMPT", "HF_CKPT",
          "MEM_THINKING", "SEED", "LR", "MEM_PROMPTS", "BASE_URL", "EVAL_TOP_P", "MEM_REWARD", "SAVE_PATH")
-CONFIG_JSON = {
-    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 512,
-    "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": True,
-    "hidden_act": "silu", "rope_scaling": None,
-}
 
 
 def _settings_file(data: bytes) -> None:
@@ -88,66 +76,6 @@ def _prompts(data: bytes) -> None:
         lambda: ruler_wording(path), lambda: read_recipe(path),
     ):
         _refused_or(read)
-
-
-def _model_config(data: bytes) -> None:
-    folder = written("described/config.json", data).parent
-    with suppress(MemAgentError):
-        assert isinstance(model_positions(folder), int)
-    content = read_model_config(folder)
-    model_size(content)
-    _refused_or(lambda: describe(content))
-
-
-def _hf_config(data: bytes) -> None:
-    from mem_agent.checkpoints.bridge import load_hf_config
-
-    load_hf_config(written("hf/config.json", data).parent)
-
-
-def _tokenizer_file(name: str) -> Any:
-    def run(data: bytes) -> None:
-        folder = _tokenizer_folder()
-        kept = (folder / name).read_bytes()
-        (folder / name).write_bytes(data)
-        try:
-            vocabulary = load_vocabulary(folder)
-            assert vocabulary.encode_text("ab <|im_end|>")
-        finally:
-            (folder / name).write_bytes(kept)
-
-    return run
-
-
-@cache
-def _tokenizer_folder() -> Path:
-    make_tokenizer().save_pretrained(scratch() / "tokenizer")
-    return scratch() / "tokenizer"
-
-
-def _tokenizer_text(name: str) -> bytes:
-    return (_tokenizer_folder() / name).read_bytes()
-
-
-def _weights(data: bytes) -> None:
-    """The index of a model's weights up to a NUL, and behind it a file of them."""
-    index, _, weights = data.partition(b"\0")
-    shutil.rmtree(scratch() / "weights", ignore_errors=True)
-    written("weights/a.safetensors", weights)
-    if index:
-        written("weights/model.safetensors.index.json", index)
-    tensors = HfTensors(scratch() / "weights")
-    for name in tensors.shapes:
-        tensors.dtype(name)
-        tensors.read(name)
-
-
-@cache
-def _stored_weights() -> bytes:
-    import torch
-    from safetensors.torch import save
-
-    return save({"a": torch.ones(2, 3)})
 
 
 def _card(data: bytes) -> None:
@@ -205,14 +133,6 @@ TARGETS = (
     Target("prompt_files", _prompts, (
         b"memory: '{problem} {section} {memory}'\nempty_memory: x\n", b"en:\n  rank: '{history} {question}'\n",
         b"memory_datasets:\n  train:\n    locomo: 3\n", b"niah: 'x {key}'\n"), YAML),
-    Target("model_config", _model_config, (json.dumps(CONFIG_JSON).encode(),)),
-    Target("hf_config", _hf_config, (json.dumps(CONFIG_JSON).encode(),), slow=True),
-    Target("tokenizer_json", _tokenizer_file("tokenizer.json"), (_tokenizer_text("tokenizer.json"),), slow=True),
-    Target("tokenizer_config", _tokenizer_file("tokenizer_config.json"), (_tokenizer_text("tokenizer_config.json"),),
-           (b"auto_map", b"{{ '' }}", b"{% for", b"chat_template"), slow=True),
-    Target("weights", _weights, (
-        b'{"weight_map": {"a": "a.safetensors"}}\0' + _stored_weights(), b"\0" + _stored_weights()),
-        (b"../../etc/hostname", b"a.safetensors", b"F32", b"I64", b"F8_E4M3")),
     Target("card", _card, (_CARD,), (*YAML, b"<!-- evaluation -->", b"<!-- end of evaluation -->", b"# ")),
     Target("recipe", _recipe, (_RECIPE,), (b"$(", b")", b"`", b"> x", b"${", b"}", b'"', b"\\", b"x[", b"]", b"=",
            b"\n", b"A=", b"$PATH", b"VALUE_OF_A_RECIPE"), slow=True),

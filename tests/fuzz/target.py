@@ -12,6 +12,7 @@ Invariant: inputs with one name are one fault, so a campaign of millions of inpu
 
 from __future__ import annotations
 
+import os
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -58,9 +59,16 @@ def name_of(error: BaseException) -> str:
     return f"{type(error).__name__} in {own[-1] if own else 'the target itself'}"
 
 
-@cache
 def scratch() -> Path:
-    """A folder of this process for the targets that read files."""
+    """A folder of this process for the targets that read files: two that are searched at once share none."""
+    folder = _of_all_processes() / str(os.getpid())
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@cache
+def _of_all_processes() -> Path:
+    """Of the process that forks the searches, which removes it when it ends."""
     kept = tempfile.TemporaryDirectory(prefix="mem-agent-fuzz-")
     _KEPT.append(kept)  # else it is gone as soon as nobody holds it
     return Path(kept.name)

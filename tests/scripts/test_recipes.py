@@ -57,12 +57,13 @@ def test_every_recipe_gives_what_a_shell_made_of_it(name, tmp_path):
         assert found == loaded(BY_A_SHELL, tmp_path / "old.env", env) and len(found) > 3
 
 
-def refusal(tmp_path, line):
+def refusal(tmp_path, line, **env):
     recipe = tmp_path / "own.env"
     recipe.write_bytes(b"# a comment\n" + line + b"\nSEED=5\n")
     code = 'source "$0/_common.sh"; load_recipe "$1"; printf "%s" "${A-unset}"'
-    done = subprocess.run(["bash", "-c", code, str(ROOT), str(recipe)], env={"PATH": os.environ["PATH"], "TEN": "10"},
-                          capture_output=True, text=True, cwd=tmp_path)
+    env = {"PATH": os.environ["PATH"], "TEN": "10", **env}
+    done = subprocess.run(["bash", "-c", code, str(ROOT), str(recipe)], env=env, capture_output=True, text=True,
+                          cwd=tmp_path)
     return done, f"error: {recipe}:2: "
 
 
@@ -113,6 +114,12 @@ def test_a_variable_that_nobody_has_set_is_told(tmp_path):
 def test_what_a_value_may_say(tmp_path, value, read):
     done, _ = refusal(tmp_path, f"A={value}".encode())
     assert done.stdout == read, done.stderr
+
+
+@pytest.mark.parametrize("language", ["C", "C.UTF-8"])
+def test_half_a_character_takes_no_line_along(tmp_path, language):
+    done, _ = refusal(tmp_path, b"# caf\xc3\nA=there", LC_ALL=language)
+    assert done.stdout == "there"
 
 
 def test_a_line_for_others_is_passed_over(tmp_path):
