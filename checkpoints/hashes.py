@@ -9,7 +9,8 @@ hash of those below it::
 
 It tells damage, not forgery: whoever changes a file on purpose can write its hash as well. Files that are not listed
 are nobody's business, and so is a list of somebody else in a folder that was downloaded: it begins with a file's line
-or with words, which no damage makes of the first line of ours. Of the hashes that Python has, SHA-256 takes the least time where the processor knows it.
+or with words, which no damage makes of the first line of ours. Of the hashes that Python has, SHA-256 takes the least
+time where the processor knows it.
 """
 
 from __future__ import annotations
