@@ -7,11 +7,14 @@ import aiohttp
 import openai
 import pytest
 
+from mem_agent.asking import endpoint
 from mem_agent.asking.access import Access
+from mem_agent.asking.bodies import json_body
 from mem_agent.asking.event_stream import with_pauses
 from mem_agent.asking.files import Files
 from mem_agent.asking.request_error import RequestError
 from mem_agent.tests.helpers.asking import DOCUMENT, model_folder, prompt_of, reply, use
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 __all__ = ["model_folder"]
 ASKED = [{"role": "user", "content": f"{DOCUMENT}\nQuestion: Who, then?"}]
@@ -194,7 +197,13 @@ def test_an_engine_that_fails_is_an_error_of_the_server(model_folder):
     assert streamed.body["code"] == "server_error"
 
 
-def test_a_request_has_so_much_time(model_folder):
+@pytest.fixture
+def bodies_have_time(monkeypatch):
+    """To arrive: on a busy machine that alone may take as long as the request is given here."""
+    monkeypatch.setattr(endpoint, "json_body", lambda request, _: json_body(request, HANGS_AFTER_S))
+
+
+def test_a_request_has_so_much_time(model_folder, bodies_have_time):
     async def user(client, served, router):
         with pytest.raises(openai.InternalServerError, match="no answer within") as error:
             await chat(client)
@@ -426,7 +435,7 @@ def test_prompts_are_read_side_by_side_and_answered_in_their_order(model_folder)
     assert use(model_folder, [], user) == (["Q00", "Q11", "Q22", "Q33", "Q44"], 0)
 
 
-def test_each_prompt_has_the_time_and_one_that_takes_longer_ends_all(model_folder):
+def test_each_prompt_has_the_time_and_one_that_takes_longer_ends_all(model_folder, bodies_have_time):
     async def user(client, served, router):
         with pytest.raises(openai.InternalServerError, match="no answer within") as error:
             await client.completions.create(model="pocket", prompt=["Who?"] * 3)

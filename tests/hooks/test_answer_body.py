@@ -12,6 +12,7 @@ from mem_agent.hooks.retry_after import LONGEST_WAIT_S, seconds_asked
 from mem_agent.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.tests.helpers.endless import PIECE, Endless, beside
 
+
 def failure(server, ask):
     with pytest.raises((TurnFailed, ChatFailed)) as failed:
         beside(server, ask)
