@@ -148,7 +148,7 @@ def _fill(axis: Axes, panel: Panel, size: float) -> dict[str, Artist]:
         (line,) = axis.plot(x, y, **curve.style)
         if not line.get_marker():
             lonely = _between_gaps(y)
-            axis.plot([x[at] for at in lonely], [y[at] for at in lonely], **curve.style | _DOTS)
+            axis.plot([x[at] for at in lonely], [y[at] for at in lonely], **{**curve.style, **_DOTS})
         if curve.label:
             handles[curve.label] = line
         bars = [(at * curve.aside, e) for at, e in zip(x, estimates, strict=True) if e]

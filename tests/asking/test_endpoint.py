@@ -81,6 +81,20 @@ def test_a_stop_string_ends_the_answer_and_what_is_counted(model_folder, stop, t
     assert whole.usage.prompt_tokens_details.cached_tokens == (8 if tokens is None else 6)
 
 
+@pytest.mark.parametrize("before", [1, 31, 63, 150, 399])
+def test_no_text_behind_a_stop_string_is_told_however_late_it_is_looked_for(model_folder, before):
+    """Of a long answer it is looked for every 32nd part of it, so more is sampled before the engine is told."""
+    final = f"{'a' * before}END{'b' * 40}"
+
+    async def user(client, served, router):
+        router.streams = True
+        stream = [chunk async for chunk in await chat(client, stop=["END"], stream=True)]
+        return [chunk.choices[0].delta.content or "" for chunk in stream], stream[-1].usage
+
+    told, _ = use(model_folder, ["red", "red", "red key", final], user, mem_max_final=512, engine_max_len=4096)
+    assert "".join(told) == "a" * before
+
+
 def test_a_stop_string_of_a_server_that_does_not_stream_cuts_the_text_alone(model_folder):
     async def user(client, served, router):
         router.streams = False
