@@ -37,6 +37,9 @@ from .agents.chunking import Chunks
 from .agents.interface import Reading
 from .agents.loop import run_trajectory
 from .agents.records import FailureKind, Generation, Trajectory, TurnFailed, TurnKind, TurnRequest
+from .client.rollout_client import client_for
+from .client.sampling import for_turn, with_stops
+from .client.siblings import WORTH_TOKENS, turn_key
 from .config import Config, ConfigError
 from .custom_convert import row_counts
 from .hooks import batch_reward, filter_cap, keep_trajectories, open_groups, refusals
@@ -47,13 +50,10 @@ from .hooks.metrics import best_of, find_golds, metrics_line, rollout_metrics
 from .hooks.reader import Reader, context_of, reader_for
 from .hooks.record import MemoryRecord, Record, failed, write_failure, write_record, write_scores
 from .hooks.sample import as_reward, ended, gold_answers, lost, reward_of
-from .hooks.sampling import for_turn, with_stops
-from .hooks.siblings import WORTH_TOKENS, turn_key
 from .hooks.task_row import messages_before, question_of, reply_form, row_of, task_name, task_of
 from .hooks.turn_rewards import Rewards, turn_rewards, turn_weights
 from .rewards.overlong import overlong_share
 from .rewards.reward import plain_parts
-from .rollout_client import client_for
 
 __all__ = [
     "evaluate", "generate", "log_eval", "log_rollout", "nonzero_std", "reward_func", "rollout_fully_async",

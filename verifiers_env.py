@@ -27,16 +27,16 @@ import verifiers.v1 as vf
 from . import rollout
 from .agents.prompts import chat_frame
 from .checkpoints.hf_model import config_for_model, local_folder
+from .client.engine_api import Dialect
+from .client.rollout_client import close_client
 from .config import Config, ConfigError
 from .data.training_file import DataSource, TrainingRow
 from .evaluation.endpoint import Api, EvalEndpoint, frame_of
-from .hooks.engine_api import Dialect
 from .hooks.host import embedded_args
 from .hooks.reader import reader_for
 from .hooks.record import Record
 from .hooks.sample import Sample
 from .hooks.task_row import question_of, row_of, task_of
-from .rollout_client import close_client
 
 __all__ = ["MemoryHarness", "MemoryTaskset"]
 

@@ -69,7 +69,7 @@ async def _ask(
     options: argparse.Namespace, model: Path, config: Config, documents: Documents, answers: Answers,
     progress: Progress | None,
 ) -> None:
-    from ..rollout_client import close_clients
+    from ..client.rollout_client import close_clients
     from .engines import reader_at  # here: torch takes seconds, and a file that cannot be read should not wait for it
 
     if progress and not options.url:

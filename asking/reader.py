@@ -42,14 +42,14 @@ from ..agents.records import (
     TurnKind,
     TurnRequest,
 )
+from ..client.engine_api import Dialect, Endpoint
+from ..client.rollout_client import client_for
+from ..client.sampling import for_turn, with_stops
+from ..client.siblings import turn_key
 from ..config import Config
-from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.reader import Reader, reader_for
 from ..hooks.sample import Sample
-from ..hooks.sampling import for_turn, with_stops
-from ..hooks.siblings import turn_key
 from ..hooks.task_row import messages_before, question_of, reply_form, task_by_name
-from ..rollout_client import client_for
 from .sections import sections_of
 from .sources import sources
 from .steps import ABORTED, TOO_LONG, Answered, Delta, Failed, Limits, Section, Started, Step, TurnDone

@@ -26,8 +26,8 @@ from typing import NoReturn
 from aiohttp import web
 
 from ..checkpoints.hf_model import config_for_model, local_folder
+from ..client.rollout_client import close_clients
 from ..config import Config, ConfigError
-from ..rollout_client import close_clients
 from ..serving.serve_engines import CHECK_EVERY_S
 from ..system.command_line_types import port_number, positive_number
 from ..system.one_line_errors import one_line_errors

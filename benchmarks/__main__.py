@@ -1,7 +1,7 @@
 """The benchmark suite: ``mem-agent bench [NAME...]``, or ``python -m mem_agent.benchmarks [NAME...]``.
 
     mem-agent bench --list                                  what there is
-    mem-agent bench --output speed.json                     all of it, about 25 minutes on two cores
+    mem-agent bench --output speed.json                     all of it, about half an hour on two cores
     mem-agent bench trainer converter --quick               two of them, with the fewest repetitions
     mem-agent bench --gate                                  exit code 1 where a ratio is 15% worse than baseline.json
     mem-agent bench --read speed.json --markdown docs/speed.md    the table of an earlier run, into the page

@@ -32,10 +32,10 @@ from aiohttp import web
 from ..asking.access import Access
 from ..asking.endpoint import Endpoint, spare_the_heap
 from ..asking.reader import AskingReader
+from ..client.engine_api import Dialect
+from ..client.engine_api import Endpoint as Engine
+from ..client.rollout_client import client_for, close_clients
 from ..config import Config
-from ..hooks.engine_api import Dialect
-from ..hooks.engine_api import Endpoint as Engine
-from ..rollout_client import client_for, close_clients
 from .evaluation import WORDS, server
 from .outcome import BenchmarkError, Outcome, print_alone
 from .rows import POCKET

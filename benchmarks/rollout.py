@@ -39,12 +39,12 @@ import yaml
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from .. import rollout as hooks
+from ..client.engine_api import Dialect, Endpoint
+from ..client.rollout_client import close_clients
 from ..config import Config
-from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.host import embedded_args
 from ..hooks.record import Record, TurnRecord
 from ..hooks.sample import Sample
-from ..rollout_client import close_clients
 from ..serving.fleet import Fleet
 from ..training.rollout_side import training_sampling
 

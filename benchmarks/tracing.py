@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .. import rollout
+from ..client.engine_api import Dialect, Endpoint
+from ..client.rollout_client import close_clients
 from ..config import Config
 from ..custom_convert import custom_convert
 from ..hooks import keep_trajectories
-from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.host import HostArgs, embedded_args
 from ..hooks.sample import Sample as HostSample
-from ..rollout_client import close_clients
 from ..traces.rollout_files import rollout_path
 from .evaluation import server, text, tokens_in
 from .outcome import Outcome, print_alone

@@ -22,10 +22,10 @@ from typing import Any
 import aiohttp
 
 from ..agents.prompts import chat_frame
+from ..client.answer_body import most_bytes, whole_body
+from ..client.chat_client import key_from
+from ..client.engine_api import Dialect
 from ..config import Config, ConfigError
-from ..hooks.answer_body import most_bytes, whole_body
-from ..hooks.chat_client import key_from
-from ..hooks.engine_api import Dialect
 from ..hooks.reader import reader_for
 from ..system import server_url
 from ..system.bounded_json import loads

@@ -25,7 +25,7 @@ from typing import Any
 
 from ..agents.records import Generation, StopReason
 from ..agents.vocabulary import Vocabulary
-from ..hooks.engine_api import Endpoint, vllm_body
+from ..client.engine_api import Endpoint, vllm_body
 from .outage import Outage, ServerPatience
 
 _AUTHORISED = "Bearer {}"

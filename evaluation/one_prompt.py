@@ -30,11 +30,11 @@ from ..agents.loop import run_trajectory
 from ..agents.prompts import chat_frame
 from ..agents.records import FailureKind, Generation, Trajectory, TurnFailed, TurnRequest
 from ..agents.vocabulary import Vocabulary
+from ..client.rollout_client import client_for
 from ..config import Config
 from ..hooks.host import HostArgs
 from ..hooks.record import Record, failed, write_record
 from ..hooks.sample import Sample
-from ..rollout_client import client_for
 from .questions import Contexts, EvalQuestion, Place
 from .retrieval import Retriever, split_passages
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from ..agents.records import FailureKind, TurnFailed
-from ..hooks.answer_body import BodyTooLong, beginning, most_bytes, whole_body
-from ..hooks.engine_api import MALFORMED
-from ..hooks.retry_after import seconds_asked
+from ..client.answer_body import BodyTooLong, beginning, most_bytes, whole_body
+from ..client.engine_api import MALFORMED
+from ..client.retry_after import seconds_asked
 from ..system.bounded_json import loads
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from typing import Any
 from .. import rollout
 from ..agents import agent_class, answer_settings
 from ..checkpoints.hf_model import load_vocabulary, with_serving_length
+from ..client.rollout_client import close_clients
 from ..config import Config, ConfigError
 from ..hooks.host import embedded_args
 from ..hooks.plugins import check_plugins
 from ..hooks.sample import Sample
 from ..hooks.task_row import task_by_name
-from ..rollout_client import close_clients
 from ..system.signals import run_stoppable
 from ..tasks import Task
 from .connect import connect

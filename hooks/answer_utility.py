@@ -19,13 +19,13 @@ import orjson
 
 from ..agents import turn_cost
 from ..agents.records import FailureKind, TurnFailed
+from ..client.chat_client import KEYS, ChatClient, ChatFailed, ChatSettings, key_from
 from ..config import Config, ConfigError
 from ..rewards.answer_utility import AnswerUtility, AnswerUtilitySettings, Frozen
 from ..rewards.judge import BadVerdict, read_verdict
 from ..sessions.wording import load_wording
 from ..system.plugins import parse_settings
 from ..system.server_url import checked_url
-from .chat_client import KEYS, ChatClient, ChatFailed, ChatSettings, key_from
 from .host import HostArgs
 from .reader import stored_text
 

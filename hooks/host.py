@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Self
 
+from ..client.engine_api import Dialect, Endpoint
 from ..config import Config, ConfigError
-from .engine_api import Dialect, Endpoint
 
 _ROLLOUTS = ("slime.rollout.sglang_rollout", "vime.rollout.vllm_rollout")
 """The hosts' own rollout modules."""

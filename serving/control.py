@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import aiohttp
 
-from ..hooks.answer_body import beginning, most_bytes, whole_body
+from ..client.answer_body import beginning, most_bytes, whole_body
 from ..system.processes import FleetError
 from .engine_key import headers_with
 

@@ -17,13 +17,14 @@ Settings that are more than taste:
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from ..client.engine_api import Dialect
 from ..config import Config
-from ..hooks.engine_api import Dialect
 from ..system.bounded_json import loads
 from ..system.process_environment import without_secrets
 from ..system.processes import FleetError
@@ -39,6 +40,11 @@ SERVED_NAME = "policy"
 """What requests may put into their ``model`` field."""
 GENERATE = Dialect.VLLM.path
 CONTROL_TIMEOUT_S = 60.0
+RELOAD_TIMEOUT_S, LOOK_EVERY_S = 600.0, 5.0
+"""Weights may take minutes to be read; that often is looked whether the engine still lives."""
+HUNG_TIMEOUT_S = 20.0
+"""An idle engine answers within milliseconds; one that takes this long twice is taken for hung. A busy one answers
+between two steps, and on CPU a step of a long prompt may take minutes."""
 GPU_MEMORY_UTILIZATION = 0.6
 """Leaves room for a trainer on the same GPU."""
 
@@ -146,10 +152,10 @@ class EngineClient(ControlClient):
     async def resume(self) -> None:
         await self._call("POST", "/resume")
 
-    async def reload_weights(self, folder: Path, timeout_s: float = 600.0) -> None:
+    async def reload_weights(self, folder: Path, timeout_s: float = RELOAD_TIMEOUT_S) -> None:
         """Load ``folder``'s safetensors in place. After a failure the weights are broken: keep it paused."""
         body = {"method": "reload_policy", "kwargs": {"weights_path": str(folder)}}
-        await self._call("POST", "/collective_rpc", body, timeout_s)
+        await self._while_it_lives(self._call("POST", "/collective_rpc", body, timeout_s))
 
     async def update_weight_version(self, version: str) -> None:
         """Name the loaded weights; every later token is reported with this name."""
@@ -165,6 +171,17 @@ class EngineClient(ControlClient):
         """The weight version, asked of the engine process itself: an answer proves that it is not hung."""
         reply = await self._call("GET", "/weight_info", timeout_s=timeout_s)
         return str(reply["weight_version"])
+
+    async def _while_it_lives(self, call: Coroutine[Any, Any, Any]) -> None:
+        """vLLM never answers a call whose engine process died of it, and its API server waits for the call to end."""
+        work = asyncio.ensure_future(call)
+        try:
+            while not (await asyncio.wait({work}, timeout=LOOK_EVERY_S))[0]:
+                if not await self.healthy(HUNG_TIMEOUT_S):
+                    raise EngineError(f"engine {self.url}: its engine process has died while it was given weights")
+            await work
+        finally:
+            work.cancel()
 
     async def _call(
         self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = CONTROL_TIMEOUT_S

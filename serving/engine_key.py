@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from ..hooks.engine_api import Dialect
+from ..client.engine_api import Dialect
 
 VARIABLE = "MEM_AGENT_ENGINE_KEY"
 OPEN = frozenset({"/health", "/ping", "/version", "/metrics", "/v1/models", "/v1/completions", "/v1/chat/completions",

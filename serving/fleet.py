@@ -49,7 +49,7 @@ from ..system.processes import (
 )
 from . import engine as engines
 from . import router as routers
-from .engine import Device, EngineClient, EngineError
+from .engine import HUNG_TIMEOUT_S, Device, EngineClient, EngineError
 from .engine_key import VARIABLE as KEY_VARIABLE
 from .engine_key import new_key
 from .router import RouterAdmin
@@ -59,9 +59,6 @@ log = logging.getLogger(__name__)
 
 LONGEST_TMPDIR = 42
 """Letters: the path of a socket has 107 at most, of which the folder of a fleet and vLLM's name for it take 65."""
-HUNG_TIMEOUT_S = 20.0
-"""An idle engine answers within milliseconds; one that takes this long twice is taken for hung. A busy one answers
-between two steps, and on CPU a step of a long prompt may take minutes."""
 REPLACE_GRACE_S = 3.0
 
 
@@ -209,6 +206,8 @@ class Fleet:
             except EngineError as error:
                 log.warning("weight sync %s, attempt %d: %s", self.version, attempt, error)
                 cause = str(error)
+            if not await engine.client.healthy(HUNG_TIMEOUT_S):
+                break
         await self._replace(engine, cause)
 
     async def _load_current(self, engine: _Engine) -> None:

@@ -3,8 +3,8 @@
 The router starts empty and only learns of engines whose weights were verified; a worker that it finds again by its own
 health check would come back with stale weights, so replaced engines get a new port and are removed here first.
 
-Requests with one ``X-Session-ID`` go to one engine, so whoever shares that key (``hooks.siblings``) finds its prefix
-cache; a new key goes where the fewest keys are bound. A key stays bound until it is ended (``hooks.sessions``), its
+Requests with one ``X-Session-ID`` go to one engine, so whoever shares that key (``client.siblings``) finds its prefix
+cache; a new key goes where the fewest keys are bound. A key stays bound until it is ended (``client.sessions``), its
 engine is gone, or two hours after its last request. Keys that nobody ended would make the count one of history:
 engines of any speed would get new ones in turn. They cost 0.2 KB each (79 MB before, 119 MB after 200,000 keys). A
 consistent hash would put 4 groups on 2 engines as 3 and 1, or worse, five times of eight.

@@ -54,7 +54,7 @@ def own_folder(parent: Path, prefix: str) -> OwnFolder:
 
 
 def made_ours(folder: Path) -> bool:
-    """Make a folder that is kept, for this user alone; False where another user has made one, or a link, of that name."""
+    """Make a folder that is kept, for this user alone; False where the name is another user's, or a link's."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()

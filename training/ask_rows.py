@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import rollout as hooks
+from ..client.engine_api import Dialect, Endpoint
 from ..config import Config
 from ..data.document_store import row_slice, without_slice
 from ..data.training_file import DataError, DataSource
-from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.host import HostArgs, embedded_args
 from ..hooks.keep_evaluation import keep_evaluation
 from ..hooks.metrics import best_of, rollout_metrics

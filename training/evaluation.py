@@ -50,17 +50,21 @@ class EvaluationFailed(ProcessError):
 
 @asynccontextmanager
 async def kept_alive(fleet: Served) -> AsyncIterator[asyncio.Task[None]]:
-    """The fleet's engines, for as long as the block lasts; the task ends only where that cannot be done."""
+    """The fleet's engines, for as long as the block lasts; the task ends before it only where that cannot be done.
+
+    An engine that is being replaced when the block ends is waited for: it would have to be started once more.
+    """
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
     async def look() -> None:
-        while True:
-            await asyncio.sleep(CHECK_EVERY_S)
+        while not (await asyncio.wait({over}, timeout=CHECK_EVERY_S))[0]:
             await fleet.ensure_alive(fleet.config.mem_request_timeout)
 
     task = asyncio.ensure_future(look())
     try:
         yield task
-        if task.done():
-            task.result()
+        over.set_result(None)
+        await task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -20,12 +20,12 @@ from typing import Any
 
 from .. import rollout as hooks
 from ..checkpoints.hf_model import local_folder
+from ..client.engine_api import Dialect, Endpoint
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
 from ..data.training_file import TrainingRow
 from ..hooks import batch_reward, filter_cap, keep_trajectories
 from ..hooks.answer_utility import answer_length
-from ..hooks.engine_api import Dialect, Endpoint
 from ..hooks.host import HostArgs, embedded_args
 from ..hooks.metrics import rollout_metrics
 from ..hooks.sample import Sample

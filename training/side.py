@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.hf_folder import HfTensors
+from ..client.rollout_client import answered, close_clients
 from ..config import Config
 from ..data.training_file import DataSource
 from ..hooks.sample import Sample
 from ..rollout import generate
-from ..rollout_client import answered, close_clients
 from ..serving.fleet import Fleet
 from .between_rollouts import evaluate_between
 from .evaluation import Evaluation

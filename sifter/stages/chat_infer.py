@@ -26,9 +26,9 @@ from functools import partial
 from pathlib import Path
 
 from ...checkpoints.hf_model import local_folder, model_positions
+from ...client.chat_client import KEYS, ChatClient, ChatSettings, key_from
 from ...config import Config, ConfigError
 from ...evaluation.identity import model_hash
-from ...hooks.chat_client import KEYS, ChatClient, ChatSettings, key_from
 from ...system.command_line_types import positive_number
 from ...system.one_line_errors import one_line_errors
 from ...system.server_url import checked_url

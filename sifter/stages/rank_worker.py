@@ -15,6 +15,7 @@ from ...agents.longest_turn import longest_turn
 from ...agents.records import Outcome
 from ...agents.vocabulary import Vocabulary
 from ...checkpoints.hf_model import load_vocabulary, model_positions
+from ...client.rollout_client import close_clients
 from ...config import Config, ConfigError
 from ...evaluation.connect import connect
 from ...evaluation.endpoint import EvalEndpoint
@@ -23,7 +24,6 @@ from ...evaluation.questions import EvalError
 from ...hooks.host import embedded_args
 from ...hooks.record import Record
 from ...hooks.sample import Sample
-from ...rollout_client import close_clients
 from ...sessions.ranking import BadRanking, in_history, lenient_ranking, strict_ranking
 from ...sessions.records import Language
 from ...sessions.table import BadRow, question_of

@@ -10,8 +10,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from mem_agent import agents, rollout
+from mem_agent.client.rollout_client import close_clients
 from mem_agent.hooks.sample import Sample
-from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent import rollout
+from mem_agent.client.rollout_client import close_clients
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks.record import Record
 from mem_agent.hooks.sample import Sample
-from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.evaluations import encode
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer

@@ -16,11 +16,11 @@ from mem_agent.agents.prompts import MEMORY, PROBLEM, RECALLED, SECTION, load_pr
 from mem_agent.agents.records import Generation, Outcome, StopReason, TurnKind
 from mem_agent.agents.rememr1 import REVISIT
 from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.client.rollout_client import close_clients
 from mem_agent.config import Config, ConfigError
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks.metrics import rollout_metrics
 from mem_agent.hooks.sample import Sample
-from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer

@@ -7,7 +7,7 @@ import pytest
 
 from mem_agent.asking.reader import AskingReader
 from mem_agent.asking.steps import Answered, Delta, Failed, Limits, Section, Started, TurnDone
-from mem_agent.rollout_client import close_clients
+from mem_agent.client.rollout_client import close_clients
 from mem_agent.tests.helpers.asking import DOCUMENT, END, FAULTS, VOCABULARY, model_folder, prompt_of, reply, settings
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 

@@ -8,6 +8,8 @@ import pytest
 
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.client.engine_api import Dialect, Endpoint
+from mem_agent.client.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.config import Config
 from mem_agent.evaluation import outage
 from mem_agent.evaluation.connect import KEYS, checked_url, connect, key_from
@@ -15,8 +17,6 @@ from mem_agent.evaluation.endpoint import frame_of, reply_ids
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows, read_run
 from mem_agent.evaluation.tables import failures
-from mem_agent.hooks.engine_api import Dialect, Endpoint
-from mem_agent.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.tests.helpers.evaluations import CONFIG, RED, counted, make_model, summary_of, write_data
 from mem_agent.tests.helpers.fake_chat import Raw
 from mem_agent.tests.helpers.fake_router import (
@@ -336,7 +336,7 @@ def test_retry_after_is_waited_for(monkeypatch):
     async def sleep(seconds):
         waits.append(seconds)
 
-    monkeypatch.setattr("mem_agent.rollout_client.asyncio.sleep", sleep)
+    monkeypatch.setattr("mem_agent.client.rollout_client.asyncio.sleep", sleep)
     router = FakeRouter([Raw(b"", 429, {"Retry-After": "17"}), Raw(b"", 503, {"Retry-After": "900"}), 429, [8]])
     with running_beside(router):
         async def main():

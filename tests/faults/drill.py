@@ -16,6 +16,7 @@ import hashlib
 import os
 import re
 import subprocess
+import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,9 @@ class Outcome:
     strike: Strike
     how: str
     """The run survived it: in words."""
+
+    def __str__(self) -> str:
+        return f"rollout {self.strike.rollout}, {self.strike.moment}: {self.strike.fault.name}: {self.how}"
 
 
 def settings(scene: Scene, **more: object) -> dict[str, str]:
@@ -122,7 +126,9 @@ def carry_out(scene: Scene, env: Mapping[str, str], plan: Plan, command: Sequenc
             code, said, hurt = _attempt(scene, hub, env, command, plan, attempt)
             struck = hurt[-1][0] if hurt else struck
             _check_end(scene, code, said, struck)
-            plan.survived += [Outcome(strike, _how(strike, after, code)) for strike, after in _parts(hurt, said)]
+            for strike, after in _parts(hurt, said):
+                plan.survived.append(Outcome(strike, _how(strike, after, code)))
+                print(plan.survived[-1], file=sys.stderr, flush=True)
             if code == 0 or plan.over:
                 return plan.survived
             assert hurt, f"it ended, and nothing had struck: {said}"
@@ -218,10 +224,10 @@ def result_of(scene: Scene) -> Result:
     last = scene.save / f"iter_{len(metrics) - 1:07d}"
     tensors = [(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in sorted(last.glob("*.distcp"))]
     assert tensors
-    return Result(tuple(tuple(sorted(_lasting(line).items())) for line in metrics), tuple(tensors))
+    return Result(tuple(tuple(sorted(lasting(line).items())) for line in metrics), tuple(tensors))
 
 
-def _lasting(line: Mapping[str, float]) -> dict[str, float]:
+def lasting(line: Mapping[str, float]) -> dict[str, float]:
     clocked = ("repeated", "tokens_per_second", "keeping_failed")
     return {name: value for name, value in line.items() if name not in clocked and not name.startswith("seconds")}
 

@@ -108,7 +108,11 @@ def eval_drill(chosen: Sequence[Fault]) -> list[tuple[str, str]]:
             assert len(whole) == QUESTIONS and not any(row.get("failure") for row in whole)
             for number, fault in enumerate(chosen):
                 output = place.folder / f"rows-{number}"
-                codes = evaluate(place, env, url, output, fault.act)
+                try:
+                    codes = evaluate(place, env, url, output, fault.act)
+                except (AssertionError, TimeoutError) as error:
+                    found.append((fault.name, f"FELL: {' '.join(str(error).split())[-600:]}"))
+                    continue
                 differing = differences(whole, rows(output))
                 how = "; ".join(_ENDS[code] for code in codes[:-1]) or "went on"
                 found.append((fault.name, f"DIFFERS in {differing}: {how}" if differing else how))

@@ -121,6 +121,7 @@ CORE_KILLED = Fault("engine core killed", kill_engine_core)
 ENGINE_STOPPED = Fault("engine stopped", stop_engine)
 ENGINE_GUARD_KILLED = Fault("engine's guard killed", lambda s: send(signal.SIGKILL, s.guards(ENGINE)[:1]))
 ROUTER_KILLED = Fault("router killed", lambda s: send(signal.SIGKILL, s.servers(ROUTER)))
+ROUTER_GUARD_KILLED = Fault("router's guard killed", lambda s: send(signal.SIGKILL, s.guards(ROUTER)))
 ROUTER_STOPPED = Fault("router stopped", lambda s: send(signal.SIGSTOP, s.servers(ROUTER)))
 CONNECTIONS_CUT = Fault("connections cut", order("cut", 3))
 ENGINE_ERRORS = Fault("engine answers HTTP 500", order("error", 3))
@@ -130,6 +131,8 @@ DISK_FULL = Fault("disk full", lambda s: s.fill("save"), Answer.ENDS, needs_disk
 TMP_FULL = Fault("/tmp full", lambda s: s.fill("tmp"), needs_disks=True)
 RANK_KILLED = Fault("another rank killed", lambda s: send(signal.SIGKILL, s.servers(RANK)), Answer.ENDS,
                     needs_ranks=True)
+RANK_GUARD_KILLED = Fault("another rank's guard killed", lambda s: send(signal.SIGKILL, s.guards(RANK)), Answer.ENDS,
+                          needs_ranks=True)
 TRAINER_KILLED = Fault("trainer killed", kill_trainer, **_GONE)
 JOURNAL_TORN = Fault("trainer killed, journal torn", kill_trainer, afterwards=tear_journal, **_GONE)
 EVERYTHING_KILLED = Fault("everything killed at once", kill_everything, **_GONE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from mem_agent import eval_ruler_hqa
-from mem_agent.hooks.engine_api import Endpoint
+from mem_agent.client.engine_api import Endpoint
 from mem_agent.tests.faults.moments import Announcer, Moment
 from mem_agent.tests.faults.observed_train import before
 

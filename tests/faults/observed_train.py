@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from mem_agent.hooks.engine_api import Endpoint
+from mem_agent.client.engine_api import Endpoint
 from mem_agent.serving import engine, fleet
 from mem_agent.system.processes import ChildProcess
 from mem_agent.tests.faults.moments import Announcer, Moment

@@ -16,6 +16,7 @@ import psutil
 from mem_agent.system.markdown import markdown_table
 
 from . import faults
+from .counted import counted
 from .drill import OBSERVED, InOrder, Result, Strike, carry_out, result_of, settings, unbroken
 from .eval_drill import EVAL_FAULTS, eval_drill
 from .faults import Fault
@@ -39,7 +40,10 @@ SHAPES = (Shape(1, 1), Shape(2, 1), Shape(1, 2), Shape(2, 2))
 
 _BUSY = (Moment.SAMPLING, Moment.EVALUATION)
 _QUIET = (Moment.JOURNAL, Moment.UPDATE, Moment.SYNC, Moment.SAVE)
-_SERVERS = (faults.ENGINE_KILLED, faults.CORE_KILLED, faults.ENGINE_GUARD_KILLED, faults.ROUTER_KILLED)
+_SERVERS = (
+    faults.ENGINE_KILLED, faults.CORE_KILLED, faults.ENGINE_GUARD_KILLED, faults.ROUTER_KILLED,
+    faults.ROUTER_GUARD_KILLED,
+)
 _ENDS = (faults.TRAINER_KILLED, faults.EVERYTHING_KILLED, faults.INTERRUPTED)
 
 
@@ -51,6 +55,7 @@ def matrix() -> Iterator[tuple[Fault, Moment]]:
         yield from ((fault, moment) for fault in (faults.ENGINE_STOPPED, faults.ROUTER_STOPPED))
     for fault in (faults.CONNECTIONS_CUT, faults.ENGINE_ERRORS, faults.ENGINE_SLOW):
         yield from ((fault, moment) for moment in _BUSY)
+    yield faults.ENGINE_GARBAGE, Moment.EVALUATION  # it asks again for what failed; in a rollout: `counted`
     for moment in (Moment.SAMPLING, *_QUIET):
         yield faults.DISK_FULL, moment
     for moment in (Moment.START, Moment.LOAD, *_BUSY, *_QUIET):
@@ -58,6 +63,7 @@ def matrix() -> Iterator[tuple[Fault, Moment]]:
     yield faults.TMP_FULL, Moment.START
     for moment in (Moment.SAMPLING, *_QUIET):
         yield faults.RANK_KILLED, moment
+    yield faults.RANK_GUARD_KILLED, Moment.SAMPLING
     yield faults.TERMINATED, Moment.SAMPLING
     yield faults.JOURNAL_TORN, Moment.SAVE
     for file in FILES:
@@ -98,7 +104,7 @@ def chain(shape: Shape, chosen: Sequence[Strike]) -> Cells:
                 outcomes = carry_out(place, _evaluating(place, more), plan, in_module(OBSERVED))
                 same = result_of(place) == whole
             except (AssertionError, TimeoutError, psutil.Error) as error:
-                fell = " ".join(str(error).split())[-600:] or type(error).__name__
+                fell = _line(error)
                 outcomes, same = plan.survived, False
         for outcome in outcomes:
             note(outcome.strike, outcome.how if same else f"{'NOT COMPARED' if fell else 'DIFFERS'}: {outcome.how}")
@@ -127,8 +133,19 @@ def _evaluating(place: Scene, more: dict[str, int]) -> dict[str, str]:
     return settings(place, **more) | {"EVAL_DATA": f"{place.folder / 'data' / 'train.jsonl'}@[0:4]"}
 
 
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[-600:] or type(error).__name__
+
+
 def key(strike: Strike) -> tuple[str, str]:
     return strike.fault.name, str(strike.moment)
+
+
+def _counted(shape: Shape) -> str:
+    try:
+        return counted(NUM_ENGINES=shape.engines, TRAIN_PROCS=shape.ranks)
+    except (AssertionError, TimeoutError) as error:
+        return f"FELL: {_line(error)}"
 
 
 def suite(shapes: Sequence[Shape], only: str = "") -> tuple[str, bool]:
@@ -139,6 +156,9 @@ def suite(shapes: Sequence[Shape], only: str = "") -> tuple[str, bool]:
         [fault.name, str(moment), *(cells.get((fault.name, str(moment)), "-") for cells in by_shape.values())]
         for fault, moment in chosen
     ]
+    if only in faults.ENGINE_GARBAGE.name:
+        garbage = [_counted(shape) for shape in shapes]
+        rows.append([faults.ENGINE_GARBAGE.name, str(Moment.SAMPLING), *garbage])
     asked = [[fault, how] for fault, how in eval_drill([f for f in EVAL_FAULTS if only in f.name])]
     header = ["fault", "moment", *map(str, shapes)]
     page = markdown_table(header, rows, header)

@@ -17,8 +17,8 @@ from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.asking.access import Access
 from mem_agent.asking.endpoint import Endpoint
 from mem_agent.asking.reader import AskingReader
+from mem_agent.client.rollout_client import close_clients
 from mem_agent.config import Config
-from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 

@@ -1,7 +1,7 @@
 """A worker that takes what SGLang takes at ``/generate``, refuses what it refuses, and answers in its shape.
 
-tests/hooks/test_sglang_server.py holds ``refusal`` against the real server. The worker names no model files, so that a
-router in front of it does not look for a tokenizer.
+tests/client/test_sglang_server.py holds ``refusal`` against the real server. The worker names no model files, so that
+a router in front of it does not look for a tokenizer.
 """
 
 from __future__ import annotations

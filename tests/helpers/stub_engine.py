@@ -5,7 +5,8 @@ What it samples is a function of prompt and seed, as it is in a server whose req
 Where its environment has the key of a run's engines, control calls are refused without it, as by the real ones.
 Options: ``dies`` prints a traceback and exits; ``dies-at-work`` fails its first request as vLLM does;
 ``never-healthy``; ``wrong-version`` reports another version than it was given; ``bad-reload=N`` fails the first N
-reloads; ``child`` starts a grandchild that ignores SIGTERM, like a stuck engine core.
+reloads; ``dies-in-reload`` never answers the first and is unwell from then on; ``child`` starts a grandchild that
+ignores SIGTERM, like a stuck engine core.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n
 
 
 def make_app(port: int, journal: Path, options: list[str]) -> web.Application:
-    state = {"version": "default", "failures": sum(int(o.partition("=")[2]) for o in options if "bad-reload=" in o)}
+    failures = sum(int(o.partition("=")[2]) for o in options if "bad-reload=" in o)
+    state = {"version": "default", "failures": failures, "dead": False}
 
     async def health(_: web.Request) -> web.Response:
-        return web.Response(status=503 if "never-healthy" in options else 200)
+        return web.Response(status=503 if "never-healthy" in options or state["dead"] else 200)
 
     async def weight_info(_: web.Request) -> web.Response:
         version = "stale" if "wrong-version" in options else state["version"]
@@ -42,6 +44,9 @@ def make_app(port: int, journal: Path, options: list[str]) -> web.Application:
             call = body["method"]
         with journal.open("a") as file:
             file.write(f"{port} {call}\n")
+        if call == "reload_policy" and "dies-in-reload" in options:
+            state["dead"] = True
+            await asyncio.Event().wait()
         if call == "reload_policy" and state["failures"]:
             state["failures"] -= 1
             return web.json_response({"error": "torn file"}, status=500)

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from mem_agent.client.engine_api import Dialect, Endpoint
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks.engine_api import Dialect, Endpoint
 from mem_agent.hooks.host import HostArgs, embedded_args
 
 

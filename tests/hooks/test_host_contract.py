@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from mem_agent.client.rollout_client import close_clients
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks.sample import Sample
 from mem_agent.rollout import nonzero_std
-from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers import samples
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.samples import turn

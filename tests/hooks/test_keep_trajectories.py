@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent import rollout
+from mem_agent.client.engine_api import Dialect, Endpoint
+from mem_agent.client.rollout_client import close_clients
 from mem_agent.config import Config
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks import keep_trajectories
-from mem_agent.hooks.engine_api import Dialect, Endpoint
 from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.sample import Sample
-from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.samples import foreign
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer

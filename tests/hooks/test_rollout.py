@@ -9,14 +9,14 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from mem_agent import rollout
+from mem_agent.client.engine_api import Dialect
+from mem_agent.client.rollout_client import close_clients
 from mem_agent.config import Config, ConfigError
 from mem_agent.custom_convert import custom_convert
 from mem_agent.data.document_store import DocumentWriter
 from mem_agent.hooks import reader
-from mem_agent.hooks.engine_api import Dialect
 from mem_agent.hooks.record import Record
 from mem_agent.hooks.sample import Sample
-from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running
 from mem_agent.tests.helpers.samples import trajectory
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer

@@ -103,7 +103,7 @@ def test_importing_any_core_module_reads_no_environment(tmp_path):
         "import yaml, tokenizers, aiohttp, orjson, tqdm, pandas, pyarrow\n"
         "names = []\n"
         "os.environ = Watch(os.environ)\n"
-        "import mem_agent.rollout, mem_agent.custom_convert, mem_agent.rollout_client, mem_agent.prepare_data\n"
+        "import mem_agent.rollout, mem_agent.custom_convert, mem_agent.client.rollout_client, mem_agent.prepare_data\n"
         "print([n for n in names if n in sys.argv[1:]])\n"
     )
     out = subprocess.run([sys.executable, "-c", code, *variable_names()], capture_output=True, text=True, check=True)

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from mem_agent.client.chat_client import ChatClient, ChatSettings
 from mem_agent.config import Config
-from mem_agent.hooks.chat_client import ChatClient, ChatSettings
 from mem_agent.serving.engine import SERVED_NAME
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.training.rollout_side import answering_fleet

@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from mem_agent.hooks.answer_body import most_bytes
+from mem_agent.client.answer_body import most_bytes
 from mem_agent.serving.engine import EngineClient
 from mem_agent.serving.router import RouterAdmin
 from mem_agent.system.processes import FleetError

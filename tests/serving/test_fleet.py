@@ -189,6 +189,19 @@ async def test_an_engine_that_cannot_load_is_replaced_and_never_resumed(stubs, m
 
 
 @pytest.mark.asyncio
+async def test_an_engine_that_dies_while_it_is_given_weights_is_replaced_without_waiting_for_its_answer(stubs, model):
+    stubs.options = {0: [["dies-in-reload"]]}
+    async with make_fleet(model) as running:
+        [old] = running.engine_urls
+        async with asyncio.timeout(engine.RELOAD_TIMEOUT_S / 2):
+            await running.sync_weights(TENSORS, "1")
+        [new] = running.engine_urls
+        assert running.restarts == 1 and (await generate(running))["version"] == "1"
+    assert stubs.calls()[port_of(old)][-1] == "reload_policy", "it is not asked again"
+    assert stubs.calls()[port_of(new)] == SYNC
+
+
+@pytest.mark.asyncio
 async def test_a_killed_engine_comes_back_with_current_weights_before_the_router_knows_it(stubs, model):
     async with make_fleet(model, num_engines=2) as running:
         await running.sync_weights(TENSORS, "5")

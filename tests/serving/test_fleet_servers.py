@@ -15,8 +15,8 @@ import torch
 import yarl
 from safetensors.torch import load_file
 
+from mem_agent.client.engine_api import Dialect, Endpoint
 from mem_agent.config import Config
-from mem_agent.hooks.engine_api import Dialect, Endpoint
 from mem_agent.serving.engine import EngineError
 from mem_agent.serving.fleet import Fleet
 from mem_agent.tests.helpers.listeners import listeners

@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 
 from mem_agent.agents.records import TurnKind, TurnRequest
+from mem_agent.client.engine_api import Dialect, Endpoint
+from mem_agent.client.rollout_client import GenerationClient, RetryPolicy
+from mem_agent.client.siblings import turn_key
 from mem_agent.config import Config
-from mem_agent.hooks.engine_api import Dialect, Endpoint
-from mem_agent.hooks.siblings import turn_key
-from mem_agent.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.serving.router import RouterAdmin, router_command, router_environment
 from mem_agent.system.processes import ChildProcess, free_ports, wait_until_healthy
 from mem_agent.tests.helpers.fake_router import vllm_answer

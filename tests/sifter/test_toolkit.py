@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mem_agent.client.chat_client import ChatFailed, ChatSettings
 from mem_agent.config import ConfigError
-from mem_agent.hooks.chat_client import ChatFailed, ChatSettings
 from mem_agent.sessions.records import Turn
 from mem_agent.sifter.session_log import LogError
 from mem_agent.sifter.toolkit import Sifter

@@ -66,6 +66,27 @@ def test_engines_are_kept_alive_meanwhile(tmp_path, monkeypatch):
     assert fleet.looks >= 2
 
 
+def test_an_engine_that_is_being_replaced_in_the_end_is_waited_for(monkeypatch):
+    """Else it would be started once more, and be counted twice in ENGINE_RESTARTS."""
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.01)
+    steps = []
+
+    class Replacing(Fleet):
+        async def ensure_alive(self, hung_after_s):
+            steps.append("begun")
+            begun.set()
+            await asyncio.sleep(0.1)
+            steps.append("done")
+
+    async def evaluated():
+        async with module.kept_alive(Replacing()):
+            await begun.wait()
+
+    begun = asyncio.Event()
+    asyncio.run(evaluated())
+    assert steps == ["begun", "done"]
+
+
 @pytest.mark.parametrize("ending", ["cancelled", "no engine left"])
 def test_a_client_never_outlives_its_evaluation(ending, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CHECK_EVERY_S", 0.2)

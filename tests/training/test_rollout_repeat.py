@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 from safetensors.torch import load_file
 
-from mem_agent.hooks.engine_api import Endpoint
+from mem_agent.client.engine_api import Endpoint
 from mem_agent.serving import engine, fleet
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.serving.test_fleet import SYNC, Stubs, port_of

@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 
 from mem_agent.agents.records import FailureKind
+from mem_agent.client.engine_api import Dialect, Endpoint
 from mem_agent.config import Config, ConfigError
 from mem_agent.hooks import batch_reward
-from mem_agent.hooks.engine_api import Dialect, Endpoint
 from mem_agent.hooks.host import HostArgs, embedded_args
 from mem_agent.hooks.record import write_failure
 from mem_agent.hooks.sample import Sample

@@ -13,9 +13,9 @@ import pytest
 
 from mem_agent import rollout
 from mem_agent.agents.records import FailureKind, Generation, StopReason, TurnFailed
-from mem_agent.hooks.engine_api import Dialect, Endpoint, sglang_body
+from mem_agent.client.engine_api import Dialect, Endpoint, sglang_body
+from mem_agent.client.rollout_client import GenerationClient, RetryPolicy, close_clients
 from mem_agent.hooks.sample import Sample
-from mem_agent.rollout_client import GenerationClient, RetryPolicy, close_clients
 from mem_agent.system.processes import ChildProcess, free_ports, wait_until_healthy
 from mem_agent.tests.helpers.fake_router import log_probs_of
 from mem_agent.tests.helpers.fake_sglang import CONTEXT, FakeWorker, working

@@ -85,7 +85,7 @@ class Endpoint:
 
     @property
     def streams(self) -> bool:
-        """Whether it can tell tokens as they are sampled (``hooks.token_stream``)."""
+        """Whether it can tell tokens as they are sampled (``token_stream``)."""
         return self.dialect is Dialect.VLLM
 
     def redacted(self, text: str) -> str:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mem_agent.hooks.sessions import Sessions
+from mem_agent.client.sessions import Sessions
 from mem_agent.tests.helpers.fake_router import FakeRouter
 from mem_agent.tests.hooks.test_rollout import checkpoint, encode, run, sample  # noqa: F401 - a fixture
 

@@ -2,7 +2,7 @@
 
 **Where a turn goes** (MEM_ROUTING). Routers keep requests of one key at one engine, and put a new key where the fewest
 requests are in flight (SGLang's ``manual`` with ``min_load``), where the fewest keys are bound (vLLM's
-``sticky_least_loaded``; ``hooks.sessions`` ends keys), or where a hash says (``consistent_hash``). The next chunk is
+``sticky_least_loaded``; ``sessions`` ends keys), or where a hash says (``consistent_hash``). The next chunk is
 new to every engine, so a group has nothing to lose by going elsewhere with each: the key of a turn is its group and
 the beginning of its prompt that siblings share. So they stay together over a chunk, and but for the hash an engine
 that fell behind is left with the next one. Prompts that begin alike in all turns (``memory_first``) keep one key, and

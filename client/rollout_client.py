@@ -1,7 +1,7 @@
 """Async client of the router in front of the inference engines: token ids in, token ids and log-probs out.
 
-What is sent and how an answer is read is the endpoint's business (``hooks.engine_api``); here are connections, retries
-and patience.
+What is sent and how an answer is read is the endpoint's business (``engine_api``); here are connections, retries and
+patience.
 
 Invariants:
 - every request carries the key of its GROUP (document), so that siblings meet the same prefix cache;
@@ -9,7 +9,7 @@ Invariants:
 - a prompt that cannot fit the engine's context is refused before it is sent;
 - retries happen on connection errors, 5xx and 429 only, a bounded number of times with doubling waits, or what
   ``Retry-After`` asks for where that is longer; a 4xx or a timeout is final;
-- no more of an answer is read than the tokens that were asked for can take (``hooks.answer_body``);
+- no more of an answer is read than the tokens that were asked for can take (``answer_body``);
 - an aborted request is a normal answer with ``StopReason.ABORT``;
 - once somebody was told of tokens, their request is not sent again: it would sample others.
 """
@@ -28,16 +28,16 @@ from typing import Any
 import aiohttp
 import orjson
 
-from .agents.records import FailureKind, Generation, StopReason, TurnFailed
-from .config import Config
-from .hooks.answer_body import BodyTooLong, beginning, most_bytes, whole_body
-from .hooks.engine_api import MALFORMED, Endpoint
-from .hooks.retry_after import seconds_asked
-from .hooks.sessions import Sessions
-from .hooks.siblings import Ahead
-from .hooks.token_stream import STREAMED, TokenStream
-from .system.bounded_json import loads
-from .system.priority_gate import PriorityGate
+from ..agents.records import FailureKind, Generation, StopReason, TurnFailed
+from ..config import Config
+from ..system.bounded_json import loads
+from ..system.priority_gate import PriorityGate
+from .answer_body import BodyTooLong, beginning, most_bytes, whole_body
+from .engine_api import MALFORMED, Endpoint
+from .retry_after import seconds_asked
+from .sessions import Sessions
+from .siblings import Ahead
+from .token_stream import STREAMED, TokenStream
 
 logger = logging.getLogger(__name__)
 Tell = Callable[[list[int]], bool]

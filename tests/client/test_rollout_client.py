@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent.agents.records import FailureKind, StopReason, TurnFailed
+from mem_agent.client.engine_api import Dialect, Endpoint
+from mem_agent.client.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks.engine_api import Dialect, Endpoint
 from mem_agent.hooks.host import HostArgs
-from mem_agent.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running, sglang_answer, vllm_answer
 
 SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": -1, "max_new_tokens": 4096, "stop_token_ids": [2], "seed": 11,

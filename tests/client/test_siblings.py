@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from mem_agent.agents.records import TurnKind, TurnRequest
-from mem_agent.hooks import siblings
+from mem_agent.client import siblings
+from mem_agent.client.siblings import Ahead, turn_key
 from mem_agent.hooks.record import Record
-from mem_agent.hooks.siblings import Ahead, turn_key
 from mem_agent.tests.helpers.fake_router import FakeRouter
 from mem_agent.tests.hooks.test_rollout import checkpoint, encode, run, sample  # noqa: F401 - a fixture
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.hooks.engine_api import parse_vllm
-from mem_agent.hooks.token_stream import TokenStream
+from mem_agent.client.engine_api import parse_vllm
+from mem_agent.client.token_stream import TokenStream
 from mem_agent.tests.helpers.fake_router import vllm_answer
 
 
