@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .hooks import batch_reward, keep_trajectories, open_groups
+from .hooks import batch_reward, keep_trajectories, open_groups, survivors
 from .hooks.host import HostArgs
 from .hooks.metrics import failure_of
 from .hooks.record import PLACEHOLDER, Record
@@ -76,9 +76,15 @@ class _Unrolled:
 
 
 def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
-    """The host's training data for one rollout. ``rewards`` are the normalised advantages."""
+    """The host's training data for one rollout. ``rewards`` are the normalised advantages.
+
+    Raises:
+        AllFailed: there is nothing to learn from.
+        ConvertError: of a sample no training row can be made.
+    """
     host = HostArgs.of(args)
     config = host.config
+    survivors.require(samples)
     batch_reward.apply(host, samples, None)
     open_groups.take(host, samples)
     ids = _rollout_ids(samples)

@@ -13,8 +13,8 @@ Invariants, for slime, vime and the embedded host alike:
   which ``custom_convert`` makes the training rows;
 - ``sample.tokens`` is a sequence the policy really saw: the final turn's prompt and reply;
 - ``sampling_params``, ``args`` and ``sample.prompt`` are never changed (hosts share and requeue them);
-- nothing raises but a bad configuration and ``hooks.refusals``: every other error becomes status FAILED with reward 0,
-  a fully masked placeholder and a counted reason; the group statistics leave it out;
+- nothing raises but a bad configuration, ``hooks.refusals`` and ``hooks.survivors``: every other error becomes status
+  FAILED with reward 0, a fully masked placeholder and a counted reason; the group statistics leave it out;
 - an abort ends the trajectory before its next turn, status ABORTED.
 
 ``sample.metadata`` carries the document inline (``context``) or by id (``context_id``, see ``document_store``), the
@@ -42,7 +42,7 @@ from .client.sampling import for_turn, with_stops
 from .client.siblings import WORTH_TOKENS, turn_key
 from .config import Config, ConfigError
 from .custom_convert import row_counts
-from .hooks import batch_reward, filter_cap, keep_trajectories, open_groups, refusals
+from .hooks import batch_reward, filter_cap, keep_trajectories, open_groups, refusals, survivors
 from .hooks.given_replies import run_given, teach
 from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously
 from .hooks.keep_evaluation import keep_evaluation
@@ -198,11 +198,14 @@ def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     what the task said of the answer and nothing else.
 
     Source: DAPO, arXiv 2503.14476, section 3.2. An element of the group may be a list of Samples of one trajectory,
-    which counts once. Failed and aborted trajectories are no evidence either way. Once a rollout has judged
-    MAX_GEN_BATCHES, it takes what there is (``hooks.filter_cap``).
+    which counts once. Failed and aborted trajectories are no evidence either way; where nothing but failures comes,
+    the run ends (``hooks.survivors``). Once a rollout has judged MAX_GEN_BATCHES, it takes what there is
+    (``hooks.filter_cap``).
     """
     host = HostArgs.of(args)
-    trajectories = [s for s in (s[0] if isinstance(s, list) else s for s in samples) if ended(s)]
+    group = [s[0] if isinstance(s, list) else s for s in samples]
+    survivors.judged(host, group)
+    trajectories = [s for s in group if ended(s)]
     by_turn = host.config.mem_alpha < 1 and host.config.dynamic_filter_on != "accuracy"
     worth = _compared_rewards(host, trajectories)
     each = {(one, *(_state_totals(s) if by_turn else ())) for one, s in zip(worth, trajectories, strict=True)}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import socket
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -52,6 +53,18 @@ def check_host(host: str, keys: Sequence[str]) -> None:
     if not keys and not is_loopback(host):
         raise ConfigError(f"--host {host}: other machines may only ask with a key; set {KEY_VARIABLE} or "
                           "--api-key-file, or leave --host out")
+
+
+def check_address(host: str, port: int) -> None:
+    """Raises ConfigError where nothing can listen now: engines take minutes, and would have started for nothing."""
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as sock:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                sock.bind(address)
+    except OSError as error:
+        raise ConfigError(f"--host {host} --port {port}: {error.strerror}; name another (--port 0 takes a free one)") \
+            from None
 
 
 def checked_origin(given: str) -> str:

@@ -16,6 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import time
@@ -270,9 +271,11 @@ _SAID = {404: "no such path; see /v1/chat/completions", 405: "not with this meth
 
 def spare_the_heap() -> None:
     """Call once all is loaded: what lives as long as the server is never looked through for garbage again, which would
-    stop every stream for a quarter of a second."""
+    stop every stream for a quarter of a second. At the end of the process it is: libraries print a page about what of
+    theirs is not released."""
     gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)
 
 
 def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

@@ -32,7 +32,7 @@ from ..serving.serve_engines import CHECK_EVERY_S
 from ..system.command_line_types import port_number, positive_number
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable
-from .access import KEY_VARIABLE, Access, check_host, checked_origin, read_keys
+from .access import KEY_VARIABLE, Access, check_address, check_host, checked_origin, read_keys
 from .endpoint import Endpoint, spare_the_heap
 from .engines import reader_at
 
@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Config.from_env()  # bad settings end it before a model is downloaded
     keys = read_keys(options.api_key_file, os.environ)
     check_host(options.host, keys)
+    check_address(options.host, options.port)
     access = Access(keys, tuple(map(checked_origin, options.allow_origin)))
     model = local_folder(options.model, "MODEL")
     config, model_says = config_for_model(model)

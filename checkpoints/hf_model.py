@@ -48,7 +48,7 @@ def local_folder(
     folder = Path(name)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise ConfigError(f"{variable}={name!r}: the folder has no config.json")
+            raise ConfigError(f"{variable}={name!r}: the folder has no config.json{_model_near(folder)}")
         return folder
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise ConfigError(f"{variable}={name!r}: no such folder")
@@ -57,6 +57,14 @@ def local_folder(
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(f"{variable}={name!r}: no such folder, and not to be had from the hub: {reason}") from None
+
+
+def _model_near(folder: Path) -> str:
+    """Which model may be meant by a run, its folder of models, or a checkpoint that was converted."""
+    places = (folder.glob("hf/*/config.json"), folder.glob("*/config.json"),
+              folder.parent.glob(f"hf/{folder.name}/config.json"))
+    found = next(filter(None, map(sorted, places)), [])
+    return f"; a model is in {found[-1].parent}" if found else ""
 
 
 _CLASSES = ("AGENT", "TASK")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -136,6 +137,7 @@ def run_job(
     """
     server = JobServer(address)
     environment = yaml.safe_load(runtime_env.read_text())
+    began = log.stat().st_size if log.is_file() else 0
     try:
         _submit(server, job, shlex.join(command), environment, patience_s)
         run_stoppable(_follow_log(server, job, log, show))
@@ -148,7 +150,7 @@ def run_job(
         _stop(server, job)
         raise
     if end.status != "SUCCEEDED":
-        raise MemAgentError(f"job {job} {end.status}: {_one_line(end.message or '')}; its log is above")
+        raise MemAgentError(f"job {job} {end.status}: {_reason(end.message or '', log, began)}; its log is above")
 
 
 def _submit(server: JobServer, job: str, entrypoint: str, runtime_env: dict[str, Any], patience_s: float) -> None:
@@ -207,6 +209,24 @@ def _stop(server: JobServer, job: str) -> None:
                 return
         time.sleep(1)
     logger.warning("job %s has not stopped within a minute", job)
+
+
+_RAISED = re.compile(r"^((?:(?:\w+\.)+[A-Z]\w*|\w*(?:Error|Exception)): .+)$", re.MULTILINE)
+"""The last line of a traceback: the error's class and what it says."""
+_TAIL_BYTES = 2**18
+_LOGS = ", last available logs"
+
+
+def _reason(message: str, log: Path, began: int) -> str:
+    """What the job raised last, by its log from byte ``began`` on: Ray's ``message`` has its last ten lines, which are
+    often those that its workers said meanwhile. Where nothing was raised, what the message says before them."""
+    said = message
+    if log.is_file():
+        with log.open("rb") as file:
+            file.seek(max(began, log.stat().st_size - _TAIL_BYTES))
+            said += "\n" + file.read().decode(errors="replace")
+    raised = _RAISED.findall(said)
+    return " ".join(raised[-1].split())[:400] if raised else _one_line(message.partition(_LOGS)[0])
 
 
 def _one_line(error: Exception | str) -> str:

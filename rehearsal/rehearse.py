@@ -50,7 +50,7 @@ from .table import Seen, deviations, faults, report
 
 logger = logging.getLogger("mem_agent")
 
-_RAY = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
+WITHOUT_SPARE_WORKERS = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
 """Workers that nobody asked for would import torch on cores that are needed."""
 _ENGINE_START_S = 600.0
 
@@ -201,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     start_logging()
     stop_on_signals()
-    os.environ.update(_RAY)
+    os.environ.update(WITHOUT_SPARE_WORKERS)
     rehearsal = settled(Config.from_env(), Path(sys.prefix) / "sources")
     folder = Path(rehearsal.here.config.save_path)
     problems = [

@@ -61,7 +61,7 @@ from .tables import (
     turns_csv,
 )
 from .training_figures import draw_training
-from .training_run import is_training_run
+from .training_run import is_training_run, points_of
 from .training_tables import training_tables
 from .viewer.terminal import safe
 from .viewer_pages import linked_pages
@@ -82,6 +82,8 @@ def make_report(
         raise MemAgentError(f"{output} is a folder of source code; give another --output")
     given = sorted_out(folders)
     runs = read_results(given.results) if given.results else ()
+    evaluated = (*read_results(given.between), *runs)
+    points = [points_of(run, evaluated) for run in given.trained]
     summaries = [summarise(run.label, cell) for run in runs for cell in run.cells]
     published = _published(summaries) if with_published else {}
     labels = {run.folder: run.label for run in given.trained} | {run.folder: run.label for run in runs}
@@ -89,8 +91,9 @@ def make_report(
         title=title or _title(given, runs),
         headlines=headlines(runs, given.trained),
         runs=runs, trained=given.trained,
-        plots=(*draw_training(given.trained, runs), *draw(summaries, published), *sifter_plot(given.sifted)),
-        tables=_tables(given, runs, summaries, published),
+        plots=(*draw_training(given.trained, points), *draw(summaries, published), *sifter_plot(given.sifted)),
+        tables={"training": training_tables(given.trained, points), "sifter": sifter_tables(given.sifted)}
+        | (_evaluation_tables(runs, summaries, published) if runs else {}),
         questions=question_rows(runs),
         viewers=linked_pages(labels, output, write=viewer),
         with_published=any(published.values()),
@@ -129,13 +132,6 @@ def _published(summaries: Sequence[Summary]) -> dict[str, list[Published]]:
         task: [row for row in published_rows(task) if not found.isdisjoint(row.accuracy)]
         for task, found in lengths.items()
     }
-
-
-def _tables(
-    given: Given, runs: Sequence[Results], summaries: Sequence[Summary], published: dict[str, list[Published]]
-) -> dict[str, list[Table]]:
-    found = {"training": training_tables(given.trained, runs), "sifter": sifter_tables(given.sifted)}
-    return found | (_evaluation_tables(runs, summaries, published) if runs else {})
 
 
 def _evaluation_tables(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..sifter.table.score_lines import FILE, SifterScores, read_scores
 from ..system.errors import MemAgentError
-from .training_run import TrainingRun, evaluations_in, is_training_run, read_training_runs
+from .training_run import TrainingRun, between_rollouts, evaluations_in, is_training_run, read_training_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,8 @@ class Given:
     trained: Sequence[TrainingRun]
     results: Sequence[Path]
     """Folders of evaluations, of which nothing was read yet."""
+    between: Sequence[Path]
+    """Those of evaluations between rollouts, which are compared with nothing."""
     sifted: Sequence[tuple[str, SifterScores]]
 
 
@@ -32,7 +34,9 @@ def sorted_out(folders: Sequence[Path]) -> Given:
     kept = [path for run in trained for path in evaluations_in(run)]
     known = {*trained, *kept}
     named = [folder for folder in folders if folder not in sifted and folder.resolve() not in known]
+    compared = {folder.resolve() for folder in named}
     return Given(
         read_training_runs(trained), [*kept, *named],
+        [path for run in trained for path in between_rollouts(run) if path not in compared],
         [(folder.resolve().name, read_scores(folder / FILE)) for folder in sifted],
     )

@@ -11,11 +11,10 @@ from math import nan
 from statistics import fmean
 from typing import Any
 
-from ..evaluation.results import Results
 from .drawable import is_drawable
 from .panels import Curve, Panel, Plot, line_style, plot
 from .themes import COLOURS
-from .training_run import Point, TrainingRun, points_of
+from .training_run import Point, TrainingRun
 from .wording import metric_name
 
 _LENGTHS = 4
@@ -32,8 +31,8 @@ _UPDATES = (
 )
 
 
-def draw_training(runs: Sequence[TrainingRun], results: Sequence[Results]) -> tuple[Plot, ...]:
-    """Every plot that the runs can fill."""
+def draw_training(runs: Sequence[TrainingRun], points: Sequence[Sequence[Point]]) -> tuple[Plot, ...]:
+    """Every plot that the runs, with their evaluations, can fill."""
     if not runs:
         return ()
     window = max(_window(run) for run in runs)
@@ -41,7 +40,7 @@ def draw_training(runs: Sequence[TrainingRun], results: Sequence[Results]) -> tu
     plots = [
         plot("training", "Right answers while training",
              f"Lines: the questions of each rollout.{smoothed} Marks: evaluations, with 95% intervals over questions "
-             "where the answers are there.", [_accuracy(runs, results)]),
+             "where the answers are there.", [_accuracy(runs, points)]),
         plot("training_signal", "What was earned, and what the agent did", smoothed.strip() or "Each rollout.",
              [_panel(runs, *each) for each in _LEARNING]),
         plot("training_updates", "Updates", smoothed.strip() or "Each rollout.",
@@ -50,9 +49,8 @@ def draw_training(runs: Sequence[TrainingRun], results: Sequence[Results]) -> tu
     return tuple(drawn for drawn in plots if drawn)
 
 
-def _accuracy(runs: Sequence[TrainingRun], results: Sequence[Results]) -> Panel:
+def _accuracy(runs: Sequence[TrainingRun], found: Sequence[Sequence[Point]]) -> Panel:
     curves = []
-    found = [points_of(run, results) for run in runs]
     lengths = list(dict.fromkeys(point.length for points in found for point in points))
     if len(lengths) > _LENGTHS:
         lengths = [lengths[0], lengths[len(lengths) // 2], lengths[-1]]

@@ -29,7 +29,7 @@ from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from .drawable import is_drawable
 
-METRICS_FILE, _EVALUATIONS, _KEY = "metrics.jsonl", "eval", "eval/"
+METRICS_FILE, _EVALUATIONS, _BETWEEN, _KEY = "metrics.jsonl", "eval", "during-", "eval/"
 _ENDS = 10
 """Rollouts at either end that a run's progress is read from."""
 _PUT_ASIDE = re.compile(r"iter_[0-9]+\.[0-9]+$")
@@ -75,10 +75,20 @@ def read_training_runs(folders: Sequence[Path]) -> list[TrainingRun]:
 def evaluations_in(folder: Path) -> list[Path]:
     """The result folders that a run keeps, in the order of its checkpoints; those without an answer are left out, and
     so are those between rollouts, which are points of the curve, but for one that nothing came after."""
+    found = _evaluated(folder)
+    return [path for path in found if not path.name.startswith(_BETWEEN) or path == found[-1]]
+
+
+def between_rollouts(folder: Path) -> list[Path]:
+    """Those that are points of the curve alone."""
+    return [path for path in _evaluated(folder)[:-1] if path.name.startswith(_BETWEEN)]
+
+
+def _evaluated(folder: Path) -> list[Path]:
     found = [path.parent for path in folder.glob(f"{_EVALUATIONS}/*/run.json") if _is_begun(path.parent)]
     found = [path for path in found if not _PUT_ASIDE.search(path.name)]
     found.sort(key=lambda path: (-1 if (at := _checkpoint(path)) is None else at, path.name.startswith("after")))
-    return [path for path in found if not path.name.startswith("during-") or path == found[-1]]
+    return found
 
 
 def _is_begun(folder: Path) -> bool:
@@ -91,7 +101,10 @@ def _is_begun(folder: Path) -> bool:
 
 
 def points_of(run: TrainingRun, results: Sequence[Results]) -> list[Point]:
-    """Every evaluation of the run, by length and then by rollouts; answers go before the run's own line about them."""
+    """Every evaluation of the run, by length and then by rollouts; answers go before the run's own line about them.
+
+    Of two results for the same place the later one counts. An evaluation between rollouts that lacks answers is none.
+    """
     points: dict[tuple[str, int], Point] = {}
     for done, numbers in run.rollouts.items():
         found: dict[str, list[str]] = {}
@@ -108,7 +121,8 @@ def points_of(run: TrainingRun, results: Sequence[Results]) -> list[Point]:
     for result in results:
         at = _position(run, result)
         for summary in [summarise(result.label, cell) for cell in result.cells if at is not None]:
-            if judged := main_metric(summary.scores):
+            unfinished = summary.missing and result.folder.name.startswith(_BETWEEN)
+            if (judged := main_metric(summary.scores)) and not unfinished:
                 score = summary.scores[judged]
                 points[summary.name, at or 0] = Point(at or 0, summary.name, judged, score.mean, score)
     return sorted(points.values(), key=lambda point: (length_order(point.length), point.rollouts))

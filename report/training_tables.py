@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..evaluation.results import Results
 from .tables import Table
-from .training_run import TrainingRun, first_and_last, points_of
+from .training_run import Point, TrainingRun, first_and_last
 from .wording import metric_name, with_interval
 
 _SHOWN = (
@@ -15,8 +14,8 @@ _SHOWN = (
 )
 
 
-def training_tables(runs: Sequence[TrainingRun], results: Sequence[Results]) -> list[Table]:
-    return [table for table in (_progress(runs), _evaluations(runs, results)) if table.rows]
+def training_tables(runs: Sequence[TrainingRun], points: Sequence[Sequence[Point]]) -> list[Table]:
+    return [table for table in (_progress(runs), _evaluations(runs, points)) if table.rows]
 
 
 def _progress(runs: Sequence[TrainingRun]) -> Table:
@@ -32,11 +31,11 @@ def _progress(runs: Sequence[TrainingRun]) -> Table:
     return Table("First and last rollouts", header, tuple(rows) if names else (), note)
 
 
-def _evaluations(runs: Sequence[TrainingRun], results: Sequence[Results]) -> Table:
+def _evaluations(runs: Sequence[TrainingRun], points: Sequence[Sequence[Point]]) -> Table:
     rows = tuple(
         (run.label, str(point.rollouts), point.length, metric_name(point.metric),
          with_interval(point.found) if point.found else f"{point.mean:.1f}")
-        for run in runs for point in points_of(run, results)
+        for run, found in zip(runs, points, strict=True) for point in found
     )
     note = "Percent; 95% intervals over questions where the answers are there."
     return Table("Evaluated while training, and around it", ("run", "after rollouts", "file", "metric", "score"), rows,

@@ -121,7 +121,7 @@ def _said(turn: TraceTurn, tokens: Tokens | None) -> str:
         said.append(f"ended by {turn.stop}")
     said.append(f"prompt {turn.prompt_tokens} tokens")
     if tokens:
-        said.append(f"reply {len(tokens.lengths)}, log-prob mean {tokens.mean:.2f}, lowest {tokens.lowest:.2f}")
+        said.append(f"reply {len(tokens.lengths)}, log-prob mean {tokens.mean:z.2f}, lowest {tokens.lowest:z.2f}")
     return ", ".join(said)
 
 

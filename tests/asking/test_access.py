@@ -1,8 +1,10 @@
 """Who may ask: keys, origins, host names, places; and where a server may listen."""
 
+import socket
+
 import pytest
 
-from mem_agent.asking.access import Access, Admission, check_host, checked_origin, read_keys
+from mem_agent.asking.access import Access, Admission, check_address, check_host, checked_origin, read_keys
 from mem_agent.asking.request_error import RequestError
 from mem_agent.asking.serve import main
 from mem_agent.config import ConfigError
@@ -105,3 +107,13 @@ def test_numbers_of_the_command_are_checked_before_engines_start(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["MODEL", *words])
     assert ended.value.code == 2 and "allowed:" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_said_before_a_model_is_looked_at(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert main(["/no/model", "--port", str(port)]) == 2
+    assert f"--port {port}: Address already in use; name another (--port 0" in capsys.readouterr().err
+    check_address("127.0.0.1", port)
+    with pytest.raises(ConfigError, match=r"--host no\.such\.machine\.invalid"):
+        check_address("no.such.machine.invalid", 0)

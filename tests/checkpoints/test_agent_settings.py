@@ -7,7 +7,7 @@ import yaml
 
 from mem_agent import eval_ruler_hqa
 from mem_agent.checkpoints import average, convert
-from mem_agent.checkpoints.hf_model import config_for_model, model_settings
+from mem_agent.checkpoints.hf_model import config_for_model, local_folder, model_settings
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.config import Config, ConfigError, write_settings
 from mem_agent.evaluation.results import read_run
@@ -233,3 +233,16 @@ def test_a_model_from_before_evaluation_had_a_cap_of_its_own_is_still_read(tmp_p
     (tmp_path / "mem_agent.yaml").write_text("mem_agent: {MEM_MAX_CHUNKS: 8, MEM_CHUNK_TOKENS: 33}")
     config, _ = config_for_model(tmp_path, {})
     assert (config.mem_chunk_tokens, config.eval_max_chunks, config.mem_max_chunks) == (33, 0, 512)
+
+
+@pytest.mark.parametrize("named", ["run", "run/hf", "run/iter_0000009"])
+def test_who_names_a_run_for_a_model_is_told_the_models_folder(tmp_path, named):
+    for folder in ("run/hf/iter_0000004", "run/hf/iter_0000009", "run/iter_0000009"):
+        (tmp_path / folder).mkdir(parents=True)
+    for number in (4, 9):
+        (tmp_path / f"run/hf/iter_{number:07d}" / "config.json").write_text("{}")
+    with pytest.raises(ConfigError) as error:
+        local_folder(str(tmp_path / named), "MODEL")
+    assert str(error.value).endswith(f"no config.json; a model is in {tmp_path}/run/hf/iter_0000009")
+    with pytest.raises(ConfigError, match=r"no config\.json$"):
+        local_folder(str(tmp_path), "MODEL")

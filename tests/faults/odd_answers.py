@@ -24,7 +24,7 @@ class OddAnswers:
         self._orders = Path(os.environ[ORDERS])
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Callable[..., Awaitable[None]]) -> None:
-        order = self._taken() if scope["type"] == "http" and scope["path"] == GENERATE else ""
+        order = taken(self._orders) if scope["type"] == "http" and scope["path"] == GENERATE else ""
         if order == "slow":
             await asyncio.sleep(SLOW_S)
         if order == "garbage":
@@ -36,14 +36,16 @@ class OddAnswers:
         else:
             await self._app(scope, receive, send)
 
-    def _taken(self) -> str:
-        for file in sorted(self._orders.iterdir()):
-            try:
-                file.unlink()
-            except FileNotFoundError:  # another engine's
-                continue
-            return file.name.partition(".")[0]
-        return ""
+
+def taken(orders: Path) -> str:
+    """The kind of the next order, which nobody else carries out; empty: there is none."""
+    for file in sorted(orders.iterdir()):
+        try:
+            file.unlink()
+        except FileNotFoundError:  # another engine's
+            continue
+        return file.name.partition(".")[0]
+    return ""
 
 
 async def _answer(send: Callable[..., Awaitable[None]], status: int, body: bytes, missing: int = 0) -> None:

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,8 @@ from .moments import MARK
 ENGINE, ROUTER, GUARD, RANK = (
     "mem_agent.serving.engine_server", "vllm_router.launch_router", "system/guard.py", "mem_agent.training.train"
 )
-_DISKS = {"save": "400m", "tmp": "64m", "/dev/shm": "400m"}
+_SHM = "/dev/shm"
+_DISKS = {"save": "400m", "tmp": "64m", _SHM: "400m"}
 _FILLER = "filler"
 _ALLOWED = ("torchinductor_", "wandb-artifacts", "wandb-media")
 """A cache that is kept for the next run; empty folders that an import of wandb makes, where the trainer was killed."""
@@ -48,6 +49,10 @@ class Scene:
     """Keeps the mount namespace; None: there is none."""
     groups: dict[int, float]
     """Every guard seen so far, which leads a group, and when it began: numbers of processes are given again."""
+    disks: tuple[str, ...] = ("save", "tmp")
+    """Folders below that of the drill; where there is a holder each is a small disk."""
+    leaves: tuple[str, ...] = _ALLOWED
+    """Parts of the names of what may be left on them."""
     trainer: int = 0
 
     @property
@@ -70,7 +75,7 @@ class Scene:
     # --- disks ------------------------------------------------------------------------------------------------------
 
     def fill(self, disk: str) -> None:
-        """Leave no block free on a small disk of the scene: ``save`` or ``tmp``."""
+        """Leave no block free on one of ``disks``."""
         assert self.holder is not None, "only a disk of the scene's own is filled"
         with (self.inside(self.folder / disk) / _FILLER).open("wb", buffering=0) as file:
             for size in (2**20, 2**12):
@@ -79,14 +84,14 @@ class Scene:
                         pass
 
     def make_room(self) -> None:
-        for disk in ("save", "tmp"):
+        for disk in self.disks:
             (self.inside(self.folder / disk) / _FILLER).unlink(missing_ok=True)
 
     def left_on_disks(self) -> list[str]:
         """What the run left outside of SAVE_PATH."""
-        disks = [self.folder / "tmp"] + ([Path("/dev/shm")] if self.holder else [])
+        disks = [self.folder / "tmp"] + ([Path(_SHM)] if self.holder else [])
         found = [path for disk in disks for path in self.inside(disk).rglob("*")]
-        return [str(path) for path in found if not any(name in str(path) for name in _ALLOWED)]
+        return [str(path) for path in found if not any(name in str(path) for name in self.leaves)]
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -124,13 +129,14 @@ class Scene:
 
 
 @contextlib.contextmanager
-def scene(disks: bool) -> Iterator[Scene]:
+def scene(disks: bool, sizes: Mapping[str, str] = _DISKS) -> Iterator[Scene]:
     """``disks``: small ones of its own. The folder is short: a socket's path may have 107 letters."""
     folder = Path(tempfile.mkdtemp(prefix="drill-", dir="/var/tmp"))
-    for name in ("save", "tmp", "orders"):
+    names = tuple(name for name in sizes if name != _SHM)
+    for name in (*names, "orders"):
         (folder / name).mkdir()
-    holder = _holder(folder) if disks else None
-    found = Scene(folder, holder, {})
+    holder = _holder(folder, sizes) if disks else None
+    found = Scene(folder, holder, {}, names)
     try:
         yield found
     finally:
@@ -144,9 +150,9 @@ def scene(disks: bool) -> Iterator[Scene]:
         shutil.rmtree(folder)
 
 
-def _holder(folder: Path) -> subprocess.Popen[bytes]:
+def _holder(folder: Path, sizes: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """A process in a mount namespace with the small disks; it ends with this one, and they with it."""
-    mounts = "; ".join(f"mount -t tmpfs -o size={size} tmpfs '{folder / disk}'" for disk, size in _DISKS.items())
+    mounts = "; ".join(f"mount -t tmpfs -o size={size} tmpfs '{folder / disk}'" for disk, size in sizes.items())
     command = ["unshare", "--mount", "sh", "-ec", f"{mounts}; echo ready; exec cat"]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout is not None

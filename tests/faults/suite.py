@@ -1,7 +1,8 @@
 """The whole matrix: every fault in every moment in which it can fall, with one and two engines and trainer processes.
 
 Faults are chained: a run takes one in each rollout, and one that falls ends its chain; the rest goes into another run.
-So a page always has every fault, each with how it was survived, or how not.
+So a page always has every fault, each with how it was survived, or how not. slime and vime, where their checkouts and
+their environment are there, take those of ``host_drill.py``.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from dataclasses import dataclass
 from itertools import count
 
 import psutil
+import pytest
 
 from mem_agent.system.markdown import markdown_table
+from mem_agent.tests.helpers.host_checkout import HOSTS, Host
 
 from . import faults
 from .counted import counted
 from .drill import OBSERVED, InOrder, Result, Strike, carry_out, result_of, settings, unbroken
 from .eval_drill import EVAL_FAULTS, eval_drill
 from .faults import Fault
+from .host_drill import host_rows
 from .moments import Moment
 from .scene import Scene, can_mount, in_module, scene
 
@@ -149,7 +153,7 @@ def _counted(shape: Shape) -> str:
 
 
 def suite(shapes: Sequence[Shape], only: str = "") -> tuple[str, bool]:
-    """(the page, whether everything was survived). ``only``: a part of faults' names."""
+    """(the page, whether everything was survived). ``only``: a part of faults' names, or of a host's."""
     chosen = [(fault, moment) for fault, moment in matrix() if only in fault.name]
     by_shape = {shape: chain(shape, strikes(shape, chosen)) for shape in shapes}
     rows = [
@@ -164,6 +168,15 @@ def suite(shapes: Sequence[Shape], only: str = "") -> tuple[str, bool]:
     page = markdown_table(header, rows, header)
     page += "\n\n" + markdown_table(["fault in an evaluation", "survived how"], asked, ["fault in an evaluation",
                                                                                          "survived how"])
+    header, hosts = ["host", "fault", "moment", "survived how"], [host for host in HOSTS if only in host.name]
+    page += "\n\n" + markdown_table(header, [row for host in hosts for row in _hosted(host)], header)
     return page, not any(word in page for word in ("FELL", "DIFFERS", "NOT COMPARED"))
 
 
+def _hosted(host: Host) -> list[list[str]]:
+    try:
+        return [[host.name, *row] for row in host_rows(host)]
+    except pytest.skip.Exception as reason:
+        return [[host.name, "all", "-", f"not run: {reason}"]]
+    except (AssertionError, TimeoutError, psutil.Error) as error:
+        return [[host.name, "one of them", "-", f"FELL: {_line(error)}"]]

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mem_agent.custom_convert import ConvertError, custom_convert, row_counts
@@ -169,6 +169,7 @@ def test_missing_rollout_ids_are_fresh_and_unique():
     st.integers(1, 5), st.integers(1, 8), st.booleans(),
 )
 def test_every_trajectory_survives_and_weighs_once(rows, dp, step, std):
+    assume({"completed", "truncated"} & {status for *_, status in rows})  # else the run ends (test_survivors.py)
     batch = [trajectory(i, g, r, tuple(n), s) for i, (g, r, n, s) in enumerate(rows)]
     data = convert(batch, {"ADV_STD": std}, data_parallel_size=dp, global_batch_size=step)
     assert counted(batch, data_parallel_size=dp, global_batch_size=step)["rows"] == len(data["tokens"])

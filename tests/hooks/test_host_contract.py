@@ -166,6 +166,7 @@ def test_random_batches_are_schedulable(seed):
                    rng.choice(["completed", "completed", "truncated", "failed", "aborted"]))
         for i in range(step * rng.randint(1, 4))
     ]
+    samples[-1] = trajectory(len(samples) - 1, 0, 1.0, [(9, 9)])  # of none but failed ones nothing is converted
     data = converted(samples, step, ranks)
     check(samples, data, schedule(data, step, ranks, cap=rng.choice([32, 64, 256]), cp=rng.choice([1, 2])))
 

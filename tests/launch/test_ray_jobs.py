@@ -65,6 +65,25 @@ def test_a_job_that_does_not_succeed_is_one_line(state, run, server):
     assert str(error.value) == f"job mine {state}: Job entrypoint command failed with exit code 3; its log is above"
 
 
+RAISED = "mem_agent.hooks.survivors.AllFailed: all 8 trajectories of a rollout failed"
+TRACEBACK = ["Traceback (most recent call last):", '  File "train.py", line 53, in train',
+             "ray.exceptions.RayTaskError(AllFailed): ray::Manager.generate()", "    require(samples)", RAISED]
+WORKERS = [f"(Actor pid=7) ValueError: {number}" for number in range(10)]
+
+
+@pytest.mark.parametrize("message,logged,reason", [
+    ([*TRACEBACK, *WORKERS[:5]], [], RAISED),
+    (WORKERS, [*TRACEBACK, *WORKERS], RAISED),
+    (["ValueError: x"], [], "ValueError: x"),
+    (["failed with exit code 137, last available logs (truncated to 20,000 chars):", "{'a': 0}"], [],
+     "failed with exit code 137"),
+], ids=["in the message", "in the log", "of an earlier run", "killed"])
+def test_a_job_that_raised_is_the_line_that_it_raised_last(tmp_path, message, logged, reason):
+    log, earlier = tmp_path / "job.log", "KeyError: 'of an earlier run'\n"
+    log.write_text(earlier + "".join(f"{line}\n" for line in logged))
+    assert ray_jobs._reason("\n".join(message), log, len(earlier)) == reason
+
+
 @pytest.mark.parametrize("lost", [503, None])
 def test_a_cluster_that_is_gone_for_too_long_ends_the_launch(lost, run, server, monkeypatch):
     """With an answer that says nothing, and without one."""

@@ -204,3 +204,11 @@ def test_a_run_shows_curves_headline_and_names(browser, training):
     narrow = "i => i.currentSrc !== i.src && i.width <= 400"
     assert page.evaluate(f"[...document.querySelectorAll('img')].every({narrow})"), "plots have a narrow form"
     page.close()
+
+
+def test_no_table_of_a_run_is_cut_on_a_laptop(browser, training):
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(training.as_uri())
+    cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText)"
+    assert page.locator("#standing .scroll").count() and page.evaluate(cut) == []
+    page.close()

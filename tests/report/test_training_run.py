@@ -71,6 +71,21 @@ def test_points_are_placed_by_checkpoint_and_answers_go_before_the_runs_own_line
     assert points[1].mean == pytest.approx(100 * (0.4 + 0.4 / 3)) and points[3].mean == 100.0
 
 
+def test_evaluations_between_rollouts_are_points_with_intervals_and_are_compared_with_nothing(tmp_path):
+    run = write_training_run(tmp_path / "run", rollouts=60, evaluated_every=20)
+    for name in ("before", "during-iter_0000019", "during-iter_0000039", "during-iter_0000059", "after-iter_0000059"):
+        write_run(run / "eval" / name, lengths=("50",), questions=16, skill=0.5 if name != "after-iter_0000059" else 2)
+    unfinished = run / "eval" / "during-iter_0000039" / "50.jsonl"
+    unfinished.write_bytes(b"".join(unfinished.read_bytes().splitlines(keepends=True)[:3]))
+    page = make_report([run], tmp_path / "report")
+    rows = [line for line in page.with_name("report.md").read_text().splitlines() if line.startswith("| run | ")]
+    scores = {row.split(" | ")[1]: row.split(" | ")[4] for row in rows if " | 50 | " in row}
+    assert list(scores) == ["0", "20", "40", "60"]
+    assert {at: "[" in score for at, score in scores.items()} == {"0": True, "20": True, "40": False, "60": True}
+    assert scores["60"].startswith("100.0")  # of what was answered after it, not within
+    assert "during-" not in page.with_name("results.csv").read_text()
+
+
 def test_an_evaluation_of_a_run_that_is_named_as_well_counts_once(tmp_path):
     run = write_training_run(tmp_path / "run")
     before, after = (write_run(run / "eval" / name, lengths=("50",), questions=4) for name in ("before", "after"))

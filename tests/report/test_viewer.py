@@ -349,3 +349,11 @@ WRONG = [
 def test_what_is_not_there_is_named_with_what_is(shown, arguments, line):
     code, printed = shown(*arguments)
     assert code == 1 and line in printed.err and printed.err.count("\n") == 1 and not printed.out
+
+
+def test_show_gives_a_sure_token_no_sign(tmp_path, capsys):
+    document, trace, *_ = group_of()
+    sure = replace(trace.turns[-1], log_probs=(-0.0004,) * len(trace.turns[-1].pieces))
+    write(tmp_path, "rollout_000012", [document, replace(trace, turns=(sure,))])
+    assert show([str(tmp_path), "--question", "41"]) == 0
+    assert "log-prob mean 0.00, lowest 0.00" in capsys.readouterr().out

@@ -298,3 +298,14 @@ def test_differences_are_as_short_as_in_python_and_make_up_both_texts(browser):
         assert "".join(old.split()) == "".join(before.split())
         same = sum(len("".join(p["text"].split())) for p in parts if p["change"] == "same")
         assert same >= sum(len("".join(p.text.split())) for p in difference(before, after) if p.change is Change.SAME)
+
+
+def test_nothing_earned_is_neither_up_nor_down_and_next_to_zero_has_no_sign(browser):
+    page = browser.new_page()
+    scripts = "".join((WEB / name).read_text() for name in ("elements.js", "turns.js"))
+    page.set_content("<main id=main></main>")
+    assert page.evaluate(f"() => {{ {scripts} return [-1, 0, 1].map(a => advantageChip(a).className.trim()); }}") == [
+        "chip down", "chip", "chip up"]
+    assert page.evaluate(f"() => {{ {scripts} return [-0.001, -0.5, 0, -10, null].map(v => number(v)); }}") == [
+        "0.00", "-0.50", "0.00", "-10.00", "–"]
+    page.close()

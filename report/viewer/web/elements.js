@@ -77,7 +77,8 @@ function chip(text, kind = "", title = null) {
 
 const note = (text, more = {}) => make("p", { class: "muted", ...more }, text);
 
-const number = (value, digits = 2) => (value === null || value === undefined ? "–" : Number(value).toFixed(digits));
+const number = (value, digits = 2) =>
+  value === null || value === undefined ? "–" : Number(value).toFixed(digits).replace(/^-(?=[0.]+$)/, "");
 const signed = (value) =>
   value === null || value === undefined ? "–" : (value >= 0 ? "+" : "−") + Math.abs(value).toFixed(2);
 const whole = (value) => Number(value).toLocaleString("en");

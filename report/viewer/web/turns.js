@@ -36,7 +36,7 @@ function earned(turn) {
 }
 
 const advantageChip = (advantage) =>
-  advantage === null ? null : chip(`advantage ${signed(advantage)}`, advantage < 0 ? "down" : "up");
+  advantage === null ? null : chip(`advantage ${signed(advantage)}`, advantage < 0 ? "down" : advantage > 0 ? "up" : "");
 
 function tokenCounts(turn) {
   const said = [`prompt ${whole(turn.prompt_tokens)}`];
