@@ -38,13 +38,26 @@ fi
 code=0
 run_and_forward_signals "${python[@]}" -m mem_agent train "$finish" || code=$?
 
-last="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt" 2>/dev/null || echo 0)")"
+# Set `last` to the name of the checkpoint that the trainer has ended with: what the tracker names, as a folder that was
+# copied has none the newest.
+find_last() {
+    local tracker="$SAVE_PATH/latest_checkpointed_iteration.txt"
+    if [ -s "$tracker" ]; then
+        last="iter_$(printf '%07d' "$((10#$(<"$tracker")))")"
+    else
+        last="$(cd "$SAVE_PATH" && printf '%s\n' iter_* | grep -xE 'iter_[0-9]{7,18}' | sort -V | tail -n 1)"
+    fi
+}
+
 # What a run that ended before has left undone, on engines of its own.
 evaluate() { # NAME MODEL
     # 3: some questions failed; they count as wrong.
     run_and_forward_signals env -u BASE_URL MODEL_PATH="$2" SAVE_FILE="$1" RESULTS="$SAVE_PATH/eval" CONVERT=0 \
         bash "$PACK_DIR/run-eval.sh" || [ $? = 3 ]
 }
+[ "$code" = 0 ] || [ "$code" = 4 ] || exit "$code"
+[ "$DRY_RUN" != 1 ] || exit 0
+find_last
 if [ "$code" = 4 ]; then
     [ -e "$SAVE_PATH/hf/$last/config.json" ] ||
         env -u OUTPUT -u AVERAGE SINGLE_ITER="$last" bash "$PACK_DIR/convert-to-hf.sh"
@@ -52,8 +65,6 @@ if [ "$code" = 4 ]; then
         evaluate before "$HF_CKPT"
         evaluate "after-$last" "$SAVE_PATH/hf/$last"
     fi
-elif [ "$code" != 0 ]; then
-    exit "$code"
 fi
 if [ -d "$SAVE_PATH/eval/before" ] && [ -d "$SAVE_PATH/eval/after-$last" ]; then
     results=("$SAVE_PATH/eval/before" "$SAVE_PATH/eval/after-$last")

@@ -18,9 +18,10 @@ import os
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from math import isfinite, nan
 from pathlib import Path
 from statistics import median
 
@@ -47,6 +48,8 @@ LATENCY = 0.5
 engine gives each of 64 sequences. That all come back at one moment is the worst case.
 """
 _SLEEP = 0.002
+_WAITED = Path("/proc/thread-self/schedstat")
+"""Kernels without CONFIG_SCHED_INFO do not have it."""
 
 
 @asynccontextmanager
@@ -131,7 +134,7 @@ class Away:
     cpu: float
     clock: float
     running: float
-    """By the clock, without what its thread waited for a core."""
+    """By the clock, without what its thread waited for a core; not a number where the kernel does not tell."""
 
 
 async def away(done: asyncio.Event) -> Away:
@@ -143,13 +146,20 @@ async def away(done: asyncio.Event) -> Away:
         slept.stop()
         late = slept.wall - 1000 * _SLEEP
         cpu, clock = max(cpu, slept.cpu), max(clock, late)
-        running = max(running, late - waited_for_a_core() + waited)
+        running = max(late - waited_for_a_core() + waited, running)  # in this order nan stays
     return Away(cpu, clock, running)
 
 
 def waited_for_a_core() -> float:
     """Milliseconds in which this thread could have run, and others did."""
-    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e6
+    return int(_WAITED.read_text().split()[1]) / 1e6 if _WAITED.exists() else nan
+
+
+def said_of(found: Sequence[Away], cores: int) -> str:
+    running = median(one.running for one in found)
+    without = f"{running:.0f} ms without the time" if isfinite(running) else f"no {_WAITED} tells the time"
+    apart = "apart" if cores >= 4 else "beside it"
+    return f"{without} in which it waited for one of {cores} cores; clients and stub {apart}"
 
 
 @contextmanager
@@ -187,13 +197,12 @@ async def at_once(documents: int, sections: int) -> list[Outcome]:
                 found.append(await watch)
             seconds = (time.perf_counter() - began) / ROUNDS
     os.sched_setaffinity(0, cores)
-    what, apart = f"{documents} documents at once: the loop away at most", "apart" if len(cores) >= 4 else "beside it"
+    what = f"{documents} documents at once: the loop away at most"
     return [
         Outcome(NAME, what, tuple(one.cpu for one in found), unit="ms", target=50, at_most=True,
                 note=f"{sections} sections each; {seconds:.1f} s a round, clients' start among them"),
         Outcome(NAME, f"{what}, by the clock", tuple(one.clock for one in found), unit="ms", target=50, at_most=True,
-                note=f"{median(one.running for one in found):.0f} ms without the time in which it waited for one of "
-                     f"{len(cores)} cores; clients and stub {apart}"),
+                note=said_of(found, len(cores))),
     ]
 
 

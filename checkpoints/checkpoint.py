@@ -230,7 +230,7 @@ def _sharded_tensors(state: dict[str, Any]) -> Iterator[ShardedTensor]:
 def load_weights(path: str | Path, bridge: LocalBridge, model: GPTModel) -> None:
     """The weights alone, from a checkpoint of this pack, slime or vime; of those, nothing but tensors is read."""
     folder = resolve(path)
-    with other_named(folder, "set TORCH_DIST={}"):
+    with other_named(folder, "set TORCH_DIST={}".format):
         _on_first_rank(lambda: check_hashes(folder))
     tensors, expected = ModelTensors(folder), expected_tensors(bridge)
     problem = misfit(tensors.shapes, expected)

@@ -29,7 +29,7 @@ from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .agent_settings import settings_of_run, write_files
 from .bridge import build_bridge, expected_tensors, to_hf
-from .folders import resolve
+from .folders import TRACKER, number_of, resolve
 from .hashes import check_hashes
 from .hf_folder import DTYPES, OutputExists, complete_folder, copy_model_files, plan_shards, write_shards
 from .hf_model import local_folder
@@ -59,10 +59,15 @@ def convert(
     if output.exists() and not force:
         raise OutputExists(f"{output}: exists already; set FORCE=1 (--force) to replace it")
     folder = resolve(source)
-    with other_named(folder, "convert {}"):
+    with other_named(folder, lambda older: _other_ways(folder, older)):
         check_hashes(folder)
         _convert(folder, hf_dir, output, force, dtype, shard_size)
     return folder
+
+
+def _other_ways(damaged: Path, whole: Path) -> str:
+    tracker = damaged.with_name(TRACKER)
+    return f"convert that, or write {number_of(whole)} into {tracker} and train again, which makes {damaged.name} anew"
 
 
 def _convert(folder: Path, hf_dir: Path, output: Path, force: bool, dtype: str | None, shard_size: int) -> None:

@@ -8,7 +8,9 @@ hash of those below it::
     fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9  __0_0.distcp
 
 It tells damage, not forgery: whoever changes a file on purpose can write its hash as well. Files that are not listed
-are nobody's business. Of the hashes that Python has, SHA-256 takes the least time where the processor knows it.
+are nobody's business, and so is a list of somebody else in a folder that was downloaded: it begins with a file's line
+or with words, which no damage makes of the first line of ours. Of the hashes that Python has, SHA-256 takes the least
+time where the processor knows it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,11 @@ from .metadata import damaged
 logger = logging.getLogger("mem_agent")
 
 HASHES = "SHA256SUMS"
+_FILE_BY_GNU = r"\\?[0-9a-fA-F]{32,128} [ *]\S"
+_FILE_BY_BSD = r"[A-Z]+[0-9]* ?\("
+_WORDS = r"(?!.*[0-9a-f]{16}).*[g-zG-Z]"
+_OF_OTHERS = re.compile(f"{_FILE_BY_GNU}|{_FILE_BY_BSD}|{_WORDS}")
+"""How a list that this pack has not written begins."""
 
 
 def write_hashes(folder: Path, pattern: str = "*") -> None:
@@ -37,7 +44,7 @@ def write_hashes(folder: Path, pattern: str = "*") -> None:
 
 
 def check_hashes(folder: Path) -> None:
-    """That all files are as they were when their hashes were written; folders without hashes pass.
+    """That all files are as they were when their hashes were written; folders without hashes of ours pass.
 
     Raises:
         DamagedCheckpoint: a file has changed or is gone: the message names it.
@@ -46,6 +53,9 @@ def check_hashes(folder: Path) -> None:
         logger.info("%s has no %s: its files are used without a check", folder, HASHES)
         return
     hashes = _read(folder)
+    if hashes is None:
+        logger.info("%s has a %s of somebody else: its files are used without a check", folder, HASHES)
+        return
     for name in hashes:
         if not (folder / name).is_file():
             raise damaged(folder, name, "is missing")
@@ -60,10 +70,13 @@ def check_hashes(folder: Path) -> None:
             raise damaged(folder, name, f"is not as it was written, its hash in {HASHES} is another")
 
 
-def _read(folder: Path) -> Mapping[str, str]:
+def _read(folder: Path) -> Mapping[str, str] | None:
+    """Hash by name; None for a list of somebody else."""
     if not (folder / HASHES).is_file():
         raise damaged(folder, HASHES, "is no file")
     head, _, text = (folder / HASHES).read_bytes().decode(errors="replace").partition("\n")
+    if _OF_OTHERS.match(head):
+        return None
     lines = [re.fullmatch(r"([0-9a-f]{64})  (\S.*)", line) for line in text.splitlines()]
     if head != f"# {_of_text(text)}" or None in lines:
         raise damaged(folder, HASHES, "is not as it was written")

@@ -9,11 +9,15 @@ else: nothing is imported and no attribute is followed, so what is not in the ta
   holds none of those, so ``strict``, for what a run continues from, refuses them as well.
 
 megatron-core reads the same file again with plain pickle: only files that have passed the strict reading are for it.
+
+Nor does the file say how much memory is taken: a few bytes can declare a tensor of terabytes, or a pickle's memo of
+billions of places. A tensor is no larger than the files that hold it, a memo no longer than the pickle.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import pickle
 import sys
 from collections import OrderedDict, defaultdict
@@ -47,7 +51,10 @@ def read_metadata(folder: str | Path, *, strict: bool = False) -> stored.Metadat
     if not (Path(folder) / ".metadata").is_file():
         raise damaged(folder, ".metadata", "is missing")
     with damage_explained(folder, ".metadata"), open(Path(folder) / ".metadata", "rb") as file:
-        metadata = unpickler(file).load()
+        reader = unpickler(file)
+        metadata = reader.load()
+        if max(reader.memo, default=0) > file.tell():
+            raise damaged(folder, ".metadata", "asks for more memory than its length allows")
         known = isinstance(metadata, stored.Metadata) and isinstance(metadata.state_dict_metadata, dict)
         if not known or not isinstance(metadata.storage_data, dict):
             raise damaged(folder, ".metadata", "describes no tensors")
@@ -57,8 +64,21 @@ def read_metadata(folder: str | Path, *, strict: bool = False) -> stored.Metadat
     return metadata
 
 
+def check_sizes(folder: str | Path, metadata: stored.Metadata) -> None:
+    """Raise DamagedCheckpoint if a tensor, or one axis of it, is larger than all files together."""
+    with damage_explained(folder, ".metadata"):
+        files = {Path(folder) / info.relative_path for info in _places(metadata)}
+        held = sum(file.stat().st_size for file in files if file.is_file())
+        for key, entry in metadata.state_dict_metadata.items():
+            if isinstance(entry, stored.TensorStorageMetadata):
+                declared = max(math.prod(entry.size) * entry.properties.dtype.itemsize, *entry.size, 0)
+                if declared > held:
+                    what = f"{key!r:.80} is said to be {list(entry.size)!s:.80}; the files have {held} bytes"
+                    raise damaged(folder, ".metadata", what)
+
+
 def check_files(folder: str | Path, metadata: stored.Metadata) -> None:
-    """Raise DamagedCheckpoint if a file that the tensors are in is missing or too short."""
+    """Raise DamagedCheckpoint if a file that the tensors are in is missing or too short for them."""
     ends: dict[str, int] = {}
     with damage_explained(folder, ".metadata"):
         for info in _places(metadata):
@@ -69,6 +89,7 @@ def check_files(folder: str | Path, metadata: stored.Metadata) -> None:
             raise damaged(folder, name, "is missing")
         if file.stat().st_size < end:
             raise damaged(folder, name, f"has {file.stat().st_size} of at least {end} bytes")
+    check_sizes(folder, metadata)
 
 
 @contextlib.contextmanager
@@ -137,7 +158,11 @@ class _Unknown:
         pass
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):
+    """The one in Python, whose memo is a dict: in C it is an array as long as its largest place."""
+
+    memo: dict[int, Any]
+
     def find_class(self, module: str, name: str) -> Any:
         known = _KNOWN.get((module, name))
         return self.unknown(module, name) if known is None else known

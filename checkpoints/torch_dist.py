@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, TensorSt
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from .lora_weights import adapted_weight, adapter_names, merged
-from .metadata import damage_explained, damaged, read_metadata
+from .metadata import check_sizes, damage_explained, damaged, read_metadata
 
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")
@@ -85,6 +85,7 @@ class ModelTensors:
 
     def __init__(self, folder: str | Path) -> None:
         metadata = read_metadata(folder)
+        check_sizes(folder, metadata)
         self._folder, self._reader = folder, FileSystemReader(folder)
         self._reader.set_up_storage_reader(metadata, is_coordinator=True)
         entries = metadata.state_dict_metadata.items()

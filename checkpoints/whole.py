@@ -15,7 +15,7 @@ import json
 import logging
 import pickle
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +60,13 @@ def whole_before(folder: Path) -> Path | None:
 
 
 @contextlib.contextmanager
-def other_named(folder: Path, taken: str) -> Iterator[None]:
-    """Adds to a line about damage which checkpoint is whole, and how it is ``taken``."""
+def other_named(folder: Path, taken: Callable[[Path], str]) -> Iterator[None]:
+    """Adds to a line about damage which checkpoint is whole, and how that is ``taken``."""
     try:
         yield
     except DamagedCheckpoint as error:
         older = whole_before(folder)
-        other = f"{older} is whole: {taken.format(older)}" if older else "copy it again, or take another checkpoint"
+        other = f"{older} is whole: {taken(older)}" if older else "copy it again, or take another checkpoint"
         raise DamagedCheckpoint(f"{error}; {other}") from error
 
 

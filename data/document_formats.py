@@ -248,15 +248,20 @@ def _pdf_pages(name: str, content: bytes) -> Iterator[str]:
 
 
 # --- Word ------------------------------------------------------------------------------------------------------------
+_BEFORE_XML = b"".join(mark for mark, _ in _MARKS) + b"\0 \t\r\n"
+"""Bytes that may stand before the first ``<``, of any Unicode encoding."""
+_EBCDIC = "<?xm".encode("cp037")
+
+
 def _word(name: str, content: bytes, limits: Limits) -> Document:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+            xml = sum(size for part, size in sizes.items() if _is_xml(archive, part))
     except Exception as error:  # BadZipFile, and of names and versions that are none what reading them raises
         raise DocumentError(f"{name}: a damaged archive ({error})") from None
     if "word/document.xml" not in sizes:
         raise DocumentError(f"{name}: an archive, and no Word document; unpack it")
-    xml = sum(size for part, size in sizes.items() if part.endswith((".xml", ".rels")))
     if sum(sizes.values()) > limits.file_bytes or xml > limits.xml_bytes:
         raise DocumentError(f"{name}: unpacks to more than {limits.file_bytes // 2**20} MiB, or to more than "
                             f"{limits.xml_bytes // 2**20} MiB of text with its marks; split it")
@@ -265,6 +270,15 @@ def _word(name: str, content: bytes, limits: Limits) -> Document:
     except Exception as error:  # of a damaged file, those of zip, XML and of the library's own lookups
         raise DocumentError(f"{name}: not readable as a Word document ({type(error).__name__}: {error})") from None
     return _by_lines(name, "\n".join(filter(None, paragraphs)), Unit.PARAGRAPH, "", limits)
+
+
+def _is_xml(archive: zipfile.ZipFile, part: str) -> bool:
+    """Or may be: the archive's own list says what is parsed, whatever a part's name is."""
+    if part.endswith((".xml", ".rels")):
+        return True
+    with archive.open(part) as file:
+        begins = file.read(4096).lstrip(_BEFORE_XML)
+    return not begins or begins.startswith((b"<", _EBCDIC))
 
 
 def _word_paragraphs(content: bytes) -> Iterator[str]:

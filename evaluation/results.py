@@ -40,6 +40,8 @@ METRICS = ("sub_em", "em", "f1", "sub_em_legacy", "ruler")
 """Score keys of a row, in the order in which they are shown."""
 _RUN, _LOCK = "run.json", ".lock"
 _NUMBER = (float, int)
+_LARGEST = 1e100
+"""Of a number in a row: sums of the squares of as many as fit on a disk are numbers still."""
 _TEXT_OR_NULL = (str, type(None))
 
 
@@ -285,6 +287,8 @@ def _field(fields: Any, name: str, *kinds: type) -> Any:
     value = fields[name]
     if type(value) not in kinds:
         raise ValueError(f"`{name}` is not {kinds[0].__name__}")
+    if type(value) in _NUMBER and abs(value) > _LARGEST:
+        raise ValueError(f"`{name}` is beyond {_LARGEST:g}")
     return value
 
 

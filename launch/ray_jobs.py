@@ -4,6 +4,7 @@ Invariants:
 - the job's state decides how the launcher ends, not its log's stream, which may break overnight;
 - an interrupt stops our job, and nothing else of the cluster;
 - the job server is never asked through the environment's proxy, nor without an end to waiting;
+- an answer is read within a bound: what is longer counts as lost;
 - it is asked with the user's Ray token, wherever Ray looks for that: a head started by a user who has one wants it.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import requests
 import yaml
 from ray import exceptions
 from ray.job_submission import JobDetails, JobSubmissionClient
@@ -40,6 +42,8 @@ logger = logging.getLogger("mem_agent")
 _NO_ANSWER = (OSError, RuntimeError)
 """Of Ray's client where the server cannot be reached (errors of ``requests`` are OSErrors) or refuses."""
 _TIMEOUT_S = 60.0
+_MOST_BYTES = 2**26
+"""Of an answer; a cluster of 10,000 machines has a third of it."""
 _POLL_S = 5.0
 _LOST_AFTER_S = 600.0
 _RETRY_S = 1.0
@@ -59,7 +63,7 @@ class JobServer(JobSubmissionClient):
         super().__init__(address)
 
     def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
-        options |= {"timeout": _TIMEOUT_S, "proxies": {"no_proxy": "*"}}
+        options |= {"timeout": _TIMEOUT_S, "proxies": {"no_proxy": "*"}, "hooks": {"response": _read_within_bound}}
         try:
             answer = super()._do_request(method, endpoint, **options)
         except _REFUSED:
@@ -82,6 +86,17 @@ class JobServer(JobSubmissionClient):
         answer = self._do_request("GET", path)
         answer.raise_for_status()
         return answer.json()["data"]
+
+
+def _read_within_bound(answer: requests.Response, **_: Any) -> None:
+    """Before ``requests`` reads all of it."""
+    body = bytearray()
+    for piece in answer.iter_content(2**16):
+        body += piece
+        if len(body) > _MOST_BYTES:
+            answer.close()
+            raise requests.RequestException(f"its answer is longer than {_MOST_BYTES} bytes")
+    answer._content = bytes(body)
 
 
 def machines(address: str) -> list[MachineGpus]:

@@ -4,7 +4,8 @@ Invariants:
 - lines of equal values lie on each other and are all seen, up to nine of them: below is a wide one with large
   markers, above it lie thinner ones, dashed and dotted. Only bars of intervals are set beside each other;
 - runs of one report have the same colour, dash and marker in every plot, and the first 12 differ without colours;
-- a value that cannot be drawn is a gap, which the caption tells; it does not move an axis;
+- a value that cannot be drawn is a gap, which the caption tells; it does not move an axis. A point between two gaps
+  has a marker, also on a line without: a line of one point is none;
 - names never lie on the data: the legend is below, in as many columns as its longest name allows.
 """
 
@@ -29,6 +30,7 @@ from .wording import shorten
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 2.5)), (0, (1, 1.6)))
 _MARKERS = ("o", "s", "^", "D")
 _WIDTHS, _SIZES = (3.6, 2.2, 1.2), (9.0, 6.0, 3.4)
+_DOTS = {"marker": "o", "linestyle": ""}
 _THINNER = 0.7
 """What the lines of a dash are, from one that has it to the next."""
 _WIDE, _NARROW, _DPI, _LINE = 8.0, 4.2, 150, 0.24
@@ -144,6 +146,9 @@ def _fill(axis: Axes, panel: Panel, size: float) -> dict[str, Artist]:
     for curve in panel.curves:
         x, y, estimates = zip(*curve.points, strict=True)
         (line,) = axis.plot(x, y, **curve.style)
+        if not line.get_marker():
+            lonely = _between_gaps(y)
+            axis.plot([x[at] for at in lonely], [y[at] for at in lonely], **{**curve.style, **_DOTS})
         if curve.label:
             handles[curve.label] = line
         bars = [(at * curve.aside, e) for at, e in zip(x, estimates, strict=True) if e]
@@ -160,6 +165,12 @@ def _fill(axis: Axes, panel: Panel, size: float) -> dict[str, Artist]:
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
     return handles
+
+
+def _between_gaps(values: Sequence[float]) -> list[int]:
+    """Where values stand that no line leads to."""
+    padded = [False, *map(is_drawable, values), False]
+    return [at for at in range(len(values)) if padded[at : at + 3] == [False, True, False]]
 
 
 def _across(axis: Axes, panel: Panel) -> None:

@@ -83,14 +83,11 @@ def _panel(runs: Sequence[TrainingRun], name: str, title: str, scale: str) -> Pa
 
 def _smoothed(run: TrainingRun, number: int, name: str, factor: float, *, alone: bool, named: bool) -> list[Curve]:
     values = [(done, factor * numbers[name]) for done, numbers in run.rollouts.items() if name in numbers]
-    single = sum(is_drawable(value) for _, value in values) == 1
-    style: Mapping[str, Any] = line_style(number) | {
-        "marker": "o" if single else "", **({"linewidth": 2.2} if alone else {}),
-    }
+    style: Mapping[str, Any] = line_style(number) | {"marker": "", **({"linewidth": 2.2} if alone else {})}
     window, label = _window(run), run.label if named else ""
     if window == 1:
         return [Curve(label, style, [(done, value, None) for done, value in values])]
-    thin = {"color": style["color"], "linewidth": 0.6, "alpha": 0.35, "zorder": 2}
+    thin = {"color": style["color"], "marker": "", "markersize": 2.5, "linewidth": 0.6, "alpha": 0.35, "zorder": 2}
     half = window // 2
     around = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
     means = [fmean(v for _, v in near if is_drawable(v)) if is_drawable(value) else nan

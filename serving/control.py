@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import aiohttp
 
+from ..client.answer_body import beginning, most_bytes, whole_body
 from ..system.processes import FleetError
 from .engine_key import headers_with
 
@@ -39,9 +40,9 @@ class ControlClient:
         timeout_s: float,
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        read: Callable[[aiohttp.ClientResponse], Awaitable[Any]] = aiohttp.ClientResponse.text,
+        read: Callable[[bytes], Any] = bytes.decode,
     ) -> Any:
-        """The answer, as ``read`` takes it. Raises ``error``."""
+        """The answer, as ``read`` takes its body, which is as short as one without tokens. Raises ``error``."""
         where = " ".join([f"{self.kind} {self.url}: {method} {path}", *(params or {}).values()])
         timeout = aiohttp.ClientTimeout(timeout_s)
         try:
@@ -49,8 +50,8 @@ class ControlClient:
                 method, self.url + path, params=params, json=body, timeout=timeout, headers=headers_with(self.key)
             ) as reply:
                 if reply.status != 200:
-                    text = " ".join((await reply.text()).split())
+                    text = " ".join((await beginning(reply.content.iter_any())).decode(errors="replace").split())
                     raise self.error(f"{where} answered {reply.status}: {text[:300]}")
-                return await read(reply)
-        except (aiohttp.ClientError, TimeoutError) as cause:
+                return read(await whole_body(reply.content.iter_any(), most_bytes(0)))
+        except (aiohttp.ClientError, TimeoutError, ValueError) as cause:  # ValueError: too long, or not to be read
             raise self.error(f"{where} failed: {type(cause).__name__} {cause}") from cause

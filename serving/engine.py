@@ -23,10 +23,9 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import aiohttp
-
 from ..client.engine_api import Dialect
 from ..config import Config
+from ..system.bounded_json import loads
 from ..system.process_environment import without_secrets
 from ..system.processes import FleetError
 from .control import ControlClient
@@ -187,7 +186,5 @@ class EngineClient(ControlClient):
     async def _call(
         self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = CONTROL_TIMEOUT_S
     ) -> dict[str, Any]:
-        reply: dict[str, Any] = await self.call(
-            method, path, body=body, timeout_s=timeout_s, read=aiohttp.ClientResponse.json
-        )
+        reply: dict[str, Any] = await self.call(method, path, body=body, timeout_s=timeout_s, read=loads)
         return reply

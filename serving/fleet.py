@@ -37,7 +37,7 @@ import torch
 
 from ..config import Config, ConfigError
 from ..system.gather import gather_or_cancel
-from ..system.own_folder import OwnFolder, own_folder
+from ..system.own_folder import OwnFolder, made_ours, own_folder
 from ..system.processes import (
     TERM_GRACE_S,
     ChildProcess,
@@ -328,7 +328,8 @@ class Fleet:
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> ChildProcess:
         assert self._folder is not None and self._temporary is not None
         # Servers leave sockets behind; what they compile is for the next run as well.
-        compiled = Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}"
+        named = Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}"
+        compiled = named if made_ours(named) else self._temporary.path / named.name
         env = {"TORCHINDUCTOR_CACHE_DIR": str(compiled), **env, "TMPDIR": str(self._temporary.path)}
         own = [self._folder.path, self._temporary.path]
         process = ChildProcess(name, command, env, self.logs / f"{name}.log", cleanup=own)

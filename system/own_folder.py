@@ -14,10 +14,12 @@ machine it is, since when. Where the file system knows no locks nothing of other
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +51,17 @@ def own_folder(parent: Path, prefix: str) -> OwnFolder:
             return OwnFolder(path, lock)
         if lock >= 0:
             os.close(lock)
+
+
+def made_ours(folder: Path) -> bool:
+    """Make a folder that is kept, for this user alone; False where the name is another user's, or a link's."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if ours:
+        folder.chmod(0o700)
+    return ours
 
 
 def machine() -> str:

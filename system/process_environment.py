@@ -3,8 +3,10 @@
 Of libraries: threads that wait passively, and no chatter. With busy neighbours, OpenMP threads that spin at barriers
 train about ten times slower. Processes that are started inherit all of it; variables that the user has set stay.
 
-Of keys and passwords: nothing, for whoever is no command of the pack. Engines, routers and tools have no use for them,
-and what is not there cannot be logged, dumped or sent.
+Of keys and passwords: no variable whose name says that it holds one (``is_secret``), for whoever is no command of the
+pack. Engines, routers and tools have no use for them, and what is not there cannot be logged, dumped or sent. Values
+are not looked at: a password inside another value, such as ``HTTPS_PROXY=http://user:password@proxy``, is handed on,
+as what is started may reach a hub or a package index through that proxy alone.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def process_environment(processes: int) -> dict[str, str]:
 
 
 def without_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    """``env`` for a process that is started; a number of tokens is no secret."""
+    """``env`` without the variables that are secrets by their names; a number of tokens is none."""
     return {name: value for name, value in env.items() if not is_secret(name) or _counts_tokens(name, value)}
 
 

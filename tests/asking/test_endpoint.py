@@ -7,11 +7,14 @@ import aiohttp
 import openai
 import pytest
 
+from mem_agent.asking import endpoint
 from mem_agent.asking.access import Access
+from mem_agent.asking.bodies import json_body
 from mem_agent.asking.event_stream import with_pauses
 from mem_agent.asking.files import Files
 from mem_agent.asking.request_error import RequestError
 from mem_agent.tests.helpers.asking import DOCUMENT, model_folder, prompt_of, reply, use
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 __all__ = ["model_folder"]
 ASKED = [{"role": "user", "content": f"{DOCUMENT}\nQuestion: Who, then?"}]
@@ -76,6 +79,20 @@ def test_a_stop_string_ends_the_answer_and_what_is_counted(model_folder, stop, t
     sampled = len(reply(tokens)) - 1 if tokens else len(reply(final))
     assert whole.usage.completion_tokens == sum(len(reply(r)) for r in replies[:3]) + sampled
     assert whole.usage.prompt_tokens_details.cached_tokens == (8 if tokens is None else 6)
+
+
+@pytest.mark.parametrize("before", [1, 31, 63, 150, 399])
+def test_no_text_behind_a_stop_string_is_told_however_late_it_is_looked_for(model_folder, before):
+    """Of a long answer it is looked for every 32nd part of it, so more is sampled before the engine is told."""
+    final = f"{'a' * before}END{'b' * 40}"
+
+    async def user(client, served, router):
+        router.streams = True
+        stream = [chunk async for chunk in await chat(client, stop=["END"], stream=True)]
+        return [chunk.choices[0].delta.content or "" for chunk in stream], stream[-1].usage
+
+    told, _ = use(model_folder, ["red", "red", "red key", final], user, mem_max_final=512, engine_max_len=4096)
+    assert "".join(told) == "a" * before
 
 
 def test_a_stop_string_of_a_server_that_does_not_stream_cuts_the_text_alone(model_folder):
@@ -194,7 +211,13 @@ def test_an_engine_that_fails_is_an_error_of_the_server(model_folder):
     assert streamed.body["code"] == "server_error"
 
 
-def test_a_request_has_so_much_time(model_folder):
+@pytest.fixture
+def bodies_have_time(monkeypatch):
+    """To arrive: on a busy machine that alone may take as long as the request is given here."""
+    monkeypatch.setattr(endpoint, "json_body", lambda request, _: json_body(request, HANGS_AFTER_S))
+
+
+def test_a_request_has_so_much_time(model_folder, bodies_have_time):
     async def user(client, served, router):
         with pytest.raises(openai.InternalServerError, match="no answer within") as error:
             await chat(client)
@@ -426,7 +449,7 @@ def test_prompts_are_read_side_by_side_and_answered_in_their_order(model_folder)
     assert use(model_folder, [], user) == (["Q00", "Q11", "Q22", "Q33", "Q44"], 0)
 
 
-def test_each_prompt_has_the_time_and_one_that_takes_longer_ends_all(model_folder):
+def test_each_prompt_has_the_time_and_one_that_takes_longer_ends_all(model_folder, bodies_have_time):
     async def user(client, served, router):
         with pytest.raises(openai.InternalServerError, match="no answer within") as error:
             await client.completions.create(model="pocket", prompt=["Who?"] * 3)

@@ -1,6 +1,8 @@
 """A file that changed after it was written is named; the list of hashes is checked like what it lists."""
 
 import errno
+import hashlib
+import logging
 import shutil
 import subprocess
 from pathlib import Path
@@ -49,6 +51,39 @@ def test_any_changed_byte_of_any_file_is_found_and_named(tmp_path_factory, data)
     with pytest.raises(DamagedCheckpoint) as error:
         check_hashes(folder)
     assert str(error.value).startswith(f"{folder}: the checkpoint is damaged: {name}: is not as it was written")
+
+
+HASH = hashlib.sha256(b"of another file").hexdigest()
+OF_OTHERS = {
+    "sha256sum": f"{HASH}  model.safetensors\n",
+    "sha256sum --binary": f"{HASH} *model.safetensors\n",
+    "files below": f"{HASH}  ./onnx/model.onnx\n",
+    "capitals": f"{HASH.upper()}  model.safetensors\r\n",
+    "md5sum": f"{HASH[:32]}  model.safetensors\n",
+    "sha512sum": f"{HASH * 2}  model.safetensors\n",
+    "an escaped name": f"\\{HASH}  a\\nb\n",
+    "sha256sum --tag": f"SHA256 (model.safetensors) = {HASH}\n",
+    "words first": f"# sums of release 3\n{HASH}  model.safetensors\n",
+    "words alone": "see the page of the model",
+}
+
+
+@pytest.mark.parametrize("how", OF_OTHERS)
+def test_a_list_of_somebody_else_is_not_taken_for_ours(tmp_path, caplog, how):
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / HASHES).write_text(OF_OTHERS[how])
+    with caplog.at_level(logging.INFO, "mem_agent"):
+        check_hashes(tmp_path)
+    assert caplog.messages == [f"{tmp_path} has a SHA256SUMS of somebody else: its files are used without a check"]
+
+
+@pytest.mark.parametrize("left", [0, 1, 2, 30, 66, 67, 100])
+@pytest.mark.parametrize("kept", ["beginning", "zeros"])
+def test_a_part_of_ours_is_damage_and_no_list_of_somebody_else(folder, left, kept):
+    ours = (folder / HASHES).read_bytes()
+    (folder / HASHES).write_bytes(ours[:left] if kept == "beginning" else bytes(left))
+    with pytest.raises(DamagedCheckpoint, match="SHA256SUMS: is not as it was written"):
+        check_hashes(folder)
 
 
 def test_a_missing_file_is_named_before_the_others_are_read(folder, monkeypatch):

@@ -27,6 +27,7 @@ from mem_agent.checkpoints.convert import main as convert
 from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.checkpoints.hashes import write_hashes
 from mem_agent.checkpoints.metadata import DamagedCheckpoint, check_files, read_metadata
+from mem_agent.checkpoints.torch_dist import ModelTensors
 from mem_agent.tests.helpers.attack import Attack
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
@@ -187,8 +188,42 @@ def test_files_that_are_missing_or_short_are_named(tmp_path):
     (folder / "__0_0.distcp").write_bytes(b"123456789")
     with pytest.raises(DamagedCheckpoint, match=r"__0_0\.distcp: has 9 of at least 10 bytes$"):
         check_files(folder, metadata)
-    (folder / "__0_0.distcp").write_bytes(b"1234567890")
+    (folder / "__0_0.distcp").write_bytes(b"1234567890" * 3)
     check_files(folder, metadata)
+
+
+# --- what would take memory ------------------------------------------------------------------------------------------
+
+
+def test_a_memo_longer_than_the_file_is_refused_and_not_made(tmp_path):
+    """As an array it would be of 32 GB."""
+    content = GOOD[:-1] + pickle.LONG_BINPUT + (2**31 - 1).to_bytes(4, "little") + pickle.STOP
+    with pytest.raises(DamagedCheckpoint, match=r"\.metadata: asks for more memory than its length allows$"):
+        read_metadata(put(tmp_path, content))
+
+
+SIZES = {
+    "layers": ("decoder.layers.mlp.linear_fc1.weight", [10**5, 3]),
+    "empty layers": ("decoder.layers.mlp.linear_fc1.weight", [10**5, 0]),
+    "one too many": ("embedding.word_embeddings.weight", [129, 4]),
+    "a product beyond 64 bits": ("embedding.word_embeddings.weight", [2**40, 2**40]),
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_no_tensor_is_larger_than_the_files(tmp_path, case):
+    key, size = SIZES[case]
+    metadata = described(TensorProperties(dtype=torch.bfloat16))
+    stored = metadata.state_dict_metadata.pop("a")
+    stored.size = torch.Size(size)
+    metadata.state_dict_metadata[key] = stored
+    folder = put(tmp_path, pickle.dumps(metadata))
+    (folder / "__0_0.distcp").write_bytes(bytes(1024))
+    for read in (ModelTensors, lambda folder: check_files(folder, read_metadata(folder))):
+        with pytest.raises(DamagedCheckpoint, match=r"is said to be \[.*\]; the files have 1024 bytes$"):
+            read(folder)
+    stored.size = torch.Size([128, 4])
+    check_files(put(tmp_path, pickle.dumps(metadata)), read_metadata(folder))
 
 
 # --- everything that reads a checkpoint ------------------------------------------------------------------------------

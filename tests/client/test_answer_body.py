@@ -1,10 +1,8 @@
 """Answers without end: every client of a server reads no more than what was asked for can take."""
 
 import asyncio
-import gzip
 
 import pytest
-from aiohttp import web
 
 from mem_agent.agents.records import FailureKind, TurnFailed
 from mem_agent.client.answer_body import BodyTooLong, beginning, most_bytes, whole_body
@@ -12,55 +10,13 @@ from mem_agent.client.chat_client import ChatClient, ChatFailed, ChatSettings
 from mem_agent.client.engine_api import Dialect, Endpoint
 from mem_agent.client.retry_after import LONGEST_WAIT_S, seconds_asked
 from mem_agent.client.rollout_client import GenerationClient, RetryPolicy
-from mem_agent.tests.helpers.fake_chat import completion
-from mem_agent.tests.helpers.fake_router import vllm_answer
-
-PIECE = 2**18
-BOMB = gzip.compress(b" " * (64 * 2**20))
-"""64 KiB on the wire, 64 MiB in memory."""
+from mem_agent.tests.helpers.endless import PIECE, Endless, beside
 
 
-class Endless:
-    """A server whose answers have no end, or unpack to 64 MiB; counts the pieces that it got rid of."""
-
-    def __init__(self, kind, status=200):
-        self.kind, self.status, self.pieces, self.port = kind, status, 0, 0
-
-    async def handle(self, request):
-        await request.read()
-        if self.kind == "small":
-            whole = vllm_answer([8]) | completion("yes")
-            whole["choices"] = [vllm_answer([8])["choices"][0] | completion("yes")["choices"][0]]
-            response = web.json_response(whole)
-            response.enable_compression(web.ContentCoding.gzip)
-            return response
-        if self.kind == "bomb":
-            return web.Response(body=BOMB, status=self.status, headers={"Content-Encoding": "gzip"})
-        events = {"Content-Type": "text/event-stream"} if self.kind == "events" else {}
-        response = web.StreamResponse(status=self.status, headers=events)
-        await response.prepare(request)
-        while True:
-            self.pieces += 1
-            await response.write(b": nothing\n" * (PIECE // 10))
-
-
-def beside(server, ask):
-    """What ``ask``, a coroutine of an address, gives or raises."""
-    async def main():
-        app = web.Application()
-        app.router.add_post("/{path:.*}", server.handle)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        try:
-            return await ask(f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}")
-        except (TurnFailed, ChatFailed) as failed:
-            return failed
-        finally:
-            await runner.cleanup()
-
-    return asyncio.run(main())
+def failure(server, ask):
+    with pytest.raises((TurnFailed, ChatFailed)) as failed:
+        beside(server, ask)
+    return failed.value
 
 
 async def of_engine(url):
@@ -87,7 +43,7 @@ BOTH = pytest.mark.parametrize("ask", [of_engine, of_chat])
 @pytest.mark.parametrize("kind", ["plain", "events", "bomb"])
 def test_an_answer_without_end_is_refused_while_it_is_read(ask, kind):
     server = Endless(kind)
-    failed = beside(server, ask)
+    failed = failure(server, ask)
     assert failed.kind is FailureKind.BAD_RESPONSE and "longer than" in str(failed) and "\n" not in str(failed)
     assert server.pieces * PIECE < most_bytes(9) + 2**26  # what lies in sockets besides
 
@@ -96,7 +52,7 @@ def test_an_answer_without_end_is_refused_while_it_is_read(ask, kind):
 @pytest.mark.parametrize("kind", ["plain", "bomb"])
 def test_of_an_error_without_end_the_beginning_is_read(ask, kind):
     server = Endless(kind, status=500)
-    failed = beside(server, ask)
+    failed = failure(server, ask)
     assert failed.kind is FailureKind.SERVER_ERROR and "HTTP 500" in str(failed) and len(str(failed)) < 1000
     assert server.pieces * PIECE < 2**26
 

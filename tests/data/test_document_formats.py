@@ -154,6 +154,23 @@ def test_a_word_document_may_have_large_pictures_and_no_large_text():
     assert Limits().xml_bytes < 2**28
 
 
+XML = "<w:styles xmlns:w='x'>" + "<w:style/>" * 2**18 + "</w:styles>"
+
+
+@pytest.mark.parametrize("name", ["word/styles.png", "word/styles"])
+@pytest.mark.parametrize("content", [
+    XML.encode(), b" \n" + XML.encode(), b" " * 2**22, XML.encode("utf-16"), XML.encode("utf-32"),
+    b"\xef\xbb\xbf" + XML.encode(), ("<?xml version='1.0' encoding='cp037'?>" + XML).encode("cp037"),
+], ids=["plain", "behind blanks", "blanks alone", "UTF-16", "UTF-32", "marked", "EBCDIC"])
+def test_xml_under_another_name_is_bounded_as_xml(name, content):
+    """The archive's own list says what a part is, and may call a picture's name a part to be parsed."""
+    document = io.BytesIO(word_bytes(["Ann."]))
+    with zipfile.ZipFile(document, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    with pytest.raises(DocumentError, match="of text with its marks"):
+        read_document("a.docx", document.getvalue(), Limits(xml_bytes=2**21))
+
+
 def archive_of(name: str) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:

@@ -47,8 +47,8 @@ class Scene:
     """Of the drill: data, socket, orders, what the run said, and SAVE_PATH below it."""
     holder: subprocess.Popen[bytes] | None
     """Keeps the mount namespace; None: there is none."""
-    groups: set[int]
-    """Every guard seen so far, which leads a group."""
+    groups: dict[int, float]
+    """Every guard seen so far, which leads a group, and when it began: numbers of processes are given again."""
     disks: tuple[str, ...] = ("save", "tmp")
     """Folders below that of the drill; where there is a holder each is a small disk."""
     leaves: tuple[str, ...] = _ALLOWED
@@ -107,9 +107,17 @@ class Scene:
     def _is_of_run(self, process: psutil.Process) -> bool:
         if process.environ().get(MARK) == self.mark:
             if GUARD in " ".join(process.cmdline()):
-                self.groups.add(process.pid)
+                self.groups[process.pid] = process.create_time()
             return True
-        return os.getpgid(process.pid) in self.groups
+        return self._is_led(process, os.getpgid(process.pid))
+
+    def _is_led(self, process: psutil.Process, group: int) -> bool:
+        """By a guard of the run, which may have ended: then nobody else has led the group since."""
+        if group not in self.groups:
+            return False
+        began = self.groups[group]
+        led_by_guard = not psutil.pid_exists(group) or psutil.Process(group).create_time() == began
+        return led_by_guard and process.create_time() >= began
 
     def guards(self, what: str) -> list[psutil.Process]:
         """Guards of engines, of the router, or of further ranks."""
@@ -128,7 +136,7 @@ def scene(disks: bool, sizes: Mapping[str, str] = _DISKS) -> Iterator[Scene]:
     for name in (*names, "orders"):
         (folder / name).mkdir()
     holder = _holder(folder, sizes) if disks else None
-    found = Scene(folder, holder, set(), names)
+    found = Scene(folder, holder, {}, names)
     try:
         yield found
     finally:

@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import multiprocessing
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.one_line_errors import one_line_errors
+from mem_agent.system.signals import stop_if_asked, stop_on_signals
 from mem_agent.tests.fuzz.target import Target
 
 _WORTH_A_START_S = 3
@@ -39,6 +41,13 @@ class NoFuzzer(MemAgentError):
 @one_line_errors("what was found is in the folder, and the same command goes on from its corpus")
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
+    stop_on_signals()
+    with tempfile.TemporaryDirectory(prefix="mem-agent-fuzz-", ignore_cleanup_errors=True) as folder:
+        tempfile.tempdir = folder  # of the searches as well, which libFuzzer ends without their cleaning up
+        return _search(args)
+
+
+def _search(args: argparse.Namespace) -> int:
     targets = _traced(args.folder, args.targets)
     if args.list:
         print("\n".join(target.name for target in targets))
@@ -80,7 +89,13 @@ def _searched(target: Target, seconds: int, args: argparse.Namespace) -> int:
     while (left := int(end - time.monotonic())) >= _WORTH_A_START_S:
         process = multiprocessing.get_context("fork").Process(target=search, args=(target, places, left, bounds))
         process.start()
-        process.join()
+        try:
+            while process.is_alive():
+                stop_if_asked()
+                process.join(1.0)
+        finally:
+            process.kill()
+            process.join()
     for path in sorted(set(places.found.iterdir()) - before):
         if path.name.startswith(_SLOW) and not confirmed(target, path, SLOW_S):
             path.unlink()

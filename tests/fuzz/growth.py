@@ -22,6 +22,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from mem_agent.system.signals import stop_on_signals
 from mem_agent.tests.fuzz.mutations import places
 from mem_agent.tests.fuzz.target import Target, fault_of, name_of
 from mem_agent.tests.fuzz.targets import TARGETS
@@ -61,20 +62,18 @@ Made = Callable[[int], bytes]
 """An input of about so many bytes, or so deep."""
 
 
-def grown(target: Target) -> Iterator[tuple[str, Sequence[int], Made]]:
-    """The ways to make the target's inputs large."""
-    words = tuple(dict.fromkeys((*target.words, *_WORDS)))
-    for seed in target.seeds[:2]:
-        shown = repr(seed[:24])
-        yield f"{shown} again and again", SIZES, lambda size, s=seed: (s or b" ") * (size // (len(s) or 1))
-        tree = _json_of(seed)
-        if tree is None:
-            for word in words:
-                yield f"{shown} and {word!r}s", SIZES, lambda size, s=seed, w=word: s + w * (size // len(w))
-            for begin, end in _NESTS:
-                yield f"{begin!r} nested", DEPTHS, lambda size, b=begin, e=end, s=seed: b * size + s + e * size
-        else:
-            yield from _grown_tree(tree, words)
+def grown(target: Target, seed: bytes) -> Iterator[tuple[str, Sequence[int], Made]]:
+    """The ways to make one of the target's inputs large."""
+    words, shown = tuple(dict.fromkeys((*target.words, *_WORDS))), repr(seed[:24])
+    yield f"{shown} again and again", SIZES, lambda size: (seed or b" ") * (size // (len(seed) or 1))
+    tree = _json_of(seed)
+    if tree is not None:
+        yield from _grown_tree(tree, words)
+        return
+    for word in words:
+        yield f"{shown} and {word!r}s", SIZES, lambda size, w=word: seed + w * (size // len(w))
+    for begin, end in _NESTS:
+        yield f"{begin!r} nested", DEPTHS, lambda size, b=begin, e=end: b * size + seed + e * size
 
 
 _NESTS = (
@@ -146,15 +145,28 @@ def measured(target: Target, way: str, sizes: Sequence[int], made: Made) -> Grow
     return measured(target, way, [times[-1][0], larger], made)  # the step may be that of a bound, crossed once
 
 
+def growths_of(target: Target, seconds: float) -> Iterator[Growth]:
+    """Of all seeds, as far as the time goes; of the first in any case."""
+    until = time.monotonic() + seconds
+    for number, seed in enumerate(target.seeds):
+        for way in grown(target, seed):
+            if number and time.monotonic() >= until:
+                return
+            yield measured(target, *way)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="How time grows with hostile inputs.")
     parser.add_argument("targets", nargs="*", metavar="TARGET")
     parser.add_argument("--all", action="store_true", help="show what is below the bound as well")
+    parser.add_argument("--seconds", type=float, default=600.0,
+                        help="for the seeds of a target behind its first (600)")
     args = parser.parse_args(argv)
+    stop_on_signals()
     logging.disable(logging.CRITICAL)
     findings = 0
     for name in args.targets or TARGETS:
-        growths = [measured(TARGETS[name], *way) for way in grown(TARGETS[name])]
+        growths = list(growths_of(TARGETS[name], args.seconds))
         for growth in sorted(growths, key=lambda growth: -growth.exponent):
             bad = growth.exponent > MOST or bool(growth.fault)
             findings += bad

@@ -1,16 +1,21 @@
 """Every reader of what others wrote bears its seeds, the inputs that once were too much, and seeds with a change."""
 
 import gc
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mem_agent.tests.fuzz.growth import measured
+from mem_agent.tests.fuzz.growth import grown, growths_of, measured
 from mem_agent.tests.fuzz.mutations import mutated
 from mem_agent.tests.fuzz.target import Target, fault_of, name_of
 from mem_agent.tests.fuzz.targets import TARGETS
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 # Libraries quote what they were given in their warnings, and surrogates among it end pytest's workers.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -57,3 +62,40 @@ def test_growth_is_measured_without_collections():
     target = Target("x", lambda data: seen.append((len(data), gc.isenabled())), (b"a",))
     measured(target, "longer", (1, 4), lambda size: b"a" * size)
     assert seen == [(1, False), (4, False)] and gc.isenabled()
+
+
+@pytest.mark.parametrize(("seconds", "seeds"), [(1e9, 3), (0.0, 1)])
+def test_growth_is_measured_of_every_seed_there_is_time_for(seconds, seeds):
+    target = Target("x", lambda data: None, (b"a", b"[1]", b"c"))
+    ways = [way for seed in target.seeds[:seeds] for way, _, _ in grown(target, seed)]
+    assert [growth.way for growth in growths_of(target, seconds)] == ways
+
+
+MAIN = """
+from mem_agent.tests.fuzz import __main__ as fuzz
+from mem_agent.tests.fuzz.target import Target, scratch
+
+def search(target, places, left, bounds):
+    print(scratch(), flush=True)
+    time.sleep(600)
+
+import os, sys, time, types
+sys.modules["mem_agent.tests.fuzz.search"] = types.SimpleNamespace(
+    search=search, SLOW_S=2, confirmed=None,
+    Bounds=lambda *_: None, Places=types.SimpleNamespace(of=lambda *_: types.SimpleNamespace(found=fuzz.Path("."))))
+fuzz._traced = lambda *_: [Target(str(number), print, (b"",)) for number in range(5)]
+sys.exit(fuzz.main(["--minutes", "60"]))
+"""
+
+
+def test_an_interrupt_ends_a_search_and_leaves_nothing_behind(tmp_path):
+    """As of ``kill``, which tells the parent alone; a search is ended by libFuzzer, which cleans nothing up."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    (tmp_path / "tmp").mkdir()
+    process = subprocess.Popen([sys.executable, "-c", MAIN], stdout=subprocess.PIPE, text=True, env=environment,
+                               cwd=tmp_path)
+    folders = [Path(process.stdout.readline().strip()) for _ in range(2)]
+    assert all(folder.is_dir() and folder.is_relative_to(tmp_path / "tmp") for folder in folders)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=HANGS_AFTER_S)[0] == "" and process.returncode == 130
+    assert list((tmp_path / "tmp").iterdir()) == []

@@ -95,6 +95,16 @@ def test_a_cluster_that_is_gone_for_too_long_ends_the_launch(lost, run, server, 
     assert server.asked.count(f"GET {JOB}") > 2 and f"POST {JOB}/stop" not in server.asked
 
 
+def test_an_answer_without_end_is_lost_and_not_read(run, server, monkeypatch):
+    monkeypatch.setattr(ray_jobs, "_LOST_AFTER_S", 0.0)
+    monkeypatch.setattr(ray_jobs, "_MOST_BYTES", 2**20)
+    server.message = "x" * 2**21
+    with pytest.raises(MemAgentError, match="cluster does not answer any more: its answer is longer than 1048576 by"):
+        run()
+    server.message = "x" * 2**19
+    run()
+
+
 def test_each_answer_begins_the_time_that_a_cluster_may_be_away_anew(run, server, monkeypatch):
     monkeypatch.setattr(ray_jobs, "_LOST_AFTER_S", 0.3)
     monkeypatch.setattr(ray_jobs, "_POLL_S", 0.1)

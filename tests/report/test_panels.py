@@ -57,6 +57,23 @@ def test_a_value_that_cannot_be_drawn_is_a_gap_and_moves_no_axis(broken):
     assert plot("x", "", "", [panel(1, [(1.0, broken, None)])]) is None
 
 
+@pytest.mark.parametrize("place", [0, 2, 5])
+def test_a_point_between_two_gaps_is_seen_on_a_line_without_markers(place):
+    points = [(x, y if at == place else nan, None) for at, (x, y, _) in enumerate(POINTS)]
+    style = line_style(0) | {"marker": ""}
+    drawn = plot("x", "", "", [replace(panel(1), curves=[Curve("", style, points)])])
+    assert pixels_of(drawn.png, COLOURS[0]) > 50
+
+
+def test_points_that_a_line_leads_to_have_no_marker_of_their_own():
+    style = line_style(0) | {"marker": ""}
+    points = [POINTS[0], POINTS[1], (4.0, nan, None), *POINTS[3:]]
+    with_gap = plot("x", "", "", [replace(panel(1), curves=[Curve("", style, points)])])
+    two = [Curve("", style, points[:2]), Curve("", style, points[3:])]
+    assert pixels_of(with_gap.png, COLOURS[0]) == pixels_of(
+        plot("x", "", "", [replace(panel(1), curves=two)]).png, COLOURS[0])
+
+
 def test_nothing_to_draw_is_no_plot():
     assert plot("x", "", "", [panel(2, [])]) is None
 

@@ -68,6 +68,14 @@ WORDS = ("train", "convert", "eval", "--check", "--table", "card", "--push-to-hu
 AFTER = ["train", "convert", "eval --check", "eval --table", "eval --check", "eval --table", "eval --table", "card"]
 
 
+def environment(bin_folder, calls, ends):
+    """Its trainer ends with ``ends``; what else is called stands in the file ``calls``."""
+    (bin_folder / "python").write_text(PYTHON_OF_AN_ENVIRONMENT)
+    (bin_folder / "python").chmod(0o755)
+    shutil.copy(Path(sys.prefix, "installed-pack"), bin_folder.parent)
+    return {"VENV": str(bin_folder.parent), "CALLS": str(calls), "ENDS": str(ends), "REAL": PYTHON}
+
+
 @pytest.mark.parametrize("ends,env,calls", [
     (0, {}, ["train", "eval --table", "card"]),
     (4, {}, AFTER),
@@ -84,15 +92,26 @@ def test_what_follows_training_as_it_ends(tmp_path, ends, env, calls):
         folder.mkdir(parents=True)
     (run / "hf" / "iter_0000001" / "README.md").touch()
     (run / "latest_checkpointed_iteration.txt").write_text("1")
-    (venv / "python").write_text(PYTHON_OF_AN_ENVIRONMENT)
-    (venv / "python").chmod(0o755)
-    shutil.copy(Path(sys.prefix, "installed-pack"), venv.parent)
-    own = {"VENV": str(venv.parent), "CALLS": str(tmp_path / "calls"), "ENDS": str(ends), "REAL": PYTHON}
+    own = environment(venv, tmp_path / "calls", ends)
     done = script("run-train.sh", **own, SAVE_PATH=str(run), HF_CKPT="/m", TRAIN_DATA="/t", DATA_ROOT="/d", **env)
     assert done.returncode == (0 if ends == 4 else ends), done.stderr
     found = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
     kinds = [" ".join(word for word in line if word in WORDS) for line in found]
     assert kinds == calls
+
+
+@pytest.mark.parametrize("tracker", ["9", "0000009", None])
+def test_a_run_that_had_ended_is_converted_from_the_checkpoint_that_the_trainer_names(tmp_path, tracker):
+    """A folder that was copied may have lost its tracker; the trainer then goes by the newest, and so does this."""
+    venv, run = tmp_path / "venv" / "bin", tmp_path / "run"
+    for folder in (venv, run / "iter_0000001", run / "iter_0000009", run / "iter_0000009_old"):
+        folder.mkdir(parents=True)
+    if tracker:
+        (run / "latest_checkpointed_iteration.txt").write_text(tracker)
+    own = environment(venv, tmp_path / "calls", ends=4)
+    done = script("run-train.sh", **own, SAVE_PATH=str(run), HF_CKPT="/m", TRAIN_DATA="/t", EVAL="0")
+    assert done.returncode == 0, done.stderr
+    assert f"--input {run}/iter_0000009 " in (tmp_path / "calls").read_text()
 
 
 def test_a_command_that_ends_at_once_gives_its_exit_status():

@@ -130,6 +130,24 @@ async def test_sockets_of_vllm_have_short_paths_whatever_tmpdir_is(stubs, model,
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("taken", [False, True])
+async def test_what_engines_compile_is_kept_in_a_folder_of_this_user_alone(stubs, model, monkeypatch, taken):
+    """Its name can be guessed, and what lies in it is run."""
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        kept = Path(folder, f"torchinductor_{os.getuid()}")
+        if taken:
+            kept.symlink_to(model)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        async with make_fleet(model) as running:
+            used = running._temporary.path / kept.name if taken else kept
+            for guard in groups(running):
+                environment = Path(f"/proc/{guard}/environ").read_text().split("\0")
+                assert f"TORCHINDUCTOR_CACHE_DIR={used}" in environment
+        assert taken or kept.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.asyncio
 async def test_a_wrong_version_is_an_error_and_nothing_is_left(stubs, model):
     stubs.options = {0: [["wrong-version", "child"]]}
     running = make_fleet(model)

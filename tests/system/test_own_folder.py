@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from mem_agent.system import own_folder as module
-from mem_agent.system.own_folder import machine, own_folder
+from mem_agent.system.own_folder import machine, made_ours, own_folder
 
 OWNER = """
 import sys
@@ -69,3 +69,18 @@ def test_the_machine_is_told_by_its_boot_or_its_name(tmp_path, monkeypatch):
             (tmp_path / boot).write_text(boot)
         found.append(machine())
     assert len(set(found)) == 4 and {len(letters) for letters in found} == {4}
+
+
+def test_a_kept_folder_is_ours_or_not_used(tmp_path, monkeypatch):
+    """In a folder where all may write, another user can be the first to make what has a known name."""
+    kept, foreign = tmp_path / "kept", tmp_path / "foreign"
+    assert made_ours(kept) and kept.stat().st_mode & 0o777 == 0o700
+    kept.chmod(0o777)
+    assert made_ours(kept) and kept.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "link").symlink_to(kept)
+    (tmp_path / "file").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
+    assert not any(made_ours(tmp_path / name) for name in ("link", "file", "nowhere"))
+    foreign.mkdir(mode=0o777)
+    monkeypatch.setattr(module.os, "geteuid", lambda: foreign.stat().st_uid + 1)
+    assert not made_ours(foreign)
