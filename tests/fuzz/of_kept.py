@@ -142,10 +142,13 @@ def _journalled() -> bytes:
     return (scratch() / "rollouts" / "rollout_0000003.json").read_bytes()
 
 
+_TENSOR_BYTES = 2 * 3 * 2  # [2, 3] in bfloat16
+
+
 def _metadata(data: bytes) -> None:
     from mem_agent.checkpoints.metadata import check_files, read_metadata
 
-    folder = written("checkpoint/__0_0.distcp", bytes(10)).parent
+    folder = written("checkpoint/__0_0.distcp", bytes(_TENSOR_BYTES)).parent
     written("checkpoint/.metadata", data)
     before = set(os.listdir(folder))
     check_files(folder, read_metadata(folder))
@@ -162,7 +165,7 @@ def _described() -> bytes:
     tensor = stored.TensorStorageMetadata(
         stored.TensorProperties(dtype=torch.bfloat16), size, [stored.ChunkStorageMetadata(start, size)]
     )
-    index = {stored.MetadataIndex("a", start): _StorageInfo("__0_0.distcp", 0, 10)}
+    index = {stored.MetadataIndex("a", start): _StorageInfo("__0_0.distcp", 0, _TENSOR_BYTES)}
     return pickle.dumps(stored.Metadata({"a": tensor}, storage_data=index))
 
 

@@ -223,9 +223,9 @@ def test_a_rollout_that_is_sampled_again_starts_from_the_one_before_it(tmp_path)
     assert novel(args(tmp_path), answers("red", "red"), 0) == [1, 1]  # from the start: no state
 
 
-def test_rollout_of_failures_only_keeps_the_state(tmp_path):
+def test_a_rollout_of_which_nothing_ended_keeps_the_state(tmp_path):
     novel(args(tmp_path), answers("red", "blue"), 0)
-    lost = [trajectory(status="failed", failure="timeout", reward=0.0, index=0)]
+    lost = [trajectory(status="aborted", reward=0.0, index=0)]
     log(args(tmp_path), lost, 1)
     custom_convert(args(tmp_path), lost)
     assert novel(args(tmp_path), answers("red", "green"), 2) == [0, 1]

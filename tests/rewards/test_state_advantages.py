@@ -64,7 +64,7 @@ STATE = st.integers(-8, 8).map(lambda n: n / 4)
 ROWS = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from([None, 0.0, 0.5, 1.0]), st.lists(STATE, min_size=1, max_size=5)),
     min_size=1, max_size=12,
-)
+).filter(lambda rows: any(reward is not None for _, reward, _ in rows))  # else the run ends (test_survivors.py)
 
 
 @settings(max_examples=80)
