@@ -100,6 +100,13 @@ def reward_for(host: HostArgs) -> Reward:
     return run.reward
 
 
+def can_prepare(host: HostArgs, rollout: int) -> bool:
+    """Whether the state before ``rollout``, if the reward has any, is there."""
+    run = _run(host)
+    known = not _has_state(run.reward) or rollout in (0, run.next_rollout)
+    return known or _folder(host, rollout - 1).is_dir()
+
+
 def prepare(host: HostArgs, rollout: int) -> None:
     """Bring the reward to the state before ``rollout``, of which nothing is sampled yet; for a host that can say so.
 

@@ -67,7 +67,7 @@ class Journal:
 
     def write(self, number: int, rollout: Rollout) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        if aside := self._put_aside(number):
+        if aside := self.put_aside(number):
             logger.warning("rollout %d was sampled anew; put aside, with what followed: %s", number + 1, aside)
         body = orjson.dumps({"fingerprint": self._fingerprint, **asdict(rollout)})
         head = b'{"sha256":"%b",' % hashlib.sha256(body).hexdigest().encode()
@@ -81,24 +81,28 @@ class Journal:
         try:
             content = _content(path)
         except DamagedRecord as error:
-            logger.warning("%s; rollout %d is sampled anew; put aside: %s", error, number + 1, self._put_aside(number))
+            logger.warning("%s; rollout %d is sampled anew; put aside: %s", error, number + 1, self.put_aside(number))
             return None
         if content.pop("fingerprint") != self._fingerprint:
             return None
         return Rollout(**content)
+
+    def first_lacking(self, number: int) -> int:
+        """The first rollout from ``number`` on that cannot be replayed."""
+        return next(n for n in count(number) if self.read(n) is None)
+
+    def put_aside(self, first: int) -> str:
+        """Move the records from ``first`` on out of the way; their names, for people."""
+        aside = [path for number, path in self._records() if number >= first]
+        for path in aside:
+            path.rename(next(new for n in count(1) if not (new := path.with_name(f"{path.name}.{n}")).exists()))
+        return ", ".join(path.name for path in aside)
 
     def forget(self, up_to: int) -> None:
         """Remove the rollouts that checkpoint ``up_to`` has absorbed."""
         for number, path in self._records():
             if number <= up_to:
                 path.unlink()
-
-    def _put_aside(self, first: int) -> str:
-        """Move the records from ``first`` on out of the way; their names, for people."""
-        aside = [path for number, path in self._records() if number >= first]
-        for path in aside:
-            path.rename(next(new for n in count(1) if not (new := path.with_name(f"{path.name}.{n}")).exists()))
-        return ", ".join(path.name for path in aside)
 
     def _records(self) -> list[tuple[int, Path]]:
         found = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("rollout_*.json")]

@@ -48,7 +48,25 @@ class RolloutSide(Side):
     def __init__(self, config: Config, evaluated: Evaluation | None = None, engine_len: int = 0) -> None:
         self.fleet = Fleet(served(config, engine_len), config.hf_ckpt, run_folder=config.save_path)
         self.answering = answering_fleet(config)
+        self._goes_on = False
         super().__init__(config, self.fleet, evaluated)
+
+    def rollout(self, number: int, first_group: int) -> Rollout:
+        if not self._goes_on:
+            self._goes_on = True
+            self._replay_to_a_state(number)
+        return super().rollout(number, first_group)
+
+    def _replay_to_a_state(self, number: int) -> None:
+        """Replay from ``number`` on only what leads to a rollout that can be sampled: a replay trains the policy, and
+        a reward with a state learns nothing from it. What leads nowhere is put aside and sampled again.
+        """
+        host, lacking = HostArgs.of(self._args()), self.journal.first_lacking(number)
+        if number < lacking < self.config.num_rollout and not batch_reward.can_prepare(host, lacking):
+            logger.warning(
+                "the reward's state before rollout %d is not there: those from %d on are sampled again; put aside: %s",
+                lacking + 1, number + 1, self.journal.put_aside(number),
+            )
 
     async def _start(self) -> None:
         if self.answering is not None:

@@ -237,6 +237,22 @@ def test_an_intrinsic_reward_is_scored_off_the_event_loop_and_goes_on_in_another
     assert len(threads) == 6 and "rollouts" not in threads
 
 
+def test_a_torn_record_whose_state_is_gone_sets_a_run_with_a_state_back_to_one_that_is_there(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(rollout_side, "mask_stale", lambda samples, version: 0)  # the fake's weights are always 0
+    with side_of(FakeFleet(503, lambda number: False), tmp_path, monkeypatch, **KNN) as side:
+        given = [side.rollout(number, 2 * number) for number in range(4)]
+    assert not (tmp_path / "run" / "reward_state" / "0000001").exists()  # two are kept, and those of checkpoints
+    (tmp_path / "run" / "rollouts" / "rollout_0000002.json").write_text("{")
+    batch_reward._runs.clear()  # as in a fresh process
+    with side_of(FakeFleet(503, lambda number: False), tmp_path, monkeypatch, **KNN) as side:
+        again = [side.rollout(number, 2 * number) for number in range(4)]
+        assert len(side.fleet.router.requests) == 4 * 32
+    assert [one.train_data for one in again] == [one.train_data for one in given]
+    assert "state before rollout 3 is not there: those from 1 on are sampled again" in caplog.text
+
+
 # --- a frozen chat model beside the policy ---------------------------------------------------------------------------
 
 
