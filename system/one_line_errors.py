@@ -45,12 +45,20 @@ def one_line_errors(
             except (MemAgentError, OSError) as error:
                 if isinstance(error, BrokenPipeError) and _nobody_reads():
                     return READER_GONE
-                print("error:", *(str(error) or type(error).__name__).splitlines(), file=sys.stderr)
+                print("error:", *_said(error).splitlines(), file=sys.stderr)
                 return next((code for kind, code in codes.items() if isinstance(error, kind)), 1)
 
         return ending
 
     return decorate
+
+
+def _said(error: MemAgentError | OSError) -> str:
+    """``data.jsonl: Permission denied`` of the system's errors, as other commands say it."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        files = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        return f"{' -> '.join(files)}: {error.strerror}"
+    return str(error) or type(error).__name__
 
 
 def _nobody_reads() -> bool:

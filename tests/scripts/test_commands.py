@@ -154,7 +154,10 @@ COMMANDS = {
     "ruler.generate": ("_run", "--output /o --tokenizer /m"),
     "pocket.prepare": ("prepare", "--output /o"),
 }
-ENDS = [(interrupted, 130, "interrupted; "), (refused, 1, "error: no way\n"), (full, 1, "error: [Errno 28] No space")]
+ENDS = [
+    (interrupted, 130, "interrupted; "), (refused, 1, "error: no way\n"),
+    (full, 1, "error: /out: No space left on device\n"),
+]
 TWO = ("prepare_data", "data.prepare_math")
 """Documented: 1 is a data set without a good row."""
 
