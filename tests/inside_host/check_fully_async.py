@@ -79,7 +79,8 @@ def test_where_sampling_is_faster_than_training_little_is_thrown_away(tmp_path):
     if host.NAME == "slime":
         assert dropped == [None] * 4 and len(drawn_and_finished) > 16
     else:
-        assert len(drawn_and_finished) <= 16 + 5 + 2 and 0 <= sum(dropped) <= 4
+        # Taken, still open, and of each rollout the quarter more that it may pass over.
+        assert len(drawn_and_finished) <= 16 + 5 + 4 and 0 <= sum(dropped) <= 4
 
 
 def test_a_requeued_group_is_read_to_the_end_and_its_finished_ones_stay(tmp_path):

@@ -98,10 +98,9 @@ def test_an_aborted_trajectory_sends_nothing_more(tmp_path):
 
 
 def test_an_abort_reaches_requests_that_wait_for_a_slot(tmp_path, monkeypatch):
-    """Eight trajectories, two connections: the ones that wait when the abort comes must not be sent after it."""
-    monkeypatch.setitem(host.SETTINGS, "MEM_CONCURRENCY", 2)
-    monkeypatch.setitem(host.SETTINGS, "MEM_REQUEST_TIMEOUT", 5)
-    library = Library({1: held, 2: held, 3: held})
+    """Eight trajectories, four connections, two of them held: those that wait at the abort are not sent after it."""
+    monkeypatch.setitem(host.SETTINGS, "MEM_CONCURRENCY", 4)
+    library = Library({1: held})
     _, router, _ = train(tmp_path, library, *ONE_OF, "4", questions=4)
     assert nothing_after_an_abort(router)
 
