@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ Encode = Callable[[str], Sequence[int]]
 
 PIECE = 2**18
 """Characters of a piece, at least."""
+_ENTRY = 128
+"""Tokens whose memory a cached document takes besides its ids: key, array, their places; rather more than less."""
 _WINDOW = 256
 """Characters on each side of a cut that the tokenizer is asked about; no word of a vocabulary is nearly that long."""
 _MAY_CUT = re.compile(r"(?<=\w)(?= \w)|(?<=[。！？])(?=\w)")
@@ -41,41 +44,45 @@ class DocumentCache:
     """
 
     def __init__(self, encode: Encode, max_tokens: int = 32 * 2**20) -> None:
+        """``max_tokens``: of all that are kept, ``_ENTRY`` more for each; the newest is kept in any case."""
         self._encode = encode
         self._max_tokens = max_tokens
-        self._entries: OrderedDict[bytes, Future[Ids]] = OrderedDict()
-        self._sizes: dict[bytes, int] = {}
-        self._cached = 0
+        self._kept: OrderedDict[bytes, Ids] = OrderedDict()
+        self._held = 0
+        self._pending: dict[bytes, Future[Ids]] = {}
+        self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenise")
         self.encoded = 0
 
     async def get(self, text: str) -> Ids:
         key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        entry = self._entries.get(key)
-        if entry is None:
-            entry = self._entries[key] = self._pool.submit(self._to_ids, text)
-        self._entries.move_to_end(key)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            pending = self._pending.get(key)
+            if pending is None:
+                pending = self._pending[key] = self._pool.submit(self._to_ids, key, text)
         # One sibling that is cancelled must not cancel the encoding its siblings wait for.
+        return await asyncio.shield(asyncio.wrap_future(pending))
+
+    def _to_ids(self, key: bytes, text: str) -> Ids:
         try:
-            ids = await asyncio.shield(asyncio.wrap_future(entry))
-        except Exception:
-            self._entries.pop(key, None)  # the next one may try again
-            raise
-        if key not in self._sizes and key in self._entries:
-            self._sizes[key] = len(ids)
-            self._cached += len(ids)
-            self._evict()
-        return ids
+            self.encoded += 1
+            ids = encode_in_pieces(self._encode, text)
+            with self._lock:
+                self._keep(key, ids)
+            return ids
+        finally:
+            with self._lock:
+                del self._pending[key]  # after an error the next one may try again
 
-    def _to_ids(self, text: str) -> Ids:
-        self.encoded += 1
-        return encode_in_pieces(self._encode, text)
-
-    def _evict(self) -> None:
-        while self._cached > self._max_tokens and len(self._sizes) > 1:
-            oldest = next(key for key in self._entries if key in self._sizes)
-            del self._entries[oldest]
-            self._cached -= self._sizes.pop(oldest)
+    def _keep(self, key: bytes, ids: Ids) -> None:
+        self._kept[key] = ids
+        self._held += len(ids) + _ENTRY
+        while self._held > self._max_tokens and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._held -= len(oldest) + _ENTRY
 
 
 def encode_in_pieces(encode: Encode, text: str, piece: int = PIECE) -> Ids:

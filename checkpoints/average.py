@@ -27,9 +27,9 @@ from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .agent_settings import shared_settings, write_files
+from .damage import DamagedCheckpoint
 from .hashes import check_hashes
 from .hf_folder import TOKENIZER_FILES, HfTensors, complete_folder, copy_model_files, plan_shards, write_shards
-from .metadata import DamagedCheckpoint
 from .model_card import card_of_mean, write_card
 
 _SHARD_SIZE = 5 * 10**9

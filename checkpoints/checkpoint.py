@@ -43,9 +43,9 @@ from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
+from .damage import DamagedCheckpoint
 from .folders import TRACKER, CheckpointError, latest, resolve
 from .hashes import check_hashes, write_hashes
-from .metadata import DamagedCheckpoint
 from .torch_dist import PADDED, ModelTensors, misfit, stored_name
 from .whole import NO_OTHER, newest_whole, other_named, read_checkpoint, whole_before
 

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from ..system.atomic_file import write_atomically
-from .metadata import damaged
+from .damage import damaged
 
 logger = logging.getLogger("mem_agent")
 

@@ -11,16 +11,19 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 import torch
 from huggingface_hub import split_state_dict_into_shards_factory
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from ..system.errors import MemAgentError
 from .hashes import write_hashes
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "added_tokens*", "chat_template*")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -97,6 +100,8 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of the Hugging Face model, without the copy of a tied output layer."""
+    from transformers import AutoModelForCausalLM  # four seconds, which reading weights does not need
+
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(hf_config, trust_remote_code=False)

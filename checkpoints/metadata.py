@@ -40,14 +40,7 @@ from torch.distributed.checkpoint import planner
 from torch.distributed.checkpoint.filesystem import _StorageInfo, _StoragePrefix
 
 from ..system.errors import MemAgentError
-
-
-class DamagedCheckpoint(MemAgentError):
-    """A file of a checkpoint cannot be read: the message names the folder and the cause."""
-
-
-def damaged(folder: str | Path, file: str, problem: str) -> DamagedCheckpoint:
-    return DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {file}: {problem}")
+from .damage import DamagedCheckpoint, damaged
 
 
 class _Refused(Exception):

@@ -20,8 +20,9 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
+from .damage import damaged
 from .lora_weights import adapted_weight, adapter_names, merged
-from .metadata import check_sizes, damage_explained, damaged, read_metadata
+from .metadata import check_sizes, damage_explained, read_metadata
 
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")

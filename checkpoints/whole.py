@@ -24,9 +24,10 @@ from megatron.core.safe_globals import register_safe_globals
 from torch.distributed.checkpoint.metadata import Metadata
 
 from ..system.errors import MemAgentError
+from .damage import DamagedCheckpoint, damaged
 from .folders import CheckpointError, is_numbered, newest_of_run, number_of, numbered, resolve
 from .hashes import check_hashes
-from .metadata import DamagedCheckpoint, check_files, check_growth, damage_explained, damaged, read_metadata
+from .metadata import check_files, check_growth, damage_explained, read_metadata
 
 logger = logging.getLogger("mem_agent")
 

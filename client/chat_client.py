@@ -19,24 +19,18 @@ import logging
 import random
 import weakref
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import openai
 
 from ..agents.records import FailureKind
-from ..config import ConfigError
 from ..system.bounded_json import loads
-from ..system.errors import MemAgentError
-from ..system.server_url import checked_url
 from .answer_body import BodyTooLong, most_bytes
 from .bounded_transport import BoundedTransport
+from .chat_settings import ChatFailed, ChatSettings
 from .retry_after import LONGEST_WAIT_S, seconds_asked
 
-KEYS = ("API_KEY", "OPENAI_API_KEY")
-"""Where a key is looked for, first one first; ANSWER_KEY stands before them where a training run asks."""
-_SECRET_FROM = 8
-"""Letters from which on a key is one: the ``none`` or ``EMPTY`` of a server without keys may stand in a reply."""
 _CONNECT_S = 30.0
 _TOLD = 200
 """Letters of a server's answer that an error repeats."""
@@ -44,52 +38,6 @@ _BUDGETS = ("max_tokens", "max_completion_tokens")
 """OpenAI's two names of a reply's limit; some models know the second one only."""
 
 Messages = Sequence[Mapping[str, str]]
-
-
-class ChatFailed(MemAgentError):
-    """No reply; ``kind`` says why, and ``status`` is the HTTP status, or 0 where there is none."""
-
-    def __init__(self, message: str, kind: FailureKind, status: int = 0) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.status = status
-
-    @property
-    def holds_for_all(self) -> bool:
-        """Whether every other request must fail alike: the key, the route or the model's name is wrong."""
-        return self.status in (401, 403, 404)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatSettings:
-    """Raises ConfigError where the address or the key cannot be used; the key is never shown."""
-
-    url: str
-    """``http://HOST:PORT`` or ``https://HOST/v1``."""
-    model: str
-    key: str = field(default="", repr=False)
-    concurrency: int = 32
-    timeout_s: float = 300.0
-    """Seconds for one attempt."""
-    retries: int = 3
-    backoff_s: float = 0.5
-    """Seconds before the second attempt; doubles each time."""
-    max_output_tokens: int = 4096
-    temperature: float = 0.6
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "url", checked_url("the address of the chat model", self.url, " or ".join(KEYS)))
-        object.__setattr__(self, "key", self.key.strip())
-        if not (self.key.isascii() and self.key.isprintable()):
-            raise ConfigError(f"the key of {self.url} holds letters that no request header takes; copy it again")
-
-    def redacted(self, text: str) -> str:
-        return text.replace(self.key, "***") if len(self.key) >= _SECRET_FROM else text
-
-
-def key_from(environment: Mapping[str, str], names: Sequence[str] = KEYS) -> str:
-    """The first key that is there, or none."""
-    return next((environment[name].strip() for name in names if environment.get(name, "").strip()), "")
 
 
 @dataclass(slots=True)

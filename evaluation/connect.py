@@ -23,7 +23,7 @@ import aiohttp
 
 from ..agents.prompts import chat_frame
 from ..client.answer_body import most_bytes, whole_body
-from ..client.chat_client import key_from
+from ..client.chat_settings import key_from
 from ..client.engine_api import Dialect
 from ..config import Config, ConfigError
 from ..hooks.reader import reader_for

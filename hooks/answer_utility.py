@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..agents import turn_cost
 from ..agents.records import FailureKind, TurnFailed
 from ..checkpoints.hf_model import model_positions
-from ..client.chat_client import KEYS, ChatClient, ChatFailed, ChatSettings, key_from
+from ..client.chat_settings import KEYS, ChatFailed, ChatSettings, key_from
 from ..config import Config, ConfigError
 from ..rewards.answer_utility import AnswerUtility, AnswerUtilitySettings, Frozen
 from ..rewards.judge import BadVerdict, read_verdict
@@ -27,6 +28,9 @@ from ..system.plugins import parse_settings
 from ..system.server_url import checked_url
 from .host import HostArgs
 from .reader import stored_text
+
+if TYPE_CHECKING:
+    from ..client.chat_client import ChatClient
 
 ANSWER_KEYS = ("ANSWER_KEY", *KEYS)
 JUDGE_KEYS = ("JUDGE_KEY",)
@@ -76,15 +80,19 @@ def answer_utility(config: Config, host: HostArgs | None) -> AnswerUtility:
     settings = check(config)
     if host is None or not settings.alpha:
         return AnswerUtility(settings)
+    from ..client.chat_client import ChatClient  # whose library takes a second, which other rewards need not wait
+
     key = _key(ANSWER_FILE, keys_asked_for(config)[ANSWER_FILE])
     answering = ChatSettings(
         url=_url(host), model=_model(config), key=key, concurrency=config.answer_concurrency,
         timeout_s=config.answer_timeout, retries=config.answer_retries, backoff_s=config.mem_retry_backoff,
         max_output_tokens=config.answer_max_tokens, temperature=config.answer_temperature,
     )
+    judging = _judge(settings, answering)
     chat = ChatClient(answering)
+    judge = chat if judging is answering else ChatClient(judging)  # one limit for both where both are one
     frozen = Frozen(
-        partial(_asked, chat), partial(_judged, _judge(settings, chat)), partial(stored_text, host),
+        partial(_asked, chat), partial(_judged, judge), partial(stored_text, host),
         load_wording(config.sifter_prompts), config.answer_budget, config.seed_for,
     )
     return AnswerUtility(settings, frozen)
@@ -115,13 +123,13 @@ def _key(file: str, names: Sequence[str]) -> str:
         raise ConfigError(f"{file}={path!r}: {error.strerror or error}") from None
 
 
-def _judge(settings: AnswerUtilitySettings, chat: ChatClient) -> ChatClient:
+def _judge(settings: AnswerUtilitySettings, answering: ChatSettings) -> ChatSettings:
     if not settings.judge_url and not settings.judge_model:
-        return chat  # one limit for both
-    own = chat.settings
+        return answering
+    own = answering
     if settings.judge_url:
         own = replace(own, url=settings.judge_url, key=_key(JUDGE_FILE, JUDGE_KEYS))
-    return ChatClient(replace(own, model=settings.judge_model or own.model, temperature=0.0))
+    return replace(own, model=settings.judge_model or own.model, temperature=0.0)
 
 
 def _url(host: HostArgs) -> str:

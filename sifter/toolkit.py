@@ -2,7 +2,7 @@
 
 ::
 
-    from mem_agent.client.chat_client import ChatSettings
+    from mem_agent.client.chat_settings import ChatSettings
     from mem_agent.sifter.toolkit import Sifter
 
     with Sifter("memory", chat=ChatSettings(url="http://127.0.0.1:8000", model="my-model")) as sifter:
@@ -33,7 +33,8 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import orjson
 
-from ..client.chat_client import ChatClient, ChatFailed, ChatSettings
+from ..client.chat_client import ChatClient
+from ..client.chat_settings import ChatFailed, ChatSettings
 from ..config import ConfigError
 from ..hooks.intrinsic import HASHING, encoder_folder
 from ..rewards.intrinsic.encoder import Encoder

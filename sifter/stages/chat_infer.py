@@ -26,7 +26,8 @@ from functools import partial
 from pathlib import Path
 
 from ...checkpoints.hf_model import local_folder, model_positions
-from ...client.chat_client import KEYS, ChatClient, ChatSettings, key_from
+from ...client.chat_client import ChatClient
+from ...client.chat_settings import KEYS, ChatSettings, key_from
 from ...config import Config, ConfigError
 from ...evaluation.identity import model_hash
 from ...system.command_line_types import positive_number

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from ...agents.records import FailureKind
-from ...client.chat_client import ChatClient, ChatFailed, ChatSettings, key_from
+from ...client.chat_client import ChatClient
+from ...client.chat_settings import ChatFailed, ChatSettings, key_from
 from ...config import Config
 from ...sessions.answer import answer_of
 from ...sessions.table import BadRow, question_of

@@ -1,11 +1,15 @@
 """A document is tokenised once for all siblings, off the event loop, and survives a cancelled sibling."""
 
 import asyncio
+import gc
 import threading
+import tracemalloc
+from array import array
 
 import pytest
 
 from mem_agent.agents.documents import DocumentCache
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 
 def test_siblings_share_one_encoding_made_in_another_thread():
@@ -29,7 +33,7 @@ def test_a_cancelled_sibling_does_not_cancel_the_others():
     release = threading.Event()
 
     def encode(text):
-        assert release.wait(5)
+        assert release.wait(HANGS_AFTER_S)
         return [1, 2]
 
     async def main():
@@ -51,12 +55,53 @@ def test_works_across_event_loops():
 
 def test_old_documents_leave_first():
     async def main():
-        cache = DocumentCache(lambda text: [0] * 10, max_tokens=25)
+        cache = DocumentCache(lambda text: [0] * 1000, max_tokens=2500)
         for text in ("a", "b", "c", "c", "b", "a"):
             await cache.get(text)
         return cache.encoded
 
     assert asyncio.run(main()) == 4
+
+
+def test_short_documents_are_bounded_by_the_memory_that_they_take():
+    most = 2**15
+
+    async def main():
+        cache = DocumentCache(lambda text: array("I", [7]), max_tokens=most)
+        await cache.get("warm")
+        tracemalloc.start()
+        for number in range(2000):
+            await cache.get(str(number))
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        return held, cache.encoded
+
+    held, encoded = asyncio.run(main())
+    assert encoded == 2001 and held < 4 * most
+
+
+def test_what_nobody_waits_for_any_longer_is_kept_and_bounded_all_the_same():
+    release = threading.Event()
+
+    def encode(text):
+        assert release.wait(HANGS_AFTER_S)
+        return [0] * 1000
+
+    async def main():
+        cache = DocumentCache(encode, max_tokens=2500)
+        waiting = [asyncio.ensure_future(cache.get(text)) for text in ("a", "b", "c")]
+        await asyncio.sleep(0)
+        for one in waiting:
+            one.cancel()
+        release.set()
+        await cache.get("d")
+        assert cache.encoded == 4
+        for text in ("c", "d", "a"):
+            await cache.get(text)
+        return cache.encoded
+
+    assert asyncio.run(main()) == 5
 
 
 def test_an_encoder_error_reaches_every_sibling():

@@ -37,9 +37,9 @@ def test_the_rule(text, document, question):
 
 def test_blank_lines_take_no_time():
     text = "a" + "\n" * 2**16 + "x"
-    began = time.process_time()
+    began = time.thread_time()
     assert split_message(text, is_long) == ("a", "x")
-    assert time.process_time() - began < 1.0
+    assert time.thread_time() - began < 1.0
 
 
 def test_megabytes_are_split_at_their_end():

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mem_agent.checkpoints.average import AverageError, average
+from mem_agent.checkpoints.damage import DamagedCheckpoint
 from mem_agent.checkpoints.hashes import HASHES, _of_text, check_hashes, write_hashes
-from mem_agent.checkpoints.metadata import DamagedCheckpoint
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 FILES = {".hidden": b"a" * 100, "empty": b"", "with blank": b"\0\1", "ä": b"b"}

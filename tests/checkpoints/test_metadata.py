@@ -24,9 +24,10 @@ from torch.distributed.checkpoint.metadata import (
 
 from mem_agent.checkpoints import checkpoint
 from mem_agent.checkpoints.convert import main as convert
+from mem_agent.checkpoints.damage import DamagedCheckpoint
 from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.checkpoints.hashes import write_hashes
-from mem_agent.checkpoints.metadata import DamagedCheckpoint, check_files, read_metadata
+from mem_agent.checkpoints.metadata import check_files, read_metadata
 from mem_agent.checkpoints.torch_dist import ModelTensors
 from mem_agent.tests.helpers.attack import Attack
 from mem_agent.tests.helpers.tiny_model import make_tiny_model

@@ -14,9 +14,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from mem_agent.checkpoints import checkpoint, folders
 from mem_agent.checkpoints.convert import main as convert
+from mem_agent.checkpoints.damage import DamagedCheckpoint
 from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.checkpoints.hashes import HASHES, write_hashes
-from mem_agent.checkpoints.metadata import DamagedCheckpoint
 from mem_agent.checkpoints.whole import newest_whole, read_checkpoint, whole_before
 from mem_agent.tests.helpers.attack import Attack
 from mem_agent.tests.helpers.tiny_model import make_tiny_model

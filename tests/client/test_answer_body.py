@@ -6,7 +6,8 @@ import pytest
 
 from mem_agent.agents.records import FailureKind, TurnFailed
 from mem_agent.client.answer_body import BodyTooLong, beginning, most_bytes, whole_body
-from mem_agent.client.chat_client import ChatClient, ChatFailed, ChatSettings
+from mem_agent.client.chat_client import ChatClient
+from mem_agent.client.chat_settings import ChatFailed, ChatSettings
 from mem_agent.client.engine_api import Dialect, Endpoint
 from mem_agent.client.retry_after import LONGEST_WAIT_S, seconds_asked
 from mem_agent.client.rollout_client import GenerationClient, RetryPolicy

@@ -11,7 +11,8 @@ import traceback
 import pytest
 
 from mem_agent.agents.records import FailureKind
-from mem_agent.client.chat_client import ChatClient, ChatFailed, ChatSettings, key_from
+from mem_agent.client.chat_client import ChatClient
+from mem_agent.client.chat_settings import ChatFailed, ChatSettings, key_from
 from mem_agent.config import ConfigError
 from mem_agent.tests.helpers.fake_chat import DRIP, HANG, FakeChat, Raw, chat_server, completion
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S

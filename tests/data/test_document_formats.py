@@ -89,9 +89,9 @@ def test_comments_without_end_before_what_might_be_a_page_take_no_time():
     b"<meta charset=punycode><p>Ann</p>" + b"-" + b" a" * 2**17,
 ])  # fmt: skip
 def test_pages_that_would_take_for_ever(page):
-    began = time.process_time()
+    began = time.thread_time()
     assert read_document("a.html", page).text.startswith("Ann")
-    assert time.process_time() - began < 5
+    assert time.thread_time() - began < 5
 
 
 def test_a_page_may_have_heads_and_styles():

@@ -106,10 +106,10 @@ def test_runs_are_compared_on_the_questions_both_have():
 def test_a_hundred_thousand_questions_take_seconds():
     rng = np.random.default_rng(0)
     first, second = (dict(enumerate(rng.integers(0, 5, 100_000) / 4)) for _ in range(2))
-    began = time.process_time()
+    began = time.thread_time()
     compare(first, second)
     interval(first.values())
-    assert time.process_time() - began < 10
+    assert time.thread_time() - began < 10
 
 
 @pytest.mark.parametrize(("score", "questions", "low", "high"), [(0.0, 2, 0.0, 0.842), (1.0, 128, 0.972, 1.0)])

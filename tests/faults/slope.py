@@ -9,7 +9,8 @@ A measure is flat unless it grows both for certain and enough to matter:
 2. *enough*: the slope of Theil and Sen, the median of the slopes of the same pairs, times the rollouts that were seen,
    is above 5% of the median and above the measure's own floor (an allocator's arena, a few handles).
 
-The first ``WARM_UP`` samples of a process do not count: caches and allocators fill.
+The first half of a process's samples does not count, nor its first ``WARM_UP``: caches and allocators fill, ever more
+slowly.
 
 Example: 100 MB, 100.1, 100.2 ... 103 over 30 rollouts is certain (z = 7.7), and 3% is not enough: flat.
 """
@@ -46,7 +47,7 @@ class Verdict:
 
 def verdict(strata: Sequence[Series], floor: float) -> Verdict:
     """Of one measure of all processes of a role. ``floor``: growth that does not matter, in the measure's unit."""
-    strata = [kept for series in strata if len(kept := list(series)[WARM_UP:]) >= 3]
+    strata = [kept for series in strata if len(kept := list(series)[max(WARM_UP, len(series) // 2):]) >= 3]
     values = [value for series in strata for _, value in series]
     if len(values) < 10:
         return Verdict(len(values), median(values) if values else 0.0, 0.0, 0.0, 0.0, None)

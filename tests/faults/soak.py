@@ -1,7 +1,10 @@
 """A pocket run of hours under random faults, and whether anything of it grows.
 
 Faults come every 10 to 20 rollouts, drawn by a seed: which fault, in which moment, at which turn. So a soak that falls
-is repeated by its seed, up to what hangs on the clock: how many rollouts fit into its hours. At the beginning of each
+is repeated by its seed, up to what hangs on the clock: how many rollouts fit into its hours.
+
+In the second half come only faults that leave every process alive (``LASTING``): in a life of some dozen rollouts
+growth looks like the warm-up of allocators and of caches by shape, which takes a hundred. At the beginning of each
 rollout every process is measured; ``slope.py`` says what grows. Processes are told apart by what they are (``ROLES``),
 and each start of one is a stratum of its own.
 """
@@ -12,7 +15,7 @@ import contextlib
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +31,7 @@ from .scene import ENGINE, GUARD, RANK, ROUTER, Scene, can_mount, in_module, sce
 from .slope import Verdict, verdict
 
 EVERY = (10, 20)
-"""Rollouts between two faults: a process has to live for a while to show growth."""
+"""Rollouts between two faults."""
 TURNS = 24
 ROLES = {
     GUARD: "guard", "resource_tracker": "tracker", ENGINE: "engine", ROUTER: "router", OBSERVED: "trainer",
@@ -46,6 +49,9 @@ SURVIVABLE = (
     (faults.ENGINE_SLOW, Moment.SAMPLING), (faults.TRAINER_KILLED, Moment.UPDATE),
     (faults.JOURNAL_TORN, Moment.UPDATE), (faults.EVERYTHING_KILLED, Moment.SYNC),
     (faults.INTERRUPTED, Moment.SAMPLING), (faults.TRAINER_KILLED, Moment.SAVE),
+)
+LASTING = tuple(
+    (fault, Moment.SAMPLING) for fault in (faults.CONNECTIONS_CUT, faults.ENGINE_ERRORS, faults.ENGINE_SLOW)
 )
 TIME_IS_OVER = Fault("the hours are over", faults.TERMINATED.act, faults.TERMINATED.answer, faults.TERMINATED.codes)
 
@@ -66,7 +72,7 @@ class Soak:
     """(role, measure) -> process -> (rollout, value)."""
 
     def __post_init__(self) -> None:
-        self._ends = float("inf")
+        self._half = self._ends = float("inf")
         """The hours begin with the first rollout."""
         self._strikes = strikes(self.seed)
         self._next = next(self._strikes)
@@ -74,12 +80,16 @@ class Soak:
     def due(self, told: Announcement) -> Strike | None:
         if told.moment is Moment.SAMPLING and told.rollout > self.rollouts:
             if self.rollouts < 0:
-                self._ends = time.monotonic() + self.seconds
+                self._half, self._ends = (time.monotonic() + part * self.seconds for part in (0.5, 1))
             self.rollouts = told.rollout
             self._measure()
             if time.monotonic() > self._ends:
                 self.over = True
                 return Strike(TIME_IS_OVER, Moment.SAMPLING, told.rollout)
+            if time.monotonic() > self._half:
+                self._half = float("inf")
+                self._strikes = strikes(self.seed, LASTING, told.rollout)
+                self._next = next(self._strikes)
         if not self._next.is_due(told):
             return None
         due, self._next = self._next, next(self._strikes)
@@ -105,12 +115,12 @@ class Soak:
         return {key: verdict(list(strata.values()), FLOORS[key[1]]) for key, strata in sorted(self.samples.items())}
 
 
-def strikes(seed: int) -> Iterator[Strike]:
-    """Without an end; a function of the seed."""
-    draw, rollout = random.Random(seed), 0
+def strikes(seed: int, among: Sequence[tuple[Fault, Moment]] = SURVIVABLE, after: int = 0) -> Iterator[Strike]:
+    """Behind rollout ``after``, without an end; a function of the seed."""
+    draw, rollout = random.Random(seed), after
     while True:
         rollout += draw.randint(*EVERY)
-        fault, moment = draw.choice(SURVIVABLE)
+        fault, moment = draw.choice(among)
         yield Strike(fault, moment, rollout, draw.randint(1, TURNS) if moment is Moment.SAMPLING else 1)
 
 

@@ -23,6 +23,7 @@ def noisy(seed: int, slope: float = 0.0, base: float = 1000.0) -> list[tuple[flo
     ([[(n, 1000.0 if n < WARM_UP else 2000.0) for n in LONG]], True),
     ([[(n, 500.0 + n) for n in range(30)], [(n, 2000.0) for n in range(30, 60)]], True),  # the first ends below 5%
     ([[(n, 1000.0 + 20 * (n % 20)) for n in range(k, k + 20)] for k in (0, 20, 40)], False),  # in each anew
+    ([[(n, 1000.0 + 200 * (1 - 0.8 ** n)) for n in LONG]], True),  # fills up
     ([noisy(5)[:WARM_UP + 4]], None),
 ])
 def test_verdicts(strata, flat):
@@ -30,7 +31,7 @@ def test_verdicts(strata, flat):
 
 
 def test_growth_below_the_floor_does_not_matter():
-    few = [[(n, 10.0 + n // 20) for n in LONG]]
+    few = [[(n, 10.0 + n // 10) for n in LONG]]
     assert verdict(few, floor=4.0).flat and not verdict(few, floor=1.0).flat
 
 

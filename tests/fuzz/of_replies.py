@@ -14,7 +14,8 @@ from mem_agent.agents.released_reply import released_memory, released_query
 from mem_agent.agents.rule_recall import likest
 from mem_agent.agents.tagged_reply import examples_in, read_reply
 from mem_agent.agents.vocabulary import Vocabulary
-from mem_agent.client.chat_client import ChatClient, ChatSettings
+from mem_agent.client.chat_client import ChatClient
+from mem_agent.client.chat_settings import ChatSettings
 from mem_agent.client.engine_api import Dialect, parse_sglang, parse_vllm
 from mem_agent.client.token_stream import TokenStream
 from mem_agent.evaluation.endpoint import Api, EvalEndpoint, frame_of, reply_ids

@@ -76,7 +76,7 @@ from mem_agent.tests.fuzz import __main__ as fuzz
 from mem_agent.tests.fuzz.target import Target, scratch
 
 def search(target, places, left, bounds):
-    print(scratch(), flush=True)
+    os.write(1, f"{scratch()}\\n".encode())  # at once: two searches tell theirs
     time.sleep(600)
 
 import os, sys, time, types
@@ -94,8 +94,11 @@ def test_an_interrupt_ends_a_search_and_leaves_nothing_behind(tmp_path):
     (tmp_path / "tmp").mkdir()
     process = subprocess.Popen([sys.executable, "-c", MAIN], stdout=subprocess.PIPE, text=True, env=environment,
                                cwd=tmp_path)
-    folders = [Path(process.stdout.readline().strip()) for _ in range(2)]
-    assert all(folder.is_dir() and folder.is_relative_to(tmp_path / "tmp") for folder in folders)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=HANGS_AFTER_S)[0] == "" and process.returncode == 130
+    try:
+        folders = [Path(process.stdout.readline().strip()) for _ in range(2)]
+        assert all(folder.is_dir() and folder.is_relative_to(tmp_path / "tmp") for folder in folders), folders
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=HANGS_AFTER_S)[0] == "" and process.returncode == 130
+    finally:
+        process.kill()
     assert list((tmp_path / "tmp").iterdir()) == []

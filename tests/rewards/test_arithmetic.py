@@ -40,9 +40,9 @@ def test_exact_values(text, value, numbers):
 
 @pytest.mark.parametrize("text", NO_SUMS, ids=lambda text: repr(text[:20]))
 def test_what_is_no_sum(text):
-    began = time.process_time()
+    began = time.thread_time()
     assert exact_value(text) is None
-    assert time.process_time() - began < 0.2
+    assert time.thread_time() - began < 0.2
 
 
 def trees(numbers):

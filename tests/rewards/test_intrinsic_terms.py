@@ -129,9 +129,9 @@ def test_a_text_falls_into_sentences(text, parts):
 
 
 def test_a_text_of_blanks_falls_into_sentences_at_once():
-    began = time.process_time()
+    began = time.thread_time()
     assert sentences("I add" + " " * 200_000 + "b") == ["I add" + " " * 200_000 + "b"]
-    assert time.process_time() - began < 2
+    assert time.thread_time() - began < 2
 
 
 

@@ -134,9 +134,9 @@ LONG = ["\\frac{1}{" * 11_000, "$\\sqrt{x}" * 11_000, "\\boxed{" * 14_000, "(" *
 @pytest.mark.parametrize("reply", LONG, ids=lambda reply: reply[:12])
 @pytest.mark.parametrize("placed", [str, tag])
 def test_a_hundred_thousand_characters_are_wrong_in_time(reply, placed):
-    began = time.process_time()  # the checker has a process and a limit of its own
+    began = time.thread_time()  # the checker has a process and a limit of its own
     assert not any(is_right(mode, placed(reply), ["123456"]) for mode in Mode)
-    assert time.process_time() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.fixture

@@ -103,6 +103,6 @@ LONG = ["<reasoning>" * 9_000, "</reasoning> " * 8_000, "</reasoning>\n<answer>"
 @pytest.mark.parametrize("reply", LONG, ids=lambda reply: repr(reply[:24]))
 @pytest.mark.parametrize("form", Form)
 def test_a_hundred_thousand_characters_take_no_time(form, reply):
-    began = time.process_time()
+    began = time.thread_time()
     form_shares(form, reply), answer_place(reply), reasoning_of(reply)
-    assert time.process_time() - began < 0.5
+    assert time.thread_time() - began < 0.5

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from mem_agent.client.chat_client import ChatClient, ChatSettings
+from mem_agent.client.chat_client import ChatClient
+from mem_agent.client.chat_settings import ChatSettings
 from mem_agent.config import Config
 from mem_agent.serving.engine import SERVED_NAME
 from mem_agent.tests.helpers.tiny_model import make_tiny_model

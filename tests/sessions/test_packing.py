@@ -84,10 +84,10 @@ def test_scores_fall_and_equal_ones_keep_the_order_of_time(scores, order):
 def test_five_hundred_sessions_are_packed_in_no_time():
     rng = random.Random(0)
     scores, tokens = [rng.random() for _ in range(500)], [rng.randrange(500, 3500) for _ in range(500)]
-    start = time.process_time()
+    start = time.thread_time()
     for _ in range(10):
         pack(by_score(scores), tokens, 128_000)
-    assert time.process_time() - start < 0.5
+    assert time.thread_time() - start < 0.5
 
 
 def test_a_session_without_a_score_comes_last():

@@ -77,6 +77,6 @@ def test_a_date_is_one_line():
 
 @pytest.mark.parametrize("piece", ["<", "< ", "<session", "<session ", "<session0", "</", "<\n\n\n", "a"])
 def test_time_grows_with_length_alone(piece):
-    start = time.process_time()
+    start = time.thread_time()
     embedded_text(session(("user", piece * (500_000 // len(piece)))))
-    assert time.process_time() - start < 3
+    assert time.thread_time() - start < 3

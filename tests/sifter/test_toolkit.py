@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.client.chat_client import ChatFailed, ChatSettings
+from mem_agent.client.chat_settings import ChatFailed, ChatSettings
 from mem_agent.config import ConfigError
 from mem_agent.sessions.records import Turn
 from mem_agent.sifter.session_log import LogError

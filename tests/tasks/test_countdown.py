@@ -27,9 +27,9 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("answer", "right"), ANSWERS, ids=lambda part: str(part)[:20])
 def test_right_and_wrong_sums(answer, right):
-    task, began = load_task("countdown"), time.process_time()
+    task, began = load_task("countdown"), time.thread_time()
     parts, measured = task.reward(reply(answer), ROW), task.metrics(reply(answer), ROW)
-    assert time.process_time() - began < 0.5
+    assert time.thread_time() - began < 0.5
     assert parts["correct"] == right == measured["right"] == task.accuracy(parts)
     assert set(parts) == {"correct", "strict_format", "soft_format", "tags"} and set(measured) == {"right", "format"}
 
