@@ -221,6 +221,11 @@ def model_positions(folder: Path) -> int:
     return model_config(folder).get("max_position_embeddings") or 0
 
 
+def token_count(folder: Path) -> int:
+    """How many tokens the model in ``folder`` has; 0 where that is not said."""
+    return (model_config(folder).get("vocab_size") or 0) if (folder / "config.json").is_file() else 0
+
+
 def model_config(folder: Path) -> dict[str, Any]:
     """The ``config.json`` of the model in ``folder``, whose counts are counts. Raises ConfigError."""
     try:

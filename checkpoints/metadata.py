@@ -10,8 +10,15 @@ else: nothing is imported and no attribute is followed, so what is not in the ta
 
 megatron-core reads the same file again with plain pickle: only files that have passed the strict reading are for it.
 
-Nor does the file say how much memory is taken: a few bytes can declare a tensor of terabytes, or a pickle's memo of
-billions of places. A tensor is no larger than the files that hold it, a memo no longer than the pickle.
+Nor does the file say how much memory or time is taken: a few bytes can declare a tensor of terabytes, or a pickle's
+memo of billions of places. A tensor is no larger than the files that hold it, a memo no longer than the pickle. What a
+pickle names twice is one object, so sixty bytes make a tuple whose hash takes a year, and any call can be given the
+same million values again and again::
+
+    ()  DUP TUPLE2  DUP TUPLE2  DUP TUPLE2 ...      a pair of the pair before, twice as many values each time
+
+So a key is a plain value or a short tuple of such, calls and states are short, and what only made containers out of
+other containers makes none (``_Unpickler``).
 """
 
 from __future__ import annotations
@@ -21,9 +28,11 @@ import math
 import pickle
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch.distributed.checkpoint import metadata as stored
@@ -64,6 +73,8 @@ def check_sizes(folder: str | Path, metadata: stored.Metadata) -> None:
         held = sum(file.stat().st_size for file in files if file.is_file())
         for key, entry in metadata.state_dict_metadata.items():
             if isinstance(entry, stored.TensorStorageMetadata):
+                if not isinstance(entry.size, torch.Size):
+                    raise damaged(folder, ".metadata", f"{key!r:.80} has no size")
                 declared = max(math.prod(entry.size) * entry.properties.dtype.itemsize, *entry.size, 0)
                 if declared > held:
                     what = f"{key!r:.80} is said to be {list(entry.size)!s:.80}; the files have {held} bytes"
@@ -110,34 +121,76 @@ def _places(metadata: stored.Metadata) -> Iterator[_StorageInfo]:
 # --- what a pickle may name ------------------------------------------------------------------------------------------
 
 
+LONGEST = 64
+"""Of what describing tensors keeps short: dimensions, arguments of a call, fields of an object, parts of a key."""
+_LONGEST_PATH = 4096
+
+
 def _layout(name: str) -> torch.layout:
     return _LAYOUTS[name]
 
 
-def _enum_member(kind: Any, name: str) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """An enum, of which a pickle asks for a member by its number."""
+
+    kind: type[Enum]
+
+    def __call__(self, number: int) -> Enum:
+        if type(number) is not int:
+            raise TypeError("a member of an enum is asked for by what is no number")
+        return self.kind(number)
+
+
+def _enum_member(members: Any, name: Any) -> Any:
     """How Python 3.11.0 to 3.11.3 pickle a member of an enum, which is by ``getattr``."""
-    if kind not in (stored._MEM_FORMAT_ENCODING, planner.WriteItemType):
+    if not isinstance(members, _Members) or type(name) is not str:
         raise _Refused("builtins.getattr")
-    return kind[name]
+    return members.kind[name]
+
+
+def _size(dimensions: Any) -> torch.Size:
+    if len(dimensions) > LONGEST:
+        raise ValueError(f"a tensor of {len(dimensions)} dimensions")
+    return torch.Size(dimensions)
+
+
+def _path(*parts: str) -> PurePosixPath:
+    if sum(map(len, parts)) > _LONGEST_PATH:
+        raise ValueError(f"a path of more than {_LONGEST_PATH} characters")
+    return PurePosixPath(*parts)
+
+
+def _defaultdict(factory: Any = None) -> defaultdict[Any, Any]:
+    return defaultdict(factory)
+
+
+def _empty(kind: type) -> Callable[[], Any]:
+    """What is filled afterwards, or makes the values of a defaultdict; copies of what is there nobody asks for."""
+    return lambda: kind()
 
 
 _LAYOUTS = {str(value): value for value in vars(torch).values() if isinstance(value, torch.layout)}
 _CLASSES = (
-    stored.Metadata, stored.MetadataIndex, stored.StorageMeta, stored.TensorProperties, stored._MEM_FORMAT_ENCODING,
+    stored.Metadata, stored.MetadataIndex, stored.StorageMeta, stored.TensorProperties,
     stored.TensorStorageMetadata, stored.BytesStorageMetadata, stored.ChunkStorageMetadata, _StorageInfo,
-    _StoragePrefix, planner.SavePlan, planner.WriteItem, planner.WriteItemType, planner.TensorWriteData,
-    planner.BytesIOWriteData, torch.Size, OrderedDict, defaultdict, set, frozenset, slice, list, dict, tuple, int,
-    bool,
+    _StoragePrefix, planner.SavePlan, planner.WriteItem, planner.TensorWriteData, planner.BytesIOWriteData, slice,
 )
+_MADE_EMPTY = (OrderedDict, set, frozenset, list, dict, tuple, int, bool)
 _OLD_TORCH = "torch.distributed._shard.sharded_tensor.metadata"  # until 2.2
 _KNOWN: dict[tuple[str, str], Any] = {
     **{(kind.__module__, kind.__qualname__): kind for kind in _CLASSES},
+    **{(kind.__module__, kind.__qualname__): _empty(kind) for kind in _MADE_EMPTY},
+    **{(kind.__module__, kind.__qualname__): _Members(kind)
+       for kind in (stored._MEM_FORMAT_ENCODING, planner.WriteItemType)},
+    ("torch", "Size"): _size,
+    ("collections", "defaultdict"): _defaultdict,
     **{("torch", str(v).removeprefix("torch.")): v for v in vars(torch).values() if isinstance(v, torch.dtype)},
     ("torch.serialization", "_get_layout"): _layout,
     ("builtins", "getattr"): _enum_member,
     (_OLD_TORCH, "TensorProperties"): stored.TensorProperties,
-    (_OLD_TORCH, "MEM_FORMAT_ENCODING"): stored._MEM_FORMAT_ENCODING,
-    **{(module, "PosixPath"): PurePosixPath for module in ("pathlib", "pathlib._local")},
+    (_OLD_TORCH, "MEM_FORMAT_ENCODING"): _Members(stored._MEM_FORMAT_ENCODING),
+    **{(module, "PosixPath"): _path for module in ("pathlib", "pathlib._local")},
 }
 
 
@@ -151,10 +204,67 @@ class _Unknown:
         pass
 
 
+_PLAIN = (str, bytes, int, float, type(None), torch.Size, torch.dtype, torch.layout, Enum, PurePosixPath, _Unknown)
+"""Whose hash and text take no longer than they are long."""
+
+
+def _are_plain(values: Any) -> bool:
+    return len(values) <= LONGEST and all(isinstance(value, _PLAIN) for value in values)
+
+
+def _is_key(value: Any) -> bool:
+    if isinstance(value, stored.MetadataIndex):
+        return _are_plain((value.fqn, value.offset, value.index))
+    return _are_plain(value if type(value) is tuple else (value,))
+
+
+def _is_state(of: Any, state: Any) -> bool:
+    if isinstance(of, _Unknown):
+        return True
+    return len(state) <= LONGEST and (not isinstance(of, stored.TensorProperties) or _are_plain(state))
+
+
+def _makes_fields(kind: Any) -> bool:
+    """Whether a call of it would be given fields; they come as a state, which is looked at."""
+    return isinstance(kind, type) and is_dataclass(kind)
+
+
+def _if(fits: Callable[[list[Any]], bool], code: bytes) -> Callable[[Any], None]:
+    """What pickle does at ``code``, if that ``fits`` the stack: what stands above the last mark."""
+    load: Callable[[Any], None] = pickle._Unpickler.dispatch[code[0]]
+
+    def checked(self: _Unpickler) -> None:
+        if not fits(self.stack):
+            raise ValueError("has parts that describe no tensor")
+        load(self)
+
+    return checked
+
+
+_CHECKED: dict[bytes, Callable[[list[Any]], bool]] = {
+    pickle.SETITEM: lambda stack: _is_key(stack[-2]),
+    pickle.SETITEMS: lambda stack: all(map(_is_key, stack[::2])),
+    pickle.DICT: lambda stack: all(map(_is_key, stack[::2])),
+    pickle.ADDITEMS: lambda stack: all(map(_is_key, stack)),
+    pickle.FROZENSET: lambda stack: all(map(_is_key, stack)),
+    pickle.REDUCE: lambda stack: len(stack[-1]) <= LONGEST and not _makes_fields(stack[-2]),
+    pickle.NEWOBJ: lambda stack: len(stack[-1]) <= LONGEST,
+    pickle.BUILD: lambda stack: _is_state(stack[-2], stack[-1]),
+    # Takes the memory that it names before it reads; other calls; numbers without end.
+    **dict.fromkeys((pickle.BYTEARRAY8, pickle.INST, pickle.OBJ, pickle.NEWOBJ_EX), lambda stack: False),
+    **dict.fromkeys((pickle.INT, pickle.LONG, pickle.LONG4), lambda stack: False),
+}
+
+
 class _Unpickler(pickle._Unpickler):
     """The one in Python, whose memo is a dict: in C it is an array as long as its largest place."""
 
     memo: dict[int, Any]
+    stack: list[Any]
+    dispatch = {
+        **pickle._Unpickler.dispatch,
+        **{code[0]: _if(fits, code) for code, fits in _CHECKED.items()},
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         known = _KNOWN.get((module, name))
@@ -165,6 +275,21 @@ class _Unpickler(pickle._Unpickler):
         if package in sys.stdlib_module_names or (package == "torch" and "." in name):
             raise _Refused(f"{module}.{name}")
         return _Unknown
+
+
+def check_growth(folder: str | Path, file: str, pickled: IO[bytes]) -> None:
+    """Raise DamagedCheckpoint where the pickle in ``file`` takes more time than it is long; nothing of it is made."""
+    with damage_explained(folder, file):
+        _Shape(pickled).load()
+
+
+class _Shape(_Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        kind = _KNOWN.get((module, name))
+        return kind if module in ("builtins", "collections") and kind is not None else _Unknown
+
+    def persistent_load(self, pid: Any) -> Any:
+        return _Unknown()
 
 
 class _StrictUnpickler(_Unpickler):

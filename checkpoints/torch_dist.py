@@ -27,6 +27,8 @@ from .metadata import check_sizes, damage_explained, read_metadata
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")
 _STACKED = re.compile(r"decoder\.layers\.(?!\d+\.)(.+)")
+_MOST_LAYERS = 2**10
+"""As many as a ``config.json`` may name; an object is made for each, and a number on disk has two bytes."""
 OUTPUT_LAYER = "output_layer.weight"
 PADDED = ("embedding.word_embeddings.weight", OUTPUT_LAYER)
 _FUSED = {
@@ -137,6 +139,8 @@ def _sources(stored: dict[str, TensorStorageMetadata]) -> Iterator[tuple[str, _S
         if stacked is None:
             yield stored_name(name), _Source(key, None, shape)
             continue
+        if shape[0] > _MOST_LAYERS:
+            raise ValueError(f"{key!r:.80} has {shape[0]} layers")
         for layer in range(shape[0]):
             yield stored_name(f"decoder.layers.{layer}.{stacked[1]}"), _Source(key, layer, shape[1:])
 

@@ -27,7 +27,7 @@ from ..system.errors import MemAgentError
 from .damage import DamagedCheckpoint, damaged
 from .folders import CheckpointError, is_numbered, newest_of_run, number_of, numbered, resolve
 from .hashes import check_hashes
-from .metadata import check_files, damage_explained, read_metadata
+from .metadata import check_files, check_growth, damage_explained, read_metadata
 
 logger = logging.getLogger("mem_agent")
 
@@ -116,8 +116,14 @@ def _check_format(folder: Path) -> None:
 def _load_common(folder: Path) -> dict[str, Any]:
     with damage_explained(folder, "common.pt"):
         with zipfile.ZipFile(folder / "common.pt") as file:
+            if sum(info.file_size for info in file.infolist()) > (folder / "common.pt").stat().st_size:
+                raise damaged(folder, "common.pt", "unpacks to more than its length")
             if file.testzip() is not None:
                 raise damaged(folder, "common.pt", "fails its checksum")
+            for name in file.namelist():
+                if name.endswith(".pkl"):
+                    with file.open(name) as pickled:
+                        check_growth(folder, "common.pt", pickled)
         register_safe_globals()  # argparse.Namespace among them
         try:
             # Said, as TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD changes what is not said.

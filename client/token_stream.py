@@ -57,6 +57,9 @@ class TokenStream:
             raise ValueError(f"the stream ended with {str(event['error'])[:300]}")
         self._usage = event.get("usage") or self._usage
         for choice in event.get("choices") or ():
-            self.token_ids += choice.get("token_ids") or []
+            ids = choice.get("token_ids") or []
+            if not all(type(i) is int for i in ids):  # whoever is told of them decodes them
+                raise TypeError("no ids")
+            self.token_ids += ids
             self._log_probs += (choice.get("logprobs") or {}).get("content") or []
             self._choice |= {name: value for name, value in choice.items() if value is not None}

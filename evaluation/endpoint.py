@@ -25,7 +25,7 @@ from typing import Any
 
 from ..agents.records import Generation, StopReason
 from ..agents.vocabulary import Vocabulary
-from ..client.engine_api import Endpoint, vllm_body
+from ..client.engine_api import Endpoint, told_cached, vllm_body
 from .outage import Outage, ServerPatience
 
 _AUTHORISED = "Bearer {}"
@@ -144,7 +144,7 @@ class EvalEndpoint(Endpoint):
                 text = _THINK_END + text  # the server took the thinking out
         ids = reply_ids(self.vocabulary, text)
         usage = answer.get("usage") or {}
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        cached = told_cached((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
         return Generation(ids, [0.0] * len(ids), _STOPS[choice["finish_reason"]], cached_tokens=cached)
 
     @property

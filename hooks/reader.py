@@ -8,14 +8,15 @@ import logging
 import threading
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ..agents import agent_class, build_agent
 from ..agents.chunking import Chunks, split_chunks
 from ..agents.documents import DocumentCache
 from ..agents.interface import MemoryAgent
-from ..agents.records import FailureKind, TurnFailed
-from ..checkpoints.hf_model import load_vocabulary, with_local_models
+from ..agents.records import FailureKind, Generation, TurnFailed
+from ..checkpoints.hf_model import load_vocabulary, token_count, with_local_models
 from ..config import Config
 from ..data.document_store import DocumentStore, MissingDocument, store_folder
 from .host import HostArgs
@@ -33,6 +34,15 @@ class Reader:
         self.vocabulary = load_vocabulary(checkpoint, config.trust_remote_code)
         self.agent: MemoryAgent = build_agent(with_local_models(config), self.vocabulary, chat_template_kwargs)
         self.documents = DocumentCache(self.vocabulary.encode_text)
+        self._tokens = token_count(Path(checkpoint))
+
+    def of_model(self, generation: Generation) -> Generation:
+        """``generation``, if the model could sample it; no trainer takes other ids. Raises TurnFailed."""
+        largest = max(generation.token_ids, default=0)
+        if self._tokens and largest >= self._tokens:
+            told = f"token {largest} is none of the model's {self._tokens}; the engine serves another model"
+            raise TurnFailed(FailureKind.BAD_RESPONSE, told)
+        return generation
 
     async def read(self, context: str, config: Config, trajectory: int | None, *, evaluation: bool = False) -> Chunks:
         """The chunks of a document; none where there is no document. Raises TurnFailed."""

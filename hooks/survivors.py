@@ -41,6 +41,12 @@ def require(samples: Sequence[Any]) -> None:
         )
 
 
+def begin(host: HostArgs) -> None:
+    """The coming rollout is sampled from its first group on, by engines that may be others."""
+    with _lock:
+        _dead.pop(host.save, None)
+
+
 def judged(host: HostArgs, group: Sequence[Any]) -> None:
     """The dynamic filter looks at ``group``. Raises AllFailed."""
     alive = any(map(ended, group)) or not any(map(has_failed, group))

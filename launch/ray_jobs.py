@@ -39,8 +39,9 @@ except ImportError:  # an older Ray, which uses tokens only where RAY_AUTH_MODE 
 
 logger = logging.getLogger("mem_agent")
 
-_NO_ANSWER = (OSError, RuntimeError)
-"""Of Ray's client where the server cannot be reached (errors of ``requests`` are OSErrors) or refuses."""
+_NO_ANSWER = (OSError, RuntimeError, ValueError, TypeError)
+"""Of Ray's client where the server cannot be reached (errors of ``requests`` are OSErrors), refuses, or something
+else answers, such as a proxy."""
 _TIMEOUT_S = 60.0
 _MOST_BYTES = 2**26
 """Of an answer; a cluster of 10,000 machines has a third of it."""

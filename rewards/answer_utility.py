@@ -199,7 +199,12 @@ class AnswerUtility(Reward):
         (folder / "rollouts.json").write_text(json.dumps(self._rollouts))
 
     def load(self, folder: Path) -> None:
-        self._rollouts = int(json.loads((folder / "rollouts.json").read_text()))
+        file = folder / "rollouts.json"
+        try:
+            self._rollouts = int(json.loads(file.read_bytes()))
+        except (ValueError, TypeError, RecursionError):
+            raise ConfigError(f"{file}: is damaged; write the number of rollouts that were scored, or go back to a "
+                              "checkpoint whose reward_state is whole") from None
 
     # --- scores -----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import aiohttp
 
 from ..client.answer_body import beginning, most_bytes, whole_body
+from ..client.engine_api import MALFORMED
 from ..system.processes import FleetError
 from .engine_key import headers_with
 
@@ -40,9 +41,9 @@ class ControlClient:
         timeout_s: float,
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        read: Callable[[bytes], Any] = bytes.decode,
+        read: Callable[[bytes], Any] = bytes,
     ) -> Any:
-        """The answer, as ``read`` takes its body, which is as short as one without tokens. Raises ``error``."""
+        """What ``read`` makes of the answer's body, which is as short as one without tokens. Raises ``error``."""
         where = " ".join([f"{self.kind} {self.url}: {method} {path}", *(params or {}).values()])
         timeout = aiohttp.ClientTimeout(timeout_s)
         try:
@@ -53,5 +54,5 @@ class ControlClient:
                     text = " ".join((await beginning(reply.content.iter_any())).decode(errors="replace").split())
                     raise self.error(f"{where} answered {reply.status}: {text[:300]}")
                 return read(await whole_body(reply.content.iter_any(), most_bytes(0)))
-        except (aiohttp.ClientError, TimeoutError, ValueError) as cause:  # ValueError: too long, or not to be read
+        except (aiohttp.ClientError, TimeoutError, *MALFORMED) as cause:  # too long, or not to be read
             raise self.error(f"{where} failed: {type(cause).__name__} {cause}") from cause

@@ -165,19 +165,19 @@ class EngineClient(ControlClient):
         """Forget key-value blocks of earlier weights. Refused while requests hold blocks, hence an error then."""
         reply = await self._call("POST", "/reset_prefix_cache")
         if reply.get("success") is not True:
-            raise EngineError(f"engine {self.url}: /reset_prefix_cache was refused: {reply}")
+            raise EngineError(f"engine {self.url}: /reset_prefix_cache was refused: {reply!s:.300}")
 
     async def weight_info(self, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
         """The weight version, asked of the engine process itself: an answer proves that it is not hung."""
         reply = await self._call("GET", "/weight_info", timeout_s=timeout_s)
-        return str(reply["weight_version"])
+        return str(reply.get("weight_version"))
 
     async def _while_it_lives(self, call: Coroutine[Any, Any, Any]) -> None:
         """vLLM never answers a call whose engine process died of it, and its API server waits for the call to end."""
         work = asyncio.ensure_future(call)
         try:
             while not (await asyncio.wait({work}, timeout=LOOK_EVERY_S))[0]:
-                if not await self.healthy(HUNG_TIMEOUT_S):
+                if not await self.healthy(HUNG_TIMEOUT_S) and not work.done():
                     raise EngineError(f"engine {self.url}: its engine process has died while it was given weights")
             await work
         finally:
@@ -186,5 +186,13 @@ class EngineClient(ControlClient):
     async def _call(
         self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = CONTROL_TIMEOUT_S
     ) -> dict[str, Any]:
-        reply: dict[str, Any] = await self.call(method, path, body=body, timeout_s=timeout_s, read=loads)
+        reply: dict[str, Any] = await self.call(method, path, body=body, timeout_s=timeout_s, read=_fields)
         return reply
+
+
+def _fields(content: bytes) -> dict[str, Any]:
+    """Raises ValueError where it is no object."""
+    value = loads(content)
+    if not isinstance(value, dict):
+        raise ValueError("the answer is no JSON object")
+    return value

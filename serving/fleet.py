@@ -242,6 +242,7 @@ class Fleet:
         async with self._busy:
             await self._check_router()
             await gather_or_cancel(*(self._check_engine(e, hung_after_s) for e in self._engines))
+            await self._check_router()  # engines that hang took minutes
             await self._admit()
         return self.restarts - before
 

@@ -12,12 +12,13 @@ consistent hash would put 4 groups on 2 engines as 3 and 1, or worse, five times
 
 from __future__ import annotations
 
-import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..config import Config
+from ..system.bounded_json import loads
 from ..system.process_environment import without_secrets
 from ..system.processes import FleetError
 from .control import ControlClient
@@ -74,9 +75,15 @@ class RouterAdmin(ControlClient):
         await self._call("POST", "/remove_worker", worker_url)
 
     async def workers(self) -> list[str]:
-        return json.loads(await self._call("GET", "/list_workers"))["urls"]
+        listed: list[str] = await self._call("GET", "/list_workers", read=_urls)
+        return listed
 
-    async def _call(self, method: str, path: str, worker_url: str | None = None) -> str:
+    async def _call(
+        self, method: str, path: str, worker_url: str | None = None, read: Callable[[bytes], Any] = bytes
+    ) -> Any:
         params = {} if worker_url is None else {"url": worker_url}
-        text: str = await self.call(method, path, params=params, timeout_s=ADMIT_TIMEOUT_S + 10)
-        return text
+        return await self.call(method, path, params=params, timeout_s=ADMIT_TIMEOUT_S + 10, read=read)
+
+
+def _urls(content: bytes) -> list[str]:
+    return [url + "" for url in loads(content)["urls"]]

@@ -37,7 +37,8 @@ def one_line_errors(
         def ending(*args: P.args, **kwargs: P.kwargs) -> int:
             try:
                 code = main(*args, **kwargs)
-                sys.stdout.flush()
+                if sys.stdout is not None:  # closed before this process began
+                    sys.stdout.flush()
                 return code
             except KeyboardInterrupt:
                 print(f"interrupted; {interrupted}", file=sys.stderr)
@@ -63,6 +64,8 @@ def _said(error: MemAgentError | OSError) -> str:
 
 def _nobody_reads() -> bool:
     """Whether standard output has lost its reader; what is left for it then goes nowhere."""
+    if sys.stdout is None:
+        return False
     output = select.poll()
     output.register(sys.stdout, 0)  # errors are told without being asked for
     gone = bool(output.poll(0))

@@ -24,11 +24,13 @@ from ..client.engine_api import Dialect, Endpoint
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
 from ..data.training_file import TrainingRow
-from ..hooks import batch_reward, filter_cap, keep_trajectories
+from ..hooks import batch_reward, filter_cap, keep_trajectories, survivors
 from ..hooks.answer_utility import answer_length
+from ..hooks.filter_cap import NothingDiffers
 from ..hooks.host import HostArgs, embedded_args
 from ..hooks.metrics import rollout_metrics
 from ..hooks.sample import Sample
+from ..hooks.survivors import AllFailed
 from ..serving.engine import SERVED_NAME
 from ..serving.fleet import Fleet
 from .evaluation import Evaluation
@@ -107,7 +109,7 @@ class RolloutSide(Side):
         """A batch that no server spoilt; None where one did, all servers then being ready for another attempt."""
         try:
             batch = await self._while_served(self._collect(first_group))
-        except RolloutError:
+        except (RolloutError, AllFailed, NothingDiffers):  # a dead server's failures look like all of these
             if await self._repaired():
                 return None
             raise
@@ -115,7 +117,9 @@ class RolloutSide(Side):
 
     async def _collect(self, first_group: int) -> Batch:
         config = self.config
-        filter_cap.begin(HostArgs.of(self._args()))
+        host = HostArgs.of(self._args())
+        filter_cap.begin(host)
+        survivors.begin(host)
         keep = hooks.nonzero_std if config.dynamic_filter == "nonzero_std" else None
         return await collect_batch(
             Hooks(self._generate, hooks.reward_func, keep),

@@ -53,11 +53,12 @@ _SECONDS = ("rollout", "log_probs", "update", "sync", "evaluation")
 
 
 def progress_line(rollout: int, last: int, metrics: dict[str, float]) -> str:
-    """One line for people; what is absent is left out, and an accuracy that the reward says already."""
+    """One line for people; what is absent is left out, or was no number (a journal's null), and an accuracy that the
+    reward says already."""
     m = metrics
     said = {"accuracy"} if m.get("accuracy") == m.get("reward") else set()
     parts = [f"rollout {rollout + 1}/{last}"]
-    parts += [text.format(m[name]) for name, text in _SHOWN if name in m and name not in said]
+    parts += [text.format(m[name]) for name, text in _SHOWN if m.get(name) is not None and name not in said]
     took = [(name.replace("_", "-"), m.get(f"seconds/{name}")) for name in _SECONDS]
     seconds = ", ".join(f"{name} {value:.1f}" for name, value in took if value is not None)
     parts.append(f"{m['seconds']:.1f} s ({seconds})")

@@ -23,6 +23,7 @@ import orjson
 
 from ..config import Config
 from ..system.atomic_file import write_atomically
+from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from .trackers import TRACKERS, TrackedRun, Tracker
 
@@ -126,7 +127,10 @@ def run_key(folder: Path) -> str:
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, orjson.dumps({"run": uuid.uuid4().hex[:12]}))
-    return str(orjson.loads(path.read_bytes())["run"])
+    try:
+        return str(loads(path.read_bytes())["run"])
+    except (ValueError, LookupError, TypeError):
+        raise MemAgentError(f"{path}: is damaged; remove it, and trackers take the run for a new one") from None
 
 
 def one_line(error: BaseException) -> str:

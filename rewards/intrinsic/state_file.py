@@ -110,6 +110,7 @@ def reading(path: Path) -> Iterator[Archive]:
         raise ConfigError(f"{path}: the memory of MEM_IR is not there; set MEM_IR as it was, or start a new SAVE_PATH")
     try:
         with zipfile.ZipFile(path) as archive:
+            _expect(sum(info.file_size for info in archive.infolist()) <= path.stat().st_size, "archive")
             yield Archive(archive)
     except ConfigError:
         raise

@@ -203,6 +203,63 @@ def test_a_memo_longer_than_the_file_is_refused_and_not_made(tmp_path):
         read_metadata(put(tmp_path, content))
 
 
+def shared(opcodes: bytes, levels: int = 20) -> bytes:
+    """A pair of a pair of a pair ..., of ``opcodes``: 2 ** levels of them, in two bytes for each level."""
+    return opcodes + (pickle.DUP + pickle.TUPLE2) * levels
+
+
+def number(value: int) -> bytes:
+    return pickle.BININT + value.to_bytes(4, "little")
+
+
+MANY = pickle.MARK + pickle.NONE * 100 + pickle.TUPLE
+INDEX = "torch.distributed.checkpoint.metadata", "MetadataIndex"
+GROWING = {
+    "a key of shared pairs": pickle.EMPTY_DICT + shared(pickle.EMPTY_TUPLE) + pickle.NONE + pickle.SETITEM,
+    "such keys at once": pickle.EMPTY_DICT + pickle.MARK + shared(pickle.EMPTY_TUPLE) + pickle.NONE + pickle.SETITEMS,
+    "a set of such": pickle.EMPTY_SET + pickle.MARK + shared(pickle.EMPTY_TUPLE) + pickle.ADDITEMS,
+    "a frozen one": pickle.MARK + shared(pickle.EMPTY_TUPLE) + pickle.FROZENSET,
+    "a key with such a part": pickle.EMPTY_DICT + named(*INDEX) + pickle.EMPTY_TUPLE + pickle.NEWOBJ
+    + pickle.EMPTY_DICT + pickle.MARK + b"".join(
+        pickle.SHORT_BINUNICODE + _short(name) + shared(pickle.EMPTY_TUPLE) for name in ("fqn", "offset", "index"))
+    + pickle.SETITEMS + pickle.BUILD + pickle.NONE + pickle.SETITEM,
+    "a long key": pickle.EMPTY_DICT + MANY + pickle.NONE + pickle.SETITEM,
+    "a copy": call("builtins", "list", MANY),
+    "a set's copy": call("builtins", "frozenset", MANY),
+    "a number's": call("builtins", "int", pickle.SHORT_BINUNICODE + _short("7")),
+    "a tensor of 100 dimensions": call("torch", "Size", pickle.MARK + number(1) * 100 + pickle.TUPLE),
+    "a member that is named in full when it is none": call(
+        "torch.distributed.checkpoint.planner", "WriteItemType", shared(pickle.EMPTY_TUPLE)),
+    "a format that is": named("torch.distributed.checkpoint.metadata", "TensorProperties") + pickle.EMPTY_TUPLE
+    + pickle.NEWOBJ + pickle.MARK + pickle.NONE * 3 + shared(pickle.EMPTY_TUPLE) + pickle.NONE + pickle.TUPLE
+    + pickle.BUILD,
+    "a long state": named(*INDEX) + pickle.EMPTY_TUPLE + pickle.NEWOBJ + pickle.EMPTY_DICT + pickle.MARK
+    + b"".join(number(n) + pickle.NONE for n in range(100)) + pickle.SETITEMS + pickle.BUILD,
+    "many arguments": named(*INDEX) + MANY + pickle.NEWOBJ,
+    "an argument that is copied": call(*INDEX, pickle.SHORT_BINUNICODE + _short("a"), MANY),
+    "a long path": call("pathlib", "PosixPath", pickle.BINUNICODE + (5000).to_bytes(4, "little") + b"a" * 5000),
+    "bytes that are made before they are read": pickle.BYTEARRAY8 + (2**20).to_bytes(8, "little") + bytes(2**20),
+    "a number without end": pickle.LONG4 + (300).to_bytes(4, "little") + b"\1" * 300,
+}
+
+
+@pytest.mark.parametrize("case", GROWING)
+@pytest.mark.parametrize("strict", [False, True])
+def test_nothing_takes_more_time_or_memory_than_the_file_is_long(tmp_path, case, strict):
+    """Larger ones of each took hours, or all memory."""
+    with pytest.raises(DamagedCheckpoint, match=r"the checkpoint is damaged: \.metadata: ") as error:
+        read_metadata(put(tmp_path, hidden(GROWING[case])), strict=strict)
+    assert len(str(error.value)) < 500
+
+
+def test_sizes_that_are_no_sizes_are_damage(tmp_path):
+    metadata = described(TensorProperties())
+    metadata.state_dict_metadata["a"].size = [[2], [3]]
+    (tmp_path / "__0_0.distcp").write_bytes(bytes(1024))
+    with pytest.raises(DamagedCheckpoint, match=r"'a' has no size$"):
+        check_files(tmp_path, read_metadata(put(tmp_path, pickle.dumps(metadata))))
+
+
 SIZES = {
     "layers": ("decoder.layers.mlp.linear_fc1.weight", [10**5, 3]),
     "empty layers": ("decoder.layers.mlp.linear_fc1.weight", [10**5, 0]),
@@ -225,6 +282,17 @@ def test_no_tensor_is_larger_than_the_files(tmp_path, case):
             read(folder)
     stored.size = torch.Size([128, 4])
     check_files(put(tmp_path, pickle.dumps(metadata)), read_metadata(folder))
+
+
+def test_layers_without_number_are_refused_though_their_bytes_are_there(tmp_path):
+    metadata = described(TensorProperties(dtype=torch.uint8))
+    stored = metadata.state_dict_metadata.pop("a")
+    stored.size = torch.Size([2000, 1])
+    metadata.state_dict_metadata["decoder.layers.mlp.linear_fc1.weight"] = stored
+    folder = put(tmp_path, pickle.dumps(metadata))
+    (folder / "__0_0.distcp").write_bytes(bytes(2000))
+    with pytest.raises(DamagedCheckpoint, match=r"'decoder\.layers\.mlp\.linear_fc1\.weight' has 2000 layers$"):
+        ModelTensors(folder)
 
 
 # --- everything that reads a checkpoint ------------------------------------------------------------------------------

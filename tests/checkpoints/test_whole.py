@@ -4,6 +4,7 @@ import logging
 import pickle
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -216,6 +217,28 @@ def test_common_pt_is_read_as_weights_only_whatever_the_environment_says(attacke
         read_checkpoint(attacked)
     with pytest.raises(CheckpointError, match="was not written by this host"):
         checkpoint.load(attacked, resuming)
+
+
+def rewritten(file: Path, change: Callable[[str, bytes], bytes], compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(file) as old:
+        content = {name: change(name, old.read(name)) for name in old.namelist()}
+    with zipfile.ZipFile(file, "w", compression) as new:
+        for name, data in content.items():
+            new.writestr(name, data)
+
+
+def test_common_pt_takes_no_more_time_or_memory_than_it_is_long(saved, tmp_path):
+    """Twice as many pairs in each pair would be hashed for years, ten MB may unpack to as many GB."""
+    copies(saved, tmp_path, 7)
+    folder, pairs = tmp_path / "iter_0000007", b"}" + b")" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(1, 21))
+    read_checkpoint(folder)
+    rewritten(folder / "common.pt", lambda name, old: old[:2] + pairs + b"Ns0" + old[2:] if ".pkl" in name else old)
+    with pytest.raises(DamagedCheckpoint, match=r"common\.pt: has parts that describe no tensor$"):
+        read_checkpoint(folder)
+    shutil.copy(saved / "common.pt", folder)
+    rewritten(folder / "common.pt", lambda name, data: data + bytes(2**16) * ("version" in name), zipfile.ZIP_DEFLATED)
+    with pytest.raises(DamagedCheckpoint, match=r"common\.pt: unpacks to more than its length$"):
+        read_checkpoint(folder)
 
 
 def test_a_plain_pickle_as_common_pt_does_not_run(attacked):

@@ -131,6 +131,7 @@ MISALIGNED = [
     vllm_answer([8], finish=None),
     vllm_answer([-3]),
     vllm_answer([7.9]),
+    vllm_answer([2**63]),
     vllm_answer([8], [True]),
     vllm_answer([8], [3.0]),
     {"choices": []},
@@ -192,7 +193,10 @@ def test_requests_in_flight_are_bounded():
     assert router.peak == 3
 
 
-@pytest.mark.parametrize("details,cached", [({"cached_tokens": 0}, 0), ({"cached_tokens": 5}, 5), (None, None)])
+@pytest.mark.parametrize("details,cached", [
+    ({"cached_tokens": 0}, 0), ({"cached_tokens": 5}, 5), (None, None), ({"cached_tokens": 1e30}, None),
+    ({"cached_tokens": -1}, None), ({"cached_tokens": "some"}, None),
+])
 def test_a_server_that_does_not_tell_cached_tokens_is_not_taken_to_have_none(details, cached):
     choice = {"token_ids": [8], "logprobs": {"content": [{"logprob": -0.1}]}, "finish_reason": "stop"}
     answer = {"choices": [choice], "usage": {"prompt_tokens": 9, "prompt_tokens_details": details}}

@@ -40,7 +40,10 @@ def test_a_stream_that_ends_early_is_no_answer():
         stream.answer()
 
 
-@pytest.mark.parametrize("line", [b'data: {"error": {"message": "no room"}}\n', b"data: {\n"])
+@pytest.mark.parametrize("line", [
+    b'data: {"error": {"message": "no room"}}\n', b"data: {\n", b'data: {"choices": [{"token_ids": "abc"}]}\n',
+    b'data: {"choices": [{"token_ids": [1, "a"]}]}\n', b'data: {"choices": [{"token_ids": [[1]]}]}\n',
+])
 def test_an_error_is_raised(line):
     with pytest.raises(ValueError):
         TokenStream().add(line)

@@ -285,6 +285,15 @@ def test_a_message_in_parts_is_their_texts_and_any_other_shape_a_bad_response(tm
         assert failures(output, ["50"])[0].startswith("50/0: bad_response: ")
 
 
+def test_a_server_that_counts_oddly_is_evaluated_all_the_same(tmp_path, model):
+    write_data(tmp_path, count=1)
+    odd = {"usage": {"prompt_tokens_details": {"cached_tokens": 1e30}}}
+    router = FakeRouter(default=lambda body: chat_message(BOXED) | odd)
+    output = evaluate_at(tmp_path, model, router, eval_api="chat")
+    [row] = read_rows(output, "50")
+    assert row.scores["em"] == 1.0 and "cached_tokens" not in row.counts
+
+
 # --- a server that turns requests away ----------------------------------------------------------------------------
 
 BUSY = Raw(b"slow down", 429, {"Retry-After": "1"})

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import random
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -461,3 +462,14 @@ def test_an_answer_to_options_is_worth_the_option_that_it_chooses(run, rows, cha
 def test_options_of_which_no_answer_is_one_are_scored_by_words(run, rows, chat):
     row = {**rows[0], "options": ["(a) Paris", "(b) Rome"], "answers": ["in Lyon0"]}
     assert score(run(), [ranked(row, naming(3), 0, 0)]) == pytest.approx([2 / 3])
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 2000])
+def test_a_damaged_state_is_one_line_with_its_file(run, rows, content):
+    args = run("beta=1 warmup=1 anneal=3")
+    rollouts(args, rows[0], [0])
+    [file] = (Path(args.save) / "reward_state").glob("*/rollouts.json")
+    file.write_text(content)
+    batch_reward._runs.clear()
+    with pytest.raises(ConfigError, match=r"0000000/rollouts\.json: is damaged; write the number of rollouts"):
+        batch_reward.prepare(HostArgs.of(args), 1)

@@ -208,6 +208,16 @@ def test_server_faults_fail_one_trajectory(checkpoint, fault, failure):
     assert len(done.train_metadata["turns"]) == 1
 
 
+def test_ids_that_the_model_does_not_have_fail_one_trajectory_before_anything_keeps_them(tmp_path):
+    """A journal would replay them to the trainer, which refuses them, in every run that continues."""
+    make_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"vocab_size": 5000}')
+    done = run(FakeRouter([encode("m"), [7, 5000]]), str(tmp_path), sample())
+    assert done.train_metadata["failure"] == "bad_response" and len(done.train_metadata["turns"]) == 1
+    assert "token 5000 is none of the model's 5000" in done.train_metadata["failure_message"]
+    assert run(FakeRouter(default=[7, 4999]), str(tmp_path), sample()).status is Sample.Status.COMPLETED
+
+
 def test_unexpected_errors_fail_one_trajectory_too(checkpoint, monkeypatch):
     monkeypatch.setattr(reader, "split_chunks", lambda *a: 1 / 0)
     done = run(FakeRouter(default=encode("x")), checkpoint, sample())

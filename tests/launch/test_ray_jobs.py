@@ -50,7 +50,9 @@ def test_the_job_is_submitted_once_with_its_command_and_the_runtime_env_of_the_f
     assert f"POST {JOB}/stop" not in server.asked
 
 
-@pytest.mark.parametrize("states", [["PENDING", "RUNNING", "SUCCEEDED"], [500, "RUNNING", 404, "SUCCEEDED"]])
+@pytest.mark.parametrize("states", [
+    ["PENDING", "RUNNING", "SUCCEEDED"], [500, "RUNNING", 404, "SUCCEEDED"], ["strange", "SUCCEEDED"],
+])
 def test_a_log_that_breaks_and_answers_that_fail_leave_the_end_to_the_jobs_state(states, run, server, caplog):
     server.states = states
     run()

@@ -105,6 +105,13 @@ def test_a_file_that_was_cut_is_refused_and_left(file, tmp_path):
         assert "the memory is damaged (" in refused(make(), tmp_path, file)
 
 
+def test_an_archive_that_unpacks_to_more_than_its_length_is_refused(tmp_path):
+    saved(tmp_path, episodic(HashingEncoder(), bits=4))
+    with zipfile.ZipFile(tmp_path / FILE, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", bytes(2**20))
+    assert "the memory is damaged (" in refused(episodic(HashingEncoder(), bits=4), tmp_path)
+
+
 @pytest.mark.parametrize("file", [FILE, TEXTS])
 def test_no_flipped_bit_passes_for_another_memory(file, tmp_path):
     """Either it is refused in one line, or it was one that says nothing (a date in the archive's list)."""

@@ -202,6 +202,17 @@ async def test_an_engine_that_dies_while_it_is_given_weights_is_replaced_without
 
 
 @pytest.mark.asyncio
+async def test_a_router_that_dies_while_engines_are_looked_at_is_replaced_as_well(stubs, model, monkeypatch):
+    async with make_fleet(model) as running:
+        async def and_dies(engine, hung_after_s):
+            os.killpg(running._router.pid, signal.SIGKILL)
+
+        monkeypatch.setattr(running, "_check_engine", and_dies)
+        assert await running.ensure_alive() == 1
+        assert (await ask_router(running, "/list_workers"))["urls"] == running.engine_urls
+
+
+@pytest.mark.asyncio
 async def test_a_killed_engine_comes_back_with_current_weights_before_the_router_knows_it(stubs, model):
     async with make_fleet(model, num_engines=2) as running:
         await running.sync_weights(TENSORS, "5")

@@ -68,6 +68,13 @@ MANY_TASKS = """
 """
 
 
+def test_a_command_whose_output_is_closed_says_nothing_and_ends_well():
+    module = "mem_agent.system.one_line_errors"
+    code = f"import sys; from {module} import one_line_errors as told; sys.exit(told('')(lambda: 0)())"
+    done = subprocess.run(["sh", "-c", '"$0" -c "$1" >&-', sys.executable, code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_among_many_tasks_is_one_line_after_their_clean_up(name):
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(MANY_TASKS), name], capture_output=True, text=True)

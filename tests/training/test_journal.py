@@ -12,7 +12,7 @@ from mem_agent.agents import answer_settings, training_settings
 from mem_agent.config import Config, Shapes
 from mem_agent.system import atomic_file
 from mem_agent.training.journal import Journal, Rollout, fingerprint
-from mem_agent.training.run_log import RunLog, read_metrics
+from mem_agent.training.run_log import RunLog, progress_line, read_metrics
 
 ROLLOUT = Rollout({"tokens": [[1, 2]], "rewards": [0.1 + 0.2]}, 9, {"reward": 1 / 3})
 
@@ -257,3 +257,11 @@ def test_a_run_goes_on_from_another_folder_and_under_the_settings_it_left(tmp_pa
     assert Journal("run", config.with_absolute_paths()).read(3) == ROLLOUT
     (tmp_path / "own.py").write_text("from mem_agent.agents.rememr1 import ReMemR1 as Own")
     assert Journal("run", config).read(3) is None
+
+
+def test_a_metric_that_was_no_number_is_replayed_and_left_out_of_the_line(tmp_path):
+    journal = Journal(tmp_path, Config())
+    journal.write(0, Rollout({}, 1, {"reward": float("nan"), "turns": 2.0}))
+    replayed = journal.read(0)
+    assert replayed.metrics == {"reward": None, "turns": 2.0}
+    assert progress_line(0, 3, replayed.metrics | {"seconds": 1.0}) == "rollout 1/3 | turns 2.0 | 1.0 s ()"

@@ -15,7 +15,7 @@ import pytest
 from mem_agent.agents.records import FailureKind
 from mem_agent.client.engine_api import Dialect, Endpoint
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks import batch_reward
+from mem_agent.hooks import batch_reward, survivors
 from mem_agent.hooks.host import HostArgs, embedded_args
 from mem_agent.hooks.record import write_failure
 from mem_agent.hooks.sample import Sample
@@ -128,6 +128,21 @@ def side_of(fleet, folder, monkeypatch, **settings):
 
 EVERY, SOME = (lambda number: True), (lambda number: number == 11)
 REPAIRED = ["alive?", "alive?", "start over"]
+
+
+@pytest.mark.parametrize("most", [0, 1], ids=["by failures", "by MAX_GEN_BATCHES"])
+def test_a_filter_that_sees_failures_alone_ends_no_rollout_whose_server_is_replaced(tmp_path, monkeypatch, most):
+    async def every_other_is_right(args, sample):
+        return float(sample.index % 2)
+
+    monkeypatch.setattr(rollout_side.hooks, "reward_func", every_other_is_right)
+    fleet = FakeFleet(503, EVERY)
+    with side_of(fleet, tmp_path, monkeypatch, dynamic_filter="nonzero_std", max_gen_batches=most) as side:
+        broken = side.rollout(0, 0)
+        side.journal.forget(0)
+        assert fleet.calls == REPAIRED and broken.metrics["repeated"] == 1
+        assert replace(broken, metrics=broken.metrics | {"repeated": 0}) == side.rollout(0, 0)
+        assert survivors._dead[side.config.save_path] == 0
 
 
 @pytest.mark.parametrize("spoilt", [EVERY, SOME], ids=["every", "some"])

@@ -176,6 +176,14 @@ def test_a_run_keeps_its_key(tmp_path):
     assert first == run_key(tmp_path / "a") != run_key(tmp_path / "b") and first.isalnum()
 
 
+@pytest.mark.parametrize("content", ["", "[]", '{"ru', "[" * 2000])
+def test_a_key_that_is_damaged_is_one_line_with_the_file(tmp_path, content):
+    run_key(tmp_path)
+    (tmp_path / tracking._KEY_FILE).write_text(content)
+    with pytest.raises(MemAgentError, match=rf"{tracking._KEY_FILE}: is damaged; remove it"):
+        start_tracking(Config(save_path=str(tmp_path), tracker="tensorboard"), 3)
+
+
 # --- the libraries --------------------------------------------------------------------------------------------------
 
 
