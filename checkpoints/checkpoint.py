@@ -44,7 +44,7 @@ from ..system.errors import MemAgentError
 from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
 from .damage import DamagedCheckpoint
-from .folders import TRACKER, CheckpointError, latest, resolve
+from .folders import TRACKER, CheckpointError, latest, number_of, numbered, resolve
 from .hashes import check_hashes, write_hashes
 from .torch_dist import PADDED, ModelTensors, misfit, stored_name
 from .whole import NO_OTHER, newest_whole, other_named, read_checkpoint, whole_before
@@ -114,12 +114,23 @@ def _empty_folder(folder: Path) -> None:
 def _publish(temporary: Path, final: Path) -> None:
     write_hashes(temporary)
     replaced = final.with_name(f".{final.name}.replaced")
+    tracker = final.with_name(TRACKER)
     if final.exists():
+        _name_an_older(tracker, final)
         final.rename(replaced)
     temporary.rename(final)
-    tracker = final.with_name(TRACKER)
     write_atomically(tracker, str(int(final.name.removeprefix("iter_"))).encode())
     shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _name_an_older(tracker: Path, final: Path) -> None:
+    """Whoever is killed between two renames leaves no ``final``: then nobody may look for it."""
+    if latest(tracker.parent) == final:
+        older = [number for number in map(number_of, numbered(tracker.parent)) if number < number_of(final)]
+        if older:
+            write_atomically(tracker, str(older[-1]).encode())
+        else:
+            tracker.unlink()
 
 
 def _on_first_rank(action: Callable[[], T]) -> T:

@@ -134,8 +134,8 @@ def test_seven_hundred_memories_take_milliseconds(method):
         held.find("w3 w500 w9000", now=(700,))
         held.add((1000 + turn,), text)
         taken.append(time.thread_time() - began)
-    # 5 ms on an idle core (benchmarks/recall.py); the least of several, as other work may run beside this one.
-    assert min(taken) < 0.010
+    # 5 ms on an idle core (benchmarks/recall.py); other processors have room.
+    assert min(taken) < 0.050
 
 
 def test_embeddings_by_cosine(monkeypatch):

@@ -122,6 +122,30 @@ def test_weights_alone_load_from_a_host_with_other_naming_padding_and_number_for
             checkpoint.load(tmp_path, started)
 
 
+@pytest.mark.parametrize("there,goes_on", [((4, 9), "iter_0000004"), ((9,), None)])
+def test_killed_while_a_checkpoint_is_written_over_the_run_goes_on_from_one_that_is_there(
+    there, goes_on, tmp_path, monkeypatch
+):
+    for number in there:
+        (tmp_path / f"iter_{number:07d}").mkdir()
+    (tmp_path / folders.TRACKER).write_text("9")
+    (tmp_path / ".writing").mkdir()
+    rename = Path.rename
+
+    def killed(path, target):
+        if path.name == ".writing":
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", killed)
+        checkpoint._publish(tmp_path / ".writing", tmp_path / "iter_0000009")
+    newest = folders.newest_of_run(tmp_path)
+    assert (newest and newest.name) == goes_on
+    checkpoint._publish(tmp_path / ".writing", tmp_path / "iter_0000009")
+    assert folders.newest_of_run(tmp_path).name == "iter_0000009"
+
+
 def save_with_a_full_disk(save_path: Path, trainer: Trainer, monkeypatch) -> None:
     def full(*args, **kwargs):
         Path(args[1], "__0_0.distcp").write_bytes(b"half")

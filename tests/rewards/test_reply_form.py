@@ -1,10 +1,10 @@
 r"""What keeping to a form is worth; the table is by hand from the definitions in the module."""
 
-import time
 
 import pytest
 
 from mem_agent.rewards.reply_form import FORM_PARTS, Form, answer_place, form_shares, in_form, reasoning_of
+from mem_agent.tests.helpers.cpu_time import at_most
 
 GOOD = "<reasoning>\nfirst 9\n\nthen 18\n</reasoning>\n<answer>\n18\n</answer>"
 REASONING = [
@@ -103,6 +103,5 @@ LONG = ["<reasoning>" * 9_000, "</reasoning> " * 8_000, "</reasoning>\n<answer>"
 @pytest.mark.parametrize("reply", LONG, ids=lambda reply: repr(reply[:24]))
 @pytest.mark.parametrize("form", Form)
 def test_a_hundred_thousand_characters_take_no_time(form, reply):
-    began = time.thread_time()
-    form_shares(form, reply), answer_place(reply), reasoning_of(reply)
-    assert time.thread_time() - began < 0.5
+    with at_most(0.5):
+        form_shares(form, reply), answer_place(reply), reasoning_of(reply)
