@@ -350,8 +350,8 @@ async def _run(
                 shared = request.prompt_ids[: request.shared]
                 if await client.ahead.follow(group, turn_key(group, request), partial(ask, shared, 1, turn_sampling)):
                     warmed += len(shared)
-            most = request.max_new_tokens
-            return reader.of_model(await ask(request.prompt_ids, most, turn_sampling), most)
+            room = max(0, host.router.max_tokens - len(request.prompt_ids))
+            return reader.of_model(await ask(request.prompt_ids, request.max_new_tokens, turn_sampling), room)
 
     sessions = client.sessions.trajectory(group, _siblings(host, evaluation))
     with client.ahead.trajectory(group), sessions as session:

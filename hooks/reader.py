@@ -37,15 +37,16 @@ class Reader:
         self._tokens = token_count(Path(checkpoint))
 
     def of_model(self, generation: Generation, most: int) -> Generation:
-        """``generation``, if the model could sample it within ``most`` tokens: a trainer has neither a row for other
-        ids nor room for more, and would find that out anew whenever it continues. Raises TurnFailed.
+        """``generation``, if the model could sample it within ``most`` tokens (0: unknown): a trainer takes neither
+        other ids nor more of them, and would find that out anew whenever it continues. Raises TurnFailed.
         """
         largest = max(generation.token_ids, default=0)
         if self._tokens and largest >= self._tokens:
             told = f"token {largest} is none of the model's {self._tokens}; the engine serves another model"
             raise TurnFailed(FailureKind.BAD_RESPONSE, told)
-        if len(generation.token_ids) > most:
-            raise TurnFailed(FailureKind.BAD_RESPONSE, f"{len(generation.token_ids)} tokens, asked for {most} at most")
+        if 0 < most < len(generation.token_ids):
+            told = f"a reply of {len(generation.token_ids)} tokens, where the model has room for {most}"
+            raise TurnFailed(FailureKind.BAD_RESPONSE, told)
         return generation
 
     async def read(self, context: str, config: Config, trajectory: int | None, *, evaluation: bool = False) -> Chunks:

@@ -30,6 +30,9 @@ from .progress import Counts
 
 logger = logging.getLogger("mem_agent")
 
+ENDING_S = 30.0
+"""For tasks that are cancelled when a run ends; most take none."""
+
 
 class Background:
     """An event loop in its own thread, so that engines start and answer while this thread trains."""
@@ -52,8 +55,18 @@ class Background:
             raise
 
     def close(self) -> None:
+        """What was interrupted comes to its end first: a task that is dropped says so on standard error."""
+        self.submit(self._end_tasks()).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
+
+    async def _end_tasks(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            if not task.cancelling():  # another one would cut short what it does to end
+                task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=ENDING_S)
 
 
 class Side(ABC):

@@ -218,6 +218,14 @@ def test_ids_that_the_model_does_not_have_fail_one_trajectory_before_anything_ke
     assert run(FakeRouter(default=[7, 4999]), str(tmp_path), sample()).status is Sample.Status.COMPLETED
 
 
+def test_a_reply_for_which_the_model_has_no_room_fails_one_trajectory(checkpoint):
+    room = {"MEM_MAX_PROMPT_TOKENS": 500}
+    done = run(FakeRouter([encode("m"), [7] * 500]), checkpoint, sample(), settings=room)
+    assert done.train_metadata["failure"] == "bad_response" and len(done.train_metadata["turns"]) == 1
+    assert "a reply of 500 tokens, where the model has room for" in done.train_metadata["failure_message"]
+    assert run(FakeRouter(default=[7] * 30), checkpoint, sample(), settings=room).status is Sample.Status.COMPLETED
+
+
 def test_unexpected_errors_fail_one_trajectory_too(checkpoint, monkeypatch):
     monkeypatch.setattr(reader, "split_chunks", lambda *a: 1 / 0)
     done = run(FakeRouter(default=encode("x")), checkpoint, sample())
