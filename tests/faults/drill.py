@@ -175,7 +175,7 @@ def _check_end(scene: Scene, code: int, said: str, struck: Strike | None) -> Non
     assert left == [], f"left on disk: {left}"
     assert "Traceback" not in said, said
     last = said.splitlines()[-1] if said else ""
-    lines = [line for line in said.splitlines() if line.startswith(("error: ", "interrupted; "))]
+    lines = _endings(said)
     if code == 0:
         assert lines == [], said
         return
@@ -183,6 +183,11 @@ def _check_end(scene: Scene, code: int, said: str, struck: Strike | None) -> Non
     assert lines == ([] if code < 0 else [last]), said
     if code == 130:
         assert "the same command continues" in last, said
+
+
+def _endings(said: str) -> list[str]:
+    """Lines with which a command ends; a log also has words like ``server_error: ``."""
+    return [line for line in said.splitlines() if line.startswith(("error: ", "interrupted; "))]
 
 
 def _parts(hurt: Hurt, said: str) -> list[tuple[Strike, str]]:
@@ -194,7 +199,7 @@ def _parts(hurt: Hurt, said: str) -> list[tuple[Strike, str]]:
 
 def _how(strike: Strike, said: str, code: int) -> str:
     replaced, repeated = len(re.findall(r"restart \d+ of", said)), "is sampled again" in said
-    ended = "error: " in said or "interrupted; " in said
+    ended = bool(_endings(said))
     if strike.answer is Answer.KILLED:
         assert code < 0, (strike, code)
         return "killed; the same command continued"

@@ -101,7 +101,7 @@ def chain(shape: Shape, chosen: Sequence[Strike]) -> Cells:
     while waiting:
         plan = InOrder(waiting)
         more = {"NUM_ROLLOUT": max(strike.rollout for strike in waiting) + 2, "NUM_ENGINES": shape.engines,
-                "TRAIN_PROCS": shape.ranks, "EVAL_INTERVAL": 1, "MEM_REQUEST_TIMEOUT": 120, "KEEP_CHECKPOINTS": 4}
+                "TRAIN_PROCS": shape.ranks, "EVAL_INTERVAL": 1, "MEM_REQUEST_TIMEOUT": 60, "KEEP_CHECKPOINTS": 4}
         whole, fell = _whole(more), ""
         with scene(can_mount()) as place:
             try:
@@ -138,7 +138,8 @@ def _evaluating(place: Scene, more: dict[str, int]) -> dict[str, str]:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[-600:] or type(error).__name__
+    text = " ".join(str(error).split())
+    return (text if len(text) < 800 else f"{text[:300]} [...] {text[-450:]}") or type(error).__name__
 
 
 def key(strike: Strike) -> tuple[str, str]:
