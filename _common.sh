@@ -18,7 +18,7 @@ run() {
     if [ "$DRY_RUN" = 1 ]; then printf '%q ' "$@"; printf '\n'; else "$@"; fi
 }
 
-has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
+has_gpu() { command -v nvidia-smi >/dev/null && timeout 60 nvidia-smi -L >/dev/null 2>&1; }
 
 # The environment in $VENV from the pinned requirements; a second call finds it ready. `setup_python dev` adds what the
 # tests need. It imports mem_agent from the checkout that installed it, and no other one installs into it; another can

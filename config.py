@@ -34,7 +34,7 @@ import yaml
 
 from .system.atomic_file import write_atomically
 from .system.errors import ConfigError
-from .system.plain_yaml import plain_yaml
+from .system.plain_yaml import read_plain_yaml
 from .system.plugins import absolute_name, parse_value
 from .system.setting import Shapes, check_setting, in_section, knob
 from .system.tracker_library import LIBRARIES
@@ -594,7 +594,7 @@ def load_yaml(path: str | Path) -> Config:
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The settings in a file written by ``Config.to_yaml``, by variable. Raises ConfigError."""
     try:
-        content = plain_yaml(Path(path).read_text())
+        content = read_plain_yaml(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict) or not isinstance(content.get("mem_agent"), dict):

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ConfigError
-from ..system.plain_yaml import plain_yaml
+from ..system.plain_yaml import read_plain_yaml
 from .chat_frame import ChatFrame as Frame
 from .records import TurnKind, TurnRequest
 from .vocabulary import Vocabulary
@@ -132,7 +132,7 @@ def read_prompts(override: str, own: Mapping[str, Wording] | None = None) -> dic
     if not Path(override).is_file():
         raise ConfigError(f"MEM_PROMPTS={override!r}: no such file")
     try:
-        content = plain_yaml(Path(override).read_text())
+        content = read_plain_yaml(override)
     except ValueError as error:
         raise ConfigError(f"MEM_PROMPTS={override!r}: not YAML: {' '.join(str(error).split())}") from None
     allowed = (*_COMMON, *(own or {}), *_MARKERS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ from ..system.process_environment import without_secrets
 from .layout import GIB, Gpus, MachineGpus
 
 _RAY_WORKER_PORTS = range(10002, 20000)
+_NVIDIA_SMI_ANSWERS_IN_S = 60.0
+logger = logging.getLogger(__name__)
 
 
 class TokenRefused(ConfigError):
@@ -104,11 +107,16 @@ def has_nvlink() -> bool:
 
 
 def _nvidia_smi(*arguments: str) -> str:
-    """The output of nvidia-smi, or nothing where it is missing or fails."""
+    """The output of nvidia-smi, or nothing where it is missing, fails or hangs, as it does on a driver that does."""
     if shutil.which("nvidia-smi") is None:
         return ""
-    done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True,
-                          env=without_secrets(os.environ))
+    command = ["nvidia-smi", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=without_secrets(os.environ),
+                              timeout=_NVIDIA_SMI_ANSWERS_IN_S)
+    except subprocess.TimeoutExpired:
+        logger.warning("`%s` gave no answer in %g s and is passed over", " ".join(command), _NVIDIA_SMI_ANSWERS_IN_S)
+        return ""
     return done.stdout if done.returncode == 0 else ""
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from ..system.errors import ConfigError
-from ..system.plain_yaml import plain_yaml
+from ..system.plain_yaml import read_plain_yaml
 from .ranking import ASKED
 from .records import Language
 
@@ -80,7 +80,7 @@ def load_wording(path: str = "") -> Wording:
 def _read(path: str) -> dict[str, Any]:
     name = f"SIFTER_PROMPTS={path!r}"
     try:
-        found = plain_yaml(Path(path).read_text(encoding="utf-8"))
+        found = read_plain_yaml(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: {' '.join(str(error).split())[:160]}") from None
     if not isinstance(found, dict) or not set(found) <= set(Language) or not all(map(_is_texts, found.values())):

@@ -11,6 +11,7 @@ happens to raise (``!!int ''`` an IndexError). Here all of that is one line::
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -35,6 +36,15 @@ def plain_yaml(text: str) -> Any:
     except Exception as error:  # of a tag that does not fit its value, what its code happens to raise
         said = str(error) if isinstance(error, NotYaml | yaml.YAMLError) else f"{type(error).__name__}: {error}"
         raise NotYaml(" ".join(said.split())) from None
+
+
+def read_plain_yaml(path: str | Path) -> Any:
+    """Of a file in UTF-8, of which no more is read than the bound. Raises NotYaml, OSError, UnicodeDecodeError."""
+    with Path(path).open("rb") as file:
+        content = file.read(_LONGEST + 1)
+    if len(content) > _LONGEST:
+        raise NotYaml(f"more than {_LONGEST} bytes")
+    return plain_yaml(content.decode())
 
 
 class _Loader(yaml.SafeLoader):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...system.errors import MemAgentError
-from ...system.plain_yaml import plain_yaml
+from ...system.plain_yaml import read_plain_yaml
 
 SPLITS = ("train", "test")
 _KINDS = ("memory_datasets", "deepsearch_datasets")
@@ -44,7 +44,7 @@ class DataRecipe:
 def read_recipe(path: Path) -> DataRecipe:
     """Raises RecipeError."""
     try:
-        content = plain_yaml(path.read_text(encoding="utf-8"))
+        content = read_plain_yaml(path)
     except (OSError, ValueError) as error:
         raise RecipeError(f"{path}: {' '.join(str(error).split())[:160]}") from None
     if not isinstance(content, dict):

@@ -52,6 +52,14 @@ def test_a_machine_without_nvlink_is_no_error(topology, code, expected, nvidia_s
     assert has_nvlink() is expected
 
 
+def test_an_nvidia_smi_that_hangs_is_passed_over(nvidia_smi, tmp_path, monkeypatch, caplog):
+    nvidia_smi()
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 1000\n")
+    monkeypatch.setattr(launch.machine, "_NVIDIA_SMI_ANSWERS_IN_S", 0.1)
+    assert find_gpus(Config(num_gpus=2, gpu_memory_gb=40)).per_node == 2
+    assert "`nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits` gave no answer" in caplog.text
+
+
 def test_a_machine_without_nvidia_smi(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert has_nvlink() is False

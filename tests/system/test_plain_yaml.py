@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from mem_agent.system.plain_yaml import DEEPEST, NotYaml, plain_yaml
+from mem_agent.system.plain_yaml import DEEPEST, NotYaml, plain_yaml, read_plain_yaml
 
 GOOD = (
     "a: [1, 2.5, {b: 'c'}]", "- x\n- ~\n- yes\n", "a: &t text\nb: *t\n", "a: |\n  two\n  lines\n", "", "2020-01-02",
@@ -32,3 +32,18 @@ def test_what_would_hurt_is_one_line(text):
         plain_yaml(text)
     assert str(refused.value).strip() and len(str(refused.value).splitlines()) == 1
     assert len(str(refused.value)) < 1000
+
+
+def test_of_a_file_without_end_no_more_is_read_than_the_bound(tmp_path):
+    with (tmp_path / "large.yaml").open("wb") as file:
+        file.truncate(2**32)
+    with pytest.raises(NotYaml, match="more than 1048576 bytes"):
+        read_plain_yaml(tmp_path / "large.yaml")
+
+
+def test_a_file_is_utf_8_whatever_the_locale(tmp_path):
+    (tmp_path / "a.yaml").write_bytes("a: é 中".encode())
+    assert read_plain_yaml(tmp_path / "a.yaml") == {"a": "é 中"}
+    (tmp_path / "b.yaml").write_bytes(b"a: \xff")
+    with pytest.raises(UnicodeDecodeError):
+        read_plain_yaml(tmp_path / "b.yaml")
