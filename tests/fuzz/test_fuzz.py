@@ -83,7 +83,9 @@ import os, sys, time, types
 sys.modules["mem_agent.tests.fuzz.search"] = types.SimpleNamespace(
     search=search, SLOW_S=2, confirmed=None,
     Bounds=lambda *_: None, Places=types.SimpleNamespace(of=lambda *_: types.SimpleNamespace(found=fuzz.Path("."))))
-fuzz._traced = lambda *_: [Target(str(number), print, (b"",)) for number in range(5)]
+fuzz.Hours = lambda *_: types.SimpleNamespace(take=lambda: targets.pop(), give_back=lambda *_: None)
+targets = [Target(str(number), print, (b"",)) for number in range(5)]
+fuzz._traced = lambda *_: targets
 sys.exit(fuzz.main(["--minutes", "60"]))
 """
 
