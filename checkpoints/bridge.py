@@ -18,11 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from mbridge.core import LLMBridge
-from mbridge.core.parallel_states import ParallelStates
-from mbridge.models.llama import LLaMABridge
-from mbridge.models.qwen2 import Qwen2Bridge
-from mbridge.models.qwen3 import Qwen3Bridge
 from megatron.core import tensor_parallel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
@@ -33,6 +28,7 @@ from transformers import AutoConfig, PretrainedConfig
 from .attention import SDPACoreAttention
 from .hf_folder import UnsupportedModel, hf_shapes
 from .hf_model import model_config
+from .mbridge_parts import LLaMABridge, LLMBridge, ParallelStates, Qwen2Bridge, Qwen3Bridge
 from .megatron_cpu import device, device_mode
 
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from mbridge.core.parallel_states import ParallelStates
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.models.gpt.gpt_model import GPTModel
@@ -32,6 +31,7 @@ from ..checkpoints.bridge import build_bridge, build_model, to_hf
 from ..checkpoints.checkpoint import TrainState, load_weights
 from ..checkpoints.hf_folder import check_weights
 from ..checkpoints.lora import adapters_off, add_adapters, merged_weights
+from ..checkpoints.mbridge_parts import ParallelStates
 from ..checkpoints.torch_dist import stored_name
 from ..config import Config
 from ..hooks.schedule import learning_rate
