@@ -222,6 +222,17 @@ class Result:
     tensors: tuple[tuple[str, str], ...]
     """Hashes of the last checkpoint's: weights and optimizer."""
 
+    def differences(self, other: Result) -> str:
+        """In a line, none where they are equal: the first rollout that differs, the metrics that ever do, the files."""
+        if len(self.metrics) != len(other.metrics):
+            return f"{len(other.metrics)} rollouts for {len(self.metrics)}"
+        pairs = list(zip(self.metrics, other.metrics, strict=True))
+        unequal = [set(one) ^ set(two) for one, two in pairs]
+        first = [f"from rollout {number} on" for number, names in enumerate(unequal) if names][:1]
+        names = sorted({name for found in unequal for name, _ in found})
+        files = sorted({name for name, _ in set(self.tensors) ^ set(other.tensors)})
+        return ", ".join([*first, *names, *files])
+
 
 def result_of(scene: Scene) -> Result:
     metrics = read_metrics(scene.save)

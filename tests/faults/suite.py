@@ -102,16 +102,19 @@ def chain(shape: Shape, chosen: Sequence[Strike]) -> Cells:
         plan = InOrder(waiting)
         more = {"NUM_ROLLOUT": max(strike.rollout for strike in waiting) + 2, "NUM_ENGINES": shape.engines,
                 "TRAIN_PROCS": shape.ranks, "EVAL_INTERVAL": 1, "MEM_REQUEST_TIMEOUT": 60, "KEEP_CHECKPOINTS": 4}
-        whole, fell = _whole(more), ""
+        whole, fell, differing = _whole(more), "", ""
         with scene(can_mount()) as place:
             try:
                 outcomes = carry_out(place, _evaluating(place, more), plan, in_module(OBSERVED))
-                same = result_of(place) == whole
+                differing = whole.differences(result_of(place))
             except (AssertionError, TimeoutError, psutil.Error) as error:
                 fell = _line(error)
-                outcomes, same = plan.survived, False
+                outcomes = plan.survived
+        if differing:
+            print(f"{shape}: differs {differing}", file=sys.stderr, flush=True)
+        verdict = "NOT COMPARED: " if fell else "DIFFERS: " if differing else ""
         for outcome in outcomes:
-            note(outcome.strike, outcome.how if same else f"{'NOT COMPARED' if fell else 'DIFFERS'}: {outcome.how}")
+            note(outcome.strike, verdict + outcome.how)
         struck = len(waiting) - len(plan.waiting)
         if fell:
             note(waiting[max(0, struck - 1)], f"FELL: {fell}")
