@@ -83,6 +83,12 @@ def settings(scene: Scene, **more: object) -> dict[str, str]:
     return {**os.environ, **{name: str(value) for name, value in (pocket | more).items()}}
 
 
+def evaluating(scene: Scene, **more: object) -> dict[str, str]:
+    """The settings of such a run that asks four questions after each rollout."""
+    made = settings(scene, EVAL_INTERVAL=1, **more)
+    return made | {"EVAL_DATA": f"{scene.folder / 'data' / 'train.jsonl'}@[0:4]"}
+
+
 class Plan(Protocol):
     over: bool
     """The run need not be started again, however it ended."""
@@ -223,7 +229,7 @@ class Result:
     """Hashes of the last checkpoint's: weights and optimizer."""
 
     def differences(self, other: Result) -> str:
-        """In a line, none where they are equal: the first rollout that differs, the metrics that ever do, the files."""
+        """In a line, empty where they are equal: the first rollout that differs, metrics that ever do, files."""
         if len(self.metrics) != len(other.metrics):
             return f"{len(other.metrics)} rollouts for {len(self.metrics)}"
         pairs = list(zip(self.metrics, other.metrics, strict=True))

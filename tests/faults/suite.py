@@ -20,12 +20,12 @@ from mem_agent.tests.helpers.host_checkout import HOSTS, Host
 
 from . import faults
 from .counted import counted
-from .drill import OBSERVED, InOrder, Result, Strike, carry_out, result_of, settings, unbroken
+from .drill import OBSERVED, InOrder, Result, Strike, carry_out, evaluating, result_of, unbroken
 from .eval_drill import EVAL_FAULTS, eval_drill
 from .faults import Fault
 from .host_drill import host_rows
 from .moments import Moment
-from .scene import Scene, can_mount, in_module, scene
+from .scene import can_mount, in_module, scene
 
 FILES = ("__0_0.distcp", "__0_1.distcp", "common.pt", "metadata.json", ".metadata")
 _TURN = 9
@@ -59,7 +59,6 @@ def matrix() -> Iterator[tuple[Fault, Moment]]:
         yield from ((fault, moment) for fault in (faults.ENGINE_STOPPED, faults.ROUTER_STOPPED))
     for fault in (faults.CONNECTIONS_CUT, faults.ENGINE_ERRORS, faults.ENGINE_SLOW):
         yield from ((fault, moment) for moment in _BUSY)
-    yield faults.ENGINE_GARBAGE, Moment.EVALUATION  # it asks again for what failed; in a rollout: `counted`
     for moment in (Moment.SAMPLING, *_QUIET):
         yield faults.DISK_FULL, moment
     for moment in (Moment.START, Moment.LOAD, *_BUSY, *_QUIET):
@@ -101,11 +100,11 @@ def chain(shape: Shape, chosen: Sequence[Strike]) -> Cells:
     while waiting:
         plan = InOrder(waiting)
         more = {"NUM_ROLLOUT": max(strike.rollout for strike in waiting) + 2, "NUM_ENGINES": shape.engines,
-                "TRAIN_PROCS": shape.ranks, "EVAL_INTERVAL": 1, "MEM_REQUEST_TIMEOUT": 60, "KEEP_CHECKPOINTS": 4}
+                "TRAIN_PROCS": shape.ranks, "MEM_REQUEST_TIMEOUT": 60, "KEEP_CHECKPOINTS": 4}
         whole, fell, differing = _whole(more), "", ""
         with scene(can_mount()) as place:
             try:
-                outcomes = carry_out(place, _evaluating(place, more), plan, in_module(OBSERVED))
+                outcomes = carry_out(place, evaluating(place, **more), plan, in_module(OBSERVED))
                 differing = whole.differences(result_of(place))
             except (AssertionError, TimeoutError, psutil.Error) as error:
                 fell = _line(error)
@@ -131,13 +130,8 @@ _known: dict[str, Result] = {}
 def _whole(more: dict[str, int]) -> Result:
     if str(more) not in _known:
         with scene(can_mount()) as place:
-            _known[str(more)] = unbroken(place, _evaluating(place, more))
+            _known[str(more)] = unbroken(place, evaluating(place, **more))
     return _known[str(more)]
-
-
-def _evaluating(place: Scene, more: dict[str, int]) -> dict[str, str]:
-    """The settings of a run that evaluates four questions after each rollout."""
-    return settings(place, **more) | {"EVAL_DATA": f"{place.folder / 'data' / 'train.jsonl'}@[0:4]"}
 
 
 def _line(error: Exception) -> str:
@@ -149,9 +143,9 @@ def key(strike: Strike) -> tuple[str, str]:
     return strike.fault.name, str(strike.moment)
 
 
-def _counted(shape: Shape) -> str:
+def _counted(shape: Shape, moment: Moment) -> str:
     try:
-        return counted(NUM_ENGINES=shape.engines, TRAIN_PROCS=shape.ranks)
+        return counted(moment, NUM_ENGINES=shape.engines, TRAIN_PROCS=shape.ranks)
     except (AssertionError, TimeoutError) as error:
         return f"FELL: {_line(error)}"
 
@@ -165,8 +159,9 @@ def suite(shapes: Sequence[Shape], only: str = "") -> tuple[str, bool]:
         for fault, moment in chosen
     ]
     if only in faults.ENGINE_GARBAGE.name:
-        garbage = [_counted(shape) for shape in shapes]
-        rows.append([faults.ENGINE_GARBAGE.name, str(Moment.SAMPLING), *garbage])
+        for moment in _BUSY:
+            garbage = [_counted(shape, moment) for shape in shapes]
+            rows.append([faults.ENGINE_GARBAGE.name, str(moment), *garbage])
     asked = [[fault, how] for fault, how in eval_drill([f for f in EVAL_FAULTS if only in f.name])]
     header = ["fault", "moment", *map(str, shapes)]
     page = markdown_table(header, rows, header)
