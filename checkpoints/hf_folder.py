@@ -36,6 +36,10 @@ class UnsupportedModel(MemAgentError):
     """This model cannot be expressed exactly: the message names the folder, what it asks for and what is supported."""
 
 
+class WeightsNotWritten(MemAgentError):
+    """Most often the disk is full: the message names the file."""
+
+
 class OutputExists(MemAgentError):
     """Something lies where a folder would be written."""
 
@@ -185,10 +189,18 @@ def write_shards(
 
 
 def save_weights(tensors: dict[str, torch.Tensor], path: Path) -> None:
-    """A safetensors file with the permissions of any new file; the library's own can be read by its owner alone."""
+    """A safetensors file with the permissions of any new file; the library's own can be read by its owner alone.
+
+    Raises:
+        WeightsNotWritten: of the file no part is left.
+    """
     path.touch()
     mode = path.stat().st_mode
-    save_file(tensors, path, metadata={"format": "pt"})
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        path.unlink(missing_ok=True)
+        raise WeightsNotWritten(f"{path}: {str(error).removeprefix('Error while serializing: ')}") from None
     path.chmod(mode)
 
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
-from ..checkpoints.hf_folder import HfTensors
+from ..checkpoints.hf_folder import HfTensors, save_weights
 from ..system.own_folder import OwnFolder, own_folder
 from ..system.processes import FleetError
 
@@ -52,9 +51,9 @@ class SyncFolder:
         return self.file.exists()
 
     def write(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Replace the weights; readers of the old file keep it."""
+        """Replace the weights; readers of the old file keep it. Raises WeightsNotWritten, and the old ones stay."""
         draft = self.path / "draft.tmp"
-        save_file(_storable(tensors), draft)
+        save_weights(_storable(tensors), draft)
         os.replace(draft, self.file)
 
     def remove(self) -> None:

@@ -18,7 +18,7 @@ import psutil
 from mem_agent.tests.helpers.patience import wait_for
 
 from .moments import Moment
-from .scene import ENGINE, RANK, ROUTER, Scene
+from .scene import ENGINE, RANK, ROUTER, SHM, Scene
 
 
 class Answer(StrEnum):
@@ -129,6 +129,7 @@ ENGINE_SLOW = Fault("engine slow", order("slow", 3))
 ENGINE_GARBAGE = Fault("engine answers garbage", order("garbage", 1), Answer.COUNTED)
 DISK_FULL = Fault("disk full", lambda s: s.fill("save"), Answer.ENDS, needs_disks=True)
 TMP_FULL = Fault("/tmp full", lambda s: s.fill("tmp"), needs_disks=True)
+SHM_FULL = Fault("/dev/shm full", lambda s: s.fill(SHM), Answer.ENDS, needs_disks=True)
 RANK_KILLED = Fault("another rank killed", lambda s: send(signal.SIGKILL, s.servers(RANK)), Answer.ENDS,
                     needs_ranks=True)
 RANK_GUARD_KILLED = Fault("another rank's guard killed", lambda s: send(signal.SIGKILL, s.guards(RANK)), Answer.ENDS,

@@ -26,8 +26,8 @@ from .moments import MARK
 ENGINE, ROUTER, GUARD, RANK = (
     "mem_agent.serving.engine_server", "vllm_router.launch_router", "system/guard.py", "mem_agent.training.train"
 )
-_SHM = "/dev/shm"
-_DISKS = {"save": "400m", "tmp": "64m", _SHM: "400m"}
+SHM = "/dev/shm"
+_DISKS = {"save": "400m", "tmp": "64m", SHM: "400m"}
 _FILLER = "filler"
 _ALLOWED = ("torchinductor_", "wandb-artifacts", "wandb-media")
 """A cache that is kept for the next run; empty folders that an import of wandb makes, where the trainer was killed."""
@@ -50,7 +50,7 @@ class Scene:
     groups: dict[int, float]
     """Every guard seen so far, which leads a group, and when it began: numbers of processes are given again."""
     disks: tuple[str, ...] = ("save", "tmp")
-    """Folders below that of the drill; where there is a holder each is a small disk."""
+    """Folders below that of the drill, and SHM; where there is a holder each is a small disk."""
     leaves: tuple[str, ...] = _ALLOWED
     """Parts of the names of what may be left on them."""
     trainer: int = 0
@@ -89,7 +89,7 @@ class Scene:
 
     def left_on_disks(self) -> list[str]:
         """What the run left outside of SAVE_PATH."""
-        disks = [self.folder / "tmp"] + ([Path(_SHM)] if self.holder else [])
+        disks = [self.folder / "tmp"] + ([Path(SHM)] if self.holder else [])
         found = [path for disk in disks for path in self.inside(disk).rglob("*")]
         return [str(path) for path in found if not any(name in str(path) for name in self.leaves)]
 
@@ -132,11 +132,11 @@ class Scene:
 def scene(disks: bool, sizes: Mapping[str, str] = _DISKS) -> Iterator[Scene]:
     """``disks``: small ones of its own. The folder is short: a socket's path may have 107 letters."""
     folder = Path(tempfile.mkdtemp(prefix="drill-", dir="/var/tmp"))
-    names = tuple(name for name in sizes if name != _SHM)
+    names = tuple(name for name in sizes if name != SHM)
     for name in (*names, "orders"):
         (folder / name).mkdir()
     holder = _holder(folder, sizes) if disks else None
-    found = Scene(folder, holder, {}, names)
+    found = Scene(folder, holder, {}, tuple(sizes) if holder else names)
     try:
         yield found
     finally:

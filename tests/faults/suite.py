@@ -64,6 +64,7 @@ def matrix() -> Iterator[tuple[Fault, Moment]]:
     for moment in (Moment.START, Moment.LOAD, *_BUSY, *_QUIET):
         yield from ((fault, moment) for fault in _ENDS)
     yield faults.TMP_FULL, Moment.START
+    yield faults.SHM_FULL, Moment.UPDATE
     for moment in (Moment.SAMPLING, *_QUIET):
         yield faults.RANK_KILLED, moment
     yield faults.RANK_GUARD_KILLED, Moment.SAMPLING
