@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from . import faults
 from .drill import OBSERVED, Outcome, Strike, carry_out, settings
 from .faults import Fault
 from .moments import Announcement, Moment
-from .scene import ENGINE, GUARD, RANK, ROUTER, Scene, can_mount, in_module, scene
+from .scene import ENGINE, GUARD, RANK, ROUTER, SHM, Scene, can_mount, in_module, scene
 from .slope import Verdict, verdict
 
 EVERY = (10, 20)
@@ -38,7 +39,7 @@ ROLES = {
     RANK: "rank",
 }
 MB = 2**20
-FLOORS = {"PSS, MB": 20.0, "handles": 4.0, "threads": 2.0, "processes": 1.0, "disk, MB": 5.0}
+FLOORS = {"memory, MB": 20.0, "handles": 4.0, "threads": 2.0, "processes": 1.0, "disk, MB": 5.0}
 """Growth below this is none: an arena of the allocator, a pool that opens on demand."""
 SURVIVABLE = (
     (faults.ENGINE_KILLED, Moment.SAMPLING), (faults.CORE_KILLED, Moment.SAMPLING),
@@ -98,15 +99,16 @@ class Soak:
     def _measure(self) -> None:
         alive = self.place.processes()
         for process in alive:
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error, FileNotFoundError, ProcessLookupError):
                 role = role_of(process)
-                self._add(role, "PSS, MB", process.pid, process.memory_full_info().pss / MB)
+                self._add(role, "memory, MB", process.pid, memory(process.pid) / MB)
                 self._add(role, "handles", process.pid, process.num_fds())
                 self._add(role, "threads", process.pid, process.num_threads())
         self._add("run", "processes", 0, len(alive))
         kept = [self.place.save.glob(pattern) for pattern in ("iter_*/*", "rollouts/*", ".*/*")]
         self._add("checkpoints and journal", "disk, MB", 0, sum(_size(file) for files in kept for file in files) / MB)
-        self._add("TMPDIR", "disk, MB", 0, sum(map(_size, (self.place.folder / "tmp").rglob("*"))) / MB)
+        for name, folder in (("TMPDIR", self.place.folder / "tmp"), *[(SHM, Path(SHM))] * bool(self.place.holder)):
+            self._add(name, "disk, MB", 0, sum(map(_size, self.place.inside(folder).rglob("*"))) / MB)
 
     def _add(self, role: str, measure: str, process: int, value: float) -> None:
         self.samples[role, measure][process].append((self.rollouts, value))
@@ -128,6 +130,17 @@ def role_of(process: psutil.Process) -> str:
     """By its command; an engine core has that of its API server, or one that it wrote itself."""
     role = next((role for part, role in ROLES.items() if part in _line(process)), "engine core")
     return "engine core" if role == "engine" and GUARD not in _line(process.parent()) else role
+
+
+def memory(pid: int) -> int:
+    """Bytes of its own, 0 of a process that ends. Pages of files, libraries above all, are not among them: what of
+    those counts for a process (RSS, PSS, USS) changes with whoever else on the machine has them.
+
+    Raises:
+        FileNotFoundError, ProcessLookupError: it is gone.
+    """
+    found = re.search(r"^RssAnon:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return 1024 * int(found[1]) if found else 0
 
 
 def _line(process: psutil.Process | None) -> str:
