@@ -3,7 +3,6 @@
 import errno
 import json
 import random
-import resource
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,6 +17,7 @@ from mem_agent.checkpoints import checkpoint, folders
 from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.checkpoints.torch_dist import ModelTensors
 from mem_agent.config import Config
+from mem_agent.tests.helpers.small_files import files_of_at_most
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.train import train as train_run
@@ -160,12 +160,8 @@ def save_with_a_full_disk(save_path: Path, trainer: Trainer, monkeypatch) -> Non
 
 def save_over_a_file_size_limit(save_path: Path, trainer: Trainer, monkeypatch) -> None:
     """A real error of the operating system, inside mcore's writer processes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
+    with files_of_at_most(100_000):
         checkpoint.save(save_path, 8, trainer, STATE)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def save_without_a_tracker(save_path: Path, trainer: Trainer, monkeypatch) -> None:

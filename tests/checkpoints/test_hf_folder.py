@@ -1,8 +1,6 @@
 """Weights that are not those of the config are named before training, not deep inside a library."""
 
-import contextlib
 import json
-import resource
 
 import pytest
 import torch
@@ -19,6 +17,7 @@ from mem_agent.checkpoints.hf_folder import (
     write_shards,
 )
 from mem_agent.serving.sync_folder import SyncFolder
+from mem_agent.tests.helpers.small_files import files_of_at_most
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 FULL = ["full_attention"] * 3
@@ -81,19 +80,9 @@ def test_weights_can_be_read_by_whoever_may_read_new_files(tmp_path):
     assert load_file(tmp_path / "model-00002-of-00002.safetensors").keys() == {"b"}
 
 
-@contextlib.contextmanager
-def files_of_64_kib_at_most():
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_weights_for_which_there_is_no_room_are_told_with_their_file_and_leave_none(tmp_path):
     told = pytest.raises(WeightsNotWritten, match=r"model\.safetensors: I/O error: File too large")
-    with told, files_of_64_kib_at_most():
+    with told, files_of_at_most(2**16):
         save_weights({"a": torch.zeros(2**15)}, tmp_path / "model.safetensors")
     assert list(tmp_path.iterdir()) == []
 
@@ -101,6 +90,6 @@ def test_weights_for_which_there_is_no_room_are_told_with_their_file_and_leave_n
 def test_weights_that_could_not_be_written_leave_the_engines_those_before(tmp_path):
     folder = SyncFolder(tmp_path)
     folder.write({"a": torch.ones(2)})
-    with pytest.raises(WeightsNotWritten), files_of_64_kib_at_most():
+    with pytest.raises(WeightsNotWritten), files_of_at_most(2**16):
         folder.write({"a": torch.zeros(2**15)})
     assert load_file(folder.file)["a"].tolist() == [1, 1] and list(tmp_path.iterdir()) == [folder.file]

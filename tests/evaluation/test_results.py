@@ -1,7 +1,6 @@
 """Result folders: what is read back, what a killed run leaves, and every kind of damage in one line."""
 
 import json
-import resource
 
 import orjson
 import pytest
@@ -19,6 +18,7 @@ from mem_agent.evaluation.results import (
 )
 from mem_agent.report.__main__ import main as report
 from mem_agent.tests.helpers.fake_results import plain_row, write_folder
+from mem_agent.tests.helpers.small_files import files_of_at_most
 
 TRACE = {"kind": "final", "prompt": [1], "response": [2], "stop": "stop", "cached_tokens": 0}
 
@@ -66,14 +66,9 @@ def test_a_full_disk_leaves_no_half_line_that_another_row_could_follow(tmp_path)
     folder = write_folder(tmp_path / "r", [plain_row("a")])
     (row,) = read_rows(folder, "50")
     size = rows_path(folder, "50").stat().st_size
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with RowWriter(folder) as writer:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, limits[1]))
-        try:
-            with pytest.raises(EvalError, match="the disk is full; make room"):
-                writer.write(row)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with pytest.raises(EvalError, match="the disk is full; make room"), files_of_at_most(size + 20):
+            writer.write(row)
         assert rows_path(folder, "50").stat().st_size == size
         writer.write(row)
     assert len(rows_path(folder, "50").read_bytes().splitlines()) == 2 and len(read_rows(folder, "50")) == 1

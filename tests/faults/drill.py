@@ -85,8 +85,7 @@ def settings(scene: Scene, **more: object) -> dict[str, str]:
 
 def evaluating(scene: Scene, **more: object) -> dict[str, str]:
     """The settings of such a run that asks four questions after each rollout."""
-    made = settings(scene, EVAL_INTERVAL=1, **more)
-    return made | {"EVAL_DATA": f"{scene.folder / 'data' / 'train.jsonl'}@[0:4]"}
+    return settings(scene, EVAL_INTERVAL=1, EVAL_DATA=f"{scene.folder / 'data' / 'train.jsonl'}@[0:4]", **more)
 
 
 class Plan(Protocol):

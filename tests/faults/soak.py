@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,9 +98,9 @@ class Soak:
     def _measure(self) -> None:
         alive = self.place.processes()
         for process in alive:
-            with contextlib.suppress(psutil.Error, FileNotFoundError, ProcessLookupError):
+            with contextlib.suppress(psutil.Error):
                 role = role_of(process)
-                self._add(role, "memory, MB", process.pid, memory(process.pid) / MB)
+                self._add(role, "memory, MB", process.pid, memory(process) / MB)
                 self._add(role, "handles", process.pid, process.num_fds())
                 self._add(role, "threads", process.pid, process.num_threads())
         self._add("run", "processes", 0, len(alive))
@@ -132,15 +131,12 @@ def role_of(process: psutil.Process) -> str:
     return "engine core" if role == "engine" and GUARD not in _line(process.parent()) else role
 
 
-def memory(pid: int) -> int:
-    """Bytes of its own, 0 of a process that ends. Pages of files, libraries above all, are not among them: what of
-    those counts for a process (RSS, PSS, USS) changes with whoever else on the machine has them.
-
-    Raises:
-        FileNotFoundError, ProcessLookupError: it is gone.
+def memory(process: psutil.Process) -> int:
+    """Bytes of its own. Pages of files, libraries above all, are not among them: what of those counts for a process
+    (RSS, PSS, USS) changes with whoever else on the machine has them. Raises psutil.Error.
     """
-    found = re.search(r"^RssAnon:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return 1024 * int(found[1]) if found else 0
+    info = process.memory_info()
+    return int(info.rss - info.shared)
 
 
 def _line(process: psutil.Process | None) -> str:
