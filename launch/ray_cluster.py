@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,11 +19,12 @@ from ..config import Config, ConfigError
 from ..system.errors import MemAgentError
 from ..system.process_environment import without_secrets
 from ..system.processes import ChildProcess
+from ..system.python_command import python_module
 from .machine import TokenRefused, machines
 
 logger = logging.getLogger("mem_agent")
 
-RAY = [sys.executable, "-m", "ray.scripts.scripts"]
+RAY = python_module("ray.scripts.scripts")
 
 
 def head_command(config: Config, gpus: int, cpus: int = 0) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..system.process_environment import without_secrets
 from ..system.processes import ChildProcess
+from ..system.python_command import python_module
 
 _STAND_INS = ("sgl_kernel", "torchvision")
 """Packages that SGLang imports and, where it computes in plain PyTorch, never calls."""
@@ -23,7 +24,8 @@ def start_sglang(python: str, model: Path, port: int, context: int, folder: Path
         folder: for its log and stand-ins.
     """
     command = [
-        python, "-m", "sglang.launch_server", "--model-path", str(model), "--host", "127.0.0.1", "--port", str(port),
+        *python_module("sglang.launch_server", python=python),
+        "--model-path", str(model), "--host", "127.0.0.1", "--port", str(port),
         "--device", "cpu", "--dtype", "float32", "--attention-backend", "torch_native",
         "--sampling-backend", "pytorch", "--grammar-backend", "none", "--disable-overlap-schedule",
         "--max-total-tokens", str(max(16384, 16 * context)), "--context-length", str(context),

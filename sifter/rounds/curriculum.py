@@ -37,6 +37,7 @@ from ...system.command_line_types import positive_number, whole_number
 from ...system.errors import MemAgentError
 from ...system.file_lock import lock_dir
 from ...system.one_line_errors import one_line_errors
+from ...system.python_command import python_module
 from ...system.signals import stop_on_signals
 from ..blocks.block_reader import read_table
 from ..blocks.worker import OK
@@ -186,7 +187,7 @@ def _check_ranked(outputs: Sequence[Path]) -> None:
 
 
 def _mem_agent(command: str) -> list[str]:
-    return [sys.executable, "-m", "mem_agent", command]
+    return python_module("mem_agent", command)
 
 
 def _tested(plan: Plan, number: int) -> list[str]:

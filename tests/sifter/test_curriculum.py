@@ -58,7 +58,7 @@ class StandIns:
         return code
 
     def prepare(self, step):
-        return prepare_rl_data.main(list(step.command[4:]))
+        return prepare_rl_data.main(list(step.command[5:]))
 
     def train(self, step):
         self.trained.append((step.env["REWARD"], len(DataSource(step.env["TRAIN_DATA"], 1))))
@@ -88,7 +88,7 @@ class StandIns:
     def average(self, step):
         if step.command[0] == "ln":
             return subprocess.run(step.command).returncode
-        return average.main(list(step.command[4:]))
+        return average.main(list(step.command[5:]))
 
     def rank(self, step):
         for name in step.env["DATASETS"].split():
