@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 
 from ..system.errors import MemAgentError
 from .hashes import write_hashes
+from .links import REMEDY, leads_out
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -205,8 +206,14 @@ def save_weights(tensors: dict[str, torch.Tensor], path: Path) -> None:
 
 
 def copy_model_files(source: Path, folder: Path) -> None:
-    """Configuration and tokenizer, all that a model folder has besides its weights."""
+    """Configuration and tokenizer, all that a model folder has besides its weights.
+
+    Raises:
+        UnsupportedModel: one of them is a link to a file elsewhere (``links.py``).
+    """
     for pattern in ("config.json", "generation_config.json", *TOKENIZER_FILES):
         for file in source.glob(pattern):
             if file.is_file():
+                if leads_out(file, source):
+                    raise UnsupportedModel(f"{file}: a link out of the model's folder, which is not copied; {REMEDY}")
                 shutil.copyfile(file, folder / file.name)
