@@ -60,6 +60,10 @@ def sessions(count):
     return {"question": "Who?", "haystack_sessions": talks, "haystack_session_ids": ids, "answer_session_ids": ids}
 
 
+def words(start, count):
+    return " ".join(f"{start}{number}" for number in range(count))
+
+
 CASES = {
     "braces inside each other": (normalise_answer, lambda n: "{" * n + "}" * n),
     "braces side by side": (normalise_answer, lambda n: "{}" * n),
@@ -81,6 +85,9 @@ CASES = {
     "a long fact": (lambda text: [spans(text + text, fact) for fact in facts_of([text + " x"])], lambda n: "b " * n),
     "zeros of a session": (_TURN.findall, lambda n: "D" + "0" * n),
     "memories of one word": (lambda text: word_diff(text, text + "b"), lambda n: "b " * n),
+    "memories without a common word": (lambda n: word_diff(words("x", n), words("y", n)), lambda n: n // 100),
+    "memories without a common word, in a terminal": (
+        lambda n: difference(words("a x", n), words("a y", n)), lambda n: n // 100),
     "memories of one word, in a terminal": (lambda text: difference(text, text + "b"), lambda n: "b " * n),
 }
 
