@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import orjson
 import torch
 from huggingface_hub import split_state_dict_into_shards_factory
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from ..system.atomic_file import full_disk_named, write_atomically
+from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from .hashes import write_hashes
 
@@ -90,7 +90,7 @@ def _index(folder: Path) -> dict[str, Path]:
     if not (folder / _INDEX).is_file():
         return {}
     try:
-        files = orjson.loads((folder / _INDEX).read_bytes())["weight_map"]
+        files = loads((folder / _INDEX).read_bytes())["weight_map"]
         return {name: folder / file for name, file in files.items()}
     except (ValueError, LookupError, TypeError, AttributeError):
         raise UnsupportedModel(f"{folder / _INDEX}: not an index of safetensors files") from None
