@@ -5,6 +5,7 @@ import asyncio
 import errno
 import json
 import re
+import shutil
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -286,10 +287,15 @@ WRITERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_tiny_model(tmp_path_factory.mktemp("model"))
+
+
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
-def test_a_full_disk_is_one_line_with_the_name_of_the_file(tmp_path, monkeypatch, capsys, write):
+def test_a_full_disk_is_one_line_with_the_name_of_the_file(model, tmp_path, monkeypatch, capsys, write):
     (tmp_path / "config.json").write_text(json.dumps({"a": LONG}))
-    make_tiny_model(tmp_path / "tiny")
+    shutil.copytree(model, tmp_path / "tiny")
     command = one_line_errors("nothing")(lambda: write(tmp_path, monkeypatch))
     with files_of_at_most(AT_MOST):
         assert command() == 1
