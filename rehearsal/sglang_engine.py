@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+from ..system.atomic_file import write_atomically
 from ..system.process_environment import without_secrets
 from ..system.processes import ChildProcess
 from ..system.python_command import python_module
@@ -45,5 +46,5 @@ def _write_stand_ins(folder: Path) -> Path:
         shutil.copy(Path(__file__).parent / "absent.py", folder / name / "__init__.py")
     about = folder / "torchvision-0.28.0.dist-info"  # transformers compares this version
     about.mkdir(exist_ok=True)
-    (about / "METADATA").write_text(_TORCHVISION)
+    write_atomically(about / "METADATA", _TORCHVISION.encode())
     return folder

@@ -37,6 +37,7 @@ from ..sessions.ranking import BadRanking, strict_ranking
 from ..sessions.records import Session
 from ..sessions.render import render_history
 from ..sessions.wording import Wording
+from ..system.atomic_file import write_atomically
 from ..system.errors import ConfigError
 from ..system.gather import gather_or_cancel
 from .judge import judge_prompt
@@ -196,7 +197,7 @@ class AnswerUtility(Reward):
         return self._told
 
     def save(self, folder: Path) -> None:
-        (folder / "rollouts.json").write_text(json.dumps(self._rollouts))
+        write_atomically(folder / "rollouts.json", json.dumps(self._rollouts).encode())
 
     def load(self, folder: Path) -> None:
         file = folder / "rollouts.json"

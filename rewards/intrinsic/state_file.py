@@ -23,6 +23,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...system.atomic_file import replacing
 from ...system.errors import ConfigError
 
 Array = NDArray[Any]
@@ -44,7 +45,7 @@ class Pieces:
 
 
 def write(path: Path, about: Mapping[str, Any], arrays: Mapping[str, Array | Pieces]) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(zipfile.ZipInfo(_ABOUT), json.dumps(about, sort_keys=True))
         for name, array in arrays.items():
             whole = array if isinstance(array, Pieces) else Pieces(array.shape, array.dtype, [array])

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from ...evaluation.statistics import Estimate, compare, interval
+from ...system import bounded_json
 from ...system.atomic_file import write_atomically
 from ...system.errors import MemAgentError
 
@@ -146,7 +147,7 @@ def write_scores(path: Path, scores: SifterScores) -> None:
 def read_scores(path: Path) -> SifterScores:
     """Raises MemAgentError where the file is none of these, or of another form."""
     try:
-        found = orjson.loads(path.read_bytes())
+        found = bounded_json.loads(path.read_bytes())
         if found["sifter"] != _FORM:
             raise ValueError(f"form {found['sifter']!r}, expected {_FORM}")
         return SifterScores(

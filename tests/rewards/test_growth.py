@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from mem_agent.agents.released_reply import released_memory, released_query
 from mem_agent.data.locomo import _TURN
 from mem_agent.report.viewer.facts import facts_of, spans
+from mem_agent.report.viewer.terminal import _excerpt, _gold
 from mem_agent.report.viewer.words import difference
 from mem_agent.rewards.exact_match import normalise_answer
 from mem_agent.rewards.intrinsic.texts import question_id
@@ -60,6 +61,10 @@ def sessions(count):
     return {"question": "Who?", "haystack_sessions": talks, "haystack_session_ids": ids, "answer_session_ids": ids}
 
 
+def words(start, count):
+    return " ".join(f"{start}{number}" for number in range(count))
+
+
 CASES = {
     "braces inside each other": (normalise_answer, lambda n: "{" * n + "}" * n),
     "braces side by side": (normalise_answer, lambda n: "{}" * n),
@@ -79,8 +84,16 @@ CASES = {
     "an answer in its box and behind it": (boxed_form, lambda n: "\\boxed{ab" + "a" * n + "}" + "a" * 2 * n),
     "gold sessions": (lambda row: question_of(row, "rows.jsonl"), lambda n: sessions(n // 10)),
     "a long fact": (lambda text: [spans(text + text, fact) for fact in facts_of([text + " x"])], lambda n: "b " * n),
+    "facts of a long text": (
+        lambda both: [spans(both[0], fact) for fact in facts_of(both[1])],
+        lambda n: ("w1 " * n, [f"g{number}" for number in range(n // 20)])),
+    "an excerpt around many facts": (
+        lambda text: _excerpt(text, _gold(text, facts_of(["w"])), False, False), lambda n: "w " * (n // 4)),
     "zeros of a session": (_TURN.findall, lambda n: "D" + "0" * n),
     "memories of one word": (lambda text: word_diff(text, text + "b"), lambda n: "b " * n),
+    "memories without a common word": (lambda n: word_diff(words("x", n), words("y", n)), lambda n: n // 100),
+    "memories without a common word, in a terminal": (
+        lambda n: difference(words("a x", n), words("a y", n)), lambda n: n // 100),
     "memories of one word, in a terminal": (lambda text: difference(text, text + "b"), lambda n: "b " * n),
 }
 
