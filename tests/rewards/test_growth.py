@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mem_agent.agents.released_reply import released_memory, released_query
+from mem_agent.asking.sources import sources
+from mem_agent.asking.steps import TurnDone
 from mem_agent.data.locomo import _TURN
 from mem_agent.report.viewer.facts import facts_of, spans
 from mem_agent.report.viewer.words import difference
@@ -25,8 +27,11 @@ from mem_agent.rewards.memory_state import Step
 from mem_agent.rewards.normal_form import normal_form
 from mem_agent.rewards.option_choice import chosen_option
 from mem_agent.rewards.published_state import published_state_rewards
+from mem_agent.rewards.qa_metrics import token_f1
 from mem_agent.rewards.reply_form import Form, form_shares
 from mem_agent.rewards.text_f1 import answer_f1
+from mem_agent.sessions.records import Session, Turn
+from mem_agent.sessions.render import embedded_text
 from mem_agent.sessions.table import question_of
 from mem_agent.tests.helpers.uncollected import uncollected
 from mem_agent.traces.word_diff import word_diff
@@ -60,6 +65,20 @@ def sessions(count):
     return {"question": "Who?", "haystack_sessions": talks, "haystack_session_ids": ids, "answer_session_ids": ids}
 
 
+def turns(speakers):
+    """A session in which everybody speaks once."""
+    return Session("s", tuple(Turn(f"person{n}x", "<p" * 9) for n in range(speakers)))
+
+
+def credited(text):
+    """A reading of one section, whose memory is the answer."""
+    return sources([TurnDone(0, 0, "memory", (0,), text, text, "", 1, 1, None)], text, "Who?")
+
+
+def numbered(count):
+    return " ".join(f"w{n}" for n in range(count))
+
+
 CASES = {
     "braces inside each other": (normalise_answer, lambda n: "{" * n + "}" * n),
     "braces side by side": (normalise_answer, lambda n: "{}" * n),
@@ -82,6 +101,11 @@ CASES = {
     "zeros of a session": (_TURN.findall, lambda n: "D" + "0" * n),
     "memories of one word": (lambda text: word_diff(text, text + "b"), lambda n: "b " * n),
     "memories of one word, in a terminal": (lambda text: difference(text, text + "b"), lambda n: "b " * n),
+    "speakers of a session": (embedded_text, lambda n: turns(n // 20)),
+    "words of a session's tag": (embedded_text, lambda n: Session("s", (Turn("user", "<" + "a9" * n),))),
+    "words of an answer": (credited, lambda n: numbered(n // 20)),
+    "golds of a long-document answer": (lambda text: token_f1(text, text.split()), lambda n: numbered(1 + n // 20)),
+    "golds of an answer": (lambda text: answer_f1(text, text.split()), lambda n: numbered(1 + n // 10)),
 }
 
 
