@@ -14,6 +14,9 @@ from ...system.errors import MemAgentError
 
 _BUFFER = 1 << 20
 """Bytes that are read of a column at a time."""
+_DAMAGE = (OSError, pa.ArrowException, ValueError, ArithmeticError, LookupError)
+"""What reading a table raises: of names that are no text, and of values that Python cannot hold, such as a date of the
+year 10,000 or a time in a zone that nobody knows, the last three."""
 
 
 class NoTable(MemAgentError):
@@ -26,7 +29,7 @@ def open_table(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
     except FileNotFoundError:
         raise NoTable(f"{path}: no such file") from None
-    except (OSError, pa.ArrowException) as error:
+    except _DAMAGE as error:
         raise NoTable(f"{path}: no parquet file ({' '.join(str(error).split())[:120]})") from None
 
 
@@ -56,12 +59,10 @@ def read_rows(path: Path, columns: Sequence[str], at_once: int) -> Iterator[list
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """What reading raises, with the file's name: Arrow's errors have none. Values that Python cannot hold, such as a
-    date of the year 10,000 or a time in a zone that nobody knows, are ValueErrors, OverflowErrors and LookupErrors.
-    """
+    """What reading raises, with the file's name: Arrow's errors have none."""
     try:
         yield
-    except (OSError, pa.ArrowException, ValueError, ArithmeticError, LookupError) as error:
+    except _DAMAGE as error:
         raise _damaged(path, " ".join(str(error).split())[:120]) from None
 
 
