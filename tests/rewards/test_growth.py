@@ -33,6 +33,8 @@ from mem_agent.rewards.text_f1 import answer_f1
 from mem_agent.sessions.records import Session, Turn
 from mem_agent.sessions.render import embedded_text
 from mem_agent.sessions.table import question_of
+from mem_agent.sessions.wording import load_wording
+from mem_agent.sifter.rounds.rank_rows import Prompting, rank_row
 from mem_agent.tests.helpers.uncollected import uncollected
 from mem_agent.traces.word_diff import word_diff
 
@@ -75,6 +77,12 @@ def credited(text):
     return sources([TurnDone(0, 0, "memory", (0,), text, text, "", 1, 1, None)], text, "Who?")
 
 
+def ranked(count):
+    """The row of a question about so many sessions, half of them gold."""
+    asked = question_of(sessions(count) | {"answer_session_ids": list(map(str, range(0, count, 2)))}, "rows.jsonl")
+    return rank_row("d", asked, [0.5] * count, [1] * count, Prompting(load_wording(), lambda text: 0, 2 * count))
+
+
 def numbered(count):
     return " ".join(f"w{n}" for n in range(count))
 
@@ -101,6 +109,7 @@ CASES = {
     "zeros of a session": (_TURN.findall, lambda n: "D" + "0" * n),
     "memories of one word": (lambda text: word_diff(text, text + "b"), lambda n: "b " * n),
     "memories of one word, in a terminal": (lambda text: difference(text, text + "b"), lambda n: "b " * n),
+    "gold sessions of a prompt": (ranked, lambda n: n // 10),
     "speakers of a session": (embedded_text, lambda n: turns(n // 20)),
     "words of a session's tag": (embedded_text, lambda n: Session("s", (Turn("user", "<" + "a9" * n),))),
     "words of an answer": (credited, lambda n: numbered(n // 20)),
