@@ -37,6 +37,7 @@ from ..sessions.ranking import BadRanking, strict_ranking
 from ..sessions.records import Session
 from ..sessions.render import render_history
 from ..sessions.wording import Wording
+from ..system import bounded_json
 from ..system.atomic_file import write_atomically
 from ..system.errors import ConfigError
 from ..system.gather import gather_or_cancel
@@ -202,10 +203,13 @@ class AnswerUtility(Reward):
     def load(self, folder: Path) -> None:
         file = folder / "rollouts.json"
         try:
-            self._rollouts = int(json.loads(file.read_bytes()))
-        except (ValueError, TypeError, RecursionError):
+            rollouts = bounded_json.loads(file.read_bytes())
+            if type(rollouts) is not int or rollouts < 0:
+                raise ValueError(rollouts)
+        except ValueError:
             raise ConfigError(f"{file}: is damaged; write the number of rollouts that were scored, or go back to a "
                               "checkpoint whose reward_state is whole") from None
+        self._rollouts = rollouts
 
     # --- scores -----------------------------------------------------------------------------------------------------
 

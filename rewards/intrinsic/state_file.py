@@ -10,6 +10,7 @@ and read in pieces, never copied as a whole. The same content gives the same byt
 from __future__ import annotations
 
 import json
+import math
 import struct
 import tokenize
 import zipfile
@@ -30,7 +31,7 @@ Array = NDArray[Any]
 _ABOUT = "about.json"
 _DAMAGE = (
     zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, struct.error, zlib.error, IndexError, TypeError,
-    NotImplementedError, RuntimeError, AssertionError, MemoryError, tokenize.TokenError,
+    NotImplementedError, RuntimeError, ArithmeticError, AssertionError, MemoryError, tokenize.TokenError,
 )
 """What reading a damaged archive may raise."""
 
@@ -74,6 +75,12 @@ class Archive:
             content = member.read()
             _expect(len(content) == int(np.prod(shape)) * dtype.itemsize, name)
             return np.frombuffer(content, dtype).reshape(shape)
+
+    def numbers(self, name: str) -> list[float]:
+        """An array of finite ones, in one dimension."""
+        found = [float(number) for number in self.array(name)]
+        _expect(all(map(math.isfinite, found)), name)
+        return found
 
     def pieces(self, name: str, lengths: Iterable[int]) -> Iterator[Array]:
         """The array in parts of these lengths along its first axis."""

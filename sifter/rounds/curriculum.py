@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 
 from ...config import Config, ConfigError
 from ...system.atomic_file import write_atomically
@@ -180,7 +181,7 @@ def rank(plan: Plan, number: int) -> Step:
 def _check_ranked(outputs: Sequence[Path]) -> None:
     """Raises MemAgentError where all rows of a file failed: the next round would be chosen by similarity alone."""
     for path in outputs:
-        said = read_table(path, [_STATUS])[_STATUS].to_pylist()
+        said = read_table(path, [_STATUS], kinds=pa.schema({_STATUS: pa.string()}))[_STATUS].to_pylist()
         if said and OK not in said:
             raise MemAgentError(f"{path}: none of {len(said)} questions was ranked ({said[-1]}); once that is "
                                 "seen to, the same command asks for them again")

@@ -222,6 +222,19 @@ def test_changed_settings_are_refused_in_one_line(run, tmp_path, monkeypatch, ch
     assert message in said.err and said.err.count("\n") == 1 and refused.calls == []
 
 
+@pytest.mark.parametrize(("held", "message"), [
+    (b"[" * 1000 + b"]" * 1000, "damaged"), (b'{"seed": %s}' % (b"[" * 1000 + b"]" * 1000), "damaged"),
+    *((b'{"rankings": %s}' % name, "is no plain name") for name in (b'"../x"', b'"/x"', b'".."', b'""', b"5")),
+])
+def test_a_folder_of_somebody_elses_making_is_refused_in_one_line(run, tmp_path, held, message):
+    run(StandIns(killed=[3]), code=130)
+    [path] = tmp_path.rglob("curriculum.json")
+    path.write_bytes(held)
+    refused = StandIns()
+    said = run(refused, code=1)
+    assert message in said.err and said.err.count("\n") == 1 and refused.calls == []
+
+
 def test_a_checkpoint_none_of_whose_answers_came_is_validated_again(run):
     down = StandIns(failure="connection")
     said = run(down, code=1)
