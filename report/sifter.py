@@ -26,6 +26,8 @@ _NOTES = {
 _AGAINST = "Points, over the questions of both; p of a test that flips the signs of differences."
 _COLOURS = {RETRIEVAL: COLOURS[0], ANSWERS: COLOURS[1]}
 _WIDE, _NARROW, _DPI, _LINE = 8.0, 4.2, 150, 0.34
+_MOST = 60
+"""Lines of a panel: more can be read in the tables alone, and a drawing of thousands takes minutes."""
 Rows = Sequence[tuple[str, SifterScores]]
 
 
@@ -58,14 +60,16 @@ def sifter_plot(found: Rows) -> list[Plot]:
                    if MAIN[measure] in line.scores])
         for measure in (RETRIEVAL, ANSWERS)
     ]
-    panels = [(measure, lines) for measure, lines in panels if lines]
+    dropped = any(len(lines) > _MOST for _, lines in panels)
+    panels = [(measure, lines[:_MOST]) for measure, lines in panels if lines]
     if not panels:
         return []
     with rc_context(STYLE):
         wide, narrow = _figure(panels, len(panels)), _figure(panels, 1)
         images = png_of(wide), svg_of(wide), svg_of(narrow)
     names = " and ".join(HEADINGS[MAIN[measure]] for measure, _ in panels)
-    caption = f"{names} of every method, in percent, with 95% intervals over questions."
+    which = f"the first {_MOST} lines of the tables" if dropped else "every method"
+    caption = f"{names} of {which}, in percent, with 95% intervals over questions."
     return [Plot(PLOT, "Sessions found and questions answered", caption, *images)]
 
 

@@ -160,7 +160,9 @@ def _module(variable: str, name: str, place: str) -> ModuleType:
                 return _module_of_file(Path(place).expanduser())
             return importlib.import_module(place)
     except (Exception, SystemExit) as error:  # whatever a user's module raises while it is imported
-        raise ConfigError(f"{variable}={name!r}: {place} cannot be imported ({_reason(error)})") from error
+        unknown = isinstance(error, ModuleNotFoundError) and error.name == place.partition(".")[0]
+        remedy = "; add its folder to PYTHONPATH, or name the file, as my.py:Name" if unknown else ""
+        raise ConfigError(f"{variable}={name!r}: {place} cannot be imported ({_reason(error)}){remedy}") from error
 
 
 def _module_of_file(path: Path) -> ModuleType:

@@ -80,7 +80,8 @@ def test_a_known_name_and_a_class_of_a_file_and_of_a_module(file, monkeypatch):
 BAD = [
     ("other", "AGENT='other': allowed: known, package.module:Name, or file.py:Name"),
     (":Mine", "allowed: known"),
-    ("no.such.module:Mine", "no.such.module cannot be imported (ModuleNotFoundError: No module named 'no')"),
+    ("no.such.module:Mine", "no.such.module cannot be imported (ModuleNotFoundError: No module named 'no'); "
+                           "add its folder to PYTHONPATH, or name the file"),
     ("/nowhere/mine.py:Mine", "cannot be imported (FileNotFoundError: /nowhere/mine.py: no such file)"),
     ("{file}:Absent", "has no class Absent"),
     ("{file}:thing", "has no class thing"),
