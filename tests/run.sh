@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every check of the pack, from nothing: environment, linters, type checks, all tests. Arguments go to pytest.
-# Tests with real servers come last. They wait a third of their time, so there is one more of them at once than cores.
+# Tests with real servers come last. All wait now and then, so there is one more worker than cores.
 # shellcheck source=_common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../_common.sh"
 setup_python dev
@@ -19,12 +19,12 @@ ln -s "$PACK_DIR" "$link/mem_agent"
 failed=0
 test_part() {
     local code=0
-    "$bin/python" -m pytest tests "$@" || code=$?
+    "$bin/python" -m pytest --numprocesses "$workers" --dist loadfile "$@" || code=$?
     if [ "$code" != 0 ] && [ "$code" != 5 ]; then failed="$code"; fi # 5: none of this part was asked for
 }
-least() { printf '%s\n' "$@" | sort -n | head -n 1; }
-cores="$(nproc)"
 room="$(awk '/^MemAvailable/ {print 1 + int($2 / 4194304)}' /proc/meminfo)" # 4 GiB for a test and its servers
-test_part -m "not servers" --numprocesses "$(least "$cores" 8)" --dist loadfile "$@"
-test_part -m servers --numprocesses "$(least "$((cores + 1))" "$room" 6)" --dist loadfile "$@"
+workers="$(printf '%s\n' "$(($(nproc) + 1))" "$room" 8 | sort -n | head -n 1)"
+mapfile -t with_servers < <(grep -rl --include='test_*.py' 'mark\.servers' tests) # each worker imports all it is given
+test_part tests -m "not servers" "$@"
+test_part "${with_servers[@]}" -m servers "$@"
 exit "$failed"

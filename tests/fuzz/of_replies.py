@@ -172,7 +172,7 @@ def _endpoint(api: Api) -> EvalEndpoint:
 
 
 _CHAT = ChatClient(ChatSettings(url="http://127.0.0.1:1", model="m", key="k" * 12))
-_JSON: tuple[type[BaseException], ...] = (json.JSONDecodeError, RecursionError, UnicodeDecodeError)
+_JSON: tuple[type[BaseException], ...] = (ValueError, RecursionError)
 _BAD_ANSWER = (LookupError, TypeError, ValueError, AttributeError)
 """What ``rollout_client`` takes for a bad response."""
 
