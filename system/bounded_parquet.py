@@ -8,7 +8,8 @@ such a file. So a row group is looked at before it is read, by what the footer s
     rows read at once      what was asked for, fewer the larger the group: a long text that all rows share is in a
                            group once, and once for each row that is read
 
-Rows of documents of a million tokens stay far below. The footer is the writer's word; a forged one is not found out.
+Rows of documents of a million tokens stay far below. The footer is the writer's word: a forged one is not found out,
+nor is a list that names one long text of the group's dictionary again and again.
 """
 
 from __future__ import annotations
