@@ -91,14 +91,14 @@ setup_rehearsal() {
 
 install_hosts() {
     say "installing requirements/rehearsal.txt into $HOSTS_VENV, over $VENV (once, a minute)"
-    "$VENV/bin/python" -m venv "$HOSTS_VENV" &&
+    "$VENV/bin/python" -P -m venv "$HOSTS_VENV" &&
         site_packages "$VENV" >"$(site_packages "$HOSTS_VENV")/mem_agent_pack.pth" &&
         VENV="$HOSTS_VENV" pip_install --no-deps -r "$PACK_DIR/requirements/rehearsal.txt"
 }
 
 install_sglang() {
     say "installing requirements/sglang.txt into $SGLANG_VENV (once, some minutes)"
-    "$VENV/bin/python" -m venv "$SGLANG_VENV" && VENV="$SGLANG_VENV" install_torch &&
+    "$VENV/bin/python" -P -m venv "$SGLANG_VENV" && VENV="$SGLANG_VENV" install_torch &&
         VENV="$SGLANG_VENV" pip_install --no-deps -r "$PACK_DIR/requirements/sglang.txt"
 }
 
@@ -110,11 +110,11 @@ setup_trl() {
 
 install_trl() {
     say "installing requirements/bench-trl.txt into $TRL_VENV (once, some minutes)"
-    "$VENV/bin/python" -m venv "$TRL_VENV" && VENV="$TRL_VENV" install_torch &&
+    "$VENV/bin/python" -P -m venv "$TRL_VENV" && VENV="$TRL_VENV" install_torch &&
         VENV="$TRL_VENV" pip_install --no-deps -r "$PACK_DIR/requirements/bench-trl.txt"
 }
 
-site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+site_packages() { "$1/bin/python" -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
 installed() {
     [ "$(cat "$1/installed-$2" 2>/dev/null)" = "$3" ] && { [ "$1" != "$VENV" ] || own_pack_seen; }
@@ -139,7 +139,7 @@ keep_to_own() {
 }
 
 # By the module: where the checkout was moved with its environment, bin/pip names a Python that is gone.
-pip_install() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
+pip_install() { "$VENV/bin/python" -P -m pip install --quiet --disable-pip-version-check "$@"; }
 
 # Steps are chained: `set -e` does not hold in what is called before ||.
 install_pack() {
@@ -151,7 +151,7 @@ install_pack() {
         say "the checkout that $VENV was installed from is gone; it becomes that of $PACK_DIR"
     fi
     say "installing requirements/$1.txt into $VENV (once, some minutes)"
-    [ -x "$VENV/bin/pip" ] || "$python" -m venv "$VENV" || die "no venv module; on Debian: apt-get install python3-venv"
+    [ -x "$VENV/bin/pip" ] || "$python" -P -m venv "$VENV" || die "no venv module; on Debian: apt-get install python3-venv"
     if [ "$1" = gpu ]; then
         pip_install -r "$PACK_DIR/requirements/gpu.txt"
     else
@@ -233,7 +233,7 @@ converting_python() {
     if [ "$HOST" = local ]; then setup_python; return; fi
     python="${PYTHON:-python3}"
     make_importable
-    [ "$DRY_RUN" = 1 ] || "$python" -c 'import mem_agent.checkpoints.convert' 2>/dev/null ||
+    [ "$DRY_RUN" = 1 ] || "$python" -P -c 'import mem_agent.checkpoints.convert' 2>/dev/null ||
         die "$python cannot convert checkpoints: it needs megatron-core and mbridge (pip install --no-deps mbridge==0.15.1), or CONVERT=0"
 }
 
@@ -250,19 +250,19 @@ rehearse() {
     local dry=()
     [ "$DRY_RUN" != 1 ] || dry=(--dry-run)
     export MEM_AGENT_ENGINE_PYTHON="$VENV/bin/python"
-    DRY_RUN=0 run_and_forward_signals "$HOSTS_VENV/bin/python" -m mem_agent rehearse "${dry[@]}"
+    DRY_RUN=0 run_and_forward_signals "$HOSTS_VENV/bin/python" -P -m mem_agent rehearse "${dry[@]}"
     exit
 }
 
 # The data of the pocket profile, from RECIPE's POCKET_DATA, and the frozen chat model that its task asks, if it does.
 make_pocket_data() {
-    run "$VENV/bin/python" -m mem_agent pocket --output "$POCKET_DATA" --seed "${SEED:-1}" --task "${POCKET_TASK:-look-up}"
+    run "$VENV/bin/python" -P -m mem_agent pocket --output "$POCKET_DATA" --seed "${SEED:-1}" --task "${POCKET_TASK:-look-up}"
     if [ -n "${POCKET_CHAT_PORT:-}" ]; then start_pocket_chat; fi
 }
 
 # It ends by itself when this script has ended, however that ends.
 start_pocket_chat() {
-    local chat=("$VENV/bin/python" -m mem_agent.pocket.frozen_chat --port "$POCKET_CHAT_PORT" --with-parent) said
+    local chat=("$VENV/bin/python" -P -m mem_agent.pocket.frozen_chat --port "$POCKET_CHAT_PORT" --with-parent) said
     if [ "$DRY_RUN" = 1 ]; then run "${chat[@]}"; return; fi
     exec {pocket_chat}< <(exec "${chat[@]}")
     read -r said <&"$pocket_chat" || die "no chat model at POCKET_CHAT_PORT=$POCKET_CHAT_PORT; the line above says why"
@@ -276,10 +276,10 @@ train_in_host() {
     export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
     if [ "${CONVERT:-1}" = 1 ]; then converting_python; else make_importable; fi
     if [ "$DRY_RUN" = 1 ]; then
-        "$python" -m mem_agent launch --dry-run
+        "$python" -P -m mem_agent launch --dry-run
         exit
     fi
-    run_and_forward_signals "$python" -m mem_agent launch
+    run_and_forward_signals "$python" -P -m mem_agent launch
     if [ "${CONVERT:-1}" = 1 ]; then
         newest="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt")")"
         if [ -e "$SAVE_PATH/hf/$newest/config.json" ]; then

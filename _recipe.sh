@@ -6,7 +6,9 @@
 #   NAME=$((8630 + ${SEED:-1})) the sum of two numbers
 #   [OTHER=pattern] NAME=value  a line for those whose OTHER fits, as knn* does to MEM_IR=knn+
 #
-# A variable that is set stays, by the user or a line above.
+# A variable that is set stays, by the user or a line above. Lines and values have LONGEST_SETTING characters at most:
+# as many are read in half a second, and $X$X on a few lines is a value that fills the memory.
+LONGEST_SETTING=4096
 
 # Scripts that this one starts have all settings, and take neither the recipe again nor another one; Python refuses a
 # RECIPE that was not loaded.
@@ -17,23 +19,38 @@ load_recipe() {
     # A byte that begins a character and is the last of its line would take the next line along.
     while IFS= LC_ALL=C read -r line || [ -n "$line" ]; do
         number=$((number + 1))
+        [ "${#line}" -le "$LONGEST_SETTING" ] ||
+            die "$1:$number: a line of ${#line} characters; $LONGEST_SETTING are allowed"
         if [[ $line =~ ^[[:blank:]]*(#|$) ]]; then continue; fi
         if [[ $line =~ $condition ]]; then
             name="${BASH_REMATCH[1]}" text="${BASH_REMATCH[2]}" line="${BASH_REMATCH[3]}"
+            case "$text" in *'('*) not_a_setting "$1:$number" "[$name=$text]" ;; esac # *(*(a)) takes for ever to fit
             # shellcheck disable=SC2053  # it is a pattern
             [[ ${!name:-} == $text ]] || continue
         fi
         [[ $line =~ $setting ]] || not_a_setting "$1:$number" "$line"
         name="${BASH_REMATCH[1]}" text="${BASH_REMATCH[2]}"
-        case "$name" in LD_* | BASH* | PYTHON?* | PATH | ENV | IFS | SHELLOPTS | PS4 | GCONV_PATH | GIT_* | PIP_*)
-            die "$1:$number: $name says how programs are run, and is no setting; set it yourself" ;;
-        esac
+        keep_to_settings "$1:$number" "$name"
         if [[ $text =~ ^\"(.*)\"$ ]]; then text="${BASH_REMATCH[1]}"; fi
         [ -z "${!name:-}" ] || continue
         expand "$1:$number" "$text"
         export "$name=$expanded"
     done <"$1"
     export RECIPE="$1" MEM_AGENT_RECIPE_LOADED="$1"
+}
+
+# keep_to_settings WHERE NAME: end where a file of settings says what is the user's alone to say.
+keep_to_settings() {
+    case "$2" in
+        LD_* | GCONV_PATH | GLIBC_TUNABLES | LOCPATH | OPENSSL_* | OMP_TOOL* | CUDA_INJECTION* | \
+            *_PLUGIN | *_PLUGINS | *_PRELOAD | \
+            BASH* | PATH | CDPATH | ENV | IFS | SHELLOPTS | PS4 | POSIXLY_CORRECT | PROMPT_COMMAND | \
+            PYTHON?* | PERL5* | NODE_OPTIONS | NODE_PATH | GIT_* | PIP_*)
+            die "$1: $2 says how programs are run, and is no setting; set it yourself" ;;
+        TRUST_REMOTE_CODE)
+            [ -n "${TRUST_REMOTE_CODE:-}" ] ||
+                die "$1: $2 runs Python that comes with a model; look at that code, and set it yourself" ;;
+    esac
 }
 
 # expand WHERE TEXT: set `expanded` to TEXT with its variables replaced.
@@ -67,6 +84,7 @@ expand() {
             not_a_setting "$1" "$2"
         fi
         rest="${rest:${#BASH_REMATCH[0]}}"
+        [ "${#expanded}" -le "$LONGEST_SETTING" ] || die "$1: a value of more than $LONGEST_SETTING characters"
     done
 }
 

@@ -38,7 +38,7 @@ find_checkpoint() {
 }
 
 convert() {
-    run "$python" -m mem_agent convert --input "$SAVE_PATH/$1" --hf "$HF_CKPT" --output "$2" "${force[@]}" "${@:3}"
+    run "$python" -P -m mem_agent convert --input "$SAVE_PATH/$1" --hf "$HF_CKPT" --output "$2" "${force[@]}" "${@:3}"
 }
 
 # Convert $1 into SAVE_PATH/hf, unless it is there.
@@ -71,9 +71,9 @@ convert_average() {
     for name in "${names[@]}"; do
         convert_once "$name"
     done
-    run "$python" -m mem_agent average --inputs "${inputs[@]}" \
+    run "$python" -P -m mem_agent average --inputs "${inputs[@]}" \
         --output "${OUTPUT:-$SAVE_PATH/hf/$title}" "${force[@]}"
-    [ "${#push[@]}" = 0 ] || run "$python" -m mem_agent card "${OUTPUT:-$SAVE_PATH/hf/$title}" "${push[@]}"
+    [ "${#push[@]}" = 0 ] || run "$python" -P -m mem_agent card "${OUTPUT:-$SAVE_PATH/hf/$title}" "${push[@]}"
 }
 
 if [ -z "${SINGLE_ITER:-}${AVERAGE:-}" ]; then

@@ -27,7 +27,7 @@ fi
 if [ ! -f "$MODEL_PATH/mem_agent.yaml" ] && [ -z "${BASE_URL:-}" ]; then default_recipe; fi
 SAVE_FILE="${SAVE_FILE:-$(basename "$MODEL_PATH")}"
 output="${RESULTS:-$PACK_DIR/results}/$SAVE_FILE"
-python=(setpriv --pdeathsig TERM "$VENV/bin/python")  # ends with this script, even where that is killed
+python=(setpriv --pdeathsig TERM "$VENV/bin/python" -P)  # ends with this script, even where that is killed
 evaluate=("${python[@]}" -m mem_agent eval --model "$MODEL_PATH" --output "$output")
 serve=("${python[@]}" -m mem_agent serve-engines --model "$MODEL_PATH")
 

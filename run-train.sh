@@ -23,7 +23,7 @@ default_recipe
 export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
 
 setup_python
-python=("$VENV/bin/python")
+python=("$VENV/bin/python" -P)
 if [ -n "${POCKET_DATA:-}" ]; then
     make_pocket_data
 fi

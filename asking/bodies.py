@@ -19,6 +19,8 @@ from .request_error import RequestError
 
 _INLINE = 2**16
 """Bytes of a body that are read where it came; a longer one is read in a thread."""
+_LONGEST_KIND = 256
+"""Characters of a Content-Type: brackets in it are read by recursion, and a boundary has 70 at most."""
 
 
 @asynccontextmanager
@@ -33,8 +35,7 @@ async def within(seconds: float, status: int, what: str) -> AsyncIterator[None]:
 
 async def json_body(request: web.Request, seconds: float) -> Any:
     """Raises RequestError."""
-    if request.content_type != "application/json":  # what a page can send without being asked for its origin
-        raise RequestError(415, f"Content-Type is {request.content_type}; expected application/json")
+    _check_kind(request, "application/json")  # which a page cannot send without being asked for its origin
     try:
         async with within(seconds, 408, "the body did not come"):
             content = await request.read()
@@ -45,10 +46,17 @@ async def json_body(request: web.Request, seconds: float) -> Any:
         raise RequestError(400, "the body cannot be read; is it what Content-Encoding says?") from None
 
 
+def _check_kind(request: web.Request, expected: str) -> None:
+    """Raises RequestError."""
+    if len(request.headers.get("Content-Type", "")) > _LONGEST_KIND:
+        raise RequestError(415, f"Content-Type has more than {_LONGEST_KIND} characters; expected {expected}")
+    if request.content_type != expected:
+        raise RequestError(415, f"Content-Type is {request.content_type}; expected {expected}")
+
+
 async def form_file(request: web.Request, seconds: float) -> tuple[str, str, bytes]:
     """Name, purpose and content of the file in a form. Raises RequestError."""
-    if request.content_type != "multipart/form-data":
-        raise RequestError(415, f"Content-Type is {request.content_type}; expected multipart/form-data")
+    _check_kind(request, "multipart/form-data")
     try:
         async with within(seconds, 408, "the body did not come"):
             form = await request.post()

@@ -13,7 +13,6 @@ import asyncio
 import json
 import math
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO
@@ -21,6 +20,7 @@ from typing import IO
 from ..data import document_worker
 from ..data.document_formats import DocumentError, read_document
 from ..system.process_environment import without_secrets
+from ..system.python_command import python_module
 from .request_error import RequestError
 
 MEMORY = 2**31
@@ -60,7 +60,7 @@ class DocumentTexts:
         with ExitStack() as open_files:
             asked, said = (open_files.enter_context(_in_memory()) for _ in range(2))
             await asyncio.to_thread(_write, asked, name, content)
-            command = [sys.executable, "-m", document_worker.__name__, str(limit), str(self._memory)]
+            command = python_module(document_worker.__name__, str(limit), str(self._memory))
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=asked, stdout=said, stderr=asyncio.subprocess.DEVNULL, env=without_secrets(os.environ)
             )

@@ -39,18 +39,19 @@ def sources(turns: Sequence[TurnDone], answer: str, question: str) -> tuple[int,
     for turns_of_round in _rounds(turns):
         after = words(turns_of_round[0].memory)
         readers = [turn for turn in turns_of_round if turn.sections]
-        pending = [*pending, *readers] if readers else pending
-        for word in looked_for & (after - before):
-            entered[word] = _readers_of(word, readers or pending)
+        pending.extend(readers)
+        if fresh := looked_for & (after - before):
+            replies = [(turn.sections, words(turn.reply)) for turn in readers or pending]
+            entered |= {word: _readers_of(word, replies) for word in fresh}
         pending = [] if after != before else pending
         before = after
     return tuple(sorted({section for word in looked_for & before for section in entered[word]}))
 
 
-def _readers_of(word: str, turns: Sequence[TurnDone]) -> tuple[int, ...]:
+def _readers_of(word: str, replies: Sequence[tuple[Sequence[int], frozenset[str]]]) -> tuple[int, ...]:
     """The sections of the turns whose replies hold ``word``; of all of them where it was in none as such."""
-    held = [turn for turn in turns if word in words(turn.reply)] or turns
-    return tuple(section for turn in held for section in turn.sections)
+    held = [sections for sections, said in replies if word in said] or [sections for sections, _ in replies]
+    return tuple(section for sections in held for section in sections)
 
 
 def _rounds(turns: Sequence[TurnDone]) -> list[list[TurnDone]]:

@@ -28,6 +28,7 @@ from ..agents import AGENTS
 from ..config import Config
 from ..evaluation import run as evaluation
 from ..evaluation.results import Row, read_rows
+from ..system.python_command import python_module
 
 HEADER = (
     "| agent | length | chunks | chunks read | turns | rounds | seconds a document | seconds in all | sub_em |\n"
@@ -64,7 +65,7 @@ def line(agent: str, length: str, rows: Sequence[Row], seconds: float) -> str:
 def serving(model: Path, config: Config, folder: Path) -> Iterator[str]:
     """A server of its own for ``model``; what it says is in ``folder``."""
     settings = {"ENGINE_MAX_LEN": str(config.engine_max_len), "SAVE_PATH": str(folder)}
-    command = [sys.executable, "-m", "mem_agent.serving.serve_engines", "--model", str(model)]
+    command = python_module("mem_agent.serving.serve_engines", "--model", str(model))
     with (folder / "serve.log").open("wb") as log, subprocess.Popen(
         command, env=os.environ | settings, stdout=subprocess.PIPE, stderr=log, text=True
     ) as process:

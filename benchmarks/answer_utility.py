@@ -16,7 +16,6 @@ import asyncio
 import math
 import random
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from ..hooks.answer_utility import answer_utility
 from ..hooks.host import HostArgs
 from ..rewards.answer_utility import AnswerUtility
 from ..rewards.reward import Answered
+from ..system.python_command import python_module
 from .outcome import Outcome, print_alone
 from .stopwatch import Sample, timed
 
@@ -106,7 +106,7 @@ def written(folder: Path) -> list[dict[str, object]]:
 @contextmanager
 def stub(latency_s: float) -> Iterator[str]:
     """The address of a chat model in another process; it ends with the block."""
-    command = [sys.executable, "-m", f"{__package__}.chat_stub", str(latency_s)]
+    command = python_module(f"{__package__}.chat_stub", str(latency_s))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None and server.stdin is not None
         try:

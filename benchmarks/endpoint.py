@@ -36,6 +36,7 @@ from ..client.engine_api import Dialect
 from ..client.engine_api import Endpoint as Engine
 from ..client.rollout_client import client_for, close_clients
 from ..config import Config
+from ..system.python_command import python_module
 from .evaluation import WORDS, server
 from .outcome import BenchmarkError, Outcome, print_alone
 from .rows import POCKET
@@ -189,7 +190,7 @@ async def at_once(documents: int, sections: int) -> list[Outcome]:
                 watch = asyncio.ensure_future(away(done))
                 os.sched_setaffinity(0, cores)
                 with others_apart():
-                    command = [sys.executable, "-m", f"{__package__}.endpoint", here, str(documents), str(sections)]
+                    command = python_module(f"{__package__}.endpoint", here, str(documents), str(sections))
                     clients = await asyncio.create_subprocess_exec(*command, str(first * documents))
                 if await clients.wait() != 0:
                     raise BenchmarkError("the clients failed; their lines are above")

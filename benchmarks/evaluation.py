@@ -32,6 +32,7 @@ from ..config import Config
 from ..evaluation import run as evaluation
 from ..evaluation.results import Row, RowWriter, Run, read_rows, write_run
 from ..evaluation.tables import comparison, tables
+from ..system.python_command import python_module
 from .outcome import BenchmarkError, Outcome, print_alone
 from .rows import POCKET
 from .stopwatch import Sample, timed
@@ -71,7 +72,7 @@ async def serve(latency: float, tokens: int) -> None:
 
 @contextmanager
 def server(latency: float, tokens: int = 2) -> Iterator[str]:
-    command = [sys.executable, "-m", "mem_agent.benchmarks.evaluation", str(latency), str(tokens)]
+    command = python_module("mem_agent.benchmarks.evaluation", str(latency), str(tokens))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -120,8 +121,10 @@ def memory(folder: Path) -> Outcome:
     passages *= round(DOCUMENT_TOKENS / tokens_in(POCKET, "\n\n".join(passages)))
     write_data(folder, ["\n\n".join(passages)], 1)
     with server(0.0) as url:
-        command = [sys.executable, "-m", "mem_agent.eval_ruler_hqa", "--data-root", str(folder), "--length", "1",
-                   "--model", str(POCKET), "--url", url, "--output", str(folder / "out")]
+        command = python_module(
+            "mem_agent.eval_ruler_hqa", "--data-root", str(folder), "--length", "1",
+            "--model", str(POCKET), "--url", url, "--output", str(folder / "out"),
+        )
         settings = {name.upper(): str(value) for name, value in AGENT.items()}
         process = subprocess.Popen(command, env=os.environ | settings, stdout=subprocess.DEVNULL)
         peak = peak_of(process)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 
+from ..system.python_command import python_module
 from .outcome import BenchmarkError, Outcome, from_json, table, to_json
 
 BENCHMARKS = {
@@ -47,7 +48,7 @@ def run(names: Sequence[str], *, quick: bool) -> Iterator[Outcome]:
     for name in names:
         print(f"benchmark {name}: {BENCHMARKS[name]}", file=sys.stderr, flush=True)
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
-            command = [sys.executable, "-m", f"{__package__}.suite", name, file.name, *["--quick"] * quick]
+            command = python_module(f"{__package__}.suite", name, file.name, *["--quick"] * quick)
             child = subprocess.Popen(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
             assert child.stderr is not None
             last = ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import random
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import orjson
 import psutil
 
+from ..system.python_command import python_module
 from .outcome import BenchmarkError, Outcome, print_alone
 
 NAME = "synthesis"
@@ -63,8 +63,8 @@ def measure(quick: bool = False) -> list[Outcome]:
 
 def write_files(raw: Path, output: Path, lengths: str) -> tuple[float, float]:
     """Seconds and peak GB of one command."""
-    command = [sys.executable, "-m", "mem_agent.data.eval_files", "--raw", str(raw), "--output", str(output),
-               "--lengths", lengths, "--processes", "2"]
+    command = python_module("mem_agent.data.eval_files", "--raw", str(raw), "--output", str(output),
+                            "--lengths", lengths, "--processes", "2")
     began = time.monotonic()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     root, proportional = psutil.Process(child.pid), 0

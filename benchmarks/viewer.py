@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
 
+from ..system.python_command import python_module
 from .made_trajectories import Shape, write_run
 from .outcome import BenchmarkError, Outcome, print_alone
 
@@ -31,7 +31,7 @@ def measure(quick: bool = False, shape: Shape = SHAPE, rollouts: int = ROLLOUTS)
         run, page = write_run(Path(folder) / "run", shape, rollouts), Path(folder) / "view.html"
         kept = sum(file.stat().st_size for file in run.rglob("*.jsonl")) / 1e6
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "mem_agent", "view", str(run), "--output", str(page)], check=True,
+        subprocess.run(python_module("mem_agent", "view", str(run), "--output", str(page)), check=True,
                        stdout=subprocess.DEVNULL)
         wrote = time.perf_counter() - began
         size = page.stat().st_size / 1e6

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from ..config import SETTINGS_FILE, ConfigError, read_yaml, shaping_agent
+from ..system.atomic_file import write_atomically
 
 PROMPTS_FILE = "mem_agent_prompts.yaml"
 _HEAD = "# How this model was trained to read. Evaluation takes these settings where its environment has none.\n"
@@ -61,4 +62,4 @@ def _files_of(model: Path) -> dict[str, bytes]:
 
 def write_files(files: Mapping[str, bytes], folder: Path) -> None:
     for name, content in files.items():
-        (folder / name).write_bytes(content)
+        write_atomically(folder / name, content)

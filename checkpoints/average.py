@@ -70,11 +70,12 @@ def average(
 
     shapes = models[0].shapes
     sizes = {name: torch.Size(shape).numel() * models[0].dtype(name).itemsize for name, shape in shapes.items()}
+    card = card_of_mean(folders)
     with complete_folder(Path(output).absolute(), force=force) as temporary:
         write_shards(temporary, plan_shards(sizes, shard_size), mean)
         copy_model_files(folders[0], temporary)
         write_files(shared_settings(folders) or {}, temporary)
-        write_card(temporary, card_of_mean(folders))
+        write_card(temporary, card)
 
 
 def _check_whole(folder: Path) -> None:

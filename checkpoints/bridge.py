@@ -26,7 +26,7 @@ from megatron.core.transformer.spec_utils import ModuleSpec
 from transformers import AutoConfig, PretrainedConfig
 
 from .attention import SDPACoreAttention
-from .hf_folder import UnsupportedModel, hf_shapes
+from .hf_folder import DTYPES, UnsupportedModel, hf_shapes
 from .hf_model import model_config
 from .mbridge_parts import LLaMABridge, LLMBridge, ParallelStates, Qwen2Bridge, Qwen3Bridge
 from .megatron_cpu import device, device_mode
@@ -131,6 +131,8 @@ def _check_supported(hf_config: PretrainedConfig, where: str) -> None:
     architecture = str(next(iter(hf_config.architectures or [hf_config.model_type])))[:80]
     if hf_config.model_type not in _BRIDGES:
         raise UnsupportedModel(f"{where}: architecture {architecture} is not supported; use Qwen2, Qwen3 or Llama")
+    if hf_config.dtype not in (None, *DTYPES.values()):
+        raise UnsupportedModel(f"{where}: dtype {str(hf_config.dtype)[:80]} is not supported; use {', '.join(DTYPES)}")
     rope = hf_config.rope_parameters
     kind = rope["rope_type"]
     if kind not in ("default", "linear", "llama3"):

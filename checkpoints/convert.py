@@ -24,6 +24,7 @@ import torch
 from safetensors import SafetensorError
 
 from ..config import SETTINGS_FILE
+from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
@@ -99,7 +100,7 @@ def _convert(folder: Path, hf_dir: Path, output: Path, force: bool, dtype: str |
 def _set_dtype(file: Path, dtype: str) -> None:
     config = json.loads(file.read_text())
     config.pop("torch_dtype", None)
-    file.write_text(json.dumps(config | {"dtype": dtype}, indent=2) + "\n")
+    write_atomically(file, (json.dumps(config | {"dtype": dtype}, indent=2) + "\n").encode())
 
 
 def _size(text: str) -> int:

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import orjson
 import torch
 from huggingface_hub import split_state_dict_into_shards_factory
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from ..system.atomic_file import full_disk_named, write_atomically
+from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from .hashes import write_hashes
+from .links import REMEDY, leads_out
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -89,7 +91,7 @@ def _index(folder: Path) -> dict[str, Path]:
     if not (folder / _INDEX).is_file():
         return {}
     try:
-        files = orjson.loads((folder / _INDEX).read_bytes())["weight_map"]
+        files = loads((folder / _INDEX).read_bytes())["weight_map"]
         return {name: folder / file for name, file in files.items()}
     except (ValueError, LookupError, TypeError, AttributeError):
         raise UnsupportedModel(f"{folder / _INDEX}: not an index of safetensors files") from None
@@ -153,7 +155,8 @@ def complete_folder(output: Path, *, force: bool) -> Iterator[Path]:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        yield temporary
+        with full_disk_named(output):  # whatever libraries write
+            yield temporary
         if output.exists():
             output.rename(replaced)
         temporary.rename(output)
@@ -184,7 +187,7 @@ def write_shards(
         total += sum(tensor.nbytes for tensor in tensors.values())
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        (folder / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
+        write_atomically(folder / _INDEX, (json.dumps(index, indent=2) + "\n").encode())
     write_hashes(folder, "*.safetensors")  # configuration, card and tokenizer are people's to edit
 
 
@@ -197,16 +200,33 @@ def save_weights(tensors: dict[str, torch.Tensor], path: Path) -> None:
     path.touch()
     mode = path.stat().st_mode
     try:
-        save_file(tensors, path, metadata={"format": "pt"})
-    except SafetensorError as error:
+        with weights_named(path):
+            save_file(tensors, path, metadata={"format": "pt"})
+    except WeightsNotWritten:
         path.unlink(missing_ok=True)
-        raise WeightsNotWritten(f"{path}: {str(error).removeprefix('Error while serializing: ')}") from None
+        raise
     path.chmod(mode)
 
 
+@contextlib.contextmanager
+def weights_named(path: Path) -> Iterator[None]:
+    """Gives a full disk's error the name of what was written. Raises WeightsNotWritten."""
+    try:
+        with full_disk_named(path):
+            yield
+    except SafetensorError as error:
+        raise WeightsNotWritten(f"{path}: {str(error).removeprefix('Error while serializing: ')}") from None
+
+
 def copy_model_files(source: Path, folder: Path) -> None:
-    """Configuration and tokenizer, all that a model folder has besides its weights."""
+    """Configuration and tokenizer, all that a model folder has besides its weights.
+
+    Raises:
+        UnsupportedModel: one of them is a link to a file elsewhere (``links.py``).
+    """
     for pattern in ("config.json", "generation_config.json", *TOKENIZER_FILES):
         for file in source.glob(pattern):
             if file.is_file():
+                if leads_out(file, source):
+                    raise UnsupportedModel(f"{file}: a link out of the model's folder, which is not copied; {REMEDY}")
                 shutil.copyfile(file, folder / file.name)

@@ -27,6 +27,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -81,8 +82,8 @@ def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None =
             save({}, storage_writer=writer, planner=_Stream(_pieces(bridge, tensors, target)), no_dist=True)
         except CheckpointException as error:  # holds the cause and is no Exception
             raise next(iter(error.failures.values()))[0] from None
-        torch.save(_common(bridge), temporary / "common.pt")
-        (temporary / "metadata.json").write_text(json.dumps(_FORMAT))
+        write_atomically(temporary / "common.pt", _saved(_common(bridge)).getvalue())
+        write_atomically(temporary / "metadata.json", json.dumps(_FORMAT).encode())
         write_hashes(temporary)
     write_atomically(output / TRACKER, b"release")
     return output / "release"
@@ -144,8 +145,13 @@ def _pieces(bridge: LocalBridge, tensors: HfTensors, target: torch.dtype) -> Ite
 
 def _no_extra_state() -> io.BytesIO:
     """As Megatron writes it: a list with one state, which without FP8 is an empty tensor."""
+    return _saved([torch.empty(0, dtype=torch.uint8)])
+
+
+def _saved(content: Any) -> io.BytesIO:
+    """In memory: torch's errors of a file that cannot be written say neither why nor which."""
     data = io.BytesIO()
-    torch.save([torch.empty(0, dtype=torch.uint8)], data)
+    torch.save(content, data)
     return data
 
 

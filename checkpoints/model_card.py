@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from yaml import YAMLError
+from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
 from .. import __version__
 from ..config import SETTINGS_FILE, Config, read_yaml, shaping_answers, shaping_training
@@ -23,6 +23,7 @@ from ..data.shards import ShardError, training_files
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 from ..system.markdown import RawCell, fenced, markdown_cell, markdown_code, markdown_table
+from ..system.plain_yaml import plain_yaml
 
 CARD = "README.md"
 _BEGIN, _END = "<!-- evaluation -->", "<!-- end of evaluation -->"
@@ -102,8 +103,8 @@ def data_table(train_data: str) -> str:
     return markdown_table(["file", "bytes", "sha256"], rows, ("file", "sha256"))
 
 
-def with_evaluation(card: str, table: str, results: Sequence[EvalResult]) -> str:
-    """The card with ``table`` for what stood between the marks, and ``results`` in its head.
+def with_evaluation(card: str, table: str, results: Sequence[EvalResult], file: str | Path = CARD) -> str:
+    """The card of ``file`` with ``table`` for what stood between the marks, and ``results`` in its head.
 
     Raises:
         CardError: it is no card of this pack.
@@ -111,11 +112,14 @@ def with_evaluation(card: str, table: str, results: Sequence[EvalResult]) -> str
     before, begin, rest = card.rpartition(_BEGIN)  # the last: what stands before may hold anybody's text
     _, end, after = rest.partition(_END)
     if not (begin and end):
-        raise CardError(f"{CARD} has no place for an evaluation; convert the checkpoint again")
+        raise CardError(f"{file} has no place for an evaluation; convert the checkpoint again")
+    text = f"{before}{_BEGIN}\n{table}\n{_END}{after}"
     try:
-        found = ModelCard(f"{before}{_BEGIN}\n{table}\n{_END}{after}", ignore_metadata_errors=True)
-    except (ValueError, YAMLError) as error:
-        raise CardError(f"{CARD}: its head is no YAML ({' '.join(str(error).split())}); correct it") from None
+        if there := REGEX_YAML_BLOCK.search(text):
+            plain_yaml(there[2])  # what the library reads of it bears no nesting
+        found = ModelCard(text, ignore_metadata_errors=True)
+    except ValueError as error:
+        raise CardError(f"{file}: its head is no YAML ({' '.join(str(error).split())}); correct it") from None
     head: Any = found.data  # ModelCardData, typed by the library as its base
     head.model_name = re.sub(r"\W+", "-", _title(before)) or "model"
     head.eval_results = list(results)
@@ -136,13 +140,17 @@ def write_card(folder: Path, card: str) -> None:
 
 
 def card_of_mean(folders: Sequence[Path]) -> str:
-    """The card of the mean of several models: the last one's, where that has a card, without its evaluation."""
+    """The card of the mean of several models: the last one's, where that has a card, without its evaluation.
+
+    Raises:
+        CardError: its head is damaged.
+    """
     note = f"The weights are the mean of {', '.join(f'`{folder.name}`' for folder in folders)}."
     last = folders[-1] / CARD
-    card = last.read_text() if last.is_file() else ""
+    card = last.read_text(errors="replace") if last.is_file() else ""  # any model's, in any encoding
     if _BEGIN not in card:
         return f"# A mean of models\n\n{note}\n\n## Evaluation\n\n{_BEGIN}\nNone is recorded.\n{_END}\n"
-    return with_evaluation(card.replace(_ABOUT, f"{note}\n\n{_ABOUT}", 1), "None is recorded.", [])
+    return with_evaluation(card.replace(_ABOUT, f"{note}\n\n{_ABOUT}", 1), "None is recorded.", [], last)
 
 
 def _title(card: str) -> str:

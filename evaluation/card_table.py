@@ -16,7 +16,7 @@ from pathlib import Path
 from huggingface_hub import EvalResult
 
 from ..checkpoints.hub import add_push_arguments, check_token, push
-from ..checkpoints.model_card import read_card, with_evaluation, write_card
+from ..checkpoints.model_card import CARD, read_card, with_evaluation, write_card
 from ..system.markdown import markdown_table
 from ..system.one_line_errors import one_line_errors
 from .results import read_results
@@ -57,7 +57,7 @@ def add_evaluation(model: Path, folders: Sequence[Path]) -> None:
     summaries = {r.folder: [summarise(r.label, cell) for cell in r.cells] for r in results}
     own = summaries[results[-1].folder]
     table = evaluation_table([summary for found in summaries.values() for summary in found])
-    write_card(model, with_evaluation(read_card(model), table, eval_results(own)))
+    write_card(model, with_evaluation(read_card(model), table, eval_results(own), model / CARD))
 
 
 @one_line_errors("the model is as it was")

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -39,6 +38,7 @@ from ..data.published import PublishedError, RawFile, find_raw
 from ..data.sources import Broken, NotJson, json_list
 from ..hooks.task_row import REPLY_PREFIX, REPLY_TOKENS
 from ..rewards.ruler import METRICS as RULER_METRICS
+from ..system.atomic_file import nameless
 from ..system.errors import MemAgentError
 
 T = TypeVar("T")
@@ -226,11 +226,10 @@ def _message(where: str, raw: Any) -> Message:
 
 
 class Contexts:
-    """Documents in a file without a name: the system takes it back when the process ends, however it ends."""
+    """Documents in a file without a name."""
 
     def __init__(self, folder: Path) -> None:
-        # Not the system's folder for temporary files, which may be memory.
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
+        self._file = nameless(folder)
         self._end = 0
 
     def put(self, text: str) -> Place:

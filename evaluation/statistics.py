@@ -98,7 +98,8 @@ def interval(
         least = full * tail ** (1 / array.size)
         return Estimate(full, least, full, array.size) if array[0] else Estimate(0.0, 0.0, full - least, array.size)
     low, high = np.quantile(_resampled_means(array, np.random.default_rng(seed), resamples), [tail, 1 - tail])
-    return Estimate(float(array.mean()), float(low), float(high), array.size)
+    mean = float(array.mean())
+    return Estimate(mean, min(mean, float(low)), max(mean, float(high)), array.size)  # equal values, but for rounding
 
 
 def compare(first: Mapping[Q, float], second: Mapping[Q, float], *, seed: int = 0) -> Comparison:

@@ -31,6 +31,7 @@ from ..rewards.added import Added
 from ..rewards.answer_utility import AnswerUtility
 from ..rewards.cosine_length import CosineLength
 from ..rewards.reward import Answered, Reward, plain_parts
+from ..system.atomic_file import full_disk_named
 from ..system.plugins import load_class, make, parse_settings
 from .answer_utility import answer_utility
 from .host import HostArgs
@@ -267,7 +268,8 @@ def _save(host: HostArgs, reward: Reward, rollout: int) -> None:
     draft = final.with_name(f".{final.name}.writing")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    reward.save(draft)
+    with full_disk_named(final):  # whoever wrote the reward
+        reward.save(draft)
     shutil.rmtree(final, ignore_errors=True)
     draft.rename(final)
     checkpoints = {number_of(folder) for folder in numbered(host.save)}

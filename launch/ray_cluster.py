@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..config import Config, ConfigError
+from ..system.atomic_file import write_for_owner
 from ..system.errors import MemAgentError
 from ..system.process_environment import without_secrets
 from ..system.processes import ChildProcess
+from ..system.python_command import python_module
 from .machine import TokenRefused, machines
 
 logger = logging.getLogger("mem_agent")
 
-RAY = [sys.executable, "-m", "ray.scripts.scripts"]
+RAY = python_module("ray.scripts.scripts")
 
 
 def head_command(config: Config, gpus: int, cpus: int = 0) -> list[str]:
@@ -82,8 +83,7 @@ def _head_environment(tokens: Path) -> dict[str, str]:
     environment = without_secrets(os.environ)
     if os.environ.get("RAY_AUTH_TOKEN"):
         file = tokens / "ray_token"
-        file.touch(mode=0o600)
-        file.write_text(os.environ["RAY_AUTH_TOKEN"])
+        write_for_owner(file, os.environ["RAY_AUTH_TOKEN"].encode())
         environment["RAY_AUTH_TOKEN_PATH"] = str(file)
     return environment
 

@@ -10,6 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
@@ -25,6 +26,7 @@ import yaml
 from ray import exceptions
 from ray.job_submission import JobDetails, JobSubmissionClient
 
+from ..system.atomic_file import appending
 from ..system.errors import MemAgentError
 from ..system.signals import run_stoppable
 from .layout import MachineGpus
@@ -173,10 +175,10 @@ def _submit(server: JobServer, job: str, entrypoint: str, runtime_env: dict[str,
 async def _follow_log(server: JobServer, job: str, log: Path, show: Callable[[str], None]) -> None:
     """Show the job's log, and add it to the file ``log``, until the job ends or the connection breaks."""
     try:
-        with log.open("a") as kept:
+        with io.BufferedWriter(appending(log)) as kept:
             async for lines in server.tail_job_logs(job):
                 show(lines)
-                kept.write(lines)
+                kept.write(lines.encode())
                 kept.flush()
     except (aiohttp.ClientError, *_NO_ANSWER) as error:
         logger.warning("the log of job %s breaks off here (%s); waiting for its end", job, _one_line(error))

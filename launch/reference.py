@@ -15,6 +15,7 @@ from ..checkpoints.folders import TRACKER
 from ..config import Config, ConfigError
 from ..system.errors import MemAgentError
 from ..system.process_environment import without_secrets
+from ..system.python_command import python_module
 from .checkout import Checkout
 
 
@@ -41,7 +42,7 @@ def has_checkpoint(folder: Path) -> bool:
 def conversion_command(config: Config, checkout: Checkout, model: list[str], output: Path) -> list[str]:
     if config.torch_dist_writer == "pack":
         writer = "mem_agent.checkpoints.hf_to_torch_dist"
-        return [sys.executable, "-m", writer, "--hf", config.hf_ckpt, "--output", str(output)]
+        return python_module(writer, "--hf", config.hf_ckpt, "--output", str(output))
     tool = checkout.tool("convert_hf_to_torch_dist.py")
     return [sys.executable, str(tool), *model, "--hf-checkpoint", config.hf_ckpt, "--save", str(output)]
 

@@ -7,7 +7,6 @@ huggingface_hub, wandb and this pack have for such files name it. The files are 
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from ..config import variable_names
+from ..system.atomic_file import write_atomically, write_for_owner
 from ..system.process_environment import without_secrets
 
 _PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
@@ -79,11 +79,11 @@ def runtime_env_file(
     secrets.mkdir(parents=True, mode=0o700)
     try:
         for path, (_, content) in files.items():
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-                file.write(content)
+            write_for_owner(path, content.encode())
         references = {variable: str(path) for path, (variable, _) in files.items()}
         runtime_env = folder / "runtime_env.yaml"
-        runtime_env.write_text(yaml.safe_dump({"env_vars": {**variables, **references}}, sort_keys=False))
+        content = yaml.safe_dump({"env_vars": {**variables, **references}}, sort_keys=False)
+        write_atomically(runtime_env, content.encode())
         yield runtime_env
     finally:
         shutil.rmtree(secrets, ignore_errors=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.document_store import DocumentWriter, store_folder
+from ..system.atomic_file import replacing, write_atomically
 from ..system.one_line_errors import one_line_errors
 from . import sifter
 from .arithmetic import arithmetic_problems, eval_entry, train_row
@@ -79,15 +80,15 @@ def prepare(folder: Path, seed: int, name: str = "look-up") -> None:
     """Write the files; their content is a function of task and seed alone."""
     task = TASKS[name]
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "train.jsonl").open("w", encoding="utf-8") as out:
-        out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in task.train(_TRAIN_SEED + seed))
+    with replacing(folder / "train.jsonl") as out:
+        out.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in task.train(_TRAIN_SEED + seed))
     with DocumentWriter(store_folder(folder / "train.jsonl")) as documents:
         for text in task.documents(_TRAIN_SEED + seed):
             documents.add(text)
         documents.commit()
     for length, entries in task.evaluate.items():
         text = json.dumps(list(entries(EVAL_SEED)), ensure_ascii=False, indent=1)
-        (folder / f"eval_{length}.json").write_text(text + "\n", encoding="utf-8")
+        write_atomically(folder / f"eval_{length}.json", f"{text}\n".encode())
 
 
 @one_line_errors("the same command writes them again")

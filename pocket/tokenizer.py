@@ -18,6 +18,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast
 
 from ..agents.gated import FINISH, SKIP, UPDATE
+from ..system.atomic_file import write_atomically
 from .task import FILLERS, NAMES, THINGS, question_for
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -116,5 +117,5 @@ def _settle_config(folder: Path) -> None:
     config["additional_special_tokens"] = [START]
     for newer in ("extra_special_tokens", "backend"):
         config.pop(newer, None)
-    config_path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_atomically(config_path, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
     (folder / "chat_template.jinja").unlink(missing_ok=True)

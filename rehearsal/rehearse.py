@@ -35,6 +35,7 @@ from ..launch.layout import logit_bytes
 from ..launch.plan import PACK, Plan
 from ..launch.preflight import find_problems, settings_problems
 from ..launch.ray_cluster import cluster, job_address
+from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
@@ -221,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         seen = rehearse(rehearsal)
     wrong = faults(rehearsal, seen)
     page = report(rehearsal, seen, wrong)
-    (folder / "rehearsal.md").write_text(page)
+    write_atomically(folder / "rehearsal.md", page.encode())
     print(page)
     for line in wrong:
         print(f"error: {line}", file=sys.stderr)

@@ -6,8 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
+from ..system.atomic_file import write_atomically
 from ..system.process_environment import without_secrets
 from ..system.processes import ChildProcess
+from ..system.python_command import python_module
 
 _STAND_INS = ("sgl_kernel", "torchvision")
 """Packages that SGLang imports and, where it computes in plain PyTorch, never calls."""
@@ -23,7 +25,8 @@ def start_sglang(python: str, model: Path, port: int, context: int, folder: Path
         folder: for its log and stand-ins.
     """
     command = [
-        python, "-m", "sglang.launch_server", "--model-path", str(model), "--host", "127.0.0.1", "--port", str(port),
+        *python_module("sglang.launch_server", python=python),
+        "--model-path", str(model), "--host", "127.0.0.1", "--port", str(port),
         "--device", "cpu", "--dtype", "float32", "--attention-backend", "torch_native",
         "--sampling-backend", "pytorch", "--grammar-backend", "none", "--disable-overlap-schedule",
         "--max-total-tokens", str(max(16384, 16 * context)), "--context-length", str(context),
@@ -43,5 +46,5 @@ def _write_stand_ins(folder: Path) -> Path:
         shutil.copy(Path(__file__).parent / "absent.py", folder / name / "__init__.py")
     about = folder / "torchvision-0.28.0.dist-info"  # transformers compares this version
     about.mkdir(exist_ok=True)
-    (about / "METADATA").write_text(_TORCHVISION)
+    write_atomically(about / "METADATA", _TORCHVISION.encode())
     return folder

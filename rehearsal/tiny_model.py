@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ..checkpoints.hf_folder import TOKENIZER_FILES
+from ..checkpoints.hf_folder import TOKENIZER_FILES, weights_named
 from ..config import ConfigError
+from ..system.atomic_file import write_atomically
 
 
 def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) -> None:
@@ -28,7 +29,8 @@ def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) 
     for pattern in (*TOKENIZER_FILES, "generation_config.json"):
         for file in tokenizer.glob(pattern):
             shutil.copy(file, folder / file.name)
-    (folder / "config.json").write_text(json.dumps({k: v for k, v in content.items() if v is not None}, indent=1))
+    text = json.dumps({k: v for k, v in content.items() if v is not None}, indent=1)
+    write_atomically(folder / "config.json", text.encode())
     try:
         torch.manual_seed(1)
         model = AutoModelForCausalLM.from_config(
@@ -37,4 +39,5 @@ def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) 
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(f"HF_CKPT={str(tokenizer)!r}: no small model of its family can be made: {reason}") from None
-    model.save_pretrained(folder)
+    with weights_named(folder):
+        model.save_pretrained(folder)

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..config import Config
 from ..serving.engine import SERVER, engine_environment, engine_options
+from ..system.python_command import python_module
 
 PYTHON = "MEM_AGENT_ENGINE_PYTHON"
 """Variable: the Python that has vLLM for this machine."""
@@ -35,7 +36,7 @@ def engine_variables(config: Config, python: str) -> dict[str, str]:
 
 def start(model: str, flags: Sequence[str]) -> None:
     """Become the server of ``model``; does not return."""
-    command = [os.environ[PYTHON], "-P", "-m", SERVER, "--model", model]
+    command = python_module(SERVER, "--model", model, python=os.environ[PYTHON])
     command += on_cpu(flags, shlex.split(os.environ[OPTIONS]))
     print("vLLM on this CPU:", shlex.join(command), flush=True)
     environment = engine_environment(os.environ, "cpu", 0) | {"PYTHONPATH": str(_PACKAGE.parent)}

@@ -37,6 +37,8 @@ from ..sessions.ranking import BadRanking, strict_ranking
 from ..sessions.records import Session
 from ..sessions.render import render_history
 from ..sessions.wording import Wording
+from ..system import bounded_json
+from ..system.atomic_file import write_atomically
 from ..system.errors import ConfigError
 from ..system.gather import gather_or_cancel
 from .judge import judge_prompt
@@ -196,15 +198,18 @@ class AnswerUtility(Reward):
         return self._told
 
     def save(self, folder: Path) -> None:
-        (folder / "rollouts.json").write_text(json.dumps(self._rollouts))
+        write_atomically(folder / "rollouts.json", json.dumps(self._rollouts).encode())
 
     def load(self, folder: Path) -> None:
         file = folder / "rollouts.json"
         try:
-            self._rollouts = int(json.loads(file.read_bytes()))
-        except (ValueError, TypeError, RecursionError):
+            rollouts = bounded_json.loads(file.read_bytes())
+            if type(rollouts) is not int or rollouts < 0:
+                raise ValueError(rollouts)
+        except ValueError:
             raise ConfigError(f"{file}: is damaged; write the number of rollouts that were scored, or go back to a "
                               "checkpoint whose reward_state is whole") from None
+        self._rollouts = rollouts
 
     # --- scores -----------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -73,18 +74,28 @@ def _best(metric: Callable[[str, str], float], prediction: str | None, golds: Se
     """The maximum of ``metric`` over all golds; pairs with an empty side score 0 and never reach the metric."""
     if isinstance(golds, str) or len(golds) == 0:
         raise ValueError(f"golds must be a non-empty list of strings, got {golds!r}")
-    pairs = [_forms(prediction or "", gold) for gold in golds]
+    said = {keep: normalise_squad(prediction or "", keep_articles=keep) for keep in (False, True)}
+    pairs = [(said[keep], form) for keep, form in map(_form, golds)]
     return max((metric(pred, gold) for pred, gold in pairs if pred and gold), default=0.0)
 
 
-def _forms(prediction: str, gold: str) -> tuple[str, str]:
-    keep_articles = not normalise_squad(gold)
-    return normalise_squad(prediction, keep_articles=keep_articles), normalise_squad(gold, keep_articles=keep_articles)
+def _form(gold: str) -> tuple[bool, str]:
+    """Whether a gold keeps its articles, and its form."""
+    form = normalise_squad(gold)
+    return (False, form) if form else (True, normalise_squad(gold, keep_articles=True))
 
 
 def _f1(pred: str, gold: str) -> float:
     if pred != gold and {pred, gold} & CLOSED_ANSWERS:
         return 0.0
-    pred_tokens, gold_tokens = pred.split(), gold.split()
-    shared = (Counter(pred_tokens) & Counter(gold_tokens)).total()
-    return 2 * shared / (len(pred_tokens) + len(gold_tokens))
+    tokens, count = _counted(pred)
+    gold_tokens = Counter(gold.split())
+    shared = sum(min(times, tokens[token]) for token, times in gold_tokens.items())
+    return 2 * shared / (count + gold_tokens.total())
+
+
+@lru_cache(maxsize=2)
+def _counted(pred: str) -> tuple[Counter[str], int]:
+    """The tokens of a prediction, and how many they are: it is compared with one gold after another."""
+    tokens = Counter(pred.split())
+    return tokens, tokens.total()

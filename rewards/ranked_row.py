@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from ..sessions.records import Language, Session, Turn
 from ..sessions.table import BadRow
+from ..system import bounded_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ def read_row(metadata: Mapping[str, Any]) -> RankedRow:
             int(metadata["shown"]), tuple(int(n) for n in metadata["session_tokens"]), str(metadata["history_id"]),
             _texts(metadata.get("options") or ()),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise BadRow(f"{name} is no row of rank_sessions: {type(error).__name__} {error}") from None
     if not row.question.strip() or not any(answer.strip() for answer in row.answers):
         raise BadRow(f"{name} has no question, or no accepted answer")
@@ -61,12 +60,13 @@ def _texts(values: Any) -> tuple[str, ...]:
 def read_history(document: str, shown: int) -> tuple[Session, ...]:
     """The sessions of a stored history. Raises BadRow where they are not ``shown``."""
     try:
-        stored = orjson.loads(document)
+        stored = bounded_json.loads(document.encode())
         sessions = tuple(
-            Session(str(name), tuple(Turn(str(turn["role"]), str(turn["content"] or "")) for turn in talk), date or "")
+            Session(str(name), tuple(Turn(str(turn["role"]), str(turn["content"] or "")) for turn in talk),
+                    str(date or ""))
             for name, talk, date in zip(stored["ids"], stored["sessions"], stored["dates"], strict=True)
         )
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise BadRow(f"a stored history is no JSON of sessions, ids and dates: {error}") from None
     if len(sessions) != shown:
         raise BadRow(f"a stored history has {len(sessions)} sessions, its row shows {shown}")

@@ -59,8 +59,9 @@ def answer_em(prediction: str | None, golds: Sequence[str], unit: Unit = "word")
 
 def answer_f1(prediction: str | None, golds: Sequence[str], unit: Unit = "word") -> float:
     """The best harmonic mean of precision and recall of words over the golds."""
-    said = answer_words(prediction or "", unit)
-    return max((_f1(said, gold) for gold in _golds(golds, unit) if said and gold), default=0.0)
+    said = Counter(answer_words(prediction or "", unit))
+    size = said.total()
+    return max((_f1(said, size, Counter(gold)) for gold in _golds(golds, unit) if size and gold), default=0.0)
 
 
 def answer_words(text: str, unit: Unit = "word") -> list[str]:
@@ -107,6 +108,6 @@ def _golds(golds: Sequence[str], unit: Unit) -> list[list[str]]:
     return [answer_words(gold, unit) for gold in golds]
 
 
-def _f1(said: Sequence[str], gold: Sequence[str]) -> float:
-    shared = (Counter(said) & Counter(gold)).total()
-    return 2 * shared / (len(said) + len(gold))
+def _f1(said: Counter[str], size: int, gold: Counter[str]) -> float:
+    shared = sum(min(times, said[word]) for word, times in gold.items())  # gold's alone: a reply may have many golds
+    return 2 * shared / (size + gold.total())

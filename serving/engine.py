@@ -18,7 +18,6 @@ Settings that are more than taste:
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +27,7 @@ from ..config import Config
 from ..system.bounded_json import loads
 from ..system.process_environment import without_secrets
 from ..system.processes import FleetError
+from ..system.python_command import python_module
 from .control import ControlClient
 
 Device = Literal["cpu", "cuda"]
@@ -57,7 +57,7 @@ def engine_command(config: Config, model: Path, port: int, device: Device, index
     """The command line of server number ``index`` for ``model`` on 127.0.0.1."""
     command = [
         # -P: the working directory may hold modules named like ones that vLLM imports.
-        sys.executable, "-P", "-m", FORKING_SERVER if device == "cpu" else SERVER,
+        *python_module(FORKING_SERVER if device == "cpu" else SERVER),
         "--model", str(model), "--served-model-name", SERVED_NAME,
         "--host", "127.0.0.1", "--port", str(port),
         "--max-model-len", str(config.engine_max_len),

@@ -13,7 +13,6 @@ consistent hash would put 4 groups on 2 engines as 3 and 1, or worse, five times
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from ..config import Config
 from ..system.bounded_json import loads
 from ..system.process_environment import without_secrets
 from ..system.processes import FleetError
+from ..system.python_command import python_module
 from .control import ControlClient
 
 ADMIT_TIMEOUT_S = 60
@@ -33,7 +33,7 @@ class RouterError(FleetError):
 def router_command(config: Config, port: int, metrics_port: int) -> list[str]:
     """The command line of a router without workers on 127.0.0.1."""
     return [
-        sys.executable, "-P", "-m", "vllm_router.launch_router",
+        *python_module("vllm_router.launch_router"),
         "--host", "127.0.0.1", "--port", str(port),
         "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port),
         "--policy", "sticky_least_loaded", "--log-level", "warning",

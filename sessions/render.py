@@ -25,15 +25,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Sequence
 
 from .records import Session, Turn
 
 _FRAME = frozenset({"session", "date", "history", "question", "ranking", "think", "answer"})
 """Tags of the renderer and of the prompts: no speaker's name."""
-_SPEAKERS = frozenset({"user", "assistant", "system"})
+_FIXED = _FRAME | {"user", "assistant", "system"}
+"""No text opens or closes these, whoever speaks."""
 _NO_NAME = re.compile(r"[^\w-]+")
+# The `<` of a tag, numbered or not, read as loosely as models do. Any name: one search for each would take a time with
+# the square of a session that everybody speaks in. No speaker's name ends in a digit.
+_TAG = re.compile(r"<(?=\s{0,3}/?\s{0,3}([\w-]+?)\d{0,9}[\s/>])")
 
 
 def render_history(sessions: Sequence[Session]) -> str:
@@ -42,8 +45,7 @@ def render_history(sessions: Sequence[Session]) -> str:
 
 
 def render_session(session: Session, number: int) -> str:
-    tag = _tag(frozenset())
-    date = f" <date>{_plain(' '.join(session.date.split()), tag)}</date>" if session.date.strip() else ""
+    date = f" <date>{_plain(' '.join(session.date.split()), _FIXED)}</date>" if session.date.strip() else ""
     return "\n".join([f"<session{number}>{date}", *_lines(session.turns), "</session>"])
 
 
@@ -55,9 +57,9 @@ def embedded_text(session: Session) -> str:
 def _lines(turns: Iterable[Turn]) -> Iterable[str]:
     said: Counter[str] = Counter()
     spoken = [(_role(turn.role), turn.content) for turn in turns]
-    tag = _tag(frozenset(role for role, _ in spoken))
+    names = _FIXED | {_caseless(role) for role, _ in spoken}
     for role, content in spoken:
-        yield f"<{role}{said[role]}>{_plain(content, tag)}</{role}>"
+        yield f"<{role}{said[role]}>{_plain(content, names)}</{role}>"
         said[role] += 1
 
 
@@ -67,12 +69,10 @@ def _role(name: str) -> str:
     return f"{role}_" if role.lower() in _FRAME or role[-1].isdigit() else role
 
 
-@lru_cache(maxsize=256)
-def _tag(names: frozenset[str]) -> re.Pattern[str]:
-    """The ``<`` of a tag of one of these names or of a fixed one, numbered or not, read as loosely as models do."""
-    known = "|".join(map(re.escape, sorted(_FRAME | _SPEAKERS | names)))
-    return re.compile(rf"<(?=\s{{0,3}}/?\s{{0,3}}(?:{known})\s{{0,3}}\d{{0,9}}[\s/>])", re.I)
+def _plain(text: str, names: Collection[str]) -> str:
+    """Without a tag of these names."""
+    return _TAG.sub(lambda tag: "&lt;" if _caseless(tag[1]) in names else "<", text.strip())
 
 
-def _plain(text: str, tag: re.Pattern[str]) -> str:
-    return tag.sub("&lt;", text.strip())
+def _caseless(name: str) -> str:
+    return name.replace("\u0130", "i").replace("\u0131", "i").casefold()  # Turkish: other cases of i, for some readers

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from ..system import bounded_json
 from ..system.errors import MemAgentError
 from .records import HistoryQuestion, Language, Session, Turn
 from .wording import language_of
@@ -81,9 +82,10 @@ def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _talks(value: Any, at: str) -> list[tuple[Turn, ...]]:
     try:
-        talks = orjson.loads(value) if isinstance(value, str | bytes) else value
+        text = value.encode() if isinstance(value, str) else value
+        talks = bounded_json.loads(text) if isinstance(text, bytes) else text
         return [tuple(_turn(turn) for turn in talk) for talk in talks]
-    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise BadRow(
             f"{at}: haystack_sessions is no JSON list of sessions, each a list of {{role, content}}"
         ) from None

@@ -15,6 +15,7 @@ from pathlib import Path
 import orjson
 
 from ..sessions.records import Session, Turn
+from ..system import bounded_json
 from ..system.atomic_file import NotAFile, appending, full_disk_named
 from ..system.errors import MemAgentError
 from ..system.file_lock import lock
@@ -66,8 +67,8 @@ class SessionLog:
         self._file.truncate(whole)
         for number, line in enumerate(content[:whole].splitlines(), 1):
             try:
-                entry = orjson.loads(line)
+                entry = bounded_json.loads(line)
                 turns = tuple(Turn(str(role), str(text)) for role, text in entry["turns"])
                 yield Session(str(entry["id"]), turns, str(entry["date"]))
-            except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
+            except (LookupError, TypeError, ValueError):
                 raise LogError(f"{self._path}: line {number} is no session; remove that line") from None

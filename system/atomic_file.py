@@ -1,4 +1,6 @@
-"""A file that is either the old one or the new one, never half of either; and one that grows at its end.
+"""A file that is either the old one or the new one, never half of either; one that grows at its end; one that has no
+name; one that its owner alone may read. All of the pack's files are written here, but for those in
+``tests/scripts/test_writes.py``.
 
 What is written is a regular file or nothing yet. A link stays a link, and the file it leads to is written. A device, a
 FIFO, a folder or an open file descriptor (``/dev/stdout``) is refused: a rename would put a file in its place, and
@@ -10,6 +12,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,11 +66,25 @@ def appending(path: Path) -> io.FileIO:
     return _NamedFile(file_to_write(path), "ab", path)
 
 
+def nameless(folder: Path) -> io.FileIO:
+    """A file of ``folder`` to write and read, unbuffered as ``appending``'s, which the system takes back when the
+    process ends, however it ends; its errors name the folder. The system's own place for such may be memory.
+    """
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        return _NamedFile(os.dup(file.fileno()), "rb+", folder)
+
+
+def write_for_owner(path: Path, content: bytes) -> None:
+    """A new file that nobody else may read, not for a moment either."""
+    with _named(path), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+
+
 class _NamedFile(io.FileIO):
     """Its failed writes say which file that is; those of a file that is open do not."""
 
-    def __init__(self, path: Path, mode: str, name: Path) -> None:
-        super().__init__(path, mode)
+    def __init__(self, file: Path | int, mode: str, name: Path) -> None:
+        super().__init__(file, mode)
         self._told = name
 
     def write(self, content: Any) -> int:

@@ -20,9 +20,12 @@ _QUIET = (UserWarning, FutureWarning, DeprecationWarning)
 """Warnings of libraries about their own internals are no news to users of the pack."""
 
 
-_SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL")
-_NO_SECRET = ("TOKENIZERS", "TIKTOKEN", "TOKEN_RATIO", "IB_PKEY")
-"""Of libraries, as they are; without its InfiniBand partition (NCCL_IB_PKEY) a machine does not reach the others."""
+_SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDS", "COOKIE",
+           "AUTHORIZATION")
+_SECRET_WORDS = {"AUTH", "PASS", "PGPASS", "SSHPASS"}
+_NO_SECRET = ("TOKENIZERS", "TIKTOKEN", "TOKEN_RATIO", "IB_PKEY", "SSH_AUTH_SOCK", "RAY_AUTH_MODE")
+"""Parts of names that say nothing, as libraries have them: without its InfiniBand partition (NCCL_IB_PKEY) a machine
+does not reach the others, without SSH_AUTH_SOCK git not a host's repository."""
 
 
 _settled: set[str] = set()
@@ -71,9 +74,12 @@ def without_secrets(env: Mapping[str, str]) -> dict[str, str]:
 
 def is_secret(name: str) -> bool:
     """Whether a variable's name says that its value is one; rather one too many than one too few."""
-    upper = name.upper()
-    return (not upper.endswith(("_PATH", "_FILE")) and not any(word in upper for word in _NO_SECRET)
-            and (upper.endswith(("_PAT", "_PWD")) or any(word in upper for word in _SECRET)))
+    said = name.upper()
+    for part in _NO_SECRET:
+        said = said.replace(part, "")
+    return (not said.endswith(("_PATH", "_FILE"))
+            and (said.endswith(("_PAT", "_PWD")) or any(word in said for word in _SECRET)
+                 or not _SECRET_WORDS.isdisjoint(said.split("_"))))
 
 
 def _counts_tokens(name: str, value: str) -> bool:

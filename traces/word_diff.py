@@ -14,14 +14,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 from enum import StrEnum
+from itertools import accumulate
 
 _CJK = "぀-ヿ㐀-鿿豈-﫿"
 _WORD = re.compile(rf"\s+|[{_CJK}]|[^\W{_CJK}]+|[^\w\s]")
 """Blanks, words and single marks; of scripts without blanks every character is a word."""
 _MOST_PAIRS = 4_000_000
-"""Of equal words, one in either text, which difflib looks at over and over: those of memories of some 2,000 words."""
+"""Of equal words, one in either text: those of memories of some 2,000 words."""
+_MOST_LOOKS = 4 * _MOST_PAIRS
+"""At such pairs: each run of words that stayed makes difflib look again at those on either side of it."""
 
 
 class Change(StrEnum):
@@ -51,13 +54,28 @@ def opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, 
     """difflib's, of words; what differs between texts too long to compare word by word is replaced as a whole."""
     seen = Counter(old)
     if sum(seen[word] for word in new) <= _MOST_PAIRS:
-        return SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        return _Matcher(old, new).get_opcodes()
     shorter = min(len(old), len(new))
     same = next((at for at in range(shorter) if old[at] != new[at]), shorter)
     end = next((at for at in range(shorter - same) if old[-1 - at] != new[-1 - at]), shorter - same)
     a, b = len(old) - end, len(new) - end
     whole = [("equal", 0, same, 0, same), ("replace", same, a, same, b), ("equal", a, len(old), b, len(new))]
     return [code for code in whole if code[1] < code[2] or code[3] < code[4]]
+
+
+class _Matcher(SequenceMatcher[str]):
+    """difflib's, to which all is replaced that it has not found the time to look at."""
+
+    def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
+        super().__init__(None, old, new, autojunk=False)
+        there = Counter(new)
+        self._pairs_before = [0, *accumulate(there[word] for word in old)]
+        self._looks = _MOST_LOOKS
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
+        assert ahi is not None and bhi is not None  # difflib's own calls name them
+        self._looks -= self._pairs_before[ahi] - self._pairs_before[alo]
+        return super().find_longest_match(alo, ahi, blo, bhi) if self._looks >= 0 else Match(alo, blo, 0)
 
 
 def _runs(old: Sequence[str], new: Sequence[str]) -> list[tuple[bool, str, str]]:

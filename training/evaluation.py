@@ -15,7 +15,6 @@ import asyncio
 import logging
 import os
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -25,6 +24,7 @@ from typing import Protocol
 from ..config import Config
 from ..system.errors import MemAgentError
 from ..system.processes import ChildProcess, ProcessError
+from ..system.python_command import python_module
 
 logger = logging.getLogger("mem_agent")
 
@@ -79,7 +79,7 @@ class Evaluation:
         self.name = name
         self.log_path = Path(config.save_path) / "logs" / f"evaluate-{name}.log"
         self.output = Path(config.save_path) / "eval" / name
-        self.command_without_output = [sys.executable, "-m", "mem_agent", "eval", "--model", str(model)]
+        self.command_without_output = python_module("mem_agent", "eval", "--model", str(model))
         self.command = [*self.command_without_output, "--output", str(self.output)]
 
     def start_check(self) -> Check:

@@ -12,7 +12,6 @@ the store needs, and room where TMPDIR is full.
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from ..config import Config
 from ..serving.sync_folder import SHARED_MEMORY
 from ..system.own_folder import own_folder
 from ..system.processes import ChildProcess, ProcessError
+from ..system.python_command import python_module
 
 MEETING = "MEM_AGENT_RANKS_MEET_IN"
 """Variable: the file in which the ranks find each other."""
@@ -79,6 +79,6 @@ def _dead(children: Sequence[ChildProcess], patience_s: float) -> ChildProcess |
 def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[str, str]) -> ChildProcess:
     env = {**os.environ, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)}
     env["TRAIN_PROCS"] = str(config.train_procs)  # 0 is found once
-    command = [sys.executable, "-m", "mem_agent.training.train", *arguments]
+    command = python_module("mem_agent.training.train", *arguments)
     log = Path(config.save_path) / "logs" / f"trainer-{rank}.log"
     return ChildProcess(f"trainer-{rank}", command, env, log, cleanup=[Path(meeting[MEETING]).parent])

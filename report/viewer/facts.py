@@ -24,6 +24,7 @@ import string
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 
 from ...rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad
@@ -31,6 +32,8 @@ from ...rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad
 Span = tuple[int, int]
 _RAW_WORD = re.compile(r"\S+")
 _BOX = "\\boxed{"
+_TEXTS = 4
+"""Whose words are kept: whoever asks, asks for every fact in a text before the next text."""
 WITHOUT_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese characters, as a class of a regular expression."""
 _NO_BLANKS = re.compile(f"[{WITHOUT_BLANKS}]")
@@ -81,16 +84,13 @@ def spans(text: str, fact: Fact) -> list[Span]:
     """Where the fact stands in the text, from left to right, none over another."""
     if not fact.words:
         return [match.span() for match in re.finditer(re.escape(fact.text), text)]
-    letters = normalise_squad(text, keep_articles=True)
-    if not all(word in letters for word in fact.words):
+    if not _all_words(text, fact.articles).issuperset(fact.words):
         return []  # most texts; the rest takes a hundred times longer
-    words, places = _words(text, fact.articles)
-    joined, wanted = f" {' '.join(words)} ", f" {' '.join(fact.words)} "
-    starts = [0, *accumulate(len(word) + 1 for word in words)]
+    searched, wanted = _searched(text, fact.articles), f" {' '.join(fact.words)} "
     found, at = [], -1
-    while (at := joined.find(wanted, max(at, 0))) >= 0:
-        first = bisect_left(starts, at)
-        found.append((places[first][0], places[first + len(fact.words) - 1][1]))
+    while (at := searched.joined.find(wanted, max(at, 0))) >= 0:
+        first = bisect_left(searched.starts, at)
+        found.append((searched.places[first][0], searched.places[first + len(fact.words) - 1][1]))
         at += len(wanted) - 1  # the blank behind it may stand before the next
     return found
 
@@ -99,10 +99,35 @@ def holds(text: str, fact: Fact) -> bool:
     return bool(spans(text, fact))
 
 
+@lru_cache(_TEXTS)
+def _all_words(text: str, articles: bool) -> frozenset[str]:
+    return frozenset(normalise_squad(_without_boxes(text), keep_articles=articles).split())
+
+
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """A text in SQuAD form, a blank on each side of every word."""
+
+    joined: str
+    starts: list[int]
+    places: list[Span]
+    """Of the words in the text itself."""
+
+
+@lru_cache(_TEXTS)
+def _searched(text: str, articles: bool) -> _Searched:
+    words, places = _words(text, articles)
+    return _Searched(f" {' '.join(words)} ", [0, *accumulate(len(word) + 1 for word in words)], places)
+
+
+def _without_boxes(text: str) -> str:
+    return text.replace(_BOX, " " * len(_BOX))
+
+
 def _words(text: str, articles: bool) -> tuple[list[str], list[Span]]:
     """The text's words in SQuAD form, and where the raw word that each comes from lies, marks around it left out."""
     words, places = [], []
-    for match in _RAW_WORD.finditer(text.replace(_BOX, " " * len(_BOX))):
+    for match in _RAW_WORD.finditer(_without_boxes(text)):
         raw = match.group()
         end = match.start() + len(raw.rstrip(string.punctuation))
         start = match.end() - len(raw.lstrip(string.punctuation))

@@ -49,8 +49,9 @@ def printed(
             yield Text()
             yield from _turn(sibling, at, facts, history[at], whole, coloured)
     yield Text()
+    answers = {at: _held(t.reply, facts) for at, t in enumerate(trace.turns, start=1) if t.kind == "final"}
     for which, fact in enumerate(facts):
-        said = [at for at, t in enumerate(trace.turns, start=1) if t.kind == "final" and holds(t.reply, fact)]
+        said = [at for at, held in answers.items() if held[which]]
         yield Text(safe(f"{fact.text}: {_story([turns[which] for turns in history], said)}"))
 
 
@@ -147,16 +148,25 @@ def _excerpt(text: str, gold: Sequence[Span], whole: bool, coloured: bool) -> Te
     if whole or len(text) <= _LONG:
         return marked(text, gold, coloured)
     made, at = Text(), 0
-    for start, end in [(0, 2 * _AROUND), *((a - _AROUND, b + _AROUND) for a, b in gold)]:
-        start, end = max(start, at), min(end, len(text))
-        if end <= start:
-            continue
+    for start, end, inside in _stretches(gold):
         if start > at:
             made.append(f" ... {start - at:,} characters ... ")
-        inside = [(max(a, start) - start, b - start) for a, b in gold if a < end and b > start]
-        made.append_text(marked(text[start:end], inside, coloured))
+        made.append_text(marked(text[start:end], [(a - start, b - start) for a, b in inside], coloured))
         at = end
     return made.append(f" ... {len(text) - at:,} characters ..." if at < len(text) else "")
+
+
+def _stretches(gold: Sequence[Span]) -> list[tuple[int, int, list[Span]]]:
+    """What is shown of a text with these answers, from left to right, none over another, each with its own answers."""
+    found: list[tuple[int, int, list[Span]]] = [(0, 2 * _AROUND, [])]
+    for a, b in gold:
+        start, end, inside = found[-1]
+        if a - _AROUND <= end:
+            found[-1] = (start, max(end, b + _AROUND), inside)
+        else:
+            found.append((a - _AROUND, b + _AROUND, []))
+        found[-1][2].append((a, b))
+    return found
 
 
 def _gold(text: str, facts: Sequence[Fact]) -> list[Span]:
@@ -172,10 +182,12 @@ def _facts_of_turn(sibling: Sibling, at: int, facts: Sequence[Fact]) -> list[Fac
     turn, before = sibling.trace.turns[at], before_of(sibling.trace.turns, at)
     read = [*(_section(sibling, number) for number in turn.sections), turn.recalled]
     read += [turn.prompt] * (not turn.sections)
-    return [
-        FactTurn(any(holds(text, fact) for text in read), holds(turn.memory, fact), holds(before, fact))
-        for fact in facts
-    ]
+    seen = map(any, zip(*(_held(text, facts) for text in read), strict=True))
+    return [FactTurn(*found) for found in zip(seen, _held(turn.memory, facts), _held(before, facts), strict=True)]
+
+
+def _held(text: str, facts: Sequence[Fact]) -> list[bool]:
+    return [holds(text, fact) for fact in facts]
 
 
 def _event(found: FactTurn) -> str:

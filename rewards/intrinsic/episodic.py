@@ -207,12 +207,12 @@ class Episodic(Reward):
         """Raises ConfigError where the file is damaged, or of another model, mode or precision."""
         with reading(folder / FILE) as archive:
             _refuse_other(folder / FILE, archive.about, self._about())
-            windows = {name: Window(self.settings.window, map(float, archive.array(f"{name}.window")))
+            windows = {name: Window(self.settings.window, archive.numbers(f"{name}.window"))
                        for name in self._windows}
-            stores = self._empty(archive.about["dims"]) if archive.about["dims"] else {}
+            dims, rollouts = (_count(archive.about[name]) for name in ("dims", "rollouts"))
+            stores = self._empty(dims) if dims else {}
             for name, store in stores.items():
                 store.restore(_content(archive, name))
-            rollouts = int(archive.about["rollouts"])
         self._windows, self.stores, self._rollouts = windows, stores, rollouts
 
 
@@ -225,6 +225,12 @@ def _compared(vectors: Iterable[Vectors], successes: Vectors, failures: Vectors)
             terms.explore(pieces, failures, norms) if len(failures) else None)
         for pieces in vectors
     ]
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r:.40} is no number of anything")
+    return value
 
 
 def _content(archive: Archive, name: str) -> Content:

@@ -10,6 +10,7 @@ and read in pieces, never copied as a whole. The same content gives the same byt
 from __future__ import annotations
 
 import json
+import math
 import struct
 import tokenize
 import zipfile
@@ -23,13 +24,14 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...system.atomic_file import replacing
 from ...system.errors import ConfigError
 
 Array = NDArray[Any]
 _ABOUT = "about.json"
 _DAMAGE = (
     zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, struct.error, zlib.error, IndexError, TypeError,
-    NotImplementedError, RuntimeError, AssertionError, MemoryError, tokenize.TokenError,
+    NotImplementedError, RuntimeError, ArithmeticError, AssertionError, MemoryError, tokenize.TokenError,
 )
 """What reading a damaged archive may raise."""
 
@@ -44,7 +46,7 @@ class Pieces:
 
 
 def write(path: Path, about: Mapping[str, Any], arrays: Mapping[str, Array | Pieces]) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(zipfile.ZipInfo(_ABOUT), json.dumps(about, sort_keys=True))
         for name, array in arrays.items():
             whole = array if isinstance(array, Pieces) else Pieces(array.shape, array.dtype, [array])
@@ -73,6 +75,12 @@ class Archive:
             content = member.read()
             _expect(len(content) == int(np.prod(shape)) * dtype.itemsize, name)
             return np.frombuffer(content, dtype).reshape(shape)
+
+    def numbers(self, name: str) -> list[float]:
+        """An array of finite ones, in one dimension."""
+        found = [float(number) for number in self.array(name)]
+        _expect(all(map(math.isfinite, found)), name)
+        return found
 
     def pieces(self, name: str, lengths: Iterable[int]) -> Iterator[Array]:
         """The array in parts of these lengths along its first axis."""

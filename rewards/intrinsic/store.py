@@ -163,11 +163,15 @@ class Store:
 
     def restore(self, content: Content) -> None:
         """Fill an empty store. What is more than fits leaves as if it had been added."""
-        assert not self._serial and len(content.counts) == len(content.questions) == len(content.keys)
+        count = len(content.counts)
+        assert not self._serial and content.questions.dtype == content.keys.dtype == np.uint8
+        assert content.questions.shape == (count, 16) and len(content.keys) == count and (content.counts > 0).all()
         for question, rows in zip(content.questions, content.values, strict=True):
+            assert rows.dtype == np.uint8 and rows.shape[1:] == (self.codes.size,), rows.shape
             self._admit(question.tobytes())
             self._write(self._serial[question.tobytes()], rows)
-        kept = content.keys[len(content.keys) - self.questions :]
+        assert self.questions == min(count, len(self._rings)), "a question comes twice"
+        kept = content.keys[count - self.questions :]
         self._first = next(iter(self._serial.values()), 0)
         if len(kept):
             self._index.add_sa_codes(np.ascontiguousarray(kept))

@@ -112,5 +112,7 @@ class TextReward(Reward):
                     raise ConfigError(f"{folder / FILE}: a memory of {name}={archive.about[name]}, set is {name}="
                                       f"{own}; set it as it was, or start a new SAVE_PATH")
             texts = json.loads(archive.array("texts").tobytes())
-            window = Window(self.settings.window, map(float, archive.array("window")))
+            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+                raise ValueError("texts are no texts")
+            window = Window(self.settings.window, archive.numbers("window"))
         self._texts, self._window = deque(texts, maxlen=self.settings.texts), window

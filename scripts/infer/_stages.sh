@@ -10,26 +10,21 @@ load_runtime_env() {
     [ -n "${RUNTIME_ENV:-}" ] || return 0
     [ -f "$RUNTIME_ENV" ] || die "RUNTIME_ENV='$RUNTIME_ENV': no such file"
     [ -x "$VENV/bin/python" ] || return 0 # DRY_RUN=1 before the installation
-    local variable found
+    local variable variables found
     found="$(mktemp)"
-    "$VENV/bin/python" -c '
-import sys, yaml
-held = yaml.safe_load(open(sys.argv[1])) or {}
-for name, value in (held.get("env_vars") or {}).items():
-    sys.stdout.write(f"{name}={value}\0")' "$RUNTIME_ENV" >"$found" 2>/dev/null || {
-        rm "$found"
-        die "RUNTIME_ENV='$RUNTIME_ENV': no YAML file with env_vars"
-    }
-    while IFS= read -r -d '' variable; do
-        [ -n "$(printenv "${variable%%=*}")" ] || export "${variable?}"
-    done <"$found"
+    "$VENV/bin/python" -P -m mem_agent.sifter.stages.runtime_env "$RUNTIME_ENV" >"$found" || { rm "$found"; exit 1; }
+    mapfile -d '' -t variables <"$found"
     rm "$found"
+    for variable in "${variables[@]}"; do
+        keep_to_settings "RUNTIME_ENV='$RUNTIME_ENV'" "${variable%%=*}"
+        [ -n "$(printenv "${variable%%=*}")" ] || export "${variable?}"
+    done
 }
 load_runtime_env
 
 export DATA_DIR="${DATA_DIR:-$PACK_DIR/data}"
 export OUTPUT_DIR="${OUTPUT_DIR:-$DATA_DIR/results}" EMBED_STORE_PATH="${EMBED_STORE_PATH:-$DATA_DIR/embedding_store}"
-python=(setpriv --pdeathsig TERM "$VENV/bin/python") # ends with this script, even where that is killed
+python=(setpriv --pdeathsig TERM "$VENV/bin/python" -P) # ends with this script, even where that is killed
 
 # serve_while FOLDER MODEL COMMAND...: the command, with the address of a server for MODEL that ends with it. Logs are
 # in FOLDER/logs.

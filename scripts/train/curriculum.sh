@@ -19,7 +19,7 @@ load_recipe "${RECIPE:-$PACK_DIR/recipes/memsifter-qwen3-4b.env}"
 setup_python
 if [ -n "${POCKET_DATA:-}" ]; then make_pocket_data; fi
 
-command=("$VENV/bin/python" -m mem_agent curriculum --work "${CURRICULUM_DIR:-$PACK_DIR/runs/memsifter}"
+command=("$VENV/bin/python" -P -m mem_agent curriculum --work "${CURRICULUM_DIR:-$PACK_DIR/runs/memsifter}"
     --model "$HF_CKPT" --data-recipe "${DATA_RECIPE:-$PACK_DIR/recipes/memsifter/mix-v1.yaml}"
     --results "${OUTPUT_DIR:-$PACK_DIR/data/results}" --embedding "${EMBEDDING_MODEL_NAME:-bge-m3}"
     --rounds "${ROUNDS:-3}" --average "${AVERAGE_BEST:-3}" --warm-up "${WARM_UP_ROUNDS:-1}"

@@ -13,4 +13,4 @@ for step in ${CKPT_STEPS:-20 30 40}; do inputs+=("$models/$name-step-$step"); do
 force=()
 [ "${FORCE:-0}" != 1 ] || force=(--force)
 setup_python
-run "$VENV/bin/python" -m mem_agent average --inputs "${inputs[@]}" --output "$models/$name-merged" "${force[@]}"
+run "$VENV/bin/python" -P -m mem_agent average --inputs "${inputs[@]}" --output "$models/$name-merged" "${force[@]}"

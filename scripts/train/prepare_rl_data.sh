@@ -16,7 +16,7 @@ setup_python
 
 tokenizer="${TOKENIZER:-${HF_CKPT:-}}"
 [ -n "$tokenizer" ] || die "set HF_CKPT (or TOKENIZER) to the model that is trained: its tokenizer counts"
-command=("$VENV/bin/python" -m mem_agent prepare-rl-data
+command=("$VENV/bin/python" -P -m mem_agent prepare-rl-data
     --recipe "${DATA_RECIPE:-$PACK_DIR/recipes/memsifter/mix-v1.yaml}"
     --output-dir "${OUTPUT_DIR:-$PACK_DIR/data}" --tokenizer "$tokenizer"
     --fallback-data-dir "${FALLBACK_DATA_DIR:-$PACK_DIR/data/results/${EMBEDDING_MODEL_NAME:-bge-m3}}")

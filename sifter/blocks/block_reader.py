@@ -14,6 +14,9 @@ from ...system.errors import MemAgentError
 
 _BUFFER = 1 << 20
 """Bytes that are read of a column at a time."""
+_DAMAGE = (OSError, pa.ArrowException, ValueError, ArithmeticError, LookupError)
+"""What reading a table raises: of names that are no text, and of values that Python cannot hold, such as a date of the
+year 10,000 or a time in a zone that nobody knows, the last three."""
 
 
 class NoTable(MemAgentError):
@@ -26,16 +29,19 @@ def open_table(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
     except FileNotFoundError:
         raise NoTable(f"{path}: no such file") from None
-    except (OSError, pa.ArrowException) as error:
+    except _DAMAGE as error:
         raise NoTable(f"{path}: no parquet file ({' '.join(str(error).split())[:120]})") from None
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None, group: int | None = None) -> pa.Table:
-    """All of a file, or these columns, or a row group of it. Raises NoTable."""
+def read_table(
+    path: Path, columns: Sequence[str] | None = None, group: int | None = None, kinds: pa.Schema | None = None
+) -> pa.Table:
+    """All of a file, or these columns, or a row group of it. Raises NoTable, also where ``kinds`` are others."""
     file = open_table(path)
     names = None if columns is None else list(columns)
     with _told(path):
-        return file.read(columns=names) if group is None else file.read_row_group(group, columns=names)
+        table = file.read(columns=names) if group is None else file.read_row_group(group, columns=names)
+        return table if kinds is None else table.cast(kinds)
 
 
 def read_rows(path: Path, columns: Sequence[str], at_once: int) -> Iterator[list[dict[str, Any]]]:
@@ -53,12 +59,15 @@ def read_rows(path: Path, columns: Sequence[str], at_once: int) -> Iterator[list
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """What reading raises, with the file's name: Arrow's errors have none, and some are UnicodeDecodeErrors."""
+    """What reading raises, with the file's name: Arrow's errors have none."""
     try:
         yield
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise NoTable(f"{path}: is damaged ({reason}); delete it, and what wrote it makes it again") from None
+    except _DAMAGE as error:
+        raise _damaged(path, " ".join(str(error).split())[:120]) from None
+
+
+def _damaged(path: Path, reason: str) -> NoTable:
+    return NoTable(f"{path}: is damaged ({reason}); delete it, and what wrote it makes it again")
 
 
 class BlockReader:
@@ -98,7 +107,7 @@ class BlockReader:
             if row < (end := start + metadata.row_group(group).num_rows):
                 return start, group
             start = end
-        raise AssertionError(f"no row {row}")
+        raise _damaged(self._path, f"it says that it has a row {row}")
 
     def _open(self, start: int, group: int) -> None:
         file = open_table(self._path)
@@ -112,7 +121,9 @@ class BlockReader:
         taken = [self._rest]
         with _told(self._path):
             while (have := sum(map(len, taken))) < count:
-                taken.append(pa.Table.from_batches([next(self._batches)]))
+                if (batch := next(self._batches, None)) is None:
+                    raise ValueError(f"it has no row {self._at + have}")
+                taken.append(pa.Table.from_batches([batch]))
         self._rest = taken[-1].slice(len(taken[-1]) - (have - count))
         self._at += count
         return pa.concat_tables(taken).slice(0, count)

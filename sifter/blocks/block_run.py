@@ -86,6 +86,18 @@ class BlockRun:
     def blocks(self) -> int:
         return -(-self.rows // self.block)
 
+    def kinds(self, names: Sequence[str]) -> pa.Schema:
+        """Of these added columns."""
+        return pa.schema([self.adds.field(name) for name in names])
+
+    def fits(self, row: Row) -> bool:
+        """Whether a result that a file has can be one of this run's."""
+        try:
+            pa.Table.from_pylist([row], schema=self.adds)
+        except (pa.ArrowException, ValueError, TypeError, ArithmeticError):
+            return False
+        return True
+
     def part(self, name: str) -> Path:
         return self.folder / f"{name}.parquet"
 

@@ -27,7 +27,7 @@ class BlockWork:
         rows, name, keys = self._read(number)
         if self._is_whole(name, len(rows)):
             return Done(number, name, len(rows), computed=False)
-        with RowJournal(self._run.journal(name), keys) as journal:
+        with RowJournal(self._run.journal(name), keys, self._run.fits) as journal:
             known = self._known(name, keys, journal)
             if len(known) < len(rows):
                 added = self._worked_on(rows, known, journal)
@@ -44,7 +44,7 @@ class BlockWork:
         rows, name, keys = self._read(number)
         if self._is_whole(name, len(rows)):
             return 0
-        with RowJournal(self._run.journal(name), keys) as journal:
+        with RowJournal(self._run.journal(name), keys, self._run.fits) as journal:
             return len(rows) - len(self._known(name, keys, journal))
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class BlockWork:
 
     def _is_whole(self, name: str, rows: int) -> bool:
         """Whether all rows of a block have good results under its name."""
-        status, table = self._run.status, read_part(self._run.part(name), rows)
+        status, table = self._run.status, read_part(self._run, self._run.part(name), rows)
         if not status:
             return table is not None or name in self._finished
         if table is None and name in self._finished:
@@ -74,7 +74,7 @@ class BlockWork:
         return table is not None and set(table[status].to_pylist()) <= {OK}
 
     def _of_its_name(self, name: str, rows: int) -> list[Row]:
-        table = read_part(self._run.part(name), rows)
+        table = read_part(self._run, self._run.part(name), rows)
         if table is None and name in self._finished:
             table = finished_rows(self._run, self._finished[name])
         return table.to_pylist() if table is not None else []

@@ -11,6 +11,8 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
+import pyarrow as pa
+
 from .block_reader import read_table
 from .block_run import BlockRun
 from .output_file import finished_parts, finished_rows, read_part, row_keys
@@ -34,22 +36,28 @@ class EarlierRows:
             return None
         place, at = self._places[key]
         if self._last is None or self._last[0] != place:
-            table = read_table(place) if isinstance(place, Path) else finished_rows(self._run, place)
-            self._last = (place, table.to_pylist())
+            self._last = (place, self._table(place).to_pylist())
         return self._last[1][at]
+
+    def _table(self, place: Path | int) -> pa.Table:
+        if isinstance(place, Path):
+            return read_table(place, kinds=self._run.adds)
+        return finished_rows(self._run, place)
 
     @cached_property
     def _journalled(self) -> dict[str, Row]:
-        return {key: row for path in sorted(self._run.folder.glob("*.jsonl")) for key, row in read_journal(path)}
+        return {key: row for path in sorted(self._run.folder.glob("*.jsonl")) for key, row in read_journal(path)
+                if self._run.fits(row)}
 
     @cached_property
     def _places(self) -> dict[str, tuple[Path | int, int]]:
         """A part, or a row group of the output, and the row in it."""
         found: dict[str, tuple[Path | int, int]] = {}
         for path in sorted(self._run.folder.glob("*.parquet")):
-            if (table := read_part(path)) is not None:
+            if (table := read_part(self._run, path)) is not None:
                 for keys in row_keys(path):
-                    found |= self._good(path, keys, table[self._run.status].to_pylist())
+                    if len(keys) == len(table):
+                        found |= self._good(path, keys, table[self._run.status].to_pylist())
         groups = sorted(finished_parts(self._run).values())
         held = row_keys(self._run.output) if groups else []
         for group, keys in zip(groups if held else [], held, strict=True):

@@ -14,7 +14,7 @@ kept as a part.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,39 +33,45 @@ def check_output(run: BlockRun) -> None:
     """Raises BlockError where ``output`` is there and is not this run's."""
     if not run.output.exists():
         return
-    if _metadata(run.output).get(_RUN) != run.name.encode():
+    file = open_table(run.output).metadata
+    rows = [file.row_group(group).num_rows for group in range(file.num_row_groups)]
+    if _said(run.output, _RUN) != run.name:
         about = identity_of(run.output) or "something else"
         raise BlockError(f"{run.output}: was made with other settings ({about:.200}), not {run.identity:.200}; move "
                          "it away, or choose another output")
+    keyed = list(map(len, row_keys(run.output))) or rows
+    if len(finished_parts(run)) != len(rows) or keyed != rows:
+        raise NoTable(f"{run.output}: says of other rows which they are; delete it, and what wrote it makes it again")
 
 
 def identity_of(output: Path) -> str:
     """Of the run that wrote a file; empty where none did."""
-    return _metadata(output).get(_ABOUT, b"").decode()
+    return _said(output, _ABOUT)
 
 
 def data_of(output: Path) -> str:
     """The data set and split that a file says it is of; empty where it does not."""
-    return _metadata(output).get(_DATA, b"").decode()
+    return _said(output, _DATA)
 
 
 def finished_parts(run: BlockRun) -> dict[str, int]:
     """Names of the parts that the output has, and the row group of each."""
     if not run.output.exists():
         return {}
-    names = _metadata(run.output).get(_PARTS, b"").decode().split()
+    names = _said(run.output, _PARTS).split()
     return {name: group for group, name in enumerate(names)}
 
 
 def finished_rows(run: BlockRun, group: int, columns: Sequence[str] | None = None) -> pa.Table:
     """What the stage has added to the rows of a row group of the output."""
-    return read_table(run.output, columns or run.adds.names, group)
+    names = columns or run.adds.names
+    return read_table(run.output, names, group, run.kinds(names))
 
 
 def row_keys(file: Path) -> list[list[str]]:
     """By part, the keys of the rows that a part or an output has; none where it does not say."""
     return [[part[at:at + KEY_LENGTH] for at in range(0, len(part), KEY_LENGTH)]
-            for part in _metadata(file).get(_ROWS, b"").decode().split()]
+            for part in _said(file, _ROWS).split()]
 
 
 def write_part(path: Path, table: pa.Table, keys: Sequence[str] = ()) -> None:
@@ -74,12 +80,12 @@ def write_part(path: Path, table: pa.Table, keys: Sequence[str] = ()) -> None:
         pq.write_table(table.replace_schema_metadata(own), file, compression="zstd", write_page_checksum=True)
 
 
-def read_part(path: Path, rows: int | None = None) -> pa.Table | None:
+def read_part(run: BlockRun, path: Path, rows: int | None = None) -> pa.Table | None:
     """A whole part, of so many rows; a damaged one is told, and is as if it were not there."""
     if not path.exists():
         return None
     try:
-        table = read_table(path)
+        table = read_table(path, kinds=run.adds)
         if rows in (None, len(table)):
             return table
     except NoTable:
@@ -136,5 +142,5 @@ def _writer(run: BlockRun, file: BinaryIO, names: Sequence[str], keys: Sequence[
     return pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
 
 
-def _metadata(file: Path) -> Mapping[bytes, bytes]:
-    return open_table(file).schema_arrow.metadata or {}
+def _said(file: Path, name: bytes) -> str:
+    return (open_table(file).schema_arrow.metadata or {}).get(name, b"").decode("utf-8", "replace")

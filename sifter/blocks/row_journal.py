@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import orjson
 
+from ...system import bounded_json
 from ...system.atomic_file import file_to_write, full_disk_named
 
 
 class RowJournal:
     """``done`` by position in the block, whose rows have these ``keys``. Threads of one process may share it."""
 
-    def __init__(self, path: Path, keys: Sequence[str]) -> None:
+    def __init__(self, path: Path, keys: Sequence[str], fits: Callable[[dict[str, Any]], bool] = bool) -> None:
+        """``fits``: what a line has to be, else it is as if it had never been written."""
         self._path, self._keys = path, keys
         self._lock = threading.Lock()
         self._file: int | None = None
         kept = dict(read_journal(path))
-        self.done: dict[int, dict[str, Any]] = {at: kept[key] for at, key in enumerate(keys) if key in kept}
+        self.done: dict[int, dict[str, Any]] = {
+            at: kept[key] for at, key in enumerate(keys) if key in kept and fits(kept[key])
+        }
 
     def keep(self, position: int, result: dict[str, Any]) -> None:
         """``result`` of the row at ``position`` is on disk when this returns. It is JSON: lists come back as lists."""
@@ -61,8 +65,8 @@ def read_journal(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         return
     for line in content.splitlines():
         try:
-            key, result = orjson.loads(line)
-        except (orjson.JSONDecodeError, TypeError, ValueError):
+            key, result = bounded_json.loads(line)
+        except (TypeError, ValueError):
             continue
         if isinstance(key, str) and isinstance(result, dict):
             yield key, result

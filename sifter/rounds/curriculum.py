@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 
 from ...config import Config, ConfigError
 from ...system.atomic_file import write_atomically
@@ -37,6 +38,7 @@ from ...system.command_line_types import positive_number, whole_number
 from ...system.errors import MemAgentError
 from ...system.file_lock import lock_dir
 from ...system.one_line_errors import one_line_errors
+from ...system.python_command import python_module
 from ...system.signals import stop_on_signals
 from ..blocks.block_reader import read_table
 from ..blocks.worker import OK
@@ -179,14 +181,14 @@ def rank(plan: Plan, number: int) -> Step:
 def _check_ranked(outputs: Sequence[Path]) -> None:
     """Raises MemAgentError where all rows of a file failed: the next round would be chosen by similarity alone."""
     for path in outputs:
-        said = read_table(path, [_STATUS])[_STATUS].to_pylist()
+        said = read_table(path, [_STATUS], kinds=pa.schema({_STATUS: pa.string()}))[_STATUS].to_pylist()
         if said and OK not in said:
             raise MemAgentError(f"{path}: none of {len(said)} questions was ranked ({said[-1]}); once that is "
                                 "seen to, the same command asks for them again")
 
 
 def _mem_agent(command: str) -> list[str]:
-    return [sys.executable, "-m", "mem_agent", command]
+    return python_module("mem_agent", command)
 
 
 def _tested(plan: Plan, number: int) -> list[str]:

@@ -115,7 +115,8 @@ def rank_row(
 ) -> RankRow:
     """The row of a usable question; ``similarities`` and ``tokens`` are by session. Raises Unusable."""
     gold = asked.gold_positions
-    order = [*gold, *(position for position in by_score(similarities) if position not in gold)]
+    is_gold = frozenset(gold).__contains__
+    order = [*gold, *(position for position in by_score(similarities) if not is_gold(position))]
     room = prompting.room(asked)
     shown, prompt, over = _filled(asked, order, tokens, room, prompting)
     if over > prompting.most // _SEAMS or not set(gold) <= set(shown):  # as the tokens are another model's
@@ -131,7 +132,7 @@ def rank_row(
     history = orjson.dumps({"sessions": talks, "ids": [s.id for s in sessions], "dates": [s.date for s in sessions]})
     metadata = {
         "task": TASK, "id": f"{dataset}/{asked.id}", "dataset": dataset, "shown": len(shown),
-        "gold": [number for number, position in enumerate(shown) if position in gold],
+        "gold": [number for number, position in enumerate(shown) if is_gold(position)],
         "question": asked.question, "question_date": asked.date, "language": asked.language.value,
         "answers": list(asked.answers), "options": list(asked.options),
         "session_tokens": [tokens[position] for position in shown],

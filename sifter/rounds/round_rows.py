@@ -21,6 +21,7 @@ from ...sessions.records import HistoryQuestion
 from ...sessions.table import BadRow, question_of
 from ...system.errors import MemAgentError
 from ...system.signals import stop_if_asked
+from ..stage_columns import numbers, positions, whole_numbers
 from .data_recipe import SPLITS, DataRecipe
 from .rank_rows import Counted, Prompting, RankRow, Unusable, check_usable, rank_row
 from .row_choice import Candidate, in_order
@@ -182,34 +183,32 @@ def _read(each: Input, only: frozenset[int] | None = None) -> Iterator[_Asked]:
         stop_if_asked()
         if only is not None and number not in only:
             continue
-        assert row.fields is not None, "a row of parquet has fields"
+        fields = row.fields or {}  # none of a row that cannot be read: it is as bad as one without a question
         try:
-            question = question_of(row.fields, str(each.path), number)
+            question = question_of(fields, str(each.path), number)
         except BadRow:
             question = None
-        yield _Asked(number, question, row.fields)
+        yield _Asked(number, question, fields)
 
 
 def _tokens(question: HistoryQuestion, row: Mapping[str, Any]) -> list[int] | None:
     """As stage 1 counted them, None where it did not."""
-    tokens = row.get("session_tokens")
-    if tokens is None or len(tokens) != len(question.sessions) or any(count is None or count < 0 for count in tokens):
+    tokens = whole_numbers(row, "session_tokens")
+    if tokens is None or len(tokens) != len(question.sessions) or any(count < 0 for count in tokens):
         return None
-    return list(tokens)
+    return tokens
 
 
 def _similarities(question: HistoryQuestion, row: Mapping[str, Any]) -> list[float | None]:
     """Raises Unusable where there is not one for each session; a session whose own is empty comes last."""
-    found = row.get("similarities")
+    found = numbers(row, "similarities")
     if found is None or len(found) != len(question.sessions):
         raise Unusable("no similarities")
-    return list(found)
+    return found
 
 
 def _score(question: HistoryQuestion, row: Mapping[str, Any]) -> float:
     """Of the last ranking; of the order by similarity, which is used in its place, where it names nothing."""
-    named = row.get("haystack_session_gen_rankings")
-    known = range(len(question.sessions))
-    within = dict.fromkeys(at for at in (named if named is not None else ()) if at in known)
-    ranking = list(within) or by_score(_similarities(question, row))
+    named = positions(row, "haystack_session_gen_rankings", len(question.sessions))
+    ranking = list(dict.fromkeys(named)) or by_score(_similarities(question, row))
     return anchor_score(ranking, question.gold_positions)

@@ -23,6 +23,7 @@ from ...rewards.intrinsic.encoder import Encoder
 from ...sessions.records import HistoryQuestion
 from ...sessions.render import embedded_text
 from ...sessions.table import BadRow, question_of
+from ...system.atomic_file import replacing
 from ...system.file_lock import lock_dir
 from ..blocks.block_reader import BlockReader, open_table, read_table
 from ..blocks.block_run import BlockError, OnRay
@@ -134,7 +135,10 @@ def _embed_missing(
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed: what it embedded is in the store
     folder.mkdir(parents=True)
     missing = known = 0
-    with pq.ParquetWriter(folder / "texts.parquet", _TEXTS, compression="zstd") as writer:
+    with (
+        replacing(folder / "texts.parquet") as file,
+        pq.ParquetWriter(file, _TEXTS, compression="zstd") as writer,
+    ):
         for texts, there in _missing_texts(plan, source, limit):
             known += there
             missing += len(texts)

@@ -31,7 +31,7 @@ from ...sessions.wording import load_wording
 from ..blocks.asking_worker import AskingWorker
 from ..blocks.worker import OK, Row
 from .ranking_prompt import NoRoom, RankingPrompt, ranking_prompt
-from .shown_sessions import stage_1_column
+from .shown_sessions import session_tokens, similarities
 
 ADDS = pa.schema([
     ("generated_text", pa.string()), ("prefiltered_session_idx", pa.list_(pa.int64())),
@@ -119,11 +119,10 @@ class RankWorker(AskingWorker):
 
     def _prepared(self, row: Row) -> tuple[RankingPrompt, str]:
         asked = question_of(row, "stage 1")
-        similarities, tokens = (stage_1_column(row, name, asked) for name in ("similarities", "session_tokens"))
         config = self._plan.config
         prompt = ranking_prompt(
-            asked, similarities, tokens, limit=config.mem_max_question, top_k=config.rank_top_k,
-            wording=self._wording, count=lambda text: _tokens(self._vocabulary, text),
+            asked, similarities(row, asked), session_tokens(row, asked), limit=config.mem_max_question,
+            top_k=config.rank_top_k, wording=self._wording, count=lambda text: _tokens(self._vocabulary, text),
         )
         return prompt, asked.id
 

@@ -31,7 +31,7 @@ class RankingPrompt:
 
 
 def ranking_prompt(
-    asked: HistoryQuestion, similarities: Sequence[float], tokens: Sequence[int], *, limit: int, top_k: int,
+    asked: HistoryQuestion, similarities: Sequence[float | None], tokens: Sequence[int], *, limit: int, top_k: int,
     wording: Wording, count: Callable[[str], int],
 ) -> RankingPrompt:
     """A prompt of at most ``limit`` tokens by ``count``; ``top_k`` 0 for all sessions. Raises NoRoom."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...config import Config
 from ...sessions.packing import by_score, pack
@@ -27,7 +27,10 @@ from ...sessions.records import HistoryQuestion
 from ...sessions.render import render_history
 from ...sessions.table import BadRow
 from ..baselines import bm25_order, full_order
+from ..stage_columns import numbers, whole_numbers
 from ..stage_files import EMBED, MEMORY, RANKING, MissingStage, Part, has_files, parts
+
+T = TypeVar("T")
 
 
 class Order(StrEnum):
@@ -101,7 +104,7 @@ def shown(row: Mapping[str, Any], asked: HistoryQuestion, method: Method, config
         if not isinstance(memory, str):
             raise BadRow(f"question {asked.id}: no text in the column retrieved_memory")
         return Shown((), 0, memory)
-    tokens = stage_1_column(row, "session_tokens", asked)
+    tokens = session_tokens(row, asked)
     if method.order is Order.FULL:
         packed = pack(full_order(asked), tokens, config.full_input_tokens)
     else:
@@ -112,17 +115,24 @@ def shown(row: Mapping[str, Any], asked: HistoryQuestion, method: Method, config
 def _order(row: Mapping[str, Any], asked: HistoryQuestion, method: Method) -> Sequence[int]:
     if method.order is Order.BM25:
         return bm25_order(asked)
-    similar = by_score(stage_1_column(row, "similarities", asked))
+    similar = by_score(similarities(row, asked))
     if method.order is Order.SIMILARITY:
         return similar
-    ranking = row.get("haystack_session_gen_rankings")
+    ranking = whole_numbers(row, "haystack_session_gen_rankings")
     if ranking is None or any(not 0 <= position < len(asked.sessions) for position in ranking):
         raise BadRow(f"question {asked.id}: haystack_session_gen_rankings are no positions of its history")
     return completed(ranking, similar)
 
 
-def stage_1_column(row: Mapping[str, Any], name: str, asked: HistoryQuestion) -> Sequence[Any]:
-    values = row.get(name)
+def similarities(row: Mapping[str, Any], asked: HistoryQuestion) -> Sequence[float | None]:
+    return _one_each(numbers(row, "similarities"), "similarities", asked)
+
+
+def session_tokens(row: Mapping[str, Any], asked: HistoryQuestion) -> Sequence[int]:
+    return _one_each(whole_numbers(row, "session_tokens"), "session_tokens", asked)
+
+
+def _one_each(values: Sequence[T] | None, name: str, asked: HistoryQuestion) -> Sequence[T]:
     if values is None or len(values) != len(asked.sessions):
         given = "no" if values is None else str(len(values))
         raise BadRow(f"question {asked.id}: {given} {name} for {len(asked.sessions)} sessions; mem-agent "

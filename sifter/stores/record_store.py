@@ -32,10 +32,13 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from ...system import bounded_json
 from ...system.atomic_file import file_to_write, full_disk_named, write_atomically
 from ...system.errors import MemAgentError
 
 _FILES = ("keys.bin", "values.bin")
+_WIDEST = 8192
+"""Of values without their about.json: every length is tried, and embeddings have no more dimensions."""
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("crc", "<u4")])
 Values = npt.NDArray[Any]
 
@@ -164,9 +167,11 @@ class RecordStore:
             self._width = self._width or self._found_width()
             return
         try:
-            about = orjson.loads(path.read_bytes())
-            fingerprint, width, dtype = str(about["fingerprint"]), int(about["width"]), str(about["dtype"])
-        except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
+            about = bounded_json.loads(path.read_bytes())
+            fingerprint, width, dtype = str(about["fingerprint"]), about["width"], str(about["dtype"])
+            if type(width) is not int or width < 1:
+                raise ValueError(width)
+        except (LookupError, TypeError, ValueError):
             self._width = self._width or self._found_width()
             print(f"{path}: is damaged, and is written again", file=sys.stderr)
             path.unlink()
@@ -189,7 +194,8 @@ class RecordStore:
         crcs = np.fromfile(keys, _KEY)["crc"]
         content = np.memmap(values, np.uint8, "r") if values.stat().st_size else np.empty(0, np.uint8)
         some = np.unique(np.linspace(0, len(crcs) - 1, min(9, len(crcs)), dtype=np.int64))
-        for width in range(1, len(content) // (max(1, len(crcs)) * self._dtype.itemsize) + 1):
+        room = len(content) // (max(1, len(crcs)) * self._dtype.itemsize)
+        for width in range(1, min(room, _WIDEST) + 1):
             size = width * self._dtype.itemsize
             fits = [zlib.crc32(content[row * size:(row + 1) * size].tobytes()) == crcs[row] for row in some]
             if 2 * sum(fits) > len(fits):

@@ -10,14 +10,16 @@ Invariants:
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from ...evaluation.statistics import Estimate, compare, interval
+from ...system import bounded_json
 from ...system.atomic_file import write_atomically
 from ...system.errors import MemAgentError
 
@@ -27,6 +29,7 @@ RETRIEVAL, ANSWERS = "retrieval", "answers"
 MAIN = {RETRIEVAL: "ndcg@10", ANSWERS: "f1"}
 """The score that methods are compared by."""
 _FORM = 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +149,13 @@ def write_scores(path: Path, scores: SifterScores) -> None:
 def read_scores(path: Path) -> SifterScores:
     """Raises MemAgentError where the file is none of these, or of another form."""
     try:
-        found = orjson.loads(path.read_bytes())
+        found = bounded_json.loads(path.read_bytes())
         if found["sifter"] != _FORM:
             raise ValueError(f"form {found['sifter']!r}, expected {_FORM}")
         return SifterScores(
-            tuple(Line(**each | {n: _estimates(each[n]) for n in ("scores", "costs")}) for each in found["lines"]),
-            tuple(Versus(**each | {"difference": Estimate(**each["difference"])}) for each in found["versus"]),
+            tuple(_made(Line, each | {name: _estimates(each[name]) for name in ("scores", "costs")})
+                  for each in found["lines"]),
+            tuple(_made(Versus, each | {"difference": _estimate(each["difference"])}) for each in found["versus"]),
             tuple(map(str, found["notes"])),
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -160,7 +164,24 @@ def read_scores(path: Path) -> SifterScores:
 
 
 def _estimates(scores: Mapping[str, Any]) -> dict[str, Estimate]:
-    return {name: Estimate(**each) for name, each in scores.items()}
+    return {name: _estimate(each) for name, each in scores.items()}
+
+
+def _estimate(found: Mapping[str, Any]) -> Estimate:
+    made = _made(Estimate, found)
+    return replace(made, low=min(made.low, made.mean), high=max(made.high, made.mean))  # a plot takes no other
+
+
+_KINDS = {"str": str, "int": int, "float": int | float}
+
+
+def _made(kind: type[T], values: Mapping[str, Any]) -> T:
+    """The record, whose texts and numbers are such."""
+    for name, declared in inspect.get_annotations(kind).items():
+        value = values.get(name, "")
+        if declared in _KINDS and (isinstance(value, bool) or not isinstance(value, _KINDS[declared])):
+            raise ValueError(f"{name} is {value!r:.40}")
+    return kind(**values)
 
 
 def names_of(lines: Iterable[Line], order: Sequence[str]) -> list[str]:

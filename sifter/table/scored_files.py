@@ -28,6 +28,7 @@ from ...system.signals import stop_if_asked
 from ..baselines import bm25_order
 from ..blocks.block_reader import open_table, read_rows
 from ..blocks.output_file import data_of
+from ..stage_columns import listed, numbers, positions, text, texts, whole_numbers
 from .question_scores import VALID, answer_scores, gold_positions, prefilter_scores, ranking_scores
 from .score_lines import ANSWERS, RETRIEVAL, Run, Scored
 
@@ -168,10 +169,10 @@ def by_model(row: Mapping[str, Any]) -> _Score:
     failed = row.get("rank_status") != _OK
     if similar is None:
         return _FAILED
-    named = [n for n in row.get("haystack_session_gen_rankings") or () if 0 <= n < len(similar)]
+    named = positions(row, "haystack_session_gen_rankings", len(similar))
     scores = ranking_scores(completed(named, similar), gold)
     scores[VALID] = float(not failed and not row.get("ranking_error"))
-    kept = row.get("prefiltered_session_idx")
+    kept = whole_numbers(row, "prefiltered_session_idx")
     if kept or (kept is not None and not failed):  # a row may fail before anything is filtered
         scores |= prefilter_scores(kept, gold)
     return _Score(scores, failed)
@@ -179,18 +180,17 @@ def by_model(row: Mapping[str, Any]) -> _Score:
 
 def _answered(row: Mapping[str, Any]) -> _Score:
     failed = row.get("api_status") != _OK
-    answers = [text for text in row.get("answers") or () if text and text.strip()]
+    answers = [answer for answer in texts(row, "answers") if answer.strip()]
     single = next((str(row[name]) for name in ("answer", "gold_answer") if str(row.get(name) or "").strip()), "")
     answers = answers or [single] * bool(single)
-    options = [str(option) for option in row.get("all_options") or ()]
-    scores = answer_scores(None if failed else row.get("predicted_answer"), answers, options)
+    scores = answer_scores(None if failed else text(row, "predicted_answer"), answers, texts(row, "all_options"))
     shown = row.get("shown_tokens")
-    return _Score(scores, failed, {SHOWN: float(shown)} if shown is not None else {})
+    return _Score(scores, failed, {SHOWN: float(shown)} if isinstance(shown, int) else {})
 
 
 def _similar(row: Mapping[str, Any]) -> list[int] | None:
     """Positions by similarity; None where stage 1 has not as many as there are sessions."""
-    similarities = row.get("similarities")
-    if similarities is None or len(similarities) != len(row.get("haystack_session_ids") or ()):
+    similarities = numbers(row, "similarities")
+    if similarities is None or len(similarities) != len(listed(row, "haystack_session_ids") or ()):
         return None
     return by_score(similarities)

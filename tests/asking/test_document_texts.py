@@ -4,13 +4,13 @@ import asyncio
 import base64
 import io
 import os
+import sys
 import zipfile
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from mem_agent.asking import document_texts
 from mem_agent.asking.document_texts import DocumentTexts
 from mem_agent.asking.request_error import RequestError
 from mem_agent.data.document_formats import read_document
@@ -110,7 +110,7 @@ def parser_that_says(text, code, tmp_path, monkeypatch):
     program = tmp_path / "python"
     program.write_text(f'#!/bin/sh\nprintf "{text}"\nexit {code}\n')
     program.chmod(0o700)
-    monkeypatch.setattr(document_texts.sys, "executable", str(program))
+    monkeypatch.setattr(sys, "executable", str(program))
 
 
 def test_half_an_answer_of_a_parser_that_failed_is_none(tmp_path, monkeypatch):

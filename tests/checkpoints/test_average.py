@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mem_agent.checkpoints.average import AverageError, average, main
 from mem_agent.checkpoints.hf_folder import HfTensors
+from mem_agent.checkpoints.model_card import _BEGIN, _END
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 Weights = dict[str, torch.Tensor]
@@ -93,6 +94,7 @@ DIFFERENCES = [
     (lambda f: edit(f, "config.json", rms_norm_eps=0.5), "config.json has rms_norm_eps=1e-06 in the first and 0.5"),
     (lambda f: edit(f, "generation_config.json", top_k=3), "generation_config.json has top_k="),
     (lambda f: edit(f, "tokenizer_config.json", eos_token="x"), "tokenizer_config.json differs"),
+    (lambda f: (f / "README.md").write_text(f"---\na: [\n---\n{_BEGIN}\n{_END}"), "README.md: its head is no YAML"),
     (lambda f: (f / "chat_template.jinja").unlink(), "chat_template.jinja is absent in"),
     (lambda f: (f / "config.json").write_text("{"), "config.json: not JSON"),
     (lambda f: (f / "model.safetensors").write_bytes(b"x" * 100), "not readable as safetensors"),

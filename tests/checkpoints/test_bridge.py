@@ -154,6 +154,9 @@ def test_two_models_in_one_process_do_not_share_their_name_tables(tmp_path):
         ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6}}, "rope scaling yarn"),
         ({"hidden_act": "gelu"}, "hidden_act=gelu"),
         ({"use_sliding_window": True}, "use_sliding_window=True"),
+        ({"dtype": {"": "float32"}}, "dtype {'': 'float32'} is not supported; use float32, bfloat16, float16"),
+        ({"dtype": "int8"}, "dtype torch.int8 is not supported"),
+        ({"dtype": "Tensor"}, "dtype <class 'torch.Tensor'> is not supported"),
     ],
     ids=str,
 )

@@ -79,6 +79,15 @@ def test_it_is_found_wherever_settings_name_it(tmp_path, content, name):
         refuse_foreign_code(tmp_path, False)
 
 
+def test_a_way_of_its_own_to_generate_is_python_as_well(tmp_path):
+    (tmp_path / "custom_generate").mkdir()
+    refuse_foreign_code(tmp_path, False)
+    (tmp_path / "custom_generate" / "generate.py").touch()
+    with pytest.raises(ConfigError, match=r"/generate\.py is Python that comes with the model; .*=1"):
+        refuse_foreign_code(tmp_path, False)
+    refuse_foreign_code(tmp_path, True)
+
+
 def test_engines_are_told_what_the_user_said(tmp_path):
     for trusted in (False, True):
         command = engine_command(Config(trust_remote_code=trusted), tmp_path, 1, "cpu", 0)

@@ -11,6 +11,7 @@ from mem_agent.checkpoints.hf_folder import (
     HfTensors,
     WeightsNotWritten,
     check_weights,
+    copy_model_files,
     hf_shapes,
     plan_shards,
     save_weights,
@@ -93,3 +94,27 @@ def test_weights_that_could_not_be_written_leave_the_engines_those_before(tmp_pa
     with pytest.raises(WeightsNotWritten), files_of_at_most(2**16):
         folder.write({"a": torch.zeros(2**15)})
     assert load_file(folder.file)["a"].tolist() == [1, 1] and list(tmp_path.iterdir()) == [folder.file]
+
+
+def test_a_models_links_lead_no_file_of_the_users_into_a_copy(tmp_path):
+    (tmp_path / "key").write_text("of the user's")
+    model, copy = tmp_path / "model", tmp_path / "copy"
+    model.mkdir(), copy.mkdir()
+    (model / "tokenizer_extra").symlink_to("../key")
+    with pytest.raises(UnsupportedModel, match="/tokenizer_extra: a link out of the model's folder"):
+        copy_model_files(model, copy)
+    assert not list(copy.iterdir())
+
+
+def test_links_of_the_hubs_cache_and_into_the_folder_are_copied(tmp_path):
+    cache, copy = tmp_path / "models--a--b", tmp_path / "copy"
+    revision = cache / "snapshots" / "0f"
+    for folder in (cache / "blobs", revision, copy):
+        folder.mkdir(parents=True)
+    (cache / "blobs" / "6b").write_text("tokens")
+    (revision / "tokenizer.json").symlink_to("../../blobs/6b")
+    (revision / "vocab.json").symlink_to("tokenizer.json")
+    (tmp_path / "named").symlink_to(revision)
+    copy_model_files(tmp_path / "named", copy)
+    assert [(copy / name).read_text() for name in ("tokenizer.json", "vocab.json")] == ["tokens"] * 2
+    assert not any(path.is_symlink() for path in copy.iterdir())

@@ -37,6 +37,21 @@ def test_the_whole_folder_goes_in_one_commit(api, tmp_path):
     assert (uploaded, upload["repo_id"], upload["folder_path"]) == ("upload_folder", "ORG/NAME", tmp_path)
 
 
+@pytest.mark.parametrize("linked", ["key", "folder"])
+def test_a_link_takes_nothing_of_the_users_to_the_hub(api, tmp_path, linked):
+    model = tmp_path / "model" / "deep"
+    for folder in (model, tmp_path / "folder"):
+        folder.mkdir(parents=True)
+    (tmp_path / "key").touch(), (model / "own").touch()
+    (model / "within").symlink_to("own")
+    push(model.parent, "ORG/NAME", private=False)
+    (model / "out").symlink_to(tmp_path / linked)
+    api.calls.clear()
+    with pytest.raises(HubError, match=r"/deep/out: a link out of the model's folder, which is not uploaded"):
+        push(model.parent, "ORG/NAME", private=False)
+    assert not api.calls
+
+
 def test_a_push_that_fails_says_how_to_do_it_again(api, tmp_path):
     api.error = OSError("connection\nlost")
     with pytest.raises(HubError, match=r"not pushed \(connection lost\).*mem-agent card .* --push-to-hub ORG/NAME"):

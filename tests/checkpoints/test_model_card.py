@@ -95,6 +95,13 @@ def test_a_mean_has_the_last_ones_card_and_no_evaluation(run, tmp_path):
     assert "| 99 |" not in card and "AGENT=gated" in card
 
 
+def test_a_mean_of_models_whose_card_is_no_text_has_one(tmp_path):
+    folder = tmp_path / "iter_1"
+    folder.mkdir()
+    (folder / CARD).write_bytes(b"\xff\xfe# A model of another's")
+    assert card_of_mean([folder]).startswith("# A mean of models")
+
+
 PATHS = {
     "in an argument": ("path='/home/me/private/prompts.yaml', n=3", "path='prompts.yaml', n=3"),
     "with blanks": ("path='/home/me/private notes/prompts.yaml'", "path='prompts.yaml'"),
@@ -142,7 +149,10 @@ def test_values_and_names_of_strangers_break_nothing(run):
     assert with_evaluation(scored, "| first |", []) == scored
 
 
-@pytest.mark.parametrize("edited", ["- a\n- b", "a: [", "a: b: c"])
+DEEP = "a: " + "[" * 900 + "]" * 900
+
+
+@pytest.mark.parametrize("edited", ["- a\n- b", "a: [", "a: b: c", DEEP, "a: 1" + ":1" * 3000, "a: !!int ''"])
 def test_a_head_that_somebody_broke_is_one_line(run, edited):
     card = card_of_run(run, "iter_0000006", "")
     _, _, body = card.split("---", 2)

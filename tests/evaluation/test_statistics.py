@@ -123,6 +123,14 @@ def test_equal_costs_have_no_spread():
     assert (found.mean, found.low, found.high) == (1.0, 1.0, 1.0)
 
 
+@pytest.mark.parametrize("count", range(2, 12))
+def test_an_interval_holds_its_mean_however_it_is_rounded(count):
+    """Else no plot takes it."""
+    for part in range(1, 30):
+        found = interval([100 * part / 30] * count, resamples=50)
+        assert found.low <= found.mean <= found.high
+
+
 def test_equal_runs_differ_by_nothing():
     same = {"a": 1.0, "b": 0.0}
     found = compare(same, same)

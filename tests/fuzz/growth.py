@@ -1,7 +1,8 @@
 """How time grows with an input: ``python -m mem_agent.tests.fuzz.growth [TARGET ...]`` tells what grows too fast.
 
 Each target is given seeds with something in them made long (a text, a list, an object, the whole), or deep, at sizes
-that are four times each other, and CPU time is measured at each. Time that is ``size ** e`` has, between two sizes::
+that are four times each other (and DEEP), and CPU time is measured at each. Time that is ``size ** e`` has, between
+two sizes::
 
     e = log(time of the larger / time of the smaller) / log(4)         2 KB 0.02 s, 8 KB 0.32 s -> e = 2
 
@@ -29,7 +30,9 @@ from mem_agent.tests.fuzz.targets import TARGETS
 from mem_agent.tests.helpers.uncollected import uncollected
 
 SIZES = (4_000, 16_000, 64_000)
-DEPTHS = (400, 1_600, 6_400, 25_600, 102_400)
+DEEP = 1_000
+"""What orjson reads, of 1,024 levels at most, and Python neither shows nor copies: it may be read and fall later."""
+DEPTHS = (400, DEEP, 1_600, 6_400, 25_600, 102_400)
 MOST = 1.3
 _COUNTS_S = 0.02
 """Shorter times say nothing."""

@@ -34,6 +34,7 @@ from mem_agent.rewards.ruler import METRICS, score
 from mem_agent.rewards.the_answer_is import the_answer_is
 from mem_agent.sessions.answer import answer_of
 from mem_agent.sessions.ranking import BadRanking, lenient_ranking, strict_ranking
+from mem_agent.system.bounded_json import loads
 from mem_agent.tasks import TASKS, TaskRow, load_task
 from mem_agent.tests.fuzz.target import Target
 from mem_agent.tests.helpers.fake_router import chat_message, completion, sglang_answer, vllm_answer
@@ -142,7 +143,10 @@ def _pieces(data: bytes) -> None:
 
 def _task(data: bytes) -> None:
     """``{"task", "reply", "golds", "metadata"}`` through a task."""
-    found = json.loads(data)
+    try:
+        found = loads(data)  # as rows are read
+    except ValueError:
+        return
     if not isinstance(found, dict) or str(found.get("task")) not in _OWN_CHECKED:
         return
     golds, metadata, reply = found.get("golds"), found.get("metadata"), str(found.get("reply"))
@@ -216,7 +220,7 @@ TARGETS = (
     Target("word_diff", _diff, (b"Ann: Rome\0Ann: Rome, silver", "我 的\0我的".encode(), b"\0"),
            (b"\0", b"a ", b", ")),
     Target("reply_pieces", _pieces, (b"Z\xc3\xbcrich", bytes(range(256))), (b"\xe4\xb8\xad", b" ")),
-    Target("tasks", _read_json(lambda found: _task(json.dumps(found).encode())), _dumped(*_ROWS), WORDS),
+    Target("tasks", _task, _dumped(*_ROWS), WORDS),
     Target("engine_vllm", _read_json(parse_vllm), _dumped(vllm_answer([5, 6]), vllm_answer([5], finish="abort")),
            (b"stop", b"length", b"abort"), _BAD_ANSWER),
     Target("engine_stream", _stream, (

@@ -27,6 +27,7 @@ from mem_agent.rewards.ranked_row import read_history, read_row
 from mem_agent.sessions.ranking import ASKED
 from mem_agent.sessions.render import embedded_text, render_history
 from mem_agent.sessions.wording import load_wording
+from mem_agent.system import bounded_json
 from mem_agent.tests.fuzz.target import Target, written
 from mem_agent.tests.helpers.question_rows import COLUMNS, HOTPOTQA, MEMAGENT, MUSIQUE, PLAIN, SQUAD, SQUAD_FILE
 
@@ -142,8 +143,8 @@ def _evaluated(data: bytes) -> None:
 
 def _ranked(data: bytes) -> None:
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
+        found = bounded_json.loads(data)  # as training files are read
+    except ValueError:
         return
     if isinstance(found, dict) and "sessions" not in found:
         read_row(found)

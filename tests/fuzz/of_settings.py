@@ -18,6 +18,7 @@ from mem_agent.rewards.marginal_utility import read_tiers
 from mem_agent.ruler.wording import load_wording as ruler_wording
 from mem_agent.sessions.wording import load_wording
 from mem_agent.sifter.rounds.data_recipe import read_recipe
+from mem_agent.sifter.stages.runtime_env import LONGEST, read_runtime_env
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.plugins import load_class, parse_settings
 from mem_agent.system.server_url import checked_url
@@ -85,6 +86,14 @@ def _card(data: bytes) -> None:
     with_evaluation(read_card(written("card/README.md", data).parent), "| a |", [found])
 
 
+def _runtime_env(data: bytes) -> None:
+    """What a script reads is the variables, each its own, and all of a length that a process can be given."""
+    found = read_runtime_env(written("env.yaml", data))
+    said = b"".join(f"{name}={value}\0".encode() for name, value in found.items())
+    assert [pair.partition(b"=")[0].decode() for pair in said.split(b"\0")[:-1]] == list(found)
+    assert len(said) <= 8 * LONGEST
+
+
 def _recipe(data: bytes) -> None:
     """A recipe is a list of settings: reading it runs nothing and writes nothing, and refuses in one line."""
     file = written("recipe/mine.env", data)
@@ -115,6 +124,10 @@ def _math_row(data: bytes) -> None:
 
 _RECIPE = (b"# A comment\nHF_CKPT=Qwen/Qwen2.5-0.5B\nMEM_CHUNK_TOKENS=${CHUNK:-512}\n"
            b'AGENT_ARGS="a=\\"b c\\""\nX=$HF_CKPT\n')
+_RUNTIME_ENV = (
+    b"working_dir: .\nenv_vars:\n  BASE_URL: 'http://h/v1'\n  TEMPERATURE: 0.6\n  LOUD: yes\n",
+    b"x0: &x0 text\nx1: &x1 [*x0, *x0]\nenv_vars: {A: *x0, B: *x1}\n",
+)
 _CARD = (b"---\ntags:\n- mem-agent\n---\n\n# M, trained\n\n## Evaluation\n\n<!-- evaluation -->\nNone.\n"
          b"<!-- end of evaluation -->\n")
 TARGETS = (
@@ -134,6 +147,7 @@ TARGETS = (
         b"memory: '{problem} {section} {memory}'\nempty_memory: x\n", b"en:\n  rank: '{history} {question}'\n",
         b"memory_datasets:\n  train:\n    locomo: 3\n", b"niah: 'x {key}'\n"), YAML),
     Target("card", _card, (_CARD,), (*YAML, b"<!-- evaluation -->", b"<!-- end of evaluation -->", b"# ")),
+    Target("runtime_env", _runtime_env, _RUNTIME_ENV, (*YAML, b"env_vars:", b'"\\0"', b'"\\ud800"', b"=")),
     Target("recipe", _recipe, (_RECIPE,), (b"$(", b")", b"`", b"> x", b"${", b"}", b'"', b"\\", b"x[", b"]", b"=",
            b"\n", b"A=", b"$PATH", b"VALUE_OF_A_RECIPE"), slow=True),
     Target("math_rows", _math_row, (b'{"question": "q", "answer": "x #### 4"}', b'{"nums": [3, 5], "target": 8}',

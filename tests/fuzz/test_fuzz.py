@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mem_agent.tests.fuzz.growth import grown, growths_of, measured
+from mem_agent.tests.fuzz.growth import DEEP, DEPTHS, grown, growths_of, measured
 from mem_agent.tests.fuzz.mutations import mutated
 from mem_agent.tests.fuzz.target import Target, fault_of, name_of
 from mem_agent.tests.fuzz.targets import TARGETS
@@ -49,6 +50,14 @@ def test_seeds_with_a_change_are_read_or_refused(target):
         check(target, mutated(seed, random, target.words))
 
     changed()
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_what_is_nested_as_deep_as_python_goes_is_read_or_refused(target):
+    """At each place of the first seed; ``growth`` nests all of them, and far deeper."""
+    nested = (made for _, sizes, made in grown(target, target.seeds[0]) if sizes is DEPTHS)
+    for made in islice(nested, SLOW_EXAMPLES if target.slow else EXAMPLES):
+        check(target, made(DEEP))
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)

@@ -464,7 +464,7 @@ def test_options_of_which_no_answer_is_one_are_scored_by_words(run, rows, chat):
     assert score(run(), [ranked(row, naming(3), 0, 0)]) == pytest.approx([2 / 3])
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 2000])
+@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 2000, "Infinity", "1e999", "-1", "2.5", '"3"', "true"])
 def test_a_damaged_state_is_one_line_with_its_file(run, rows, content):
     args = run("beta=1 warmup=1 anneal=3")
     rollouts(args, rows[0], [0])

@@ -44,6 +44,22 @@ def test_names_that_mean_a_secret(name, secret):
     assert is_secret(name) is secret
 
 
+@pytest.mark.parametrize("name", [
+    "DB_PASS", "SMTP_PASS", "PGPASS", "SSHPASS", "BASIC_AUTH", "DOCKER_AUTH_CONFIG", "REGISTRY_AUTH", "AWS_CREDS",
+    "SESSION_COOKIE", "TIKTOKEN_API_KEY", "HTTP_AUTHORIZATION", "MY_TOKENIZERS_SECRET",
+])
+def test_names_that_mean_a_secret_in_short(name):
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize("name", [
+    "TIKTOKEN_CACHE_DIR", "SSH_AUTH_SOCK", "RAY_AUTH_MODE", "XAUTHORITY", "GIT_AUTHOR_NAME",
+    "VLLM_ENABLE_PREGRAD_PASSES", "BYPASS_PROXY",
+])
+def test_names_that_only_sound_like_it(name):
+    assert not is_secret(name)
+
+
 def test_tokens_are_files_only_their_owner_reads_and_gone_afterwards(tmp_path):
     with runtime_env_file(variables(USER), USER, tmp_path) as runtime_env:
         text = runtime_env.read_text()

@@ -167,6 +167,56 @@ def test_texts_of_another_mode_are_refused(tmp_path):
     assert "measure=lines, set is measure=words" in refused(by_words, tmp_path, TEXTS)
 
 
+def again(tmp_path, file, about=(), **arrays):
+    """The saved memory with other members, whole as an archive."""
+    with zipfile.ZipFile(tmp_path / file) as whole:
+        members = {member: whole.read(member) for member in whole.namelist()}
+    members["about.json"] = json.dumps(json.loads(members["about.json"]) | dict(about)).encode()
+    for name, array in arrays.items():
+        content = io.BytesIO()
+        np.lib.format.write_array(content, np.asarray(array), (1, 0))
+        members[f"{name.replace('_', '.')}.npy"] = content.getvalue()
+    with zipfile.ZipFile(tmp_path / file, "w") as changed:
+        for member, content in members.items():
+            changed.writestr(member, content)
+
+
+@pytest.mark.parametrize("texts", ["5", "{}", "[5]", '"abc"', "[" * 2000 + "]" * 2000])
+def test_texts_that_are_none_are_damage(texts, tmp_path):
+    saved(tmp_path, TextReward(LexicalSettings()))
+    again(tmp_path, TEXTS, texts=np.frombuffer(texts.encode(), np.uint8))
+    assert "the memory is damaged (" in refused(TextReward(LexicalSettings()), tmp_path, TEXTS)
+
+
+@pytest.mark.parametrize("window", [[np.nan], [np.inf], [[0.5, 0.5]], ["x"], 0.5])
+def test_a_window_of_no_numbers_is_damage(window, tmp_path):
+    saved(tmp_path, TextReward(LexicalSettings()))
+    again(tmp_path, TEXTS, window=window)
+    assert "the memory is damaged (" in refused(TextReward(LexicalSettings()), tmp_path, TEXTS)
+    saved(tmp_path, episodic(HashingEncoder()))
+    again(tmp_path, FILE, explore_window=window)
+    assert "the memory is damaged (" in refused(episodic(HashingEncoder()), tmp_path)
+
+
+@pytest.mark.parametrize("about", [{name: value} for name in ("dims", "rollouts")
+                                   for value in (-1, 1e999, 0.5, "3", None, [])], ids=str)
+def test_counts_that_are_none_are_damage(about, tmp_path):
+    saved(tmp_path, episodic(HashingEncoder()))
+    again(tmp_path, FILE, about)
+    assert "the memory is damaged (" in refused(episodic(HashingEncoder()), tmp_path)
+
+
+@pytest.mark.parametrize("change", [
+    {"success_questions": np.zeros((6, 16), np.uint8)}, {"success_questions": np.zeros((6, 8), np.uint8)},
+    {"success_counts": [-1, 1, 1, 1, 1, 1]}, {"success_counts": [0, 2, 1, 1, 1, 1]},
+    {"success_keys": np.zeros((6, 384))}, {"success_values": np.zeros((6, 1), np.uint8)},
+], ids=lambda change: next(iter(change)))
+def test_a_store_of_another_shape_is_damage(change, tmp_path):
+    saved(tmp_path, episodic(HashingEncoder()))
+    again(tmp_path, FILE, **change)
+    assert "the memory is damaged (" in refused(episodic(HashingEncoder()), tmp_path)
+
+
 @pytest.mark.parametrize(("file", "name"), [(FILE, "success.values"), (FILE, "explore.window"), (TEXTS, "texts")])
 def test_an_array_of_objects_is_refused_and_none_is_made(file, name, tmp_path):
     make = {FILE: lambda: episodic(HashingEncoder(), bits=4), TEXTS: lambda: TextReward(LexicalSettings())}[file]

@@ -80,17 +80,34 @@ RUNS = [
 def test_nothing_of_a_recipe_is_run(tmp_path, line):
     done, _ = refusal(tmp_path, line.encode())
     assert not (tmp_path / "ran").exists()
-    if not line.startswith("[A="):  # a pattern that fits nothing
-        assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, (done.stdout, done.stderr)
-        assert done.stderr.startswith(f"error: {tmp_path}/own.env:") and "NAME=value" in done.stderr
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, (done.stdout, done.stderr)
+    assert done.stderr.startswith(f"error: {tmp_path}/own.env:") and "NAME=value" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["PATH", "LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "PYTHONSTARTUP", "IFS", "ENV", "PS4",
-                                  "GCONV_PATH", "GIT_SSH_COMMAND", "PIP_INDEX_URL"])
+                                  "GCONV_PATH", "GIT_SSH_COMMAND", "PIP_INDEX_URL", "OPENSSL_CONF", "CDPATH",
+                                  "GLIBC_TUNABLES", "OMP_TOOL_LIBRARIES", "NCCL_NET_PLUGIN", "NODE_OPTIONS"])
 def test_a_recipe_does_not_say_how_programs_are_run(tmp_path, name):
     done, where = refusal(tmp_path, f"{name}=/x".encode())
     assert done.returncode == 1 and done.stderr == f"{where}{name} says how programs are run, and is no setting; " \
                                                    "set it yourself\n"
+
+
+def test_a_recipe_does_not_trust_a_models_python_for_you(tmp_path):
+    done, where = refusal(tmp_path, b"TRUST_REMOTE_CODE=1")
+    assert done.returncode == 1 and done.stderr == f"{where}TRUST_REMOTE_CODE runs Python that comes with a model; " \
+                                                   "look at that code, and set it yourself\n"
+    assert refusal(tmp_path, b"TRUST_REMOTE_CODE=1\nA=read", TRUST_REMOTE_CODE="0")[0].stdout == "read"
+
+
+@pytest.mark.parametrize("line,told", [
+    ("[TEN=*(*(1))b] B=1", "'[TEN=*(*(1))b]' is no setting"),  # no end for 28 letters
+    ("A=" + "x" * 4095, "a line of 4097 characters; 4096 are allowed"),
+    ("A=$X$X", "a value of more than 4096 characters"),
+])
+def test_a_line_that_takes_for_ever_is_refused(tmp_path, line, told):
+    done, where = refusal(tmp_path, line.encode(), X="x" * 4000)
+    assert done.returncode == 1 and done.stderr.startswith(where + told) and len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("text", ["TEN + x", "-1 + 2", "1 + 0x10", "1 + 9999999999", "1 + "])

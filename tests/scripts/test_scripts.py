@@ -171,7 +171,7 @@ def test_an_evaluation_serves_a_model_or_asks_a_running_server():
     model = {"MODEL_PATH": "/m", "DATA_ROOT": "/tmp", "RESULTS": "/r", "DRY_RUN": "1"}
     served, asked = script("run-eval.sh", **model), script("run-eval.sh", BASE_URL="https://host/v1", **model)
     assert "-m mem_agent serve-engines --model /m" in served.stdout and "--output /r/m --url URL" in served.stdout
-    assert asked.stdout.endswith("/python -m mem_agent eval --model /m --output /r/m \n")
+    assert asked.stdout.endswith("/python -P -m mem_agent eval --model /m --output /r/m \n")
 
 
 def test_a_model_with_settings_of_its_own_is_asked_with_them(tmp_path):
@@ -241,7 +241,7 @@ def planned(run, **env):
     assert done.returncode == 0, done.stderr
     words = [shlex.split(line) for line in done.stdout.splitlines() if "-m mem_agent" in line]
     outputs = [line[line.index("--output") + 1].removeprefix(f"{run}/") for line in words]
-    return [(line[3], out) for line, out in zip(words, outputs, strict=True)]
+    return [(line[4], out) for line, out in zip(words, outputs, strict=True)]
 
 
 def test_which_checkpoints_convert_where(run):

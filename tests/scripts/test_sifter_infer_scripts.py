@@ -117,6 +117,19 @@ def test_a_runtime_environment_gives_what_the_user_did_not_set(tmp_path, results
     assert KEY not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("text,told", [
+    ("env_vars: {LD_PRELOAD: /x.so}", "LD_PRELOAD says how programs are run, and is no setting; set it yourself"),
+    ("env_vars: {TRUST_REMOTE_CODE: 1}", "TRUST_REMOTE_CODE runs Python that comes with a model"),
+    ("env_vars: {'A B': 1}", "'A B' is no name of a variable"),
+    (f"API_KEY: {KEY}: :", "no YAML file with env_vars"),
+])
+def test_a_runtime_environment_is_settings_as_a_recipe_is(tmp_path, text, told):
+    (tmp_path / "env.yaml").write_text(text)
+    done = script("chat_infer.sh", RUNTIME_ENV=str(tmp_path / "env.yaml"), BASE_URL="http://h", DRY_RUN="1")
+    assert done.returncode == 1 and done.stderr.startswith(f"error: RUNTIME_ENV='{tmp_path}/env.yaml': {told}")
+    assert len(done.stderr.splitlines()) == 1 and KEY not in done.stderr
+
+
 def test_the_key_is_on_no_command_line_and_the_client_ends_with_the_script(results):
     chat = FakeChat(lambda body, number: HANG)
     with chat_server(chat):

@@ -59,6 +59,15 @@ def test_other_markup_stays(text):
     assert embedded_text(session(("user", f"x {text} y"))) == f"<user0>x {text} y</user>"
 
 
+@given(st.text("<> /\u0130\u0131\u017fisSanN79-_x\n", max_size=14),
+       st.text("\u0130\u0131is\u017fanN9-_", min_size=1, max_size=4))
+def test_a_tag_is_told_as_by_a_search_for_each_name(text, speaker):
+    role = re.match("<(.*)0></", embedded_text(session((speaker, ""))))[1]
+    names = "session|date|history|question|ranking|think|answer|user|assistant|system"
+    tag = re.compile(rf"<(?=\s{{0,3}}/?\s{{0,3}}(?:{names}|{re.escape(role)})\s{{0,3}}\d{{0,9}}[\s/>])", re.I)
+    assert embedded_text(session((speaker, text))) == f"<{role}0>{tag.sub('&lt;', text.strip())}</{role}>"
+
+
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "Ann"]),
                           st.text("<>/ \nsesionudrhtykawq017", max_size=30) | st.sampled_from(FORGED)), max_size=4),
        st.text("</date>session19", max_size=12))

@@ -99,6 +99,8 @@ def test_missing_ids_and_dates_are_made_up_and_empty():
         ({"haystack_sessions": None}, "no JSON list of sessions"),
         ({"haystack_sessions": "{"}, "no JSON list of sessions"),
         ({"haystack_sessions": "7"}, "no JSON list of sessions"),
+        ({"haystack_sessions": '[[{"role": "u", "content": %s}]]' % ("[" * 1000 + "]" * 1000)}, "no JSON list of se"),
+        ({"haystack_sessions": "\ud800"}, "no JSON list of sessions"),
         ({"haystack_sessions": '[["a"]]'}, "no JSON list of sessions"),
         ({"haystack_sessions": '[[{"role": "user"}]]'}, "no JSON list of sessions"),
         ({"haystack_session_ids": ["a"]}, "1 haystack_session_ids for 2 sessions"),

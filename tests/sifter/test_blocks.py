@@ -4,14 +4,16 @@ import fcntl
 import subprocess
 import sys
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.sifter.blocks.block_reader import BlockReader, NoTable
+from mem_agent.sifter.blocks.block_reader import BlockReader, NoTable, read_rows
 from mem_agent.sifter.blocks.block_run import BlockError, Counts, OnRay
+from mem_agent.sifter.blocks.output_file import row_keys
 from mem_agent.sifter.blocks.row_journal import RowJournal
-from mem_agent.sifter.blocks.run_blocks import rows_left
+from mem_agent.sifter.blocks.run_blocks import rows_left, run_blocks
 from mem_agent.system.errors import ConfigError
 from mem_agent.tests.helpers.block_worker import ADDS, BLOCK, ROWS, lengths, texts, worked_on, write_rows
 from mem_agent.tests.helpers.local_ray import needs_local_ray
@@ -175,6 +177,39 @@ def test_a_damaged_output_or_input_is_named_with_the_remedy(tmp_path):
         lengths(tmp_path)
 
 
+def test_parts_and_journals_of_other_kinds_are_as_if_they_were_not_there(tmp_path):
+    lengths(tmp_path, ["a", "bad", "c"], block=2, status="status")
+    group = pq.read_table(tmp_path / "out.parquet").schema.metadata[b"mem_agent.parts"].split()[0].decode()
+    before = (tmp_path / "out.parquet").read_bytes()
+    [keys, _] = row_keys(tmp_path / "out.parquet")
+    (tmp_path / "out.parquet").unlink()
+    strange = pa.table({"length": ["x", "y"], "status": ["ok", "ok"]})
+    with pytest.raises(BlockError):
+        run_blocks(tmp_path / "in.parquet", tmp_path / "out.parquet", broken, identity="v1", adds=ADDS, block=2,
+                   describe="x", status="status")
+    folder = next((tmp_path / "out.parquet.parts").iterdir())
+    pq.write_table(strange, folder / f"{group}.parquet")
+    pq.write_table(strange.replace_schema_metadata({"mem_agent.rows": keys[0]}), folder / "other.parquet")
+    (folder / f"{group}.jsonl").write_bytes(orjson.dumps([keys[0], {"length": [1], "status": {"a": 1}}]) + b"\n")
+    lengths(tmp_path, block=2, status="status")
+    assert (tmp_path / "out.parquet").read_bytes() == before
+
+
+def broken():
+    raise BlockError("no worker")
+
+
+@pytest.mark.parametrize(("name", "value"), [("mem_agent.parts", b"a"), ("mem_agent.rows", b"0123"),
+                                             ("mem_agent.parts", b"\xff\xfe")])
+def test_an_output_that_says_of_other_rows_which_they_are_is_told(tmp_path, name, value):
+    lengths(tmp_path, texts(), status="status")
+    table = pq.read_table(tmp_path / "out.parquet")
+    said = {**table.schema.metadata, name.encode(): value}
+    pq.write_table(table.replace_schema_metadata(said), tmp_path / "out.parquet", row_group_size=3)
+    with pytest.raises(NoTable, match=r"out\.parquet: says of other rows which they are; delete it"):
+        lengths(tmp_path, status="status")
+
+
 def test_what_a_worker_raises_ends_the_run_and_its_blocks_stay(tmp_path):
     write_rows(tmp_path / "in.parquet", [*texts(), 5 * "y", None])
     with pytest.raises(TypeError):
@@ -194,6 +229,36 @@ def test_no_table(tmp_path, content, why):
         (tmp_path / "in.parquet").write_bytes(content)
     with pytest.raises(NoTable, match=f"in.parquet: {why}"):
         lengths(tmp_path)
+
+
+@pytest.mark.parametrize("column", [
+    pa.array([2**62], pa.timestamp("us")), pa.array([1], pa.timestamp("us", "Nowhere/Else")),
+    pa.array([2**62], pa.duration("s")),
+], ids=lambda column: str(column.type))
+def test_a_value_that_python_cannot_hold_is_told_with_its_file(tmp_path, column):
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"question": ["q"], "when": column}), path)
+    for read in (lambda: BlockReader(path, 4, 1).rows(0), lambda: list(read_rows(path, ["when"], 4))):
+        with pytest.raises(NoTable, match=r"in\.parquet: is damaged"):
+            read()
+
+
+def test_a_table_that_says_it_has_more_rows_than_it_has_is_told(tmp_path):
+    """The number stands in the footer several times, of the file, its groups and their columns."""
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"a": list(range(61))}), path, use_dictionary=False)
+    whole = path.read_bytes()
+    said, more = b"\x16\x7a", b"\x16\x7c"  # 61 and 62, as the format writes them
+    places = [at for at in range(len(whole)) if whole[at:at + 2] == said]
+    refused = 0
+    for changed in [*([at] for at in places), places]:
+        for at in changed:
+            path.write_bytes(whole[:at] + more + whole[at + 2:] if len(changed) == 1 else whole.replace(said, more))
+        try:
+            assert len(BlockReader(path, 64, 62).rows(0)) == 62
+        except NoTable as error:
+            refused += "it has no row" in str(error) or "it says that it has a row" in str(error)
+    assert refused >= 2, places
 
 
 def test_blocks_in_any_order_across_row_groups(tmp_path):

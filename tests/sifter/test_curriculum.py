@@ -58,7 +58,7 @@ class StandIns:
         return code
 
     def prepare(self, step):
-        return prepare_rl_data.main(list(step.command[4:]))
+        return prepare_rl_data.main(list(step.command[5:]))
 
     def train(self, step):
         self.trained.append((step.env["REWARD"], len(DataSource(step.env["TRAIN_DATA"], 1))))
@@ -88,7 +88,7 @@ class StandIns:
     def average(self, step):
         if step.command[0] == "ln":
             return subprocess.run(step.command).returncode
-        return average.main(list(step.command[4:]))
+        return average.main(list(step.command[5:]))
 
     def rank(self, step):
         for name in step.env["DATASETS"].split():
@@ -219,6 +219,19 @@ def test_changed_settings_are_refused_in_one_line(run, tmp_path, monkeypatch, ch
             (tmp_path / "recipe.yaml").write_text(change["recipe"])
     refused = StandIns()
     said = run(refused, *(change if isinstance(change, list) else []), code=1)
+    assert message in said.err and said.err.count("\n") == 1 and refused.calls == []
+
+
+@pytest.mark.parametrize(("held", "message"), [
+    (b"[" * 1000 + b"]" * 1000, "damaged"), (b'{"seed": %s}' % (b"[" * 1000 + b"]" * 1000), "damaged"),
+    *((b'{"rankings": %s}' % name, "is no plain name") for name in (b'"../x"', b'"/x"', b'".."', b'""', b"5")),
+])
+def test_a_folder_of_somebody_elses_making_is_refused_in_one_line(run, tmp_path, held, message):
+    run(StandIns(killed=[3]), code=130)
+    [path] = tmp_path.rglob("curriculum.json")
+    path.write_bytes(held)
+    refused = StandIns()
+    said = run(refused, code=1)
     assert message in said.err and said.err.count("\n") == 1 and refused.calls == []
 
 

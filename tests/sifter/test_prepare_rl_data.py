@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -243,6 +244,26 @@ def test_the_same_command_makes_a_lost_store_again(tmp_path, prepare):
     shutil.rmtree(store)
     prepare("train: {a: 3}")
     assert {path.name: path.read_bytes() for path in store.iterdir()} == before
+
+
+def test_columns_of_other_kinds_are_as_if_they_were_not_there(tmp_path, prepare):
+    """Tokens are counted again, a ranking is that by similarity, a question without similarities is left out."""
+    strange = {"t": {"session_tokens": list("abcd")}, "n": {"session_tokens": 5}, "s": {"similarities": list("abcd")},
+               "l": {"similarities": 0.5}}
+    for name, columns in strange.items():
+        write(tmp_path / "embed", name, "train", [row(question(0), **columns)])
+    write(tmp_path / "ranked", "r", "train", [row(question(1), haystack_session_gen_rankings="x")], "ranking")
+    folder = prepare("train: {t: 1, n: 1, s: 1, l: 1, r: 1}")
+    assert sorted(ids(folder)) == ["n/q0", "r/q1", "t/q0"]
+    assert [each["left_out"] for each in told(folder)["datasets"]] == [{}, {}, *[{"no similarities": 1}] * 2, {}]
+
+
+def test_a_row_with_a_date_that_python_has_not_is_a_bad_one(tmp_path, prepare):
+    path = write(tmp_path / "embed", "d", "train", [row(question(n)) for n in range(3)])
+    when = pa.array([0, 2**62, 0], pa.timestamp("us"))
+    pq.write_table(pq.read_table(path).append_column("when", when), path)
+    folder = prepare("train: {d: 3}")
+    assert sorted(ids(folder)) == ["d/q0", "d/q2"] and told(folder)["datasets"][0]["left_out"] == {"bad row": 1}
 
 
 def test_empty_places_in_the_columns_of_stages_cost_no_row(tmp_path, prepare):

@@ -1,11 +1,14 @@
 """The store of vectors and token counts: nothing twice, killed anywhere, damaged anywhere, never mixed."""
 
+import json
 import os
 import signal
+import zlib
 
 import numpy as np
 import pytest
 
+from mem_agent.sifter.stores import record_store
 from mem_agent.sifter.stores.record_store import RecordStore, StoreRefused, key_of
 
 KEYS = [key_of(f"text {number}") for number in range(40)]
@@ -95,6 +98,28 @@ def test_a_lost_or_damaged_about_is_written_again(tmp_path, about, width, capsys
     again.add(KEYS[:11], VALUES[:11])
     assert (tmp_path / "about.json").read_bytes() == before
     assert np.array_equal(store(tmp_path).find(KEYS[:11])[0], VALUES[:11])
+
+
+def test_no_length_is_tried_beyond_that_of_any_embedding(tmp_path, monkeypatch):
+    summed = []
+    monkeypatch.setattr(record_store.zlib, "crc32", lambda content, crc=zlib.crc32: summed.append(len(content)) or 1)
+    sums = []
+    for length in (2**20, 2**22):
+        (tmp_path / "keys.bin").write_bytes(bytes(20))
+        (tmp_path / "values.bin").write_bytes(bytes(length))
+        with pytest.raises(StoreRefused, match="the values do not fit their keys"):
+            store(tmp_path)
+        sums.append(sum(summed))
+        summed.clear()
+    assert sums[0] == sums[1] > 0
+
+
+@pytest.mark.parametrize("width", [0, -1, 1e999, 2.5, "3", [[]], None])
+def test_an_about_with_no_length_is_a_damaged_one(tmp_path, width):
+    store(tmp_path).add(KEYS[:1], VALUES[:1])
+    about = json.loads((tmp_path / "about.json").read_bytes())
+    (tmp_path / "about.json").write_text(json.dumps(about | {"width": width}))
+    assert store(tmp_path).missing(KEYS[:1]) == []
 
 
 def test_values_that_no_length_fits_are_refused_in_a_line(tmp_path):

@@ -3,6 +3,7 @@
 import json
 from math import log2
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -197,6 +198,28 @@ def test_an_answer_column_alone_is_enough():
     assert answer_scores("x", ["y"], ["(a) p", "(b) q"]) == {"f1": 0, "em": 0}  # no option is known to be right
 
 
+@pytest.mark.parametrize("column", ["similarities", "haystack_session_gen_rankings", "prefiltered_session_idx",
+                                    "answer_session_ids", "haystack_session_ids"])
+@pytest.mark.parametrize("value", [5, "text", ["a", "b", "c", "d"], [[1], [2], [3], [4]], [{"a": 1}], None])
+def test_columns_of_other_kinds_cost_a_row_its_scores_alone(tmp_path, column, value):
+    write = {"answer_session_ids": plain_stage, "haystack_session_ids": plain_stage}.get(column, write_stage)
+    write(tmp_path / "r", [ranking_row("q", "a", [1, 0, 0, 0.0], [0, 1]) | {column: value}], "ranking")
+    write(tmp_path / "m", [embed_row("q", "a", [1, 0, 0, 0.0]) | {column: value}], "embed")
+    assert {line.n for line in sifter_scores(tmp_path).lines} <= {0, 1}
+
+
+@pytest.mark.parametrize("column", ["answers", "all_options", "predicted_answer", "shown_tokens", "api_status"])
+@pytest.mark.parametrize("value", [5, "text", [1], [[1]], {"a": 1}])
+def test_columns_of_answers_of_other_kinds_are_no_answers(tmp_path, column, value):
+    plain_stage(tmp_path / "gpt" / "m", [chat_row("q", "red") | {column: value}], "chat")
+    assert len(sifter_scores(tmp_path).lines) == 1
+
+
+def plain_stage(folder, rows, kind):
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / f"d_test_{kind}.parquet")
+
+
 def test_gold_that_the_history_has_not_is_no_position():
     assert gold_positions({"answer_session_ids": ["b", "z", 1], "haystack_session_ids": [1, "a", "b"]}) == [0, 2]
     assert gold_positions({"answer_session_ids": None, "haystack_session_ids": ["a"]}) == []
@@ -206,13 +229,29 @@ def test_gold_that_the_history_has_not_is_no_position():
 @pytest.mark.parametrize(
     ("content", "says"),
     [(b"", "not the scores"), (b"{}", "'sifter'"), (b'{"sifter": 2}', "form 2"), (b"[]", "not the scores"),
-     (b'{"sifter": 1, "lines": [{"x": 1}], "versus": [], "notes": []}', "not the scores")],
+     (b'{"sifter": 1, "lines": [{"x": 1}], "versus": [], "notes": []}', "not the scores"),
+     (b'{"sifter": %s}' % (b"[" * 1000 + b"]" * 1000), "nested deeper than")],
 )
 def test_another_file_is_refused_in_one_line(tmp_path, content, says):
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(MemAgentError, match=says) as error:
         read_scores(tmp_path / FILE)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("place", "name", "value"), [
+    ("lines", "n", "x"), ("lines", "part", 5), ("lines", "failed", True), ("versus", "p", None),
+    ("scores", "mean", "x"), ("scores", "low", None), ("scores", "n", 0.5), ("difference", "high", [1])])
+def test_scores_of_other_kinds_are_refused_in_one_line(tmp_path, place, name, value):
+    write_scores(tmp_path / FILE, sifter_scores(small_results(tmp_path)))
+    held = json.loads((tmp_path / FILE).read_bytes())
+    line, against = held["lines"][0], held["versus"][0]
+    changed = {"lines": line, "versus": against, "scores": line["scores"]["ndcg@10"],
+               "difference": against["difference"]}[place]
+    changed[name] = value
+    (tmp_path / FILE).write_text(json.dumps(held))
+    with pytest.raises(MemAgentError, match=rf"not the scores of mem-agent sifter-table \({name} is "):
+        read_scores(tmp_path / FILE)
 
 
 @pytest.mark.parametrize(("make", "says"), [(lambda root: None, "no *_embed"), (

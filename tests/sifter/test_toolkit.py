@@ -170,9 +170,10 @@ def test_a_folder_is_open_once_and_a_damaged_line_is_named(opened, tmp_path):
     sifter.close()
     path = tmp_path / "memory" / "sessions.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(lines[0] + b"{}\n" + lines[2])
-    with pytest.raises(LogError, match="line 2 is no session; remove that line"):
-        opened()
+    for line in (b"{}", b'{"id": %s, "date": "", "turns": []}' % (b"[" * 1000 + b"]" * 1000)):
+        path.write_bytes(lines[0] + line + b"\n" + lines[2])
+        with pytest.raises(LogError, match="line 2 is no session; remove that line"):
+            opened()
 
 
 @pytest.mark.parametrize("turns, id, why", [

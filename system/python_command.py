@@ -1,0 +1,18 @@
+"""How the pack starts Python: ``-P``, without the working folder on the path.
+
+``python -m`` imports from the working folder before anything else. That may be the folder of a model or of documents
+that somebody else made, and a ``tqdm.py`` in it would run where TRUST_REMOTE_CODE was never said.
+
+Invariant: every command of the pack, and of a library that is started by its module, is made here; the scripts say
+``-P`` themselves. The hosts' own programs are files (``train.py``) that need their own folder on the path, which is
+why there is no ``PYTHONSAFEPATH``: they would inherit it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def python_module(module: str, *arguments: str, python: str = "") -> list[str]:
+    """The command that runs ``module``, by this process's Python or by ``python``."""
+    return [python or sys.executable, "-P", "-m", module, *arguments]

@@ -1,0 +1,36 @@
+"""A Ray runtime environment of somebody else gives variables of a bounded length, or one line."""
+
+import pytest
+
+from mem_agent.sifter.stages.runtime_env import LONGEST, NoRuntimeEnv, main, read_runtime_env
+
+ALIASES = "\n".join(["x0: &x0 [a, a]", *(f"x{n}: &x{n} [*x{n - 1}, *x{n - 1}]" for n in range(1, 30)),
+                     "env_vars: {A: *x29}"])
+TEXT = f"t: &t {'x' * 60000}\nenv_vars: {{" + ", ".join(f"A{n}: *t" for n in range(1000)) + "}"
+
+
+@pytest.mark.parametrize("text,found", [
+    ("env_vars: {A: b, B: 0.6, C: 3, D: yes}", {"A": "b", "B": "0.6", "C": "3", "D": "True"}),
+    ("env_vars:", {}), ("pip: [x]", {}), ("", {}),
+])
+def test_variables_are_texts(tmp_path, text, found):
+    (tmp_path / "env.yaml").write_text(text)
+    assert read_runtime_env(tmp_path / "env.yaml") == found
+
+
+@pytest.mark.parametrize("text,told", [
+    (ALIASES, "no YAML file with env_vars"), (TEXT, f"env_vars of more than {LONGEST} characters"),
+    ("env_vars: [A]", "no YAML file with env_vars"), ("- A", "no YAML file"), ("env_vars: x", "no YAML file"),
+    ("env_vars: {A: [b]}", "A is neither text nor a number"), ("env_vars: {A: }", "A is neither"),
+    ('env_vars: {A: "b\\0LD_PRELOAD=x"}', "A is neither"), ('env_vars: {A: "\\ud800"}', "A is neither"),
+    ("env_vars: {A=B: c}", "'A=B' is no name of a variable"), ("env_vars: {1: c}", "'1' is no name"),
+    ("env_vars: {Ä: c}", "'Ä' is no name"), ("env_vars: {A: b", "no YAML file"),
+])
+def test_another_file_is_one_line(tmp_path, text, told, capsys):
+    path = tmp_path / "env.yaml"
+    path.write_text(text)
+    with pytest.raises(NoRuntimeEnv):
+        read_runtime_env(path)
+    assert main(str(path)) == 1
+    said, wrong = capsys.readouterr()
+    assert (said, wrong.count("\n")) == ("", 1) and wrong.startswith(f"error: RUNTIME_ENV='{path}': {told}")
