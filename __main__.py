@@ -46,7 +46,7 @@ COMMANDS = {
     "curriculum": ("sifter.rounds.curriculum", "rounds of MemSifter's training: prepare, train, average, rank again"),
     "synthesize": ("data.eval_files", "evaluation files of any length from raw questions"),
     "download": ("data.download", "the published evaluation files"),
-    "closed-book": ("data.closed_book", "find the questions that a model answers without a document"),
+    "closed-book": ("evaluation.closed_book", "find the questions that a model answers without a document"),
     "templates": ("agents.published.command", "the wording of MemAgent, ReMemR1, RULER or MemSifter, from a checkout"),
     "ruler": ("ruler.generate", "evaluation files of RULER's tasks"),
     "pocket": ("pocket.prepare", "data of the small demonstration"),

@@ -1,7 +1,8 @@
 """Any OpenAI-compatible chat endpoint, asked with patience: MemSifter's frozen chat model, in stage 3 and in training.
 
 ``ask`` gives the reply's text, whole as the server tells it, also where its limit cut it or it is empty: those are
-replies. Everything else is a ``ChatFailed``, whose kind, status and one line say why.
+replies; ``sampled`` gives all ``samples`` of them. Everything else is a ``ChatFailed``, whose kind, status and one
+line say why.
 
 Invariants:
 - at most ``concurrency`` requests are on their way from one event loop; each loop has connections of its own;
@@ -78,17 +79,21 @@ class ChatClient:
 
     async def ask(self, messages: Messages, seed: int | None = None) -> str:
         """The reply to ``messages``, ``{role, content}`` each. Raises ChatFailed."""
+        return (await self.sampled(messages, seed))[0]
+
+    async def sampled(self, messages: Messages, seed: int | None = None) -> list[str]:
+        """As many replies as the settings say. Raises ChatFailed."""
         self.counts.asked += 1
         own = self._of_this_loop()
         try:
             async with own.slots:
-                reply = await self._asked(own.client, messages, seed)
+                replies = await self._asked(own.client, messages, seed)
         except ChatFailed:
             self.counts.failed += 1
             raise
         self.counts.answered += 1
-        self.counts.empty += not reply
-        return reply
+        self.counts.empty += not all(replies)
+        return replies
 
     async def served(self) -> list[str]:
         """Names of the models that ``/v1/models`` lists. Raises ChatFailed."""
@@ -124,11 +129,11 @@ class ChatClient:
         return openai.AsyncOpenAI(
             base_url=f"{settings.url}/v1", api_key=settings.key or "none", max_retries=0, timeout=timeout,
             http_client=openai.DefaultAsyncHttpxClient(trust_env=False, timeout=timeout, transport=BoundedTransport(
-                most_bytes(settings.max_output_tokens), settings.concurrency + 1,
+                most_bytes(settings.max_output_tokens * settings.samples), settings.concurrency + 1,
             )),
         )
 
-    async def _asked(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> str:
+    async def _asked(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> list[str]:
         attempt = 0
         while True:
             budget = self._budget
@@ -150,7 +155,9 @@ class ChatClient:
     def _body(self, messages: Messages, seed: int | None, budget: str) -> dict[str, Any]:
         body = {"model": self.settings.model, "messages": list(messages), "temperature": self.settings.temperature}
         body |= {} if self.settings.key else {"extra_headers": {"Authorization": openai.Omit()}}
-        return body | {budget: self.settings.max_output_tokens} | ({} if seed is None else {"seed": seed})
+        body |= {budget: self.settings.max_output_tokens} | ({} if seed is None else {"seed": seed})
+        body |= {} if self.settings.top_p is None else {"top_p": self.settings.top_p}
+        return body | ({} if self.settings.samples == 1 else {"n": self.settings.samples})
 
     async def _got(self, request: Awaitable[Any]) -> bytes:
         """What the server answers with HTTP 200.
@@ -183,16 +190,26 @@ class ChatClient:
                   404: f"no such route, or no model {self.settings.model!r}: "}.get(status, "")
         return self._failed(FailureKind.REJECTED, f"HTTP {status}: {remedy}{text}", status)
 
-    def _read(self, content: bytes) -> str:
+    def _read(self, content: bytes) -> list[str]:
         try:
-            choice = loads(content)["choices"][0]
-            text = choice["message"].get("content") or ""
-            reply = text if isinstance(text, str) else "".join(part.get("text") or "" for part in text)
+            choices = loads(content)["choices"][: self.settings.samples]
+            if not choices:
+                raise LookupError
+            replies = [self._text(choice) for choice in choices]
         except (ValueError, LookupError, TypeError, AttributeError):
             shown = content[: 8 * _TOLD].decode("utf-8", "replace")
             raise self._failed(FailureKind.BAD_RESPONSE, f"expected a chat completion, got: {shown}") from None
-        self.counts.cut += choice.get("finish_reason") == "length"
-        return self.settings.redacted(reply)
+        if len(replies) < self.settings.samples:
+            reason = f"{len(replies)} replies where {self.settings.samples} were asked for"
+            raise self._failed(FailureKind.BAD_RESPONSE, reason)
+        self.counts.cut += any(choice.get("finish_reason") == "length" for choice in choices)
+        return replies
+
+    def _text(self, choice: Any) -> str:
+        text = choice["message"].get("content") or ""
+        return self.settings.redacted(
+            text if isinstance(text, str) else "".join(part.get("text") or "" for part in text)
+        )
 
     def _failed(self, kind: FailureKind, reason: str, status: int = 0) -> ChatFailed:
         told = " ".join(self.settings.redacted(reason).split())

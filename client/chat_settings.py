@@ -49,6 +49,9 @@ class ChatSettings:
     """Seconds before the second attempt; doubles each time."""
     max_output_tokens: int = 4096
     temperature: float = 0.6
+    top_p: float | None = None
+    samples: int = 1
+    """Replies to one request."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", checked_url("the address of the chat model", self.url, " or ".join(KEYS)))

@@ -60,10 +60,12 @@ def needed(entry: Mapping[str, Any], *names: str) -> str:
 
 
 def unique(names: Collection[str]) -> list[str]:
-    """The names, where one repeats with its count behind it: a a b -> a a#2 b."""
-    seen: dict[str, int] = {}
-    found = []
+    """The names, where one repeats with its count behind it: a a b -> a a#2 b; a count that is a name is not taken."""
+    given, seen, found = set(names), dict[str, int](), []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+        count = seen.get(name, 0) + 1
+        while count > 1 and f"{name}#{count}" in given:
+            count += 1
+        seen[name] = count
+        found.append(name if count == 1 else f"{name}#{count}")
     return found

@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from .manifest import MANIFEST, read_manifest, sha256_of
 from .questions import assemble
@@ -38,7 +37,7 @@ class CorpusFile:
         with path.open("rb") as lines:
             for line in lines:
                 self._ends.append(self._ends[-1] + len(line))
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = path.open("rb", buffering=0)
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -47,18 +46,26 @@ class CorpusFile:
         if not 0 <= number < len(self):
             raise CorpusFileError(f"{self.path}: no document {number} among {len(self)}; synthesise it again")
         start, end = self._ends[number], self._ends[number + 1]
-        return orjson.loads(os.pread(self._fd, end - start, start))
+        try:
+            text = loads(os.pread(self._file.fileno(), end - start, start))
+        except ValueError:
+            text = None
+        if not isinstance(text, str):
+            raise CorpusFileError(f"{self.path}: line {number + 1} is no text in JSON; synthesise it again")
+        return text
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._file.close()
 
 
 def read_context(entry: Mapping[str, Any], corpus: Callable[[], CorpusFile]) -> str:
     """The document of an evaluation entry; ``corpus`` is asked for by an index-only one."""
     if "documents" not in entry:
         return entry["context"]
-    documents = corpus()
-    return assemble(documents[number] for number in entry["documents"])
+    documents, numbers = corpus(), entry["documents"]
+    if len(set(numbers)) < len(numbers):  # else a short list of one long document makes any length
+        raise CorpusFileError(f"{documents.path}: an entry names a document of it twice; synthesise both again")
+    return assemble(documents[number] for number in numbers)
 
 
 def open_corpus(data_root: Path, eval_file: str) -> CorpusFile:

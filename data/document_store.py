@@ -34,6 +34,7 @@ from typing import Any, NoReturn
 import orjson
 
 from ..system.atomic_file import appending, replacing
+from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from ..system.file_lock import lock
 from .shards import is_sharded, shard_folder
@@ -96,7 +97,7 @@ class _Entry:
 
 def _load_index(path: Path) -> dict[str, _Entry]:
     with path.open("rb") as lines:
-        entries = [_Entry(**orjson.loads(line)) for line in lines]
+        entries = [_Entry(**loads(line)) for line in lines]
     for entry in entries:
         places = (entry.offset, entry.bytes)
         if type(entry.id) is not str or not all(type(place) is int and 0 <= place < 2**62 for place in places):
@@ -132,7 +133,10 @@ class DocumentStore:
         content = self._read(entry)
         if _id_of(content) != context_id:
             self._fail(f"the bytes of document {context_id!r} are damaged")
-        return content.decode()
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            self._fail(f"document {context_id!r} is not UTF-8")
 
     def __contains__(self, context_id: str) -> bool:
         return context_id in self._loaded()

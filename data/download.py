@@ -110,7 +110,11 @@ def _enter_known(remote: Remote, name: str, manifest: Manifest) -> None:
 
 def _pinned(manifest: Manifest, dataset: str) -> str | None:
     sources = [entry["source"] for entry in manifest.files.values()]
-    return next((s["revision"] for s in sources if s["kind"] == "download" and s["dataset"] == dataset), None)
+    return next((s["revision"] for s in sources if _is_download(s) and s["dataset"] == dataset), None)
+
+
+def _is_download(source: Mapping[str, Any]) -> bool:
+    return source.get("kind") == "download" and all(type(source.get(k)) is str for k in ("dataset", "revision"))
 
 
 def _resolve(dataset: str, revision: str | None) -> Remote:

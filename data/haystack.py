@@ -58,7 +58,8 @@ def haystack(
         )
     rng = random.Random(f"{seed}/{question.id}/{documents}")
     is_clean = (lambda number: True) if layout is Layout.PUBLISHED else _without_answer(pool, question)
-    own = [number for number in question.own if number not in chosen and is_clean(number)]
+    taken = frozenset(chosen)
+    own = [number for number in question.own if number not in taken and is_clean(number)]
     rng.shuffle(own)
     chosen += own[: documents - len(chosen)]
     tried = {*question.gold, *question.own}

@@ -21,9 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from ..rewards.boxed import last_boxed
+from ..system.bounded_json import loads
 from .countdown import Problem, Term, solve
 from .questions import BadRow
 
@@ -124,8 +123,8 @@ def _decoded(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return orjson.loads(value)
-    except orjson.JSONDecodeError:
+        return loads(value.encode())
+    except ValueError:
         return value
 
 

@@ -22,22 +22,25 @@ from __future__ import annotations
 
 import ast
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from ..sessions.records import HistoryQuestion, Session, Turn
 from ..sessions.wording import language_of
+from ..system.bounded_json import loads
 from .asked import Asked, BadQuestion, needed, text_of, unreadable
 from .sources import SourceError, open_file
 
 SESSION_TURNS = 10
 _NEAR = 0.015
 _LONGEST_LITERAL = 1 << 20
+_NUMBER = re.compile(r"-?\d{1,18}")
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+"""Of options."""
 Messages = Sequence[Mapping[str, Any]]
 
 
@@ -90,8 +93,8 @@ class _Contexts:
 
     def _read(self, line: bytes, number: int) -> dict[str, Any]:
         try:
-            found = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
+            found = loads(line)
+        except ValueError as error:
             raise SourceError(f"{self._path}: line {number}: not valid JSON ({error})") from None
         if not isinstance(found, dict):
             raise SourceError(f"{self._path}: line {number}: expected {{id: [messages]}}")
@@ -145,8 +148,8 @@ def _linked(folder: Path, link: str) -> Messages:
     if not is_there:
         raise BadQuestion(f"its history {link[:80]!r} is not in {folder}")
     try:
-        found = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError as error:
+        found = loads(path.read_bytes())
+    except ValueError as error:
         raise BadQuestion(f"its history {link[:80]!r} is not valid JSON ({error})") from None
     if isinstance(found, dict):
         found = next((found[key] for key in ("chat_history", "conversations") if key in found), found)
@@ -159,7 +162,9 @@ def _linked_question(id: str, entry: Mapping[str, Any], histories: Any, turns: i
     right = needed(entry, "correct_answer")
     texts = [right, *(text for text in _literal_texts(entry, "incorrect_answers") if text != right)]
     random.Random(id).shuffle(texts)
-    letters = [f"({chr(ord('a') + number)})" for number in range(len(texts))]
+    if len(texts) > len(_LETTERS):
+        raise BadQuestion(f"{len(texts)} options, more than there are letters")
+    letters = [f"({letter})" for letter in _LETTERS[: len(texts)]]
     sessions = _sessions(histories(needed(entry, f"chat_history_{size}_link", "chat_history_link")), turns)
     quoted = _literal(entry.get("related_conversation_snippet"))
     told = _contents(quoted)
@@ -218,7 +223,7 @@ def _literal(value: Any) -> Any:
     """What a cell says as JSON or as a Python literal; the cell itself where it is neither."""
     if not isinstance(value, str) or len(value) > _LONGEST_LITERAL:
         return value
-    for read in (orjson.loads, ast.literal_eval):
+    for read in (lambda text: loads(text.encode()), ast.literal_eval):
         try:
             return read(value)
         except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
@@ -235,6 +240,6 @@ def _literal_texts(entry: Mapping[str, Any], name: str) -> list[str]:
 
 def _whole(entry: Mapping[str, Any], name: str) -> int:
     text = text_of(entry, name)
-    if not text.lstrip("-").isdecimal():
+    if not _NUMBER.fullmatch(text):
         raise BadQuestion(f"{name} is {text!r:.20}, no number")
     return int(text)

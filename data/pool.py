@@ -25,15 +25,14 @@ import hashlib
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from ..rewards.qa_metrics import normalise_squad
+from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from .paragraphs import spaced_documents
 from .questions import (
@@ -111,12 +110,26 @@ class PoolQuestion:
     question: str
     answers: tuple[str, ...]
     gold: tuple[int, ...]
-    own: tuple[int, ...]
+    near: tuple[int, ...]
+    """The other paragraphs of its row."""
     supporting: tuple[str, ...]
-    paragraphs: tuple[int, ...] = ()
-    """``gold`` and ``own`` in the order of the data."""
+    row: tuple[int, ...] = ()
+    """``gold`` and ``near`` in the order of the data."""
     evidence: tuple[int, ...] = ()
     """The document of every supporting fact, in the order in which the data names the facts, with repetitions."""
+    article: tuple[int, ...] = ()
+    """All paragraphs of its article: one tuple for all questions of it, else they took its length squared."""
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        """Its distractors."""
+        gold = frozenset(self.gold)
+        return tuple(number for number in dict.fromkeys([*self.near, *self.article]) if number not in gold)
+
+    @property
+    def paragraphs(self) -> tuple[int, ...]:
+        """``gold`` and ``own`` in the order of the data."""
+        return tuple(dict.fromkeys([*self.row, *self.own]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +169,8 @@ def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
             questions.append((_pool_question(question, numbers), question.article))
     if not questions:
         raise CorpusError(f"{', '.join(map(str, paths))}: no question that can be used among {skipped.total()} rows")
-    found = tuple(_with_neighbours(question, articles.get(article, {})) for question, article in questions)
+    neighbours = {article: tuple(numbers) for article, numbers in articles.items()}
+    found = tuple(replace(question, article=neighbours.get(article, ())) for question, article in questions)
     return Corpora(pool, found, skipped)
 
 
@@ -172,23 +186,16 @@ def _usable(question: Question, where: str, blank_too: bool) -> Question | Skip:
 
 def _pool_question(question: Question, numbers: Sequence[int]) -> PoolQuestion:
     marked = zip(numbers, question.paragraphs, strict=True)
-    gold = tuple(dict.fromkeys(number for number, paragraph in marked if paragraph.gold))
+    golden = dict.fromkeys(number for number, paragraph in marked if paragraph.gold)
     every = tuple(dict.fromkeys(numbers))
-    own = tuple(number for number in every if number not in gold)
+    near = tuple(number for number in every if number not in golden)
     first: dict[str | None, int] = {}
     for number, paragraph in zip(numbers, question.paragraphs, strict=True):
         first.setdefault(paragraph.title, number)
     evidence = tuple(first[title] for title in fact_titles(question.extras.get("supporting_facts")) or ())
     return PoolQuestion(
-        question.id, question.question, question.answers, gold, own, question.supporting, every, evidence
+        question.id, question.question, question.answers, tuple(golden), near, question.supporting, every, evidence
     )
-
-
-def _with_neighbours(question: PoolQuestion, article: Iterable[int]) -> PoolQuestion:
-    own = dict.fromkeys([*question.own, *article])
-    neighbours = tuple(number for number in own if number not in question.gold)
-    every = dict.fromkeys([*question.paragraphs, *neighbours])
-    return replace(question, own=neighbours, paragraphs=tuple(every))
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -232,10 +239,10 @@ def _is_squad(path: Path) -> bool:
 def read_articles(path: Path) -> Any:
     """``data`` of an original SQuAD file. Raises CorpusError."""
     try:
-        return orjson.loads(path.read_bytes())["data"]
+        return loads(path.read_bytes())["data"]
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read ({error.strerror}); fetch the file first") from None
-    except orjson.JSONDecodeError as error:
+    except ValueError as error:
         raise CorpusError(f"{path}: not valid JSON ({error}); fetch the file again") from None
     except (KeyError, TypeError):
         raise CorpusError(f"{path}: not a SQuAD file, {{'data': [{{'paragraphs': ...}}]}}") from None

@@ -78,6 +78,8 @@ class RawFile:
             raise PublishedError(
                 f"its `context` is no list of numbers below {len(self)}, the documents of {self.path}; fetch both anew"
             )
+        if len(set(numbers)) < len(numbers):  # else a short list of one long document makes any length
+            raise PublishedError("its `context` names a document twice; fetch it again")
         index = entry.get("index")
         if type(index) is not int or not 0 <= index < len(self._questions):
             raise PublishedError(f"its `index` is {index!r}, which is no row of {self.path}; fetch both again")

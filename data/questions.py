@@ -33,11 +33,9 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-import orjson
-
+from ..system.bounded_json import DEEPEST, TooDeep, loads
 from ..system.errors import MemAgentError
 from .paragraphs import Paragraph, spaced_documents
-from .sources import DEEPEST
 
 
 class BadRow(MemAgentError, ValueError):
@@ -207,13 +205,13 @@ def _paragraphs(value: Any, name: str, titles: tuple[str, ...]) -> tuple[tuple[P
     if not value:
         raise BadRow(f"{name} is empty")
     marked = any(isinstance(entry, dict) and entry.get("is_supporting") is not None for entry in value)
-    found = []
+    found, golden = [], frozenset(titles)
     for entry in value:
         title, sentences = _title_and_sentences(entry, name)
         if marked:
             gold = isinstance(entry, dict) and entry.get("is_supporting") is True
         else:
-            gold = not titles or title in titles
+            gold = not titles or title in golden
         found.append(Paragraph(title, sentences, gold))
     if not any(paragraph.document.strip() for paragraph in found):
         raise BadRow(f"{name} is blank")
@@ -291,8 +289,10 @@ def _decoded(value: Any) -> Any:
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value
     try:
-        return _plain(orjson.loads(value), "JSON in a text")
-    except orjson.JSONDecodeError:
+        return loads(value.encode())
+    except TooDeep as error:
+        raise BadRow(f"JSON in a text is {error}") from None
+    except ValueError:
         return value
 
 

@@ -16,8 +16,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
-import orjson
-
+from ..system.bounded_json import loads
+from ..system.bounded_parquet import TooMuchInside, batches
 from ..system.errors import MemAgentError
 
 ROW_GROUP = 16
@@ -65,7 +65,7 @@ class JsonLines:
     def row(self, number: int) -> dict[str, Any]:
         with self.path.open("rb") as file:
             file.seek(self._offsets[number])
-            return orjson.loads(file.readline())
+            return loads(file.readline())
 
 
 class ParquetRows:
@@ -86,10 +86,12 @@ class ParquetRows:
                                     f"it has {', '.join(schema.names)}")
                 self._columns = [name for name in _COLUMNS if name in schema.names]
                 if schema.field("metadata").type.get_field_index("task") >= 0:
-                    for number, task in enumerate(_tasks(file), 1):
+                    for number, task in enumerate(_tasks(file, path), 1):
                         note_task(self.tasks, task, number)
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except (OSError, ValueError, ArithmeticError, pa.ArrowException) as error:  # arithmetic: a date out of range
             raise _unreadable(path, error) from None
+        except TooMuchInside as error:
+            raise DataError(str(error)) from None
         self._starts = [0, *accumulate(counts)]
 
     def __len__(self) -> int:
@@ -100,8 +102,10 @@ class ParquetRows:
 
         try:
             return self._checked(number, self._read(number))
-        except (OSError, ValueError, pa.ArrowException) as error:  # of pages, which nobody has looked at before
-            raise _unreadable(self.path, error) from None
+        except (OSError, ValueError, ArithmeticError, pa.ArrowException) as error:  # pages are not looked at before
+            raise _unreadable(self.path, error, f", row {number + 1}") from None
+        except TooMuchInside as error:
+            raise DataError(str(error)) from None
 
     def _read(self, number: int) -> dict[str, Any]:
         import pyarrow.parquet as pq
@@ -109,8 +113,7 @@ class ParquetRows:
         group = bisect_right(self._starts, number) - 1
         within = number - self._starts[group]
         with pq.ParquetFile(self.path, pre_buffer=False) as file:
-            batches = file.iter_batches(ROW_GROUP, row_groups=[group], columns=self._columns, use_threads=False)
-            for batch in batches:
+            for batch in batches(file, self.path, ROW_GROUP, self._columns, [group]):
                 if within < len(batch):
                     return batch.slice(within, 1).to_pylist()[0]
                 within -= len(batch)
@@ -122,8 +125,8 @@ class ParquetRows:
         return row | {"metadata": {name: value for name, value in row["metadata"].items() if value is not None}}
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path}: no readable parquet file ({' '.join(str(error).split())[:160]})")
+def _unreadable(path: Path, error: Exception, where: str = "") -> DataError:
+    return DataError(f"{path}{where}: no readable parquet file ({' '.join(str(error).split())[:160]})")
 
 
 def note_task(tasks: dict[str, int], own: Any, number: int) -> None:
@@ -131,16 +134,16 @@ def note_task(tasks: dict[str, int], own: Any, number: int) -> None:
         tasks.setdefault(str(own), number)
 
 
-def _tasks(file: Any) -> Iterator[Any]:
-    for batch in file.iter_batches(1024, columns=["metadata.task"], use_threads=False):
+def _tasks(file: Any, path: Path) -> Iterator[Any]:
+    for batch in batches(file, path, 1024, ["metadata.task"]):
         for entry in batch.column("metadata").to_pylist():
             yield entry["task"] if entry else None
 
 
 def _checked(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
+        row = loads(line)
+    except ValueError as error:
         remedy = "write the file again with prepare_data.py"
         raise DataError(f"{path}, line {number}: not JSON ({error}); {remedy}") from None
     if not isinstance(row, dict) or "prompt" not in row or not isinstance(row.get("metadata"), dict):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .pool import CorpusError, PoolQuestion, Skip, read_articles, read_questions
 from .questions import BadRow, Impossible, Question, read_question, squad_rows
@@ -30,44 +31,55 @@ class Corpus:
 
 def read_squad(path: Path) -> Corpus:
     """An original SQuAD file. Raises CorpusError."""
-    articles, found = read_articles(path), []
+    articles, found = read_articles(path), list[tuple[Question, list[str], int]]()
     try:
         for number, fields in squad_rows(articles):
             try:
                 question = read_question(fields)
             except Impossible:
                 continue
-            near = [paragraph["context"] for paragraph in articles[number - 1]["paragraphs"]]
-            found.append((question, [question.context], near))
+            found.append((question, [question.context], number))
+        groups = {number: _contexts(articles, number) for number in {number for _, _, number in found}}
     except BadRow as error:
         raise CorpusError(f"{path}: {error}") from None
-    return _corpus(path, found)
+    return _corpus(path, found, groups)
+
+
+def _contexts(articles: Any, number: int) -> list[str]:
+    contexts = [paragraph["context"] for paragraph in articles[number - 1]["paragraphs"]]
+    if not all(isinstance(context, str) for context in contexts):
+        raise BadRow(f"article {number} has a context that is no text")
+    return contexts
 
 
 def read_hotpotqa(path: Path) -> Corpus:
     """A HotpotQA file of any shape. Raises CorpusError."""
-    found = []
-    for _, question in read_questions(path):
+    found, groups = list[tuple[Question, list[str], int]](), dict[int, list[str]]()
+    for where, question in read_questions(path):
         if isinstance(question, Skip):
             continue
+        if not question.paragraphs:
+            raise CorpusError(f"{path}: {where}: its context is no list of paragraphs; expected a row of HotpotQA")
         documents = {paragraph.title: paragraph for paragraph in question.paragraphs}.values()
-        gold = [paragraph.document for paragraph in documents if paragraph.gold]
-        near = [paragraph.document for paragraph in documents]
-        found.append((question, gold or near, near))
-    return _corpus(path, found)
+        near = groups[len(groups)] = [paragraph.document for paragraph in documents]
+        found.append((question, [paragraph.document for paragraph in documents if paragraph.gold] or near, len(found)))
+    return _corpus(path, found, groups)
 
 
-def _corpus(path: Path, found: list[tuple[Question, list[str], list[str]]]) -> Corpus:
-    documents = sorted({document for _, gold, near in found for document in [*gold, *near]})
+def _corpus(path: Path, found: list[tuple[Question, list[str], int]], groups: dict[int, list[str]]) -> Corpus:
+    """``found``: a question, its gold documents, and the number of the group where it and its others are."""
+    documents = sorted({document for group in groups.values() for document in group})
     if not documents:
         raise CorpusError(f"{path}: no question with an answer among paragraphs")
-    number = {document: place for place, document in enumerate(documents)}
+    place = {document: number for number, document in enumerate(documents)}
 
     def numbers(texts: Iterable[str]) -> tuple[int, ...]:
-        return tuple(dict.fromkeys(number[text] for text in texts))
+        return tuple(dict.fromkeys(place[text] for text in texts))
 
-    questions = []
-    for question, gold, near in found:
-        own = numbers(document for document in near if document not in gold)
-        questions.append(PoolQuestion(question.id, question.question, question.answers, numbers(gold), own, ()))
-    return Corpus(path.name, tuple(documents), tuple(questions))
+    groups_of_numbers = {key: numbers(group) for key, group in groups.items()}
+    questions = tuple(
+        PoolQuestion(question.id, question.question, question.answers, numbers(gold), (), (),
+                     article=groups_of_numbers[key])
+        for question, gold, key in found
+    )
+    return Corpus(path.name, tuple(documents), questions)

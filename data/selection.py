@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from .manifest import sha256_of
 from .options import Layout
@@ -102,7 +101,10 @@ def choose(questions: Sequence[PoolQuestion], count: int, seed: int) -> tuple[Po
 def read_dropped(path: Path) -> frozenset[str]:
     """The ids that a verdict file of ``closed_book`` leaves out. Raises SelectionError."""
     try:
-        return frozenset(orjson.loads(path.read_bytes())["dropped"])
+        dropped = loads(path.read_bytes())["dropped"]
+        if not isinstance(dropped, list) or not all(isinstance(id, str) for id in dropped):
+            raise ValueError
+        return frozenset(dropped)
     except (OSError, ValueError, KeyError, TypeError):
         raise SelectionError(f"{path}: not a verdict of closed_book; let that finish first") from None
 

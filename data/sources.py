@@ -7,7 +7,7 @@ Invariant: memory holds a few rows, never a file. A parquet file needs more, sin
 page and the writer chose its size: pyarrow and pandas put 1024 long texts into one page, and reading takes about
 three such pages (0.5 GB at 130 KB a text, 1 GB at 300 KB, 2.3 GB at 1 MB) however large file and row groups are.
 Files of longer texts are best written with ``write_batch_size=16``: 0.2 GB at 1 MB. A row of a JSON list takes three
-times its size.
+times its size. Of parquet no row group is read that is far more than its part of the file (``bounded_parquet``).
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-import orjson
-
+from ..system.bounded_json import DEEPEST, TooDeep, loads
+from ..system.bounded_parquet import TooMuchInside, batches
 from ..system.errors import MemAgentError
 
 BATCH_ROWS = 16
 BUFFER_BYTES = 1 << 20
-DEEPEST = 64
-"""Lists and objects inside each other, in a row: far more than data needs, far less than does harm."""
 _LONGEST_VALUE = 1 << 29  # bytes; stops a missing quote from pulling the whole file into memory
 _LONGEST_CELL = 1 << 27  # characters of 4 bytes each; for the same
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".csv")
@@ -104,6 +102,8 @@ def _first_character(path: Path) -> str:
 def _guard(path: Path, read: Callable[[Path], Iterator[SourceRow]]) -> Iterator[SourceRow]:
     try:
         yield from read(path)
+    except TooMuchInside as error:
+        raise SourceError(str(error)) from None
     except (OSError, ValueError, ArithmeticError) as error:  # arithmetic: parquet's dates outside of Python's range
         raise SourceError(f"{path}: cannot be read ({first_line(error)})") from None
 
@@ -130,16 +130,18 @@ def _open_parquet(path: Path, wanted: Collection[str] | None) -> Source:
             total, columns = parquet.metadata.num_rows, tuple(parquet.schema_arrow.names)
     except (OSError, ValueError) as error:
         raise SourceError(f"{path}: not a readable parquet file ({first_line(error)})") from None
-    return Source(_guard(path, lambda path: _numbered(_parquet_rows(path, wanted))), total, columns)
+    return Source(_guard(path, lambda path: _numbered(_parquet_rows(path, path, wanted))), total, columns)
 
 
-def _parquet_rows(file: Path | BinaryIO, wanted: Collection[str] | None) -> Iterator[dict[str, Any] | Broken]:
+def _parquet_rows(
+    file: Path | BinaryIO, name: Path | str, wanted: Collection[str] | None
+) -> Iterator[dict[str, Any] | Broken]:
     import pyarrow.parquet as pq
 
     # Buffered streams read column chunks piecewise; without them a row group is read whole before its first row.
     with pq.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER_BYTES) as parquet:
         columns = [name for name in parquet.schema_arrow.names if wanted is None or name in wanted]
-        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=columns, use_threads=False):
+        for batch in batches(parquet, name, BATCH_ROWS, columns):
             yield from _batch_rows(batch)
 
 
@@ -178,8 +180,10 @@ def _list_rows(path: Path) -> Iterator[SourceRow]:
 
 def _decoded(content: bytes) -> Any:
     try:
-        return orjson.loads(content)
-    except orjson.JSONDecodeError as error:
+        return loads(content)
+    except TooDeep as error:
+        return Broken(str(error))
+    except ValueError as error:
         return Broken(f"not valid JSON ({first_line(error)})")
 
 
@@ -274,8 +278,8 @@ def _cell(name: str, text: str) -> Any:
     """The value of a cell: its text, or the list whose JSON text it is, where a list is looked for."""
     if name in _LISTS and text.startswith("["):
         try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
+            return loads(text.encode())
+        except ValueError:
             return text
     return text or None
 
@@ -353,7 +357,7 @@ def _remote_parquet_rows(files: list[str], wanted: Collection[str] | None) -> It
 
     for file in files:
         with fsspec.open(file, "rb") as opened:
-            yield from _parquet_rows(opened, wanted)
+            yield from _parquet_rows(opened, file, wanted)
 
 
 def _dataset_rows(name: str, rows: Iterable[Any]) -> Iterator[SourceRow]:

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..agents.records import Message, Role
-from ..data.corpus_file import CORPUS, CorpusFile, open_corpus, read_context
+from ..data.corpus_file import CORPUS, CorpusFile, CorpusFileError, open_corpus, read_context
 from ..data.published import PublishedError, RawFile, find_raw
 from ..data.sources import Broken, NotJson, json_list
 from ..hooks.task_row import REPLY_PREFIX, REPLY_TOKENS
@@ -180,7 +180,10 @@ def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Ent
     if "context" not in raw and "documents" in raw:
         if not all(type(document) is int for document in needed("documents", list)):
             raise EvalError(f"{where} has no usable `documents`: they are numbers of lines of {CORPUS}")
-        context = read_context(raw, texts.corpus)
+        try:
+            context = read_context(raw, texts.corpus)
+        except CorpusFileError as error:
+            raise EvalError(f"{where}: {error}") from None
     elif isinstance(raw.get("context"), list):
         try:
             context = texts.raw().context(raw)
@@ -210,8 +213,9 @@ def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Ent
 
 
 def _answer(given: Any) -> str | None:
-    """None where nobody could give it: ``null`` would be the text "None", a list the text of a list."""
-    return str(given) if isinstance(given, str | int | float) and str(given).strip() else None
+    """None where nobody could give it: ``null`` would be the text "None", ``true`` "True", a list that of a list."""
+    is_one = isinstance(given, str | int | float) and not isinstance(given, bool)
+    return str(given) if is_one and str(given).strip() else None
 
 
 def _message(where: str, raw: Any) -> Message:

@@ -16,6 +16,7 @@ from ..config import Config, ConfigError
 from ..data.document_store import row_slice, store_folder, without_slice
 from ..data.shards import is_sharded, training_files
 from ..system.atomic_file import replacing, write_atomically
+from ..system.bounded_parquet import check_group
 
 
 def prompt_file(config: Config) -> str:
@@ -62,4 +63,5 @@ def _copy(files: tuple[Path, ...], target: Path) -> None:
                     raise ConfigError(f"{path}: its columns differ from those of {files[0].name}; a host reads both "
                                       "as one file, so prepare them together")
                 for group in range(shard.num_row_groups):
+                    check_group(shard.metadata, path, group)
                     writer.write_table(shard.read_row_group(group, use_threads=False))

@@ -102,9 +102,12 @@ def _check(path: Path, key: str, text: object) -> None:
     try:
         if not isinstance(text, str):
             raise ValueError
-        names = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+        found = [field[1:] for field in string.Formatter().parse(text) if field[1] is not None]
     except ValueError:
         raise WordingError(f"--wording {path}: {key} is not a text with names in braces: {text!r}") from None
+    if any(form or conversion for _, form, conversion in found):  # {key:>9999999999} is ten gigabytes
+        raise WordingError(f"--wording {path}: {key} has more than a name in braces; {{key}} is one, {{key:d}} is not")
+    names = {name for name, _, _ in found}
     if (not text.strip() and not key.endswith("_prefix")) or not needed <= names <= _NAMES[key]:
         allowed = ", ".join(f"{{{name}}}" for name in sorted(_NAMES[key])) or "none"
         raise WordingError(f"--wording {path}: {key} must hold {sorted(needed) or 'a text'}; names allowed: {allowed}")

@@ -176,7 +176,7 @@ def test_memsifters_question_about_chats(written, mode):
 # --- RULER ----------------------------------------------------------------------------------------------------------
 
 DOCUMENTS = tuple(f"Title {n}\nFact {n} is well known." for n in range(40))
-ASKED = PoolQuestion("q", "What is fact 3?", ("known",), gold=(3, 8), own=(1,), supporting=())
+ASKED = PoolQuestion("q", "What is fact 3?", ("known",), gold=(3, 8), near=(1,), supporting=())
 CORPUS = Corpus("corpus.json", DOCUMENTS, (ASKED,))
 SYNTHETIC = {"ruler": "scripts/data/synthetic", "memagent-ruler": "taskutils/memory_data/synthetic"}
 LISTS = {"ruler": "scripts/synthetic.yaml", "memagent-ruler": "taskutils/memory_data/synthetic/synthetic.yaml"}

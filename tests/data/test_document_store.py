@@ -1,5 +1,6 @@
 """The store of long documents."""
 
+import hashlib
 import os
 import pickle
 import stat
@@ -129,6 +130,15 @@ def test_damage_is_named(folder):
         DocumentStore(folder).get(ids[0])
     with pytest.raises(StoreError, match="damaged"):
         write(folder, ["three"])
+
+
+def test_a_document_that_is_no_text_is_named(folder):
+    folder.mkdir()
+    (folder / "documents.bin").write_bytes(b"\xff\xfe")
+    id = hashlib.sha256(b"\xff\xfe").hexdigest()[:16]
+    (folder / "index.jsonl").write_text(f'{{"id": "{id}", "offset": 0, "bytes": 2}}\n')
+    with pytest.raises(MissingDocument, match=f"document '{id}' is not UTF-8; copy the folder again"):
+        DocumentStore(folder).get(id)
 
 
 def test_reader_needs_no_write_permission(folder):

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.data.manifest import sha256_of
+from mem_agent.data.download import _pinned as pinned
+from mem_agent.data.manifest import read_manifest, sha256_of
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,6 +162,14 @@ def test_a_file_of_numbers_comes_with_a_word_about_the_raw_file(hub, tmp_path):
     assert [line.startswith(hint) for line in lines] == [False, False, True]
     (tmp_path / "out" / "hotpotqa_dev.json").touch()
     assert "names documents" not in fetch(hub, tmp_path / "out", lengths="12800").stdout
+
+
+def test_an_entry_that_says_little_is_no_download(tmp_path):
+    sources = [{}, {"kind": "download"}, {"kind": "download", "dataset": "some/set", "revision": 7},
+               {"kind": "download", "dataset": "some/set", "revision": FIRST}]
+    entries = {str(n): {"source": source, "sha256": "", "bytes": 0} for n, source in enumerate(sources)}
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": entries}))
+    assert pinned(read_manifest(tmp_path), "some/set") == FIRST
 
 
 def test_the_revision_is_resolved_once(hub, tmp_path):

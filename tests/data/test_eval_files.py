@@ -10,7 +10,7 @@ import time
 import pytest
 
 from mem_agent.data import eval_files
-from mem_agent.data.corpus_file import CorpusFileError, open_corpus, read_context
+from mem_agent.data.corpus_file import CorpusFile, CorpusFileError, open_corpus, read_context
 from mem_agent.data.eval_files import main
 from mem_agent.data.manifest import sha256_of
 from mem_agent.tests.helpers.question_rows import HOTPOTQA_FILE
@@ -93,6 +93,15 @@ def test_index_only_entries_give_the_same_documents(raw, tmp_path):
     with pytest.raises(CorpusFileError, match="no document 500 among 120"):
         corpus[500]
     corpus.close()
+
+
+def test_a_corpus_that_is_let_go_is_closed(tmp_path):
+    """Every file of questions by number left one open."""
+    (tmp_path / "corpus.jsonl").write_text('"Ann"\n')
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        assert CorpusFile(tmp_path / "corpus.jsonl")[0] == "Ann"
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_corpus_of_something_else_is_refused(raw, tmp_path):

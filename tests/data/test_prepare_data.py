@@ -263,7 +263,7 @@ def test_a_deep_line_is_left_out(tmp_path, out, capsys):
     with (tmp_path / "in.jsonl").open("a") as text:
         text.write(deep)
     assert prepare(tmp_path / "in.jsonl", out) == 0
-    assert "line 2: level is nested deeper than 64" in capsys.readouterr().err
+    assert "line 2: nested deeper than 64" in capsys.readouterr().err
 
 
 def test_json_lines_named_json(tmp_path, out):

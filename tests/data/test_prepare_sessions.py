@@ -154,6 +154,13 @@ def test_a_session_id_that_repeats_is_told_apart(tmp_path):
     assert [s.id for s in asked.sessions] == ["b#2", "b"] and set(asked.gold) == {"b", "b#2"}
 
 
+def test_names_that_look_like_counts_stay_apart(tmp_path):
+    talks, ids = [[{"role": "user", "content": "Hi"}]] * 4, ["a", "a", "a#2", "a"]
+    (asked,) = longmemeval(tmp_path, entry(haystack_sessions=talks, haystack_session_ids=ids, haystack_dates=[],
+                                           answer_session_ids=["a#2"]))
+    assert [s.id for s in asked.sessions] == ["a", "a#3", "a#2", "a#4"] and asked.gold == ("a#2",)
+
+
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
@@ -266,11 +273,18 @@ def test_the_session_as_far_back_as_the_evidence_is_gold(tmp_path, back, blocks,
     [({"correct_answer": "(x)"}, "begins 0 of its 4 options"), ({"all_options": "__import__('os')"},
                                                                 "no list of texts"),
      ({"shared_context_id": "nowhere"}, "not in contexts.jsonl"), ({"end_index_in_shared_context": 99}, "99 of 7"),
-     ({"end_index_in_shared_context": "x"}, "no number"), ({"shared_context_id": "x"}, "no list of messages")],
+     *(({"end_index_in_shared_context": number}, "no number") for number in ("x", "--5", "9" * 5000)),
+     ({"shared_context_id": "x"}, "no list of messages")],
 )
 def test_a_bad_question_about_a_persona(tmp_path, capsys, columns, says):
     assert persona_v1(tmp_path, TALKS, **columns) == 1  # there is no other row
     assert says in capsys.readouterr().err
+
+
+def test_a_number_that_is_none_leads_to_no_session(tmp_path):
+    asked = persona_v1(tmp_path, TALKS, distance_to_ref_in_tokens="9" * 400, context_length_in_tokens=100,
+                       distance_to_ref_in_blocks=1)
+    assert asked.gold == ()
 
 
 def persona_v2(tmp_path, history, **columns):
@@ -293,6 +307,13 @@ def test_version_2_reads_histories_from_a_folder_and_gold_from_quotations(tmp_pa
     right = asked.options[asked.options.index(f"{asked.answers[1]} tea")]
     assert asked.answers == ("tea", right[:3]) and sorted(o[:3] for o in asked.options) == ["(a)", "(b)", "(c)", "(d)"]
     assert persona_v2(tmp_path, talk).options == asked.options  # a bare list, and the same order again
+
+
+def test_more_options_than_letters_are_refused(tmp_path, capsys):
+    others = [f"option {number}" for number in range(26)]
+    assert persona_v2(tmp_path, [PERSONA, message("u")], incorrect_answers=json.dumps(others)) == 1
+    assert "27 options, more than there are letters" in capsys.readouterr().err
+    assert len(persona_v2(tmp_path, [PERSONA, message("u")], incorrect_answers=json.dumps(others[1:])).options) == 26
 
 
 @pytest.mark.parametrize("link", ["../secret.json", "/etc/passwd", "data/none.json"])

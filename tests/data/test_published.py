@@ -63,6 +63,7 @@ WRONG = [
     (entry(context=[-1]), "its `context` is no list of numbers below 4"),
     (entry(context=["x"]), "its `context` is no list of numbers"),
     (entry(context=[]), "its `context` is no list of numbers"),
+    (entry(context=[3, 1, 3]), "its `context` names a document twice"),
     (entry(index=2), "its `index` is 2, which is no row of"),
     (entry(index="1"), "its `index` is '1', which is no row of"),
     (entry(index=0), "asks something else in row 1; set EVAL_RAW to HotpotQA's hotpot_dev_distractor_v1.json"),

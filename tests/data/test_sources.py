@@ -147,6 +147,24 @@ def test_a_date_that_python_cannot_name_costs_its_own_row_alone(tmp_path):
     assert rows[1].where == "row 2" and rows[1].problem.startswith("cannot be read (")
 
 
+def test_a_row_far_longer_than_its_file_is_one_line(tmp_path):
+    """20 KB of parquet were a row of 200 MB, and 676 MB of memory."""
+    pq.write_table(pa.table({"question": ["q"], "context": ["x" * (1 << 27)]}), tmp_path / "a.parquet",
+                   compression="zstd")
+    with pytest.raises(SourceError, match=r"a\.parquet: row group 1 has 134\d+ bytes in \d+ of the file"):
+        list(open_file(tmp_path / "a.parquet").rows)
+
+
+# --- JSON lines ------------------------------------------------------------------------------------------------------
+def test_deep_lines_are_bad_rows(tmp_path):
+    """1,000 levels were a row, and a RecursionError in whoever showed it."""
+    (tmp_path / "a.jsonl").write_text(f'{{"a": {nested(63)}}}\n{{"a": {nested(64)}}}\n{{"a": {nested(1000)}}}\n')
+    rows = list(open_file(tmp_path / "a.jsonl").rows)
+    assert rows[0].fields is not None
+    assert [(row.where, row.problem) for row in rows[1:]] == [
+        ("line 2", "nested deeper than 64"), ("line 3", "nested deeper than 64")]
+
+
 # --- CSV -------------------------------------------------------------------------------------------------------------
 def csv(tmp_path, content):
     (tmp_path / "a.csv").write_bytes(content)
@@ -188,6 +206,12 @@ def test_long_cells_are_read_and_endless_ones_are_not(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "_LONGEST_CELL", 1000)
     first, last = csv(tmp_path, b'a\n"' + b"x" * 2000 + b'"\ny').rows
     assert "field larger than field limit" in first.problem and last.fields == {"a": "y"}
+
+
+def test_a_cell_that_is_too_deep_for_a_list_is_its_text(tmp_path):
+    for levels, kind in ((64, list), (65, str)):
+        (row,) = csv(tmp_path, f'context\n"{nested(levels)}"\n'.encode()).rows
+        assert type(row.fields["context"]) is kind
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"a,a\n1,2", b'"a'])

@@ -27,7 +27,7 @@ BAD = [
     ([{"context": "c", "answers": ["a"]}], "entry 0 has no usable `input`"),
     ([WHOLE, WHOLE | {"input": " \n", "index": 2}], "entry 1 has no usable `input`: it is blank"),
     *(([WHOLE | {"answers": ["a", answer]}], "entry 0 has no usable `answers`: each is a text that is not blank")
-      for answer in (None, "", " \u00a0", ["Ann"], {"text": "Ann"}, [])),
+      for answer in (None, True, "", " \u00a0", ["Ann"], {"text": "Ann"}, [])),
     *(([WHOLE | {"index": index}], "entry 0 has no usable `index`") for index in ([1], {"a": 1}, 1.5)),
     ([WHOLE | {"metric": ["x"]}], "entry 0 has no usable `metric`"),
     ([WHOLE | {"task": ["x"]}], "entry 0 has no usable `task`"),
@@ -75,11 +75,10 @@ def test_a_conversation_with_fields_of_its_task(tmp_path):
     assert first.metadata == {"numbers": [1, 2], "target": 3, "ground_truth": ["1+2"], "task": "countdown"}
 
 
-def indexed(tmp_path):
-    lines = b'"Ann\\nAnn is."\n"Bob\\nBob is."\n'
+def indexed(tmp_path, lines=b'"Ann\\nAnn is."\n"Bob\\nBob is."\n', documents=(1, 0)):
     (tmp_path / "corpus.jsonl").write_bytes(lines)
     digest = hashlib.sha256(lines).hexdigest()
-    write(tmp_path, [{"documents": [1, 0], "input": "q", "answers": ["a"], "index": 0}], "25600")
+    write(tmp_path, [{"documents": documents, "input": "q", "answers": ["a"], "index": 0}], "25600")
     content = (tmp_path / "eval_25600.json").read_bytes()
     files = {
         "corpus.jsonl": {"source": {}, "sha256": digest, "bytes": len(lines)},
@@ -101,6 +100,19 @@ def test_documents_by_number_come_from_the_corpus(tmp_path):
     assert data_hash(tmp_path, "25600") != before
     with pytest.raises(MemAgentError, match=r"corpus\.jsonl"):
         list(load_questions(tmp_path, "25600"))
+
+
+@pytest.mark.parametrize(("lines", "documents", "line"), [
+    (b'"Ann"\n{bad\n', (1, 0), r"line 2 is no text in JSON; synthesise it again"),
+    (b'7\n"Bob"\n', (1, 0), r"line 1 is no text"), (b'"Ann"\n' + b"[" * 1000, (0, 1), r"line 2 is no text"),
+    (b'"Ann"\n"Bob"\n', (1, 0, 1), "an entry names a document of it twice"),  # 200 KB were 200 MB
+    (b'"Ann"\n', (0, 1), "no document 1 among 1"),
+])
+def test_a_bad_corpus_is_one_line(tmp_path, lines, documents, line):
+    indexed(tmp_path, lines, documents)
+    with pytest.raises(EvalError, match=rf"eval_25600\.json: entry 0: .*corpus\.jsonl: {line}") as error:
+        list(load_questions(tmp_path, "25600"))
+    assert "\n" not in str(error.value)
 
 
 def test_a_file_of_numbers_without_a_word_about_its_corpus_is_refused(tmp_path):

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from mem_agent.data.asked import Asked, BadQuestion, LeftOut
-from mem_agent.data.closed_book import _read_replies
 from mem_agent.data.locomo import read_locomo
 from mem_agent.data.longmemeval import read_longmemeval
 from mem_agent.data.manifest import sha256_of
@@ -22,6 +21,7 @@ from mem_agent.data.row_files import open_rows
 from mem_agent.data.session_rows import read_rows as read_session_rows
 from mem_agent.data.sources import open_file
 from mem_agent.data.training_rows import Conversion
+from mem_agent.evaluation.closed_book import _read_replies
 from mem_agent.evaluation.questions import data_hash, load_questions
 from mem_agent.rewards.ranked_row import read_history, read_row
 from mem_agent.sessions.ranking import ASKED

@@ -8,6 +8,7 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.data.shards import ShardError
 from mem_agent.data.training_file import DataSource
 from mem_agent.launch.one_file import join_shards, prompt_file, with_store
+from mem_agent.system.bounded_parquet import TooMuchInside
 
 
 def shard(folder, number, names, **more):
@@ -65,6 +66,14 @@ def test_shards_that_differ_or_are_not_there_are_refused(tmp_path):
     assert not (tmp_path / "run" / "launch" / "train.parquet").exists()
     with pytest.raises(ShardError, match="no file matches"):
         join_shards(config(tmp_path, tmp_path / "none_*.parquet"))
+
+
+def test_a_shard_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path):
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table({"prompt": ["x" * (1 << 27)]}), tmp_path / "data" / "train_0.parquet", compression="zstd")
+    with pytest.raises(TooMuchInside, match=r"train_0\.parquet: row group 1 has 134\d+ bytes in \d+ of the file"):
+        join_shards(config(tmp_path, tmp_path / "data"))
+    assert not (tmp_path / "run" / "launch" / "train.parquet").exists()
 
 
 @pytest.mark.parametrize("written", ["{}@[0:2]", "{}/train_*.parquet@[:2]"])

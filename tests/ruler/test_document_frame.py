@@ -19,7 +19,7 @@ from mem_agent.ruler.wording import Sentences
 from mem_agent.tests.helpers.question_rows import HOTPOTQA, SQUAD_FILE
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
-QUESTION = PoolQuestion("q", "What is fact 3?", ("known",), gold=(3,), own=(1,), supporting=())
+QUESTION = PoolQuestion("q", "What is fact 3?", ("known",), gold=(3,), near=(1,), supporting=())
 CORPUS = Corpus("corpus.json", tuple(f"Title {n}\nFact {n} is known." for n in range(40)), (QUESTION,))
 FRAMED = {
     "niah_one_document": "A hidden {kind}.\n{document}\n",

@@ -11,7 +11,10 @@ import pytest
 
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.ruler.generate import main
+from mem_agent.ruler.maker import read_essay
+from mem_agent.ruler.sample import RulerError
 from mem_agent.ruler.tasks import TASKS
+from mem_agent.ruler.wording import Sentences
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.question_rows import HOTPOTQA, SQUAD_FILE
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -103,6 +106,14 @@ def test_essays_from_text_and_json(generate, tmp_path):
     assert code == 0
     assert "The tide came in. It went out. Nobody spoke. The tide" in entry["context"]
     assert entry["extra"]["haystack"].startswith("a.txt+b.json sha256:")
+
+
+@pytest.mark.parametrize("text", ["[" * 1000 + "]" * 1000, "7", "null", "{}", '"', '"\\ud800"'])
+def test_an_essay_that_is_no_text_is_one_line(tmp_path, text):
+    (tmp_path / "b.json").write_text(f'{{"text": {text}}}')
+    with pytest.raises(RulerError, match=r"--haystack .*b\.json: not UTF-8 text, or JSON with a field `te") as error:
+        read_essay([tmp_path / "b.json"], Sentences())
+    assert "\n" not in str(error.value)
 
 
 def test_memory_does_not_grow_with_the_samples(generate):

@@ -27,7 +27,7 @@ from mem_agent.ruler.wording import Sentences
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 DOCUMENTS = tuple(f"Title {n}\nFact {n} is {'well ' * (5 + n % 7)}known." for n in range(40))
-QUESTION = PoolQuestion("q", "What is fact 3?", ("known", "well known"), gold=(3, 8), own=(1, 2, 30), supporting=())
+QUESTION = PoolQuestion("q", "What is fact 3?", ("known", "well known"), gold=(3, 8), near=(1, 2, 30), supporting=())
 ESSAY = Essay("It rained all day. Did it stop? It did not! We left 1234567 stones in the quiet-harbor.", "essay.txt")
 HAYSTACK = Haystack(Sentences(), ESSAY, Corpus("corpus.json", DOCUMENTS, (QUESTION,)), QUESTION)
 TASK_NAMES = st.sampled_from(sorted(TASKS))

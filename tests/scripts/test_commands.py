@@ -149,7 +149,7 @@ COMMANDS = {
     "data.prepare_math": ("_run", "--task gsm8k --input /i --output /o"),
     "data.eval_files": ("synthesise", "--raw /i --output /o"),
     "data.download": ("download", "--output /o"),
-    "data.closed_book": ("run", "--raw /i --url http://h --model m --output /o"),
+    "evaluation.closed_book": ("run", "--raw /i --url http://h --model m --output /o"),
     "agents.published.command": ("_run", "--checkout /c --output /o"),
     "ruler.generate": ("_run", "--output /o --tokenizer /m"),
     "pocket.prepare": ("prepare", "--output /o"),

@@ -27,20 +27,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import openai
 import orjson
 from tqdm import tqdm
 
+from ..client.chat_client import ChatClient
+from ..client.chat_settings import ChatFailed, ChatSettings, key_from
+from ..data.closed_book_rules import Asked, judge
+from ..data.manifest import sha256_of
+from ..data.pool import PoolQuestion, load_corpora
 from ..system.atomic_file import appending, write_atomically
+from ..system.bounded_json import loads
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError
 from ..system.gather import gather_or_cancel
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable, stop_if_asked, stop_on_signals
-from .closed_book_rules import Asked, judge
-from .manifest import sha256_of
-from .pool import PoolQuestion, load_corpora
-from .sources import first_line
 
 INSTRUCTION = "\n\nAnswer from what you know, and put only the answer into \\boxed{}."
 _RUN, _REPLIES, VERDICT = "run.json", "replies.jsonl", "verdict.json"
@@ -98,8 +99,8 @@ def _check_same_run(output: Path, settings: dict[str, Any]) -> None:
 
 def _settings_in(path: Path) -> dict[str, Any]:
     try:
-        known = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError:
+        known = loads(path.read_bytes())
+    except ValueError:
         known = None
     if not isinstance(known, dict):
         raise ClosedBookError(f"{path}: is damaged; choose another --output")
@@ -117,7 +118,7 @@ def _read_replies(path: Path) -> dict[str, tuple[str, ...]]:
     found = {}
     for number, line in enumerate(content[:whole].split(b"\n")[:-1], 1):
         try:
-            row = orjson.loads(line)
+            row = loads(line)
             id, replies = row["id"], row["replies"]
         except (ValueError, LookupError, TypeError):
             id = replies = None
@@ -130,45 +131,36 @@ def _read_replies(path: Path) -> dict[str, tuple[str, ...]]:
 async def _ask_all(
     questions: Sequence[PoolQuestion], sampling: Sampling, url: str, concurrency: int, path: Path
 ) -> None:
-    key = os.environ.get("OPENAI_API_KEY") or "none"
+    client = ChatClient(ChatSettings(
+        url=url, model=sampling.model, key=key_from(os.environ, ("OPENAI_API_KEY",)), concurrency=concurrency,
+        timeout_s=600.0, retries=5, max_output_tokens=sampling.max_tokens, temperature=sampling.temperature,
+        top_p=sampling.top_p, samples=sampling.samples,
+    ))
     waiting = iter(questions)
-    async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=5, timeout=600) as client:
-        bar = tqdm(total=len(questions), unit=" questions", disable=None)
+    bar = tqdm(total=len(questions), unit=" questions", disable=None)
+    try:
         with io.BufferedWriter(appending(path)) as rows, bar:
             await gather_or_cancel(*(_ask_some(client, waiting, sampling, rows, bar) for _ in range(concurrency)))
+    finally:
+        await client.close()
 
 
 async def _ask_some(
-    client: openai.AsyncOpenAI, waiting: Iterator[PoolQuestion], sampling: Sampling, rows: BinaryIO, bar: tqdm
+    client: ChatClient, waiting: Iterator[PoolQuestion], sampling: Sampling, rows: BinaryIO, bar: tqdm
 ) -> None:
     """Ask one question after the other, sharing ``waiting`` with those who do the same."""
     for question in waiting:
         stop_if_asked()
-        replies = await _ask(client, question, sampling)
+        try:
+            replies = await client.sampled(
+                [{"role": "user", "content": question.question + INSTRUCTION}], sampling.seed_for(question)
+            )
+        except ChatFailed as error:
+            raise ClosedBookError(f"question {question.id}: {error}; run again later") from None
         row = {"id": question.id, "replies": replies}
         rows.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
         rows.flush()
         bar.update()
-
-
-async def _ask(client: openai.AsyncOpenAI, question: PoolQuestion, sampling: Sampling) -> list[str]:
-    try:
-        answer = await client.chat.completions.create(
-            model=sampling.model,
-            messages=[{"role": "user", "content": question.question + INSTRUCTION}],
-            n=sampling.samples,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            max_tokens=sampling.max_tokens,
-            seed=sampling.seed_for(question),
-        )
-        replies = [choice.message.content or "" for choice in answer.choices or ()]
-    except openai.OpenAIError as error:
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        raise ClosedBookError(f"{client.base_url}: question {question.id}: {reason[:300]}; run again later") from None
-    if len(replies) != sampling.samples:
-        raise ClosedBookError(f"{client.base_url}: {len(replies)} replies where {sampling.samples} were asked for")
-    return replies
 
 
 @one_line_errors("the same command continues")

@@ -1,0 +1,61 @@
+"""A row group is read if what the footer says of it is in proportion to the file; and in pieces that fit memory."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mem_agent.system import bounded_parquet
+from mem_agent.system.bounded_parquet import TooMuchInside, batches
+
+BYTES, VALUES = 1 << 16, 1 << 10
+"""In place of the true bounds, which take seconds to write."""
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(bounded_parquet, "_BYTES", BYTES)
+    monkeypatch.setattr(bounded_parquet, "_VALUES", VALUES)
+
+
+def lengths(tmp_path, column, rows=16, **options):
+    """Of the batches in which a file of this column is read."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": column}), path, compression="zstd", **options)
+    with pq.ParquetFile(path) as file:
+        return [len(batch) for batch in batches(file, path, rows)]
+
+
+def words(count):
+    return " ".join(str(number * 7919 % 100_003) for number in range(count))
+
+
+def test_texts_are_read_however_long_they_are(tmp_path):
+    assert lengths(tmp_path, [words(BYTES)] * 3, use_dictionary=False) == [1, 1, 1]
+    assert lengths(tmp_path, [words(BYTES // 64)] * 40, row_group_size=20, use_dictionary=False) == [1] * 40
+    assert lengths(tmp_path, ["x" * 9, "y", "z"] * 10, row_group_size=20) == [16, 4, 10]
+
+
+def test_lists_of_a_value_for_each_byte_are_read(tmp_path):
+    assert lengths(tmp_path, [[number * 7919 for number in range(VALUES)]] * 4) == [4]
+
+
+@pytest.mark.parametrize(("column", "what"), [
+    (["a" * (BYTES + 1)], rf"row group 1 has {BYTES + 34} bytes in \d+ of the file"),
+    ([words(9), "b" * 3 * BYTES], "row group 1 has"),
+    ([["a"] * (VALUES + 1)], rf"row group 1 has {VALUES + 1} values in the lists of x\.list\.element"),
+    ([[], [{"y": [0] * (VALUES + 1)}]], r"values in the lists of x\.list\.element\.y\.list\.element"),
+])
+def test_repetition_is_refused(tmp_path, column, what):
+    with pytest.raises(TooMuchInside, match=what) as refused:
+        lengths(tmp_path, column, use_dictionary=["x.list.element", "x.list.element.y.list.element"])
+    told = str(refused.value)
+    assert told.startswith(f"{tmp_path}/a.parquet: ") and "row_group_size=16" in told and "\n" not in told
+
+
+def test_many_rows_of_one_value_are_no_list(tmp_path):
+    assert sum(lengths(tmp_path, ["a"] * 9 * VALUES, rows=VALUES)) == 9 * VALUES
+
+
+def test_a_long_text_that_all_rows_share_is_read_a_row_at_a_time(tmp_path):
+    """It is in the file once, and was in memory sixteen times."""
+    assert lengths(tmp_path, [words(BYTES // 8)] * 5, dictionary_pagesize_limit=1 << 30) == [1] * 5
