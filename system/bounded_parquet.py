@@ -5,23 +5,24 @@ such a file. So a row group is looked at before it is read, by what the footer s
 
     unpacked               at most 128 MiB, or 100 times the bytes in the file    texts take 2 to 20 times theirs
     values of lists        at most 2**21 in a column, or one for each byte in the file
+    texts of lists         as unpacked, where they name those of the group's dictionary again and again
     rows read at once      what was asked for, fewer the larger the group: a long text that all rows share is in a
                            group once, and once for each row that is read
 
-Rows of documents of a million tokens stay far below. The footer is the writer's word: a forged one is not found out,
-nor is a list that names one long text of the group's dictionary again and again.
+Rows of documents of a million tokens stay far below. The footer is the writer's word: a forged one is not found out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .errors import MemAgentError
 
 _BYTES, _TIMES = 1 << 27, 100
 _VALUES = 1 << 21
+_TOO_MANY = f"more than {_BYTES} and {_TIMES} times"
 _REMEDY = "write it again in row groups of 16 rows (row_group_size=16)"
 
 
@@ -30,30 +31,76 @@ class TooMuchInside(MemAgentError):
 
 
 def batches(
-    file: Any, path: Path | str, rows: int, columns: Sequence[str] | None = None, groups: Iterable[int] | None = None
+    file: Any, path: Path | str, rows: int, columns: Sequence[str] | None = None, groups: Iterable[int] | None = None,
+    source: BinaryIO | None = None,
 ) -> Iterator[Any]:
-    """The record batches of a ``pyarrow.parquet.ParquetFile``, of at most ``rows`` rows. Raises TooMuchInside."""
+    """The record batches of a ``pyarrow.parquet.ParquetFile``, of at most ``rows`` rows. Raises TooMuchInside.
+
+    ``source``: what the file was opened from, where that is not ``path``.
+    """
     for group in range(file.metadata.num_row_groups) if groups is None else groups:
-        unpacked = check_group(file.metadata, path, group)
+        unpacked = check_group(file.metadata, path, group, columns, rows, source)
         at_once = max(1, min(rows, _BYTES // max(1, unpacked)))
         yield from file.iter_batches(batch_size=at_once, row_groups=[group], columns=columns, use_threads=False)
 
 
-def check_group(metadata: Any, path: Path | str, group: int) -> int:
+def check_file(metadata: Any, path: Path, columns: Sequence[str] | None = None) -> None:
+    """For who reads all of a file at once. Raises TooMuchInside."""
+    unpacked = sum(check_group(metadata, path, group, columns) for group in range(metadata.num_row_groups))
+    packed = path.stat().st_size
+    if unpacked > _bound(packed):
+        raise TooMuchInside(f"{path}: has {unpacked} bytes in {packed} of the file, {_TOO_MANY}")
+
+
+def check_group(
+    metadata: Any, path: Path | str, group: int, columns: Sequence[str] | None = None, rows: int | None = None,
+    source: BinaryIO | None = None,
+) -> int:
     """The bytes of a row group once it is unpacked. Raises TooMuchInside.
 
-    ``metadata`` is a ``pyarrow.parquet.FileMetaData``.
+    ``metadata`` is a ``pyarrow.parquet.FileMetaData``; ``rows`` of the group are to be read at once, or all.
     """
-    about = metadata.row_group(group)
-    columns = [about.column(number) for number in range(about.num_columns)]
-    packed, unpacked = (sum(getattr(column, f"total_{kind}_size") for column in columns)
+    about, where = metadata.row_group(group), f"{path}: row group {group + 1} has"
+    read = [number for number in range(about.num_columns) if _is_of(about.column(number).path_in_schema, columns)]
+    packed, unpacked = (sum(getattr(about.column(number), f"total_{kind}_size") for number in read)
                         for kind in ("compressed", "uncompressed"))
-    if unpacked > max(_BYTES, _TIMES * packed):
-        raise TooMuchInside(f"{path}: row group {group + 1} has {unpacked} bytes in {packed} of the file, more than "
-                            f"{_BYTES} and {_TIMES} times; {_REMEDY}")
-    for number, column in enumerate(columns):
-        values = column.num_values
-        if values > max(_VALUES, packed) and metadata.schema.column(number).max_repetition_level:
-            raise TooMuchInside(f"{path}: row group {group + 1} has {values} values in the lists of "
-                                f"{column.path_in_schema}, more than {_VALUES} and one for each byte; {_REMEDY}")
+    if unpacked > _bound(packed):
+        raise TooMuchInside(f"{where} {unpacked} bytes in {packed} of the file, {_TOO_MANY}; {_REMEDY}")
+    for number in read:
+        column = about.column(number)
+        values, name = column.num_values, column.path_in_schema
+        if not metadata.schema.column(number).max_repetition_level:
+            continue
+        if values > max(_VALUES, packed):
+            raise TooMuchInside(f"{where} {values} values in the lists of {name}, more than {_VALUES} and one for "
+                                f"each byte; {_REMEDY}")
+        if column.physical_type != "BYTE_ARRAY" or values * column.total_uncompressed_size <= _bound(packed):
+            continue
+        if (length := _longest(source or path, group, name, rows or about.num_rows)) > _bound(packed):
+            raise TooMuchInside(f"{where} {length} bytes in lists of {name} and {packed} in the file, {_TOO_MANY}; "
+                                f"{_REMEDY}")
     return unpacked
+
+
+def _is_of(name: str, columns: Sequence[str] | None) -> bool:
+    return columns is None or any(f"{name}.".startswith(f"{column}.") for column in columns)
+
+
+def _bound(packed: int) -> int:
+    return max(_BYTES, _TIMES * packed)
+
+
+def _longest(source: Path | str | BinaryIO, group: int, name: str, rows: int) -> int:
+    """Bytes in the texts of ``rows`` lists, at most; only the column's dictionary and places in it are unpacked."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    longest = 0
+    file = pq.ParquetFile(source, pre_buffer=False, read_dictionary=[name])
+    for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=[name], use_threads=False):
+        values = batch.column(0)
+        while not pa.types.is_dictionary(values.type):
+            values = values.field(0) if pa.types.is_struct(values.type) else values.flatten()
+        longest = max(longest, pc.sum(pc.take(pc.binary_length(values.dictionary), values.indices)).as_py() or 0)
+    return longest

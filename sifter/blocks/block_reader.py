@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...system.bounded_parquet import batches, check_file, check_group
 from ...system.errors import MemAgentError
 
 _BUFFER = 1 << 20
@@ -40,6 +41,10 @@ def read_table(
     file = open_table(path)
     names = None if columns is None else list(columns)
     with _told(path):
+        if group is None:
+            check_file(file.metadata, path, names)
+        else:
+            check_group(file.metadata, path, group, names)
         table = file.read(columns=names) if group is None else file.read_row_group(group, columns=names)
         return table if kinds is None else table.cast(kinds)
 
@@ -48,10 +53,10 @@ def read_rows(path: Path, columns: Sequence[str], at_once: int) -> Iterator[list
     """Rows, ``at_once`` of them in memory, of those of ``columns`` that the file has. Raises NoTable."""
     with open_table(path) as file:
         held = [name for name in columns if name in file.schema_arrow.names]
-        batches = file.iter_batches(batch_size=at_once, columns=held)
+        found = batches(file, path, at_once, held)
         while True:
             with _told(path):
-                rows = next((batch.to_pylist() for batch in batches), None)
+                rows = next((batch.to_pylist() for batch in found), None)
             if rows is None:
                 return
             yield rows
@@ -111,8 +116,8 @@ class BlockReader:
 
     def _open(self, start: int, group: int) -> None:
         file = open_table(self._path)
-        groups = list(range(group, file.metadata.num_row_groups))
-        self._batches = file.iter_batches(batch_size=min(self._block, 16), row_groups=groups)
+        groups = range(group, file.metadata.num_row_groups)
+        self._batches = batches(file, self._path, min(self._block, 16), groups=groups)
         self._rest, self._at = file.schema_arrow.empty_table(), start
 
     def _take(self, count: int) -> pa.Table:

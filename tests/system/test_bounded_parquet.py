@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.system import bounded_parquet
-from mem_agent.system.bounded_parquet import TooMuchInside, batches
+from mem_agent.system.bounded_parquet import TooMuchInside, batches, check_file
 
 BYTES, VALUES = 1 << 16, 1 << 10
 """In place of the true bounds, which take seconds to write."""
@@ -50,6 +50,29 @@ def test_repetition_is_refused(tmp_path, column, what):
         lengths(tmp_path, column, use_dictionary=["x.list.element", "x.list.element.y.list.element"])
     told = str(refused.value)
     assert told.startswith(f"{tmp_path}/a.parquet: ") and "row_group_size=16" in told and "\n" not in told
+
+
+@pytest.mark.parametrize("kind", [lambda texts: texts, lambda texts: [{"y": text} for text in texts]])
+def test_a_list_that_names_a_long_text_again_and_again_is_refused(tmp_path, kind):
+    text = "a" * (BYTES // 8)
+    column = [kind([text] * 2), None, kind([]), kind([text, None] * 9)]
+    with pytest.raises(TooMuchInside, match=rf"row group 1 has {11 * len(text)} bytes in lists of x\.list\.element"):
+        lengths(tmp_path, column, dictionary_pagesize_limit=1 << 30)
+
+
+def test_many_lists_that_share_their_texts_are_read(tmp_path):
+    text = words(BYTES // 64)
+    assert sum(lengths(tmp_path, [[text] * 2] * 200, dictionary_pagesize_limit=1 << 30)) == 200
+
+
+def test_a_file_of_many_groups_is_not_read_at_once(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"x": ["a" * (BYTES - 200)] * 9, "y": range(9)})
+    pq.write_table(table, path, row_group_size=1, compression="zstd")
+    metadata = pq.read_metadata(path)
+    with pytest.raises(TooMuchInside, match=r"a\.parquet: has \d+ bytes in \d+ of the file, more than"):
+        check_file(metadata, path)
+    check_file(metadata, path, ["y"])
 
 
 def test_many_rows_of_one_value_are_no_list(tmp_path):
