@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ from .manifest import MANIFEST, read_manifest, sha256_of
 from .questions import assemble
 
 CORPUS = "corpus.jsonl"
+MOST_TIMES = 16
+"""The length of a corpus, in one document: RULER repeats a corpus that is too short; a short list of one long document
+could have any length."""
 
 
 class CorpusFileError(MemAgentError):
@@ -37,6 +40,7 @@ class CorpusFile:
         with path.open("rb") as lines:
             for line in lines:
                 self._ends.append(self._ends[-1] + len(line))
+        self.bytes = self._ends[-1]
         self._file = path.open("rb", buffering=0)
 
     def __len__(self) -> int:
@@ -54,6 +58,10 @@ class CorpusFile:
             raise CorpusFileError(f"{self.path}: line {number + 1} is no text in JSON; synthesise it again")
         return text
 
+    def bytes_of(self, numbers: Iterable[int]) -> int:
+        """In the file, of those that it has."""
+        return sum(self._ends[number + 1] - self._ends[number] for number in numbers if 0 <= number < len(self))
+
     def close(self) -> None:
         self._file.close()
 
@@ -63,8 +71,8 @@ def read_context(entry: Mapping[str, Any], corpus: Callable[[], CorpusFile]) -> 
     if "documents" not in entry:
         return entry["context"]
     documents, numbers = corpus(), entry["documents"]
-    if len(set(numbers)) < len(numbers):  # else a short list of one long document makes any length
-        raise CorpusFileError(f"{documents.path}: an entry names a document of it twice; synthesise both again")
+    if documents.bytes_of(numbers) > MOST_TIMES * documents.bytes:
+        raise CorpusFileError(f"{documents.path}: an entry is {MOST_TIMES} times longer; synthesise both again")
     return assemble(documents[number] for number in numbers)
 
 

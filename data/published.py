@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..system.errors import MemAgentError
+from .corpus_file import MOST_TIMES
 from .pool import Skip, read_questions
 from .questions import assemble
 from .sources import SourceError, open_file
@@ -78,8 +79,8 @@ class RawFile:
             raise PublishedError(
                 f"its `context` is no list of numbers below {len(self)}, the documents of {self.path}; fetch both anew"
             )
-        if len(set(numbers)) < len(numbers):  # else a short list of one long document makes any length
-            raise PublishedError("its `context` names a document twice; fetch it again")
+        if sum(self._ends[number + 1] - self._ends[number] for number in numbers) > MOST_TIMES * len(self._bytes):
+            raise PublishedError(f"its `context` is {MOST_TIMES} times longer than {self.path}; fetch it again")
         index = entry.get("index")
         if type(index) is not int or not 0 <= index < len(self._questions):
             raise PublishedError(f"its `index` is {index!r}, which is no row of {self.path}; fetch both again")
