@@ -1,6 +1,6 @@
 """A file that is either the old one or the new one, never half of either; one that grows at its end; one that has no
 name; one that its owner alone may read. All of the pack's files are written here, but for those in
-``tests/scripts/test_writes.py``.
+``tests/system/test_writers.py``.
 
 What is written is a regular file or nothing yet. A link stays a link, and the file it leads to is written. A device, a
 FIFO, a folder or an open file descriptor (``/dev/stdout``) is refused: a rename would put a file in its place, and

@@ -62,7 +62,7 @@ def drawn(page, address):
 
 
 def texts(page, selector):
-    return page.locator(selector).all_inner_texts()
+    return page.locator(selector).all_text_contents()  # of those too that are not drawn until they are seen
 
 
 def test_a_person_follows_a_fact_through_a_trajectory(opened):
