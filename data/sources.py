@@ -141,7 +141,7 @@ def _parquet_rows(
     # Buffered streams read column chunks piecewise; without them a row group is read whole before its first row.
     with pq.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER_BYTES) as parquet:
         columns = [name for name in parquet.schema_arrow.names if wanted is None or name in wanted]
-        for batch in batches(parquet, name, BATCH_ROWS, columns, source=None if isinstance(file, Path) else file):
+        for batch in batches(parquet, name, BATCH_ROWS, columns):
             yield from _batch_rows(batch)
 
 

@@ -5,18 +5,18 @@ such a file. So a row group is looked at before it is read, by what the footer s
 
     unpacked               at most 128 MiB, or 100 times the bytes in the file    texts take 2 to 20 times theirs
     values of lists        at most 2**21 in a column, or one for each byte in the file
-    texts of lists         as unpacked, where they name those of the group's dictionary again and again
     rows read at once      what was asked for, fewer the larger the group: a long text that all rows share is in a
                            group once, and once for each row that is read
 
-Rows of documents of a million tokens stay far below. The footer is the writer's word: a forged one is not found out.
+Rows of documents of a million tokens stay far below. The footer is the writer's word: a forged one is not found out,
+nor is a list that names one long text of the group's dictionary again and again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from .errors import MemAgentError
 
@@ -31,15 +31,11 @@ class TooMuchInside(MemAgentError):
 
 
 def batches(
-    file: Any, path: Path | str, rows: int, columns: Sequence[str] | None = None, groups: Iterable[int] | None = None,
-    source: BinaryIO | None = None,
+    file: Any, path: Path | str, rows: int, columns: Sequence[str] | None = None, groups: Iterable[int] | None = None
 ) -> Iterator[Any]:
-    """The record batches of a ``pyarrow.parquet.ParquetFile``, of at most ``rows`` rows. Raises TooMuchInside.
-
-    ``source``: what the file was opened from, where that is not ``path``.
-    """
+    """The record batches of a ``pyarrow.parquet.ParquetFile``, of at most ``rows`` rows. Raises TooMuchInside."""
     for group in range(file.metadata.num_row_groups) if groups is None else groups:
-        unpacked = check_group(file.metadata, path, group, columns, rows, source)
+        unpacked = check_group(file.metadata, path, group, columns)
         at_once = max(1, min(rows, _BYTES // max(1, unpacked)))
         yield from file.iter_batches(batch_size=at_once, row_groups=[group], columns=columns, use_threads=False)
 
@@ -52,13 +48,10 @@ def check_file(metadata: Any, path: Path, columns: Sequence[str] | None = None) 
         raise TooMuchInside(f"{path}: has {unpacked} bytes in {packed} of the file, {_TOO_MANY}")
 
 
-def check_group(
-    metadata: Any, path: Path | str, group: int, columns: Sequence[str] | None = None, rows: int | None = None,
-    source: BinaryIO | None = None,
-) -> int:
+def check_group(metadata: Any, path: Path | str, group: int, columns: Sequence[str] | None = None) -> int:
     """The bytes of a row group once it is unpacked. Raises TooMuchInside.
 
-    ``metadata`` is a ``pyarrow.parquet.FileMetaData``; ``rows`` of the group are to be read at once, or all.
+    ``metadata`` is a ``pyarrow.parquet.FileMetaData``.
     """
     about, where = metadata.row_group(group), f"{path}: row group {group + 1} has"
     read = [number for number in range(about.num_columns) if _is_of(about.column(number).path_in_schema, columns)]
@@ -74,11 +67,6 @@ def check_group(
         if values > max(_VALUES, packed):
             raise TooMuchInside(f"{where} {values} values in the lists of {name}, more than {_VALUES} and one for "
                                 f"each byte; {_REMEDY}")
-        if column.physical_type != "BYTE_ARRAY" or values * column.total_uncompressed_size <= _bound(packed):
-            continue
-        if (length := _longest(source or path, group, name, rows or about.num_rows)) > _bound(packed):
-            raise TooMuchInside(f"{where} {length} bytes in lists of {name} and {packed} in the file, {_TOO_MANY}; "
-                                f"{_REMEDY}")
     return unpacked
 
 
@@ -88,19 +76,3 @@ def _is_of(name: str, columns: Sequence[str] | None) -> bool:
 
 def _bound(packed: int) -> int:
     return max(_BYTES, _TIMES * packed)
-
-
-def _longest(source: Path | str | BinaryIO, group: int, name: str, rows: int) -> int:
-    """Bytes in the texts of ``rows`` lists, at most; only the column's dictionary and places in it are unpacked."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    longest = 0
-    file = pq.ParquetFile(source, pre_buffer=False, read_dictionary=[name])
-    for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=[name], use_threads=False):
-        values = batch.column(0)
-        while not pa.types.is_dictionary(values.type):
-            values = values.field(0) if pa.types.is_struct(values.type) else values.flatten()
-        longest = max(longest, pc.sum(pc.take(pc.binary_length(values.dictionary), values.indices)).as_py() or 0)
-    return longest

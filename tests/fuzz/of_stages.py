@@ -50,9 +50,11 @@ def _rows(data: bytes) -> None:
     except _NO_ROWS:
         return
     out = io.BytesIO()
-    with suppress(pa.ArrowException):
+    try:
         pq.write_table(table, out)
-        _stages(out.getvalue())
+    except pa.ArrowException:
+        return
+    _stages(out.getvalue())
 
 
 def _stages(data: bytes) -> None:

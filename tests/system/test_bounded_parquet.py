@@ -52,14 +52,6 @@ def test_repetition_is_refused(tmp_path, column, what):
     assert told.startswith(f"{tmp_path}/a.parquet: ") and "row_group_size=16" in told and "\n" not in told
 
 
-@pytest.mark.parametrize("kind", [lambda texts: texts, lambda texts: [{"y": text} for text in texts]])
-def test_a_list_that_names_a_long_text_again_and_again_is_refused(tmp_path, kind):
-    text = "a" * (BYTES // 8)
-    column = [kind([text] * 2), None, kind([]), kind([text, None] * 9)]
-    with pytest.raises(TooMuchInside, match=rf"row group 1 has {11 * len(text)} bytes in lists of x\.list\.element"):
-        lengths(tmp_path, column, dictionary_pagesize_limit=1 << 30)
-
-
 def test_many_lists_that_share_their_texts_are_read(tmp_path):
     text = words(BYTES // 64)
     assert sum(lengths(tmp_path, [[text] * 2] * 200, dictionary_pagesize_limit=1 << 30)) == 200
