@@ -56,7 +56,6 @@ class EngineError(FleetError):
 def engine_command(config: Config, model: Path, port: int, device: Device, index: int) -> list[str]:
     """The command line of server number ``index`` for ``model`` on 127.0.0.1."""
     command = [
-        # -P: the working directory may hold modules named like ones that vLLM imports.
         *python_module(FORKING_SERVER if device == "cpu" else SERVER),
         "--model", str(model), "--served-model-name", SERVED_NAME,
         "--host", "127.0.0.1", "--port", str(port),
