@@ -72,8 +72,8 @@ def average(
     sizes = {name: torch.Size(shape).numel() * models[0].dtype(name).itemsize for name, shape in shapes.items()}
     card = card_of_mean(folders)
     with complete_folder(Path(output).absolute(), force=force) as temporary:
+        copy_model_files(folders[0], temporary)  # before the weights, as a link in it may be refused
         write_shards(temporary, plan_shards(sizes, shard_size), mean)
-        copy_model_files(folders[0], temporary)
         write_files(shared_settings(folders) or {}, temporary)
         write_card(temporary, card)
 

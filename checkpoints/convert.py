@@ -89,8 +89,8 @@ def _convert(folder: Path, hf_dir: Path, output: Path, force: bool, dtype: str |
 
     sizes = {name: torch.Size(shape).numel() * target.itemsize for name, shape in expected.items()}
     with complete_folder(output, force=force) as temporary:
+        copy_model_files(hf_dir, temporary)  # before hours of weights, as a link in it may be refused
         write_shards(temporary, plan_shards(sizes, shard_size), converted)
-        copy_model_files(hf_dir, temporary)
         write_files(settings, temporary)
         write_card(temporary, card)
         if dtype:

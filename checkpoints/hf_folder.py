@@ -22,7 +22,7 @@ from ..system.atomic_file import full_disk_named, write_atomically
 from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from .hashes import write_hashes
-from .links import REMEDY, leads_out
+from .links import leads_out, remedy
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -228,5 +228,6 @@ def copy_model_files(source: Path, folder: Path) -> None:
         for file in source.glob(pattern):
             if file.is_file():
                 if leads_out(file, source):
-                    raise UnsupportedModel(f"{file}: a link out of the model's folder, which is not copied; {REMEDY}")
+                    what = "a link out of the model's folder, which is not copied"
+                    raise UnsupportedModel(f"{file}: {what}; {remedy(file)}")
                 shutil.copyfile(file, folder / file.name)

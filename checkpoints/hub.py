@@ -16,7 +16,7 @@ from huggingface_hub.errors import HFValidationError, HTTPError, LocalTokenNotFo
 from huggingface_hub.utils import validate_repo_id
 
 from ..system.errors import MemAgentError
-from .links import REMEDY, leads_out
+from .links import leads_out, remedy
 
 logger = logging.getLogger(__name__)
 _KEY = re.compile(r"Bearer .*", re.DOTALL)
@@ -57,7 +57,7 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
     """The address of the repository that has ``folder`` now. Raises HubError; the folder stays as it is."""
     for file in folder.glob("**/*"):
         if file.is_symlink() and leads_out(file, folder):
-            raise HubError(f"{file}: a link out of the model's folder, which is not uploaded; {REMEDY}")
+            raise HubError(f"{file}: a link out of the model's folder, which is not uploaded; {remedy(file)}")
     api = HfApi()
     try:
         url = api.create_repo(repo, private=private, exist_ok=True)
