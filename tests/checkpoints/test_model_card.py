@@ -6,6 +6,7 @@ import tempfile
 
 import pytest
 import yaml
+from huggingface_hub import ModelCard
 
 from mem_agent.checkpoints.model_card import (
     CARD,
@@ -152,7 +153,22 @@ def test_values_and_names_of_strangers_break_nothing(run):
 DEEP = "a: " + "[" * 900 + "]" * 900
 
 
-@pytest.mark.parametrize("edited", ["- a\n- b", "a: [", "a: b: c", DEEP, "a: 1" + ":1" * 3000, "a: !!int ''"])
+def test_a_head_with_aliases_is_a_head(run):
+    card = card_of_run(run, "iter_0000006", "")
+    _, _, body = card.split("---", 2)
+    text = with_evaluation(f"---\ntags: &t [a, b]\nwidget: *t\nlicense: &l mit\nc: *l\n---{body}", "| x |", [])
+    data = ModelCard(text).data.to_dict()
+    assert (data["tags"], data["widget"], data["license"], data["c"]) == (["a", "b"], ["a", "b"], "mit", "mit")
+
+
+LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
+LONG = f"a: &a {'x' * 2**19}\nb: [{'*a, ' * 1000}]"
+
+
+BASE_60 = "a: 1" + ":1" * 3000
+
+
+@pytest.mark.parametrize("edited", ["- a\n- b", "a: [", "a: b: c", DEEP, LAUGHS, LONG, BASE_60, "a: !!int ''"])
 def test_a_head_that_somebody_broke_is_one_line(run, edited):
     card = card_of_run(run, "iter_0000006", "")
     _, _, body = card.split("---", 2)
