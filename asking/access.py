@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import socket
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from time import monotonic
 from yarl import URL
 
 from ..config import ConfigError
+from ..system.server_url import is_loopback
 from .request_error import RequestError
 
 KEY_VARIABLE = "MEM_AGENT_API_KEY"
@@ -80,15 +80,6 @@ def checked_origin(given: str) -> str:
         if url == url.origin():  # a path, a query or a password is no part of one
             return str(url.origin())
     raise ConfigError(f"--allow-origin {given}: expected https://HOST, http://HOST:PORT or *")
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 import openai
 
 from .answer_body import beginning, whole_body
+from .way_out import WayOut
 
 _httpx: Any = importlib.import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
 """What the installed client is built on: httpx, or httpx2 in newer versions."""
@@ -17,9 +18,9 @@ _OF_THE_WIRE = ("content-encoding", "content-length", "transfer-encoding")
 
 
 class BoundedTransport(_httpx.AsyncHTTPTransport):
-    def __init__(self, most: int, connections: int) -> None:
+    def __init__(self, most: int, connections: int, way: WayOut) -> None:
         limits = _httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        super().__init__(trust_env=False, limits=limits)
+        super().__init__(trust_env=way.own_certificates, limits=limits, proxy=way.proxy)
         self._most = most
 
     async def handle_async_request(self, request: Any) -> Any:

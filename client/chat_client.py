@@ -10,7 +10,7 @@ Invariants:
   errors, HTTP 429 and 5xx only, at most ``retries`` of them, after doubling waits or what ``Retry-After`` asks for;
 - the key is in the request header and nowhere else: no ``repr``, log line, error or reply holds it, not even where
   the server echoes it;
-- proxies and credentials of the environment play no part, as everywhere in the pack.
+- proxies and certificates of the environment are taken as ``way_out`` says, credentials of it play no part.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 import openai
 
@@ -31,6 +32,7 @@ from .answer_body import BodyTooLong, most_bytes
 from .bounded_transport import BoundedTransport
 from .chat_settings import ChatFailed, ChatSettings
 from .retry_after import LONGEST_WAIT_S, seconds_asked
+from .way_out import way_out
 
 _CONNECT_S = 30.0
 _TOLD = 200
@@ -63,10 +65,11 @@ class _Loop:
 
 
 class ChatClient:
-    """Asks one model at one address; may be shared by several event loops."""
+    """Asks one model at one address; may be shared by several event loops. Raises ConfigError as ``way_out`` does."""
 
     def __init__(self, settings: ChatSettings) -> None:
         self.settings = settings
+        self._way = way_out(settings.url, settings.is_own)
         self.counts = ChatCounts()
         self._budget = _BUDGETS[0]
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = weakref.WeakKeyDictionary()
@@ -96,7 +99,7 @@ class ChatClient:
         return replies
 
     async def served(self) -> list[str]:
-        """Names of the models that ``/v1/models`` lists. Raises ChatFailed."""
+        """Names of the models that ``/models`` lists. Raises ChatFailed."""
         client = self._of_this_loop().client
         own = {} if self.settings.key else {"extra_headers": {"Authorization": openai.Omit()}}
         try:
@@ -106,7 +109,7 @@ class ChatClient:
         try:
             return [str(entry["id"]) for entry in loads(content)["data"]]
         except (ValueError, LookupError, TypeError):
-            raise self._failed(FailureKind.BAD_RESPONSE, "expected a list of models at /v1/models") from None
+            raise self._failed(FailureKind.BAD_RESPONSE, "expected a list of models at /models") from None
 
     async def close(self) -> None:
         """End the running event loop's connections; the next ``ask`` makes new ones."""
@@ -126,10 +129,12 @@ class ChatClient:
     def _connected(self) -> openai.AsyncOpenAI:
         settings = self.settings
         timeout = openai.Timeout(settings.timeout_s, connect=min(_CONNECT_S, settings.timeout_s))
+        base, _, query = settings.url.partition("?")
         return openai.AsyncOpenAI(
-            base_url=f"{settings.url}/v1", api_key=settings.key or "none", max_retries=0, timeout=timeout,
+            base_url=base, default_query=dict(parse_qsl(query)), api_key=settings.key or "none", max_retries=0,
+            timeout=timeout,
             http_client=openai.DefaultAsyncHttpxClient(trust_env=False, timeout=timeout, transport=BoundedTransport(
-                most_bytes(settings.max_output_tokens * settings.samples), settings.concurrency + 1,
+                most_bytes(settings.max_output_tokens * settings.samples), settings.concurrency + 1, self._way,
             )),
         )
 
@@ -175,7 +180,11 @@ class ChatClient:
         except openai.APIConnectionError as error:
             if isinstance(error.__cause__, BodyTooLong):
                 raise self._failed(FailureKind.BAD_RESPONSE, str(error.__cause__)) from None
-            reason = f"nothing answers there ({error.__cause__ or error}); start it, or correct the address"
+            told = f"nothing answers there ({error.__cause__ or error})"
+            remedy = "start it, or correct the address"
+            if self._way.proxy:
+                remedy = "it was asked through the environment's proxy: correct that, or name the server in NO_PROXY"
+            reason = f"{told}; {remedy}"
             raise _Again(self._failed(FailureKind.CONNECTION, reason)) from None
         except (openai.OpenAIError, OSError, ValueError) as error:
             raise self._failed(FailureKind.BAD_RESPONSE, f"{type(error).__name__}: {error}") from None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ..agents.records import FailureKind
 from ..config import ConfigError
 from ..system.errors import MemAgentError
-from ..system.server_url import checked_url
+from ..system.server_url import chat_base
 
 KEYS = ("API_KEY", "OPENAI_API_KEY")
 """Where a key is looked for, first one first; ANSWER_KEY stands before them where a training run asks."""
@@ -38,7 +38,7 @@ class ChatSettings:
     """Raises ConfigError where the address or the key cannot be used; the key is never shown."""
 
     url: str
-    """``http://HOST:PORT`` or ``https://HOST/v1``."""
+    """``http://HOST:PORT``, or OpenAI's base with its path and query, ``https://HOST/v1`` (``chat_base``)."""
     model: str
     key: str = field(default="", repr=False)
     concurrency: int = 32
@@ -52,9 +52,11 @@ class ChatSettings:
     top_p: float | None = None
     samples: int = 1
     """Replies to one request."""
+    is_own: bool = False
+    """The pack has started it: no proxy is asked."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "url", checked_url("the address of the chat model", self.url, " or ".join(KEYS)))
+        object.__setattr__(self, "url", chat_base("the address of the chat model", self.url, " or ".join(KEYS)))
         object.__setattr__(self, "key", self.key.strip())
         if not (self.key.isascii() and self.key.isprintable()):
             raise ConfigError(f"the key of {self.url} holds letters that no request header takes; copy it again")

@@ -176,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent closed-book", description="Find questions that need no document.")
     parser.add_argument("--raw", type=Path, nargs="+", metavar="FILE", required=True, help="as for eval_files")
-    parser.add_argument("--url", required=True, help="OpenAI-compatible endpoint, http://HOST:PORT/v1")
+    parser.add_argument("--url", required=True, help="http://HOST:PORT, or OpenAI's base with its path")
     parser.add_argument("--model", required=True, help="its name there")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of replies and verdict")
     parser.add_argument("--samples", type=positive_number, default=4, help="replies to each question (4)")

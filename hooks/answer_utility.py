@@ -25,7 +25,7 @@ from ..rewards.answer_utility import AnswerUtility, AnswerUtilitySettings, Froze
 from ..rewards.judge import BadVerdict, read_verdict
 from ..sessions.wording import load_wording
 from ..system.plugins import parse_settings
-from ..system.server_url import checked_url
+from ..system.server_url import chat_base
 from .host import HostArgs
 from .reader import stored_text
 
@@ -48,11 +48,11 @@ def check(config: Config) -> AnswerUtilitySettings:
     if config.answer_url and config.answer_ckpt:
         raise ConfigError("ANSWER_URL and ANSWER_CKPT: one chat model answers; unset one of them")
     if config.answer_url:
-        checked_url("ANSWER_URL", config.answer_url, ANSWER_KEYS[0])
+        chat_base("ANSWER_URL", config.answer_url, ANSWER_KEYS[0])
         if settings.alpha and not config.answer_model:
             raise ConfigError(f"ANSWER_URL={config.answer_url!r}: set ANSWER_MODEL, the chat model's name there")
     if settings.judge_url:
-        checked_url("REWARD_ARGS: judge_url", settings.judge_url, JUDGE_KEYS[0])
+        chat_base("REWARD_ARGS: judge_url", settings.judge_url, JUDGE_KEYS[0])
         if not settings.judge_model:
             raise ConfigError("REWARD_ARGS: judge_url without judge_model, the judge's name there")
     if config.mem_ir != "no":
@@ -87,6 +87,7 @@ def answer_utility(config: Config, host: HostArgs | None) -> AnswerUtility:
         url=_url(host), model=_model(config), key=key, concurrency=config.answer_concurrency,
         timeout_s=config.answer_timeout, retries=config.answer_retries, backoff_s=config.mem_retry_backoff,
         max_output_tokens=config.answer_max_tokens, temperature=config.answer_temperature,
+        is_own=bool(config.answer_ckpt),
     )
     judging = _judge(settings, answering)
     chat = ChatClient(answering)
@@ -128,7 +129,7 @@ def _judge(settings: AnswerUtilitySettings, answering: ChatSettings) -> ChatSett
         return answering
     own = answering
     if settings.judge_url:
-        own = replace(own, url=settings.judge_url, key=_key(JUDGE_FILE, JUDGE_KEYS))
+        own = replace(own, url=settings.judge_url, key=_key(JUDGE_FILE, JUDGE_KEYS), is_own=False)
     return replace(own, model=settings.judge_model or own.model, temperature=0.0)
 
 

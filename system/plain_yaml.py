@@ -63,6 +63,7 @@ class _Loader(yaml.SafeLoader):
         self._lowest = self._depth
         self._check_depth()
         node = super().compose_node(parent, index)
+        assert node is not None
         if isinstance(event, yaml.AliasEvent):
             self._add(node)
         else:

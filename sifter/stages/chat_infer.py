@@ -32,7 +32,7 @@ from ...config import Config, ConfigError
 from ...evaluation.identity import model_hash
 from ...system.command_line_types import positive_number
 from ...system.one_line_errors import one_line_errors
-from ...system.server_url import checked_url
+from ...system.server_url import chat_base
 from ...system.signals import stop_on_signals
 from ..blocks.block_reader import read_table
 from ..blocks.run_blocks import rows_left, run_blocks
@@ -79,20 +79,20 @@ def _plan(config: Config, model: Path | None, own: str, served: str = "") -> Cha
         if not own:
             raise ConfigError("--model is served at --url; for BASE_URL set MODEL_NAME instead")
         name = config.model_name or model.resolve().name
-        config, url = replace(config, model_name=folder_name(name)), checked_url("--url", own, KEYS[0])
-        served = served or asyncio.run(_only_model(url, ""))
+        config, url = replace(config, model_name=folder_name(name)), chat_base("--url", own, KEYS[0])
+        served = served or asyncio.run(_only_model(url, "", is_own=True))
         return ChatPlan(config, method, url, served, f"{name} {model_hash(model)}", own=True)
     if not (own or config.base_url):
         raise ConfigError("BASE_URL is not set: http://HOST:PORT or https://HOST/v1 of a chat model, its key in "
                           f"{KEYS[0]}; or name a model to serve with CHAT_MODEL_PATH")
-    url = checked_url("--url" if own else "BASE_URL", own or config.base_url, " or ".join(KEYS))
+    url = chat_base("--url" if own else "BASE_URL", own or config.base_url, " or ".join(KEYS))
     served = served or config.model_name or asyncio.run(_only_model(url, key_from(os.environ)))
     config = replace(config, model_name=folder_name(served))
     return ChatPlan(config, method, url, served, served)
 
 
-async def _only_model(url: str, key: str) -> str:
-    client = ChatClient(ChatSettings(url=url, model="", key=key, timeout_s=30.0))
+async def _only_model(url: str, key: str, is_own: bool = False) -> str:
+    client = ChatClient(ChatSettings(url=url, model="", key=key, timeout_s=30.0, is_own=is_own))
     try:
         names = await client.served()
     finally:

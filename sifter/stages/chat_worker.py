@@ -50,7 +50,7 @@ class ChatPlan:
         return ChatClient(ChatSettings(
             url=self.url, model=self.served, key="" if self.own else key_from(os.environ),
             concurrency=config.chat_concurrency, timeout_s=config.chat_timeout, retries=config.chat_retries,
-            max_output_tokens=config.max_output_token, temperature=config.eval_temperature,
+            max_output_tokens=config.max_output_token, temperature=config.eval_temperature, is_own=self.own,
         ))
 
     def identity(self) -> str:

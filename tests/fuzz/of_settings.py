@@ -21,7 +21,7 @@ from mem_agent.sifter.rounds.data_recipe import read_recipe
 from mem_agent.sifter.stages.runtime_env import LONGEST, read_runtime_env
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.plugins import load_class, parse_settings
-from mem_agent.system.server_url import checked_url
+from mem_agent.system.server_url import chat_base, checked_url
 from mem_agent.tasks import TASKS, load_task
 from mem_agent.tests.fuzz.target import PACK, Target, scratch, written
 
@@ -58,7 +58,8 @@ def _values(data: bytes) -> None:
         read_tiers(text)
     for read in (
         lambda: parse_settings(TASKS["gsm8k"].Settings, text, "TASK_ARGS"), lambda: parse_lengths(text),
-        lambda: checked_url("BASE_URL", text, "KEY"), lambda: row_slice(text),
+        lambda: checked_url("BASE_URL", text, "KEY"), lambda: chat_base("URL", text, "KEY"),
+        lambda: row_slice(text),
         lambda: store_folder(text), lambda: None if ":" in text else load_class("TASK", text, TASKS, object),
     ):
         _refused_or(read)
