@@ -1,11 +1,13 @@
 """A row group is read if what the footer says of it is in proportion to the file; and in pieces that fit memory."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.system import bounded_parquet
-from mem_agent.system.bounded_parquet import TooMuchInside, batches, check_file
+from mem_agent.system.bounded_parquet import TooMuchInside, batches, check_file, check_group
 
 BYTES, VALUES = 1 << 16, 1 << 10
 """In place of the true bounds, which take seconds to write."""
@@ -74,3 +76,19 @@ def test_many_rows_of_one_value_are_no_list(tmp_path):
 def test_a_long_text_that_all_rows_share_is_read_a_row_at_a_time(tmp_path):
     """It is in the file once, and was in memory sixteen times."""
     assert lengths(tmp_path, [words(BYTES // 8)] * 5, dictionary_pagesize_limit=1 << 30) == [1] * 5
+
+
+@pytest.mark.parametrize("levels", ["one_level", "three_levels"])
+def test_a_damaged_footer_raises_as_reading_does(levels):
+    """Arrow ended the process where such a column's sizes were asked for first."""
+    path = Path(__file__).parents[1] / "fuzz" / "found" / "stage_parquet" / f"abort_in_column_of_{levels}"
+    with pq.ParquetFile(path) as file, pytest.raises(OSError, match="level histogram size mismatch"):
+        list(batches(file, path, 16))
+
+
+def test_a_group_is_looked_at_without_its_pages(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [[1, 2], [3]], "y": ["a", "b"]}), path)
+    metadata = pq.read_metadata(path)
+    path.unlink()
+    assert check_group(metadata, path, 0, ["y"]) < check_group(metadata, path, 0)
