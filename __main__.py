@@ -17,6 +17,7 @@ import sys
 
 from .system.one_line_errors import one_line_errors
 from .system.process_environment import settle_process
+from .system.python_command import leave_working_folder
 
 COMMANDS = {
     "train": ("training.train", "train with the embedded host; run-train.sh evaluates and converts as well"),
@@ -78,4 +79,5 @@ def usage() -> str:
 
 
 if __name__ == "__main__":
+    leave_working_folder()
     sys.exit(main())

@@ -10,9 +10,21 @@ why there is no ``PYTHONSAFEPATH``: they would inherit it.
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def python_module(module: str, *arguments: str, python: str = "") -> list[str]:
     """The command that runs ``module``, by this process's Python or by ``python``."""
     return [python or sys.executable, "-P", "-m", module, *arguments]
+
+
+def leave_working_folder() -> None:
+    """Take it off the path of a command that was typed without ``-P``.
+
+    So a class of the user's (``AGENT=mine:Notebook``) is found by every process of a run, or refused by the first, as
+    those that it starts do not find it. What PYTHONPATH names stays, the working folder included.
+    """
+    first = sys.path[0] or os.curdir
+    if not sys.flags.safe_path and os.path.exists(first) and os.path.samefile(first, os.curdir):
+        del sys.path[0]

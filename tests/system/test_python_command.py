@@ -2,7 +2,10 @@
 
 import ast
 import asyncio
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -36,6 +39,23 @@ def test_an_evaluation_is_a_command_of_the_packs_own_modules(strangers_folder):
     with pytest.raises(MemAgentError, match=r"has no config\.json"):
         evaluation.start_check().result()
     assert not (strangers_folder / "ran").exists()
+
+
+OWN = "from mem_agent.agents.memagent import MemAgent\nclass Mine(MemAgent): pass\n"
+
+
+@pytest.mark.parametrize(("named", "said"), [
+    ([], "AGENT='mine:Mine': mine cannot be imported (ModuleNotFoundError: No module named 'mine'); add its"),
+    (["."], "TRAIN_DATA='/nowhere': no such file"),
+])
+def test_a_class_in_the_working_folder_is_there_for_a_command_if_it_is_for_those_that_it_starts(tmp_path, named, said):
+    (tmp_path / "mine.py").write_text(OWN)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT.parent), *named]), "AGENT": "mine:Mine",
+                        "HF_CKPT": str(ROOT / "pocket" / "start"), "TRAIN_DATA": "/nowhere",
+                        "SAVE_PATH": str(tmp_path)}
+    command = [sys.executable, "-m", "mem_agent", "train", "--check"]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith(f"error: {said}"), done.stderr
 
 
 def starts_a_module(path):
