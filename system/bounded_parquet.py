@@ -26,6 +26,7 @@ from .errors import MemAgentError
 _BYTES, _TIMES = 1 << 27, 100
 _VALUES = 1 << 21
 _TOO_MANY = f"more than {_BYTES} and {_TIMES} times"
+_WHOLE, _PIECE = 1 << 26, 1 << 20
 _REMEDY = "write it again in row groups of 16 rows (row_group_size=16)"
 
 
@@ -44,6 +45,15 @@ def batches(
         unpacked = check_group(file.metadata, path, group, columns)
         at_once = max(1, min(rows, _BYTES // max(1, unpacked)))
         yield from file.iter_batches(batch_size=at_once, row_groups=[group], columns=columns, use_threads=False)
+
+
+def buffer_size(path: Path | str) -> int:
+    """Bytes of a column that are read at a time, for who opens the file; 0 reads the column of a row group at once.
+
+    A page says how long it is, up to 2 GB, and where columns are read in pieces Arrow takes that much memory before it
+    looks whether there is as much. So that is for files whose columns are long.
+    """
+    return _PIECE if Path(path).stat().st_size > _WHOLE else 0
 
 
 def check_file(metadata: Any, path: Path, columns: Sequence[str] | None = None) -> None:
