@@ -4,8 +4,9 @@
 
     env_vars: {BASE_URL: "http://host/v1", TEMPERATURE: 0.6}      BASE_URL=http://host/v1\\0TEMPERATURE=0.6\\0
 
-The file may be somebody else's: what is written has a bound, and no value can end in another variable. Which names it
-may not set is said by ``_recipe.sh``, as of a recipe.
+Values are texts as they are written, also numbers and dates; an empty one is no text. The file may be somebody else's:
+what is written has a bound, and no value can end in another variable. Which names it may not set is said by
+``_recipe.sh``, as of a recipe.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from ...system.errors import MemAgentError
 from ...system.one_line_errors import one_line_errors
-from ...system.plain_yaml import NotYaml, read_plain_yaml
+from ...system.plain_yaml import NotYaml, YamlBound, read_plain_yaml
 
 LONGEST = 2**16
 """Characters of all names and values; the system gives a process 2**17 in one variable."""
@@ -30,7 +31,9 @@ class NoRuntimeEnv(MemAgentError):
 def read_runtime_env(path: Path) -> dict[str, str]:
     """Raises NoRuntimeEnv, OSError."""
     try:
-        held = read_plain_yaml(path)
+        held = read_plain_yaml(path, as_written=True)
+    except YamlBound as error:
+        raise NoRuntimeEnv(f"RUNTIME_ENV='{path}': {error}") from None
     except (NotYaml, UnicodeDecodeError):  # whose text may repeat the file's, and a key in it
         raise _no_mapping(path) from None
     found = held.get("env_vars") if isinstance(held, dict) else held
@@ -41,9 +44,9 @@ def read_runtime_env(path: Path) -> dict[str, str]:
     for name, value in (found or {}).items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise NoRuntimeEnv(f"RUNTIME_ENV='{path}': {str(name)[:80]!r} is no name of a variable")
-        if not isinstance(value, str | int | float) or not _is_text(str(value)):
-            raise NoRuntimeEnv(f"RUNTIME_ENV='{path}': {name[:80]} is neither text nor a number")
-        variables[name] = str(value)
+        if not isinstance(value, str | None) or not _is_text(value or ""):
+            raise NoRuntimeEnv(f"RUNTIME_ENV='{path}': {name[:80]} is no text; write a text, a number or nothing")
+        variables[name] = value or ""
         length += len(name) + len(variables[name])
         if length > LONGEST:
             raise NoRuntimeEnv(f"RUNTIME_ENV='{path}': env_vars of more than {LONGEST} characters")
