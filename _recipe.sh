@@ -30,26 +30,29 @@ load_recipe() {
         fi
         [[ $line =~ $setting ]] || not_a_setting "$1:$number" "$line"
         name="${BASH_REMATCH[1]}" text="${BASH_REMATCH[2]}"
-        keep_to_settings "$1:$number" "$name"
         if [[ $text =~ ^\"(.*)\"$ ]]; then text="${BASH_REMATCH[1]}"; fi
         [ -z "${!name:-}" ] || continue
         expand "$1:$number" "$text"
-        export "$name=$expanded"
+        if may_set "$1:$number" "$name" "$expanded"; then export "$name=$expanded"; fi
     done <"$1"
     export RECIPE="$1" MEM_AGENT_RECIPE_LOADED="$1"
 }
 
-# keep_to_settings WHERE NAME: end where a file of settings says what is the user's alone to say.
-keep_to_settings() {
+# may_set WHERE NAME VALUE: whether a file of settings gives this variable; not one that is set. Ends where it is the
+# user's alone to say.
+may_set() {
+    [ -z "${!2:-}" ] || return 1
     case "$2" in
         LD_* | GCONV_PATH | GLIBC_TUNABLES | LOCPATH | OPENSSL_* | OMP_TOOL* | CUDA_INJECTION* | \
             *_PLUGIN | *_PLUGINS | *_PRELOAD | \
             BASH* | PATH | CDPATH | ENV | IFS | SHELLOPTS | PS4 | POSIXLY_CORRECT | PROMPT_COMMAND | \
             PYTHON?* | PERL5* | NODE_OPTIONS | NODE_PATH | GIT_* | PIP_*)
+            [ -z "${!2+set}" ] || return 1 # no text is a value of these: VLLM_PLUGINS= loads none
             die "$1: $2 says how programs are run, and is no setting; set it yourself" ;;
         TRUST_REMOTE_CODE)
-            [ -n "${TRUST_REMOTE_CODE:-}" ] ||
+            case "${3,,}" in '' | 0 | false | no | off) ;; *)
                 die "$1: $2 runs Python that comes with a model; look at that code, and set it yourself" ;;
+            esac ;;
     esac
 }
 

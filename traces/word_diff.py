@@ -11,20 +11,19 @@ Invariants: same and removed pieces joined are the old text, same and added ones
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import Match, SequenceMatcher
 from enum import StrEnum
-from itertools import accumulate
+
+from .longest_match import longest_match
 
 _CJK = "぀-ヿ㐀-鿿豈-﫿"
 _WORD = re.compile(rf"\s+|[{_CJK}]|[^\W{_CJK}]+|[^\w\s]")
 """Blanks, words and single marks; of scripts without blanks every character is a word."""
-_MOST_PAIRS = 4_000_000
-"""Of equal words, one in either text: those of memories of some 2,000 words."""
-_MOST_LOOKS = 4 * _MOST_PAIRS
-"""At such pairs: each run of words that stayed makes difflib look again at those on either side of it."""
+_MOST_LOOKS = 300_000
+"""At words: each run of words that stayed makes difflib look again at those on either side of it. Memories of 5,000
+words, one in five of them replaced, need 240,000; as many take a second at most."""
 
 
 class Change(StrEnum):
@@ -51,31 +50,35 @@ def word_diff(before: str, after: str) -> list[Piece]:
 
 
 def opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
-    """difflib's, of words; what differs between texts too long to compare word by word is replaced as a whole."""
-    seen = Counter(old)
-    if sum(seen[word] for word in new) <= _MOST_PAIRS:
-        return _Matcher(old, new).get_opcodes()
-    shorter = min(len(old), len(new))
-    same = next((at for at in range(shorter) if old[at] != new[at]), shorter)
-    end = next((at for at in range(shorter - same) if old[-1 - at] != new[-1 - at]), shorter - same)
-    a, b = len(old) - end, len(new) - end
-    whole = [("equal", 0, same, 0, same), ("replace", same, a, same, b), ("equal", a, len(old), b, len(new))]
-    return [code for code in whole if code[1] < code[2] or code[3] < code[4]]
+    """difflib's, of words; what is too long to be compared word by word is replaced as a whole."""
+    return _Matcher(old, new, _MOST_LOOKS).get_opcodes()
 
 
 class _Matcher(SequenceMatcher[str]):
-    """difflib's, to which all is replaced that it has not found the time to look at."""
+    """difflib's, with a bound: for a part that it has not the time to look at, what the part begins or ends with."""
 
-    def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
+    def __init__(self, old: Sequence[str], new: Sequence[str], looks: int) -> None:
         super().__init__(None, old, new, autojunk=False)
-        there = Counter(new)
-        self._pairs_before = [0, *accumulate(there[word] for word in old)]
-        self._looks = _MOST_LOOKS
+        self._old, self._new, self._looks = old, new, looks
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
-        assert ahi is not None and bhi is not None  # difflib's own calls name them
-        self._looks -= self._pairs_before[ahi] - self._pairs_before[alo]
-        return super().find_longest_match(alo, ahi, blo, bhi) if self._looks >= 0 else Match(alo, blo, 0)
+        old, new = self._old[alo:ahi], self._new[blo:bhi]
+        words = len(old) + len(new)
+        if words <= self._looks:
+            self._looks -= words
+            found = longest_match(old, new)
+        elif same := _same(old, new):
+            found = Match(0, 0, same)
+        else:
+            same = _same(old[::-1], new[::-1])
+            found = Match(len(old) - same, len(new) - same, same)
+        return Match(alo + found.a, blo + found.b, found.size)
+
+
+def _same(old: Sequence[str], new: Sequence[str]) -> int:
+    """Words that both begin with."""
+    return next((at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other),
+                min(len(old), len(new)))
 
 
 def _runs(old: Sequence[str], new: Sequence[str]) -> list[tuple[bool, str, str]]:

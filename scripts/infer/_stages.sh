@@ -16,8 +16,7 @@ load_runtime_env() {
     mapfile -d '' -t variables <"$found"
     rm "$found"
     for variable in "${variables[@]}"; do
-        keep_to_settings "RUNTIME_ENV='$RUNTIME_ENV'" "${variable%%=*}"
-        [ -n "$(printenv "${variable%%=*}")" ] || export "${variable?}"
+        if may_set "RUNTIME_ENV='$RUNTIME_ENV'" "${variable%%=*}" "${variable#*=}"; then export "${variable?}"; fi
     done
 }
 load_runtime_env

@@ -13,16 +13,20 @@ from mem_agent.data.download import _pinned
 from mem_agent.data.haystack import HaystackError, haystack
 from mem_agent.data.manifest import read_manifest, sha256_of
 from mem_agent.data.options import Layout
-from mem_agent.data.pool import Corpora, load_corpora
+from mem_agent.data.pool import Column, Corpora, PoolQuestion, load_corpora, read_questions
 from mem_agent.data.published import published_ids
-from mem_agent.data.ruler_corpus import Corpus, read_hotpotqa, read_squad
+from mem_agent.data.questions import Question
+from mem_agent.data.ruler_corpus import read_hotpotqa, read_squad
 from mem_agent.data.selection import read_dropped
 from mem_agent.evaluation.closed_book import _settings_in
 from mem_agent.evaluation.questions import data_hash, load_questions
+from mem_agent.rewards.answer_kinds import AnswerKind, kind_of
+from mem_agent.rewards.qa_metrics import normalise_squad
 from mem_agent.ruler.document_frame import frame_of
 from mem_agent.ruler.maker import read_essay
 from mem_agent.ruler.tasks import TASKS
 from mem_agent.ruler.wording import _NAMES, Sentences, load_wording
+from mem_agent.system.bounded_json import loads
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.fuzz.target import Target, scratch, written
 from mem_agent.tests.helpers.question_rows import HOTPOTQA, MUSIQUE, SQUAD, SQUAD_FILE
@@ -65,26 +69,68 @@ def _published(data: bytes) -> None:
 
 
 def _pool(data: bytes) -> None:
-    """Raw files as synthesis reads them, and documents of their questions."""
+    """Raw files as synthesis reads them, and documents of their questions, against the rows of the file."""
     path = written("raw/pool.json", data)
     for as_published in (False, True):
         corpora: Corpora = load_corpora([path], as_published)
+        rows = {row.id: row for _, row in read_questions(path) if isinstance(row, Question)}
+        texts = corpora.pool.texts
+        assert len({texts[number] for number in range(len(texts))}) == len(texts)
         for question in corpora.questions[:3]:
-            assert question.gold and not {*question.gold} & {*question.own}
-            assert {*question.gold, *question.own} == {*question.paragraphs}
+            kept = [paragraph for paragraph in rows[question.id].paragraphs
+                    if as_published or "".join(paragraph.sentences).strip()]
+            gold = {_letters(paragraph.document) for paragraph in kept if paragraph.gold}
+            assert gold and {_letters(texts[number]) for number in question.gold} == gold
+            assert {_letters(texts[number]) for number in question.paragraphs} >= {_letters(p.document) for p in kept}
             for layout in Layout:
                 with suppress(HaystackError):
-                    haystack(corpora.pool, question, 2, 1, layout)
+                    _is_haystack(texts, question, haystack(corpora.pool, question, 2, 1, layout), layout)
+
+
+def _letters(text: str) -> str:
+    return "".join(text.split())
+
+
+def _is_haystack(texts: Column, question: PoolQuestion, found: tuple[int, ...], layout: Layout) -> None:
+    assert len({*found}) == 2 and {*question.gold} <= {*found}
+    strangers = {*found} - {*question.gold} - (set() if layout is Layout.CLEAN else {*question.own})
+    answers = {form for answer in question.answers
+               if kind_of(answer) is not AnswerKind.CHOICE and (form := normalise_squad(answer))}
+    if layout is not Layout.PUBLISHED:
+        assert not [form for number in strangers for form in answers if f" {form} " in
+                    f" {normalise_squad(texts[number])} "]
 
 
 def _ruler_corpus(data: bytes) -> None:
-    path, found = written("raw/corpus.json", data), list[Corpus]()
-    for read in (read_squad, read_hotpotqa):
+    """Each question's gold documents are those that its row names; the others of it are of the file."""
+    path = written("raw/corpus.json", data)
+    for read, rows in ((read_squad, _squad_gold), (read_hotpotqa, _hotpotqa_gold)):
         with suppress(MemAgentError):
-            found.append(read(path))
-    for corpus in found:
-        assert list(corpus.documents) == sorted(set(corpus.documents))
-        assert all(question.gold and max(question.gold) < len(corpus.documents) for question in corpus.questions)
+            corpus = read(path)
+            gold = rows(path)
+            assert corpus.questions and len({*corpus.documents}) == len(corpus.documents)
+            for question in corpus.questions:
+                named = [corpus.documents[number] for number in sorted(question.gold)]
+                assert named and (question.question, named) in gold
+                assert not {*named} & {corpus.documents[number] for number in question.own}
+
+
+def _squad_gold(path: Path) -> list[tuple[str, list[str]]]:
+    """Every question with the paragraph that it stands under."""
+    return [(asked["question"], [paragraph["context"]]) for article in loads(path.read_bytes())["data"]
+            for paragraph in article["paragraphs"] for asked in paragraph["qas"]]
+
+
+def _hotpotqa_gold(path: Path) -> list[tuple[str, list[str]]]:
+    """Every question with the documents that it names, or with all; of a title that repeats the last one counts."""
+    found = []
+    for _, row in read_questions(path):
+        if isinstance(row, Question):
+            last = [paragraph for place, paragraph in enumerate(row.paragraphs)
+                    if paragraph.title not in [later.title for later in row.paragraphs[place + 1 :]]]
+            named = {p.document for p in last if p.gold} or {p.document for p in last}
+            found.append((row.question, sorted(named)))
+    return found
 
 
 def _essay(data: bytes) -> None:

@@ -119,6 +119,8 @@ CASES = {
     "zeros of a session": (_TURN.findall, lambda n: "D" + "0" * n),
     "memories of one word": (lambda text: word_diff(text, text + "b"), lambda n: "b " * n),
     "memories without a common word": (lambda n: word_diff(words("x", n), words("y", n)), lambda n: n // 100),
+    "memories of which most words stayed, in a terminal": (
+        lambda n: difference(words("", n), words("", n).replace("5 ", "x ")), lambda n: n),
     "memories without a common word, in a terminal": (
         lambda n: difference(words("a x", n), words("a y", n)), lambda n: n // 100),
     "memories of one word, in a terminal": (lambda text: difference(text, text + "b"), lambda n: "b " * n),

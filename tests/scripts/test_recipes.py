@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mem_agent.config import Config
+
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(path.stem for path in (ROOT / "recipes").glob("*.env"))
 SHELL_LINES = {  # what these lines said while a shell read them
@@ -34,9 +36,9 @@ USERS = [{}, {"SEED": "3"}, {"SEED": "08"}, {"AGENT": "memagent"}, {"AGENT": "re
 OWN = ("RECIPE", "MEM_AGENT_RECIPE_LOADED", "_", "SHLVL", "PWD", "OLDPWD")
 
 
-def loaded(code: str, recipe: Path, env: dict[str, str]) -> dict[str, str]:
+def loaded(code: str, recipe: Path, env: dict[str, str], *more: str) -> dict[str, str]:
     env = {"PATH": os.environ["PATH"], "PACK_DIR": str(ROOT), **env}
-    command = ["bash", "-c", code, "bash", str(recipe)]
+    command = ["bash", "-c", code, "bash", str(recipe), *more]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     pairs = dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
     return {name: value for name, value in pairs.items() if value and name.isupper() and name not in OWN}
@@ -84,7 +86,7 @@ def test_nothing_of_a_recipe_is_run(tmp_path, line):
     assert done.stderr.startswith(f"error: {tmp_path}/own.env:") and "NAME=value" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["PATH", "LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "PYTHONSTARTUP", "IFS", "ENV", "PS4",
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "PYTHONSTARTUP", "ENV", "PROMPT_COMMAND",
                                   "GCONV_PATH", "GIT_SSH_COMMAND", "PIP_INDEX_URL", "OPENSSL_CONF", "CDPATH",
                                   "GLIBC_TUNABLES", "OMP_TOOL_LIBRARIES", "NCCL_NET_PLUGIN", "NODE_OPTIONS"])
 def test_a_recipe_does_not_say_how_programs_are_run(tmp_path, name):
@@ -93,11 +95,38 @@ def test_a_recipe_does_not_say_how_programs_are_run(tmp_path, name):
                                                    "set it yourself\n"
 
 
+@pytest.mark.parametrize("name,value", [
+    ("PYTHONPATH", "/mine"), ("PYTHONPATH", "/theirs"), ("NCCL_NET_PLUGIN", "none"), ("VLLM_PLUGINS", ""),
+    ("PATH", os.environ["PATH"]), ("TRUST_REMOTE_CODE", "1"), ("TRUST_REMOTE_CODE", "0")])
+def test_how_programs_are_run_is_as_the_user_has_said(tmp_path, name, value):
+    (tmp_path / "own.env").write_text(f"{name}=/theirs\nA=read\n")
+    held = loaded('source "$PACK_DIR/_common.sh"; load_recipe "$1"; A="$A ${!2}."; export A; env -0',
+                  tmp_path / "own.env", {name: value}, name)
+    assert held["A"] == f"read {value}."
+
+
+@pytest.mark.parametrize("name,value", [("IFS", " \t\n"), ("PS4", "+ ")])
+def test_what_the_shell_has_set_stays(tmp_path, name, value):
+    (tmp_path / "own.env").write_text(f"{name}=/theirs\n")
+    held = loaded('source "$PACK_DIR/_common.sh"; load_recipe "$1"; export A="${!2}."; env -0',
+                  tmp_path / "own.env", {}, name)
+    assert held["A"] == f"{value}."
+
+
 def test_a_recipe_does_not_trust_a_models_python_for_you(tmp_path):
-    done, where = refusal(tmp_path, b"TRUST_REMOTE_CODE=1")
-    assert done.returncode == 1 and done.stderr == f"{where}TRUST_REMOTE_CODE runs Python that comes with a model; " \
-                                                   "look at that code, and set it yourself\n"
-    assert refusal(tmp_path, b"TRUST_REMOTE_CODE=1\nA=read", TRUST_REMOTE_CODE="0")[0].stdout == "read"
+    for line, env in ((b"TRUST_REMOTE_CODE=1", {}), (b"TRUST_REMOTE_CODE=1", {"TRUST_REMOTE_CODE": ""}),
+                      (b'TRUST_REMOTE_CODE="${TRUST:-00}"', {}), (b"TRUST_REMOTE_CODE=${TRUST:-0}", {"TRUST": "1"})):
+        done, where = refusal(tmp_path, line, **env)
+        assert done.returncode == 1
+        assert done.stderr == f"{where}TRUST_REMOTE_CODE runs Python that comes with a model; " \
+                              "look at that code, and set it yourself\n"
+
+
+@pytest.mark.parametrize("text", ["", '""', "0", '"0"', "False", "no", "off", "${TRUST:-0}"])
+def test_a_recipe_may_say_that_no_models_python_is_trusted(tmp_path, text):
+    done, _ = refusal(tmp_path, f"TRUST_REMOTE_CODE={text}\nA=read $TRUST_REMOTE_CODE".encode())
+    assert done.stdout in ("read ", "read 0", "read False", "read no", "read off"), done.stderr
+    assert not Config.from_env({"TRUST_REMOTE_CODE": done.stdout.removeprefix("read ")}).trust_remote_code
 
 
 @pytest.mark.parametrize("line,told", [

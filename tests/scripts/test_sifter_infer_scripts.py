@@ -130,6 +130,19 @@ def test_a_runtime_environment_is_settings_as_a_recipe_is(tmp_path, text, told):
     assert len(done.stderr.splitlines()) == 1 and KEY not in done.stderr
 
 
+@pytest.mark.parametrize("text,env", [
+    ("env_vars: {TRUST_REMOTE_CODE: 0}", {}), ("env_vars: {TRUST_REMOTE_CODE: no}", {}),
+    ("env_vars: {PYTHONPATH: /theirs}", {"PYTHONPATH": os.environ.get("PYTHONPATH", "/none")}),
+    ("env_vars: {VLLM_PLUGINS: theirs}", {"VLLM_PLUGINS": ""}), ("env_vars: {PACK_DIR: /theirs}", {}),
+])
+def test_a_runtime_environment_leaves_how_programs_are_run_to_the_user(tmp_path, text, env):
+    """Nor does it change what the scripts have found out: where the pack lies."""
+    (tmp_path / "env.yaml").write_text(text)
+    found = commands("session_ranking.sh", RUNTIME_ENV=str(tmp_path / "env.yaml"), MODEL_NAME="org/r", BASE_URL="http://h",
+                     **env)
+    assert found == [["session-ranking", "--model", f"{ROOT}/models/org/r"]]
+
+
 def test_the_key_is_on_no_command_line_and_the_client_ends_with_the_script(results):
     chat = FakeChat(lambda body, number: HANG)
     with chat_server(chat):

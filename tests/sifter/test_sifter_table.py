@@ -198,21 +198,59 @@ def test_an_answer_column_alone_is_enough():
     assert answer_scores("x", ["y"], ["(a) p", "(b) q"]) == {"f1": 0, "em": 0}  # no option is known to be right
 
 
-@pytest.mark.parametrize("column", ["similarities", "haystack_session_gen_rankings", "prefiltered_session_idx",
-                                    "answer_session_ids", "haystack_session_ids"])
-@pytest.mark.parametrize("value", [5, "text", ["a", "b", "c", "d"], [[1], [2], [3], [4]], [{"a": 1}], None])
-def test_columns_of_other_kinds_cost_a_row_its_scores_alone(tmp_path, column, value):
+KINDS = (5, "text", ["a", "b", "c", "d"], [[1], [2], [3], [4]], [{"a": 1}], None)
+FIRST, SECOND, QUARTER, FAILED, UNKNOWN = (1, 0, 100), (1, 0, 0), (1, 0, 25), (0, 1, None), (0, 0, None)
+"""Rows with scores, those that failed, and recall@1. The gold session is first by similarity and BM25, else second."""
+SCORED = {  # by similarity, by the model, by BM25; of each of KINDS, or of all
+    "similarities": [(FAILED, FAILED, FIRST)] * 6,
+    "haystack_session_gen_rankings": [(FIRST, FIRST, FIRST)] * 6,  # the model has named none
+    "prefiltered_session_idx": [(FIRST, SECOND, FIRST)] * 6,
+    "answer_session_ids": [*[(UNKNOWN,) * 3] * 2, (QUARTER,) * 3, *[(UNKNOWN,) * 3] * 3],
+    "haystack_session_ids": [*[(FAILED, FAILED, UNKNOWN)] * 2, (FIRST, SECOND, FIRST), (UNKNOWN,) * 3,
+                             *[(FAILED, FAILED, UNKNOWN)] * 2],
+}
+
+
+@pytest.mark.parametrize("column,value,scored", [
+    (column, value, scored) for column in SCORED for value, scored in zip(KINDS, SCORED[column], strict=True)])
+def test_columns_of_other_kinds_cost_a_row_its_scores_alone(tmp_path, column, value, scored):
     write = {"answer_session_ids": plain_stage, "haystack_session_ids": plain_stage}.get(column, write_stage)
-    write(tmp_path / "r", [ranking_row("q", "a", [1, 0, 0, 0.0], [0, 1]) | {column: value}], "ranking")
+    write(tmp_path / "r", [ranking_row("q", "a", [1, 0, 0, 0.0], [1, 0]) | {column: value}], "ranking")
     write(tmp_path / "m", [embed_row("q", "a", [1, 0, 0, 0.0]) | {column: value}], "embed")
-    assert {line.n for line in sifter_scores(tmp_path).lines} <= {0, 1}
+    write_stage(tmp_path / "m", [embed_row("q", "b", [0, 1, 0, 0.0])], "embed", "sound_test")
+    found = {(line.part.split("/")[0], line.method): line for line in sifter_scores(tmp_path).lines if not line.kind}
+    bad = [line for (part, method), line in sorted(found.items()) if part != "sound"]
+    assert [line.method for line in bad] == ["bm25", "m", "r"]
+    by_similarity, by_model, by_bm25 = scored
+    assert [told(line) for line in bad] == [by_bm25, by_similarity, by_model]
+    assert told(found["sound", "m"]) == FIRST
 
 
-@pytest.mark.parametrize("column", ["answers", "all_options", "predicted_answer", "shown_tokens", "api_status"])
-@pytest.mark.parametrize("value", [5, "text", [1], [[1]], {"a": 1}])
-def test_columns_of_answers_of_other_kinds_are_no_answers(tmp_path, column, value):
+def told(line):
+    recall = line.scores.get("recall@1")
+    return line.n, line.failed, None if recall is None else recall.mean
+
+
+ANSWERED = {  # f1, failed, and tokens shown, of each of OTHER_KINDS
+    "answers": [(100, 0, 30), (100, 0, 30), (0, 0, 30), (0, 0, 30), (100, 0, 30)],  # what is no list: `answer` is
+    "all_options": [(100, 0, 30)] * 5,
+    "predicted_answer": [(0, 0, 30)] * 5,
+    "shown_tokens": [(100, 0, 5), *[(100, 0, None)] * 4],
+    "api_status": [(0, 1, None)] * 5,
+}
+OTHER_KINDS = (5, "text", [1], [[1]], {"a": 1})
+
+
+@pytest.mark.parametrize("column,value,answered", [
+    (column, value, answered) for column in ANSWERED
+    for value, answered in zip(OTHER_KINDS, ANSWERED[column], strict=True)])
+def test_columns_of_answers_of_other_kinds_are_no_answers(tmp_path, column, value, answered):
     plain_stage(tmp_path / "gpt" / "m", [chat_row("q", "red") | {column: value}], "chat")
-    assert len(sifter_scores(tmp_path).lines) == 1
+    write_stage(tmp_path / "gpt" / "m", [chat_row("q", "red")], "chat", "sound_test")
+    lines = {line.part: line for line in sifter_scores(tmp_path).lines}
+    found = {part: (line.n, line.scores["f1"].mean, line.failed,
+                    line.costs["tokens shown"].mean if line.costs else None) for part, line in lines.items()}
+    assert found == {"d/test": (1, *answered), "sound/test": (1, 100, 0, 30)}
 
 
 def plain_stage(folder, rows, kind):
