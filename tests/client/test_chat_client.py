@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import socket
 import threading
 import time
 import traceback
@@ -102,10 +101,8 @@ def test_content_in_parts_is_joined():
         assert ask(chat)[1] == ["in Lyon"]
 
 
-def test_nothing_there_is_one_line_after_bounded_attempts():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    client, (failure,) = ask(FakeChat(port=port), retries=2)
+def test_nothing_there_is_one_line_after_bounded_attempts(silent_port):
+    client, (failure,) = ask(FakeChat(port=silent_port), retries=2)
     assert isinstance(failure, ChatFailed) and failure.kind is FailureKind.CONNECTION and client.counts.retries == 2
     assert "nothing answers there" in str(failure) and "\n" not in str(failure)
 

@@ -186,12 +186,13 @@ def test_of_several_models_one_has_to_be_named(model):
     assert (endpoint.model, endpoint.max_tokens) == ("a", 99)
 
 
-def test_an_unreachable_endpoint_is_one_line(tmp_path, model, monkeypatch, capsys):
+def test_an_unreachable_endpoint_is_one_line(tmp_path, model, monkeypatch, capsys, silent_port):
     write_data(tmp_path)
-    monkeypatch.setenv("BASE_URL", "http://127.0.0.1:1")
+    url = f"http://127.0.0.1:{silent_port}"
+    monkeypatch.setenv("BASE_URL", url)
     command = f"--data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
     assert ev.main(command.split()) == 1
-    assert capsys.readouterr().err.startswith("error: http://127.0.0.1:1: nothing answers there (")
+    assert capsys.readouterr().err.startswith(f"error: {url}: nothing answers there (")
     assert not (tmp_path / "out").exists()
 
 

@@ -201,8 +201,8 @@ def test_an_error_that_passes_is_tried_again(run, rows, chat):
     assert score(run(), [ranked(rows[0], naming(3), 0, 0)]) == pytest.approx([1.0])
 
 
-def test_a_dead_server_fails_what_it_has_not_answered(run, rows, tmp_path):
-    with chat_server(FakeChat(reader)) as gone:
+def test_a_dead_server_fails_what_it_has_not_answered(run, rows, tmp_path, silent_port):
+    with chat_server(FakeChat(reader, port=silent_port)) as gone:
         args = run(answer_url=gone.url, answer_retries=0)
         assert score(args, [ranked(rows[0], naming(3), 0, 0)]) == pytest.approx([1.0])
     samples = [ranked(rows[0], naming(3), 1, 0), ranked(rows[1], naming(3), 2, 1)]
