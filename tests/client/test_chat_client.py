@@ -124,7 +124,7 @@ def test_retry_after_is_waited_for():
 
 
 def test_requests_at_once_are_bounded():
-    with chat_server(FakeChat(delay=0.02)) as chat:
+    with chat_server(FakeChat(delay=0.02, together=4)) as chat:
         _, replies = ask(chat, times=20, concurrency=4)
     assert replies == ["yes"] * 20 and chat.peak == 4
 
@@ -142,7 +142,7 @@ def test_one_client_serves_loops_one_after_the_other_and_side_by_side():
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(HANGS_AFTER_S)
     assert got == ["yes"] * 4
 
 

@@ -190,7 +190,7 @@ def test_a_top_k_of_0_is_not_sent(dialect):
 
 
 def test_requests_in_flight_are_bounded():
-    router = FakeRouter(default=[8], delay=0.02)
+    router = FakeRouter(default=[8], delay=0.02, together=3)
     ask(router, times=12, concurrency=3)
     assert router.peak == 3
 
