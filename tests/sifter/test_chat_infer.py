@@ -194,7 +194,7 @@ def test_an_interrupt_ends_it_in_one_line_and_loses_nothing(folder):
 ])
 def test_what_no_row_could_pass_ends_it_in_one_line(folder, monkeypatch, capsys, answer, told):
     with chat_server(FakeChat(lambda body, number: answer)) as chat:
-        assert infer(monkeypatch, chat, CHAT_TIMEOUT=0.2 if answer is HANG else 60) == 1
+        assert infer(monkeypatch, chat, CHAT_TIMEOUT=0.2 if answer is HANG else HANGS_AFTER_S) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1].startswith(f"error: {chat.url}: ") and told in lines[-1]
     assert not (folder / "served" / "emb" / "set_test_chat.parquet").exists()
