@@ -133,6 +133,9 @@ def _check_supported(hf_config: PretrainedConfig, where: str) -> None:
         raise UnsupportedModel(f"{where}: architecture {architecture} is not supported; use Qwen2, Qwen3 or Llama")
     if hf_config.dtype not in (None, *DTYPES.values()):
         raise UnsupportedModel(f"{where}: dtype {str(hf_config.dtype)[:80]} is not supported; use {', '.join(DTYPES)}")
+    for name in ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size"):
+        if not getattr(hf_config, name):
+            raise UnsupportedModel(f"{where}: {name} is {getattr(hf_config, name)}; a model has at least one")
     rope = hf_config.rope_parameters
     kind = rope["rope_type"]
     if kind not in ("default", "linear", "llama3"):

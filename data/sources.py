@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from ..system.bounded_json import DEEPEST, TooDeep, loads
-from ..system.bounded_parquet import TooMuchInside, batches
+from ..system.bounded_parquet import TooMuchInside, batches, buffer_size
 from ..system.errors import MemAgentError
 
 BATCH_ROWS = 16
@@ -138,8 +138,8 @@ def _parquet_rows(
 ) -> Iterator[dict[str, Any] | Broken]:
     import pyarrow.parquet as pq
 
-    # Buffered streams read column chunks piecewise; without them a row group is read whole before its first row.
-    with pq.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER_BYTES) as parquet:
+    piece = buffer_size(file) if isinstance(file, Path) else BUFFER_BYTES
+    with pq.ParquetFile(file, pre_buffer=False, buffer_size=piece) as parquet:
         columns = [name for name in parquet.schema_arrow.names if wanted is None or name in wanted]
         for batch in batches(parquet, name, BATCH_ROWS, columns):
             yield from _batch_rows(batch)

@@ -7,8 +7,11 @@ Documents stay where they are: without MEM_DOC_STORE a run of shards gets their 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -54,14 +57,32 @@ def join_shards(config: Config) -> None:
 def _copy(files: tuple[Path, ...], target: Path) -> None:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(files[0]) as first:
+    with _named(files[0]), pq.ParquetFile(files[0]) as first:
         schema = first.schema_arrow
     with replacing(target) as out, pq.ParquetWriter(out, schema, compression="zstd") as writer:
         for path in files:
-            with pq.ParquetFile(path, pre_buffer=False) as shard:
-                if shard.schema_arrow != schema:
+            for table in _row_groups(path):
+                if table.schema != schema:
                     raise ConfigError(f"{path}: its columns differ from those of {files[0].name}; a host reads both "
                                       "as one file, so prepare them together")
-                for group in range(shard.num_row_groups):
-                    check_group(shard.metadata, path, group)
-                    writer.write_table(shard.read_row_group(group, use_threads=False))
+                writer.write_table(table)
+
+
+def _row_groups(path: Path) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    with _named(path), pq.ParquetFile(path, pre_buffer=False) as shard:
+        for group in range(shard.num_row_groups):
+            check_group(shard.metadata, path, group)
+            yield shard.read_row_group(group, use_threads=False)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ConfigError(f"{path}: is damaged ({reason}); prepare the data again") from None

@@ -9,20 +9,24 @@ such a file. So a row group is looked at before it is read, by what the footer s
                            group once, and once for each row that is read
 
 Rows of documents of a million tokens stay far below. The footer is the writer's word: a forged one is not found out,
-nor is a list that names one long text of the group's dictionary again and again.
+nor is a list that names one long text of the group's dictionary again and again. A damaged one is: what it says of a
+column is asked for only once Arrow has opened that column, as asking for it ends the process where opening it raises.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from .errors import MemAgentError
 
 _BYTES, _TIMES = 1 << 27, 100
 _VALUES = 1 << 21
 _TOO_MANY = f"more than {_BYTES} and {_TIMES} times"
+_WHOLE, _PIECE = 1 << 26, 1 << 20
 _REMEDY = "write it again in row groups of 16 rows (row_group_size=16)"
 
 
@@ -33,15 +37,27 @@ class TooMuchInside(MemAgentError):
 def batches(
     file: Any, path: Path | str, rows: int, columns: Sequence[str] | None = None, groups: Iterable[int] | None = None
 ) -> Iterator[Any]:
-    """The record batches of a ``pyarrow.parquet.ParquetFile``, of at most ``rows`` rows. Raises TooMuchInside."""
+    """The record batches of a ``pyarrow.parquet.ParquetFile``, of at most ``rows`` rows.
+
+    Raises TooMuchInside, and what reading raises.
+    """
     for group in range(file.metadata.num_row_groups) if groups is None else groups:
         unpacked = check_group(file.metadata, path, group, columns)
         at_once = max(1, min(rows, _BYTES // max(1, unpacked)))
         yield from file.iter_batches(batch_size=at_once, row_groups=[group], columns=columns, use_threads=False)
 
 
+def buffer_size(path: Path | str) -> int:
+    """Bytes of a column that are read at a time, for who opens the file; 0 reads the column of a row group at once.
+
+    A page says how long it is, up to 2 GB, and where columns are read in pieces Arrow takes that much memory before it
+    looks whether there is as much. So that is for files whose columns are long.
+    """
+    return _PIECE if Path(path).stat().st_size > _WHOLE else 0
+
+
 def check_file(metadata: Any, path: Path, columns: Sequence[str] | None = None) -> None:
-    """For who reads all of a file at once. Raises TooMuchInside."""
+    """For who reads all of a file at once. Raises TooMuchInside, and what reading raises."""
     unpacked = sum(check_group(metadata, path, group, columns) for group in range(metadata.num_row_groups))
     packed = path.stat().st_size
     if unpacked > _bound(packed):
@@ -49,25 +65,56 @@ def check_file(metadata: Any, path: Path, columns: Sequence[str] | None = None) 
 
 
 def check_group(metadata: Any, path: Path | str, group: int, columns: Sequence[str] | None = None) -> int:
-    """The bytes of a row group once it is unpacked. Raises TooMuchInside.
+    """The bytes of a row group once it is unpacked. Raises TooMuchInside, and what reading raises.
 
     ``metadata`` is a ``pyarrow.parquet.FileMetaData``.
     """
-    about, where = metadata.row_group(group), f"{path}: row group {group + 1} has"
-    read = [number for number in range(about.num_columns) if _is_of(about.column(number).path_in_schema, columns)]
-    packed, unpacked = (sum(getattr(about.column(number), f"total_{kind}_size") for number in read)
+    where = f"{path}: row group {group + 1} has"
+    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    read = [number for number, name in enumerate(names) if _is_of(name, columns)]
+    _open_columns(metadata, group, columns)
+    about = [metadata.row_group(group).column(number) for number in read]
+    packed, unpacked = (sum(getattr(column, f"total_{kind}_size") for column in about)
                         for kind in ("compressed", "uncompressed"))
     if unpacked > _bound(packed):
         raise TooMuchInside(f"{where} {unpacked} bytes in {packed} of the file, {_TOO_MANY}; {_REMEDY}")
-    for number in read:
-        column = about.column(number)
-        values, name = column.num_values, column.path_in_schema
-        if not metadata.schema.column(number).max_repetition_level:
-            continue
-        if values > max(_VALUES, packed):
-            raise TooMuchInside(f"{where} {values} values in the lists of {name}, more than {_VALUES} and one for "
-                                f"each byte; {_REMEDY}")
+    for number, column in zip(read, about, strict=True):
+        if metadata.schema.column(number).max_repetition_level and column.num_values > max(_VALUES, packed):
+            raise TooMuchInside(f"{where} {column.num_values} values in the lists of {names[number]}, more than "
+                                f"{_VALUES} and one for each byte; {_REMEDY}")
     return unpacked
+
+
+def _open_columns(metadata: Any, group: int, columns: Sequence[str] | None) -> None:
+    """Raises what reading would of these columns' part of the footer; of their pages nothing is read."""
+    import pyarrow.parquet as pq  # here: JSON lines are read without it
+
+    file = pq.ParquetFile(_NoPages(), metadata=metadata, pre_buffer=False, buffer_size=1)
+    with suppress(_PageWanted):
+        next(file.iter_batches(batch_size=1, row_groups=[group], columns=columns, use_threads=False), None)
+
+
+class _PageWanted(Exception):
+    """All columns are open."""
+
+
+class _NoPages(io.RawIOBase):
+    """A file of any size, to whose bytes nobody gets."""
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return offset
+
+    def tell(self) -> int:
+        return 1 << 62
+
+    def read(self, size: int = -1) -> NoReturn:
+        raise _PageWanted
 
 
 def _is_of(name: str, columns: Sequence[str] | None) -> bool:

@@ -37,8 +37,7 @@ def one_line_errors(
         def ending(*args: P.args, **kwargs: P.kwargs) -> int:
             try:
                 code = main(*args, **kwargs)
-                if sys.stdout is not None:  # closed before this process began
-                    sys.stdout.flush()
+                _flush()
                 return code
             except KeyboardInterrupt:
                 print(f"interrupted; {interrupted}", file=sys.stderr)
@@ -60,6 +59,16 @@ def _said(error: MemAgentError | OSError) -> str:
         files = [str(name) for name in (error.filename, error.filename2) if name is not None]
         return f"{' -> '.join(files)}: {error.strerror}"
     return str(error) or type(error).__name__
+
+
+def _flush() -> None:
+    if sys.stdout is None:  # closed before this process began
+        return
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        error.filename = "standard output"
+        raise
 
 
 def _nobody_reads() -> bool:

@@ -10,11 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...system.bounded_parquet import batches, check_file, check_group
+from ...system.bounded_parquet import batches, buffer_size, check_file, check_group
 from ...system.errors import MemAgentError
 
-_BUFFER = 1 << 20
-"""Bytes that are read of a column at a time."""
 _DAMAGE = (OSError, pa.ArrowException, ValueError, ArithmeticError, LookupError)
 """What reading a table raises: of names that are no text, and of values that Python cannot hold, such as a date of the
 year 10,000 or a time in a zone that nobody knows, the last three."""
@@ -27,7 +25,7 @@ class NoTable(MemAgentError):
 def open_table(path: Path) -> pq.ParquetFile:
     """Raises NoTable."""
     try:
-        return pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
+        return pq.ParquetFile(path, buffer_size=buffer_size(path), pre_buffer=False, page_checksum_verification=True)
     except FileNotFoundError:
         raise NoTable(f"{path}: no such file") from None
     except _DAMAGE as error:

@@ -76,6 +76,18 @@ def test_a_shard_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path):
     assert not (tmp_path / "run" / "launch" / "train.parquet").exists()
 
 
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("damage", [lambda whole: whole[:4] + b"\0" * 40 + whole[44:], lambda whole: whole[:60]])
+def test_a_damaged_shard_is_named(tmp_path, number, damage):
+    data = tmp_path / "data"
+    shard(data, 0, "abc"), shard(data, 1, "de")
+    path = data / f"train_{number}.parquet"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ConfigError, match=rf"train_{number}\.parquet: is damaged \(.+\); prepare the data again"):
+        join_shards(config(tmp_path, data))
+    assert not (tmp_path / "run" / "launch" / "train.parquet").exists()
+
+
 @pytest.mark.parametrize("written", ["{}@[0:2]", "{}/train_*.parquet@[:2]"])
 def test_a_slice_of_shards_is_refused_before_a_host_reads_it(tmp_path, written):
     data = tmp_path / "data"

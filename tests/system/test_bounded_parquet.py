@@ -1,11 +1,13 @@
 """A row group is read if what the footer says of it is in proportion to the file; and in pieces that fit memory."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.system import bounded_parquet
-from mem_agent.system.bounded_parquet import TooMuchInside, batches, check_file
+from mem_agent.system.bounded_parquet import TooMuchInside, batches, buffer_size, check_file, check_group
 
 BYTES, VALUES = 1 << 16, 1 << 10
 """In place of the true bounds, which take seconds to write."""
@@ -74,3 +76,45 @@ def test_many_rows_of_one_value_are_no_list(tmp_path):
 def test_a_long_text_that_all_rows_share_is_read_a_row_at_a_time(tmp_path):
     """It is in the file once, and was in memory sixteen times."""
     assert lengths(tmp_path, [words(BYTES // 8)] * 5, dictionary_pagesize_limit=1 << 30) == [1] * 5
+
+
+@pytest.mark.parametrize("levels", ["one_level", "three_levels"])
+def test_a_damaged_footer_raises_as_reading_does(levels):
+    """Arrow ended the process where such a column's sizes were asked for first."""
+    path = Path(__file__).parents[1] / "fuzz" / "found" / "stage_parquet" / f"abort_in_column_of_{levels}"
+    with pq.ParquetFile(path) as file, pytest.raises(OSError, match="level histogram size mismatch"):
+        list(batches(file, path, 16))
+
+
+def test_a_group_is_looked_at_without_its_pages(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [[1, 2], [3]], "y": ["a", "b"]}), path)
+    metadata = pq.read_metadata(path)
+    path.unlink()
+    assert check_group(metadata, path, 0, ["y"]) < check_group(metadata, path, 0)
+
+
+def test_files_whose_columns_are_long_are_read_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounded_parquet, "_WHOLE", 9)
+    (tmp_path / "a").write_bytes(b"x" * 9), (tmp_path / "b").write_bytes(b"x" * 10)
+    assert (buffer_size(tmp_path / "a"), buffer_size(tmp_path / "b")) == (0, 1 << 20)
+
+
+def test_what_a_page_says_of_its_length_takes_no_memory(tmp_path):
+    """Of 3 KB it took 1.4 GB and two seconds."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": ["a" * 40, "b" * 30] * 50}), path, use_dictionary=False)
+    whole = path.read_bytes()
+    header = whole.index(b"\x15\x00\x15", 4)  # a data page, then its length unpacked and packed, of three bytes or two
+    packed = whole.index(b"\x15", header + 3) + 1
+    path.write_bytes(whole[:packed] + varint(2 * 1_400_000_000) + whole[whole.index(b"\x2c", packed):])
+    peak = pa.default_memory_pool().max_memory()
+    file = pq.ParquetFile(path, buffer_size=buffer_size(path), pre_buffer=False)
+    with file, pytest.raises(OSError, match="1400000000"):
+        list(batches(file, path, 16))
+    assert pa.default_memory_pool().max_memory() <= max(peak, 1 << 28)
+
+
+def varint(number):
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + varint(rest) if rest else bytes([low])

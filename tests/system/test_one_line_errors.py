@@ -1,0 +1,24 @@
+"""What a command says as it ends."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+ENDING = "from mem_agent.system.one_line_errors import one_line_errors as ended"
+
+
+@pytest.mark.parametrize(("body", "output", "code", "said"), [
+    ("print(1)", "/dev/null", 0, ""),
+    ("print(1)", "/dev/full", 1, "error: standard output: No space left on device\n"),
+    ("open('/dev/none/a', 'w')", "/dev/null", 1, "error: /dev/none/a: No such file or directory\n"),
+    ("raise KeyboardInterrupt", "/dev/null", 130, "interrupted; go on\n"),
+])
+def test_an_end_is_one_line_that_names_the_file(body, output, code, said):
+    command = f"{ENDING}\nimport os\n@ended('go on')\ndef main():\n {body}\n return 0\nos._exit(main())"
+    with open(output, "w") as stdout:
+        environment = os.environ | {"PYTHONUNBUFFERED": ""}
+        ended = subprocess.run([sys.executable, "-c", command], stdout=stdout, stderr=subprocess.PIPE, text=True,
+                               env=environment)
+    assert (ended.returncode, ended.stderr) == (code, said)
