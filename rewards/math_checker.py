@@ -45,18 +45,19 @@ class NoWorker(MemAgentError):
 
 class _Worker:
     def __init__(self) -> None:
-        command = [sys.executable, "-P", math_worker.__file__, str(LIMIT_S)]
+        command = [sys.executable, "-P", math_worker.__file__]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1,
             encoding="utf-8", env=without_secrets(os.environ),
         )
-        if self.ask({"how": "equal", "text": "1", "gold": "1"}, _START_S) is None:
+        if self.ask("equal", "1", "1", _START_S) is None:
             self.stop()
             raise NoWorker("the process that compares answers did not start; is math-verify installed?")
 
-    def ask(self, question: dict[str, str], limit: float) -> bool | None:
+    def ask(self, how: str, text: str, gold: str, limit: float) -> bool | None:
         """The verdict; None where the process has died or is out of time."""
         assert self._process.stdin and self._process.stdout
+        question = {"how": how, "text": text, "gold": gold, "limit": LIMIT_S}
         try:
             self._process.stdin.write(json.dumps(question) + "\n")
             waiting = select.poll()  # which a process with thousands of sockets may use
@@ -101,7 +102,7 @@ def math_equal(how: str, text: str, gold: str) -> bool:
             _worker = _worker or _Worker()
             began = time.monotonic()
             try:
-                verdict = _worker.ask({"how": how, "text": text, "gold": gold}, LIMIT_S + _MORE_S)
+                verdict = _worker.ask(how, text, gold, LIMIT_S + _MORE_S)
             except BaseException:  # its verdict would be taken for that of the next question
                 _worker.stop()
                 _worker = None

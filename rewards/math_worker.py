@@ -2,12 +2,13 @@
 
 ::
 
-    python -P math_worker.py LIMIT
+    python -P math_worker.py
 
-reads one question a line, ``{"how": "strict", "text": ..., "gold": ...}``, and answers each by a line ``1`` or ``0``.
+reads one question a line, ``{"how": "strict", "text": ..., "gold": ..., "limit": 5}``, and answers each by a line
+``1`` or ``0``.
 
-What a model wrote may take sympy for ever, so a question ends after LIMIT seconds, by a signal: those work here, in
-the main thread of a process that does nothing else. Work inside one long C call feels no signal; whoever asks then
+What a model wrote may take sympy for ever, so a question ends after ``limit`` seconds, by a signal: those work here,
+in the main thread of a process that does nothing else. Work inside one long C call feels no signal; whoever asks then
 ends this process (``math_checker.py``). It ends by itself once its parent is gone.
 """
 
@@ -18,7 +19,6 @@ import os
 import resource
 import select
 import signal
-import sys
 from math import isclose
 from typing import Any
 
@@ -77,7 +77,7 @@ def judge(how: str, text: str, gold: str, limit: int) -> bool:
         signal.alarm(0)
 
 
-def serve(limit: int) -> None:
+def serve() -> None:
     parent = os.getppid()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard), hard))
@@ -94,7 +94,7 @@ def serve(limit: int) -> None:
             return
         question = json.loads(line)
         try:
-            right = judge(question["how"], question["text"], question["gold"], limit)
+            right = judge(question["how"], question["text"], question["gold"], question["limit"])
         except OutOfTime:  # it rang on the way out
             right = False
         verdicts.write(f"{int(right)}\n")
@@ -107,4 +107,4 @@ def _out_of_time(*_: Any) -> None:
 if __name__ == "__main__":
     import math_verify  # noqa: F401  before the first question's time begins
 
-    serve(int(sys.argv[1]))
+    serve()

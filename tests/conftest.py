@@ -10,10 +10,13 @@ No deadline for property tests either: how long an example takes on a busy machi
 
 import atexit
 import os
+import socket
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 
@@ -39,3 +42,16 @@ collect_ignore = [] if "INSIDE_HOST" in os.environ else ["inside_host"]
 
 settings.register_profile("pack", deadline=None)
 settings.load_profile("pack")
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A loopback port at which nobody listens, but servers of the test that name it, one after the other.
+
+    It is bound while the test runs: the kernel gives it to no socket that wants any port. It never listens and lets
+    others share its address, as servers do that start again.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]

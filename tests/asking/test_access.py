@@ -109,11 +109,10 @@ def test_numbers_of_the_command_are_checked_before_engines_start(words, capsys):
     assert ended.value.code == 2 and "allowed:" in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_is_said_before_a_model_is_looked_at(capsys):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        assert main(["/no/model", "--port", str(port)]) == 2
-    assert f"--port {port}: Address already in use; name another (--port 0" in capsys.readouterr().err
-    check_address("127.0.0.1", port)
+def test_a_port_that_is_taken_is_said_before_a_model_is_looked_at(capsys, silent_port):
+    with socket.create_server(("127.0.0.1", silent_port)):
+        assert main(["/no/model", "--port", str(silent_port)]) == 2
+    assert f"--port {silent_port}: Address already in use; name another (--port 0" in capsys.readouterr().err
+    check_address("127.0.0.1", silent_port)
     with pytest.raises(ConfigError, match=r"--host no\.such\.machine\.invalid"):
         check_address("no.such.machine.invalid", 0)

@@ -137,8 +137,9 @@ def test_what_cannot_be_answered_is_one_line(asked, tmp_path, arguments, code, l
     assert line in error and err.endswith(error + "\n")
 
 
-def test_a_server_that_is_not_there_is_one_line(asked, model_folder, capsys):
-    assert ask.main([str(model_folder), QUESTION, "notes.txt", "--url", "http://127.0.0.1:9"]) == 1
+def test_a_server_that_is_not_there_is_one_line(asked, model_folder, capsys, silent_port):
+    url = f"http://127.0.0.1:{silent_port}"
+    assert ask.main([str(model_folder), QUESTION, "notes.txt", "--url", url]) == 1
     assert "nothing answers there" in capsys.readouterr().err
     assert ask.main([str(model_folder), QUESTION, "notes.txt", "--url", "nonsense"]) == 2
     assert "--url" in capsys.readouterr().err

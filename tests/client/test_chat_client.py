@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import socket
 import threading
 import time
 import traceback
@@ -102,10 +101,8 @@ def test_content_in_parts_is_joined():
         assert ask(chat)[1] == ["in Lyon"]
 
 
-def test_nothing_there_is_one_line_after_bounded_attempts():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    client, (failure,) = ask(FakeChat(port=port), retries=2)
+def test_nothing_there_is_one_line_after_bounded_attempts(silent_port):
+    client, (failure,) = ask(FakeChat(port=silent_port), retries=2)
     assert isinstance(failure, ChatFailed) and failure.kind is FailureKind.CONNECTION and client.counts.retries == 2
     assert "nothing answers there" in str(failure) and "\n" not in str(failure)
 
@@ -127,7 +124,7 @@ def test_retry_after_is_waited_for():
 
 
 def test_requests_at_once_are_bounded():
-    with chat_server(FakeChat(delay=0.02)) as chat:
+    with chat_server(FakeChat(delay=0.02, together=4)) as chat:
         _, replies = ask(chat, times=20, concurrency=4)
     assert replies == ["yes"] * 20 and chat.peak == 4
 
@@ -145,7 +142,7 @@ def test_one_client_serves_loops_one_after_the_other_and_side_by_side():
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(HANGS_AFTER_S)
     assert got == ["yes"] * 4
 
 

@@ -11,13 +11,14 @@ from mem_agent.client.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.config import Config, ConfigError
 from mem_agent.hooks.host import HostArgs
 from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running, sglang_answer, vllm_answer
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": -1, "max_new_tokens": 4096, "stop_token_ids": [2], "seed": 11,
             "skip_special_tokens": False, "stop": None}
 
 
-def ask(router, dialect=Dialect.VLLM, retries=2, timeout=5.0, max_tokens=0, times=1, concurrency=8, key="group-3",
-        sampling=SAMPLING):
+def ask(router, dialect=Dialect.VLLM, retries=2, timeout=HANGS_AFTER_S, max_tokens=0, times=1, concurrency=8,
+        key="group-3", sampling=SAMPLING):
     async def main():
         async with running(router):
             endpoint = Endpoint(dialect, f"http://127.0.0.1:{router.port}", max_tokens)
@@ -100,15 +101,16 @@ def test_a_hanging_server_times_out_without_retry():
     assert len(router.requests) == 1
 
 
-def test_no_server_is_a_connection_failure():
+def test_no_server_is_a_connection_failure(silent_port):
     async def main():
-        client = GenerationClient(Endpoint(Dialect.VLLM, "http://127.0.0.1:9"), RetryPolicy(5, 1, 0.001), 1)
+        endpoint = Endpoint(Dialect.VLLM, f"http://127.0.0.1:{silent_port}")
+        client = GenerationClient(endpoint, RetryPolicy(HANGS_AFTER_S, 1, 0.001), 1)
         try:
             await client.generate([1], 1, SAMPLING, "k")
         finally:
             await client.close()
 
-    with pytest.raises(TurnFailed, match=r"127\.0\.0\.1:9") as error:
+    with pytest.raises(TurnFailed, match=rf"127\.0\.0\.1:{silent_port}") as error:
         asyncio.run(main())
     assert error.value.kind is FailureKind.CONNECTION
 
@@ -188,7 +190,7 @@ def test_a_top_k_of_0_is_not_sent(dialect):
 
 
 def test_requests_in_flight_are_bounded():
-    router = FakeRouter(default=[8], delay=0.02)
+    router = FakeRouter(default=[8], delay=0.02, together=3)
     ask(router, times=12, concurrency=3)
     assert router.peak == 3
 

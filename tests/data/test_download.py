@@ -239,7 +239,7 @@ def test_files_fetched_by_other_means_are_adopted_if_they_are_the_hubs(hub, tmp_
     assert (output / "eval_100.json").read_bytes() == b"[]"
 
 
-def test_wrong_use_is_one_line(hub, tmp_path):
+def test_wrong_use_is_one_line(hub, tmp_path, silent_port):
     for flags, reason in (
         ({"lengths": "50 77"}, "some/set has no eval_77.json; it has the lengths 50 100"),
         ({"lengths": "many"}, "length 'many': allowed: numbers of documents"),
@@ -247,5 +247,5 @@ def test_wrong_use_is_one_line(hub, tmp_path):
     ):
         done = fetch(hub, tmp_path / "out", **flags)
         assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and reason in errors(done)[0], done.stderr
-    done = fetch(Hub(url="http://127.0.0.1:9"), tmp_path / "out")
+    done = fetch(Hub(url=f"http://127.0.0.1:{silent_port}"), tmp_path / "out")
     assert done.returncode == 1 and len(errors(done)) == 1 and "HF_ENDPOINT" in errors(done)[0]

@@ -49,9 +49,9 @@ CASES = {
 
 def seconds(call):
     with uncollected():
-        began = time.process_time()
+        began = time.thread_time()
         call()
-        return time.process_time() - began
+        return time.thread_time() - began
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -26,6 +26,7 @@ from mem_agent.tests.helpers.fake_router import (
     running_beside,
     vllm_answer,
 )
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 GENERATE, COMPLETIONS, CHAT = "/inference/v1/generate", "/v1/completions", "/v1/chat/completions"
@@ -186,40 +187,50 @@ def test_of_several_models_one_has_to_be_named(model):
     assert (endpoint.model, endpoint.max_tokens) == ("a", 99)
 
 
-def test_an_unreachable_endpoint_is_one_line(tmp_path, model, monkeypatch, capsys):
+def test_an_unreachable_endpoint_is_one_line(tmp_path, model, monkeypatch, capsys, silent_port):
     write_data(tmp_path)
-    monkeypatch.setenv("BASE_URL", "http://127.0.0.1:1")
+    url = f"http://127.0.0.1:{silent_port}"
+    monkeypatch.setenv("BASE_URL", url)
     command = f"--data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
     assert ev.main(command.split()) == 1
-    assert capsys.readouterr().err.startswith("error: http://127.0.0.1:1: nothing answers there (")
+    assert capsys.readouterr().err.startswith(f"error: {url}: nothing answers there (")
     assert not (tmp_path / "out").exists()
 
 
 # --- a server that dies -------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_dies_and_returns_costs_nothing(tmp_path, model):
+def test_a_server_that_dies_and_returns_costs_nothing(tmp_path, model, monkeypatch, quick, silent_port):
+    """It is away until it was asked for in vain."""
     write_data(tmp_path)
-    first, second = FakeRouter(script=[RED, RED, RED, "hang"], default="hang"), FakeRouter(default=RED)
+    first = FakeRouter(script=[RED, RED, RED, "hang"], default="hang", port=silent_port)
+    second = FakeRouter(default=RED, port=silent_port)
+    missed, stopped, probe = threading.Event(), threading.Event(), outage.probe
+
+    async def watched(session, endpoint):
+        found = await probe(session, endpoint)
+        if not found.is_up:
+            missed.set()
+        return found
 
     def restart():
-        while len(first.requests) < 4:
-            stopped.wait(0.05)
+        while len(first.requests) < 4 and not stopped.wait(0.01):
+            pass
         runner.__exit__(None, None, None)
-        second.port = first.port
-        stopped.wait(1.5)
+        missed.wait(HANGS_AFTER_S)
         with running_beside(second):
-            stopped.wait(60)
+            stopped.wait(HANGS_AFTER_S)
 
-    stopped = threading.Event()
+    monkeypatch.setattr(outage, "probe", watched)
     runner = running_beside(first)
     runner.__enter__()
     thread = threading.Thread(target=restart)
     thread.start()
-    config = Config(**{**vars(CONFIG), "eval_server_wait": 30.0, "mem_concurrency": 1})
+    config = Config(**{**vars(CONFIG), "eval_server_wait": HANGS_AFTER_S, "mem_concurrency": 1})
     try:
-        ev.run(tmp_path, ["50"], model, f"http://127.0.0.1:{first.port}", config, tmp_path / "out", True)
+        ev.run(tmp_path, ["50"], model, f"http://127.0.0.1:{silent_port}", config, tmp_path / "out", True)
     finally:
+        missed.set()
         stopped.set()
         thread.join()
     assert counted(summary_of(tmp_path / "out")) == (3, 0, 0) and second.requests
@@ -237,7 +248,7 @@ def test_a_server_that_stays_away_ends_the_run_and_keeps_what_is_there(tmp_path,
 def test_a_request_that_breaks_a_healthy_server_is_tried_twice_not_for_ever(tmp_path, model):
     write_data(tmp_path, count=1)
     router = FakeRouter(default=lambda body: 500 if body["sampling_params"]["max_tokens"] > 1 else vllm_answer(RED))
-    output = evaluate_at(tmp_path, model, router, eval_server_wait=60.0)
+    output = evaluate_at(tmp_path, model, router, eval_server_wait=HANGS_AFTER_S)
     sent = [body for body in router.requests if body["sampling_params"]["max_tokens"] > 1]
     assert len(sent) == 2 and failures(output, ["50"])[0].startswith("50/0: server_error: ")
 
@@ -308,7 +319,8 @@ def quick(monkeypatch):
 def test_a_server_that_is_busy_for_a_while_costs_nothing(tmp_path, model, quick):
     write_data(tmp_path)
     router = FakeRouter(script=[429, RED, 429, 429, RED, 429], default=RED)
-    output = evaluate_at(tmp_path, model, router, eval_server_wait=60.0, mem_max_retries=0, eval_api="generate")
+    output = evaluate_at(tmp_path, model, router, eval_server_wait=HANGS_AFTER_S, mem_max_retries=0,
+                         eval_api="generate")
     assert counted(summary_of(output)) == (3, 0, 0)
 
 
@@ -350,7 +362,7 @@ def test_retry_after_is_waited_for(monkeypatch):
     with running_beside(router):
         async def main():
             endpoint = Endpoint(Dialect.VLLM, f"http://127.0.0.1:{router.port}")
-            client = GenerationClient(endpoint, RetryPolicy(9, 3, 0.01), 1)
+            client = GenerationClient(endpoint, RetryPolicy(HANGS_AFTER_S, 3, 0.01), 1)
             await client.generate([5], 9, {}, "k")
             await client.close()
 

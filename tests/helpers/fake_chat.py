@@ -11,6 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
+
 
 @dataclass(frozen=True, slots=True)
 class Raw:
@@ -31,6 +33,8 @@ class FakeChat:
 
     answer: Callable[[dict[str, Any], int], Any] = lambda body, number: "yes"
     delay: float = 0.0
+    together: int = 0
+    """So many requests have to be there before the first is answered."""
     key: str = ""
     """What the Authorization header has to hold, if anything; refusals repeat it."""
     models: tuple[str, ...] = ("served",)
@@ -40,6 +44,7 @@ class FakeChat:
     peak: int = 0
     port: int = 0
     _now: int = 0
+    _all_there: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def url(self) -> str:
@@ -52,7 +57,10 @@ class FakeChat:
         self.headers.append(dict(request.headers))
         self._now += 1
         self.peak = max(self.peak, self._now)
+        if number + 1 >= self.together:
+            self._all_there.set()
         try:
+            await self._all_there.wait()
             await asyncio.sleep(self.delay)
             return await self._answered(request, body, number)
         finally:
@@ -66,7 +74,7 @@ class FakeChat:
             return web.json_response({"error": {"message": f"no model {body['model']}"}}, status=404)
         answer = self.answer(body, number)
         if answer is HANG:
-            await asyncio.sleep(600)
+            await asyncio.Event().wait()
         if answer is DRIP:
             response = web.StreamResponse()
             await response.prepare(request)
@@ -115,9 +123,9 @@ def chat_server(chat: FakeChat) -> Iterator[FakeChat]:
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(HANGS_AFTER_S)
     try:
         yield chat
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(HANGS_AFTER_S)

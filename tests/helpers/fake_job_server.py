@@ -77,7 +77,7 @@ def serving(fake: FakeJobServer) -> Iterator[FakeJobServer]:
             if fake.token and self.headers.get("Authorization") != f"Bearer {fake.token}":
                 code, answer = 403 if self.headers.get("Authorization") else 401, "no"
             if code is None:
-                fake.release.wait(30)
+                fake.release.wait()
                 return
             self.send_response(code)
             self.end_headers()

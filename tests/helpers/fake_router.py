@@ -18,6 +18,7 @@ import orjson
 from aiohttp import web
 
 from mem_agent.tests.helpers.fake_chat import Raw
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 
 @dataclass
@@ -84,7 +85,7 @@ class FakeRouter:
         if step == "abort" or (step == "hold" and await self._cut(None)):
             return web.json_response(make([5], finish="abort"))
         if step == "hang":
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         if step == "drop":
             assert request.transport is not None
             request.transport.close()
@@ -246,7 +247,7 @@ def running_beside(router: FakeRouter) -> Iterator[FakeRouter]:
     thread.start()
 
     def finish(step: Coroutine[Any, Any, Any]) -> None:
-        asyncio.run_coroutine_threadsafe(step, loop).result(30)
+        asyncio.run_coroutine_threadsafe(step, loop).result(HANGS_AFTER_S)
 
     server = running(router)
     finish(server.__aenter__())

@@ -18,6 +18,7 @@ from mem_agent.hooks.plugins import check_plugins
 from mem_agent.hooks.record import Record
 from mem_agent.rewards.marginal_utility import TIERS, marginal_utility
 from mem_agent.tests.helpers.fake_chat import DRIP, HANG, FakeChat, chat_server
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.ranked_rows import naming, ranked, stored_rows
 
 KNOWN = re.compile(r"I live in (\w+)\.")
@@ -53,7 +54,7 @@ def chat():
 @pytest.fixture
 def run(tmp_path, chat):
     def start(args="", **settings):
-        own = {"answer_url": chat.url, "answer_model": "served", "answer_retries": 1, "answer_timeout": 2.0,
+        own = {"answer_url": chat.url, "answer_model": "served", "answer_retries": 1, "answer_timeout": HANGS_AFTER_S,
                "mem_retry_backoff": 0.01}
         config = Config(**{
             "agent": "chat", "task": "rank_sessions", "reward": "answer_utility", "reward_args": args,
@@ -180,13 +181,18 @@ def test_a_failed_call_is_a_missing_value_and_never_a_score(run, rows, chat, fau
 
     chat.answer = answer
     samples = [ranked(rows[0], naming(3, place=p), p, 0) for p in (1, 2)] + [ranked(rows[0], "no", 3, 0)]
-    score(run(answer_timeout=1.0), samples, 0)
+    args = run(**({"answer_timeout": 1.0} if fault in (HANG, DRIP) else {}))
+    score(args, samples, 0)
     assert [s.status.value for s in samples] == ["failed", "failed", "completed"]
     assert all(s.remove_sample for s in samples[:2]) and samples[2].reward == -2.0
     assert rollout_metrics(samples)["failed/answer_model"] == 2
-    chat.answer = reader  # a failure is not remembered
-    again = [ranked(rows[0], naming(3, place=p), p, 0) for p in (1, 2)]
-    assert score(run(answer_timeout=1.0), again) == pytest.approx([1.0, 0.6309], abs=5e-5)
+    chat.answer = reader  # a failure is not remembered, also not one of a good answer that a busy machine gives late
+    for _ in range(20):
+        again = [ranked(rows[0], naming(3, place=p), p, 0) for p in (1, 2)]
+        rewards = score(args, again)
+        if {s.status.value for s in again} == {"completed"}:
+            break
+    assert rewards == pytest.approx([1.0, 0.6309], abs=5e-5)
 
 
 def test_an_error_that_passes_is_tried_again(run, rows, chat):
@@ -201,8 +207,8 @@ def test_an_error_that_passes_is_tried_again(run, rows, chat):
     assert score(run(), [ranked(rows[0], naming(3), 0, 0)]) == pytest.approx([1.0])
 
 
-def test_a_dead_server_fails_what_it_has_not_answered(run, rows, tmp_path):
-    with chat_server(FakeChat(reader)) as gone:
+def test_a_dead_server_fails_what_it_has_not_answered(run, rows, tmp_path, silent_port):
+    with chat_server(FakeChat(reader, port=silent_port)) as gone:
         args = run(answer_url=gone.url, answer_retries=0)
         assert score(args, [ranked(rows[0], naming(3), 0, 0)]) == pytest.approx([1.0])
     samples = [ranked(rows[0], naming(3), 1, 0), ranked(rows[1], naming(3), 2, 1)]

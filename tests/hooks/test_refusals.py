@@ -15,6 +15,7 @@ from mem_agent.hooks.record import write_failure
 from mem_agent.hooks.refusals import AllRefused
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.ranked_rows import naming, ranked, stored_rows
 
 GOOD, BROKEN = naming(3), "no ranking"
@@ -37,7 +38,7 @@ def args(tmp_path, chat):
     """Rollouts of 2 groups of 2."""
 
     def make(**settings):
-        own = {"answer_url": chat.url, "answer_model": "served", "answer_retries": 0, "answer_timeout": 0.5,
+        own = {"answer_url": chat.url, "answer_model": "served", "answer_retries": 0, "answer_timeout": HANGS_AFTER_S,
                "rollout_batch_size": 2, "n_samples_per_prompt": 2, **settings}
         config = Config(agent="chat", task="rank_sessions", reward="answer_utility", save_path=str(tmp_path / "run"),
                         train_data=str(tmp_path / "train.jsonl"), **own)
@@ -89,7 +90,8 @@ def test_an_answer_or_another_failure_between_them_begins_the_count_anew(args, r
         for _ in range(3):
             one(args(), row, GOOD, group)
         chat.answer = lambda body, number: other
-        one(args(), row | {"question": f"{group}?"}, GOOD, group)
+        limit = {"answer_timeout": 0.5} if other is HANG else {}
+        one(args(**limit), row | {"question": f"{group}?"}, GOOD, group)
 
 
 def test_one_row_that_is_refused_ends_nothing(args, row):

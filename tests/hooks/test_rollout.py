@@ -295,7 +295,8 @@ def test_cancellation_is_not_swallowed(checkpoint):
             args = SimpleNamespace(hf_checkpoint=checkpoint, vllm_router_ip="127.0.0.1",
                                    vllm_router_port=router.port, mem_agent=SETTINGS)
             task = asyncio.ensure_future(rollout.generate(args, sample(), SAMPLING))
-            await asyncio.sleep(0.5)
+            while not router.requests and not task.done():
+                await asyncio.sleep(0.01)
             task.cancel()
             try:
                 with pytest.raises(asyncio.CancelledError):

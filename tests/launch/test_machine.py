@@ -163,10 +163,10 @@ def test_usage_that_cannot_be_had_is_no_usage(server):
     assert machines(server.address) == [MachineGpus(8, 8)]
 
 
-def test_no_job_server_is_one_line():
+def test_no_job_server_is_one_line(silent_port):
     pytest.importorskip("ray")
     with pytest.raises(ConfigError, match=r"no Ray job server answers there .*; it is http://HEAD:8265 by default"):
-        machines("http://127.0.0.1:1")
+        machines(f"http://127.0.0.1:{silent_port}")
 
 
 def test_without_ray_a_cluster_cannot_be_asked(monkeypatch):

@@ -28,6 +28,7 @@ JOB = "/api/jobs/mine"
 def server(monkeypatch):
     lead_astray(monkeypatch)
     monkeypatch.setattr(ray_jobs, "_POLL_S", 0.01)
+    monkeypatch.setattr(ray_jobs, "_TIMEOUT_S", HANGS_AFTER_S)
     with serving(FakeJobServer()) as fake:
         yield fake
 
@@ -38,7 +39,29 @@ def run(server, tmp_path):
     (tmp_path / "runtime_env.yaml").write_text(yaml.safe_dump({"env_vars": {"A": "1"}}))
     environment, log = tmp_path / "runtime_env.yaml", tmp_path / "job.log"
     where = server.address, "mine", environment
-    return lambda patience=60.0: ray_jobs.run_job(*where, COMMAND, log, print_log, patience)
+    return lambda patience=HANGS_AFTER_S: ray_jobs.run_job(*where, COMMAND, log, print_log, patience)
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """Those between two questions; time passes in them alone, and they take none."""
+    taken = []
+    monkeypatch.setattr(ray_jobs, "time", SimpleNamespace(sleep=taken.append, monotonic=lambda: sum(taken)))
+    return taken
+
+
+@pytest.fixture
+def short_for_silence(server, monkeypatch):
+    """A request that the server does not answer is given up soon; all others have time."""
+    ask = ray_jobs.JobServer._do_request
+
+    def asked(self, method, endpoint, **options):
+        answer = {("POST", "/api/jobs/"): server.submissions[0][0], ("GET", JOB): server.states[0]}
+        silent = answer.get((method, endpoint), 200) is None
+        monkeypatch.setattr(ray_jobs, "_TIMEOUT_S", 0.3 if silent else HANGS_AFTER_S)
+        return ask(self, method, endpoint, **options)
+
+    monkeypatch.setattr(ray_jobs.JobServer, "_do_request", asked)
 
 
 def test_the_job_is_submitted_once_with_its_command_and_the_runtime_env_of_the_file(run, server):
@@ -87,14 +110,13 @@ def test_a_job_that_raised_is_the_line_that_it_raised_last(tmp_path, message, lo
 
 
 @pytest.mark.parametrize("lost", [503, None])
-def test_a_cluster_that_is_gone_for_too_long_ends_the_launch(lost, run, server, monkeypatch):
+def test_a_cluster_that_is_gone_too_long_ends_the_launch(lost, run, server, monkeypatch, pauses, short_for_silence):
     """With an answer that says nothing, and without one."""
-    monkeypatch.setattr(ray_jobs, "_LOST_AFTER_S", 0.5)
-    monkeypatch.setattr(ray_jobs, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(ray_jobs, "_POLL_S", 250.0)
     server.states = ["RUNNING", lost]
     with pytest.raises(MemAgentError, match="job mine: its cluster does not answer any more: "):
         run()
-    assert server.asked.count(f"GET {JOB}") > 2 and f"POST {JOB}/stop" not in server.asked
+    assert pauses == [250.0] * 3 and f"POST {JOB}/stop" not in server.asked  # gone after 750 s, not after 500
 
 
 def test_an_answer_without_end_is_lost_and_not_read(run, server, monkeypatch):
@@ -107,11 +129,11 @@ def test_an_answer_without_end_is_lost_and_not_read(run, server, monkeypatch):
     run()
 
 
-def test_each_answer_begins_the_time_that_a_cluster_may_be_away_anew(run, server, monkeypatch):
-    monkeypatch.setattr(ray_jobs, "_LOST_AFTER_S", 0.3)
-    monkeypatch.setattr(ray_jobs, "_POLL_S", 0.1)
+def test_each_answer_begins_the_time_that_a_cluster_may_be_away_anew(run, server, monkeypatch, pauses):
+    monkeypatch.setattr(ray_jobs, "_POLL_S", 250.0)
     server.states = [*[503, "RUNNING"] * 5, "SUCCEEDED"]
     run()
+    assert pauses == [250.0] * 10
 
 
 @pytest.fixture
@@ -148,9 +170,8 @@ def test_a_job_that_cannot_be_stopped_does_not_hold_the_launcher(stops, says, ru
 
 
 @pytest.mark.parametrize("submission", [400, 500, None])
-def test_a_submission_that_fails_is_one_line_and_leaves_no_job(submission, run, server, monkeypatch):
+def test_a_submission_that_fails_is_one_line_and_leaves_no_job(submission, run, server, short_for_silence):
     """One without an answer may have arrived all the same."""
-    monkeypatch.setattr(ray_jobs, "_TIMEOUT_S", 0.3)
     server.submissions, server.states = [(submission, "no")], ["STOPPED"]
     with pytest.raises(MemAgentError, match="job mine was not accepted: ") as error:
         run()

@@ -9,6 +9,7 @@ import pytest
 from mem_agent.config import ConfigError
 from mem_agent.launch.checkout import Checkout
 from mem_agent.rehearsal import sources
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 PATCH = """\
 --- a/megatron/core/a.py
@@ -125,6 +126,6 @@ def test_without_git_a_checkout_has_no_known_commit(given, monkeypatch):
 def test_git_asks_nobody_and_ends(given, monkeypatch):
     monkeypatch.setattr(sources, "_GIT_S", 0.2)
     with pytest.raises(ConfigError, match=r"no answer \(no end after 0 s\)"):
-        sources._run("sleep", "5", error="no answer")
-    monkeypatch.setattr(sources, "_GIT_S", 5.0)
+        sources._run("sleep", str(HANGS_AFTER_S), error="no answer")
+    monkeypatch.setattr(sources, "_GIT_S", HANGS_AFTER_S)
     sources._run("sh", "-c", 'test "$GIT_TERMINAL_PROMPT" = 0 && ! read line', error="")

@@ -110,6 +110,12 @@ CASES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A question has the time that it takes on a busy machine."""
+    monkeypatch.setattr(math_checker, "LIMIT_S", int(HANGS_AFTER_S))
+
+
 @pytest.mark.parametrize(("reply", "gold", "strict", "medium", "loose", "exact"), CASES)
 def test_what_each_mode_takes(reply, gold, strict, medium, loose, exact):
     found = {mode: is_right(mode, reply, [gold]) for mode in Mode}
@@ -133,51 +139,58 @@ LONG = ["\\frac{1}{" * 11_000, "$\\sqrt{x}" * 11_000, "\\boxed{" * 14_000, "(" *
 
 @pytest.mark.parametrize("reply", LONG, ids=lambda reply: reply[:12])
 @pytest.mark.parametrize("placed", [str, tag])
-def test_a_hundred_thousand_characters_are_wrong_in_time(reply, placed):
+def test_a_hundred_thousand_characters_are_wrong_in_time(reply, placed, monkeypatch):
+    monkeypatch.setattr(math_checker, "LIMIT_S", 5)
     with at_most(5):  # the checker has a process and a limit of its own
         assert not any(is_right(mode, placed(reply), ["123456"]) for mode in Mode)
 
 
 @pytest.fixture
-def hurried(monkeypatch):
-    """A process that gives a question one second."""
+def fresh():
     stop_worker()
     math_equal.cache_clear()
-    monkeypatch.setattr(math_checker, "LIMIT_S", 1)
     yield
     stop_worker()
+
+
+def hurried(how, text, gold):
+    """The verdict on a question that has one second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(math_checker, "LIMIT_S", 1)
+        return math_equal(how, text, gold)
 
 
 ENDLESS = ["2^{10^9}", "9^{9^{9^{9}}}", "1000000000!", "(x+1)^{100000} - (x+2)^{100000}"]
 
 
 @pytest.mark.parametrize("text", ENDLESS)
-def test_what_takes_for_ever_is_wrong_and_holds_nobody_up(text, hurried):
+def test_what_takes_for_ever_is_wrong_and_holds_nobody_up(text, fresh):
     assert math_equal("equal", "1", "1")  # the process is there
-    assert not math_equal("close", text, "5")  # without a limit it would hang
+    assert not hurried("close", text, "5")  # without a limit it would hang
     assert math_equal("close", "10/2", "5")
 
 
-def test_one_that_feels_the_signal_goes_on(hurried):
+def test_one_that_feels_the_signal_goes_on(fresh, monkeypatch):
+    monkeypatch.setattr(math_checker, "_MORE_S", HANGS_AFTER_S)
     assert math_equal("equal", "1/3", "2/6")
     pid = math_checker._worker.pid
-    assert not math_equal("close", ENDLESS[-1], "5")
+    assert not hurried("close", ENDLESS[-1], "5")
     assert math_checker._worker.pid == pid
 
 
-def test_a_process_that_died_is_replaced_and_its_question_asked_again(hurried):
+def test_a_process_that_died_is_replaced_and_its_question_asked_again(fresh):
     assert math_equal("equal", "2/4", "1/2")
     pid = math_checker._worker.pid
     os.kill(pid, signal.SIGKILL)
     assert math_equal("equal", "3/6", "1/2") and math_checker._worker.pid != pid
 
 
-def test_one_that_takes_no_signal_is_ended(hurried):
+def test_one_that_takes_no_signal_is_ended(fresh):
     assert math_equal("equal", "4/8", "1/2")
     pid = math_checker._worker.pid
     os.kill(pid, signal.SIGSTOP)
-    assert not math_equal("equal", "5/10", "1/2")
-    assert math_equal("equal", "6/12", "1/2") and math_checker._worker.pid != pid
+    assert not hurried("equal", "5/10", "1/2")
+    assert math_equal("equal", "6/12", "1/2") and not os.path.exists(f"/proc/{pid}")
 
 
 def test_many_threads_ask_one_process():
@@ -206,6 +219,7 @@ def test_a_fork_asks_a_process_of_its_own():
 KILLED = """
 import os, signal
 from mem_agent.rewards import math_checker
+math_checker.LIMIT_S = {limit}
 assert math_checker.math_equal("equal", "2/4", "1/2")
 print(math_checker._worker.pid, flush=True)
 if {sudden}: os.kill(os.getpid(), signal.SIGKILL)
@@ -214,7 +228,7 @@ if {sudden}: os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.parametrize("sudden", [True, False])
 def test_it_ends_with_whoever_asked(sudden):
-    code = KILLED.replace("{sudden}", str(sudden))
+    code = KILLED.format(sudden=sudden, limit=int(HANGS_AFTER_S))
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANGS_AFTER_S)
     wait_for(lambda: not os.path.exists(f"/proc/{int(asked.stdout)}"))
 

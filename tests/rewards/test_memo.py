@@ -1,6 +1,7 @@
 """Memo: one request for many, failures not kept, bounded, alive as long as somebody waits."""
 
 import asyncio
+import sys
 
 import pytest
 
@@ -55,20 +56,34 @@ async def test_the_values_used_last_are_kept():
 
 @pytest.mark.asyncio
 async def test_a_request_outlives_who_began_it_and_ends_with_the_last():
-    memo = Memo(2)
-    made, get = counted(memo, delay=0.5)
-    first, second = asyncio.ensure_future(get("a")), asyncio.ensure_future(get("a"))
-    await asyncio.sleep(0.01)
+    memo, began, goes_on, ended = Memo(2), asyncio.Event(), asyncio.Event(), []
+
+    async def make():
+        began.set()
+        try:
+            await goes_on.wait()
+            return 1
+        finally:
+            ended.append(sys.exc_info()[0])
+
+    first, second = (asyncio.ensure_future(memo.get("a", make)) for _ in range(2))
+    await began.wait()
     first.cancel()
-    assert await second == 1 and len(made) == 1
-    third = asyncio.ensure_future(get("b"))
-    await asyncio.sleep(0.01)
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    goes_on.set()
+    assert await second == 1 and ended == [None]
+    began.clear()
+    goes_on.clear()
+    third = asyncio.ensure_future(memo.get("b", make))
+    await began.wait()
     third.cancel()
     with pytest.raises(asyncio.CancelledError):
         await third
-    await asyncio.sleep(0.6)
-    assert len(memo) == 1, "nobody waited for b"
-    assert await get("b") == 1
+    goes_on.set()
+    await asyncio.sleep(0)
+    assert ended == [None, asyncio.CancelledError] and len(memo) == 1, "nobody waited for b"
+    assert await memo.get("b", make) == 1
 
 
 def test_loops_share_what_is_kept():

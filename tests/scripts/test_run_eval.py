@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +26,7 @@ def ready():
 def test_the_client_ends_with_the_script(tmp_path, number):
     (tmp_path / "eval_1.json").write_text(json.dumps([{"context": "c", "input": "q", "answers": ["a"]}]))
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(60)
+        silent.settimeout(HANGS_AFTER_S)
         env = os.environ | {
             "BASE_URL": f"http://127.0.0.1:{silent.getsockname()[1]}", "MODEL_PATH": str(ROOT / "pocket" / "start"),
             "DATA_ROOT": str(tmp_path), "RESULTS": str(tmp_path), "SAVE_FILE": "out", "LENGTH": "1",
@@ -35,10 +36,10 @@ def test_the_client_ends_with_the_script(tmp_path, number):
         client, _ = silent.accept()
         script.send_signal(number)
         with client:
-            client.settimeout(20)
+            client.settimeout(HANGS_AFTER_S)
             while client.recv(2**16):  # until the client's process is gone
                 pass
-        assert script.wait(20) == (130 if number == signal.SIGTERM else -number)
+        assert script.wait(HANGS_AFTER_S) == (130 if number == signal.SIGTERM else -number)
 
 
 def test_a_running_server_is_not_asked_with_the_recipe_of_this_machine(tmp_path):

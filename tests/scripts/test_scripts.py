@@ -136,8 +136,8 @@ WRONG = [
     ("run-eval.sh", {"MODEL_PATH": "/m", "DATA_ROOT": "/tmp", "RESULTS": "/tmp/none"}, "MODEL_PATH='/m': no such"),
     ("run-eval.sh", {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "RESULTS": "/tmp/none", "LENGTH": "7"} | FITS,
      "/tmp/none/eval_7.json: no such file"),
-    ("run-eval.sh", {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "BASE_URL": "http://127.0.0.1:1"} | FITS,
-     "http://127.0.0.1:1: nothing answers there"),
+    ("run-eval.sh", {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "BASE_URL": "http://127.0.0.1:SILENT"} | FITS,
+     "http://127.0.0.1:SILENT: nothing answers there"),
     ("run-eval.sh", {"CONVERT": "1"}, "CONVERT=1 needs SAVE_PATH and SINGLE_ITER"),
     ("convert-to-hf.sh", {}, "set SAVE_PATH"),
     ("convert-to-hf.sh", {"SAVE_PATH": "/tmp"}, "set HF_CKPT"),
@@ -154,11 +154,11 @@ WRONG = [
 
 
 @pytest.mark.parametrize("name,env,message", WRONG)
-def test_wrong_use_is_one_line(name, env, message):
-    done = script(name, **env)
+def test_wrong_use_is_one_line(name, env, message, silent_port):
+    done = script(name, **{variable: value.replace("SILENT", str(silent_port)) for variable, value in env.items()})
     errors = [line for line in done.stderr.splitlines() if not line.startswith("== ")]
     assert done.returncode != 0 and len(errors) == 1, done.stderr
-    assert errors[0].startswith("error: ") and message in errors[0]
+    assert errors[0].startswith("error: ") and message.replace("SILENT", str(silent_port)) in errors[0]
 
 
 def test_data_that_is_there_is_said_to_be_there(tmp_path):
@@ -174,10 +174,11 @@ def test_an_evaluation_serves_a_model_or_asks_a_running_server():
     assert asked.stdout.endswith("/python -P -m mem_agent eval --model /m --output /r/m \n")
 
 
-def test_a_model_with_settings_of_its_own_is_asked_with_them(tmp_path):
+def test_a_model_with_settings_of_its_own_is_asked_with_them(tmp_path, silent_port):
     """And not with the recipe that stands in where a machine has no GPU."""
     model = shutil.copytree(START, tmp_path / "model")
-    env = {"MODEL_PATH": str(model), "DATA_ROOT": "/tmp", "RESULTS": str(tmp_path), "BASE_URL": "http://127.0.0.1:1"}
+    env = {"MODEL_PATH": str(model), "DATA_ROOT": "/tmp", "RESULTS": str(tmp_path),
+           "BASE_URL": f"http://127.0.0.1:{silent_port}"}
     (model / "mem_agent.yaml").write_text("mem_agent: {MEM_CHUNK_TOKENS: 33, MEM_MAX_MEMORY: 9}")
     taken = f"settings from {model}/mem_agent.yaml: "
     assert f"{taken}MEM_CHUNK_TOKENS=33 MEM_MAX_MEMORY=9\n" in script("run-eval.sh", **env).stderr

@@ -194,7 +194,7 @@ def test_an_interrupt_ends_it_in_one_line_and_loses_nothing(folder):
 ])
 def test_what_no_row_could_pass_ends_it_in_one_line(folder, monkeypatch, capsys, answer, told):
     with chat_server(FakeChat(lambda body, number: answer)) as chat:
-        assert infer(monkeypatch, chat, CHAT_TIMEOUT=0.2 if answer is HANG else 60) == 1
+        assert infer(monkeypatch, chat, CHAT_TIMEOUT=0.2 if answer is HANG else HANGS_AFTER_S) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1].startswith(f"error: {chat.url}/v1: ") and told in lines[-1]
     assert not (folder / "served" / "emb" / "set_test_chat.parquet").exists()
@@ -216,8 +216,8 @@ def test_refusals_of_most_rows_do_not_end_it_before_slow_replies_nor_a_second_ru
         assert len(chat.bodies) == requests and [row["api_status"] for row in rows_of(folder)].count("ok") == 1
 
 
-def test_a_server_that_goes_away_costs_no_answer(folder, monkeypatch, capsys):
-    with chat_server(FakeChat(lambda body, number: "here" if number < 4 else HANG)) as chat:
+def test_a_server_that_goes_away_costs_no_answer(folder, monkeypatch, capsys, silent_port):
+    with chat_server(FakeChat(lambda body, number: "here" if number < 4 else HANG, port=silent_port)) as chat:
         gone = chat.url
         done = subprocess.Popen([sys.executable, "-m", "mem_agent", "chat-infer"], stderr=subprocess.PIPE, text=True,
                                 env=os.environ | {"BASE_URL": gone, "CHAT_CONCURRENCY": "1"})
@@ -254,8 +254,8 @@ def test_other_settings_are_refused_where_results_lie(folder, monkeypatch, capsy
     ({"TOP_K": "0"}, "TOP_K=0: allowed"), ({"SIFTER_PROMPTS": "/none.yaml"}, "SIFTER_PROMPTS='/none.yaml'"),
     ({"MODEL_NAME": "/abs"}, "set MODEL_NAME to a plain name"),
 ])
-def test_one_line_for_what_is_missing_or_wrong(folder, monkeypatch, capsys, env, told):
-    monkeypatch.setenv("BASE_URL", "http://127.0.0.1:9")
+def test_one_line_for_what_is_missing_or_wrong(folder, monkeypatch, capsys, env, told, silent_port):
+    monkeypatch.setenv("BASE_URL", f"http://127.0.0.1:{silent_port}")
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert chat_infer.main([]) == 1

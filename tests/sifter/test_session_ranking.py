@@ -196,13 +196,14 @@ def test_a_chat_server_with_a_key_ranks_in_chinese(folder, monkeypatch):
     ({"SIFTER_PROMPTS": "/none"}, [], "SIFTER_PROMPTS='/none'"),
     ({"RANK_TOP_K": "-1"}, [], "RANK_TOP_K=-1: allowed"),
     ({}, ["--url", "nowhere"], "--url='nowhere': allowed"),
-    ({}, ["--url", "http://127.0.0.1:9"], "nothing answers there"),
+    ({}, ["--url", "http://127.0.0.1:SILENT"], "nothing answers there"),
     ({}, [], "scripts/infer/session_ranking.sh does it all"),
 ])
-def test_one_line_for_what_is_missing_or_wrong(folder, monkeypatch, capsys, env, arguments, told):
+def test_one_line_for_what_is_missing_or_wrong(folder, monkeypatch, capsys, env, arguments, told, silent_port):
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    given = arguments or ([] if not env else ["--url", "http://127.0.0.1:9"])
+    given = arguments or ([] if not env else ["--url", "http://127.0.0.1:SILENT"])
+    given = [word.replace("SILENT", str(silent_port)) for word in given]
     assert session_ranking.main(["--model", str(folder / "ranker"), *given]) == 1
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert line.startswith("error: ") and told in line

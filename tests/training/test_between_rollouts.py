@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -119,9 +120,11 @@ def test_an_evaluation_that_fails_does_not_end_the_run(tmp_path, monkeypatch, ca
 def test_engines_that_cannot_be_kept_alive_end_it(tmp_path, monkeypatch):
     config = run_config(tmp_path)
     monkeypatch.setattr("mem_agent.training.evaluation.CHECK_EVERY_S", 0.05)
-    fleet = Fleet(config, error=FleetError("ENGINE_RESTARTS=3 is used up"))
-    with pytest.raises(FleetError, match="ENGINE_RESTARTS=3 is used up"):
-        asyncio.run(evaluate_between(config, fleet, 1, WEIGHTS))
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # for which the client waits
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        fleet = Fleet(config, url, FleetError("ENGINE_RESTARTS=3 is used up"))
+        with pytest.raises(FleetError, match="ENGINE_RESTARTS=3 is used up"):
+            asyncio.run(evaluate_between(config, fleet, 1, WEIGHTS))
 
 
 ROW = {"prompt": "what?", "label": "silver", "metadata": {"context": "metal silver", "ground_truth": ["silver"]}}
