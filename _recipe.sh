@@ -42,9 +42,9 @@ load_recipe() {
 # user's alone to say.
 may_set() {
     [ -z "${!2:-}" ] || return 1
-    case "$2" in
+    case "${2^^}" in # proxies have names in small letters as well
         LD_* | GCONV_PATH | GLIBC_TUNABLES | LOCPATH | OPENSSL_* | OMP_TOOL* | CUDA_INJECTION* | \
-            *_PLUGIN | *_PLUGINS | *_PRELOAD | \
+            *_PLUGIN | *_PLUGINS | *_PRELOAD | *_PROXY | SSL* | *_CA_BUNDLE | \
             BASH* | PATH | CDPATH | ENV | IFS | SHELLOPTS | PS4 | POSIXLY_CORRECT | PROMPT_COMMAND | \
             PYTHON?* | PERL5* | NODE_OPTIONS | NODE_PATH | GIT_* | PIP_*)
             [ -z "${!2+set}" ] || return 1 # no text is a value of these: VLLM_PLUGINS= loads none

@@ -24,6 +24,7 @@ from ..agents import agent_class
 from ..agents.longest_turn import longest_turn, shortening
 from ..agents.vocabulary import Vocabulary, panics_told
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
+from ..system.tokenizer_ids import check_ids
 from .foreign_code import REMEDY
 
 _WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]
@@ -138,6 +139,7 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
 
     if (Path(folder) / "config.json").is_file():  # which transformers reads to find the tokenizer's class
         model_config(Path(folder))
+    check_ids(Path(folder))
     try:
         with panics_told():
             return Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted))

@@ -39,7 +39,7 @@ def _real(path: Path) -> Path:
 
 def _is_cached(target: Path, home: Path) -> bool:
     """Whether it is a blob of the hub's cache, whose names are hashes: of any model, or of the one ``home`` is of."""
-    if target.parent.name != "blobs":
+    if target.parent.name != "blobs" or not _HASH.fullmatch(target.name):
         return False
     repository = target.parents[1]
     return repository.name.startswith("models--") or home.is_relative_to(repository / "snapshots")

@@ -11,20 +11,19 @@ Invariant: a server of this machine, or one that the pack has started, is never 
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
+import socket
+import ssl
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from ..config import ConfigError
-from ..system.server_url import is_loopback
 
-_PROXY = re.compile(r"https?://(?:[^\s/@]*@)?(?:\[[0-9a-fA-F:.]+\]|[^\s/:@]+)(?::\d{1,5})?/?", re.IGNORECASE)
 _CERTIFICATES = "SSL_CERT_FILE"
-_HERE = ("0.0.0.0", "::")
-"""Where a server of this machine says that it listens, and people copy it from."""
+_HERE = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +42,51 @@ def way_out(url: str, is_own: bool) -> WayOut:
     Raises ConfigError where the environment names a proxy that is not spoken to, or no file; never with a password.
     """
     parts = urlsplit(url)
-    if is_own or is_loopback(parts.hostname or "") or parts.hostname in _HERE:
+    if is_own or _is_here((parts.hostname or "").rstrip(".")):
         return WayOut()
-    certificates = os.environ.get(_CERTIFICATES)
-    if certificates and not Path(certificates).is_file():
-        raise ConfigError(f"{_CERTIFICATES}={certificates!r}: no such file; correct it, or unset it")
+    if parts.scheme == "https":
+        _check_certificates(os.environ.get(_CERTIFICATES))
     proxies = {} if proxy_bypass(parts.netloc) else getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
+    own_certificates = parts.scheme == "https"
     if not proxy:
-        return WayOut(own_certificates=True)
+        return WayOut(own_certificates=own_certificates)
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if not _PROXY.fullmatch(proxy):
+    if not _is_proxy(proxy):
         names = f"{parts.scheme.upper()}_PROXY or ALL_PROXY"
         raise ConfigError(f"{names}: allowed: http://HOST:PORT; unset it, or name {parts.hostname} in NO_PROXY")
-    return WayOut(proxy, own_certificates=True)
+    return WayOut(proxy, own_certificates)
+
+
+def _is_here(host: str) -> bool:
+    """Whether it is this machine, as people write it: also 127.1, 0.0.0.0 as servers say it, and by its own name."""
+    if host in (*_HERE, socket.gethostname().lower()) or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(socket.inet_aton(host) if ":" not in host else host)
+    except (OSError, ValueError):
+        return False
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address.is_loopback or address.is_unspecified
+
+
+def _check_certificates(file: str | None) -> None:
+    if not file:
+        return
+    try:
+        ssl.create_default_context(cafile=file)
+    except FileNotFoundError:
+        raise ConfigError(f"{_CERTIFICATES}={file!r}: no such file; correct it, or unset it") from None
+    except OSError as error:  # SSLError is one: it holds no certificates
+        raise ConfigError(f"{_CERTIFICATES}={file!r} cannot be used ({error}); correct it, or unset it") from None
+
+
+def _is_proxy(address: str) -> bool:
+    """Whether it is ``http://[USER:PASSWORD@]HOST[:PORT]``."""
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError:
+        return False
+    told = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
+    return told and parts.path in ("", "/") and not re.search(r"[\s?#\\]", address)

@@ -25,6 +25,8 @@ from ..system.errors import MemAgentError
 
 BATCH_ROWS = 16
 BUFFER_BYTES = 1 << 20
+_UNREADABLE = (OSError, ValueError, ArithmeticError, NotImplementedError)
+"""The last two are parquet's: dates outside of Python's range, and types that Arrow has not."""
 _LONGEST_VALUE = 1 << 29  # bytes; stops a missing quote from pulling the whole file into memory
 _LONGEST_CELL = 1 << 27  # characters of 4 bytes each; for the same
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".csv")
@@ -104,7 +106,7 @@ def _guard(path: Path, read: Callable[[Path], Iterator[SourceRow]]) -> Iterator[
         yield from read(path)
     except TooMuchInside as error:
         raise SourceError(str(error)) from None
-    except (OSError, ValueError, ArithmeticError) as error:  # arithmetic: parquet's dates outside of Python's range
+    except _UNREADABLE as error:
         raise SourceError(f"{path}: cannot be read ({first_line(error)})") from None
 
 
@@ -128,7 +130,7 @@ def _open_parquet(path: Path, wanted: Collection[str] | None) -> Source:
     try:
         with pq.ParquetFile(path) as parquet:
             total, columns = parquet.metadata.num_rows, tuple(parquet.schema_arrow.names)
-    except (OSError, ValueError) as error:
+    except _UNREADABLE as error:
         raise SourceError(f"{path}: not a readable parquet file ({first_line(error)})") from None
     return Source(_guard(path, lambda path: _numbered(_parquet_rows(path, path, wanted))), total, columns)
 

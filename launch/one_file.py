@@ -83,6 +83,6 @@ def _named(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:  # a name that is no text
         reason = " ".join(str(error).split())[:120]
         raise ConfigError(f"{path}: is damaged ({reason}); prepare the data again") from None

@@ -1,17 +1,19 @@
 """How a command ends when it cannot go on: one line on standard error and an exit code, never a traceback.
 
 130 after an interrupt, 1 after an error that is the user's or the machine's (``errors.py``); an ``OSError`` is a full
-disk or a folder without permission, and its text names the file. 141 and no line where whoever read standard output
-has left, as ``head`` does. Anything else is a bug and keeps its traceback.
+disk or a folder without permission, and its text names the file; standard output has no name, and gets one. 141 and no
+line where whoever read standard output has left, as ``head`` does. Anything else is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import select
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import ParamSpec
 
@@ -20,6 +22,7 @@ from .errors import MemAgentError
 P = ParamSpec("P")
 READER_GONE = 141
 """What a shell gives for SIGPIPE."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def one_line_errors(
@@ -37,7 +40,8 @@ def one_line_errors(
         def ending(*args: P.args, **kwargs: P.kwargs) -> int:
             try:
                 code = main(*args, **kwargs)
-                _flush()
+                if sys.stdout is not None:  # closed before this process began
+                    sys.stdout.flush()
                 return code
             except KeyboardInterrupt:
                 print(f"interrupted; {interrupted}", file=sys.stderr)
@@ -45,6 +49,11 @@ def one_line_errors(
             except (MemAgentError, OSError) as error:
                 if isinstance(error, BrokenPipeError) and _nobody_reads():
                     return READER_GONE
+                if isinstance(error, OSError) and error.filename is None and error.errno in _FULL and sys.stdout:
+                    error.filename = "standard output, or a file that the system does not name"
+                    with suppress(OSError):
+                        sys.stdout.flush()
+                    _lose_output()
                 print("error:", *_said(error).splitlines(), file=sys.stderr)
                 return next((code for kind, code in codes.items() if isinstance(error, kind)), 1)
 
@@ -61,16 +70,6 @@ def _said(error: MemAgentError | OSError) -> str:
     return str(error) or type(error).__name__
 
 
-def _flush() -> None:
-    if sys.stdout is None:  # closed before this process began
-        return
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        error.filename = "standard output"
-        raise
-
-
 def _nobody_reads() -> bool:
     """Whether standard output has lost its reader; what is left for it then goes nowhere."""
     if sys.stdout is None:
@@ -79,5 +78,10 @@ def _nobody_reads() -> bool:
     output.register(sys.stdout, 0)  # errors are told without being asked for
     gone = bool(output.poll(0))
     if gone:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _lose_output()
     return gone
+
+
+def _lose_output() -> None:
+    """What is left for standard output goes nowhere; else Python's own end has an error of its own."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

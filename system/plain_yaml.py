@@ -26,7 +26,7 @@ DEEPEST = 32
 _LONGEST = 2**20
 """Characters; the loader takes ten seconds for as many."""
 _LONGEST_NUMBER = 64
-_MOST_REPEATED = 2**16
+_MOST_REPEATED = 2**20
 """Characters that aliases stand for."""
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _NO_TEXTS = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")

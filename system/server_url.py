@@ -10,11 +10,13 @@
 from __future__ import annotations
 
 import ipaddress
-from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
+import re
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from .errors import ConfigError
-from .process_environment import is_secret
 
+_OPEN_QUERY = re.compile(r"(api-version=[\w.-]+)?")
+"""Azure's; any other may be a key, and the address is shown."""
 _ALLOWED = "allowed: http://HOST:PORT or https://HOST/v1"
 
 
@@ -36,8 +38,9 @@ def chat_base(name: str, url: str, key_names: str) -> str:
     Raises ConfigError, which never shows a password that stands in it; ``key_names`` says where a key belongs.
     """
     parts = _parts(name, url)
-    if parts.username is not None or not _is_open(parts.query):
-        raise ConfigError(f"{name} holds credentials; put the key into {key_names} instead")
+    if parts.username is not None or not _OPEN_QUERY.fullmatch(parts.query):
+        raise ConfigError(f"{name} holds credentials, or a query that is not api-version=...; put the key into "
+                          f"{key_names} instead")
     _check_server(name, url, parts)
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") or "/v1", parts.query, ""))
 
@@ -63,11 +66,3 @@ def _parts(name: str, url: str) -> SplitResult:
 def _check_server(name: str, url: str, parts: SplitResult) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise ConfigError(f"{name}={url!r}: {_ALLOWED}")
-
-
-def _is_open(query: str) -> bool:
-    """Whether it says by all of its names that it is no secret."""
-    try:
-        return not any(is_secret(name) for name, _ in parse_qsl(query, strict_parsing=bool(query)))
-    except ValueError:  # names nothing
-        return False

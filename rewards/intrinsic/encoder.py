@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...system.errors import ConfigError
+from ...system.tokenizer_ids import check_ids
 from .codes import Vectors
 
 _DIMS = 384
@@ -71,6 +72,7 @@ class SentenceEncoder:
 
     @cached_property
     def _model(self) -> Any:
+        check_ids(self._folder)
         try:
             from sentence_transformers import SentenceTransformer
             from transformers.utils import logging

@@ -106,13 +106,16 @@ def test_a_models_links_lead_no_file_of_the_users_into_a_copy(tmp_path):
     assert not list(copy.iterdir())
 
 
+HASH = "6b" * 20
+
+
 def test_links_of_the_hubs_cache_and_into_the_folder_are_copied(tmp_path):
     cache, copy = tmp_path / "models--a--b", tmp_path / "copy"
     revision = cache / "snapshots" / "0f"
     for folder in (cache / "blobs", revision, copy):
         folder.mkdir(parents=True)
-    (cache / "blobs" / "6b").write_text("tokens")
-    (revision / "tokenizer.json").symlink_to("../../blobs/6b")
+    (cache / "blobs" / HASH).write_text("tokens")
+    (revision / "tokenizer.json").symlink_to(f"../../blobs/{HASH}")
     (revision / "vocab.json").symlink_to("tokenizer.json")
     (tmp_path / "named").symlink_to(revision)
     copy_model_files(tmp_path / "named", copy)

@@ -20,9 +20,9 @@ GIT = hashlib.sha1(b"blob %d\0" % len(TOKENS) + TOKENS).hexdigest()
 
 CACHE = "hub/models--a--b"
 FOLLOWED = {
-    "hub cache": (f"{CACHE}/snapshots/0f/tokenizer.json", f"{CACHE}/blobs/6b"),
-    "folder in a snapshot": (f"{CACHE}/snapshots/0f/small/tokenizer.json", f"{CACHE}/blobs/6b"),
-    "cache under another name": ("b/snapshots/0f/small/tokenizer.json", "b/blobs/6b"),
+    "hub cache": (f"{CACHE}/snapshots/0f/tokenizer.json", f"{CACHE}/blobs/{GIT}"),
+    "folder in a snapshot": (f"{CACHE}/snapshots/0f/small/tokenizer.json", f"{CACHE}/blobs/{GIT}"),
+    "cache under another name": ("b/snapshots/0f/small/tokenizer.json", f"b/blobs/{GIT}"),
     "older --local-dir": ("models/b/tokenizer.json", f"{CACHE}/blobs/{GIT}"),
     "git-annex": ("annex/b/tokenizer.json", f"annex/.git/annex/objects/SHA256E-s6--{SHA256}.json"),
     "blob of large files": ("b/tokenizer.json", f"elsewhere/{SHA256}"),
@@ -35,6 +35,7 @@ REFUSED = {
     "a key named by another hash": ("model/tokenizer.json", f"home/.gnupg/{'0' * 40}.key"),
     "a longer number": ("model/tokenizer.json", f"home/{SHA256}0"),
     "blobs of no cache": ("model/tokenizer.json", "home/blobs/id"),
+    "a blob that no hash names": (f"{CACHE}/snapshots/0f/tokenizer.json", f"{CACHE}/blobs/database.key"),
     "above blobs": ("model/tokenizer.json", f"{CACHE}/token"),
     "below blobs": ("model/tokenizer.json", f"{CACHE}/blobs/deep/token"),
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import ssl
 import threading
 from datetime import UTC, datetime, timedelta
@@ -55,11 +56,15 @@ WAYS = [
 def test_a_server_elsewhere_is_asked_as_the_environment_says(environment, url, variables, proxy):
     environment(variables)
     found = way_out(url, False)
-    assert found == WayOut(proxy, own_certificates=True) and "secret" not in repr(found)
+    assert found == WayOut(proxy, own_certificates=url == REMOTE) and "secret" not in repr(found)
     assert way_out(url, True) == WayOut()
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]", "0.0.0.0"])
+@pytest.mark.parametrize("host", [
+    "127.0.0.1", "127.1.2.3", "127.1", "0x7f000001", "localhost", "localhost.", "LOCALHOST", "a.localhost",
+    "ip6-localhost", "localhost.localdomain", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "0", "[::]", "[::0]",
+    socket.gethostname(),
+])
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_server_of_this_machine_is_asked_straight(environment, scheme, host):
     environment({"HTTP_PROXY": PROXY, "HTTPS_PROXY": PROXY, "ALL_PROXY": PROXY, "SSL_CERT_FILE": "/nowhere"})
@@ -69,13 +74,23 @@ def test_a_server_of_this_machine_is_asked_straight(environment, scheme, host):
 @pytest.mark.parametrize(("variables", "said"), [
     ({"ALL_PROXY": "socks5://u:secret@h:1"}, "ALL_PROXY: allowed: http://HOST:PORT; unset it, or name api"),
     ({"HTTPS_PROXY": "http://h:secret"}, "HTTPS_PROXY or ALL_PROXY"), ({"HTTPS_PROXY": "http://"}, "allowed: http"),
+    ({"HTTPS_PROXY": "http://u:secret?more@h:1"}, "allowed: http"), ({"HTTPS_PROXY": "http://h:99999"}, "allowed: h"),
+    ({"HTTPS_PROXY": "http://u:secret#more@h:1"}, "allowed: http"), ({"HTTPS_PROXY": "http://[1:2]"}, "allowed: htt"),
+    ({"HTTPS_PROXY": "http://h:1/secret"}, "allowed: http"), ({"HTTPS_PROXY": "http://h h:1"}, "allowed: http"),
     ({"SSL_CERT_FILE": "/nowhere/ca.pem"}, "SSL_CERT_FILE='/nowhere/ca.pem': no such file"),
+    ({"SSL_CERT_FILE": "/dev/null"}, "SSL_CERT_FILE='/dev/null' cannot be used"),
+    ({"SSL_CERT_FILE": "/dev"}, "SSL_CERT_FILE='/dev' cannot be used"),
 ])
 def test_what_cannot_be_gone_by_is_one_line(environment, variables, said):
     environment(variables)
     with pytest.raises(ConfigError, match=said) as refused:
         ChatClient(ChatSettings(url=REMOTE, model="m"))
     assert "secret" not in str(refused.value)
+
+
+def test_a_server_without_tls_needs_no_certificates(environment):
+    environment({"SSL_CERT_FILE": "/nowhere/ca.pem"})
+    assert way_out(NEAR, False) == WayOut()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -166,6 +181,6 @@ def test_the_environments_certificates_are_trusted_for_servers_elsewhere(environ
     url = f"https://localhost:{server.server_port}"
     environment({"SSL_CERT_FILE": str(certified)})
     assert "CERTIFICATE_VERIFY_FAILED" in str(ask(url))
-    monkeypatch.setattr("mem_agent.client.way_out.is_loopback", lambda host: False)
+    monkeypatch.setattr("mem_agent.client.way_out._is_here", lambda host: False)
     assert ask(url) == "yes"
     assert "CERTIFICATE_VERIFY_FAILED" in str(ask(url, is_own=True))

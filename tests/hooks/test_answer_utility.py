@@ -6,10 +6,12 @@ import random
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import pytest
 
 from mem_agent import rollout
+from mem_agent.client import chat_client
 from mem_agent.config import Config, ConfigError
 from mem_agent.hooks import batch_reward
 from mem_agent.hooks.host import HostArgs
@@ -418,6 +420,21 @@ def test_the_hosts_name_the_model_that_they_serve():
         args = SimpleNamespace(**{f"{dialect}_model_routers": routers})
         assert HostArgs.of(args).answer_url == "http://10.0.0.2:3000"
     assert HostArgs.of(SimpleNamespace(vllm_model_routers={"default": ("10.0.0.1", 1)})).answer_url == ""
+
+
+@pytest.mark.parametrize(("settings", "straight"), [
+    ({"answer_url": "", "answer_model": "", "answer_ckpt": "/models/chat"}, {"10.0.0.2": True}),
+    ({"answer_url": "http://10.0.0.3:1"}, {"10.0.0.3": False}),
+    ({"answer_url": "", "answer_ckpt": "/models/chat", "reward_args":
+      "scorer=judge judge_url=http://10.0.0.4:1 judge_model=j"}, {"10.0.0.2": True, "10.0.0.4": False}),
+])
+def test_no_proxy_is_asked_for_the_model_that_the_host_serves(run, monkeypatch, settings, straight):
+    monkeypatch.setattr(chat_client, "ChatClient", lambda settings: made.append(settings))
+    made = []
+    args = run(**settings)
+    args.vllm_model_routers = {"answer": ("10.0.0.2", 3000)}
+    batch_reward.reward_for(HostArgs.of(args))
+    assert {urlsplit(chat.url).hostname: chat.is_own for chat in made} == straight
 
 
 def test_overlong_shaping_is_for_every_task(tmp_path):

@@ -88,8 +88,10 @@ def test_nothing_of_a_recipe_is_run(tmp_path, line):
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "PYTHONSTARTUP", "ENV", "PROMPT_COMMAND",
                                   "GCONV_PATH", "GIT_SSH_COMMAND", "PIP_INDEX_URL", "OPENSSL_CONF", "CDPATH",
-                                  "GLIBC_TUNABLES", "OMP_TOOL_LIBRARIES", "NCCL_NET_PLUGIN", "NODE_OPTIONS"])
-def test_a_recipe_does_not_say_how_programs_are_run(tmp_path, name):
+                                  "GLIBC_TUNABLES", "OMP_TOOL_LIBRARIES", "NCCL_NET_PLUGIN", "NODE_OPTIONS",
+                                  "HTTPS_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+def test_a_recipe_does_not_say_how_programs_are_run(tmp_path, monkeypatch, name):
+    monkeypatch.delenv(name, raising=False)
     done, where = refusal(tmp_path, f"{name}=/x".encode())
     assert done.returncode == 1 and done.stderr == f"{where}{name} says how programs are run, and is no setting; " \
                                                    "set it yourself\n"

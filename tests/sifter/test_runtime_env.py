@@ -25,7 +25,7 @@ def test_variables_are_texts_as_they_are_written(tmp_path, text, found):
 
 
 @pytest.mark.parametrize("text,told", [
-    (ALIASES, "aliases of more than 65536 characters; write out"), (TEXT, "aliases of more than 65536 characters"),
+    (ALIASES, "aliases of more than 1048576 characters; write"), (TEXT, "aliases of more than 1048576 characters"),
     (LARGE, f"env_vars of more than {LONGEST} characters"), ("env_vars: &a {A: *a}", "an alias of what it stands in"),
     ("env_vars: [A]", "no YAML file with env_vars"), ("- A", "no YAML file"), ("env_vars: x", "no YAML file"),
     ("env_vars: {A: [b]}", "A is no text; write a text, a number or nothing"), ("env_vars: {A: {}}", "A is no text"),

@@ -7,18 +7,21 @@ import sys
 import pytest
 
 ENDING = "from mem_agent.system.one_line_errors import one_line_errors as ended"
+FULL = "error: standard output, or a file that the system does not name: No space left on device\n"
 
 
 @pytest.mark.parametrize(("body", "output", "code", "said"), [
     ("print(1)", "/dev/null", 0, ""),
-    ("print(1)", "/dev/full", 1, "error: standard output: No space left on device\n"),
+    ("print(1)", "/dev/full", 1, FULL), ("print('1' * 99_999)", "/dev/full", 1, FULL),
+    ("print(1); open('/dev/full', 'w').write('1' * 99_999)", "/dev/null", 1, FULL),
     ("open('/dev/none/a', 'w')", "/dev/null", 1, "error: /dev/none/a: No such file or directory\n"),
     ("raise KeyboardInterrupt", "/dev/null", 130, "interrupted; go on\n"),
 ])
-def test_an_end_is_one_line_that_names_the_file(body, output, code, said):
-    command = f"{ENDING}\nimport os\n@ended('go on')\ndef main():\n {body}\n return 0\nos._exit(main())"
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_end_is_one_line_that_names_the_file(body, output, code, said, unbuffered):
+    command = f"{ENDING}\nimport sys\n@ended('go on')\ndef main():\n {body}\n return 0\nsys.exit(main())"
     with open(output, "w") as stdout:
-        environment = os.environ | {"PYTHONUNBUFFERED": ""}
+        environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
         ended = subprocess.run([sys.executable, "-c", command], stdout=stdout, stderr=subprocess.PIPE, text=True,
                                env=environment)
     assert (ended.returncode, ended.stderr) == (code, said)

@@ -12,7 +12,7 @@ GOOD = (
     "[" * DEEPEST + "]" * DEEPEST, "a: 0x1f\nb: 1:30\n", "é: 中",
     "a: &a {b: c}\nd: {<<: *a, e: f}\ng: {<<: [*a, *a], b: h}", "pip: &p [torch, ray]\nconda: [{pip: *p}, *p]",
     "a: &a [[[x]]]\n" + "b: " + "[" * (DEEPEST - 5) + "*a" + "]" * (DEEPEST - 5),
-    f"a: &a {'x' * (_MOST_REPEATED - 1)}\nb: *a",
+    f"a: &a {'x' * 1023}\nb: [" + "*a, " * (_MOST_REPEATED // 1024) + "]",
 )
 LAUGHS = f"a: &a [{'x, ' * 10}]\n" + "".join(
     f"{other}: &{other} [{f'*{one}, ' * 10}]\n" for one, other in pairwise("abcdefghi"))
@@ -21,7 +21,7 @@ MERGED = "a: &a {x0: 0, x1: 1}\n" + "".join(
 BOUNDS = {
     "laughs": LAUGHS, "merged laughs": MERGED, "itself": "&a [*a]", "itself, merged": "a: &a {<<: *a}",
     "itself, deeper": "a: &a {b: [{c: *a}]}", "a key of itself": "? &a [*a]\n: b",
-    "long texts": f"a: &a {'x' * _MOST_REPEATED}\nb: *a",
+    "long texts": f"a: &a {'x' * 1024}\nb: [" + "*a, " * (_MOST_REPEATED // 1024) + "]",
     "deep": "a: &a [[[x]]]\n" + "b: " + "[" * (DEEPEST - 4) + "*a" + "]" * (DEEPEST - 4),
     "deeper and deeper": "a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}]\n" for n in range(100)),
     "deep lists": "[" * 100_000, "base 60": "a: " + "1:" * 20_000 + "1", "large": "a" * 2**21,

@@ -14,7 +14,7 @@ BASES = {
     "https://ark.cn-beijing.volces.com/api/v3": "https://ark.cn-beijing.volces.com/api/v3",
     "https://x.openai.azure.com/openai/deployments/g?api-version=2024-06-01":
         "https://x.openai.azure.com/openai/deployments/g?api-version=2024-06-01",
-    "http://h?a=1&b=2": "http://h/v1?a=1&b=2", "http://[::1]:80": "http://[::1]:80/v1",
+    "http://h?api-version=v1": "http://h/v1?api-version=v1", "http://[::1]:80": "http://[::1]:80/v1",
 }
 
 
@@ -24,9 +24,11 @@ def test_a_base_is_kept_and_one_without_a_path_gets_v1(url, base):
 
 
 @pytest.mark.parametrize(("url", "said"), [
-    ("http://user:sk-secret@h/v1", "holds credentials; put the key into KEY"), ("http://h:x", "not an address"),
+    ("http://user:sk-secret@h/v1", "holds credentials, .* put the key into KEY"), ("http://h:x", "not an address"),
     ("https://h/v1?key=sk-secret", "holds credentials"), ("https://h/v1?v=1&access_token=sk-secret", "holds cred"),
-    ("https://h/v1?sk-secret", "holds credentials"), ("h:80", "allowed: http"), ("http://", "allowed: http"),
+    ("https://h/v1?sk-secret", "holds credentials"), ("https://h/v1?sig=sk-secret", "holds cred"),
+    ("https://h/v1?api-version=1&code=sk-secret", "holds credentials"),
+    ("h:80", "allowed: http"), ("http://", "allowed: http"),
     ("http://h:0", "allowed: http"), ("", "allowed: http"),
 ])
 def test_what_is_no_address_or_holds_a_key_is_one_line_without_it(url, said):

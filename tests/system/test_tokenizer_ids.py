@@ -1,0 +1,58 @@
+"""An id that no vocabulary comes near ends in one line, before a library takes memory for all ids below it."""
+
+import json
+
+import pytest
+
+from mem_agent.checkpoints.hf_model import load_vocabulary
+from mem_agent.system.errors import ConfigError
+from mem_agent.system.tokenizer_ids import HIGHEST, check_ids
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+FILES = {
+    "tokenizer.json": [{"model": {"vocab": {"a": None}}}, {"added_tokens": [{"id": None, "content": "a"}]}],
+    "vocab.json": [{"a": None}], "added_tokens.json": [{"a": None}],
+}
+FOREIGN = [b"", b"{", b"[]", b"1", b'{"model": []}', b'{"model": {"vocab": [["a", 0.5]]}}',
+           b'{"added_tokens": {"a": 1}}', b'{"added_tokens": ["a", {"id": "b"}]}', b'{"added_tokens_decoder": ["x"]}',
+           b"[" * 100_000]
+
+
+def with_id(form, number):
+    return json.loads(json.dumps(form).replace("null", str(number)))
+
+
+@pytest.mark.parametrize(("name", "form"), [(name, form) for name, forms in FILES.items() for form in forms])
+def test_an_id_too_high_is_named_with_its_file(tmp_path, name, form):
+    for good in (0, HIGHEST):
+        (tmp_path / name).write_text(json.dumps(with_id(form, good)))
+        check_ids(tmp_path)
+    for bad in (HIGHEST + 1, 2**31, -1, 1e300):
+        (tmp_path / name).write_text(json.dumps(with_id(form, bad)))
+        with pytest.raises(ConfigError, match=rf"{name}: a token has the id .*, not one up to {HIGHEST}"):
+            check_ids(tmp_path)
+
+
+@pytest.mark.parametrize("key", [str(HIGHEST + 1), "9" * 5000])
+def test_an_added_token_by_its_id(tmp_path, key):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": {key: {"content": "a"}}}))
+    with pytest.raises(ConfigError, match="a token has the id"):
+        check_ids(tmp_path)
+
+
+@pytest.mark.parametrize("content", FOREIGN)
+def test_other_files_are_told_by_who_reads_them(tmp_path, content):
+    for name in FILES:
+        (tmp_path / name).write_bytes(content)
+    check_ids(tmp_path)
+
+
+def test_a_tokenizer_with_such_an_id_is_refused_before_it_is_read(tmp_path):
+    make_tokenizer().save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    read = json.loads(path.read_bytes())
+    read["model"]["vocab"]["zz"] = 2**31
+    load_vocabulary(tmp_path)
+    path.write_text(json.dumps(read))
+    with pytest.raises(ConfigError, match=r"tokenizer\.json: a token has the id 2147483648"):
+        load_vocabulary(tmp_path)
