@@ -12,9 +12,12 @@ if not __package__:
 
     run_in_package(__file__)
 
+import os
 import runpy
 import sys
+from dataclasses import fields
 
+from .system.near_names import near_misses
 from .system.one_line_errors import one_line_errors
 from .system.process_environment import settle_process
 from .system.python_command import leave_working_folder
@@ -67,10 +70,19 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if name != "launch":  # its processes are the host's, which settles them
         settle_process()
+    warn_of_near_misses()
     module, _ = COMMANDS[name]
     sys.argv[1:] = arguments
     runpy.run_module(f"{__package__}.{module}", run_name="__main__", alter_sys=True)
     return 0
+
+
+def warn_of_near_misses() -> None:
+    from .config import Config  # not before it is clear that a command is run
+
+    settings = {field.name.upper() for field in fields(Config)}
+    for name, meant in near_misses(os.environ, settings):
+        print(f"warning: {name} is no setting and has no effect; is {meant} meant?", file=sys.stderr)
 
 
 def usage() -> str:

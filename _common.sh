@@ -60,7 +60,7 @@ install_once() {
     if installed "$@"; then return; fi
     [ "$1" != "$VENV" ] || keep_to_own
     if [ "$DRY_RUN" = 1 ]; then run "${@:4}"; return; fi
-    mkdir -p "$1"
+    mkdir -p "$1" && [ -w "$1" ] || die "VENV='$1' cannot be written to; set VENV to a folder of your own"
     (
         flock 9
         if installed "$@"; then exit; fi # by the one that held the lock
@@ -194,11 +194,15 @@ run_and_forward_signals() {
     # `wait` also returns at a signal, with the command still there; it knows the exit status of one that has long ended.
     while :; do
         code=0
-        wait "$child" || code=$?
+        wait "$child" 2>/dev/null || code=$? # bash has a line of its own where it was killed
         kill -0 "$child" 2>/dev/null || break
     done
     trap - INT TERM
     if [ "$stopped" = 1 ]; then exit 130; fi
+    if [ "$code" = 137 ]; then # it could say nothing itself, and left the terminal as it was
+        if [ -t 2 ]; then printf '\n\033[?25h' >&2; fi
+        printf 'error: killed, perhaps because memory ran out; the same command goes on\n' >&2
+    fi
     return "$code"
 }
 

@@ -63,7 +63,8 @@ def _settings_of(known: Run) -> Mapping[str, Any]:
 
 
 def _other(output: Path, what: str, differences: str = "") -> str:
-    return f"{output} holds results of another {what}{differences}; set another SAVE_FILE or remove it"
+    remedy = "set another SAVE_FILE (of a training run: SAVE_PATH), or remove it"
+    return f"{output} holds results of another {what}{differences}; {remedy}"
 
 
 def _differing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

@@ -85,6 +85,7 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
                 watch.enter(Phase.EVALUATING)
                 side.evaluate(Evaluation(config, f"after-{model.name}", model), model)
     finally:
+        watch.enter(Phase.ENDING)  # of an interrupted run: what counts turns is about to go
         if side is not None:
             side.close()
         watch.close()

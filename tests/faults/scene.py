@@ -140,9 +140,11 @@ def scene(disks: bool, sizes: Mapping[str, str] = _DISKS) -> Iterator[Scene]:
     try:
         yield found
     finally:
-        for process in found.processes():
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+        while processes := found.processes():  # one that was about to start another may have done so
+            for process in processes:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            psutil.wait_procs(processes)
         if holder is not None:
             assert holder.stdin is not None
             holder.stdin.close()

@@ -151,6 +151,12 @@ def _counted(shape: Shape, moment: Moment) -> str:
         return f"FELL: {_line(error)}"
 
 
+def names() -> set[str]:
+    """What ``only`` may name a part of."""
+    found = [*(fault for fault, _ in matrix()), faults.ENGINE_GARBAGE, *EVAL_FAULTS]
+    return {fault.name for fault in found} | {host.name for host in HOSTS}
+
+
 def suite(shapes: Sequence[Shape], only: str = "") -> tuple[str, bool]:
     """(the page, whether everything was survived). ``only``: a part of faults' names, or of a host's."""
     chosen = [(fault, moment) for fault, moment in matrix() if only in fault.name]

@@ -120,6 +120,14 @@ def test_a_command_that_ends_at_once_gives_its_exit_status():
     assert subprocess.run(["bash", "-c", slow, str(ROOT)]).returncode == 7
 
 
+def test_a_command_that_was_killed_is_told():
+    killed = 'source "$0/_common.sh"; run_and_forward_signals sh -c "kill -9 \\$\\$"'
+    done = subprocess.run(["bash", "-c", killed, str(ROOT)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        137, "error: killed, perhaps because memory ran out; the same command goes on\n"
+    )
+
+
 CONVERT = {"SAVE_PATH": "/tmp/none", "HF_CKPT": "/m", "DRY_RUN": "1"}
 START = str(ROOT / "pocket" / "start")
 FITS = {"RECIPE": str(ROOT / "recipes" / "pocket.env")}

@@ -1,0 +1,25 @@
+"""Variables that are no settings and look like one: a misspelled setting has no effect, and nobody says so.
+
+``MEM_CHUNK_TOKEN=16`` is one letter away from ``MEM_CHUNK_TOKENS``. It may be another program's, so it is told and not
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+
+_NEAR = 0.9
+"""``difflib.SequenceMatcher.ratio``: one letter of 10 that is missing, twice or another one."""
+
+
+def near_misses(names: Iterable[str], settings: Collection[str]) -> list[tuple[str, str]]:
+    """Each of ``names`` that is nearly a setting, with that setting; names as they come."""
+    found = []
+    for name in names:
+        if name in settings or "_" not in name:  # LENGTHS, METHOD: one word is anybody's
+            continue
+        alike = [setting for setting in settings if abs(len(setting) - len(name)) < 3 and setting[0] == name[:1]]
+        if near := get_close_matches(name, alike, 1, _NEAR):
+            found.append((name, near[0]))
+    return found

@@ -1,0 +1,36 @@
+"""What is nearly a setting is told with the setting that is meant."""
+
+import os
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from mem_agent.config import Config
+from mem_agent.system.near_names import near_misses
+
+SETTINGS = [field.name.upper() for field in fields(Config)]
+
+
+@pytest.mark.parametrize(("name", "meant"), [
+    ("ROLLOUT_BATCH_SZE", "ROLLOUT_BATCH_SIZE"), ("MEM_CHUNK_TOKEN", "MEM_CHUNK_TOKENS"),
+    ("NUM_ROLOUT", "NUM_ROLLOUT"), ("NUM_ROLLOUTS", "NUM_ROLLOUT"), ("KL_COEFF", "KL_COEF"),
+])
+def test_a_letter_too_few_too_many_or_another_is_told(name, meant):
+    assert near_misses([name], SETTINGS) == [(name, meant)]
+
+
+def test_settings_and_other_programs_variables_are_not():
+    others = (
+        "PATH HOME LANG CUDA_VISIBLE_DEVICES VLLM_USE_V1 HF_TOKEN SAVE_FILE MODEL_PATH RESULTS LENGTHS METHOD DATASET "
+        "TRACKERS RAY_ADDRESS MASTER_PORT OMP_NUM_THREADS API_KEY ANSWER_KEY _"
+    ).split()
+    assert near_misses([*SETTINGS, *others, ""], SETTINGS) == []
+
+
+def test_a_command_says_so_and_goes_on():
+    command = [sys.executable, "-P", "-m", "mem_agent", "eval", "--help"]
+    done = subprocess.run(command, env=os.environ | {"EVAL_SAMPLE": "3"}, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == "warning: EVAL_SAMPLE is no setting and has no effect; is EVAL_SAMPLES meant?\n"
