@@ -81,10 +81,11 @@ def write_for_owner(path: Path, content: bytes) -> None:
 
 
 class _NamedFile(io.FileIO):
-    """Its failed writes say which file that is; those of a file that is open do not."""
+    """Its errors say which file that is: those of a file that is open do not, those of a draft name the draft."""
 
     def __init__(self, file: Path | int, mode: str, name: Path) -> None:
-        super().__init__(file, mode)
+        with _named(name):
+            super().__init__(file, mode)
         self._told = name
 
     def write(self, content: Any) -> int:

@@ -131,6 +131,12 @@ def test_a_write_that_fails_names_its_file(tmp_path, small_files):
         assert told.value.errno == errno.EFBIG and str(told.value) == f"[Errno 27] File too large: '{path}'"
 
 
+def test_a_file_that_cannot_be_made_is_named_and_not_its_draft(tmp_path):
+    path = tmp_path / "none" / "file"
+    with pytest.raises(FileNotFoundError, match=f"No such file or directory: '{path}'"):
+        write_atomically(path, b"x")
+
+
 def test_whatever_goes_wrong_with_a_write_names_its_file(tmp_path, monkeypatch):
     """Not of the kinds that say a full disk: an input and output error, say."""
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
