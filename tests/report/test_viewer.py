@@ -62,6 +62,11 @@ def test_golds_that_texts_hold_by_chance_are_not_searched_and_equal_ones_are_onc
     assert [fact.text for fact in facts_of(["yes", "No", "", "...", "Ann", "ann!", "the Ann"])] == ["Ann"]
 
 
+def test_only_so_many_answers_of_only_so_many_words_are_searched():
+    golds = ["w " * 1_001, *(f"w{number}" for number in range(300))]
+    assert [fact.text for fact in facts_of(golds)] == golds[1:257]
+
+
 TEXTS = st.text(st.sampled_from("ab the.AN\n’ı"), max_size=30)
 
 

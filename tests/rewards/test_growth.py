@@ -17,7 +17,7 @@ from mem_agent.agents.released_reply import released_memory, released_query
 from mem_agent.asking.sources import sources
 from mem_agent.asking.steps import TurnDone
 from mem_agent.data.locomo import _TURN
-from mem_agent.report.viewer.facts import facts_of, spans
+from mem_agent.report.viewer.facts import Fact, facts_of, spans
 from mem_agent.report.viewer.terminal import _excerpt, _gold
 from mem_agent.report.viewer.words import difference
 from mem_agent.rewards.exact_match import normalise_answer
@@ -110,7 +110,10 @@ CASES = {
     "blanks of a verdict": (verdict, lambda n: "```json" + "\n" * n + "{"),
     "an answer in its box and behind it": (boxed_form, lambda n: "\\boxed{ab" + "a" * n + "}" + "a" * 2 * n),
     "gold sessions": (lambda row: question_of(row, "rows.jsonl"), lambda n: sessions(n // 10)),
-    "a long fact": (lambda text: [spans(text + text, fact) for fact in facts_of([text + " x"])], lambda n: "b " * n),
+    "a long fact": (lambda text: spans(text + text, Fact(text, (*text.split(), "x"), False)), lambda n: "b " * n),
+    "facts of a text that holds all": (
+        lambda both: [spans(both[0], fact) for fact in facts_of(both[1])],
+        lambda n: (words("w", n // 5), words("w", n // 5).split())),
     "facts of a long text": (
         lambda both: [spans(both[0], fact) for fact in facts_of(both[1])],
         lambda n: ("w1 " * n, [f"g{number}" for number in range(n // 20)])),
