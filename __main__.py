@@ -15,6 +15,7 @@ if not __package__:
 import os
 import runpy
 import sys
+from contextlib import suppress
 from dataclasses import fields
 
 from .system.near_names import near_misses
@@ -82,7 +83,9 @@ def warn_of_near_misses() -> None:
 
     settings = {field.name.upper() for field in fields(Config)}
     for name, meant in near_misses(os.environ, settings):
-        print(f"warning: {name} is no setting and has no effect; is {meant} meant?", file=sys.stderr)
+        if sys.stderr is not None:  # closed before this process began
+            with suppress(OSError):  # a full disk's: a command is worth more than a warning
+                print(f"warning: {name} is no setting and has no effect; is {meant} meant?", file=sys.stderr)
 
 
 def usage() -> str:

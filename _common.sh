@@ -55,12 +55,19 @@ install_settings() {
          kept && !/^(#|$|description|readme)/' "$PACK_DIR/pyproject.toml"
 }
 
+# The setting that names the environment of an installation.
+environment_variable() {
+    case "$1" in hosts | sglang | trl) printf '%s_VENV' "${1^^}" ;; *) printf VENV ;; esac
+}
+
 # install_once FOLDER NAME STAMP COMMAND...: run the command, unless FOLDER/installed-NAME has the stamp of an earlier run.
 install_once() {
     if installed "$@"; then return; fi
     [ "$1" != "$VENV" ] || keep_to_own
     if [ "$DRY_RUN" = 1 ]; then run "${@:4}"; return; fi
-    mkdir -p "$1" && [ -w "$1" ] || die "VENV='$1' cannot be written to; set VENV to a folder of your own"
+    if ! mkdir -p "$1" 2>/dev/null || [ ! -w "$1" ]; then
+        die "the folder $1 cannot be made or written to; set $(environment_variable "$2") to one of your own"
+    fi
     (
         flock 9
         if installed "$@"; then exit; fi # by the one that held the lock
@@ -199,11 +206,20 @@ run_and_forward_signals() {
     done
     trap - INT TERM
     if [ "$stopped" = 1 ]; then exit 130; fi
-    if [ "$code" = 137 ]; then # it could say nothing itself, and left the terminal as it was
-        if [ -t 2 ]; then printf '\n\033[?25h' >&2; fi
-        printf 'error: killed, perhaps because memory ran out; the same command goes on\n' >&2
-    fi
+    [ "$1" = bash ] || say_how_it_was_ended "$code" # a script has said it
     return "$code"
+}
+
+# say_how_it_was_ended STATUS: of a command that could say nothing itself, and left the terminal as it was.
+say_how_it_was_ended() {
+    local how
+    case "$1" in
+        137) how='killed, perhaps because memory ran out' ;;
+        13[1-689]) how="ended by SIG$(kill -l "$1")" ;; # 130, Ctrl-C, and 141, a reader that left, are said or meant
+        *) return 0 ;;
+    esac
+    if [ -t 2 ]; then printf '\n\033[?25h' >&2; fi
+    printf 'error: %s; the same command goes on\n' "$how" >&2
 }
 
 # --- which host trains, and training in slime or vime with the Python of their environment --------------------------

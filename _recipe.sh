@@ -44,11 +44,14 @@ may_set() {
     [ -z "${!2:-}" ] || return 1
     case "${2^^}" in # proxies have names in small letters as well
         LD_* | GCONV_PATH | GLIBC_TUNABLES | LOCPATH | OPENSSL_* | OMP_TOOL* | CUDA_INJECTION* | \
-            *_PLUGIN | *_PLUGINS | *_PRELOAD | *_PROXY | SSL* | *_CA_BUNDLE | \
+            *_PLUGIN | *_PLUGINS | *_PRELOAD | \
             BASH* | PATH | CDPATH | ENV | IFS | SHELLOPTS | PS4 | POSIXLY_CORRECT | PROMPT_COMMAND | \
             PYTHON?* | PERL5* | NODE_OPTIONS | NODE_PATH | GIT_* | PIP_*)
             [ -z "${!2+set}" ] || return 1 # no text is a value of these: VLLM_PLUGINS= loads none
             die "$1: $2 says how programs are run, and is no setting; set it yourself" ;;
+        *_PROXY | *_PROXIES | SSL* | *_CA_BUNDLE | *_CA_CERT | *_CA_CERTS | *_SSL_ROOTS_FILE_PATH | *_DISABLE_SSL | NETRC)
+            [ -z "${!2+set}" ] || return 1
+            die "$1: $2 says through whose hands keys go, and is no setting; set it yourself" ;;
         TRUST_REMOTE_CODE)
             case "${3,,}" in '' | 0 | false | no | off) ;; *)
                 die "$1: $2 runs Python that comes with a model; look at that code, and set it yourself" ;;

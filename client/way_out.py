@@ -17,8 +17,11 @@ import re
 import socket
 import ssl
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
+
+import httpx
 
 from ..config import ConfigError
 
@@ -42,11 +45,12 @@ def way_out(url: str, is_own: bool) -> WayOut:
     Raises ConfigError where the environment names a proxy that is not spoken to, or no file; never with a password.
     """
     parts = urlsplit(url)
-    if is_own or _is_here((parts.hostname or "").rstrip(".")):
+    host = (parts.hostname or "").rstrip(".")
+    if is_own or _is_here(host):
         return WayOut()
     if parts.scheme == "https":
         _check_certificates(os.environ.get(_CERTIFICATES))
-    proxies = {} if proxy_bypass(parts.netloc) else getproxies()
+    proxies = {} if proxy_bypass(parts.netloc) or proxy_bypass(host) else getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     own_certificates = parts.scheme == "https"
     if not proxy:
@@ -59,7 +63,8 @@ def way_out(url: str, is_own: bool) -> WayOut:
 
 
 def _is_here(host: str) -> bool:
-    """Whether it is this machine, as people write it: also 127.1, 0.0.0.0 as servers say it, and by its own name."""
+    """Whether it is this machine, as people write it: also 127.1, 0.0.0.0 as servers say it, and by its own name or
+    addresses."""
     if host in (*_HERE, socket.gethostname().lower()) or host.endswith(".localhost"):
         return True
     try:
@@ -67,16 +72,27 @@ def _is_here(host: str) -> bool:
     except (OSError, ValueError):
         return False
     address = getattr(address, "ipv4_mapped", None) or address
-    return address.is_loopback or address.is_unspecified
+    return address.is_loopback or address.is_unspecified or _is_own(address)
+
+
+def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether a server could listen at it here."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family) as listening:
+            listening.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
 
 
 def _check_certificates(file: str | None) -> None:
     if not file:
         return
+    if not Path(file).is_file():  # a pipe could be read once, and not again by who asks
+        raise ConfigError(f"{_CERTIFICATES}={file!r}: no such file; correct it, or unset it")
     try:
         ssl.create_default_context(cafile=file)
-    except FileNotFoundError:
-        raise ConfigError(f"{_CERTIFICATES}={file!r}: no such file; correct it, or unset it") from None
     except OSError as error:  # SSLError is one: it holds no certificates
         raise ConfigError(f"{_CERTIFICATES}={file!r} cannot be used ({error}); correct it, or unset it") from None
 
@@ -86,7 +102,8 @@ def _is_proxy(address: str) -> bool:
     try:
         parts = urlsplit(address)
         port = parts.port
-    except ValueError:
+        httpx.Proxy(address)
+    except (ValueError, httpx.InvalidURL):
         return False
     told = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
     return told and parts.path in ("", "/") and not re.search(r"[\s?#\\]", address)

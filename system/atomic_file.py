@@ -14,7 +14,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -46,9 +46,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             with _named(target):
                 os.fsync(file.fileno())
-        draft.replace(target)
+        with _named(target):
+            draft.replace(target)
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong before is told
+            draft.unlink()
 
 
 def write_atomically(path: Path, content: bytes) -> None:

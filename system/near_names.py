@@ -6,9 +6,11 @@ refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
+_SEVERAL_WORDS = re.compile("[A-Z0-9]+(_[A-Z0-9]+)+")
 _NEAR = 0.9
 """``difflib.SequenceMatcher.ratio``: one letter of 10 that is missing, twice or another one."""
 
@@ -17,7 +19,7 @@ def near_misses(names: Iterable[str], settings: Collection[str]) -> list[tuple[s
     """Each of ``names`` that is nearly a setting, with that setting; names as they come."""
     found = []
     for name in names:
-        if name in settings or "_" not in name:  # LENGTHS, METHOD: one word is anybody's
+        if name in settings or not _SEVERAL_WORDS.fullmatch(name):  # LENGTHS, METHOD: one word is anybody's
             continue
         alike = [setting for setting in settings if abs(len(setting) - len(name)) < 3 and setting[0] == name[:1]]
         if near := get_close_matches(name, alike, 1, _NEAR):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import io
 import os
 import select
 import sys
@@ -84,4 +85,5 @@ def _nobody_reads() -> bool:
 
 def _lose_output() -> None:
     """What is left for standard output goes nowhere; else Python's own end has an error of its own."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(io.UnsupportedOperation):  # a caller's own, in this process
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -39,16 +39,18 @@ def environment(monkeypatch):
     return set_variables
 
 
-NEAR, PROXY = "http://10.0.0.5:8000/v1", "http://user:secret@proxy:3128"
+NEAR, PROXY = "http://203.0.113.77:8000/v1", "http://user:secret@proxy:3128"
 WAYS = [
     (REMOTE, {}, None), (REMOTE, {"HTTPS_PROXY": PROXY}, PROXY),
     (REMOTE, {"https_proxy": "proxy:1"}, "http://proxy:1"),
     (REMOTE, {"ALL_PROXY": PROXY}, PROXY), (REMOTE, {"HTTP_PROXY": PROXY}, None),
     (NEAR, {"HTTP_PROXY": PROXY}, PROXY), (NEAR, {"HTTPS_PROXY": PROXY}, None),
     (REMOTE, {"HTTPS_PROXY": PROXY, "NO_PROXY": ".example.com"}, None),
+    ("https://api.example.com./v1", {"HTTPS_PROXY": PROXY, "NO_PROXY": "api.example.com"}, None),
+    ("https://[2001:db8::1]/v1", {"HTTPS_PROXY": PROXY, "NO_PROXY": "2001:db8::1"}, None),
     (REMOTE, {"ALL_PROXY": PROXY, "NO_PROXY": "*"}, None),
-    (REMOTE, {"HTTPS_PROXY": PROXY, "NO_PROXY": "10.0.0.5"}, PROXY), (REMOTE, {"HTTPS_PROXY": ""}, None),
-    (NEAR, {"HTTP_PROXY": PROXY, "NO_PROXY": "10.0.0.5"}, None),
+    (REMOTE, {"HTTPS_PROXY": PROXY, "NO_PROXY": "203.0.113.77"}, PROXY), (REMOTE, {"HTTPS_PROXY": ""}, None),
+    (NEAR, {"HTTP_PROXY": PROXY, "NO_PROXY": "203.0.113.77"}, None),
 ]
 
 
@@ -56,7 +58,7 @@ WAYS = [
 def test_a_server_elsewhere_is_asked_as_the_environment_says(environment, url, variables, proxy):
     environment(variables)
     found = way_out(url, False)
-    assert found == WayOut(proxy, own_certificates=url == REMOTE) and "secret" not in repr(found)
+    assert found == WayOut(proxy, own_certificates=url.startswith("https")) and "secret" not in repr(found)
     assert way_out(url, True) == WayOut()
 
 
@@ -78,8 +80,11 @@ def test_a_server_of_this_machine_is_asked_straight(environment, scheme, host):
     ({"HTTPS_PROXY": "http://u:secret#more@h:1"}, "allowed: http"), ({"HTTPS_PROXY": "http://[1:2]"}, "allowed: htt"),
     ({"HTTPS_PROXY": "http://h:1/secret"}, "allowed: http"), ({"HTTPS_PROXY": "http://h h:1"}, "allowed: http"),
     ({"SSL_CERT_FILE": "/nowhere/ca.pem"}, "SSL_CERT_FILE='/nowhere/ca.pem': no such file"),
-    ({"SSL_CERT_FILE": "/dev/null"}, "SSL_CERT_FILE='/dev/null' cannot be used"),
-    ({"SSL_CERT_FILE": "/dev"}, "SSL_CERT_FILE='/dev' cannot be used"),
+    ({"SSL_CERT_FILE": "/dev/null"}, "SSL_CERT_FILE='/dev/null': no such file"),
+    ({"SSL_CERT_FILE": "/dev"}, "SSL_CERT_FILE='/dev': no such file"),
+    ({"SSL_CERT_FILE": __file__}, "SSL_CERT_FILE='.*' cannot be used"),
+    ({"HTTPS_PROXY": "http://999.1.1.1:1"}, "allowed: http"), ({"HTTPS_PROXY": "http://h_é:1"}, "allowed: http"),
+    ({"HTTPS_PROXY": "http://u:secret\udcff@h:1"}, "allowed: http"),
 ])
 def test_what_cannot_be_gone_by_is_one_line(environment, variables, said):
     environment(variables)

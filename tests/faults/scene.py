@@ -144,7 +144,7 @@ def scene(disks: bool, sizes: Mapping[str, str] = _DISKS) -> Iterator[Scene]:
             for process in processes:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
-            psutil.wait_procs(processes)
+            psutil.wait_procs(processes, timeout=1)  # one that nobody reaps stays, and is none of them any longer
         if holder is not None:
             assert holder.stdin is not None
             holder.stdin.close()

@@ -7,7 +7,9 @@ import subprocess
 import psutil
 import pytest
 
-from mem_agent.tests.faults.scene import Scene
+from mem_agent.tests.faults.moments import MARK
+from mem_agent.tests.faults.scene import Scene, scene
+from mem_agent.tests.helpers.patience import wait_for
 
 TWO = ["sh", "-c", "sleep 600 & echo; read _"]
 
@@ -22,18 +24,28 @@ def leader():
     process.communicate()
 
 
-def found(scene, group):
-    return sum(os.getpgid(process.pid) == group for process in scene.processes())
+def found(place, group):
+    return sum(os.getpgid(process.pid) == group for process in place.processes())
 
 
 def test_the_group_of_a_guard_is_of_the_run_while_it_lives_and_when_it_has_died(tmp_path, leader):
-    scene = Scene(tmp_path, None, {leader.pid: psutil.Process(leader.pid).create_time()})
-    assert found(scene, leader.pid) == 2
+    place = Scene(tmp_path, None, {leader.pid: psutil.Process(leader.pid).create_time()})
+    assert found(place, leader.pid) == 2
     leader.kill()
     leader.wait()
-    assert found(scene, leader.pid) == 1
+    assert found(place, leader.pid) == 1
 
 
 def test_a_group_that_got_the_number_of_an_earlier_guard_is_not_of_the_run(tmp_path, leader):
-    scene = Scene(tmp_path, None, {leader.pid: psutil.Process(leader.pid).create_time() - 100})
-    assert found(scene, leader.pid) == 0
+    place = Scene(tmp_path, None, {leader.pid: psutil.Process(leader.pid).create_time() - 100})
+    assert found(place, leader.pid) == 0
+
+
+def test_a_scene_ends_with_what_is_left_of_its_run_though_nobody_reaps_it():
+    with scene(disks=False) as place:
+        command = ["sh", "-c", 'env "$0" sleep 600 & echo $!; read _', f"{MARK}={place.mark}"]
+        parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        left = int(parent.stdout.readline())
+        wait_for(place.processes)
+    assert psutil.Process(left).status() == psutil.STATUS_ZOMBIE and not place.folder.exists()
+    parent.communicate()

@@ -127,7 +127,7 @@ def test_a_second_start_finds_it_ready_until_pins_or_dependencies_change(checkou
     assert setup(checkout, venv) == (0, []) and told(venv) == []
     settings = checkout / "pyproject.toml"
     for old, new in (("line-length = 119", "line-length = 100"), ("description = ", "description = 'Other' # "),
-                     ("timeout = 600", "timeout = 60"), ("\n# ", "\n# Other: ")):
+                     ("timeout = 1200", "timeout = 60"), ("\n# ", "\n# Other: ")):
         edit(settings, old, new)
         assert setup(checkout, venv) == (0, []), old
     edit(checkout / "requirements" / "dev.txt", "ruff==", "ruff==9.")
@@ -236,3 +236,13 @@ def test_a_dry_run_installs_nothing(checkout, venv):
         ["install_pack", "cpu"], ["pip_install", "--no-deps", "-r", f"{checkout}/requirements/dev.txt"],
     ])
     assert told(venv) == [] and not list(venv.glob("installed-*"))
+
+
+@pytest.mark.parametrize(("name", "variable"), [("pack", "VENV"), ("hosts", "HOSTS_VENV"), ("trl", "TRL_VENV")])
+def test_a_folder_that_cannot_be_made_is_one_line_with_its_setting(tmp_path, name, variable):
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "venv"
+    code = 'source "$0/_common.sh"; install_once "$1" "$2" stamp true'
+    done = subprocess.run(["bash", "-c", code, str(ROOT), str(folder), name], capture_output=True, text=True)
+    line = f"error: the folder {folder} cannot be made or written to; set {variable} to one of your own\n"
+    assert (done.returncode, done.stderr) == (1, line)

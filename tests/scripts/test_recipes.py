@@ -88,13 +88,21 @@ def test_nothing_of_a_recipe_is_run(tmp_path, line):
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "PYTHONSTARTUP", "ENV", "PROMPT_COMMAND",
                                   "GCONV_PATH", "GIT_SSH_COMMAND", "PIP_INDEX_URL", "OPENSSL_CONF", "CDPATH",
-                                  "GLIBC_TUNABLES", "OMP_TOOL_LIBRARIES", "NCCL_NET_PLUGIN", "NODE_OPTIONS",
-                                  "HTTPS_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+                                  "GLIBC_TUNABLES", "OMP_TOOL_LIBRARIES", "NCCL_NET_PLUGIN", "NODE_OPTIONS"])
 def test_a_recipe_does_not_say_how_programs_are_run(tmp_path, monkeypatch, name):
+    refused_as_the_users(tmp_path, monkeypatch, name, "says how programs are run")
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "RAY_TLS_CA_CERT",
+                                  "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "WANDB_INSECURE_DISABLE_SSL"])
+def test_a_recipe_does_not_say_through_whose_hands_keys_go(tmp_path, monkeypatch, name):
+    refused_as_the_users(tmp_path, monkeypatch, name, "says through whose hands keys go")
+
+
+def refused_as_the_users(tmp_path, monkeypatch, name, why):
     monkeypatch.delenv(name, raising=False)
     done, where = refusal(tmp_path, f"{name}=/x".encode())
-    assert done.returncode == 1 and done.stderr == f"{where}{name} says how programs are run, and is no setting; " \
-                                                   "set it yourself\n"
+    assert (done.returncode, done.stderr) == (1, f"{where}{name} {why}, and is no setting; set it yourself\n")
 
 
 @pytest.mark.parametrize("name,value", [

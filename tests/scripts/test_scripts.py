@@ -120,12 +120,19 @@ def test_a_command_that_ends_at_once_gives_its_exit_status():
     assert subprocess.run(["bash", "-c", slow, str(ROOT)]).returncode == 7
 
 
-def test_a_command_that_was_killed_is_told():
-    killed = 'source "$0/_common.sh"; run_and_forward_signals sh -c "kill -9 \\$\\$"'
-    done = subprocess.run(["bash", "-c", killed, str(ROOT)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (
-        137, "error: killed, perhaps because memory ran out; the same command goes on\n"
-    )
+ENDS = [
+    ("sh -c 'kill -9 $$'", 137, "error: killed, perhaps because memory ran out; the same command goes on\n"),
+    ("sh -c 'kill -SEGV $$'", 139, "error: ended by SIGSEGV; the same command goes on\n"),
+    ("sh -c 'kill -BUS $$'", 135, "error: ended by SIGBUS; the same command goes on\n"),
+    ("bash -c 'exit 137'", 137, ""), ("sh -c 'exit 130'", 130, ""), ("sh -c 'exit 141'", 141, ""),
+]
+
+
+@pytest.mark.parametrize(("command", "code", "said"), ENDS)
+def test_a_command_that_could_say_nothing_itself_is_told(command, code, said):
+    script = f'source "$0/_common.sh"; run_and_forward_signals {command}'
+    done = subprocess.run(["bash", "-c", script, str(ROOT)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, said)
 
 
 CONVERT = {"SAVE_PATH": "/tmp/none", "HF_CKPT": "/m", "DRY_RUN": "1"}

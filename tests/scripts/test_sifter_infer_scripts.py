@@ -119,7 +119,7 @@ def test_a_runtime_environment_gives_what_the_user_did_not_set(tmp_path, results
 
 @pytest.mark.parametrize("text,told", [
     ("env_vars: {LD_PRELOAD: /x.so}", "LD_PRELOAD says how programs are run, and is no setting; set it yourself"),
-    ("env_vars: {ftp_proxy: 'http://h:1'}", "ftp_proxy says how programs are run"),
+    ("env_vars: {ftp_proxy: 'http://h:1'}", "ftp_proxy says through whose hands keys go"),
     ("env_vars: {TRUST_REMOTE_CODE: 1}", "TRUST_REMOTE_CODE runs Python that comes with a model"),
     ("env_vars: {'A B': 1}", "'A B' is no name of a variable"),
     (f"API_KEY: {KEY}: :", "no YAML file with env_vars"),

@@ -132,9 +132,13 @@ def test_a_write_that_fails_names_its_file(tmp_path, small_files):
 
 
 def test_a_file_that_cannot_be_made_is_named_and_not_its_draft(tmp_path):
-    path = tmp_path / "none" / "file"
-    with pytest.raises(FileNotFoundError, match=f"No such file or directory: '{path}'"):
-        write_atomically(path, b"x")
+    (tmp_path / "file").touch()
+    for path, said in (
+        (tmp_path / "none" / "a", "No such file or directory"), (tmp_path / "file" / "a", "Not a directory"),
+        (tmp_path / ("a" * 250), "File name too long"),
+    ):
+        with pytest.raises(OSError, match=f"{said}: '{path}'"):
+            write_atomically(path, b"x")
 
 
 def test_whatever_goes_wrong_with_a_write_names_its_file(tmp_path, monkeypatch):

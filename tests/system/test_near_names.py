@@ -24,13 +24,18 @@ def test_a_letter_too_few_too_many_or_another_is_told(name, meant):
 def test_settings_and_other_programs_variables_are_not():
     others = (
         "PATH HOME LANG CUDA_VISIBLE_DEVICES VLLM_USE_V1 HF_TOKEN SAVE_FILE MODEL_PATH RESULTS LENGTHS METHOD DATASET "
-        "TRACKERS RAY_ADDRESS MASTER_PORT OMP_NUM_THREADS API_KEY ANSWER_KEY _"
+        "TRACKERS RAY_ADDRESS MASTER_PORT OMP_NUM_THREADS API_KEY ANSWER_KEY _ NUM_ROLL\x1bOUT"
     ).split()
     assert near_misses([*SETTINGS, *others, ""], SETTINGS) == []
 
 
 def test_a_command_says_so_and_goes_on():
     command = [sys.executable, "-P", "-m", "mem_agent", "eval", "--help"]
-    done = subprocess.run(command, env=os.environ | {"EVAL_SAMPLE": "3"}, capture_output=True, text=True)
+    alike = {name for name, _ in near_misses(os.environ, SETTINGS)}
+    env = {name: value for name, value in os.environ.items() if name not in alike} | {"EVAL_SAMPLE": "3"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stderr == "warning: EVAL_SAMPLE is no setting and has no effect; is EVAL_SAMPLES meant?\n"
+    with open("/dev/full", "w") as full:
+        told_nobody = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=full, text=True)
+    assert (told_nobody.returncode, told_nobody.stdout) == (0, done.stdout)

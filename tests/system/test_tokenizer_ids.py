@@ -4,18 +4,24 @@ import json
 
 import pytest
 
+from mem_agent.agents.embedding import Embedding
 from mem_agent.checkpoints.hf_model import load_vocabulary
-from mem_agent.system.errors import ConfigError
+from mem_agent.rewards.intrinsic.encoder import SentenceEncoder
+from mem_agent.ruler.tokens import load_tokenizer
+from mem_agent.sifter.stores.embedding_store import _tokenizer
+from mem_agent.system.errors import ConfigError, MemAgentError
 from mem_agent.system.tokenizer_ids import HIGHEST, check_ids
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 FILES = {
     "tokenizer.json": [{"model": {"vocab": {"a": None}}}, {"added_tokens": [{"id": None, "content": "a"}]}],
+    "tokenizer.4.0.0.json": [{"model": {"vocab": {"a": None}}}],
     "vocab.json": [{"a": None}], "added_tokens.json": [{"a": None}],
+    "tekken_v3.json": [{"vocab": [{"rank": None}]}, {"special_tokens": [{"rank": None}]}],
 }
 FOREIGN = [b"", b"{", b"[]", b"1", b'{"model": []}', b'{"model": {"vocab": [["a", 0.5]]}}',
            b'{"added_tokens": {"a": 1}}', b'{"added_tokens": ["a", {"id": "b"}]}', b'{"added_tokens_decoder": ["x"]}',
-           b"[" * 100_000]
+           b"YQ== 99999999\nx", b"YQ== x", b"[" * 100_000]
 
 
 def with_id(form, number):
@@ -42,17 +48,41 @@ def test_an_added_token_by_its_id(tmp_path, key):
 
 @pytest.mark.parametrize("content", FOREIGN)
 def test_other_files_are_told_by_who_reads_them(tmp_path, content):
-    for name in FILES:
+    for name in (*FILES, "tokenizer.model"):
         (tmp_path / name).write_bytes(content)
+    (tmp_path / "tokenizer").mkdir()
     check_ids(tmp_path)
 
 
-def test_a_tokenizer_with_such_an_id_is_refused_before_it_is_read(tmp_path):
+@pytest.mark.parametrize("name", ["tokenizer.model", "tiktoken.model", "qwen.tiktoken"])
+def test_a_rank_of_tiktoken(tmp_path, name):
+    (tmp_path / name).write_text("YQ== 0\n\nYg== 2_147_483_648\n")
+    with pytest.raises(ConfigError, match=rf"{name}: a token has the id 2147483648"):
+        check_ids(tmp_path)
+
+
+def test_what_is_nested_too_deep_to_be_looked_at_is_refused(tmp_path):
+    """The tokenizers library reads up to 128 levels."""
+    deep = "[" * 80 + "]" * 80
+    (tmp_path / "tokenizer.json").write_text(f'{{"x": {deep}, "model": {{"vocab": {{"a": 4294967295}}}}}}')
+    with pytest.raises(ConfigError, match=r"tokenizer\.json: nested deeper than 64"):
+        check_ids(tmp_path)
+
+
+LOADERS = {
+    "a model": load_vocabulary, "RULER": load_tokenizer, "an embedding model": Embedding,
+    "a snapshot of one": lambda folder: SentenceEncoder("x", folder)._model,
+    "a store of embeddings": lambda folder: _tokenizer(folder / "tokenizer.json"),
+}
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+def test_a_tokenizer_with_such_an_id_is_refused_before_it_is_read(tmp_path, load):
     make_tokenizer().save_pretrained(tmp_path)
     path = tmp_path / "tokenizer.json"
     read = json.loads(path.read_bytes())
     read["model"]["vocab"]["zz"] = 2**31
     load_vocabulary(tmp_path)
     path.write_text(json.dumps(read))
-    with pytest.raises(ConfigError, match=r"tokenizer\.json: a token has the id 2147483648"):
-        load_vocabulary(tmp_path)
+    with pytest.raises(MemAgentError, match=r"tokenizer\.json: a token has the id 2147483648"):
+        load(tmp_path)
