@@ -48,7 +48,8 @@ def _opened(page: Path, trajectories: str, times: int) -> Outcome:
     what = f"{trajectories}: open until the first can be read"
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None or find_spec("playwright") is None:
-        return Outcome(NAME, what, target=SECONDS, at_most=True, note="no chromium, or playwright is not installed")
+        missing = "no chromium, or playwright is not installed"
+        return Outcome(NAME, what, unit="s", target=SECONDS, at_most=True, note=missing)
     from playwright.sync_api import sync_playwright
 
     taken = []

@@ -30,7 +30,7 @@ from ..config import Config, ConfigError
 from ..rewards.added import Added
 from ..rewards.answer_utility import AnswerUtility
 from ..rewards.cosine_length import CosineLength
-from ..rewards.reward import Answered, Reward, plain_parts
+from ..rewards.reward import Answered, Parts, Reward, plain_parts
 from ..system.atomic_file import full_disk_named
 from ..system.plugins import load_class, make, parse_settings
 from .answer_utility import answer_utility
@@ -134,8 +134,10 @@ def totals(host: HostArgs, samples: Sequence[Any]) -> list[float]:
         _anticipate(host, run)
     records = [(sample, record) for sample in samples if (record := Record.of(sample)) and not record.batch_scored]
     expected = run.reward.expected_parts([answered(host.config, sample, record) for sample, record in records])
-    added = {id(sample): sum(parts.values()) for (sample, _), parts in zip(records, expected, strict=True)}
-    return [(reward_of(sample, host.reward_key) or 0.0) + added.get(id(sample), 0.0) for sample in samples]
+    known = {id(sample): sum(_joined(record, parts).values())
+             for (sample, record), parts in zip(records, expected, strict=True)}
+    return [known[id(sample)] if id(sample) in known else reward_of(sample, host.reward_key) or 0.0
+            for sample in samples]
 
 
 def metrics(host: HostArgs) -> dict[str, float]:
@@ -187,9 +189,14 @@ def _score(host: HostArgs, reward: Reward, batch: Sequence[tuple[Any, Record]]) 
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from None
     for (sample, record), parts in zip(batch, checked, strict=True):
-        total = {**record.reward_parts, **parts}
+        total = _joined(record, parts)
         write_scores(sample, replace(record, reward_parts=total, batch_scored=True))
         sample.reward = as_reward(sum(total.values()), host.reward_key)
+
+
+def _joined(record: Record, parts: Parts) -> dict[str, float]:
+    """All parts, in the one order in which their sum has the same last bit, told ahead or given."""
+    return {**record.reward_parts, **parts}
 
 
 def answered(config: Config, sample: Any, record: Record) -> Answered:

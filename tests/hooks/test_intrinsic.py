@@ -1,6 +1,7 @@
 """MEM_IR in the hooks: settings and what they refuse, on top of REWARD, its state from run to run, and the filter."""
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks import batch_reward, intrinsic
 from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.plugins import check_plugins
-from mem_agent.hooks.record import Record
+from mem_agent.hooks.record import Record, write_scores
 from mem_agent.rewards.intrinsic.encoder import HashingEncoder, SentenceEncoder
 from mem_agent.rewards.reward import Reward
 from mem_agent.tests.helpers.samples import trajectory, turns_of
@@ -285,7 +286,9 @@ def test_the_filter_looks_at_the_sum_it_is_told_to(tmp_path):
             log(run, answers(*before, *before[:2]), number)
         samples = answers(*replies)
         assert kept(run, samples) == keeps
-        samples[2].reward = 0.25  # as for a turn's cost or another part
+        record = Record.of(samples[2])  # as for a turn's cost or another part
+        write_scores(samples[2], replace(record, reward_parts=record.reward_parts | {"other": 0.25}))
+        samples[2].reward = 0.25
         assert kept(run, samples)[1] is (on != "accuracy")
 
 
