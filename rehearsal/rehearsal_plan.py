@@ -27,7 +27,7 @@ from ..launch.layout import Layout
 from ..launch.machine import has_gpus
 from ..launch.model_args import flag_values, read_model_config
 from ..launch.plan import PACK, Plan, check_ray_address, make_plan
-from ..system.processes import free_ports
+from ..system.ports import free_ports
 from .cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
 from .shrink import shrink, shrink_description, shrink_layout, shrink_model
 from .tiny_model import write_tiny_model

@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Mapping
@@ -38,13 +39,12 @@ import torch
 from ..config import Config, ConfigError
 from ..system.gather import gather_or_cancel
 from ..system.own_folder import OwnFolder, made_ours, own_folder
+from ..system.ports import hold_ports, port_answers, port_of
 from ..system.processes import (
     TERM_GRACE_S,
     ChildProcess,
     FleetError,
     ProcessError,
-    free_ports,
-    port_answers,
     wait_until_healthy,
 )
 from . import engine as engines
@@ -67,6 +67,8 @@ class _Engine:
     index: int
     process: ChildProcess
     client: EngineClient
+    held: socket.socket
+    """Its port, which is nobody else's before the router has forgotten it."""
     settled: bool = False  # serving, not somewhere inside a weight update
 
 
@@ -89,8 +91,11 @@ class Fleet:
         self.model = Path(model).resolve()
         self.logs = Path(run_folder or config.save_path).resolve() / "logs"
         self.host = "127.0.0.1"
-        self.port = port or free_ports(1)[0]
-        self._ports = {self.port}
+        self.port = port or 0
+        """0 until ``start`` has chosen one."""
+        self._router_ports: list[socket.socket] = []
+        """Held while the fleet lives, so that a router that is replaced gets them again."""
+        self._used: set[int] = set()
         self.version = version
         """The weight version that every engine has confirmed, or is about to while a sync runs."""
         self.restarts = 0
@@ -140,6 +145,9 @@ class Fleet:
         """Engines in parallel with the router; returns once all serve version ``self.version``."""
         assert self._session is None, "a fleet starts once"
         began = time.monotonic()
+        self._router_ports = hold_ports(2, avoid=[self.port])
+        self.port = self.port or port_of(self._router_ports[0])
+        self._used = {self.port}
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         self._folder = SyncFolder.create(self.model, fallback=self.logs.parent)
@@ -161,6 +169,8 @@ class Fleet:
         deadline = time.monotonic() + TERM_GRACE_S
         for process in self._processes:
             self._end(process, deadline - time.monotonic())
+        for held in (*self._router_ports, *(e.held for e in self._engines)):
+            held.close()
         self._engines, self._router = [], None
         if self._folder is not None:
             self._folder.remove()
@@ -265,8 +275,9 @@ class Fleet:
         if await self._router_client.alive():
             await self._router_client.remove_worker(engine.client.url)
         self._end(engine.process, REPLACE_GRACE_S)
+        engine.held.close()
         fresh = await self._start_engine(engine.index)
-        engine.process, engine.client, engine.settled = fresh.process, fresh.client, False
+        engine.process, engine.client, engine.held, engine.settled = fresh.process, fresh.client, fresh.held, False
         await self._load_current(engine)
 
     async def _check_router(self) -> None:
@@ -301,7 +312,9 @@ class Fleet:
 
     async def _start_engine(self, index: int) -> _Engine:
         assert self._session is not None
-        port = self._new_port()
+        [held] = hold_ports(1, avoid=self._used)  # the router must not mistake a new server for an old one
+        port = port_of(held)
+        self._used.add(port)
         command = engines.engine_command(self.config, self.model, port, self.device, index)
         environment = engines.engine_environment(os.environ, self.device, index) | {KEY_VARIABLE: self._key}
         process = self._launch(f"engine-{index}", command, environment)
@@ -311,8 +324,9 @@ class Fleet:
             await self._try_out(process, client)
         except BaseException:
             self._end(process, 0.0)
+            held.close()
             raise
-        return _Engine(index, process, client)
+        return _Engine(index, process, client, held)
 
     async def _try_out(self, process: ChildProcess, client: EngineClient) -> None:
         """A server can be healthy and die of its first request, as of a head size that its kernels lack."""
@@ -322,7 +336,7 @@ class Fleet:
             raise ProcessError(f"{process.describe()} (its first request failed: {error})") from error
 
     async def _start_router(self) -> None:
-        command = routers.router_command(self.config, self.port, self._new_port())
+        command = routers.router_command(self.config, self.port, port_of(self._router_ports[1]))
         self._router = self._launch("router", command, routers.router_environment(os.environ))
         await wait_until_healthy(self._router, self._router_client.alive, self.config.engine_start_timeout)
 
@@ -340,9 +354,3 @@ class Fleet:
     def _end(self, process: ChildProcess, grace_s: float) -> None:
         process.stop(grace_s)
         self._processes = [p for p in self._processes if p is not process]
-
-    def _new_port(self) -> int:
-        """Never one that this fleet used before: the router must not mistake a new server for an old one."""
-        [port] = free_ports(1, avoid=self._ports)
-        self._ports.add(port)
-        return port

@@ -16,16 +16,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from . import guard
@@ -39,9 +36,6 @@ TERM_GRACE_S = 5.0
 """An idle engine ends within a second; one with open requests would wait for them."""
 PROGRESS_EVERY_S = 10.0
 FULL_BELOW = 2**16
-# Below the kernel's usual range for outgoing connections: a server binds its port seconds after it was chosen, and a
-# client socket of somebody else must not take it meanwhile.
-PORTS = range(20000, 32000)
 
 
 class FleetError(MemAgentError):
@@ -144,30 +138,6 @@ async def wait_until_healthy(child: ChildProcess, probe: Callable[[], Awaitable[
             log.info("waiting for %s: %.0f s of at most %.0f; log %s", child.name, now - start, timeout_s,
                      child.log_path)
         await asyncio.sleep(0.1)
-
-
-def free_ports(count: int, avoid: Container[int] = ()) -> list[int]:
-    """Different ports on 127.0.0.1 that nobody holds now, none of them in ``avoid``."""
-    with ExitStack() as held:
-        found: list[int] = []
-        for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-            if len(found) == count:
-                return found
-            if port in avoid:
-                continue
-            sock = held.enter_context(socket.socket())
-            try:
-                sock.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            found.append(port)
-    raise ProcessError(f"fewer than {count} free ports between {PORTS.start} and {PORTS.stop}")
-
-
-def port_answers(port: int) -> bool:
-    """Whether some server already listens on this port of 127.0.0.1."""
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 _EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Exit)\b|thread '.*' panicked")

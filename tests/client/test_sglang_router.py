@@ -16,7 +16,8 @@ from mem_agent.agents.records import FailureKind, Generation, StopReason, TurnFa
 from mem_agent.client.engine_api import Dialect, Endpoint, sglang_body
 from mem_agent.client.rollout_client import GenerationClient, RetryPolicy, close_clients
 from mem_agent.hooks.sample import Sample
-from mem_agent.system.processes import ChildProcess, free_ports, wait_until_healthy
+from mem_agent.system.ports import free_ports
+from mem_agent.system.processes import ChildProcess, wait_until_healthy
 from mem_agent.tests.helpers.fake_router import log_probs_of
 from mem_agent.tests.helpers.fake_sglang import CONTEXT, FakeWorker, working
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer

@@ -19,7 +19,8 @@ from mem_agent.client.engine_api import Dialect, Endpoint, sglang_body
 from mem_agent.client.rollout_client import GenerationClient, RetryPolicy, close_clients
 from mem_agent.hooks.sample import Sample
 from mem_agent.rehearsal.sglang_engine import start_sglang
-from mem_agent.system.processes import ChildProcess, free_ports, wait_until_healthy
+from mem_agent.system.ports import free_ports
+from mem_agent.system.processes import ChildProcess, wait_until_healthy
 from mem_agent.tests.client.test_sglang_router import STICKY, answers, register, start_router
 from mem_agent.tests.helpers.fake_sglang import CONTEXT, refusal
 from mem_agent.tests.helpers.tiny_model import make_tiny_model

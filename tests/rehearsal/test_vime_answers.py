@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import torch
 
 from mem_agent.rehearsal import vime_answers
-from mem_agent.system.processes import free_ports
+from mem_agent.system.ports import free_ports
 
 RECEIVE = """
 import json, sys, torch

@@ -16,7 +16,7 @@ from mem_agent.config import Config
 from mem_agent.rehearsal import vime_answers
 from mem_agent.rehearsal.cpu_arguments import cpu_variables
 from mem_agent.rehearsal.vllm_command import engine_variables
-from mem_agent.system.processes import free_ports
+from mem_agent.system.ports import free_ports
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.serving.test_fleet_servers import SETTINGS, greedy, log_prob_gap, prompts

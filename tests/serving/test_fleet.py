@@ -260,6 +260,30 @@ async def test_a_dead_router_comes_back_at_its_address_with_the_engines(stubs, m
         assert running.url == url and (await generate(running))["version"] == "0"
 
 
+def is_free(port: int) -> bool:
+    """To another run that looks for one."""
+    with socket.socket() as sock:
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@pytest.mark.asyncio
+async def test_the_ports_of_a_fleet_are_nobody_elses_while_it_lives_though_its_servers_die(stubs, model):
+    async with make_fleet(model) as running:
+        was, held = int(port_of(running.engine_urls[0])), running._engines[0].held
+        for process in (running._router, running._engines[0].process):
+            process.stop(0.0)
+        assert not (is_free(running.port) or is_free(was)) and held.fileno() >= 0
+        assert await running.ensure_alive() == 2
+        now = int(port_of(running.engine_urls[0]))
+        assert was != now and held.fileno() < 0 and not (is_free(running.port) or is_free(now))
+        holding = [*running._router_ports, running._engines[0].held]
+    assert all(sock.fileno() < 0 for sock in holding)
+
+
 @pytest.mark.asyncio
 async def test_restarts_are_limited_and_the_error_names_engine_code_log_and_cause(stubs, model):
     async with make_fleet(model, engine_restarts=0) as running:

@@ -15,7 +15,8 @@ from mem_agent.client.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.client.siblings import turn_key
 from mem_agent.config import Config
 from mem_agent.serving.router import RouterAdmin, router_command, router_environment
-from mem_agent.system.processes import ChildProcess, free_ports, wait_until_healthy
+from mem_agent.system.ports import free_ports
+from mem_agent.system.processes import ChildProcess, wait_until_healthy
 from mem_agent.tests.helpers.fake_router import vllm_answer
 
 GROUPS, SIBLINGS, CHUNKS = 8, 4, 6

@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ import pytest
 
 from mem_agent.system import guard
 from mem_agent.system.errors import MemAgentError
-from mem_agent.system.processes import ChildProcess, FleetError, ProcessError, free_ports, wait_until_healthy
+from mem_agent.system.processes import ChildProcess, FleetError, ProcessError, wait_until_healthy
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
 # A server with a grandchild that ignores SIGTERM, like an engine whose main process was killed.
@@ -163,16 +162,6 @@ def test_failures_of_servers_are_errors_of_the_pack_and_the_guard_needs_nothing_
     alone = shutil.copy(guard.__file__, tmp_path)
     command = [sys.executable, "-I", "-S", alone, str(os.getpid()), "--", sys.executable, "-c", "raise SystemExit(7)"]
     assert subprocess.run(command, cwd=tmp_path, start_new_session=True).returncode == 7
-
-
-def test_free_ports_differ_and_skip_taken_ones(monkeypatch):
-    ports = free_ports(5)
-    assert len(set(ports)) == 5
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", ports[0]))
-        monkeypatch.setattr("mem_agent.system.processes.PORTS", range(ports[0], ports[0] + 1))
-        with pytest.raises(ProcessError, match="free ports"):
-            free_ports(1)
 
 
 def status_line(pid: int, key: str) -> str:

@@ -1,0 +1,62 @@
+"""Ports of servers that are about to start: nobody else is given them meanwhile."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from mem_agent.system import ports as module
+from mem_agent.system.ports import NoPort, free_ports, hold_ports, port_answers, port_of
+
+
+@pytest.fixture
+def held():
+    [sock] = hold_ports(1)
+    with sock:
+        yield sock
+
+
+@pytest.fixture
+def only_that(monkeypatch, held):
+    monkeypatch.setattr(module, "PORTS", range(port_of(held), port_of(held) + 1))
+
+
+def test_ports_differ_and_those_to_avoid_are_left_out(monkeypatch):
+    ports = free_ports(5)
+    assert len(set(ports)) == 5
+    monkeypatch.setattr(module, "PORTS", range(ports[0], ports[0] + 1))
+    with pytest.raises(NoPort, match=f"fewer than 1 free ports between {ports[0]}"):
+        hold_ports(1, avoid=ports)
+
+
+def test_a_port_that_is_held_is_given_to_nobody_else_before_it_is_let_go(held, only_that):
+    with pytest.raises(NoPort):
+        free_ports(1)
+    held.close()
+    assert len(free_ports(1)) == 1
+
+
+def test_a_server_listens_on_the_port_that_is_held_for_it_and_after_it_another_one(held, only_that):
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", port_of(held))):  # says SO_REUSEADDR, as servers do
+            assert port_answers(port_of(held))
+            with pytest.raises(NoPort):
+                free_ports(1)
+        assert not port_answers(port_of(held))
+    with pytest.raises(NoPort):
+        free_ports(1)
+
+
+def test_too_few_ports_leave_none_of_them_held(monkeypatch):
+    ports = free_ports(1)
+    monkeypatch.setattr(module, "PORTS", range(ports[0], ports[0] + 1))
+    with pytest.raises(NoPort):
+        hold_ports(2)
+    assert free_ports(1) == ports
+
+
+def test_a_child_does_not_keep_a_port(held, only_that):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False):
+        held.close()
+        assert len(free_ports(1)) == 1
