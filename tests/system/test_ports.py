@@ -57,6 +57,9 @@ def test_too_few_ports_leave_none_of_them_held(monkeypatch):
 
 
 def test_a_child_does_not_keep_a_port(held, only_that):
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False):
+    command = [sys.executable, "-c", "print('runs', flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False) as child:
+        assert child.stdout.readline() == b"runs\n"  # a parent goes on before the system has closed the child's copies
         held.close()
         assert len(free_ports(1)) == 1
+        child.stdin.write(b"\n")
