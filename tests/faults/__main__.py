@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import math
 import sys
+from pathlib import Path
 
 from mem_agent.system.command_line_types import positive_number
 from mem_agent.system.one_line_errors import one_line_errors
@@ -31,12 +32,15 @@ def main() -> int:
     long.add_argument("--seed", type=int, default=1, help="draws the faults; default: %(default)s")
     long.add_argument("--engines", type=positive_number, default=1, help="default: %(default)s")
     long.add_argument("--ranks", type=positive_number, default=1, help="trainer processes; default: %(default)s")
+    long.add_argument("--samples", type=Path, metavar="FILE", help="keep what was measured, as JSON lines")
     options = parser.parse_args()
     stop_on_signals()
     if options.command == "suite":
         page, well = suite([NAMED[name] for name in options.shapes], options.only)
     else:
-        page, well = soak(options.hours, options.seed, NUM_ENGINES=options.engines, TRAIN_PROCS=options.ranks)
+        page, well = soak(
+            options.hours, options.seed, options.samples, NUM_ENGINES=options.engines, TRAIN_PROCS=options.ranks
+        )
     print(page)
     return 0 if well else 1
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import orjson
 import psutil
 
 from mem_agent.system.markdown import markdown_table
@@ -34,9 +35,10 @@ EVERY = (10, 20)
 """Rollouts between two faults."""
 TURNS = 24
 ROLES = {
-    GUARD: "guard", "resource_tracker": "tracker", ENGINE: "engine", ROUTER: "router", OBSERVED: "trainer",
-    RANK: "rank",
+    GUARD: "guard", "resource_tracker": "tracker", "EngineCore": "engine core", ENGINE: "engine", ROUTER: "router",
+    "vllm::router": "router", OBSERVED: "trainer", RANK: "rank",
 }
+"""By a part of the command line, the first that fits; router and, where it can, engine core write one of their own."""
 MB = 2**20
 FLOORS = {"memory, MB": 20.0, "handles": 4.0, "threads": 2.0, "processes": 1.0, "disk, MB": 5.0}
 """Growth below this is none: an arena of the allocator, a pool that opens on demand."""
@@ -99,7 +101,7 @@ class Soak:
         alive = self.place.processes()
         for process in alive:
             with contextlib.suppress(psutil.Error):
-                role = role_of(process)
+                role = role_of(_line(process), _line(process.parent()))
                 self._add(role, "memory, MB", process.pid, memory(process) / MB)
                 self._add(role, "handles", process.pid, process.num_fds())
                 self._add(role, "threads", process.pid, process.num_threads())
@@ -125,10 +127,12 @@ def strikes(seed: int, among: Sequence[tuple[Fault, Moment]] = SURVIVABLE, after
         yield Strike(fault, moment, rollout, draw.randint(1, TURNS) if moment is Moment.SAMPLING else 1)
 
 
-def role_of(process: psutil.Process) -> str:
-    """By its command; an engine core has that of its API server, or one that it wrote itself."""
-    role = next((role for part, role in ROLES.items() if part in _line(process)), "engine core")
-    return "engine core" if role == "engine" and GUARD not in _line(process.parent()) else role
+def role_of(line: str, parent: str) -> str:
+    """By its command line and that of its parent: an engine core that did not write its own has its API server's. A
+    process of no known role has a role of its own, since two in one hide each other's growth.
+    """
+    role = next((role for part, role in ROLES.items() if part in line), line.partition(" ")[0])
+    return "engine core" if role == "engine" and GUARD not in parent else role
 
 
 def memory(process: psutil.Process) -> int:
@@ -149,13 +153,20 @@ def _size(file: Path) -> int:
     return 0
 
 
-def soak(hours: float, seed: int, **more: object) -> tuple[str, bool]:
-    """(the page, whether all is flat)."""
+def soak(hours: float, seed: int, samples: Path | None = None, **more: object) -> tuple[str, bool]:
+    """(the page, whether all is flat). ``samples``: a file for what was measured, a JSON line a process and measure."""
+    if samples is not None:
+        samples.touch()  # after hours it would be late to say that it cannot be written
     with scene(can_mount()) as place:
         plan = Soak(place, hours * 3600, seed)
         env = settings(place, NUM_ROLLOUT=10**6, SAVE_INTERVAL=5, KEEP_TRAJECTORIES=0, ENGINE_RESTARTS=10**6,
                        LR=1e-6, **more)
         outcomes = carry_out(place, env, plan, in_module(OBSERVED))
+    if samples is not None:
+        samples.write_bytes(b"".join(
+            orjson.dumps({"of": role, "what": measure, "process": process, "rollout_and_value": series}) + b"\n"
+            for (role, measure), strata in plan.samples.items() for process, series in strata.items()
+        ))
     verdicts = plan.verdicts()
     well = all(v.flat is not False for v in verdicts.values())
     return page(outcomes, verdicts, plan.rollouts + 1, hours, seed), well
