@@ -154,7 +154,7 @@ def _size(file: Path) -> int:
 
 
 def soak(hours: float, seed: int, samples: Path | None = None, **more: object) -> tuple[str, bool]:
-    """(the page, whether all is flat). ``samples``: a file for what was measured, a JSON line a process and measure."""
+    """(the page, whether all is flat). ``samples``: a file for what was measured, a line a process and measure."""
     if samples is not None:
         samples.touch()  # after hours it would be late to say that it cannot be written
     with scene(can_mount()) as place:
