@@ -32,7 +32,7 @@ def main() -> int:
     long.add_argument("--seed", type=int, default=1, help="draws the faults; default: %(default)s")
     long.add_argument("--engines", type=positive_number, default=1, help="default: %(default)s")
     long.add_argument("--ranks", type=positive_number, default=1, help="trainer processes; default: %(default)s")
-    long.add_argument("--samples", type=Path, metavar="FILE", help="keep what was measured, as JSON lines")
+    long.add_argument("--samples", type=Path, metavar="FILE", help="append what is measured, as JSON lines")
     options = parser.parse_args()
     stop_on_signals()
     if options.command == "suite":

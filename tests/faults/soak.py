@@ -12,6 +12,7 @@ and each start of one is a stratum of its own.
 from __future__ import annotations
 
 import contextlib
+import io
 import random
 import time
 from collections import defaultdict
@@ -22,6 +23,7 @@ from pathlib import Path
 import orjson
 import psutil
 
+from mem_agent.system.atomic_file import appending
 from mem_agent.system.markdown import markdown_table
 
 from . import faults
@@ -68,6 +70,8 @@ class Soak:
     over: bool = False
     rollouts: int = -1
     survived: list[Outcome] = field(default_factory=list)
+    kept: io.FileIO | None = None
+    """Where each sample is written as it is taken, a line of JSON each."""
     samples: dict[tuple[str, str], dict[int, list[tuple[float, float]]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
@@ -113,6 +117,9 @@ class Soak:
 
     def _add(self, role: str, measure: str, process: int, value: float) -> None:
         self.samples[role, measure][process].append((self.rollouts, value))
+        if self.kept is not None:
+            line = {"of": role, "what": measure, "process": process, "rollout": self.rollouts, "value": value}
+            self.kept.write(orjson.dumps(line) + b"\n")
 
     def verdicts(self) -> dict[tuple[str, str], Verdict]:
         return {key: verdict(list(strata.values()), FLOORS[key[1]]) for key, strata in sorted(self.samples.items())}
@@ -154,19 +161,14 @@ def _size(file: Path) -> int:
 
 
 def soak(hours: float, seed: int, samples: Path | None = None, **more: object) -> tuple[str, bool]:
-    """(the page, whether all is flat). ``samples``: a file for what was measured, a line a process and measure."""
-    if samples is not None:
-        samples.touch()  # after hours it would be late to say that it cannot be written
-    with scene(can_mount()) as place:
-        plan = Soak(place, hours * 3600, seed)
+    """(the page, whether all is flat). ``samples``: a file for what is measured, a line of JSON a sample."""
+    with contextlib.ExitStack() as stack:
+        kept = stack.enter_context(appending(samples)) if samples is not None else None
+        place = stack.enter_context(scene(can_mount()))
+        plan = Soak(place, hours * 3600, seed, kept=kept)
         env = settings(place, NUM_ROLLOUT=10**6, SAVE_INTERVAL=5, KEEP_TRAJECTORIES=0, ENGINE_RESTARTS=10**6,
                        LR=1e-6, **more)
         outcomes = carry_out(place, env, plan, in_module(OBSERVED))
-    if samples is not None:
-        samples.write_bytes(b"".join(
-            orjson.dumps({"of": role, "what": measure, "process": process, "rollout_and_value": series}) + b"\n"
-            for (role, measure), strata in plan.samples.items() for process, series in strata.items()
-        ))
     verdicts = plan.verdicts()
     well = all(v.flat is not False for v in verdicts.values())
     return page(outcomes, verdicts, plan.rollouts + 1, hours, seed), well
