@@ -14,6 +14,7 @@ when it is complete.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ from .damage import DamagedCheckpoint
 from .hashes import check_hashes
 from .hf_folder import TOKENIZER_FILES, HfTensors, complete_folder, copy_model_files, plan_shards, write_shards
 from .model_card import card_of_mean, write_card
+from .unreplaced import unreplaced
 
 _SHARD_SIZE = 5 * 10**9
 # What tells which program or path made a config, not what the model is.
@@ -52,14 +54,29 @@ def average(
     repeated = [str(folder) for place, folder in enumerate(folders) if folder in folders[:place]]
     if repeated:
         raise AverageError(f"{repeated[0]}: given twice; each folder may be averaged once")
-    for folder in folders:
-        _check_whole(folder)
-    models = [HfTensors(folder) for folder in folders]
+    with contextlib.ExitStack() as stack:
+        confirm = [stack.enter_context(unreplaced(folder)) for folder in folders]
+        for folder in folders:
+            _check_whole(folder)
+        models = [HfTensors(folder) for folder in folders]
+        _check_alike(folders, models)
+        with complete_folder(Path(output).absolute(), force=force) as temporary:
+            copy_model_files(folders[0], temporary)  # before the weights, as a link in it may be refused
+            _write_mean(models, temporary, shard_size)
+            write_files(shared_settings(folders) or {}, temporary)
+            write_card(temporary, card_of_mean(folders))
+            for each in confirm:
+                each()
+
+
+def _check_alike(folders: Sequence[Path], models: Sequence[HfTensors]) -> None:
     for folder, model in zip(folders[1:], models[1:], strict=True):
         difference = _file_difference(folders[0], folder) or _tensor_difference(models[0], model)
         if difference:
             raise AverageError(f"{folders[0]} and {folder} cannot be averaged: {difference.replace(chr(10), ' ')}")
 
+
+def _write_mean(models: Sequence[HfTensors], output: Path, shard_size: int) -> None:
     def mean(name: str) -> list[tuple[str, torch.Tensor]]:
         total = models[0].read(name).float()
         for model in models[1:]:
@@ -70,12 +87,7 @@ def average(
 
     shapes = models[0].shapes
     sizes = {name: torch.Size(shape).numel() * models[0].dtype(name).itemsize for name, shape in shapes.items()}
-    card = card_of_mean(folders)
-    with complete_folder(Path(output).absolute(), force=force) as temporary:
-        copy_model_files(folders[0], temporary)  # before the weights, as a link in it may be refused
-        write_shards(temporary, plan_shards(sizes, shard_size), mean)
-        write_files(shared_settings(folders) or {}, temporary)
-        write_card(temporary, card)
+    write_shards(output, plan_shards(sizes, shard_size), mean)
 
 
 def _check_whole(folder: Path) -> None:

@@ -17,7 +17,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -32,11 +32,12 @@ from .agent_settings import settings_of_run, write_files
 from .bridge import build_bridge, expected_tensors, to_hf
 from .folders import TRACKER, number_of, resolve
 from .hashes import check_hashes
-from .hf_folder import DTYPES, OutputExists, complete_folder, copy_model_files, plan_shards, write_shards
+from .hf_folder import DTYPES, check_free, complete_folder, copy_model_files, plan_shards, write_shards
 from .hf_model import local_folder
 from .hub import add_push_arguments, check_token, push
 from .model_card import card_of_run, write_card
 from .torch_dist import ModelTensors, misfit
+from .unreplaced import unreplaced
 from .whole import other_named
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -57,12 +58,14 @@ def convert(
 ) -> Path:
     """Write the Hugging Face folder ``output``; gives back the checkpoint folder that was read."""
     output, hf_dir = Path(output).absolute(), Path(hf_dir)
-    if output.exists() and not force:
-        raise OutputExists(f"{output}: exists already; set FORCE=1 (--force) to replace it")
+    check_free(output, force)
     folder = resolve(source)
-    with other_named(folder, lambda older: _other_ways(folder, older)):
+    with unreplaced(folder) as confirm, other_named(folder, lambda older: _other_ways(folder, older)):
         check_hashes(folder)
-        _convert(folder, hf_dir, output, force, dtype, shard_size)
+        write = _conversion(folder, hf_dir, dtype, shard_size)
+        with complete_folder(output, force=force) as temporary:
+            write(temporary)
+            confirm()
     return folder
 
 
@@ -71,7 +74,8 @@ def _other_ways(damaged: Path, whole: Path) -> str:
     return f"convert that, or write {number_of(whole)} into {tracker} and train again, which makes {damaged.name} anew"
 
 
-def _convert(folder: Path, hf_dir: Path, output: Path, force: bool, dtype: str | None, shard_size: int) -> None:
+def _conversion(folder: Path, hf_dir: Path, dtype: str | None, shard_size: int) -> Callable[[Path], None]:
+    """What writes the Hugging Face folder, once the checkpoint is known to fit the model."""
     bridge = build_bridge(hf_dir)
     settings, card = settings_of_run(folder.parent), card_of_run(folder.parent, folder.name, str(hf_dir))
     tensors = ModelTensors(folder)
@@ -88,13 +92,16 @@ def _convert(folder: Path, hf_dir: Path, output: Path, force: bool, dtype: str |
         return [(hf_name, part.to(target).contiguous()) for hf_name, part in to_hf(bridge, name, whole)]
 
     sizes = {name: torch.Size(shape).numel() * target.itemsize for name, shape in expected.items()}
-    with complete_folder(output, force=force) as temporary:
-        copy_model_files(hf_dir, temporary)  # before hours of weights, as a link in it may be refused
-        write_shards(temporary, plan_shards(sizes, shard_size), converted)
-        write_files(settings, temporary)
-        write_card(temporary, card)
+
+    def write(output: Path) -> None:
+        copy_model_files(hf_dir, output)  # before hours of weights, as a link in it may be refused
+        write_shards(output, plan_shards(sizes, shard_size), converted)
+        write_files(settings, output)
+        write_card(output, card)
         if dtype:
-            _set_dtype(temporary / "config.json", dtype)
+            _set_dtype(output / "config.json", dtype)
+
+    return write
 
 
 def _set_dtype(file: Path, dtype: str) -> None:

@@ -58,6 +58,11 @@ def is_numbered(folder: Path) -> bool:
     return re.fullmatch(r"iter_[0-9]{7,18}", folder.name) is not None
 
 
+def _is_leftover(folder: Path) -> bool:
+    """Not what a conversion is writing beside the checkpoints."""
+    return re.fullmatch(r"\.iter_[0-9]{7,18}\.(writing|replaced)", folder.name) is not None
+
+
 def number_of(folder: Path) -> int:
     """The rollout after which a checkpoint of a run was written."""
     if not is_numbered(folder):
@@ -99,8 +104,8 @@ def prune(save_path: str | Path, keep: int) -> None:
 
     Those after the latest do not count: somebody went back behind them, and the run will replace them.
     """
-    for leftover in Path(save_path).glob(".iter_*"):
-        shutil.rmtree(leftover)
+    for leftover in filter(_is_leftover, Path(save_path).glob(".iter_*")):
+        shutil.rmtree(leftover, ignore_errors=True)
     newest = latest(save_path)
     until = [folder for folder in numbered(save_path) if newest is None or number_of(folder) <= number_of(newest)]
     for folder in until[:-keep] if keep else []:

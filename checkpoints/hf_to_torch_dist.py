@@ -44,7 +44,7 @@ from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf, hf_nam
 from .checkpoint import hosts_args
 from .folders import TRACKER, tracked
 from .hashes import write_hashes
-from .hf_folder import DTYPES, HfTensors, OutputExists, check_weights, complete_folder
+from .hf_folder import DTYPES, HfTensors, OutputRefused, check_weights, complete_folder
 from .torch_dist import stacked_name
 
 _STATEFUL = (
@@ -94,7 +94,7 @@ def _check_free(output: Path, force: bool) -> None:
     if any(output.glob("iter_*")) or named not in (None, "release"):
         raise ReleaseError(f"{output}: holds the checkpoints of a training run; choose a folder of its own")
     if named and not force:
-        raise OutputExists(f"{output}: exists already; set FORCE=1 (--force) to replace it")
+        raise OutputRefused(f"{output}: exists already; set FORCE=1 (--force) to replace it")
 
 
 def _stored_dtype(bridge: LocalBridge, tensors: HfTensors, hf_dir: Path) -> torch.dtype:

@@ -264,7 +264,10 @@ class DocumentWriter:
         file = appending(self.path / DATA_NAME)
         try:
             # Without locks the reader's check of every document still catches a mixed-up store.
-            lock(file, StoreError(f"{self.path}: another prepare_data is writing this store; wait for it to end"))
+            busy = StoreError(f"{self.path}: another prepare_data is writing this store; wait for it to end")
+            lock(file, busy)
+            if not (self.path / DATA_NAME).exists():  # it has ended meanwhile and removed what it had made
+                raise busy
             index = self.path / INDEX_NAME
             self._entries = _load_index(index) if index.exists() else {}
             self._end = self._committed_end = _end_of(self._entries)

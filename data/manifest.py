@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ..system.atomic_file import DRAFTS, replacing, write_atomically
+from ..system.atomic_file import remove_drafts, replacing, write_atomically
 from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from ..system.file_lock import lock_dir
@@ -98,8 +98,7 @@ def locked_manifest(folder: Path) -> Iterator[Manifest]:
     # Where there are no locks nothing is lost: two runs of the same work write the same bytes.
     busy = "another run is writing there; wait for it to end"
     with lock_dir(folder, _LOCK, ManifestError, busy=busy, other="choose another folder"):
-        for left in folder.glob(DRAFTS):
-            left.unlink()
+        remove_drafts(folder)
         yield Manifest(folder)
 
 

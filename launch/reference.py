@@ -74,6 +74,8 @@ def convert_reference(command: list[str], python_path: str, folder: Path, cwd: P
                 folder.rmdir()
             draft.rename(folder)
     except OSError as error:
+        if has_checkpoint(folder):  # of another launch, which was quicker
+            return
         raise MemAgentError(f"TORCH_DIST={str(folder)!r} cannot be written: {error}; name another folder") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)

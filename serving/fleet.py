@@ -25,7 +25,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import tempfile
 import time
 from collections.abc import Mapping
@@ -39,7 +38,7 @@ import torch
 from ..config import Config, ConfigError
 from ..system.gather import gather_or_cancel
 from ..system.own_folder import OwnFolder, made_ours, own_folder
-from ..system.ports import hold_ports, port_answers, port_of
+from ..system.ports import HeldPort, hold_port, hold_ports
 from ..system.processes import (
     TERM_GRACE_S,
     ChildProcess,
@@ -67,8 +66,7 @@ class _Engine:
     index: int
     process: ChildProcess
     client: EngineClient
-    held: socket.socket
-    """Its port, which is nobody else's before the router has forgotten it."""
+    port: int
     settled: bool = False  # serving, not somewhere inside a weight update
 
 
@@ -81,20 +79,20 @@ class Fleet:
         model: str | Path,
         *,
         run_folder: str | Path | None = None,
-        port: int | None = None,
+        port: int = 0,
         version: str = "0",
         device: Device | None = None,
     ) -> None:
-        if port is not None and port_answers(port):  # its answers would be taken for our router's
-            raise ConfigError(f"port {port} on 127.0.0.1 is in use; choose another one or none")
         self.config = config
         self.model = Path(model).resolve()
         self.logs = Path(run_folder or config.save_path).resolve() / "logs"
         self.host = "127.0.0.1"
-        self.port = port or 0
+        self.port = port
         """0 until ``start`` has chosen one."""
-        self._router_ports: list[socket.socket] = []
-        """Held while the fleet lives, so that a router that is replaced gets them again."""
+        self._metrics_port = 0
+        self._held: dict[int, HeldPort] = {}
+        """The router's ports for as long as the fleet lives, since a router that is replaced gets them again; those of
+        an engine until the router has forgotten it."""
         self._used: set[int] = set()
         self.version = version
         """The weight version that every engine has confirmed, or is about to while a sync runs."""
@@ -145,9 +143,7 @@ class Fleet:
         """Engines in parallel with the router; returns once all serve version ``self.version``."""
         assert self._session is None, "a fleet starts once"
         began = time.monotonic()
-        self._router_ports = hold_ports(2, avoid=[self.port])
-        self.port = self.port or port_of(self._router_ports[0])
-        self._used = {self.port}
+        self._hold_router_ports()
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         self._folder = SyncFolder.create(self.model, fallback=self.logs.parent)
@@ -169,9 +165,9 @@ class Fleet:
         deadline = time.monotonic() + TERM_GRACE_S
         for process in self._processes:
             self._end(process, deadline - time.monotonic())
-        for held in (*self._router_ports, *(e.held for e in self._engines)):
-            held.close()
-        self._engines, self._router = [], None
+        for port in self._held.values():
+            port.close()
+        self._engines, self._router, self._held = [], None, {}
         if self._folder is not None:
             self._folder.remove()
         if self._temporary is not None:
@@ -275,9 +271,8 @@ class Fleet:
         if await self._router_client.alive():
             await self._router_client.remove_worker(engine.client.url)
         self._end(engine.process, REPLACE_GRACE_S)
-        engine.held.close()
         fresh = await self._start_engine(engine.index)
-        engine.process, engine.client, engine.held, engine.settled = fresh.process, fresh.client, fresh.held, False
+        engine.process, engine.client, engine.port, engine.settled = fresh.process, fresh.client, fresh.port, False
         await self._load_current(engine)
 
     async def _check_router(self) -> None:
@@ -302,6 +297,8 @@ class Fleet:
         for url in sorted(known - set(self.engine_urls)):
             await self._router_client.remove_worker(url)
         await gather_or_cancel(*(self._router_client.add_worker(u) for u in self.engine_urls if u not in known))
+        for port in set(self._held) - {self.port, self._metrics_port, *(e.port for e in self._engines)}:
+            self._held.pop(port).close()
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -310,11 +307,26 @@ class Fleet:
         assert self._session is not None, "the fleet is not started"
         return RouterAdmin(self.url, self._session)
 
+    def _hold_router_ports(self) -> None:
+        if self.port:
+            held = hold_port(self.port)
+            if held is None:  # answers from there would be taken for our router's
+                raise ConfigError(f"port {self.port} on 127.0.0.1 is in use; choose another one or none")
+            self._held[self.port] = held
+            self._used.add(self.port)
+        self.port = self.port or self._hold_port()
+        self._metrics_port = self._hold_port()
+
+    def _hold_port(self) -> int:
+        """One that this fleet never had: the router must not mistake a new server for an old one."""
+        [held] = hold_ports(1, avoid=self._used)
+        self._held[held.number] = held
+        self._used.add(held.number)
+        return held.number
+
     async def _start_engine(self, index: int) -> _Engine:
         assert self._session is not None
-        [held] = hold_ports(1, avoid=self._used)  # the router must not mistake a new server for an old one
-        port = port_of(held)
-        self._used.add(port)
+        port = self._hold_port()
         command = engines.engine_command(self.config, self.model, port, self.device, index)
         environment = engines.engine_environment(os.environ, self.device, index) | {KEY_VARIABLE: self._key}
         process = self._launch(f"engine-{index}", command, environment)
@@ -324,9 +336,8 @@ class Fleet:
             await self._try_out(process, client)
         except BaseException:
             self._end(process, 0.0)
-            held.close()
             raise
-        return _Engine(index, process, client, held)
+        return _Engine(index, process, client, port)
 
     async def _try_out(self, process: ChildProcess, client: EngineClient) -> None:
         """A server can be healthy and die of its first request, as of a head size that its kernels lack."""
@@ -336,7 +347,7 @@ class Fleet:
             raise ProcessError(f"{process.describe()} (its first request failed: {error})") from error
 
     async def _start_router(self) -> None:
-        command = routers.router_command(self.config, self.port, port_of(self._router_ports[1]))
+        command = routers.router_command(self.config, self.port, self._metrics_port)
         self._router = self._launch("router", command, routers.router_environment(os.environ))
         await wait_until_healthy(self._router, self._router_client.alive, self.config.engine_start_timeout)
 

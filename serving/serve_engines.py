@@ -19,6 +19,7 @@ from typing import NoReturn
 from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_serving_length
 from ..config import Config, ConfigError
 from ..system.atomic_file import write_atomically
+from ..system.command_line_types import port_number
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable
 from .fleet import Fleet
@@ -47,17 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _serve(fleet: Fleet, url_file: Path | None) -> NoReturn:
     """Run until cancelled."""
-    try:
-        async with fleet:
+    async with fleet:
+        try:
             if url_file is not None:
                 write_atomically(url_file, f"{fleet.url}\n".encode())
             print(f"READY {fleet.url}", flush=True)
             while True:
                 await asyncio.sleep(CHECK_EVERY_S)
                 await fleet.ensure_alive(fleet.config.mem_request_timeout)
-    finally:
-        if url_file is not None:
-            url_file.unlink(missing_ok=True)
+        finally:
+            if url_file is not None:
+                url_file.unlink(missing_ok=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent serve-engines", description=description)
     parser.add_argument("--model", required=True, help="Hugging Face folder of the model")
     parser.add_argument("--num-engines", type=int, help="inference servers behind the router (default: NUM_ENGINES)")
-    parser.add_argument("--port", type=int, help="the router's port on 127.0.0.1 (default: a free one)")
+    parser.add_argument("--port", type=port_number, default=0, help="the router's; 0: a free one (default)")
     parser.add_argument("--url-file", type=Path, help="write the URL into this file when ready")
     return parser
 

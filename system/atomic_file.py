@@ -10,8 +10,10 @@ FIFO, a folder or an open file descriptor (``/dev/stdout``) is refused: a rename
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,8 +22,7 @@ from typing import Any, BinaryIO
 
 from .errors import MemAgentError
 
-DRAFTS = ".*.tmp"
-"""What a killed process may leave in a folder; whoever holds the folder may remove it."""
+_DRAFT = re.compile(r"\.(.+)\.[0-9]+\.tmp")
 _MOST_LINKS = 40
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DESCRIPTORS = Path("/proc")
@@ -39,9 +40,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         NotAFile: a folder, device or the like is in its place.
     """
     target = file_to_write(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    draft = draft_of(target)
     try:
-        with full_disk_named(target), io.BufferedWriter(_NamedFile(draft, "wb", target)) as file:
+        with full_disk_named(target), io.BufferedWriter(_opened_draft(draft, target)) as file:
             yield file
             file.flush()
             with _named(target):
@@ -51,6 +52,34 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):  # what went wrong before is told
             draft.unlink()
+
+
+def draft_of(path: Path) -> Path:
+    """Where this process writes what will be ``path``, for libraries that open files themselves."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def remove_drafts(folder: Path, of: str | None = None) -> None:
+    """Remove what killed processes have left in ``folder`` of the file named ``of``, or of all. The drafts of those
+    that live stay, and where the file system has no locks to tell, all do.
+    """
+    for draft in folder.iterdir():
+        named = _DRAFT.fullmatch(draft.name)
+        if named and of in (None, named[1]) and draft.is_file():
+            with suppress(OSError), draft.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                draft.unlink()
+
+
+def _opened_draft(draft: Path, target: Path) -> _NamedFile:
+    """Locked, so that ``remove_drafts`` of another process lets it be."""
+    while True:
+        file = _NamedFile(draft, "wb", target)
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_SH)
+        if draft.exists():
+            return file
+        file.close()  # between the two it looked abandoned
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+_MOST_TRIES = 100
+"""A second try needs a holder that ended in that very moment; more mean a file system that makes inodes up."""
 
 
 def lock(file: IO[bytes], refusal: Exception) -> None:
@@ -26,7 +30,7 @@ def lock(file: IO[bytes], refusal: Exception) -> None:
 def lock_dir(
     folder: Path, name: str, refused: Callable[[str], Exception], *, busy: str, other: str
 ) -> Iterator[None]:
-    """Hold ``folder``, which is made, by the lock file ``name`` in it.
+    """Hold ``folder``, which is made, by the lock file ``name`` in it, which goes with the block.
 
     Args:
         refused: makes the error that is raised where the folder cannot be written or another process holds it.
@@ -35,9 +39,25 @@ def lock_dir(
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / name).open("wb")
+        file = _locked(folder / name, refused(f"{folder}: {busy}"))
     except OSError as error:
         raise refused(f"{folder}: cannot be written ({error.strerror}); {other}") from None
     with file:
-        lock(file, refused(f"{folder}: {busy}"))
-        yield
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                (folder / name).unlink()
+
+
+def _locked(path: Path, refusal: Exception) -> IO[bytes]:
+    """``path``, locked; not one that its last holder has removed since it was opened here, and a third made again."""
+    for tries_left in reversed(range(_MOST_TRIES)):
+        with ExitStack() as stack:
+            file = stack.enter_context(path.open("wb"))
+            lock(file, refusal)
+            with suppress(FileNotFoundError):
+                if not tries_left or os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    stack.pop_all()
+                    break
+    return file

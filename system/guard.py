@@ -35,6 +35,7 @@ def run_guarded(launcher: int, cleanup: list[str], command: list[str]) -> int:
     # Handlers rather than SIG_IGN, which the server would inherit: a group's SIGTERM is for the server to obey.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
+    began = time.time() - 1.0  # clocks of file systems lag a little
     server = subprocess.Popen(command, preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
     while server.poll() is None and os.getppid() == launcher:
         time.sleep(0.1)
@@ -42,15 +43,21 @@ def run_guarded(launcher: int, cleanup: list[str], command: list[str]) -> int:
         os.killpg(0, signal.SIGTERM)
     gone = _children_gone(ORPHAN_GRACE_S)
     for pid in (server.pid, *_reaped):
-        for left in glob.glob(f"/dev/shm/sem.loky-{pid}-*"):
-            with contextlib.suppress(OSError):  # another user's, of a process that once had this number
-                os.unlink(left)
+        remove_semaphores(pid, began)
     for folder in cleanup if os.getppid() != launcher else []:
         shutil.rmtree(folder, ignore_errors=True)
     if not gone:
         os.killpg(0, signal.SIGKILL)  # includes this process
     code = server.returncode
     return 1 if code is None else code if code >= 0 else 128 - code
+
+
+def remove_semaphores(pid: int, since: float) -> None:
+    """Those that the process left in shared memory, and not an earlier one's of another container by that number."""
+    for left in glob.glob(f"/dev/shm/sem.loky-{pid}-*"):
+        with contextlib.suppress(OSError):  # another user's, of a process that once had this number
+            if os.stat(left).st_ctime >= since:
+                os.unlink(left)
 
 
 def _children_gone(timeout_s: float) -> bool:

@@ -1,17 +1,22 @@
 """Ports of 127.0.0.1 for servers that are about to start.
 
 A server binds its port seconds after it was chosen: another run that chooses meanwhile must not get the same one, or
-either takes the other's server for its own. So the port is held by a socket that is bound and does not listen. Linux
-lets a server bind such a port nevertheless, if both say SO_REUSEADDR, as servers do; who looks for a free port does
-not say so and passes over it. The holder keeps it for as long as the server is to have it, its restarts included.
+either takes the other's server for its own. So a port is held, for as long as the server is to have it, its restarts
+included, in two ways:
+
+- for other runs of this pack by a name that one socket of a machine (of a network namespace) can have;
+- for everybody else by a socket that is bound to the port and does not listen. Linux lets a server bind such a port
+  nevertheless, if both say SO_REUSEADDR, as servers do; who looks for a free port does not say so and passes over it.
 """
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 from collections.abc import Container
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 
 from .errors import MemAgentError
 
@@ -23,43 +28,57 @@ class NoPort(MemAgentError):
     """There are fewer free ports than servers."""
 
 
-def hold_ports(count: int, avoid: Container[int] = ()) -> list[socket.socket]:
-    """Sockets on different ports (``port_of``) that nobody holds now, none of them in ``avoid``. Close one to let its
-    port go; children do not inherit them."""
+@dataclass(frozen=True)
+class HeldPort:
+    """A port that is nobody else's until it is closed, or its process has ended; children do not inherit it."""
+
+    number: int
+    _sockets: tuple[socket.socket, ...]
+
+    def close(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+
+
+def hold_ports(count: int, avoid: Container[int] = ()) -> list[HeldPort]:
+    """Different ports on which nobody listens, which nobody holds, and none of which is in ``avoid``."""
     with ExitStack() as opened:
-        held: list[socket.socket] = []
-        for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-            if port not in avoid and (sock := _bound(port)) is not None:
-                held.append(opened.enter_context(sock))
+        held: list[HeldPort] = []
+        for number in random.SystemRandom().sample(PORTS, len(PORTS)):
+            if number not in avoid and (port := _held(number, shared=False)) is not None:
+                held.append(opened.enter_context(closing(port)))
             if len(held) == count:
                 opened.pop_all()
                 return held
     raise NoPort(f"fewer than {count} free ports between {PORTS.start} and {PORTS.stop}")
 
 
-def _bound(port: int) -> socket.socket | None:
-    sock = socket.socket()
-    try:
-        sock.bind(("127.0.0.1", port))
-    except OSError:
-        sock.close()
-        return None
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not before: what others hold would look free
-    return sock
+def hold_port(number: int) -> HeldPort | None:
+    """This very port, or None where somebody listens on it or another run holds it. One that a server has just left
+    is free, though connections to that server may linger for a minute."""
+    return _held(number, shared=True)
 
 
-def port_of(sock: socket.socket) -> int:
-    port: int = sock.getsockname()[1]
-    return port
+def _held(number: int, shared: bool) -> HeldPort | None:
+    """``shared``: what others hold without listening, connections that linger among it, is no hindrance."""
+    with ExitStack() as opened:
+        sock = opened.enter_context(socket.socket())
+        claim = opened.enter_context(socket.socket(socket.AF_UNIX))
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", number))
+            claim.bind(f"\0mem_agent-port-{number}")
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return None
+            raise
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not before: what others hold would look free
+        opened.pop_all()
+        return HeldPort(number, (sock, claim))
 
 
 def free_ports(count: int) -> list[int]:
     """Different ports that nobody holds now, for whoever cannot hold them."""
     with ExitStack() as held:
-        return [port_of(held.enter_context(sock)) for sock in hold_ports(count)]
-
-
-def port_answers(port: int) -> bool:
-    """Whether some server already listens on this port of 127.0.0.1."""
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
+        return [held.enter_context(closing(port)).number for port in hold_ports(count)]

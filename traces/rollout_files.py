@@ -28,7 +28,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import BinaryIO
 
-from ..system.atomic_file import DRAFTS, replacing
+from ..system.atomic_file import remove_drafts, replacing
 from .given_up import given_up, put_given_up_aside
 from .read_traces import FOLDER
 from .trace import Trace, TraceDocument, TraceError, line_of, record_of
@@ -73,8 +73,7 @@ def write_rollout(run: Path, rollout: int, groups: Iterable[Group], most: int, b
     """
     path = rollout_path(run, rollout)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for draft in path.parent.glob(DRAFTS):  # of a process that was killed
-        draft.unlink()
+    remove_drafts(path.parent)
     _cut_whole_ones(_others(path), rollout, most)
     put_given_up_aside(path.parent, rollout)
     thinned = _make_room(given_up(path.parent), list(_others(path).values()), bound - bound // 2)

@@ -6,7 +6,7 @@
     OUTPUT.parts/RUN/            of one identity, while it is at work (``block_run.py``)
         000003-9f86d081.parquet  what the stage adds to the rows of block 3 (``output_file.py``)
         000004-1b4f0e98.jsonl    rows of block 4 that are done (``row_journal.py``)
-    .OUTPUT.lock                 held while it is written
+    .OUTPUT.lock                 there, and held, while it is written
 
 Another identity has another folder. Rows appended to the input repeat nothing but an incomplete last block, for a
 finished OUTPUT tells its parts as well (its row groups, by name). A changed row repeats its block; where ``status``
@@ -30,7 +30,7 @@ from pathlib import Path
 import pyarrow as pa
 from tqdm import tqdm
 
-from ...system.atomic_file import DRAFTS
+from ...system.atomic_file import remove_drafts
 from ...system.file_lock import lock_dir
 from ...system.signals import stop_if_asked
 from .block_reader import open_table
@@ -138,5 +138,5 @@ def _prepare(run: BlockRun, describe: str) -> None:
         print(f"{describe}: {run.folder.parent} keeps unfinished parts of other settings ({', '.join(others)}); they "
               "are left alone", file=sys.stderr)
     run.folder.mkdir(parents=True, exist_ok=True)
-    for draft in [*run.folder.glob(DRAFTS), *run.output.parent.glob(f".{run.output.name}{DRAFTS}")]:
-        draft.unlink(missing_ok=True)
+    remove_drafts(run.folder)
+    remove_drafts(run.output.parent, run.output.name)

@@ -43,6 +43,7 @@ from ...config import Config
 from ...data.document_store import SHARED_STORE, DocumentWriter, is_store
 from ...data.manifest import Manifest, locked_manifest, sha256_of
 from ...sessions.wording import load_wording
+from ...system.atomic_file import draft_of
 from ...system.command_line_types import positive_number, whole_number
 from ...system.errors import MemAgentError
 from ...system.one_line_errors import one_line_errors
@@ -142,7 +143,7 @@ def _write(manifest: Manifest, source: Mapping[str, Any], inputs: Sequence[Input
 
 def _write_shard(manifest: Manifest, name: str, source: Mapping[str, Any], rows: Iterator[dict[str, Any]]) -> None:
     if not manifest.has(name, source):
-        draft = manifest.folder / f".{name}.tmp"
+        draft = draft_of(manifest.folder / name)
         write_shard(draft, rows)
         manifest.move_in(draft, name, source, sha256_of(draft))
 

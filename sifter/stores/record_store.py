@@ -61,6 +61,7 @@ class RecordStore:
         self._order = np.empty(0, np.int64)
         self._highs = np.empty(0, np.uint64)
         self._fresh: dict[bytes, int] = {}
+        self._damaged = False
         self._count = 0
         self._read_about()
         self._refresh()
@@ -142,9 +143,10 @@ class RecordStore:
         try:
             with suppress(OSError):  # where the file system has no locks, one process may write
                 fcntl.flock(files[0], fcntl.LOCK_EX)
-            if not (self.folder / "about.json").exists():
+            if self._damaged or not (self.folder / "about.json").exists():
                 about = {"fingerprint": self._fingerprint, "width": width, "dtype": self._dtype.name}
                 write_atomically(self.folder / "about.json", orjson.dumps(about))
+                self._damaged = False
             self._refresh()
             os.ftruncate(files[0], self._count * _KEY.itemsize)
             os.ftruncate(files[1], self._count * self._dtype.itemsize * width)
@@ -174,7 +176,7 @@ class RecordStore:
         except (LookupError, TypeError, ValueError):
             self._width = self._width or self._found_width()
             print(f"{path}: is damaged, and is written again", file=sys.stderr)
-            path.unlink()
+            self._damaged = True  # it goes under the lock: another process may have written a good one since
             return
         own = (self._fingerprint, self._dtype.name, self._width if self._width is not None else width)
         if (fingerprint, dtype, width) != own:

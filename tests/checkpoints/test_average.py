@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mem_agent.checkpoints.average import AverageError, average, main
 from mem_agent.checkpoints.hf_folder import HfTensors
 from mem_agent.checkpoints.model_card import _BEGIN, _END
+from mem_agent.checkpoints.unreplaced import FolderReplaced
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 Weights = dict[str, torch.Tensor]
@@ -126,3 +127,14 @@ def test_an_existing_output_is_replaced_only_when_forced(three, tmp_path, capsys
     assert capsys.readouterr().err == error
     assert main([*arguments, "--force"]) == 0
     assert not list(tmp_path.glob(".*"))
+
+
+def test_an_input_that_is_written_anew_meanwhile_is_told_and_nothing_is_written(three, tmp_path, monkeypatch):
+    def first(*args, **kwargs):
+        write(three[2], read(three[1]))
+        save_file(*args, **kwargs)
+
+    monkeypatch.setattr("mem_agent.checkpoints.hf_folder.save_file", first)
+    with pytest.raises(FolderReplaced, match=f"{three[2]}: was written anew or removed while it was read"):
+        average(three, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

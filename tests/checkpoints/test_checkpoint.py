@@ -246,10 +246,14 @@ def checkpoints(save_path: Path, *iterations: int) -> None:
 def test_prune_keeps_the_newest_and_always_the_latest(tmp_path):
     checkpoints(tmp_path, 1, 2, 3, 10)
     (tmp_path / ".iter_0000011.writing").mkdir()
+    conversion = tmp_path / ".iter_0000003-hf.writing"  # of convert-to-hf.sh with OUTPUT beside the checkpoints
+    conversion.mkdir()
     folders.prune(tmp_path, 0)
     assert len(list(tmp_path.glob("iter_*"))) == 4
     folders.prune(tmp_path, 2)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["iter_0000003", "iter_0000010", folders.TRACKER]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        conversion.name, "iter_0000003", "iter_0000010", folders.TRACKER
+    ]
     (tmp_path / folders.TRACKER).write_text("3")
     folders.prune(tmp_path, 1)
     assert folders.latest(tmp_path) == tmp_path / "iter_0000003"

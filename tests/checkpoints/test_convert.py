@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mem_agent.checkpoints import checkpoint, folders
 from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
 from mem_agent.checkpoints.convert import ConvertError, convert, main
-from mem_agent.checkpoints.hf_folder import OutputExists
+from mem_agent.checkpoints.hf_folder import OutputRefused, complete_folder
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.checkpoints.torch_dist import ModelTensors
+from mem_agent.checkpoints.unreplaced import FolderReplaced
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.trainer import Trainer
@@ -198,7 +199,7 @@ def test_an_existing_output_is_replaced_only_when_forced(run, tmp_path):
     model, save_path, weights = run
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").write_text("")
-    with pytest.raises(OutputExists, match="exists already; set FORCE=1"):
+    with pytest.raises(OutputRefused, match="exists already; set FORCE=1"):
         convert(save_path, model, tmp_path / "out")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["precious"]
     convert(save_path, model, tmp_path / "out", force=True)
@@ -217,6 +218,84 @@ def test_an_interrupted_conversion_leaves_the_old_output(run, tmp_path, monkeypa
     with pytest.raises(OSError, match="No space left"):
         convert(save_path, model, tmp_path / "out", force=True)
     assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["out", "out/precious"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_is_replaced_is_put_back_when_the_new_folder_cannot_take_its_place(run, tmp_path, monkeypatch, killed):
+    model, save_path, _ = run
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "precious").write_text("")
+    rename = Path.rename
+
+    def fails(self, target):
+        if self.name == ".out.writing":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    if killed:
+        (tmp_path / "out").rename(tmp_path / ".out.replaced")
+        with pytest.raises(OutputRefused, match="exists already"), complete_folder(tmp_path / "out", force=False):
+            pass
+    else:
+        monkeypatch.setattr(Path, "rename", fails)
+        with pytest.raises(KeyboardInterrupt):
+            convert(save_path, model, tmp_path / "out", force=True)
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["out", "out/precious"]
+
+
+def during_the_weights(monkeypatch, happens):
+    """``happens`` once, right before the first file of weights is written."""
+    def first(*args, **kwargs):
+        monkeypatch.setattr("mem_agent.checkpoints.hf_folder.save_file", save_file)
+        happens()
+        save_file(*args, **kwargs)
+
+    monkeypatch.setattr("mem_agent.checkpoints.hf_folder.save_file", first)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_second_conversion_into_a_folder_is_refused_and_harms_nothing(run, tmp_path, monkeypatch, force):
+    model, save_path, weights = run
+
+    def second():
+        with pytest.raises(OutputRefused, match=f"{tmp_path}: another run is writing out; wait for it to"):
+            convert(save_path, model, tmp_path / "out", force=force)
+
+    during_the_weights(monkeypatch, second)
+    convert(save_path, model, tmp_path / "out", force=force)
+    assert same_weights(tmp_path / "out", weights) and [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_appears_under_the_name_while_a_conversion_writes_is_not_replaced(run, tmp_path, monkeypatch):
+    model, save_path, _ = run
+    during_the_weights(monkeypatch, lambda: (tmp_path / "out").mkdir())
+    with pytest.raises(OutputRefused, match="exists already"):
+        convert(save_path, model, tmp_path / "out")
+    assert not any((tmp_path / "out").iterdir())
+
+
+def written_anew(folder: Path) -> None:
+    shutil.copytree(folder, folder.with_name("new"))
+    shutil.rmtree(folder)
+    folder.with_name("new").rename(folder)
+
+
+def written_in_place(folder: Path) -> None:
+    file = next(folder.glob("*.distcp"))
+    file.write_bytes(bytes(file.stat().st_size))
+
+
+@pytest.mark.parametrize("happens", [written_anew, written_in_place, shutil.rmtree])
+def test_a_checkpoint_that_changes_while_it_is_converted_makes_no_model(run, tmp_path, monkeypatch, happens):
+    """A run that was set back writes it again, half of the old and half of the new weights would be converted; one
+    that goes on removes it, which is no damage."""
+    model, save_path, _ = run
+    shutil.copytree(save_path, tmp_path / "run")
+    source = tmp_path / "run" / "iter_0000003"
+    during_the_weights(monkeypatch, lambda: happens(source))
+    with pytest.raises(FolderReplaced, match=f"{source}: was written anew or removed while it was read; run again$"):
+        convert(source, model, tmp_path / "out", shard_size=10_000)
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
 class FromAnotherMegatron:

@@ -15,7 +15,7 @@ from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
 from mem_agent.checkpoints.checkpoint import load_weights
 from mem_agent.checkpoints.convert import convert
 from mem_agent.checkpoints.folders import TRACKER
-from mem_agent.checkpoints.hf_folder import HfTensors, OutputExists
+from mem_agent.checkpoints.hf_folder import HfTensors, OutputRefused
 from mem_agent.checkpoints.hf_to_torch_dist import ReleaseError, main, write_release
 from mem_agent.checkpoints.torch_dist import ModelTensors
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
@@ -166,7 +166,7 @@ def test_an_interrupted_write_leaves_the_old_release(tmp_path, monkeypatch, caps
     assert "No space left on device" in capsys.readouterr().err
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [TRACKER, "release"]
     assert torch.equal(ModelTensors(tmp_path / "out" / "release").read("decoder.final_layernorm.weight"), before)
-    with pytest.raises(OutputExists):
+    with pytest.raises(OutputRefused):
         write_release(model, tmp_path / "out")
 
 

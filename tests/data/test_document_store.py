@@ -81,6 +81,20 @@ def test_nothing_is_left_without_commit(folder):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def test_a_store_that_goes_while_a_second_writer_opens_it_is_refused(folder, monkeypatch):
+    with DocumentWriter(folder) as first:
+        first.add("dropped")
+
+        def between(file, refusal):
+            first.close()
+
+        monkeypatch.setattr("mem_agent.data.document_store.lock", between)
+        with pytest.raises(StoreError, match="another prepare_data is writing this store; wait"):
+            write(folder, ["lost"])
+    monkeypatch.undo()
+    assert DocumentStore(folder).get(*write(folder, ["kept"])) == "kept"
+
+
 def test_writer_without_documents_creates_nothing(folder):
     write(folder, [])
     assert not folder.exists()

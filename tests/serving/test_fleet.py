@@ -11,6 +11,7 @@ import sys
 import tempfile
 import urllib.request
 import uuid
+from contextlib import closing
 from pathlib import Path
 
 import aiohttp
@@ -21,7 +22,9 @@ from safetensors.torch import load_file, save_file
 from mem_agent.config import Config
 from mem_agent.serving import engine, fleet, router, serve_engines
 from mem_agent.serving.fleet import Fleet
+from mem_agent.serving.router import RouterAdmin
 from mem_agent.serving.sync_folder import SyncFolder
+from mem_agent.system.ports import hold_port, hold_ports
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -270,18 +273,55 @@ def is_free(port: int) -> bool:
     return True
 
 
+def is_held(port: int) -> bool:
+    held = hold_port(port)
+    if held is not None:
+        held.close()
+    return held is None
+
+
 @pytest.mark.asyncio
 async def test_the_ports_of_a_fleet_are_nobody_elses_while_it_lives_though_its_servers_die(stubs, model):
     async with make_fleet(model) as running:
-        was, held = int(port_of(running.engine_urls[0])), running._engines[0].held
+        was = int(port_of(running.engine_urls[0]))
         for process in (running._router, running._engines[0].process):
             process.stop(0.0)
-        assert not (is_free(running.port) or is_free(was)) and held.fileno() >= 0
+        assert not (is_free(running.port) or is_free(was))
         assert await running.ensure_alive() == 2
         now = int(port_of(running.engine_urls[0]))
-        assert was != now and held.fileno() < 0 and not (is_free(running.port) or is_free(now))
-        holding = [*running._router_ports, running._engines[0].held]
-    assert all(sock.fileno() < 0 for sock in holding)
+        assert was != now and is_held(now) and is_held(running.port) and not is_held(was)
+        assert not (is_free(running.port) or is_free(now))
+    assert not is_held(now) and not is_held(running.port)
+
+
+@pytest.mark.asyncio
+async def test_an_engines_port_is_held_until_the_router_has_forgotten_it(stubs, model, monkeypatch):
+    async with make_fleet(model) as running:
+        was, seen, workers = running._engines[0].port, [], RouterAdmin.workers
+        running._engines[0].process.stop(0.0)
+
+        async def looked(router):
+            seen.append(is_held(was))
+            return await workers(router)
+
+        monkeypatch.setattr(RouterAdmin, "workers", looked)
+        assert await running.ensure_alive() == 1
+        assert seen == [True] and not is_held(was)
+
+
+@pytest.mark.asyncio
+async def test_a_start_that_fails_holds_no_port(stubs, model, monkeypatch):
+    running = make_fleet(model, num_engines=2)
+    monkeypatch.setattr(running, "_start_router", failing)
+    with pytest.raises(FleetError, match="the router fails"):
+        async with running:
+            pass
+    assert running._used and not any(map(is_held, running._used))
+
+
+async def failing() -> None:
+    await asyncio.sleep(1.0)  # an engine is up meanwhile
+    raise FleetError("the router fails")
 
 
 @pytest.mark.asyncio
@@ -377,10 +417,16 @@ def test_serve_refuses_a_bad_model_folder_with_one_line(tmp_path, capsys):
     assert message.count("\n") == 1 and "no config.json" in message
 
 
-def test_serve_refuses_a_port_on_which_somebody_answers(model, capsys):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert serve_engines.main(["--model", str(model), "--port", str(taken.getsockname()[1])]) == 2
-    assert "is in use" in capsys.readouterr().err
+def test_serve_refuses_a_port_that_is_in_use_or_about_to_be(model, tmp_path, capsys):
+    url = tmp_path / "url"
+    url.write_text("of the run that has the port")
+    [held] = hold_ports(1)
+    with closing(held), socket.create_server(("127.0.0.1", 0)) as taken:
+        for port in (taken.getsockname()[1], held.number):
+            assert serve_engines.main(["--model", str(model), "--port", str(port), "--url-file", str(url)]) == 2
+            told = capsys.readouterr().err
+            assert told.splitlines()[-1] == f"error: port {port} on 127.0.0.1 is in use; choose another one or none"
+    assert url.read_text() == "of the run that has the port"
 
 
 def test_tied_and_strided_tensors_can_be_stored(tmp_path):

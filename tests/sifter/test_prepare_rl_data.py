@@ -227,7 +227,7 @@ def test_the_same_command_finds_its_files_and_makes_what_is_missing_to_the_byte(
     assert (folder / "train_0.parquet").stat().st_mtime_ns == written
     for name in ("train_1.parquet", "eval_a.json", "prepared.json"):
         (folder / name).unlink()
-    (folder / ".train_1.parquet.tmp").write_bytes(b"half")
+    (folder / ".train_1.parquet.1234.tmp").write_bytes(b"half")
     prepare("train: {a: 6}\ntest: {a: 3}", "--rows-per-file", "3")
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 

@@ -114,6 +114,18 @@ def test_no_length_is_tried_beyond_that_of_any_embedding(tmp_path, monkeypatch):
     assert sums[0] == sums[1] > 0
 
 
+def test_a_damaged_about_stays_until_it_is_replaced_under_the_lock(tmp_path):
+    """Another process may have mended it since it was read."""
+    store(tmp_path).add(KEYS[:10], VALUES[:10])
+    about = tmp_path / "about.json"
+    good = about.read_bytes()
+    about.write_bytes(b"{")
+    late = store(tmp_path)
+    assert about.read_bytes() == b"{"
+    late.add(KEYS[10:12], VALUES[10:12])
+    assert about.read_bytes() == good
+
+
 @pytest.mark.parametrize("width", [0, -1, 1e999, 2.5, "3", [[]], None])
 def test_an_about_with_no_length_is_a_damaged_one(tmp_path, width):
     store(tmp_path).add(KEYS[:1], VALUES[:1])

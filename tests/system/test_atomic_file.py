@@ -1,6 +1,7 @@
 """One rename replaces a regular file; whatever else lies in its place stays there."""
 
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.system.atomic_file import NotAFile, appending, replacing, write_atomically
+from mem_agent.system.atomic_file import NotAFile, appending, remove_drafts, replacing, write_atomically
 from mem_agent.system.errors import MemAgentError
 
 
@@ -154,3 +155,39 @@ def test_what_is_appended_stays_behind_what_is_there_also_through_a_link(tmp_pat
     with appending(tmp_path / "link") as file:
         file.write(b" new")
     assert (tmp_path / "old").read_bytes() == b"old new" and (tmp_path / "link").is_symlink()
+
+
+def test_drafts_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path):
+    for name in (".a.json.1.tmp", ".b.json.1.tmp", ".note.tmp", "c.1.tmp"):
+        (tmp_path / name).touch()
+    with replacing(tmp_path / "a.json") as file:
+        file.write(b"new")
+        remove_drafts(tmp_path, "a.json")
+        assert not (tmp_path / ".a.json.1.tmp").exists() and (tmp_path / ".b.json.1.tmp").exists()
+        remove_drafts(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".note.tmp", "a.json", "c.1.tmp"]
+    assert (tmp_path / "a.json").read_bytes() == b"new"
+
+
+def test_a_draft_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    flock = fcntl.flock
+
+    def between(file, how):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        remove_drafts(tmp_path)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", between)
+    write_atomically(tmp_path / "a.json", b"new")
+    assert (tmp_path / "a.json").read_bytes() == b"new"
+
+
+def test_without_locks_no_draft_is_removed(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    (tmp_path / ".a.json.1.tmp").touch()
+    remove_drafts(tmp_path)
+    write_atomically(tmp_path / "b.json", b"new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.json.1.tmp", "b.json"]

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+from contextlib import ExitStack
 
 import pytest
 
@@ -53,4 +54,30 @@ def test_a_second_run_in_a_save_path_is_refused(tmp_path, monkeypatch):
         pass
     monkeypatch.setenv("RANK", "1")
     with hold(tmp_path), save_lock(tmp_path):
+        pass
+
+
+def test_the_lock_file_goes_with_the_block(tmp_path):
+    with hold(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_lock_file_that_its_holder_removed_and_a_third_made_again_is_not_held_twice(tmp_path, monkeypatch):
+    flock, third = fcntl.flock, ExitStack()
+
+    def between(file, how):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        (tmp_path / ".lock").unlink()
+        third.enter_context(hold(tmp_path))
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", between)
+    with third, pytest.raises(RuntimeError, match="somebody writes there"), hold(tmp_path):
+        pass
+
+
+def test_a_file_system_that_makes_inodes_up_locks_as_well(tmp_path, monkeypatch):
+    monkeypatch.setattr(os.path, "samestat", lambda *_: False)
+    with hold(tmp_path), pytest.raises(RuntimeError, match="somebody writes there"), hold(tmp_path):
         pass

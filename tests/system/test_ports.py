@@ -3,23 +3,24 @@
 import socket
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
 from mem_agent.system import ports as module
-from mem_agent.system.ports import NoPort, free_ports, hold_ports, port_answers, port_of
+from mem_agent.system.ports import NoPort, free_ports, hold_port, hold_ports
 
 
 @pytest.fixture
 def held():
-    [sock] = hold_ports(1)
-    with sock:
-        yield sock
+    [port] = hold_ports(1)
+    with closing(port):
+        yield port
 
 
 @pytest.fixture
 def only_that(monkeypatch, held):
-    monkeypatch.setattr(module, "PORTS", range(port_of(held), port_of(held) + 1))
+    monkeypatch.setattr(module, "PORTS", range(held.number, held.number + 1))
 
 
 def test_ports_differ_and_those_to_avoid_are_left_out(monkeypatch):
@@ -39,13 +40,36 @@ def test_a_port_that_is_held_is_given_to_nobody_else_before_it_is_let_go(held, o
 
 def test_a_server_listens_on_the_port_that_is_held_for_it_and_after_it_another_one(held, only_that):
     for _ in range(2):
-        with socket.create_server(("127.0.0.1", port_of(held))):  # says SO_REUSEADDR, as servers do
-            assert port_answers(port_of(held))
+        with socket.create_server(("127.0.0.1", held.number)) as server:  # says SO_REUSEADDR, as servers do
+            with socket.create_connection(("127.0.0.1", held.number)):
+                server.accept()[0].close()
             with pytest.raises(NoPort):
                 free_ports(1)
-        assert not port_answers(port_of(held))
     with pytest.raises(NoPort):
         free_ports(1)
+
+
+def test_a_named_port_is_refused_while_somebody_holds_it_or_listens_there(held):
+    assert hold_port(held.number) is None
+    held.close()
+    with socket.create_server(("127.0.0.1", held.number)):
+        assert hold_port(held.number) is None
+    first = hold_port(held.number)
+    assert first is not None and hold_port(held.number) is None
+    first.close()
+
+
+def test_a_named_port_is_free_though_connections_to_its_last_server_linger(held):
+    held.close()
+    with socket.create_server(("127.0.0.1", held.number)) as server:
+        with socket.create_connection(server.getsockname()) as client:
+            server.accept()[0].close()  # who closes first lingers
+            assert client.recv(1) == b""
+    with socket.socket() as sock, pytest.raises(OSError, match="in use"):
+        sock.bind(("127.0.0.1", held.number))
+    again = hold_port(held.number)
+    assert again is not None
+    again.close()
 
 
 def test_too_few_ports_leave_none_of_them_held(monkeypatch):

@@ -195,6 +195,15 @@ def test_semaphores_of_processes_that_were_killed_are_removed(tmp_path, who):
     child.stop()
 
 
+def test_an_earlier_semaphore_is_of_another_container_and_stays():
+    left = Path(f"/dev/shm/sem.loky-{os.getpid()}-x")
+    left.touch()
+    guard.remove_semaphores(os.getpid(), time.time() + 60)
+    assert left.exists()
+    guard.remove_semaphores(os.getpid(), time.time() - 60)
+    assert not left.exists()
+
+
 def test_a_semaphore_that_cannot_be_removed_changes_no_exit_code(tmp_path):
     """As one of another user, of a process that once had the same number; here a folder, which root cannot unlink."""
     make = "import os, sys; os.mkdir(f'/dev/shm/sem.loky-{os.getpid()}-x'); print(os.getpid()); sys.exit(3)"
