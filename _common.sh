@@ -215,7 +215,7 @@ say_how_it_was_ended() {
     local how
     case "$1" in
         137) how='killed, perhaps because memory ran out' ;;
-        13[1-689]) how="ended by SIG$(kill -l "$1")" ;; # 130, Ctrl-C, and 141, a reader that left, are said or meant
+        13[1-689] | 15[23]) how="ended by SIG$(kill -l "$1")" ;; # Ctrl-C, HUP, TERM and a reader that left are meant
         *) return 0 ;;
     esac
     if [ -t 2 ]; then printf '\n\033[?25h' >&2; fi

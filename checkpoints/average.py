@@ -28,9 +28,10 @@ from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .agent_settings import shared_settings, write_files
+from .complete_folder import check_free, complete_folder
 from .damage import DamagedCheckpoint
 from .hashes import check_hashes
-from .hf_folder import TOKENIZER_FILES, HfTensors, complete_folder, copy_model_files, plan_shards, write_shards
+from .hf_folder import TOKENIZER_FILES, HfTensors, copy_model_files, plan_shards, write_shards
 from .model_card import card_of_mean, write_card
 from .unreplaced import unreplaced
 
@@ -54,13 +55,15 @@ def average(
     repeated = [str(folder) for place, folder in enumerate(folders) if folder in folders[:place]]
     if repeated:
         raise AverageError(f"{repeated[0]}: given twice; each folder may be averaged once")
+    output = Path(output).absolute()
+    check_free(output, force, folders)
     with contextlib.ExitStack() as stack:
         confirm = [stack.enter_context(unreplaced(folder)) for folder in folders]
         for folder in folders:
             _check_whole(folder)
         models = [HfTensors(folder) for folder in folders]
         _check_alike(folders, models)
-        with complete_folder(Path(output).absolute(), force=force) as temporary:
+        with complete_folder(output, force=force, made_of=folders) as temporary:
             copy_model_files(folders[0], temporary)  # before the weights, as a link in it may be refused
             _write_mean(models, temporary, shard_size)
             write_files(shared_settings(folders) or {}, temporary)

@@ -30,9 +30,10 @@ from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .agent_settings import settings_of_run, write_files
 from .bridge import build_bridge, expected_tensors, to_hf
+from .complete_folder import check_free, complete_folder
 from .folders import TRACKER, number_of, resolve
 from .hashes import check_hashes
-from .hf_folder import DTYPES, check_free, complete_folder, copy_model_files, plan_shards, write_shards
+from .hf_folder import DTYPES, copy_model_files, plan_shards, write_shards
 from .hf_model import local_folder
 from .hub import add_push_arguments, check_token, push
 from .model_card import card_of_run, write_card
@@ -58,12 +59,13 @@ def convert(
 ) -> Path:
     """Write the Hugging Face folder ``output``; gives back the checkpoint folder that was read."""
     output, hf_dir = Path(output).absolute(), Path(hf_dir)
-    check_free(output, force)
     folder = resolve(source)
+    made_of = [folder, hf_dir]
+    check_free(output, force, made_of)
     with unreplaced(folder) as confirm, other_named(folder, lambda older: _other_ways(folder, older)):
         check_hashes(folder)
         write = _conversion(folder, hf_dir, dtype, shard_size)
-        with complete_folder(output, force=force) as temporary:
+        with complete_folder(output, force=force, made_of=made_of) as temporary:
             write(temporary)
             confirm()
     return folder

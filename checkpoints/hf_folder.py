@@ -1,7 +1,6 @@
 """Hugging Face model folders: what the config asks for, what the files hold, and writing one. Needs no Megatron.
 
-* Reading maps one file at a time and copies one tensor out of it, so memory stays near that tensor.
-* A folder that is written appears under its name only when it is complete, and then replaces the old one.
+Reading maps one file at a time and copies one tensor out of it, so memory stays near that tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from safetensors.torch import save_file
 from ..system.atomic_file import full_disk_named, write_atomically
 from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
-from ..system.file_lock import lock_dir
 from .hashes import write_hashes
 from .links import leads_out, remedy
 
@@ -41,10 +39,6 @@ class UnsupportedModel(MemAgentError):
 
 class WeightsNotWritten(MemAgentError):
     """Most often the disk is full: the message names the file."""
-
-
-class OutputRefused(MemAgentError):
-    """Something lies where a folder would be written, another run writes there, or nobody can."""
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -145,44 +139,6 @@ def check_weights(hf_config: PretrainedConfig, folder: str | Path) -> None:
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def complete_folder(output: Path, *, force: bool) -> Iterator[Path]:
-    """A hidden folder beside ``output`` to write into; it becomes ``output`` when the block ends without an error.
-
-    Raises:
-        OutputRefused: something is there, unless ``force``; or another run writes there.
-    """
-    temporary, replaced = output.with_name(f".{output.name}.writing"), output.with_name(f".{output.name}.replaced")
-    busy = f"another run is writing {output.name}; wait for it to end, or name another output"
-    with lock_dir(output.parent, f".{output.name}.lock", OutputRefused, busy=busy, other="name another output"):
-        _end_replacing(output, temporary, replaced)
-        check_free(output, force)
-        temporary.mkdir()
-        try:
-            with full_disk_named(output):  # whatever libraries write
-                yield temporary
-            check_free(output, force)  # still
-            if output.exists():
-                output.rename(replaced)
-            temporary.rename(output)
-        finally:
-            _end_replacing(output, temporary, replaced)
-
-
-def _end_replacing(output: Path, temporary: Path, replaced: Path) -> None:
-    """However it ended, between the two renames as well."""
-    shutil.rmtree(temporary, ignore_errors=True)
-    if replaced.exists() and not output.exists():
-        replaced.rename(output)
-    shutil.rmtree(replaced, ignore_errors=True)
-
-
-def check_free(output: Path, force: bool) -> None:
-    """Raises OutputRefused."""
-    if output.exists() and not force:
-        raise OutputRefused(f"{output}: exists already; set FORCE=1 (--force) to replace it")
 
 
 def plan_shards(sizes: Mapping[str, int], shard_size: int) -> dict[str, list[str]]:

@@ -42,9 +42,10 @@ from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf, hf_names
 from .checkpoint import hosts_args
+from .complete_folder import OutputRefused, complete_folder
 from .folders import TRACKER, tracked
 from .hashes import write_hashes
-from .hf_folder import DTYPES, HfTensors, OutputRefused, check_weights, complete_folder
+from .hf_folder import DTYPES, HfTensors, check_weights
 from .torch_dist import stacked_name
 
 _STATEFUL = (
@@ -76,7 +77,8 @@ def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None =
     check_weights(bridge.hf_config, hf_dir)
     tensors = HfTensors(hf_dir)
     target = DTYPES[dtype] if dtype else _stored_dtype(bridge, tensors, hf_dir)
-    with complete_folder(output / "release", force=True) as temporary:
+    with complete_folder(output / "release", force=True, made_of=[hf_dir]) as temporary:
+        _check_free(output, force)  # another run may have written it since
         writer = FileSystemWriter(temporary, thread_count=1)
         try:
             save({}, storage_writer=writer, planner=_Stream(_pieces(bridge, tensors, target)), no_dist=True)

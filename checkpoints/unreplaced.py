@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from stat import S_ISREG
 
 from ..system.errors import MemAgentError
 
@@ -25,7 +26,7 @@ def unreplaced(folder: Path) -> Iterator[Callable[[], None]]:
     before = _files(folder)
 
     def confirm() -> None:
-        if _files(folder) != before:
+        if not before <= _files(folder):  # others may put theirs beside it, as notes or a model that is made of it
             raise FolderReplaced(f"{folder}: was written anew or removed while it was read; run again")
 
     try:
@@ -40,7 +41,11 @@ def unreplaced(folder: Path) -> Iterator[Callable[[], None]]:
 
 def _files(folder: Path) -> set[tuple[str, int, int, int]]:
     """What differs when a file in ``folder`` was written since, in place or under a new folder of that name."""
+    found = set()
     with contextlib.suppress(FileNotFoundError):
-        found = [(file.name, file.stat()) for file in folder.iterdir()]
-        return {(name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found}
-    return set()
+        for file in folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # gone meanwhile, or a link to nothing
+                stat = file.stat()
+                if S_ISREG(stat.st_mode):
+                    found.add((file.name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return found

@@ -76,14 +76,16 @@ def _is_here(host: str) -> bool:
 
 
 def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether a server could listen at it here."""
+    """Whether it is an address of this machine: then what is sent there comes from it (here nothing is sent). That it
+    can be bound would tell nothing where ``ip_nonlocal_bind`` is set.
+    """
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
-        with socket.socket(family) as listening:
-            listening.bind((str(address), 0))
-    except OSError:
+        with socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.connect((str(address), 9))
+            return ipaddress.ip_address(asking.getsockname()[0]) == address
+    except (OSError, ValueError):
         return False
-    return True
 
 
 def _check_certificates(file: str | None) -> None:

@@ -26,6 +26,7 @@ import hashlib
 import os
 import re
 import threading
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
@@ -36,7 +37,7 @@ import orjson
 from ..system.atomic_file import appending, replacing
 from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
-from ..system.file_lock import lock
+from ..system.file_lock import locked
 from .shards import is_sharded, shard_folder
 
 DATA_NAME, INDEX_NAME = "documents.bin", "index.jsonl"
@@ -246,9 +247,11 @@ class DocumentWriter:
             self._file.truncate(self._committed_end)
         if self._created_folder:
             (self.path / DATA_NAME).unlink()
-            self.path.rmdir()
         self._file.close()
         self._file = None
+        if self._created_folder:
+            with suppress(OSError):  # another writer has put something there
+                self.path.rmdir()
 
     def _write(self, content: bytes) -> None:
         assert self._file is not None
@@ -259,16 +262,12 @@ class DocumentWriter:
             rest = rest[written:]
 
     def _open(self) -> FileIO:
-        self._created_folder = not self.path.exists()
-        self.path.mkdir(parents=True, exist_ok=True)
-        file = appending(self.path / DATA_NAME)
+        # Without locks the reader's check of every document still catches a mixed-up store.
+        busy = StoreError(f"{self.path}: another prepare_data is writing this store; wait for it to end")
+        file = locked(self.path / DATA_NAME, self._opened, busy)
         try:
-            # Without locks the reader's check of every document still catches a mixed-up store.
-            busy = StoreError(f"{self.path}: another prepare_data is writing this store; wait for it to end")
-            lock(file, busy)
-            if not (self.path / DATA_NAME).exists():  # it has ended meanwhile and removed what it had made
-                raise busy
             index = self.path / INDEX_NAME
+            self._created_folder = self._created_folder and not index.exists()  # else another has filled it since
             self._entries = _load_index(index) if index.exists() else {}
             self._end = self._committed_end = _end_of(self._entries)
             if os.fstat(file.fileno()).st_size < self._committed_end:
@@ -281,6 +280,11 @@ class DocumentWriter:
             file.close()
             raise
         return file
+
+    def _opened(self, data: Path) -> FileIO:
+        self._created_folder = not self.path.exists()
+        self.path.mkdir(parents=True, exist_ok=True)
+        return appending(data)
 
     def __enter__(self) -> DocumentWriter:
         return self

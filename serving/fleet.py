@@ -309,7 +309,11 @@ class Fleet:
 
     def _hold_router_ports(self) -> None:
         if self.port:
-            held = hold_port(self.port)
+            try:
+                held = hold_port(self.port)
+            except OSError as error:  # below 1024 it is for root
+                why = f"{error.strerror}; choose another one or none"
+                raise ConfigError(f"port {self.port} on 127.0.0.1: {why}") from None
             if held is None:  # answers from there would be taken for our router's
                 raise ConfigError(f"port {self.port} on 127.0.0.1 is in use; choose another one or none")
             self._held[self.port] = held

@@ -49,9 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _serve(fleet: Fleet, url_file: Path | None) -> NoReturn:
     """Run until cancelled."""
     async with fleet:
+        if url_file is not None:
+            write_atomically(url_file, f"{fleet.url}\n".encode())  # what it refuses is not ours to remove
         try:
-            if url_file is not None:
-                write_atomically(url_file, f"{fleet.url}\n".encode())
             print(f"READY {fleet.url}", flush=True)
             while True:
                 await asyncio.sleep(CHECK_EVERY_S)

@@ -66,7 +66,7 @@ def remove_drafts(folder: Path, of: str | None = None) -> None:
     for draft in folder.iterdir():
         named = _DRAFT.fullmatch(draft.name)
         if named and of in (None, named[1]) and draft.is_file():
-            with suppress(OSError), draft.open("rb") as file:
+            with suppress(OSError), draft.open("r+b") as file:  # NFS wants it open for writing
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 draft.unlink()
 
@@ -76,7 +76,7 @@ def _opened_draft(draft: Path, target: Path) -> _NamedFile:
     while True:
         file = _NamedFile(draft, "wb", target)
         with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_SH)
+            fcntl.flock(file, fcntl.LOCK_EX)
         if draft.exists():
             return file
         file.close()  # between the two it looked abandoned

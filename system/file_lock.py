@@ -5,10 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
+File = TypeVar("File", bound=IO[bytes])
 _MOST_TRIES = 100
 """A second try needs a holder that ended in that very moment; more mean a file system that makes inodes up."""
 
@@ -39,9 +40,10 @@ def lock_dir(
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = _locked(folder / name, refused(f"{folder}: {busy}"))
+        file = locked(folder / name, lambda path: path.open("ab"), refused(f"{folder}: {busy}"))
     except OSError as error:
-        raise refused(f"{folder}: cannot be written ({error.strerror}); {other}") from None
+        named = error.filename or folder  # the folder, or a lock file in it that is another user's
+        raise refused(f"{named}: cannot be written ({error.strerror}); {other}") from None
     with file:
         try:
             yield
@@ -50,14 +52,24 @@ def lock_dir(
                 (folder / name).unlink()
 
 
-def _locked(path: Path, refusal: Exception) -> IO[bytes]:
-    """``path``, locked; not one that its last holder has removed since it was opened here, and a third made again."""
+def locked(path: Path, opened: Callable[[Path], File], refusal: Exception) -> File:
+    """``path`` as ``opened`` gives it, locked; not one that its last holder removed after it was opened here, and that
+    a third has made again.
+    """
     for tries_left in reversed(range(_MOST_TRIES)):
-        with ExitStack() as stack:
-            file = stack.enter_context(path.open("wb"))
+        file = opened(path)
+        try:
             lock(file, refusal)
-            with suppress(FileNotFoundError):
-                if not tries_left or os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                    stack.pop_all()
-                    break
+        except BaseException:
+            file.close()
+            raise
+        if not tries_left or _lies_at(path, file):
+            break
+        file.close()
     return file
+
+
+def _lies_at(path: Path, file: IO[bytes]) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False

@@ -18,19 +18,19 @@ from collections.abc import Container
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from .errors import MemAgentError
+from .processes import FleetError
 
 PORTS = range(20000, 32000)
 """Below the kernel's usual range for outgoing connections: a client socket of somebody else must not take one."""
 
 
-class NoPort(MemAgentError):
+class NoPort(FleetError):
     """There are fewer free ports than servers."""
 
 
 @dataclass(frozen=True)
 class HeldPort:
-    """A port that is nobody else's until it is closed, or its process has ended; children do not inherit it."""
+    """A port that is nobody else's until it is closed or its process ends; programs that this starts lack it."""
 
     number: int
     _sockets: tuple[socket.socket, ...]
@@ -45,12 +45,14 @@ def hold_ports(count: int, avoid: Container[int] = ()) -> list[HeldPort]:
     with ExitStack() as opened:
         held: list[HeldPort] = []
         for number in random.SystemRandom().sample(PORTS, len(PORTS)):
+            if len(held) == count:
+                break
             if number not in avoid and (port := _held(number, shared=False)) is not None:
                 held.append(opened.enter_context(closing(port)))
-            if len(held) == count:
-                opened.pop_all()
-                return held
-    raise NoPort(f"fewer than {count} free ports between {PORTS.start} and {PORTS.stop}")
+        if len(held) < count:
+            raise NoPort(f"fewer than {count} free ports between {PORTS.start} and {PORTS.stop}")
+        opened.pop_all()
+        return held
 
 
 def hold_port(number: int) -> HeldPort | None:

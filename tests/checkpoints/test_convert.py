@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mem_agent.checkpoints import checkpoint, folders
 from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
+from mem_agent.checkpoints.complete_folder import OutputRefused, complete_folder
 from mem_agent.checkpoints.convert import ConvertError, convert, main
-from mem_agent.checkpoints.hf_folder import OutputRefused, complete_folder
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.checkpoints.torch_dist import ModelTensors
 from mem_agent.checkpoints.unreplaced import FolderReplaced

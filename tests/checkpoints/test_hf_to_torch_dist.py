@@ -13,9 +13,10 @@ from safetensors.torch import load_file, save_file
 from mem_agent.checkpoints import hf_to_torch_dist as release
 from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
 from mem_agent.checkpoints.checkpoint import load_weights
+from mem_agent.checkpoints.complete_folder import OutputRefused
 from mem_agent.checkpoints.convert import convert
 from mem_agent.checkpoints.folders import TRACKER
-from mem_agent.checkpoints.hf_folder import HfTensors, OutputRefused
+from mem_agent.checkpoints.hf_folder import HfTensors
 from mem_agent.checkpoints.hf_to_torch_dist import ReleaseError, main, write_release
 from mem_agent.checkpoints.torch_dist import ModelTensors
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
@@ -142,6 +143,22 @@ def test_an_existing_release_is_replaced_only_when_forced(tmp_path, capsys):
     shutil.rmtree(tmp_path / "out" / "release")
     (tmp_path / "out" / TRACKER).unlink()
     assert main(arguments) == 0
+
+
+def test_a_release_that_another_run_wrote_meanwhile_is_replaced_only_when_forced(tmp_path, monkeypatch):
+    model = make_tiny_model(tmp_path / "hf")
+
+    def other_run(*args):
+        monkeypatch.undo()
+        write_release(model, tmp_path / "out", dtype="float32")
+        return check_weights(*args)
+
+    check_weights = release.check_weights
+    monkeypatch.setattr(release, "check_weights", other_run)
+    with pytest.raises(OutputRefused, match="out: exists already"):
+        write_release(model, tmp_path / "out", dtype="bfloat16")
+    kept = ModelTensors(tmp_path / "out" / "release").read("decoder.final_layernorm.weight")
+    assert kept.dtype == torch.float32
 
 
 @pytest.mark.parametrize("force", [True, False])

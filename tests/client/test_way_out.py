@@ -4,6 +4,8 @@ import asyncio
 import json
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -71,6 +73,21 @@ def test_a_server_elsewhere_is_asked_as_the_environment_says(environment, url, v
 def test_a_server_of_this_machine_is_asked_straight(environment, scheme, host):
     environment({"HTTP_PROXY": PROXY, "HTTPS_PROXY": PROXY, "ALL_PROXY": PROXY, "SSL_CERT_FILE": "/nowhere"})
     assert way_out(f"{scheme}://{host}:8000/v1", False) == WayOut()
+
+
+NONLOCAL = """
+echo 1 >/proc/sys/net/ipv4/ip_nonlocal_bind
+exec "$0" -c 'from mem_agent.client.way_out import way_out; print(way_out("http://203.0.113.77/v1", False).proxy)'
+"""
+
+
+def test_an_address_that_anybody_may_bind_is_not_this_machines(monkeypatch):
+    """Machines behind a virtual address let their servers bind it before they have it."""
+    if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0:
+        pytest.skip("no network of its own can be made here")
+    monkeypatch.setenv("HTTP_PROXY", PROXY)
+    command = ["unshare", "--net", "sh", "-ec", NONLOCAL, sys.executable]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == PROXY
 
 
 @pytest.mark.parametrize(("variables", "said"), [

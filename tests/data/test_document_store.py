@@ -6,6 +6,7 @@ import pickle
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from mem_agent.data.document_store import (
     document_id,
     store_folder,
 )
+from mem_agent.system import file_lock
 
 TEXTS = ["test", "Zürich\r\nümlaut", "long " * 10_000, "\u2028 \x00 𝒙"]
 
@@ -81,17 +83,53 @@ def test_nothing_is_left_without_commit(folder):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_a_store_that_goes_while_a_second_writer_opens_it_is_refused(folder, monkeypatch):
+def before_the_lock(monkeypatch, happens):
+    """Once, after a writer has opened the store's file and before it holds it."""
+    def first(file, refusal):
+        monkeypatch.undo()
+        happens()
+        lock(file, refusal)
+
+    lock = file_lock.lock
+    monkeypatch.setattr(file_lock, "lock", first)
+
+
+def test_a_store_that_goes_while_a_second_writer_opens_it_is_made_again(folder, monkeypatch):
     with DocumentWriter(folder) as first:
         first.add("dropped")
+        before_the_lock(monkeypatch, first.close)
+        assert DocumentStore(folder).get(*write(folder, ["kept"])) == "kept"
 
-        def between(file, refusal):
-            first.close()
 
-        monkeypatch.setattr("mem_agent.data.document_store.lock", between)
-        with pytest.raises(StoreError, match="another prepare_data is writing this store; wait"):
-            write(folder, ["lost"])
-    monkeypatch.undo()
+def test_a_store_that_a_third_writer_made_again_is_not_written_by_two(folder, monkeypatch):
+    first, third = DocumentWriter(folder), DocumentWriter(folder)
+    first.add("dropped")
+
+    def made_again():
+        first.close()
+        third.add("kept")
+
+    before_the_lock(monkeypatch, made_again)
+    with third, pytest.raises(StoreError, match="another prepare_data is writing this store; wait"):
+        write(folder, ["lost"])
+
+
+def test_a_store_that_another_writer_filled_meanwhile_stays(folder, monkeypatch):
+    ids = []
+    with DocumentWriter(folder) as documents:
+        before_the_lock(monkeypatch, lambda: ids.extend(write(folder, ["kept"])))
+        documents.add("dropped")
+    assert [DocumentStore(folder).get(i) for i in ids] == ["kept"]
+
+
+def test_what_a_file_system_keeps_of_an_open_file_is_no_error(folder, monkeypatch):
+    """NFS renames a file that is removed while it is open, and its folder is not empty then."""
+    unlink = Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda path, **_: path.rename(path.with_name(".nfs1")))
+    with pytest.raises(RuntimeError, match="the row"), DocumentWriter(folder) as documents:
+        documents.add("dropped")
+        raise RuntimeError("the row that is wrong")
+    unlink(folder / ".nfs1")
     assert DocumentStore(folder).get(*write(folder, ["kept"])) == "kept"
 
 

@@ -13,7 +13,8 @@ import torch
 
 from mem_agent.checkpoints import convert, hf_to_torch_dist
 from mem_agent.checkpoints.agent_settings import write_files
-from mem_agent.checkpoints.hf_folder import complete_folder, copy_model_files, write_shards
+from mem_agent.checkpoints.complete_folder import complete_folder
+from mem_agent.checkpoints.hf_folder import copy_model_files, write_shards
 from mem_agent.data.document_store import DocumentWriter
 from mem_agent.data.manifest import Manifest
 from mem_agent.data.session_file import SessionFile

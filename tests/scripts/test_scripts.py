@@ -124,6 +124,7 @@ ENDS = [
     ("sh -c 'kill -9 $$'", 137, "error: killed, perhaps because memory ran out; the same command goes on\n"),
     ("sh -c 'kill -SEGV $$'", 139, "error: ended by SIGSEGV; the same command goes on\n"),
     ("sh -c 'kill -BUS $$'", 135, "error: ended by SIGBUS; the same command goes on\n"),
+    ("sh -c 'kill -XCPU $$'", 152, "error: ended by SIGXCPU; the same command goes on\n"),
     ("bash -c 'exit 137'", 137, ""), ("sh -c 'exit 130'", 130, ""), ("sh -c 'exit 141'", 141, ""),
 ]
 

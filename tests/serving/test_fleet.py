@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -21,9 +22,11 @@ from safetensors.torch import load_file, save_file
 
 from mem_agent.config import Config
 from mem_agent.serving import engine, fleet, router, serve_engines
+from mem_agent.serving.engine import EngineClient
 from mem_agent.serving.fleet import Fleet
 from mem_agent.serving.router import RouterAdmin
 from mem_agent.serving.sync_folder import SyncFolder
+from mem_agent.system.atomic_file import NotAFile
 from mem_agent.system.ports import hold_port, hold_ports
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
@@ -241,14 +244,21 @@ async def test_a_hung_engine_is_replaced(stubs, model, monkeypatch):
 
 
 @pytest.mark.asyncio
-async def test_a_busy_engine_is_waited_for(stubs, model):
+async def test_a_busy_engine_is_waited_for(stubs, model, monkeypatch):
+    reached, healthy = asyncio.Event(), EngineClient.healthy
+
+    async def looked(client, timeout_s):
+        reached.set()
+        return await healthy(client, timeout_s)
+
     async with make_fleet(model) as running:
+        monkeypatch.setattr(EngineClient, "healthy", looked)
         [group] = running.engine_pids
         busy = set(group_members(group)) - {group}
         for pid in busy:
             os.kill(pid, signal.SIGSTOP)
-        asked = asyncio.create_task(running.ensure_alive(60.0))
-        await asyncio.sleep(1.0)
+        asked = asyncio.create_task(running.ensure_alive(HANGS_AFTER_S))
+        await reached.wait()
         for pid in busy:
             os.kill(pid, signal.SIGCONT)
         assert await asked == 0 and running.engine_pids == [group]
@@ -312,16 +322,22 @@ async def test_an_engines_port_is_held_until_the_router_has_forgotten_it(stubs, 
 @pytest.mark.asyncio
 async def test_a_start_that_fails_holds_no_port(stubs, model, monkeypatch):
     running = make_fleet(model, num_engines=2)
-    monkeypatch.setattr(running, "_start_router", failing)
+
+    async def fails_once_an_engine_is_up():
+        while not any(map(is_answered, running._used)):
+            await asyncio.sleep(0.05)
+        raise FleetError("the router fails")
+
+    monkeypatch.setattr(running, "_start_router", fails_once_an_engine_is_up)
     with pytest.raises(FleetError, match="the router fails"):
         async with running:
             pass
     assert running._used and not any(map(is_held, running._used))
 
 
-async def failing() -> None:
-    await asyncio.sleep(1.0)  # an engine is up meanwhile
-    raise FleetError("the router fails")
+def is_answered(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.asyncio
@@ -427,6 +443,25 @@ def test_serve_refuses_a_port_that_is_in_use_or_about_to_be(model, tmp_path, cap
             told = capsys.readouterr().err
             assert told.splitlines()[-1] == f"error: port {port} on 127.0.0.1 is in use; choose another one or none"
     assert url.read_text() == "of the run that has the port"
+
+
+def test_serve_refuses_a_port_that_only_root_may_have(model, capsys, monkeypatch):
+    def refused(port):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(fleet, "hold_port", refused)
+    assert serve_engines.main(["--model", str(model), "--port", "80"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: port 80 on 127.0.0.1: Permission denied; choose another one or none"
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_url_file_that_is_no_file_stays(stubs, model, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NotAFile, match="pipe: is no regular file and stays as it is"):
+        await serve_engines._serve(make_fleet(model), tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_tied_and_strided_tensors_can_be_stored(tmp_path):

@@ -169,6 +169,22 @@ def test_drafts_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path
     assert (tmp_path / "a.json").read_bytes() == b"new"
 
 
+def test_on_nfs_drafts_are_locked_and_removed_as_well(tmp_path, monkeypatch):
+    """There flock takes a lock of bytes (flock(2)): an exclusive one needs a file that is open for writing."""
+    def of_bytes(file, how):
+        if how & fcntl.LOCK_EX and not file.writable():
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        taken.append(Path(file.name).name)
+
+    taken: list[str] = []
+    monkeypatch.setattr(fcntl, "flock", of_bytes)
+    (tmp_path / ".a.json.1.tmp").touch()
+    remove_drafts(tmp_path)
+    write_atomically(tmp_path / "b.json", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["b.json"]
+    assert taken == [".a.json.1.tmp", f".b.json.{os.getpid()}.tmp"]
+
+
 def test_a_draft_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
     flock = fcntl.flock
 

@@ -33,6 +33,20 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
         pass
 
 
+def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path):
+    (tmp_path / ".lock").mkdir()  # root may open whatever is another user's
+    told = r"/\.lock: cannot be written \(Is a directory\); take another"
+    with pytest.raises(RuntimeError, match=told), hold(tmp_path):
+        pass
+
+
+def test_what_a_lock_file_leads_to_is_not_emptied(tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / ".lock").symlink_to("precious")
+    with hold(tmp_path):
+        assert (tmp_path / "precious").read_text() == "kept"
+
+
 def test_without_locks_work_goes_on(tmp_path, monkeypatch):
     tried = []
 

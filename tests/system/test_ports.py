@@ -38,6 +38,15 @@ def test_a_port_that_is_held_is_given_to_nobody_else_before_it_is_let_go(held, o
     assert len(free_ports(1)) == 1
 
 
+def test_who_looks_for_a_free_port_passes_over_one_that_is_held(held):
+    with socket.socket() as sock, pytest.raises(OSError, match="in use"):
+        sock.bind(("127.0.0.1", held.number))
+
+
+def test_none_are_held_where_none_are_wanted():
+    assert hold_ports(0) == []
+
+
 def test_a_server_listens_on_the_port_that_is_held_for_it_and_after_it_another_one(held, only_that):
     for _ in range(2):
         with socket.create_server(("127.0.0.1", held.number)) as server:  # says SO_REUSEADDR, as servers do
