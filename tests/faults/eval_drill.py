@@ -28,7 +28,8 @@ AT = 20
 """The answer with which the fault comes; there are 96."""
 EVAL_FAULTS = (
     faults.ENGINE_KILLED, faults.CORE_KILLED, faults.ENGINE_STOPPED, faults.ROUTER_KILLED, faults.CONNECTIONS_CUT,
-    faults.ENGINE_ERRORS, faults.ENGINE_SLOW, faults.ENGINE_GARBAGE, faults.TRAINER_KILLED, faults.INTERRUPTED,
+    faults.ROUTER_STOPPED, faults.ENGINE_ERRORS, faults.ENGINE_SLOW, faults.ENGINE_GARBAGE, faults.DISK_FULL,
+    faults.TMP_FULL, faults.TRAINER_KILLED, faults.INTERRUPTED,
 )
 """The trainer's are the client's here."""
 
@@ -83,6 +84,7 @@ def evaluate(place: Scene, env: Mapping[str, str], url: str, output: Path, act: 
                     act(place)
                 go(line)
             codes.append(process.wait())
+            place.make_room()
             said = (place.folder / "eval.txt").read_text(errors="replace")
             assert "Traceback" not in said and codes[-1] in (0, 1, 3, 130, -signal.SIGKILL), (codes, said)
     finally:
@@ -106,14 +108,14 @@ def eval_drill(chosen: Sequence[Fault]) -> list[tuple[str, str]]:
             assert evaluate(place, env, url, place.folder / "whole", lambda _: None) == [0]
             whole = rows(place.folder / "whole")
             assert len(whole) == QUESTIONS and not any(row.get("failure") for row in whole)
-            for number, fault in enumerate(chosen):
-                output = place.folder / f"rows-{number}"
+            for number, fault in enumerate(f for f in chosen if can_mount() or not f.needs_disks):
+                output = place.folder / "save" / f"rows-{number}"
                 try:
                     codes = evaluate(place, env, url, output, fault.act)
                 except (AssertionError, TimeoutError) as error:
                     found.append((fault.name, f"FELL: {' '.join(str(error).split())[-600:]}"))
                     continue
-                differing = differences(whole, rows(output))
+                differing = differences(whole, rows(place.inside(output)))
                 how = "; ".join(_ENDS[code] for code in codes[:-1]) or "went on"
                 found.append((fault.name, f"DIFFERS in {differing}: {how}" if differing else how))
     return found

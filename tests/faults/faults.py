@@ -18,6 +18,7 @@ import psutil
 from mem_agent.tests.helpers.patience import wait_for
 
 from .moments import Moment
+from .odd_answers import GENERATE, RELOAD
 from .scene import ENGINE, RANK, ROUTER, SHM, Scene
 
 
@@ -41,9 +42,9 @@ class Fault:
     needs_ranks: bool = False
 
     def answer_in(self, moment: Moment) -> Answer:
-        """An engine that dies of its start is no engine: the run says why, and ends."""
+        """A server that dies of its start is none: the run says why, and ends."""
         at_start = moment is Moment.START and self.answer is Answer.GOES_ON
-        return Answer.ENDS if at_start and self in STOP_ENGINES else self.answer
+        return Answer.ENDS if at_start and self in STOP_SERVERS else self.answer
 
 
 # --- acts ------------------------------------------------------------------------------------------------------------
@@ -56,10 +57,19 @@ def send(number: signal.Signals, processes: Iterable[psutil.Process]) -> None:
         process.send_signal(number)
 
 
+def started(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
+    """What there is, once there is any: it may just be starting, and the trainer stands still meanwhile."""
+    wait_for(find)
+    return find()
+
+
+def to_all(number: signal.Signals, find: Callable[[Scene], list[psutil.Process]]) -> Callable[[Scene], None]:
+    return lambda scene: send(number, started(lambda: find(scene)))
+
+
 def api_server(scene: Scene) -> list[psutil.Process]:
-    """Of the first engine; its guard may just have been started, and the trainer stands still meanwhile."""
-    wait_for(lambda: scene.servers(ENGINE))
-    return scene.servers(ENGINE)[:1]
+    """Of the first engine."""
+    return started(lambda: scene.servers(ENGINE))[:1]
 
 
 def kill_api_server(scene: Scene) -> None:
@@ -68,7 +78,7 @@ def kill_api_server(scene: Scene) -> None:
 
 def kill_engine_core(scene: Scene) -> None:
     [server] = api_server(scene)
-    send(signal.SIGKILL, server.children())
+    send(signal.SIGKILL, started(server.children))
 
 
 def stop_engine(scene: Scene) -> None:
@@ -87,10 +97,10 @@ def interrupt_twice(scene: Scene) -> None:
     os.kill(scene.trainer, signal.SIGINT)
 
 
-def order(kind: str, times: int) -> Callable[[Scene], None]:
+def order(kind: str, times: int, call: str = GENERATE) -> Callable[[Scene], None]:
     def act(scene: Scene) -> None:
         for number in range(times):
-            (scene.folder / "orders" / f"{kind}.{number}").touch()
+            (scene.folder / "orders" / f"{call}.{kind}.{number}").touch()
 
     return act
 
@@ -119,20 +129,26 @@ _GONE = {"answer": Answer.KILLED, "codes": (-signal.SIGKILL,)}
 ENGINE_KILLED = Fault("engine killed", kill_api_server)
 CORE_KILLED = Fault("engine core killed", kill_engine_core)
 ENGINE_STOPPED = Fault("engine stopped", stop_engine)
-ENGINE_GUARD_KILLED = Fault("engine's guard killed", lambda s: send(signal.SIGKILL, s.guards(ENGINE)[:1]))
-ROUTER_KILLED = Fault("router killed", lambda s: send(signal.SIGKILL, s.servers(ROUTER)))
-ROUTER_GUARD_KILLED = Fault("router's guard killed", lambda s: send(signal.SIGKILL, s.guards(ROUTER)))
-ROUTER_STOPPED = Fault("router stopped", lambda s: send(signal.SIGSTOP, s.servers(ROUTER)))
+ENGINE_GUARD_KILLED = Fault("engine's guard killed", to_all(signal.SIGKILL, lambda s: s.guards(ENGINE)[:1]))
+ROUTER_KILLED = Fault("router killed", to_all(signal.SIGKILL, lambda s: s.servers(ROUTER)))
+ROUTER_GUARD_KILLED = Fault("router's guard killed", to_all(signal.SIGKILL, lambda s: s.guards(ROUTER)))
+ROUTER_STOPPED = Fault("router stopped", to_all(signal.SIGSTOP, lambda s: s.servers(ROUTER)))
 CONNECTIONS_CUT = Fault("connections cut", order("cut", 3))
 ENGINE_ERRORS = Fault("engine answers HTTP 500", order("error", 3))
 ENGINE_SLOW = Fault("engine slow", order("slow", 3))
 ENGINE_GARBAGE = Fault("engine answers garbage", order("garbage", 1), Answer.COUNTED)
+_ODD = {"error": "is HTTP 500", "cut": "is cut", "garbage": "is garbage"}
+ODD_STARTS = tuple(Fault(f"engine's first answer {is_odd}", order(kind, 1), Answer.ENDS)
+                   for kind, is_odd in _ODD.items())
+ODD_RELOADS = tuple(Fault(f"engine's answer to new weights {is_odd}", order(kind, 1, RELOAD))
+                    for kind, is_odd in (_ODD | {"slow": "is slow"}).items())
+RELOADS_FAIL = Fault("engine refuses new weights twice", order("error", 2, RELOAD))
 DISK_FULL = Fault("disk full", lambda s: s.fill("save"), Answer.ENDS, needs_disks=True)
 TMP_FULL = Fault("/tmp full", lambda s: s.fill("tmp"), needs_disks=True)
 SHM_FULL = Fault("/dev/shm full", lambda s: s.fill(SHM), Answer.ENDS, needs_disks=True)
-RANK_KILLED = Fault("another rank killed", lambda s: send(signal.SIGKILL, s.servers(RANK)), Answer.ENDS,
+RANK_KILLED = Fault("another rank killed", to_all(signal.SIGKILL, lambda s: s.servers(RANK)), Answer.ENDS,
                     needs_ranks=True)
-RANK_GUARD_KILLED = Fault("another rank's guard killed", lambda s: send(signal.SIGKILL, s.guards(RANK)), Answer.ENDS,
+RANK_GUARD_KILLED = Fault("another rank's guard killed", to_all(signal.SIGKILL, lambda s: s.guards(RANK)), Answer.ENDS,
                           needs_ranks=True)
 TRAINER_KILLED = Fault("trainer killed", kill_trainer, **_GONE)
 JOURNAL_TORN = Fault("trainer killed, journal torn", kill_trainer, afterwards=tear_journal, **_GONE)
@@ -140,7 +156,10 @@ EVERYTHING_KILLED = Fault("everything killed at once", kill_everything, **_GONE)
 INTERRUPTED = Fault("Ctrl-C, twice", interrupt_twice, Answer.ENDS, (130,))
 TERMINATED = Fault("SIGTERM", lambda s: os.kill(s.trainer, signal.SIGTERM), Answer.ENDS, (130,))
 
-STOP_ENGINES = (ENGINE_KILLED, CORE_KILLED, ENGINE_GUARD_KILLED)
+STOP_SERVERS = (
+    ENGINE_KILLED, CORE_KILLED, ENGINE_STOPPED, ENGINE_GUARD_KILLED, ROUTER_KILLED, ROUTER_STOPPED,
+    ROUTER_GUARD_KILLED,
+)
 
 
 def checkpoint_torn(file: str) -> Fault:

@@ -23,7 +23,7 @@ from typing import Any
 from aiohttp import web
 
 from .moments import Announcer, Moment
-from .odd_answers import ORDERS, SLOW_S, taken
+from .odd_answers import GENERATE, ORDERS, SLOW_S, taken
 
 EVALUATION_TEMPERATURE = 0.5
 """By which evaluations are known; training samples at 1."""
@@ -47,7 +47,7 @@ class HostEngine:
         body = await request.json()
         params = body["sampling_params"]
         self._tell(params["temperature"] == EVALUATION_TEMPERATURE)
-        order = taken(Path(os.environ[ORDERS]))
+        order = taken(Path(os.environ[ORDERS]), GENERATE)
         if order == "error":
             return web.json_response({"error": "drill"}, status=500)
         if order == "garbage":

@@ -1,8 +1,8 @@
-"""An engine that answers oddly, on order: a middleware of vLLM's own server, in front of its generation requests.
+"""An engine that answers oddly, on order: a middleware of vLLM's own server, in front of the requests in ``CALLS``.
 
-An order is a file in the folder that ``ORDERS`` names, ``garbage.0`` for instance. The first request that takes it
-away is answered so; all others are answered by vLLM. Engines of a run share the folder, and no order is carried out
-twice.
+An order is a file in the folder that ``ORDERS`` names, ``generate.garbage.0`` for instance. The first request of that
+call which takes it away is answered so; all others are answered by vLLM. Engines of a run share the folder, and no
+order is carried out twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 ORDERS = "MEM_AGENT_DRILL_ORDERS"
-GENERATE = "/inference/v1/generate"
+GENERATE, RELOAD = "generate", "reload"
+CALLS = {"/inference/v1/generate": GENERATE, "/collective_rpc": RELOAD}
+"""By path, those that orders can be for: a turn, and new weights."""
 SLOW_S = 3.0
 
 
@@ -24,7 +26,8 @@ class OddAnswers:
         self._orders = Path(os.environ[ORDERS])
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Callable[..., Awaitable[None]]) -> None:
-        order = taken(self._orders) if scope["type"] == "http" and scope["path"] == GENERATE else ""
+        call = CALLS.get(scope["path"]) if scope["type"] == "http" else None
+        order = taken(self._orders, call) if call else ""
         if order == "slow":
             await asyncio.sleep(SLOW_S)
         if order == "garbage":
@@ -37,14 +40,14 @@ class OddAnswers:
             await self._app(scope, receive, send)
 
 
-def taken(orders: Path) -> str:
-    """The kind of the next order, which nobody else carries out; empty: there is none."""
-    for file in sorted(orders.iterdir()):
+def taken(orders: Path, call: str) -> str:
+    """The kind of the next order for this call, which nobody else carries out; empty: there is none."""
+    for file in sorted(orders.glob(f"{call}.*")):
         try:
             file.unlink()
         except FileNotFoundError:  # another engine's
             continue
-        return file.name.partition(".")[0]
+        return file.name.split(".")[1]
     return ""
 
 

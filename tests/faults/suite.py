@@ -48,6 +48,7 @@ _SERVERS = (
     faults.ENGINE_KILLED, faults.CORE_KILLED, faults.ENGINE_GUARD_KILLED, faults.ROUTER_KILLED,
     faults.ROUTER_GUARD_KILLED,
 )
+_STOPPED = (faults.ENGINE_STOPPED, faults.ROUTER_STOPPED)
 _ENDS = (faults.TRAINER_KILLED, faults.EVERYTHING_KILLED, faults.INTERRUPTED)
 
 
@@ -55,24 +56,26 @@ def matrix() -> Iterator[tuple[Fault, Moment]]:
     """Each fault with the moments that make a difference to it."""
     for moment in (*_BUSY, Moment.UPDATE, Moment.SYNC, Moment.SAVE):
         yield from ((fault, moment) for fault in _SERVERS)
-    for moment in (Moment.UPDATE, Moment.SAMPLING):
-        yield from ((fault, moment) for fault in (faults.ENGINE_STOPPED, faults.ROUTER_STOPPED))
+    for moment in (Moment.UPDATE, Moment.SAMPLING, Moment.EVALUATION, Moment.SYNC):
+        yield from ((fault, moment) for fault in _STOPPED)
     for fault in (faults.CONNECTIONS_CUT, faults.ENGINE_ERRORS, faults.ENGINE_SLOW):
         yield from ((fault, moment) for moment in _BUSY)
-    for moment in (Moment.SAMPLING, *_QUIET):
+    yield from ((fault, Moment.SYNC) for fault in (*faults.ODD_RELOADS, faults.RELOADS_FAIL))
+    for moment in (*_BUSY, *_QUIET, Moment.START):
         yield faults.DISK_FULL, moment
     for moment in (Moment.START, Moment.LOAD, *_BUSY, *_QUIET):
         yield from ((fault, moment) for fault in _ENDS)
     yield faults.TMP_FULL, Moment.START
     yield faults.SHM_FULL, Moment.UPDATE
-    for moment in (Moment.SAMPLING, *_QUIET):
+    for moment in (*_BUSY, *_QUIET, Moment.LOAD):
         yield faults.RANK_KILLED, moment
     yield faults.RANK_GUARD_KILLED, Moment.SAMPLING
     yield faults.TERMINATED, Moment.SAMPLING
     yield faults.JOURNAL_TORN, Moment.SAVE
     for file in FILES:
         yield faults.checkpoint_torn(file), Moment.SAMPLING
-    yield faults.ENGINE_KILLED, Moment.START
+    for fault in (*_SERVERS, *_STOPPED, *faults.ODD_STARTS, faults.ENGINE_SLOW):
+        yield fault, Moment.START
 
 
 def strikes(shape: Shape, chosen: Sequence[tuple[Fault, Moment]]) -> list[Strike]:
@@ -101,7 +104,8 @@ def chain(shape: Shape, chosen: Sequence[Strike]) -> Cells:
     while waiting:
         plan = InOrder(waiting)
         more = {"NUM_ROLLOUT": max(strike.rollout for strike in waiting) + 2, "NUM_ENGINES": shape.engines,
-                "TRAIN_PROCS": shape.ranks, "MEM_REQUEST_TIMEOUT": 60, "KEEP_CHECKPOINTS": 4}
+                "TRAIN_PROCS": shape.ranks, "MEM_REQUEST_TIMEOUT": 60, "ENGINE_START_TIMEOUT": 240,
+                "KEEP_CHECKPOINTS": 4}
         whole, fell, differing = _whole(more), "", ""
         with scene(can_mount()) as place:
             try:

@@ -12,7 +12,7 @@ from mem_agent.client.engine_api import Dialect, Endpoint
 from mem_agent.client.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.tests.faults.host_engine import EVALUATION_TEMPERATURE, HostEngine
 from mem_agent.tests.faults.moments import MARK, Hub, Moment, go
-from mem_agent.tests.faults.odd_answers import ORDERS
+from mem_agent.tests.faults.odd_answers import GENERATE, ORDERS
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 SEEDED = {Dialect.SGLANG: "sampling_seed", Dialect.VLLM: "seed"}
@@ -79,15 +79,15 @@ def test_replies_are_a_function_of_prompt_and_seed(told, dialect):
     ("reset", FailureKind.CONNECTION, HANGS_AFTER_S), ("late", FailureKind.TIMEOUT, 1.0),
 ])
 def test_an_order_is_carried_out_once(orders, told, order, kind, timeout):
-    (orders / f"{order}.0").touch()
+    (orders / f"{GENERATE}.{order}.0").touch()
     assert ask(Dialect.SGLANG, [1], timeout=timeout) is kind
     assert isinstance(ask(Dialect.SGLANG, [1]), list)
 
 
 def test_a_request_that_is_sent_again_is_answered_as_it_would_have_been(orders, told):
     whole = ask(Dialect.SGLANG, [1])
-    for name in ("error.0", "cut.0", "reset.0"):
-        (orders / name).touch()
+    for kind in ("error", "cut", "reset"):
+        (orders / f"{GENERATE}.{kind}.0").touch()
     assert ask(Dialect.SGLANG, [1], retries=3) == whole
 
 

@@ -73,10 +73,10 @@ def test_strikes_fall_in_order_each_in_the_first_moment_that_is_theirs():
     assert struck == [None, None, None, first, None, second]
 
 
-def test_an_engine_that_dies_of_its_start_ends_a_run_and_later_it_does_not():
-    assert ENGINE_KILLED.answer_in(Moment.START) is Answer.ENDS
-    assert ENGINE_KILLED.answer_in(Moment.SAMPLING) is Answer.GOES_ON
-    assert ROUTER_KILLED.answer_in(Moment.START) is Answer.GOES_ON
+@pytest.mark.parametrize("fault", [ENGINE_KILLED, ROUTER_KILLED])
+def test_a_server_that_dies_of_its_start_ends_a_run_and_later_it_does_not(fault):
+    assert fault.answer_in(Moment.START) is Answer.ENDS
+    assert fault.answer_in(Moment.SAMPLING) is Answer.GOES_ON
 
 
 def test_a_soak_is_a_function_of_its_seed():
