@@ -1,8 +1,9 @@
-"""The key of a run's engines: who has it may load weights and pause, other users of the machine may not.
+"""The key of an engine: who has it may load weights and pause, other users of the machine may not.
 
 vLLM's own ``--api-key`` guards ``/v1`` and generation, and leaves exactly the control calls open. So the fleet starts
-its servers with ``--middleware mem_agent.serving.engine_key.RequireKey``, and gives the key, new for each run, in an
-environment variable: command lines can be read by everybody, environments by their owner alone.
+its servers with ``--middleware mem_agent.serving.engine_key.RequireKey``, and gives each a key in an environment
+variable: command lines can be read by everybody, environments by their owner alone. The key is new for each start, so
+that whoever takes a server's port before it does, or once it is dead, is told one that opens nothing.
 
 Without the key a server answers what the router and its clients call, ``OPEN``, and 401 to everything else. The router
 cannot have a key (vllm-router 0.1.17 checks none), so any user of the machine may still sample through it, and may add

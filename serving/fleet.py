@@ -105,7 +105,6 @@ class Fleet:
         self._router: ChildProcess | None = None
         self._processes: list[ChildProcess] = []
         self._session: aiohttp.ClientSession | None = None
-        self._key = new_key()
         self._busy = asyncio.Lock()
 
     @property
@@ -119,7 +118,7 @@ class Fleet:
 
     @property
     def engine_clients(self) -> list[EngineClient]:
-        """For control calls: nobody else has their key."""
+        """For control calls: nobody else has their keys."""
         return [e.client for e in self._engines]
 
     @property
@@ -330,11 +329,11 @@ class Fleet:
 
     async def _start_engine(self, index: int) -> _Engine:
         assert self._session is not None
-        port = self._hold_port()
+        port, key = self._hold_port(), new_key()
         command = engines.engine_command(self.config, self.model, port, self.device, index)
-        environment = engines.engine_environment(os.environ, self.device, index) | {KEY_VARIABLE: self._key}
+        environment = engines.engine_environment(os.environ, self.device, index) | {KEY_VARIABLE: key}
         process = self._launch(f"engine-{index}", command, environment)
-        client = EngineClient(f"http://{self.host}:{port}", self._session, self._key)
+        client = EngineClient(f"http://{self.host}:{port}", self._session, key)
         try:
             await wait_until_healthy(process, client.healthy, self.config.engine_start_timeout)
             await self._try_out(process, client)

@@ -40,7 +40,7 @@ def lock_dir(
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = locked(folder / name, lambda path: path.open("ab"), refused(f"{folder}: {busy}"))
+        file = locked(folder / name, _opened, refused(f"{folder}: {busy}"))
     except OSError as error:
         named = error.filename or folder  # the folder, or a lock file in it that is another user's
         raise refused(f"{named}: cannot be written ({error.strerror}); {other}") from None
@@ -50,6 +50,12 @@ def lock_dir(
         finally:
             with suppress(OSError):
                 (folder / name).unlink()
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Not through a link: the folder may be somebody else's. A pipe is not waited for."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    return os.fdopen(os.open(path, flags, 0o666), "wb")
 
 
 def locked(path: Path, opened: Callable[[Path], File], refusal: Exception) -> File:

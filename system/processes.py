@@ -124,12 +124,17 @@ class ChildProcess:
 
 
 async def wait_until_healthy(child: ChildProcess, probe: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
-    """Return once ``probe`` is true; fail at once when the process exits, or after ``timeout_s``."""
+    """Return once ``probe`` is true; fail at once when the process exits, whoever answers in its place, or after
+    ``timeout_s``.
+    """
     start = time.monotonic()
     reported = start
-    while not await probe():
+    while True:
+        healthy = await probe()
         if child.exit_code is not None:
             raise ProcessError(f"{child.describe()} (before it was healthy)")
+        if healthy:
+            return
         now = time.monotonic()
         if now - start > timeout_s:
             raise ProcessError(f"{child.describe()} (not healthy after {timeout_s:.0f} s)")

@@ -2,7 +2,7 @@
 
 It answers the control calls of ``mem_agent.serving.engine`` and appends each to the JOURNAL file as ``PORT CALL``.
 What it samples is a function of prompt and seed, as it is in a server whose requests have seeds.
-Where its environment has the key of a run's engines, control calls are refused without it, as by the real ones.
+Where its environment has an engine's key, control calls are refused without it, as by the real ones.
 Options: ``dies`` prints a traceback and exits; ``dies-at-work`` fails its first request as vLLM does;
 ``never-healthy``; ``wrong-version`` reports another version than it was given; ``bad-reload=N`` fails the first N
 reloads; ``dies-in-reload`` never answers the first and is unwell from then on; ``child`` starts a grandchild that

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from mem_agent.config import Config
 from mem_agent.serving import engine, fleet, router, serve_engines
-from mem_agent.serving.engine import EngineClient
+from mem_agent.serving.engine import EngineClient, EngineError
 from mem_agent.serving.fleet import Fleet
 from mem_agent.serving.router import RouterAdmin
 from mem_agent.serving.sync_folder import SyncFolder
@@ -317,6 +317,20 @@ async def test_an_engines_port_is_held_until_the_router_has_forgotten_it(stubs, 
         monkeypatch.setattr(RouterAdmin, "workers", looked)
         assert await running.ensure_alive() == 1
         assert seen == [True] and not is_held(was)
+
+
+@pytest.mark.asyncio
+async def test_the_key_of_an_engine_opens_no_other_one_nor_the_next_on_its_place(stubs, model):
+    """Whoever takes the port of one is told its key."""
+    async with make_fleet(model, num_engines=2) as running:
+        keys = {client.key for client in running.engine_clients}
+        running._engines[0].process.stop(0.0)
+        assert await running.ensure_alive() == 1
+        assert len(keys | {client.key for client in running.engine_clients}) == 3
+        for client in running.engine_clients:
+            for key in keys - {client.key}:
+                with pytest.raises(EngineError, match="answered 401"):
+                    await dataclasses.replace(client, key=key).pause()
 
 
 @pytest.mark.asyncio

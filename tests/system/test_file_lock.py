@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -33,18 +34,24 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
         pass
 
 
-def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path):
-    (tmp_path / ".lock").mkdir()  # root may open whatever is another user's
-    told = r"/\.lock: cannot be written \(Is a directory\); take another"
-    with pytest.raises(RuntimeError, match=told), hold(tmp_path):
+def make_folder(lock: Path) -> None:
+    lock.mkdir()  # as one of another user would be, which root may open
+
+
+def make_link(lock: Path) -> None:
+    lock.with_name("precious").write_text("kept")
+    lock.symlink_to("precious")
+
+
+@pytest.mark.parametrize("make,why", [
+    (make_folder, "Is a directory"), (make_link, "Too many levels of symbolic links"),
+    (os.mkfifo, "No such device or address"),
+])
+def test_a_lock_file_that_is_none_is_named_and_stays(tmp_path, make, why):
+    make(tmp_path / ".lock")
+    with pytest.raises(RuntimeError, match=rf"/\.lock: cannot be written \({why}\); take another"), hold(tmp_path):
         pass
-
-
-def test_what_a_lock_file_leads_to_is_not_emptied(tmp_path):
-    (tmp_path / "precious").write_text("kept")
-    (tmp_path / ".lock").symlink_to("precious")
-    with hold(tmp_path):
-        assert (tmp_path / "precious").read_text() == "kept"
+    assert (tmp_path / ".lock").lstat() and all(file.read_text() == "kept" for file in tmp_path.glob("precious"))
 
 
 def test_without_locks_work_goes_on(tmp_path, monkeypatch):

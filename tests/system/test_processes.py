@@ -118,6 +118,18 @@ async def test_a_dead_process_fails_the_wait_at_once_with_name_code_log_and_caus
 
 
 @pytest.mark.asyncio
+async def test_a_process_that_ended_is_not_healthy_because_somebody_else_answers_in_its_place(tmp_path):
+    child = start(tmp_path, "raise OSError('address already in use')", "engine-0")
+
+    async def somebody_elses():
+        return child.exit_code is not None
+
+    with pytest.raises(ProcessError, match=r"engine-0.*OSError: address already in use \(before it was healthy\)"):
+        await wait_until_healthy(child, somebody_elses, timeout_s=HANGS_AFTER_S)
+    child.stop()
+
+
+@pytest.mark.asyncio
 async def test_an_unhealthy_process_fails_after_the_timeout_and_reports_progress(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("mem_agent.system.processes.PROGRESS_EVERY_S", 0.2)
     caplog.set_level("INFO")
