@@ -45,6 +45,10 @@ RELOAD_TIMEOUT_S, LOOK_EVERY_S = 600.0, 5.0
 HUNG_TIMEOUT_S = 20.0
 """An idle engine answers within milliseconds; one that takes this long twice is taken for hung. A busy one answers
 between two steps, and on CPU a step of a long prompt may take minutes."""
+KERNELS = "64"
+"""As many oneDNN keeps, by shape, of those that it compiled, unless ONEDNN_PRIMITIVE_CACHE_CAPACITY says otherwise. By
+its own default, 1,024, a pocket engine grows from 640 to 1,110 MB within 6,000 requests; with 64 it stays at 684, and
+takes the same CPU time (51.7 s for 3,872 requests against 50.5; vLLM 0.32, AMD EPYC, once each)."""
 GPU_MEMORY_UTILIZATION = 0.6
 """Leaves room for a trainer on the same GPU."""
 
@@ -105,6 +109,7 @@ def engine_environment(base: Mapping[str, str], device: Device, index: int) -> d
     env |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1",
             "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}  # whatever address the machine's name has
     if device == "cpu":
+        env.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KERNELS)
         return env | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                       "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
     visible = [d for d in base.get("CUDA_VISIBLE_DEVICES", "").split(",") if d] or [str(index)]

@@ -516,7 +516,10 @@ def test_engine_environment_golden():
         "PATH": "/bin", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
         "TORCHDYNAMO_DISABLE": "1", "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
     }
+    own = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024"}
+    assert own.items() <= engine.engine_environment(own, "cpu", 0).items()
     ranks = [engine.engine_environment({"CUDA_VISIBLE_DEVICES": "4,5"}, "cuda", i) for i in range(3)]
     assert [e["CUDA_VISIBLE_DEVICES"] for e in ranks] == ["4", "5", "4"]
 
