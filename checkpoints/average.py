@@ -63,11 +63,12 @@ def average(
             _check_whole(folder)
         models = [HfTensors(folder) for folder in folders]
         _check_alike(folders, models)
+        settings, card = shared_settings(folders) or {}, card_of_mean(folders)
         with complete_folder(output, force=force, made_of=folders) as temporary:
             copy_model_files(folders[0], temporary)  # before the weights, as a link in it may be refused
             _write_mean(models, temporary, shard_size)
-            write_files(shared_settings(folders) or {}, temporary)
-            write_card(temporary, card_of_mean(folders))
+            write_files(settings, temporary)
+            write_card(temporary, card)
             for each in confirm:
                 each()
 
