@@ -20,7 +20,8 @@ from safetensors.torch import save_file
 from ..system.atomic_file import full_disk_named, write_atomically
 from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
-from .hashes import write_hashes
+from .damage import DamagedCheckpoint
+from .hashes import HASHES, check_hashes, write_hashes
 from .links import leads_out, remedy
 
 if TYPE_CHECKING:
@@ -136,6 +137,20 @@ def check_weights(hf_config: PretrainedConfig, folder: str | Path) -> None:
     extra = sorted(set(found) - set(wanted))
     if extra:
         raise UnsupportedModel(f"{folder}: {len(extra)} tensors its config.json has no place for, e.g. {extra[0]}")
+
+
+def check_unchanged(folder: str | Path) -> None:
+    """That weights which this pack wrote are as it wrote them; all of them are read. Others pass, nothing is said.
+
+    Raises:
+        DamagedCheckpoint: a file has changed or is gone: the message names it.
+    """
+    if not (Path(folder) / HASHES).exists():
+        return
+    try:
+        check_hashes(Path(folder))
+    except DamagedCheckpoint as error:
+        raise DamagedCheckpoint(f"{error}; copy the folder again, or convert its checkpoint anew") from error
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
