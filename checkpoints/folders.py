@@ -30,7 +30,8 @@ def tracked(save_path: str | Path) -> str | None:
     if not tracker.exists():
         return None
     if not tracker.is_file():
-        raise CheckpointError(f"{tracker} is no file; in its place write the number of a checkpoint{_numbers(save_path)}")
+        remedy = f"in its place write the number of a checkpoint{_numbers(save_path)}"
+        raise CheckpointError(f"{tracker} is no file; {remedy}")
     with tracker.open("rb") as file:
         text = file.read(_LONGEST).decode(errors="replace").strip()
     if text != "release" and re.fullmatch(r"[0-9]{1,18}", text) is None:

@@ -9,7 +9,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import torch
@@ -69,6 +69,11 @@ class HfTensors:
                 raise UnsupportedModel(f"{file}: has no tensor {name[:200]}, which {_INDEX} says is in it")
         self.unlisted = frozenset(self.shapes).difference(index) if index else frozenset[str]()
 
+    @property
+    def files(self) -> list[Path]:
+        """All that are read, which may be links."""
+        return sorted(set(self._files.values()))
+
     def read(self, name: str) -> torch.Tensor:
         with safe_open(self._files[name], "pt") as tensors:
             return tensors.get_tensor(name)
@@ -83,14 +88,22 @@ class HfTensors:
 
 
 def _index(folder: Path) -> dict[str, Path]:
-    """Where the index says that each tensor is; empty where there is no index."""
+    """Where the index says that each tensor is, in this folder; empty where there is no index."""
     if not (folder / _INDEX).is_file():
         return {}
     try:
         files = loads((folder / _INDEX).read_bytes())["weight_map"]
-        return {name: folder / file for name, file in files.items()}
+        outside = next((file for file in files.values() if not _is_name(file)), None)
+        paths = {name: folder / file for name, file in files.items()}
     except (ValueError, LookupError, TypeError, AttributeError):
         raise UnsupportedModel(f"{folder / _INDEX}: not an index of safetensors files") from None
+    if outside is not None:
+        raise UnsupportedModel(f"{folder / _INDEX}: names {outside[:80]!r}, which is no file of the folder")
+    return paths
+
+
+def _is_name(file: str) -> bool:
+    return file not in ("", "..") and file == PurePosixPath(file).name
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -128,3 +128,11 @@ def test_an_average_copies_nothing_that_a_models_link_leads_to(tmp_path, monkeyp
     with pytest.raises(MemAgentError, match=f"/b/{name}: a link out of the model's folder, which is not copied"):
         average(models, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_average_has_no_weights_that_a_models_link_leads_to(tmp_path):
+    mine, theirs, other = (make_tiny_model(tmp_path / name) for name in ("mine", "theirs", "other"))
+    (theirs / "model.safetensors").unlink()
+    (theirs / "model.safetensors").symlink_to(mine / "model.safetensors")
+    with pytest.raises(MemAgentError, match=r"/theirs/model\.safetensors: a link out of .*, which is not averaged"):
+        average([theirs, other], tmp_path / "out")
