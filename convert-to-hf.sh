@@ -79,7 +79,7 @@ convert_average() {
 if [ -z "${SINGLE_ITER:-}${AVERAGE:-}" ]; then
     tracker="$SAVE_PATH/latest_checkpointed_iteration.txt"
     [ -s "$tracker" ] || die "$tracker: no checkpoint has been written there"
-    SINGLE_ITER="$(cat "$tracker")"
+    SINGLE_ITER="$(head -c 1024 "$tracker")"
 fi
 find_host
 converting_python

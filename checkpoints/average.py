@@ -32,6 +32,7 @@ from .complete_folder import check_free, complete_folder
 from .damage import DamagedCheckpoint
 from .hashes import check_hashes
 from .hf_folder import TOKENIZER_FILES, HfTensors, copy_model_files, plan_shards, write_shards
+from .links import leads_out, remedy
 from .model_card import card_of_mean, write_card
 from .unreplaced import unreplaced
 
@@ -62,14 +63,23 @@ def average(
         for folder in folders:
             _check_whole(folder)
         models = [HfTensors(folder) for folder in folders]
+        _check_own(folders, models)
         _check_alike(folders, models)
+        settings, card = shared_settings(folders) or {}, card_of_mean(folders)
         with complete_folder(output, force=force, made_of=folders) as temporary:
             copy_model_files(folders[0], temporary)  # before the weights, as a link in it may be refused
             _write_mean(models, temporary, shard_size)
-            write_files(shared_settings(folders) or {}, temporary)
-            write_card(temporary, card_of_mean(folders))
+            write_files(settings, temporary)
+            write_card(temporary, card)
             for each in confirm:
                 each()
+
+
+def _check_own(folders: Sequence[Path], models: Sequence[HfTensors]) -> None:
+    """That no weights of another model get into the mean by a link (``links.py``)."""
+    for folder, model in zip(folders, models, strict=True):
+        if out := [file for file in model.files if leads_out(file, folder)]:
+            raise AverageError(f"{out[0]}: a link out of the model's folder, which is not averaged; {remedy(out[0])}")
 
 
 def _check_alike(folders: Sequence[Path], models: Sequence[HfTensors]) -> None:

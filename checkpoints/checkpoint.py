@@ -80,7 +80,7 @@ def save(save_path: str | Path, iteration: int, trainer: Trained, host_state: di
     final = Path(save_path) / f"iter_{iteration:07d}"
     temporary = final.with_name(f".{final.name}.writing")
     try:
-        _on_first_rank(lambda: _empty_folder(temporary))
+        on_first_rank(lambda: _empty_folder(temporary))
         # One process writes and collects its own results: no need for mcore's queue in a spawned process, which
         # would run the caller's main module again.
         filesystem_async._results_queue = queue.Queue()
@@ -92,7 +92,7 @@ def save(save_path: str | Path, iteration: int, trainer: Trained, host_state: di
                 ("torch_dist", 1),
                 preprocess_common_before_consistancy_check=lambda common: {"iteration": common["iteration"]},
             )
-        _on_first_rank(lambda: _publish(temporary, final))
+        on_first_rank(lambda: _publish(temporary, final))
     # Writing fails in many types, and torch's CheckpointException is not an Exception.
     except (Exception, CheckpointException) as error:
         if dist.get_rank() == 0:
@@ -133,7 +133,7 @@ def _name_an_older(tracker: Path, final: Path) -> None:
             tracker.unlink()
 
 
-def _on_first_rank(action: Callable[[], T]) -> T:
+def on_first_rank(action: Callable[[], T]) -> T:
     """What ``action`` gives on rank 0; its error is raised on every rank: none waits for the others in vain."""
     outcome: list[tuple[T | None, Exception | None]] = [(None, None)]
     if dist.get_rank() == 0:
@@ -167,7 +167,7 @@ def load(path: str | Path, trainer: Trained) -> dict[str, Any]:
 
     ``path`` is the checkpoint, or the folder of its run: then, where the newest is damaged, a whole one before it.
     """
-    folder = _on_first_rank(lambda: newest_whole(path))
+    folder = on_first_rank(lambda: newest_whole(path))
     with _way_back_named(folder):
         common, metadata = read_checkpoint(folder)
         _check_adapters(common.get("lora"), trainer.lora, folder)
@@ -242,7 +242,7 @@ def load_weights(path: str | Path, bridge: LocalBridge, model: GPTModel) -> None
     """The weights alone, from a checkpoint of this pack, slime or vime; of those, nothing but tensors is read."""
     folder = resolve(path)
     with other_named(folder, "set TORCH_DIST={}".format):
-        _on_first_rank(lambda: check_hashes(folder))
+        on_first_rank(lambda: check_hashes(folder))
     tensors, expected = ModelTensors(folder), expected_tensors(bridge)
     problem = misfit(tensors.shapes, expected)
     if problem:

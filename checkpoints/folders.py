@@ -16,6 +16,9 @@ from ..system.errors import MemAgentError
 TRACKER = "latest_checkpointed_iteration.txt"
 """Megatron's own name and content: an iteration's number, or ``release`` for a model that no training has written."""
 
+_LONGEST = 2**10
+"""Of what is read of it: blanks around a number are borne."""
+
 
 class CheckpointError(MemAgentError):
     """A checkpoint could not be written or read: the message names the path, the cause and the remedy."""
@@ -26,7 +29,11 @@ def tracked(save_path: str | Path) -> str | None:
     tracker = Path(save_path) / TRACKER
     if not tracker.exists():
         return None
-    text = tracker.read_bytes().decode(errors="replace").strip()
+    if not tracker.is_file():
+        remedy = f"in its place write the number of a checkpoint{_numbers(save_path)}"
+        raise CheckpointError(f"{tracker} is no file; {remedy}")
+    with tracker.open("rb") as file:
+        text = file.read(_LONGEST).decode(errors="replace").strip()
     if text != "release" and re.fullmatch(r"[0-9]{1,18}", text) is None:
         raise CheckpointError(f"{tracker} holds {text[:40]!r}; write the number of a checkpoint{_numbers(save_path)}")
     return text

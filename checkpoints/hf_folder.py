@@ -9,7 +9,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +20,8 @@ from safetensors.torch import save_file
 from ..system.atomic_file import full_disk_named, write_atomically
 from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
-from .hashes import write_hashes
+from .damage import DamagedCheckpoint
+from .hashes import HASHES, check_hashes, write_hashes
 from .links import leads_out, remedy
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class HfTensors:
                 raise UnsupportedModel(f"{file}: has no tensor {name[:200]}, which {_INDEX} says is in it")
         self.unlisted = frozenset(self.shapes).difference(index) if index else frozenset[str]()
 
+    @property
+    def files(self) -> list[Path]:
+        """All that are read, which may be links."""
+        return sorted(set(self._files.values()))
+
     def read(self, name: str) -> torch.Tensor:
         with safe_open(self._files[name], "pt") as tensors:
             return tensors.get_tensor(name)
@@ -82,14 +88,22 @@ class HfTensors:
 
 
 def _index(folder: Path) -> dict[str, Path]:
-    """Where the index says that each tensor is; empty where there is no index."""
+    """Where the index says that each tensor is, in this folder; empty where there is no index."""
     if not (folder / _INDEX).is_file():
         return {}
     try:
         files = loads((folder / _INDEX).read_bytes())["weight_map"]
-        return {name: folder / file for name, file in files.items()}
+        outside = next((file for file in files.values() if not _is_name(file)), None)
+        paths = {name: folder / file for name, file in files.items()}
     except (ValueError, LookupError, TypeError, AttributeError):
         raise UnsupportedModel(f"{folder / _INDEX}: not an index of safetensors files") from None
+    if outside is not None:
+        raise UnsupportedModel(f"{folder / _INDEX}: names {outside[:80]!r}, which is no file of the folder")
+    return paths
+
+
+def _is_name(file: str) -> bool:
+    return file not in ("", "..") and file == PurePosixPath(file).name
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -136,6 +150,20 @@ def check_weights(hf_config: PretrainedConfig, folder: str | Path) -> None:
     extra = sorted(set(found) - set(wanted))
     if extra:
         raise UnsupportedModel(f"{folder}: {len(extra)} tensors its config.json has no place for, e.g. {extra[0]}")
+
+
+def check_unchanged(folder: str | Path) -> None:
+    """That weights which this pack wrote are as it wrote them; all of them are read. Others pass, nothing is said.
+
+    Raises:
+        DamagedCheckpoint: a file has changed or is gone: the message names it.
+    """
+    if not (Path(folder) / HASHES).exists():
+        return
+    try:
+        check_hashes(Path(folder))
+    except DamagedCheckpoint as error:
+        raise DamagedCheckpoint(f"{error}; copy the folder again, or convert its checkpoint anew") from error
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from .checkpoint import hosts_args
 from .complete_folder import OutputRefused, complete_folder
 from .folders import TRACKER, tracked
 from .hashes import write_hashes
-from .hf_folder import DTYPES, HfTensors, check_weights
+from .hf_folder import DTYPES, HfTensors, check_unchanged, check_weights
 from .torch_dist import stacked_name
 
 _STATEFUL = (
@@ -75,6 +75,7 @@ def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None =
     _check_free(output, force)
     bridge = build_bridge(hf_dir)
     check_weights(bridge.hf_config, hf_dir)
+    check_unchanged(hf_dir)
     tensors = HfTensors(hf_dir)
     target = DTYPES[dtype] if dtype else _stored_dtype(bridge, tensors, hf_dir)
     with complete_folder(output / "release", force=True, made_of=[hf_dir]) as temporary:

@@ -18,7 +18,7 @@ same million values again and again::
     ()  DUP TUPLE2  DUP TUPLE2  DUP TUPLE2 ...      a pair of the pair before, twice as many values each time
 
 So a key is a plain value or a short tuple of such, calls and states are short, and what only made containers out of
-other containers makes none (``_Unpickler``).
+other containers makes none (``BoundedUnpickler``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch.distributed.checkpoint import metadata as stored
@@ -43,13 +43,13 @@ from ..system.errors import MemAgentError
 from .damage import DamagedCheckpoint, damaged
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """The pickle names something that describing tensors does not need; its only argument is that name."""
 
 
 def read_metadata(folder: str | Path, *, strict: bool = False) -> stored.Metadata:
     """What ``folder/.metadata`` holds; ``strict`` for checkpoints that only this pack writes."""
-    unpickler = _StrictUnpickler if strict else _Unpickler
+    unpickler = _StrictUnpickler if strict else BoundedUnpickler
     if not (Path(folder) / ".metadata").is_file():
         raise damaged(folder, ".metadata", "is missing")
     with damage_explained(folder, ".metadata"), open(Path(folder) / ".metadata", "rb") as file:
@@ -67,10 +67,9 @@ def read_metadata(folder: str | Path, *, strict: bool = False) -> stored.Metadat
 
 
 def check_sizes(folder: str | Path, metadata: stored.Metadata) -> None:
-    """Raise DamagedCheckpoint if a tensor, or one axis of it, is larger than all files together."""
+    """Raise DamagedCheckpoint if a tensor, or one axis of it, is larger than all files, or one is read repeatedly."""
     with damage_explained(folder, ".metadata"):
-        files = {Path(folder) / info.relative_path for info in _places(metadata)}
-        held = sum(file.stat().st_size for file in files if file.is_file())
+        held = sum(_sizes_of_files(folder, metadata).values())
         for key, entry in metadata.state_dict_metadata.items():
             if isinstance(entry, stored.TensorStorageMetadata):
                 if not isinstance(entry.size, torch.Size):
@@ -79,6 +78,24 @@ def check_sizes(folder: str | Path, metadata: stored.Metadata) -> None:
                 if declared > held:
                     what = f"{key!r:.80} is said to be {list(entry.size)!s:.80}; the files have {held} bytes"
                     raise damaged(folder, ".metadata", what)
+
+
+def _sizes_of_files(folder: str | Path, metadata: stored.Metadata) -> dict[str, int]:
+    """Of those that are there, each as long as all tensors that are said to be in it."""
+    files = {info.relative_path: Path(folder) / info.relative_path for info in _places(metadata)}
+    sizes = {name: file.stat().st_size for name, file in files.items() if file.is_file()}
+    left = dict(sizes)
+    for index, info in metadata.storage_data.items():
+        key = index.fqn if isinstance(index, stored.MetadataIndex) else ""
+        if not isinstance(metadata.state_dict_metadata.get(key), stored.TensorStorageMetadata):
+            continue
+        if not all(type(number) is int and number >= 0 for number in (info.offset, info.length)):
+            raise damaged(folder, ".metadata", f"{key!r:.80} is in a place that is none")
+        if info.relative_path in left:
+            left[info.relative_path] -= info.length
+            if left[info.relative_path] < 0:
+                raise damaged(folder, info.relative_path, "is shorter than the tensors that are in it")
+    return sizes
 
 
 def check_files(folder: str | Path, metadata: stored.Metadata) -> None:
@@ -103,7 +120,7 @@ def damage_explained(folder: str | Path, file: str) -> Iterator[None]:
         yield
     except (MemAgentError, OSError):
         raise
-    except _Refused as error:
+    except Refused as error:
         name = repr(str(error)[:80])
         raise DamagedCheckpoint(
             f"{folder}: not read: {file} asks for {name}, which it has no need of; the checkpoint may be an attack"
@@ -145,7 +162,7 @@ class _Members:
 def _enum_member(members: Any, name: Any) -> Any:
     """How Python 3.11.0 to 3.11.3 pickle a member of an enum, which is by ``getattr``."""
     if not isinstance(members, _Members) or type(name) is not str:
-        raise _Refused("builtins.getattr")
+        raise Refused("builtins.getattr")
     return members.kind[name]
 
 
@@ -178,7 +195,7 @@ _CLASSES = (
 )
 _MADE_EMPTY = (OrderedDict, set, frozenset, list, dict, tuple, int, bool)
 _OLD_TORCH = "torch.distributed._shard.sharded_tensor.metadata"  # until 2.2
-_KNOWN: dict[tuple[str, str], Any] = {
+KNOWN: dict[tuple[str, str], Any] = {
     **{(kind.__module__, kind.__qualname__): kind for kind in _CLASSES},
     **{(kind.__module__, kind.__qualname__): _empty(kind) for kind in _MADE_EMPTY},
     **{(kind.__module__, kind.__qualname__): _Members(kind)
@@ -194,7 +211,7 @@ _KNOWN: dict[tuple[str, str], Any] = {
 }
 
 
-class _Unknown:
+class Unknown:
     """Stands for any object that describing tensors does not need."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -204,7 +221,7 @@ class _Unknown:
         pass
 
 
-_PLAIN = (str, bytes, int, float, type(None), torch.Size, torch.dtype, torch.layout, Enum, PurePosixPath, _Unknown)
+_PLAIN = (str, bytes, int, float, type(None), torch.Size, torch.dtype, torch.layout, Enum, PurePosixPath, Unknown)
 """Whose hash and text take no longer than they are long."""
 
 
@@ -219,7 +236,7 @@ def _is_key(value: Any) -> bool:
 
 
 def _is_state(of: Any, state: Any) -> bool:
-    if isinstance(of, _Unknown):
+    if isinstance(of, Unknown):
         return True
     return len(state) <= LONGEST and (not isinstance(of, stored.TensorProperties) or _are_plain(state))
 
@@ -233,7 +250,7 @@ def _if(fits: Callable[[list[Any]], bool], code: bytes) -> Callable[[Any], None]
     """What pickle does at ``code``, if that ``fits`` the stack: what stands above the last mark."""
     load: Callable[[Any], None] = pickle._Unpickler.dispatch[code[0]]
 
-    def checked(self: _Unpickler) -> None:
+    def checked(self: BoundedUnpickler) -> None:
         if not fits(self.stack):
             raise ValueError("has parts that describe no tensor")
         load(self)
@@ -256,7 +273,7 @@ _CHECKED: dict[bytes, Callable[[list[Any]], bool]] = {
 }
 
 
-class _Unpickler(pickle._Unpickler):
+class BoundedUnpickler(pickle._Unpickler):
     """The one in Python, whose memo is a dict: in C it is an array as long as its largest place."""
 
     memo: dict[int, Any]
@@ -267,31 +284,16 @@ class _Unpickler(pickle._Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        known = _KNOWN.get((module, name))
+        known = KNOWN.get((module, name))
         return self.unknown(module, name) if known is None else known
 
     def unknown(self, module: str, name: str) -> Any:
         package = module.split(".")[0]
         if package in sys.stdlib_module_names or (package == "torch" and "." in name):
-            raise _Refused(f"{module}.{name}")
-        return _Unknown
+            raise Refused(f"{module}.{name}")
+        return Unknown
 
 
-def check_growth(folder: str | Path, file: str, pickled: IO[bytes]) -> None:
-    """Raise DamagedCheckpoint where the pickle in ``file`` takes more time than it is long; nothing of it is made."""
-    with damage_explained(folder, file):
-        _Shape(pickled).load()
-
-
-class _Shape(_Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        kind = _KNOWN.get((module, name))
-        return kind if module in ("builtins", "collections") and kind is not None else _Unknown
-
-    def persistent_load(self, pid: Any) -> Any:
-        return _Unknown()
-
-
-class _StrictUnpickler(_Unpickler):
+class _StrictUnpickler(BoundedUnpickler):
     def unknown(self, module: str, name: str) -> Any:
-        raise _Refused(f"{module}.{name}")
+        raise Refused(f"{module}.{name}")

@@ -19,11 +19,13 @@ from huggingface_hub.repocard import REGEX_YAML_BLOCK
 from .. import __version__
 from ..config import SETTINGS_FILE, Config, read_yaml, shaping_answers, shaping_training
 from ..data.manifest import sha256_of
+from ..data.row_files import holds_rows
 from ..data.shards import ShardError, training_files
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 from ..system.markdown import RawCell, fenced, markdown_cell, markdown_code, markdown_table
 from ..system.plain_yaml import plain_yaml
+from .links import leads_out, remedy
 
 CARD = "README.md"
 _BEGIN, _END = "<!-- evaluation -->", "<!-- end of evaluation -->"
@@ -92,13 +94,19 @@ def command(settings: Mapping[str, Any]) -> str:
 
 
 def data_table(train_data: str) -> str:
-    """The files that were trained on, with what tells whether others are the same."""
+    """The files that were trained on, with what tells whether others are the same.
+
+    The run may be somebody else's and name any file of this user's: of one without training rows nothing is told, not
+    even whether it is there.
+    """
     try:
         files: Sequence[Path] = training_files(train_data) if train_data else ()
     except ShardError:
         files = ()
-    if not files or not all(file.is_file() for file in files):
-        return f"`{_name(train_data)}` was no longer there when this was written." if train_data else "Not recorded."
+    if not train_data:
+        return "Not recorded."
+    if not files or not all(map(holds_rows, files)):
+        return f"`{_name(train_data)}` was no longer there, with training rows in it, when this was written."
     rows = [[file.name, file.stat().st_size, f"`{sha256_of(file)}`"] for file in files]
     return markdown_table(["file", "bytes", "sha256"], rows, ("file", "sha256"))
 
@@ -143,10 +151,12 @@ def card_of_mean(folders: Sequence[Path]) -> str:
     """The card of the mean of several models: the last one's, where that has a card, without its evaluation.
 
     Raises:
-        CardError: its head is damaged.
+        CardError: its head is damaged, or it is a link to a file elsewhere (``links.py``).
     """
     note = f"The weights are the mean of {', '.join(f'`{folder.name}`' for folder in folders)}."
     last = folders[-1] / CARD
+    if last.is_file() and leads_out(last, folders[-1]):
+        raise CardError(f"{last}: a link out of the model's folder, which is not copied; {remedy(last)}")
     card = last.read_text(errors="replace") if last.is_file() else ""  # any model's, in any encoding
     if _BEGIN not in card:
         return f"# A mean of models\n\n{note}\n\n## Evaluation\n\n{_BEGIN}\nNone is recorded.\n{_END}\n"

@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 from .damage import damaged
 from .lora_weights import adapted_weight, adapter_names, merged
 from .metadata import check_sizes, damage_explained, read_metadata
+from .torch_files import check_tensors
 
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")
@@ -95,6 +96,7 @@ class ModelTensors:
         self._stored = {key: entry for key, entry in entries if isinstance(entry, TensorStorageMetadata)}
         with damage_explained(folder, ".metadata"):
             found = dict(_sources(self._stored))
+        check_tensors(folder, metadata, {source.key for source in found.values()})
         self._adapters = {name: source for name, source in found.items() if adapted_weight(name)}
         self._sources = {name: source for name, source in found.items() if name not in self._adapters}
         for name in self._adapters:

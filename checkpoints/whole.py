@@ -2,7 +2,8 @@
 
 Disks break files after they were written, and a SAVE_PATH may come from somebody else. So every file is read here in
 a way that runs nothing, before megatron-core reads it: ``.metadata`` by a table of what it may name, ``common.pt`` as
-weights only. A run whose newest checkpoint is damaged goes on from the newest whole one before it, never silently::
+weights only; that and the tensors must be what torch writes (``torch_files.py``). A run whose newest checkpoint is
+damaged goes on from the newest whole one before it, never silently::
 
     tracker says 7 | iter_7: __0_0.distcp is not as it was written | iter_5: common.pt is missing | iter_3: whole
     -> one warning with the file of iter_7, and iter_3
@@ -14,20 +15,20 @@ import contextlib
 import json
 import logging
 import pickle
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from megatron.core.safe_globals import register_safe_globals
-from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
 from ..system.errors import MemAgentError
 from .damage import DamagedCheckpoint, damaged
 from .folders import CheckpointError, is_numbered, newest_of_run, number_of, numbered, resolve
 from .hashes import check_hashes
-from .metadata import check_files, check_growth, damage_explained, read_metadata
+from .metadata import Refused, Unknown, check_files, damage_explained, read_metadata
+from .torch_files import check_file, check_tensors
 
 logger = logging.getLogger("mem_agent")
 
@@ -95,6 +96,8 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Any], Metadata]:
     _check_format(folder)
     common, metadata = _load_common(folder), read_metadata(folder, strict=True)
     check_files(folder, metadata)
+    entries = metadata.state_dict_metadata.items()
+    check_tensors(folder, metadata, [key for key, entry in entries if isinstance(entry, TensorStorageMetadata)])
     return common, metadata
 
 
@@ -115,15 +118,10 @@ def _check_format(folder: Path) -> None:
 
 def _load_common(folder: Path) -> dict[str, Any]:
     with damage_explained(folder, "common.pt"):
-        with zipfile.ZipFile(folder / "common.pt") as file:
-            if sum(info.file_size for info in file.infolist()) > (folder / "common.pt").stat().st_size:
-                raise damaged(folder, "common.pt", "unpacks to more than its length")
-            if file.testzip() is not None:
-                raise damaged(folder, "common.pt", "fails its checksum")
-            for name in file.namelist():
-                if name.endswith(".pkl"):
-                    with file.open(name) as pickled:
-                        check_growth(folder, "common.pt", pickled)
+        try:
+            check_file(folder / "common.pt", {("argparse", "Namespace"): Unknown})
+        except Refused:
+            raise _of_another_host(folder) from None
         register_safe_globals()  # argparse.Namespace among them
         try:
             # Said, as TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD changes what is not said.

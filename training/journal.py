@@ -4,16 +4,16 @@
 from checkpoint 14 replays 15, 16 and 17 from these files without sampling; since training is deterministic, it
 arrives at the same weights, bit for bit. Files that not even the oldest kept checkpoint needs are removed.
 
-A record begins with the hash of the rest of its bytes::
+A record begins with the hash of the rest of its bytes, and says its number::
 
-    {"sha256":"9f86d0...","fingerprint":"...","train_data":{...},"next_group":9,"metrics":{...}}
+    {"sha256":"9f86d0...","number":17,"fingerprint":"...","train_data":{...},"next_group":9,"metrics":{...}}
 
 Invariants:
 - a replay is refused when settings that shape a rollout have changed since (the fingerprint differs), and when the
-  record is not as it was written;
+  record is not as it was written, or is a copy of another rollout's;
 - a rollout is replayed behind the one it was sampled behind: where one is sampled again, its record, refused or
   damaged, and those after it are put aside, under ``rollout_0000017.json.1``. Nothing is deleted, a warning says it;
-- records of older versions have no hash, and are replayed without that check.
+- records of older versions have no number, or no hash either, and are replayed without that check.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Journal:
         self.folder.mkdir(parents=True, exist_ok=True)
         if aside := self.put_aside(number):
             logger.warning("rollout %d was sampled anew; put aside, with what followed: %s", number + 1, aside)
-        body = orjson.dumps({"fingerprint": self._fingerprint, **asdict(rollout)})
+        body = orjson.dumps({"number": number, "fingerprint": self._fingerprint, **asdict(rollout)})
         head = b'{"sha256":"%b",' % hashlib.sha256(body).hexdigest().encode()
         write_atomically(self._path(number), head + body[1:])
 
@@ -80,6 +80,8 @@ class Journal:
             return None
         try:
             content = _content(path)
+            if (said := content.pop("number", number)) != number:
+                raise DamagedRecord(f"{path}: is the record of rollout {said + 1}")
         except DamagedRecord as error:
             logger.warning("%s; rollout %d is sampled anew; put aside: %s", error, number + 1, self.put_aside(number))
             return None
@@ -136,7 +138,8 @@ def _content(path: Path) -> dict[str, Any]:
 def _is_rollout(record: Any) -> bool:
     return (
         isinstance(record, dict)
-        and record.keys() == {"fingerprint", *(field.name for field in fields(Rollout))}
+        and record.keys() - {"number"} == {"fingerprint", *(field.name for field in fields(Rollout))}
+        and type(record.get("number", 0)) is int
         and isinstance(record["train_data"], dict)
         and all(isinstance(column, list) for column in record["train_data"].values())
         and type(record["next_group"]) is int

@@ -28,8 +28,8 @@ from torch import Tensor
 
 from ..checkpoints import megatron_cpu
 from ..checkpoints.bridge import build_bridge, build_model, to_hf
-from ..checkpoints.checkpoint import TrainState, load_weights
-from ..checkpoints.hf_folder import check_weights
+from ..checkpoints.checkpoint import TrainState, load_weights, on_first_rank
+from ..checkpoints.hf_folder import check_unchanged, check_weights
 from ..checkpoints.lora import adapters_off, add_adapters, merged_weights
 from ..checkpoints.mbridge_parts import ParallelStates
 from ..checkpoints.torch_dist import stored_name
@@ -65,6 +65,7 @@ class Trainer:
         self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state())
         if not config.torch_dist:
             check_weights(self.bridge.hf_config, config.hf_ckpt)
+            on_first_rank(lambda: check_unchanged(config.hf_ckpt))
         self.model = self._starting_model()
         self.lora: dict[str, float] | None = None
         if config.lora_rank:

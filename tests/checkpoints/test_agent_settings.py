@@ -7,6 +7,7 @@ import yaml
 
 from mem_agent import eval_ruler_hqa
 from mem_agent.checkpoints import average, convert
+from mem_agent.checkpoints.agent_settings import settings_of_run
 from mem_agent.checkpoints.hf_model import config_for_model, local_folder, model_settings
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.config import Config, ConfigError, write_settings
@@ -69,6 +70,43 @@ def test_a_run_that_left_no_settings_converts_without_and_says_so(tmp_path, caps
     assert convert.main(make_run(tmp_path)) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("without settings of an agent: ")
     assert model_settings(tmp_path / "out") == {} and not list((tmp_path / "out").glob("mem_agent*"))
+
+
+KEYS = {"words": "machine hub password hunter2", "YAML": "token: hunter2", "a name of ours": "memory: {a: hunter2}",
+        "nothing": "# hunter2", "no text": "\udcff"}
+
+
+@pytest.mark.parametrize("agent", ["memagent", "/their/own.py:Own"])
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+def test_a_strangers_run_takes_no_file_of_the_users_along(tmp_path, agent, key):
+    run, secret = tmp_path / "run", tmp_path / ".netrc"
+    run.mkdir()
+    secret.write_text(key, errors="surrogateescape")
+    (run / "link.yaml").symlink_to(secret)
+    for named in (secret, run / "link.yaml"):
+        (run / "mem_agent.yaml").write_text(f"mem_agent: {{AGENT: '{agent}', MEM_PROMPTS: '{named}'}}")
+        with pytest.raises(ConfigError, match="no prompts, and is not taken along from outside the run; ") as told:
+            settings_of_run(run)
+        assert str(told.value).startswith(f"{run}/mem_agent.yaml: MEM_PROMPTS='{named}' ")
+        assert "hunter2" not in str(told.value) and "\n" not in str(told.value)
+
+
+OWN_TURN = PROMPTS + "mine: 'Look again. {memory}'\n"
+TAKEN = {
+    "of a turn of ours": ("memagent", "p.yaml", PROMPTS),
+    "of another agent's turn": ("memagent", "p.yaml", "revisit: '{problem}'"),
+    "of a turn of the user's agent": ("/my/own.py:Own", "p.yaml", OWN_TURN),
+    "in the run, whatever it is": ("/my/own.py:Own", "run/p.yaml", "mine: Look again."),
+}
+
+
+@pytest.mark.parametrize("agent,place,text", TAKEN.values(), ids=TAKEN)
+def test_prompts_are_taken_along_from_wherever_they_are(tmp_path, agent, place, text):
+    (tmp_path / "run").mkdir()
+    (tmp_path / place).write_text(text)
+    settings = f"mem_agent: {{AGENT: '{agent}', MEM_PROMPTS: '{tmp_path / place}'}}"
+    (tmp_path / "run" / "mem_agent.yaml").write_text(settings)
+    assert settings_of_run(tmp_path / "run")["mem_agent_prompts.yaml"] == text.encode()
 
 
 @pytest.mark.parametrize("content,message", [

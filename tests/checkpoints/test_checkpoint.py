@@ -287,6 +287,25 @@ def test_a_tracker_that_holds_no_number_is_one_line(tmp_path, content):
     assert str(tmp_path / folders.TRACKER) in str(error.value) and len(str(error.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("place", ["/dev/zero", "a folder"])
+def test_a_tracker_that_is_no_file_is_one_line(tmp_path, place):
+    checkpoints(tmp_path, 4, 9)
+    (tmp_path / folders.TRACKER).unlink()
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / folders.TRACKER).symlink_to(place)
+    with pytest.raises(CheckpointError, match=r"is no file; in its place write the number of a checkpoint, 4 or 9$"):
+        folders.latest(tmp_path)
+
+
+def test_no_more_of_a_tracker_is_read_than_a_number_takes(tmp_path):
+    checkpoints(tmp_path, 4, 9)
+    with (tmp_path / folders.TRACKER).open("wb") as file:
+        file.write(b" 4\n")
+        file.truncate(2**40)  # a hole
+    with pytest.raises(CheckpointError, match=r"holds '4\\n\\x00.*; write the number of a checkpoint, 4 or 9$"):
+        folders.latest(tmp_path)
+
+
 def test_a_converted_model_is_no_run_to_continue(tmp_path):
     (tmp_path / "release").mkdir()
     (tmp_path / "release" / ".metadata").write_text("")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from mem_agent.checkpoints.average import average
 from mem_agent.checkpoints.bridge import UnsupportedModel, build_bridge
 from mem_agent.checkpoints.hf_folder import (
     HfTensors,
@@ -17,7 +18,7 @@ from mem_agent.checkpoints.hf_folder import (
     save_weights,
     write_shards,
 )
-from mem_agent.serving.sync_folder import SyncFolder
+from mem_agent.serving.sync_folder import SyncFolder, checkpoint_names
 from mem_agent.tests.helpers.small_files import files_of_at_most
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
@@ -72,6 +73,20 @@ def test_torn_and_missing_files_are_named(tmp_path):
     weights.unlink()
     with pytest.raises(UnsupportedModel, match=r"no .*safetensors weights"):
         check(folder)
+
+
+OUTSIDE = ["{mine}/model.safetensors", "../mine/model.safetensors", "./model.safetensors", "..", "", "a/b.safetensors"]
+
+
+@pytest.mark.parametrize("named", OUTSIDE)
+def test_an_index_names_no_file_of_another_folder(tmp_path, named):
+    mine, theirs = make_tiny_model(tmp_path / "mine"), make_tiny_model(tmp_path / "theirs")
+    index = {"weight_map": dict.fromkeys(HfTensors(mine).shapes, named.format(mine=mine))}
+    (theirs / "model.safetensors.index.json").write_text(json.dumps(index))
+    for read in (HfTensors, checkpoint_names, check, lambda folder: average([folder, mine], tmp_path / "mean")):
+        with pytest.raises(UnsupportedModel, match=r"/theirs/model\.safetensors\.index\.json: names '") as error:
+            read(theirs)
+        assert "\n" not in str(error.value)
 
 
 def test_weights_can_be_read_by_whoever_may_read_new_files(tmp_path):

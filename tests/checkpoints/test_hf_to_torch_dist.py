@@ -15,7 +15,9 @@ from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
 from mem_agent.checkpoints.checkpoint import load_weights
 from mem_agent.checkpoints.complete_folder import OutputRefused
 from mem_agent.checkpoints.convert import convert
+from mem_agent.checkpoints.damage import DamagedCheckpoint
 from mem_agent.checkpoints.folders import TRACKER
+from mem_agent.checkpoints.hashes import HASHES
 from mem_agent.checkpoints.hf_folder import HfTensors
 from mem_agent.checkpoints.hf_to_torch_dist import ReleaseError, main, write_release
 from mem_agent.checkpoints.torch_dist import ModelTensors
@@ -200,3 +202,41 @@ def test_a_folder_that_is_no_model_is_one_line(tmp_path, capsys):
     (model / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone.safetensors"}}')
     assert main(["--hf", str(model), "--output", str(tmp_path / "out")]) == 1
     assert "gone.safetensors: not readable" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def converted(tmp_path: Path) -> Path:
+    """A model as conversion leaves it."""
+    write_release(make_tiny_model(tmp_path / "start"), tmp_path / "run")
+    convert(tmp_path / "run", tmp_path / "start", tmp_path / "model")
+    return tmp_path / "model"
+
+
+def changed(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 0xFF
+    file.write_bytes(content)
+
+
+def test_weights_that_changed_since_they_were_converted_are_neither_released_nor_trained(tmp_path, capsys):
+    model = converted(tmp_path)
+    write_release(model, tmp_path / "out", force=True)
+    Trainer(make_config(model))
+    changed(model / "model.safetensors")
+    capsys.readouterr()
+    assert main(["--hf", str(model), "--output", str(tmp_path / "other")]) == 1
+    said = capsys.readouterr().err
+    assert f"{model}: the checkpoint is damaged: model.safetensors: is not as it was written" in said
+    assert said.endswith("; copy the folder again, or convert its checkpoint anew\n") and said.count("\n") == 1
+    assert not (tmp_path / "other" / "release").exists()
+    with pytest.raises(DamagedCheckpoint, match=r"model\.safetensors: is not as it was written, .*; copy the folder"):
+        Trainer(make_config(model))
+
+
+@pytest.mark.parametrize("hashes", [None, f"{'0' * 64}  model.safetensors\n"], ids=["no hashes", "of somebody else"])
+def test_weights_without_hashes_of_ours_are_released_as_they_are(tmp_path, hashes):
+    model = converted(tmp_path)
+    (model / HASHES).unlink()
+    if hashes:
+        (model / HASHES).write_text(hashes)
+    changed(model / "model.safetensors")
+    assert write_release(model, tmp_path / "out", force=True).is_dir()

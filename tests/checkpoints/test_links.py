@@ -12,6 +12,7 @@ from mem_agent.checkpoints.convert import convert
 from mem_agent.checkpoints.hf_folder import UnsupportedModel
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.checkpoints.links import leads_out, remedy
+from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 TOKENS = b"tokens"
@@ -116,3 +117,22 @@ def test_a_refused_link_is_told_before_weights_are_written(tmp_path, monkeypatch
     said = str(refused.value)
     assert said.startswith(f"{model / 'tokenizer.json'}: a link out") and str(tmp_path / "base.json") in said
     assert not (tmp_path / "out").exists() and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["mem_agent.yaml", "mem_agent_prompts.yaml", "README.md"])
+def test_an_average_copies_nothing_that_a_models_link_leads_to(tmp_path, monkeypatch, name):
+    models = [make_tiny_model(tmp_path / "a"), make_tiny_model(tmp_path / "b")]
+    (tmp_path / ".netrc").write_text("machine hub password hunter2")
+    (models[1] / name).symlink_to("../.netrc")
+    monkeypatch.setattr("mem_agent.checkpoints.average.write_shards", None)
+    with pytest.raises(MemAgentError, match=f"/b/{name}: a link out of the model's folder, which is not copied"):
+        average(models, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_average_has_no_weights_that_a_models_link_leads_to(tmp_path):
+    mine, theirs, other = (make_tiny_model(tmp_path / name) for name in ("mine", "theirs", "other"))
+    (theirs / "model.safetensors").unlink()
+    (theirs / "model.safetensors").symlink_to(mine / "model.safetensors")
+    with pytest.raises(MemAgentError, match=r"/theirs/model\.safetensors: a link out of .*, which is not averaged"):
+        average([theirs, other], tmp_path / "out")

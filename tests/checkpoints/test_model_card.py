@@ -16,15 +16,17 @@ from mem_agent.checkpoints.model_card import (
     command,
     read_card,
     with_evaluation,
+    write_card,
 )
 from mem_agent.config import SETTINGS_FILE, Config
+from mem_agent.tests.helpers.stage_rows import write_rows
 
 
 @pytest.fixture
 def run(tmp_path):
     data = tmp_path / "secret folder" / "train.jsonl"
     data.parent.mkdir()
-    data.write_text('{"prompt": "q"}\n')
+    data.write_text('{"prompt": "q", "metadata": {}}\n')
     config = Config(hf_ckpt="Org/Model", train_data=str(data), save_path=str(tmp_path / "run"), num_rollout=7,
                     agent="gated", mem_request_timeout=9.0, lr=3e-6)
     folder = tmp_path / "run"
@@ -69,6 +71,28 @@ def test_without_settings_or_data_it_says_so(run, tmp_path):
     assert "## Training" not in card and "None is recorded" in card
 
 
+NO_ROWS = {"a key": ".netrc", "JSON lines of other things": "notes.jsonl", "a parquet file of none": "keys.parquet",
+           "nothing": "gone.jsonl", "what has no end": "/dev/zero"}
+
+
+@pytest.mark.parametrize("named", NO_ROWS.values(), ids=NO_ROWS)
+def test_of_a_file_without_training_rows_a_card_tells_nothing(run, tmp_path, named):
+    """A run of somebody else's names it; a hash tells whoever guesses what is in it that he is right."""
+    for name in (".netrc", "notes.jsonl", "keys.parquet"):
+        (tmp_path / name).write_text('{"password": "hunter2"}\n')
+    (run / SETTINGS_FILE).write_text(Config(train_data=str(tmp_path / named), save_path=str(run)).to_yaml())
+    card = card_of_run(run, "iter_0000006", "")
+    said = f"`{named.rpartition('/')[2]}` was no longer there, with training rows in it, when this was written."
+    assert card.partition("## Data\n\n")[2].splitlines()[0] == said
+
+
+def test_shards_are_told_with_their_hashes(run, tmp_path):
+    write_rows(tmp_path / "train_0.parquet", [{"prompt": "q", "metadata": {"id": "a"}}])
+    (run / SETTINGS_FILE).write_text(Config(train_data=str(tmp_path), save_path=str(run)).to_yaml())
+    digest = hashlib.sha256((tmp_path / "train_0.parquet").read_bytes()).hexdigest()
+    assert f"`{digest}`" in card_of_run(run, "iter_0000006", "")
+
+
 def test_an_evaluation_replaces_the_one_before(run):
     card = card_of_run(run, "iter_0000006", "")
     once = with_evaluation(card, "| first |", [])
@@ -94,6 +118,15 @@ def test_a_mean_has_the_last_ones_card_and_no_evaluation(run, tmp_path):
     card = card_of_mean(folders)
     assert "the mean of `iter_1`, `iter_2`" in card and "the mean of `iter_1`" in bare
     assert "| 99 |" not in card and "AGENT=gated" in card
+
+
+def test_a_mean_takes_no_card_from_elsewhere_along(run, tmp_path):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    write_card(run, card_of_run(run, "iter_2", ""))
+    (folder / CARD).symlink_to(run / CARD)
+    with pytest.raises(CardError, match=r"/theirs/README\.md: a link out of the model's folder, which is not"):
+        card_of_mean([folder])
 
 
 def test_a_mean_of_models_whose_card_is_no_text_has_one(tmp_path):

@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+import re
 import shutil
 import subprocess
 import zipfile
@@ -166,16 +167,32 @@ def test_what_shows_without_hashes_is_known_too(saved, tmp_path, caplog, name, d
 
 
 def every_zip_broken(file: Path) -> None:
-    """The tensors are zip files one after the other; this reaches torch's own reader."""
+    """The tensors are zip files one after the other."""
     file.write_bytes(file.read_bytes().replace(b"PK\5\6", b"KP\5\6"))
+
+
+def every_zip_of_no_version(file: Path) -> None:
+    """As its member ``version`` says."""
+    content, count = re.subn(rb"(/versionFB..Z*)3\n", rb"\g<1>0\n", file.read_bytes(), flags=re.DOTALL)
+    assert count
+    file.write_bytes(content)
+
+
+def test_tensors_that_torch_did_not_write_are_damage_without_hashes(saved, tmp_path, caplog):
+    copies(saved, tmp_path, 3, 7)
+    (tmp_path / "iter_0000007" / HASHES).unlink()
+    every_zip_broken(tmp_path / "iter_0000007" / "__0_0.distcp")
+    assert newest_whole(tmp_path) == tmp_path / "iter_0000003"
+    assert "iter_0000007: the checkpoint is damaged: __0_0.distcp, '" in caplog.text
+    assert ": does not end as a zip file of torch's; going on from " in caplog.text
 
 
 def test_what_only_megatrons_reading_shows_is_one_line(saved, resuming, tmp_path):
     assert not issubclass(CheckpointException, Exception)
     copies(saved, tmp_path, 3, 7)
     (tmp_path / "iter_0000007" / HASHES).unlink()
-    every_zip_broken(tmp_path / "iter_0000007" / "__0_0.distcp")
-    with pytest.raises(CheckpointError, match=r"cannot be read: PytorchStreamReader failed") as error:
+    every_zip_of_no_version(tmp_path / "iter_0000007" / "__0_0.distcp")
+    with pytest.raises(CheckpointError, match=r"cannot be read: .*version") as error:
         checkpoint.load(tmp_path, resuming)
     older, tracker = tmp_path / "iter_0000003", tmp_path / folders.TRACKER
     assert str(error.value).endswith(f"; to go on from {older}, write its number into {tracker}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import pickle
 from functools import cache
 
 import numpy as np
@@ -142,33 +140,6 @@ def _journalled() -> bytes:
     return (scratch() / "rollouts" / "rollout_0000003.json").read_bytes()
 
 
-_TENSOR_BYTES = 2 * 3 * 2  # [2, 3] in bfloat16
-
-
-def _metadata(data: bytes) -> None:
-    from mem_agent.checkpoints.metadata import check_files, read_metadata
-
-    folder = written("checkpoint/__0_0.distcp", bytes(_TENSOR_BYTES)).parent
-    written("checkpoint/.metadata", data)
-    before = set(os.listdir(folder))
-    check_files(folder, read_metadata(folder))
-    assert set(os.listdir(folder)) == before
-
-
-@cache
-def _described() -> bytes:
-    import torch
-    from torch.distributed.checkpoint import metadata as stored
-    from torch.distributed.checkpoint.filesystem import _StorageInfo
-
-    size, start = torch.Size([2, 3]), torch.Size([0, 0])
-    tensor = stored.TensorStorageMetadata(
-        stored.TensorProperties(dtype=torch.bfloat16), size, [stored.ChunkStorageMetadata(start, size)]
-    )
-    index = {stored.MetadataIndex("a", start): _StorageInfo("__0_0.distcp", 0, _TENSOR_BYTES)}
-    return pickle.dumps(stored.Metadata({"a": tensor}, storage_data=index))
-
-
 def _memory(data: bytes) -> None:
     from mem_agent.rewards.intrinsic.state_file import reading
 
@@ -183,7 +154,6 @@ def _memory_file() -> bytes:
     path = scratch() / "made.npz"
     write(path, {"seen": 2}, {"texts": np.arange(3, dtype=np.uint8), "codes": np.ones((2, 4), np.float32)})
     return path.read_bytes()
-
 
 
 _TRACES = b"".join(line_of(record) for record in [*group_of(), *hostile_group()])
@@ -201,7 +171,5 @@ TARGETS = (
     Target("row_journal", _row_journal, (_lines(["k", {"a": 1}]),), (b"\n",)),
     Target("sifter_scores", _scores, (_scored(),)),
     Target("journal", _journal, (_journalled(),)),
-    Target("metadata", _metadata, (_described(),),
-           (b"os", b"system", b"torch", b"builtins", b"\x8c\x02", b"\x93", b"R.")),
     Target("reward_memory", _memory, (_memory_file(),)),
 )

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from mem_agent.agents.prompts import load_prompts
+from mem_agent.checkpoints.agent_settings import settings_of_run
 from mem_agent.checkpoints.hf_model import config_for_model
 from mem_agent.checkpoints.model_card import card_of_run, read_card, with_evaluation
 from mem_agent.config import Config, load_yaml
@@ -40,6 +41,7 @@ def _settings_file(data: bytes) -> None:
     config = load_yaml(folder / "mem_agent.yaml")
     assert Config.from_mapping(config.to_mapping()) == config
     card_of_run(folder, "iter_1", "m")
+    _refused_or(lambda: settings_of_run(folder))
     _refused_or(lambda: config_for_model(folder, {}))  # which is not told what only a run is
 
 

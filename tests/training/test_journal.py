@@ -1,5 +1,6 @@
 """Rollouts survive a kill; a replay under other settings is refused; absorbed ones go."""
 
+import hashlib
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -49,6 +50,7 @@ OTHER_SHAPES = {
     **{f"{key} is {value!r}": RECORD | {key: value} for key in RECORD if key != "fingerprint"
        for value in (None, [], "x", 1.5, True)},
     "a column that is no list": RECORD | {"train_data": {"tokens": 1}},
+    **{f"its number is {value!r}": RECORD | {"number": value} for value in (None, [], "3", 3.0, True)},
     "a metric that is no number": RECORD | {"metrics": {"reward": "x"}},
 }
 DAMAGED = {what: orjson.dumps(content) for what, content in OTHER_SHAPES.items()}
@@ -100,6 +102,19 @@ def test_no_changed_byte_changes_what_is_replayed(tmp_path_factory, place, chang
     content[int(place * len(content))] ^= change
     path.write_bytes(content)
     assert Journal(path.parents[1], Config()).read(3) is None
+
+
+def test_a_copy_of_another_rollouts_record_is_not_replayed(tmp_path, caplog):
+    path = written(tmp_path)
+    path.write_bytes(path.with_name("rollout_0000002.json").read_bytes())
+    assert "is the record of rollout 3; rollout 4 is sampled anew" in damaged(tmp_path, caplog)
+
+
+def test_a_record_without_its_number_is_replayed(tmp_path, caplog):
+    """As older versions wrote it."""
+    path, body = written(tmp_path), orjson.dumps(RECORD)
+    path.write_bytes(b'{"sha256":"%b",' % hashlib.sha256(body).hexdigest().encode() + body[1:])
+    assert Journal(tmp_path, Config()).read(3) == ROLLOUT and not caplog.messages
 
 
 def test_a_record_without_a_hash_is_replayed_as_it_was(tmp_path, caplog):

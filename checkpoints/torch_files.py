@@ -1,0 +1,256 @@
+"""What ``torch.save`` wrote, looked at before ``torch.load`` reads it: ``common.pt``, and each tensor in ``.distcp``.
+
+As weights only torch runs nothing that a file asks for, but bounds neither time nor memory: a pickle of 500 bytes
+keeps it busy for seconds, and twice as long for each pair more; what is packed unpacks to a thousand times its length;
+a call makes as many bytes as it is given for a number. A file that torch has written has none of that::
+
+    PK 3 4  archive/data.pkl     what to make of the storages, by four names of torch's
+    PK 3 4  archive/data/0       a storage, as long as data.pkl says
+    PK 1 2 ...                   the list of these, once, up to the end
+
+Invariant: what passes takes no more time and memory than it is long, and torch sees in it what was looked at here. So
+it begins as a zip, else torch takes it for the format of before zips; its list is where every reader of zips looks for
+it; no member is packed, and no two have one name, as torch looks them up without case.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
+
+from .metadata import KNOWN, LONGEST, BoundedUnpickler, Refused, damage_explained
+
+_FIRST, _PICKLE = b"PK\3\4", "data.pkl"
+_END, _END64, _FIND64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
+
+
+def check_file(file: Path, also: Mapping[tuple[str, str], Any]) -> None:
+    """That ``torch.save`` may have written all of it.
+
+    Args:
+        also: what it may name beside what tensors are made of.
+
+    Raises:
+        Refused: it names something else.
+        ValueError: and whatever else reading a broken file raises (``damage_explained``).
+    """
+    with file.open("rb") as content:
+        _check(content, file.stat().st_size, also, every_byte=True)
+
+
+def check_tensors(folder: str | Path, metadata: Metadata, keys: Iterable[str]) -> None:
+    """The same of each part of the tensors ``keys`` of a checkpoint, of which numbers are not read.
+
+    Raises:
+        DamagedCheckpoint: torch has not written it.
+    """
+    for key in keys:
+        with damage_explained(folder, ".metadata"):
+            places = _places_of(metadata, key)
+        for place in places:
+            with damage_explained(folder, f"{place.relative_path}, {key!r:.80}"):
+                if place.transform_descriptors:
+                    raise ValueError("is packed, which nothing here unpacks")
+                with (Path(folder) / place.relative_path).open("rb") as file:
+                    part = io.BufferedReader(_Slice(file, place.offset, place.length))
+                    _check(part, place.length, {}, every_byte=False)
+
+
+def _places_of(metadata: Metadata, key: str) -> list[_StorageInfo]:
+    """Where its parts are, of which no two are in one place, as torch would read that again for each."""
+    entry = metadata.state_dict_metadata[key]
+    assert isinstance(entry, TensorStorageMetadata), key
+    starts = [chunk.offsets for chunk in entry.chunks]
+    if not all(isinstance(start, torch.Size) for start in starts) or len(set(starts)) < len(starts):
+        raise ValueError(f"{key!r:.80} has one part twice")
+    return [metadata.storage_data[MetadataIndex(key, start)] for start in starts]
+
+
+def _check(file: IO[bytes], length: int, also: Mapping[tuple[str, str], Any], *, every_byte: bool) -> None:
+    members = _members(file, length)
+    with zipfile.ZipFile(file) as archive:
+        if every_byte and archive.testzip() is not None:
+            raise ValueError("fails its checksum")
+        pickled = io.BytesIO(archive.read(members[_PICKLE]))
+    sizes = {name[5:]: info.file_size for name, info in members.items() if name.startswith("data/")}
+    _Shape(pickled, sizes, also).load()
+
+
+def _members(file: IO[bytes], length: int) -> dict[str, zipfile.ZipInfo]:
+    """By their names in the archive's folder, in small letters."""
+    if file.read(4) != _FIRST:
+        raise ValueError("is no zip file from its first byte on")
+    _check_list(file, length)
+    with zipfile.ZipFile(file) as archive:
+        found = archive.infolist()
+    folder = found[0].filename.partition("/")[0] if found else ""
+    members: dict[str, zipfile.ZipInfo] = {}
+    for info in found:
+        home, _, name = info.filename.partition("/")
+        if home != folder or info.filename != info.orig_filename or not name.isascii() or name.lower() in members:
+            raise ValueError(f"has a member {info.orig_filename!r:.80}, which torch has not named")
+        if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+            raise ValueError("unpacks to more than its length")
+        members[name.lower()] = info
+    if sum(info.file_size for info in found) > length:
+        raise ValueError("unpacks to more than its length")
+    if _PICKLE not in members:
+        raise ValueError(f"has no {_PICKLE}")
+    return members
+
+
+def _check_list(file: IO[bytes], length: int) -> None:
+    """That the list of members ends where the file does, without a second one that another reader would take."""
+    tail = min(length, _END64.size + _FIND64.size + _END.size)
+    file.seek(length - tail)
+    end = file.read(tail)
+    if len(end) < _END.size:
+        raise ValueError("is cut")
+    _, _, _, _, _, size, start, comment = found = _END.unpack(end[-_END.size:])
+    ends = length - _END.size
+    if found[0] != b"PK\5\6" or comment:
+        raise ValueError("does not end as a zip file of torch's")
+    if end[-_END.size - _FIND64.size:].startswith(b"PK\6\7"):
+        ends = length - tail
+        _, _, at, _ = _FIND64.unpack(end[-_END.size - _FIND64.size : -_END.size])
+        signature, *_, size, start = _END64.unpack(end[: _END64.size])
+        if signature != b"PK\6\6" or at != ends:
+            raise ValueError("has two lists of what is in it")
+    if start + size != ends:
+        raise ValueError("has a list of what is in it that is not before its end")
+
+
+class _Slice(io.RawIOBase):
+    """A part of a file as a file; torch's own cannot be sought in from its end."""
+
+    def __init__(self, file: IO[bytes], offset: int, length: int) -> None:
+        super().__init__()
+        self._file, self._offset, self._length, self._at = file, offset, length, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._length}[whence]
+        if start + offset < 0:
+            raise ValueError("is cut")
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        self._file.seek(self._offset + self._at)
+        content = self._file.read(max(0, min(len(buffer), self._length - self._at)))
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
+# --- what the pickle may ask for -------------------------------------------------------------------------------------
+
+
+class _Storage:
+    """A class of storages, by the bytes of an entry."""
+
+    def __init__(self, itemsize: int) -> None:
+        self.itemsize = itemsize
+
+
+class _Made:
+    """A tensor, which is not made here."""
+
+    def __setstate__(self, state: Any) -> None:
+        raise ValueError("has a tensor with a state")
+
+
+class _Held:
+    """A storage, with how many entries it has."""
+
+    def __init__(self, entries: int, untyped: bool) -> None:
+        self.entries, self.untyped = entries, untyped
+
+
+def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *more: Any) -> _Made:
+    """``_rebuild_tensor_v2`` and its like: all entries lie within the storage."""
+    if not isinstance(storage, _Held):
+        raise ValueError("has a tensor of no storage")
+    itemsize = more[2].itemsize if storage.untyped and len(more) > 2 and isinstance(more[2], torch.dtype) else 1
+    shaped = len(size) == len(stride) <= LONGEST
+    if not shaped or not all(type(number) is int and number >= 0 for number in (offset, *size, *stride)):
+        raise ValueError("has a tensor whose shape is no shape")
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if math.prod(size) and (last + 1) * itemsize > storage.entries:
+        raise ValueError("has a tensor that is larger than its storage")
+    return _Made()
+
+
+def _parameter(data: Any, *more: Any) -> Any:
+    _check_state(more[-1])
+    return data
+
+
+def _typed(make: Any, kind: Any, arguments: Any, state: Any) -> Any:
+    """A tensor, or a parameter, to which somebody has given attributes."""
+    if make not in (_tensor, _parameter) or len(arguments) > LONGEST:
+        raise ValueError("has a tensor that is made of something else")
+    _check_state(state)
+    return make(*arguments)
+
+
+def _check_state(state: Any) -> None:
+    if len(state) > LONGEST:
+        raise ValueError("has a tensor with a state")
+
+
+_STORAGES = {
+    f"{name}Storage": _Storage(dtype.itemsize) for name, dtype in {
+        "Double": torch.double, "Float": torch.float, "Half": torch.half, "BFloat16": torch.bfloat16,
+        "Long": torch.long, "Int": torch.int, "Short": torch.short, "Char": torch.int8, "Byte": torch.uint8,
+        "Bool": torch.bool,
+    }.items()
+}
+_UNTYPED = _Storage(1)
+_TENSORS: dict[tuple[str, str], Any] = {
+    **{("torch._utils", f"_rebuild_{name}"): _tensor for name in ("tensor", "tensor_v2", "tensor_v3")},
+    **{("torch._utils", name): _parameter for name in ("_rebuild_parameter", "_rebuild_parameter_with_state")},
+    ("torch._tensor", "_rebuild_from_type_v2"): _typed,
+    **dict.fromkeys((("torch", "Tensor"), ("torch.nn.parameter", "Parameter")), object()),  # named, and not called
+    **{("torch", name): storage for name, storage in _STORAGES.items()},
+    ("torch.storage", "UntypedStorage"): _UNTYPED,
+    ("collections", "OrderedDict"): KNOWN["collections", "OrderedDict"],
+    **{place: value for place, value in KNOWN.items() if isinstance(value, torch.dtype)},
+    ("torch", "Size"): KNOWN["torch", "Size"],
+}
+
+
+class _Shape(BoundedUnpickler):
+    """Goes through a pickle as torch does, and makes no tensor."""
+
+    def __init__(self, file: IO[bytes], sizes: Mapping[str, int], also: Mapping[tuple[str, str], Any]) -> None:
+        super().__init__(file)
+        self._sizes, self._also, self._kinds = sizes, also, dict[str, _Storage]()
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = self._also.get((module, name), _TENSORS.get((module, name)))
+        if known is None:
+            raise Refused(f"{module}.{name}")
+        return known
+
+    def persistent_load(self, pid: Any) -> _Held:
+        """A storage, which is as long as its member: torch reads as much as is said, whatever the member has."""
+        _, kind, key, _, entries = pid
+        known = isinstance(kind, _Storage) and self._kinds.setdefault(key, kind) is kind
+        if not known or self._sizes[key] != entries * kind.itemsize:
+            raise ValueError(f"has a storage {key!r:.20} of another length than is said")
+        return _Held(entries, kind is _UNTYPED)

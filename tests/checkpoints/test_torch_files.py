@@ -1,0 +1,229 @@
+"""What torch did not write is refused before torch reads it, and what it wrote is read as ever."""
+
+import io
+import pickle
+import struct
+import zipfile
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+
+from mem_agent.checkpoints.damage import DamagedCheckpoint
+from mem_agent.checkpoints.metadata import Refused, Unknown, damage_explained
+from mem_agent.checkpoints.torch_dist import ModelTensors
+from mem_agent.checkpoints.torch_files import check_file
+
+KEY = "embedding.word_embeddings.weight"
+
+
+def saved(value: object) -> bytes:
+    content = io.BytesIO()
+    torch.save(value, content)
+    return content.getvalue()
+
+
+NUMBERS = torch.arange(16.0).reshape(4, 4)
+def marked(tensor: torch.Tensor) -> torch.Tensor:
+    """As Megatron marks its parameters."""
+    tensor.tensor_model_parallel = True  # type: ignore[attr-defined]
+    return tensor
+
+
+GOOD = {
+    **{str(dtype): NUMBERS.to(dtype) for dtype in (
+        torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool,
+        torch.uint16, torch.float8_e4m3fn,
+    )},
+    "a part of a storage": NUMBERS[1:, ::2], "turned": NUMBERS.T, "spread": NUMBERS[:1].expand(9, 4),
+    "nothing": torch.empty(0, 3), "a number": torch.tensor(2.0), "a parameter": torch.nn.Parameter(NUMBERS),
+    "a marked tensor": marked(NUMBERS.clone()), "a marked parameter": marked(torch.nn.Parameter(NUMBERS)),
+    "two of one storage": [NUMBERS, NUMBERS[1:]], "settings": {"args": Namespace(a=1), "b": [None, 2.5, "c"]},
+}
+
+
+@pytest.mark.parametrize("value", GOOD.values(), ids=GOOD)
+def test_what_torch_wrote_passes(tmp_path, value):
+    (tmp_path / "a").write_bytes(saved(value))
+    check_file(tmp_path / "a", {("argparse", "Namespace"): Unknown})
+
+
+# --- what torch did not write ----------------------------------------------------------------------------------------
+
+
+def members(value: object = NUMBERS) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(saved(value))) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def zipped(content: dict[str, bytes], packed: str = "") -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        for name, data in content.items():
+            file.writestr(name, data, zipfile.ZIP_DEFLATED if name == packed else zipfile.ZIP_STORED)
+    return out.getvalue()
+
+
+def asking(code: bytes) -> dict[str, bytes]:
+    return members() | {"archive/data.pkl": b"\x80\x02" + code + b"."}
+
+
+def renamed(content: dict[str, bytes], old: str, new: str) -> dict[str, bytes]:
+    return {new if name == old else name: data for name, data in content.items()}
+
+
+PAIRS = b"})" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(28)) + b"Ns"
+BEFORE_ZIPS = b"".join(pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, None))
+OLD_FORMAT = BEFORE_ZIPS + b"\x80\x02" + PAIRS + b"."
+PICKLED = members()["archive/data.pkl"]
+
+
+def stored(old: bytes, new: bytes) -> bytes:
+    """The pickle with another number in it."""
+    assert PICKLED.count(old) == 1
+    return zipped(members() | {"archive/data.pkl": PICKLED.replace(old, new)})
+
+
+def elsewhere(content: bytes) -> bytes:
+    """A second list of members, which the zip64 record in front of the end names: torch goes there."""
+    at = struct.pack("<Q", 7)
+    return content[:-34] + at + content[-26:]
+
+
+NO_DESCRIPTION = "has parts that describe no tensor"
+REFUSED = {
+    "pairs of pairs": (zipped(asking(PAIRS)), NO_DESCRIPTION),
+    "under a name that only torch finds": (
+        zipped(renamed(asking(PAIRS), "archive/data.pkl", "archive/data.PKL")), NO_DESCRIPTION),
+    "beside what would pass": (zipped(members() | {"archive/DATA.pkl": PICKLED}), "which torch has not named"),
+    "in another folder": (zipped(members() | {"b/data.pkl": PICKLED}), "which torch has not named"),
+    "a zip behind the format of before": (OLD_FORMAT + zipped(members()), "is no zip file from its first byte on"),
+    "the format of before": (OLD_FORMAT, "is no zip file from its first byte on"),
+    "a packed storage": (zipped(members(), packed="archive/data/0"), "unpacks to more than its length"),
+    "a packed pickle": (zipped(members(), packed="archive/data.pkl"), "unpacks to more than its length"),
+    "a second list": (elsewhere(saved(NUMBERS)), "has two lists of what is in it"),
+    "something behind it": (saved(NUMBERS) + bytes(30), "does not end as a zip file of torch's"),
+    "something before it": (b"PK\3\4" + zipped(members()), "that is not before its end"),
+    "something before all that its end names": (b"PK\3\4" + saved(NUMBERS), "has two lists of what is in it"),
+    "cut": (saved(NUMBERS)[:10], "is cut"),
+    "empty": (b"", "is no zip file from its first byte on"),
+    "no pickle": (zipped({"archive/data/0": bytes(64)}), "has no data.pkl"),
+    "a storage longer than its member": (stored(b"K\x10tq\x05", b"K\x11tq\x05"), "of another length than is said"),
+    "a storage of which nothing is used": (stored(b"K\x10tq\x05", b"K\x00tq\x05"), "of another length than is said"),
+    "a storage that is not there": (stored(b"X\1\0\0\x000", b"X\1\0\0\x009"), "9"),
+    "one storage under two names": (stored(b"X\1\0\0\x000", b"X\1\0\0\0a"), "a"),
+    "a tensor that is longer than its storage": (stored(b"K\4K\4\x86", b"K\4K\5\x86"), "is larger than its storage"),
+    "a tensor that begins in its storage": (stored(b"QK\0K\4", b"QK\1K\4"), "is larger than its storage"),
+    "a tensor with a state": (
+        zipped(members() | {"archive/data.pkl": PICKLED[:-1] + b"}b."}), "has a tensor with a state"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_torch_did_not_write_is_one_line(tmp_path, content, said):
+    file = tmp_path / "common.pt"
+    file.write_bytes(content)
+    with pytest.raises(DamagedCheckpoint) as refused, damage_explained(tmp_path, "common.pt"):
+        check_file(file, {})
+    assert str(refused.value).startswith(f"{tmp_path}: the checkpoint is damaged: common.pt: ")
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+CALLS = {"bytearray": b"cbuiltins\nbytearray\n", "set": b"cbuiltins\nset\n", "float tensor": b"ctorch\nFloatTensor\n",
+         "qtensor": b"ctorch._utils\n_rebuild_qtensor\n"}
+
+
+@pytest.mark.parametrize("named", CALLS.values(), ids=CALLS)
+def test_a_call_that_makes_as_much_as_a_number_says_is_refused(tmp_path, named):
+    (tmp_path / "a").write_bytes(zipped(asking(named + b"\x8a\x06\0\0\0\0\0\1\x85R")))
+    with pytest.raises(Refused):
+        check_file(tmp_path / "a", {})
+
+
+@pytest.mark.parametrize("named", [b"torch\nFloatStorage", b"torch\nTensor", b"torch.nn.parameter\nParameter"])
+@pytest.mark.parametrize("how", [b"R", b"\x81"])
+def test_a_class_that_a_tensor_names_is_not_called(tmp_path, named, how):
+    (tmp_path / "a").write_bytes(zipped(asking(b"c" + named + b"\n\x8a\x06\0\0\0\0\0\1\x85" + how)))
+    with pytest.raises((TypeError, AttributeError)):
+        check_file(tmp_path / "a", {})
+
+
+# --- in a checkpoint -------------------------------------------------------------------------------------------------
+
+
+def checkpoint(folder: Path, content: bytes, change: Callable[[Metadata], None] = lambda metadata: None) -> Path:
+    """Of the tensor KEY, in two parts behind each other."""
+    size, starts = torch.Size([8, 4]), [torch.Size([0, 0]), torch.Size([4, 0])]
+    chunks = [ChunkStorageMetadata(start, torch.Size([4, 4])) for start in starts]
+    places = [_StorageInfo("__0_0.distcp", n * len(content), len(content)) for n in range(2)]
+    tensor = TensorStorageMetadata(TensorProperties(dtype=torch.float32), size, chunks)
+    indices = [MetadataIndex(KEY, start) for start in starts]
+    metadata = Metadata({KEY: tensor}, storage_data=dict(zip(indices, places, strict=True)))
+    change(metadata)
+    (folder / "__0_0.distcp").write_bytes(2 * content)
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+    return folder
+
+
+def test_the_parts_of_a_tensor_are_read(tmp_path):
+    assert torch.equal(ModelTensors(checkpoint(tmp_path, saved(NUMBERS))).read(KEY), torch.cat([NUMBERS, NUMBERS]))
+
+
+@pytest.mark.parametrize(("content", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_part_that_torch_did_not_write_is_one_line_before_weights_are_read(tmp_path, content, said):
+    with pytest.raises(DamagedCheckpoint) as refused:
+        ModelTensors(checkpoint(tmp_path, content))
+    assert "\n" not in str(refused.value) and (said in str(refused.value) or len(content) < NUMBERS.nbytes)
+
+
+def test_a_part_that_asks_for_memory_is_refused(tmp_path):
+    with pytest.raises(DamagedCheckpoint, match=r"asks for 'builtins\.bytearray', which it has no need of"):
+        ModelTensors(checkpoint(tmp_path, zipped(asking(CALLS["bytearray"] + b"K\1\x85R"))))
+
+
+
+def one_start(metadata: Metadata) -> None:
+    entry = metadata.state_dict_metadata[KEY]
+    assert isinstance(entry, TensorStorageMetadata)
+    entry.chunks *= 1000
+
+
+def packed(metadata: Metadata) -> None:
+    for place in metadata.storage_data.values():
+        place.transform_descriptors = ["stream.zstd"]
+
+
+def longer(metadata: Metadata) -> None:
+    """Than the file, together."""
+    for n in range(1000):
+        metadata.storage_data[MetadataIndex(KEY, torch.Size([n, n]))] = _StorageInfo("__0_0.distcp", 0, 1000)
+
+
+def before_the_file(metadata: Metadata) -> None:
+    for place in metadata.storage_data.values():
+        place.offset = -4
+
+
+READ_AGAIN = {
+    "one part a thousand times": (one_start, "has one part twice"),
+    "a file a thousand times": (longer, r"__0_0\.distcp: is shorter than the tensors that are in it"),
+    "packed": (packed, "is packed"),
+    "a place before the file": (before_the_file, "is in a place that is none"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), READ_AGAIN.values(), ids=READ_AGAIN)
+def test_what_metadata_says_makes_nobody_read_more_than_the_files(tmp_path, change, said):
+    with pytest.raises(DamagedCheckpoint, match=said):
+        ModelTensors(checkpoint(tmp_path, saved(NUMBERS), change))
+
