@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..system.errors import ConfigError
+from ..system.model_sizes import check_sizes
 from ..system.tokenizer_ids import check_ids
 
 WINDOW = 512
@@ -32,6 +33,7 @@ class Embedding:
     def __init__(self, folder: Path, batch: int = 32) -> None:
         from transformers import AutoModel, AutoTokenizer
 
+        check_sizes(folder)
         check_ids(folder)
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from ..agents.vocabulary import Vocabulary, panics_told
+from ..system.model_sizes import check_sizes
 from ..system.tokenizer_ids import check_ids
 from .sample import CountTokens, RulerError
 
@@ -27,6 +28,7 @@ def load_tokenizer(folder: Path) -> Vocabulary:
     if not folder.is_dir():
         raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
     try:
+        check_sizes(folder)
         check_ids(folder)
         with panics_told():
             return Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))

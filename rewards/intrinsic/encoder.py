@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...system.errors import ConfigError
+from ...system.model_sizes import check_sizes
 from ...system.tokenizer_ids import check_ids
 from .codes import Vectors
 
@@ -72,6 +73,8 @@ class SentenceEncoder:
 
     @cached_property
     def _model(self) -> Any:
+        for part in (self._folder, *sorted(filter(Path.is_dir, self._folder.iterdir()))):  # that a model is made of
+            check_sizes(part)
         check_ids(self._folder)
         try:
             from sentence_transformers import SentenceTransformer
