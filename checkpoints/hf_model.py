@@ -24,7 +24,7 @@ from ..agents.longest_turn import longest_turn, shortening
 from ..agents.vocabulary import Vocabulary, panics_told
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
 from ..system.model_sizes import check_sizes, model_config
-from ..system.tokenizer_ids import check_ids
+from ..system.tokenizer_ids import check_tokenizer
 from .foreign_code import REMEDY
 
 _WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]
@@ -138,7 +138,7 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
     from transformers import AutoTokenizer
 
     check_sizes(Path(folder))  # of the file that transformers reads to find the tokenizer's class
-    check_ids(Path(folder))
+    check_tokenizer(Path(folder))
     try:
         with panics_told():
             return Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted))

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from ..agents.vocabulary import Vocabulary, panics_told
 from ..system.model_sizes import check_sizes
-from ..system.tokenizer_ids import check_ids
+from ..system.tokenizer_ids import check_tokenizer
 from .sample import CountTokens, RulerError
 
 _SLICE = 2**14
@@ -29,7 +29,7 @@ def load_tokenizer(folder: Path) -> Vocabulary:
         raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
     try:
         check_sizes(folder)
-        check_ids(folder)
+        check_tokenizer(folder)
         with panics_told():
             return Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own

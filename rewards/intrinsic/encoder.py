@@ -18,7 +18,7 @@ import numpy as np
 
 from ...system.errors import ConfigError
 from ...system.model_sizes import check_sizes
-from ...system.tokenizer_ids import check_ids
+from ...system.tokenizer_ids import check_tokenizer
 from .codes import Vectors
 
 _DIMS = 384
@@ -75,7 +75,7 @@ class SentenceEncoder:
     def _model(self) -> Any:
         for part in (self._folder, *sorted(filter(Path.is_dir, self._folder.iterdir()))):  # that a model is made of
             check_sizes(part)
-        check_ids(self._folder)
+        check_tokenizer(self._folder)
         try:
             from sentence_transformers import SentenceTransformer
             from transformers.utils import logging
