@@ -67,7 +67,7 @@ def _start(ray: Any, token: Path, options: Mapping[str, Any]) -> None:
     kept = {name: os.environ.get(name) for name in changes}
     try:
         _set(changes)
-        _forget_token()
+        _forget_token(ray)
         ray.init(address="local", include_dashboard=False, **options)
     finally:
         _set(kept)
@@ -87,10 +87,7 @@ def _set(variables: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _forget_token() -> None:
+def _forget_token(ray: Any) -> None:
     """That of a Ray which this process had before."""
-    try:
-        from ray._raylet import AuthenticationTokenLoader
-    except ImportError:  # an older Ray, without tokens
-        return
-    AuthenticationTokenLoader.instance().reset_cache()
+    if loader := getattr(ray._raylet, "AuthenticationTokenLoader", None):  # an older Ray has no tokens
+        loader.instance().reset_cache()

@@ -23,6 +23,7 @@ class StubRay:
 
     def __init__(self, address: str) -> None:
         self.__version__, self.util, self._private, self.ray_constants = "9.9", self, self, self
+        self._raylet = None
         self.ENABLE_RAY_CLUSTER, self._address, self.ended = True, address, 0
 
     def init(self, **options):
