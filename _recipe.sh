@@ -49,9 +49,26 @@ may_set() {
             PYTHON?* | PERL5* | NODE_OPTIONS | NODE_PATH | GIT_* | PIP_*)
             [ -z "${!2+set}" ] || return 1 # no text is a value of these: VLLM_PLUGINS= loads none
             die "$1: $2 says how programs are run, and is no setting; set it yourself" ;;
-        *_PROXY | *_PROXIES | SSL* | *_CA_BUNDLE | *_CA_CERT | *_CA_CERTS | *_SSL_ROOTS_FILE_PATH | *_DISABLE_SSL | NETRC)
+        *_CACHE_DIR | *_CACHE_ROOT | *_CACHE_PATH | *_CACHE_MANAGER | *_CACHE_BACKEND | *_MODULES_CACHE | XDG_* | \
+            TMPDIR | RAY_T*MPDIR | TORCH_EXTENSIONS_DIR | TORCHINDUCTOR_*_DIR | FLASHINFER_*_BASE | FLASHINFER_*_DIR | \
+            CUDA_HOME | CUDA_PATH | CUDACXX | CUDAHOSTCXX | ROCM_HOME | ROCM_PATH | HIP_PATH | CC | CXX | *_NVCC | \
+            *CFLAGS | *CXXFLAGS | *LDFLAGS | CPATH | *INCLUDE_PATH | LIBRARY_PATH | COMPILER_PATH | GCC_EXEC_PREFIX | \
+            *_SO_PATH | *_LIB_PATH | *_LIBRARY | TRITON_*PATH | TRITON_*DIR | TRITON_HOME | *_COMPATIBILITY_PATH | \
+            *_FRONTEND_PATH | *_BINARY_PATH | UCX_MODULE_DIR | *_MCA_* | NCCL_CONF_FILE)
+            [ -z "${!2+set}" ] || return 1
+            die "$1: $2 says where code lies that is run, and is no setting; set it yourself" ;;
+        MPL* | MATPLOTLIB* | *_HOOK | *_HOOKS | *SETUP_FUNCTION* | *_CALLBACKS | *_ORDER_FN | TORCH_COMPILE_* | \
+            *LOGGING_CONFIG* | LMCACHE_CONFIG_FILE | MOONCAKE_CONFIG_PATH)
+            [ -z "${!2+set}" ] || return 1
+            die "$1: $2 names code that is run, and is no setting; set it yourself" ;;
+        *_PROXY | *_PROXIES | SSL* | *_CA_BUNDLE | *_CA_CERT | *_CA_CERTS | *_SSL_ROOTS_FILE_PATH | *_DISABLE_SSL | \
+            *TLS_CA* | NETRC | HOSTALIASES | RAY_API_SERVER_ADDRESS | RAY_JOB_HEADERS)
             [ -z "${!2+set}" ] || return 1
             die "$1: $2 says through whose hands keys go, and is no setting; set it yourself" ;;
+        *_AUTH_MODE | *_USE_TLS | *_TLS_* | *INSECURE* | *NO_WEIGHTS_ONLY* | *PICKLE* | *_DEV_MODE | \
+            *_RUNTIME_LORA_* | *_URL_ALLOW_REDIRECTS | *_OSX_CLUSTER | *_RPC_BASE_PATH)
+            [ -z "${!2+set}" ] || return 1
+            die "$1: $2 takes protection away, and is no setting; set it yourself" ;;
         TRUST_REMOTE_CODE)
             case "${3,,}" in '' | 0 | false | no | off) ;; *)
                 die "$1: $2 runs Python that comes with a model; look at that code, and set it yourself" ;;

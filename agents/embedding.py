@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..system.errors import ConfigError
-from ..system.tokenizer_ids import check_ids
+from ..system.model_sizes import check_sizes
+from ..system.tokenizer_ids import check_tokenizer
 
 WINDOW = 512
 """Tokens at most that the model is shown at once; what most of these models were trained on."""
@@ -32,7 +33,8 @@ class Embedding:
     def __init__(self, folder: Path, batch: int = 32) -> None:
         from transformers import AutoModel, AutoTokenizer
 
-        check_ids(folder)
+        check_sizes(folder)
+        check_tokenizer(folder)
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             self._model = AutoModel.from_pretrained(folder, trust_remote_code=False).eval()

@@ -25,9 +25,9 @@ from megatron.core.tensor_parallel import RowParallelLinear
 from megatron.core.transformer.spec_utils import ModuleSpec
 from transformers import AutoConfig, PretrainedConfig
 
+from ..system.model_sizes import model_config
 from .attention import SDPACoreAttention
 from .hf_folder import DTYPES, UnsupportedModel, hf_shapes
-from .hf_model import model_config
 from .mbridge_parts import LLaMABridge, LLMBridge, ParallelStates, Qwen2Bridge, Qwen3Bridge
 from .megatron_cpu import device, device_mode
 

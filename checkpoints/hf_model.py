@@ -9,7 +9,6 @@ Those lie beside its weights where this pack has converted it (``agent_settings.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,8 @@ from ..agents import agent_class
 from ..agents.longest_turn import longest_turn, shortening
 from ..agents.vocabulary import Vocabulary, panics_told
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
-from ..system.tokenizer_ids import check_ids
+from ..system.model_sizes import check_sizes, model_config
+from ..system.tokenizer_ids import check_tokenizer
 from .foreign_code import REMEDY
 
 _WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]
@@ -137,9 +137,8 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
     """
     from transformers import AutoTokenizer
 
-    if (Path(folder) / "config.json").is_file():  # which transformers reads to find the tokenizer's class
-        model_config(Path(folder))
-    check_ids(Path(folder))
+    check_sizes(Path(folder))  # of the file that transformers reads to find the tokenizer's class
+    check_tokenizer(Path(folder))
     try:
         with panics_told():
             return Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted))
@@ -226,27 +225,6 @@ def model_positions(folder: Path) -> int:
 def token_count(folder: Path) -> int:
     """How many tokens the model in ``folder`` has; 0 where that is not said."""
     return (model_config(folder).get("vocab_size") or 0) if (folder / "config.json").is_file() else 0
-
-
-def model_config(folder: Path) -> dict[str, Any]:
-    """The ``config.json`` of the model in ``folder``, whose counts are counts. Raises ConfigError."""
-    try:
-        content = json.loads((folder / "config.json").read_bytes())  # orjson reads no Infinity, which some models have
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{folder}/config.json is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{folder}/config.json is not a JSON object")
-    for key, most in _COUNTS.items():
-        if (value := content.get(key)) is not None and (type(value) is not int or not 0 <= value <= most):
-            raise ConfigError(f"{folder}/config.json: {key} is {value!r:.40}, not a number up to {most}")
-    return content
-
-
-_COUNTS = {
-    "num_hidden_layers": 2**10, "num_attention_heads": 2**12, "num_key_value_heads": 2**12, "head_dim": 2**16,
-    "hidden_size": 2**20, "intermediate_size": 2**20, "vocab_size": 2**24, "max_position_embeddings": 2**30,
-}
-"""With what no model comes near: transformers makes a list of all layers before it can be asked how many there are."""
 
 
 def _check_positions(length: int, positions: int, folder: Path) -> None:

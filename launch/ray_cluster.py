@@ -3,13 +3,15 @@
 Invariants:
 - only what was started here is stopped: our head with all its processes when the launcher ends in any way (see
   ``system/processes.py``); a joined cluster goes on;
-- the head's job server listens on 127.0.0.1: whoever reaches it may run anything.
+- the head's job server listens on 127.0.0.1: whoever reaches it may run anything;
+- a head for one machine wants a token, the user's or one of its own: its other ports listen on every address.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -69,13 +71,35 @@ def cluster(config: Config, gpus: int, cpus: int, log: Path, tokens: Path) -> It
     if config.ray_address:
         yield
         return
-    environment = _head_environment(tokens)
-    head = ChildProcess("ray head", head_command(config, gpus, cpus), environment, log, cleanup=[tokens])
+    with _own_token(config, tokens):
+        environment = _head_environment(tokens)
+        head = ChildProcess("ray head", head_command(config, gpus, cpus), environment, log, cleanup=[tokens])
+        try:
+            _wait_for_machines(config, gpus, head)
+            yield
+        finally:
+            head.stop(grace_s=30.0)
+
+
+@contextmanager
+def _own_token(config: Config, tokens: Path) -> Iterator[None]:
+    """One for a head that no other machine joins, in a file, where the user has none and has not said that there be
+    none; the head, its job and this process, which submits it, find it by a variable, and Ray then wants it (2.60)."""
+    if config.num_nodes > 1 or any(map(os.environ.get, _OF_TOKENS)) or (Path.home() / ".ray" / "auth_token").exists():
+        yield
+        return
+    tokens.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = tokens / "ray_token"
+    write_for_owner(file, secrets.token_hex(32).encode())
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
     try:
-        _wait_for_machines(config, gpus, head)
         yield
     finally:
-        head.stop(grace_s=30.0)
+        for name in _OF_TOKENS:  # Ray's client has set the mode
+            os.environ.pop(name, None)
+
+
+_OF_TOKENS = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 def _head_environment(tokens: Path) -> dict[str, str]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from ..agents.vocabulary import Vocabulary, panics_told
-from ..system.tokenizer_ids import check_ids
+from ..system.model_sizes import check_sizes
+from ..system.tokenizer_ids import check_tokenizer
 from .sample import CountTokens, RulerError
 
 _SLICE = 2**14
@@ -27,7 +28,8 @@ def load_tokenizer(folder: Path) -> Vocabulary:
     if not folder.is_dir():
         raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
     try:
-        check_ids(folder)
+        check_sizes(folder)
+        check_tokenizer(folder)
         with panics_told():
             return Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own

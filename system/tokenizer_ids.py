@@ -1,6 +1,7 @@
-"""How high the ids of a tokenizer go, looked at before a library reads it.
+"""How high the ids of a tokenizer go, and how long it makes a text, looked at before a library reads it.
 
 The tokenizers library keeps a list of all numbers that no token has: one id of 2**31 in a file of 7 KB takes 16 GB.
+Transformers makes as many tokens as ``extra_ids`` says. What rules do to a text is in ``tokenizer_growth.py``.
 """
 
 from __future__ import annotations
@@ -13,12 +14,20 @@ from typing import Any
 
 from .bounded_json import TooDeep, loads
 from .errors import ConfigError
+from .tokenizer_growth import GrowsTooMuch, check_growth
 
 HIGHEST = 2**24
 """With what no vocabulary comes near."""
+MOST_MADE = 2**16
+_MADE = ("extra_ids", "offset", "num_madeup_words", "init_inputs")
+"""Settings that say how many tokens are to be made; ``init_inputs`` has them by place."""
 
 
-def check_ids(folder: Path) -> None:
+class _TooMany(ValueError):
+    """Tokens that are to be made."""
+
+
+def check_tokenizer(folder: Path) -> None:
     """Of the tokenizer in ``folder``, in whatever file a library may look for it.
 
     Raises ConfigError; what is no tokenizer is told by whoever reads all of it.
@@ -29,15 +38,15 @@ def check_ids(folder: Path) -> None:
             _check(file, ids_of)
 
 
-def check_ids_of_file(file: Path) -> None:
-    """Of a ``tokenizer.json`` with whatever name. Raises ConfigError as ``check_ids`` does."""
+def check_tokenizer_file(file: Path) -> None:
+    """Of a ``tokenizer.json`` with whatever name. Raises ConfigError as ``check_tokenizer`` does."""
     _check(file, _of_tokenizer)
 
 
 def _check(file: Path, ids_of: Callable[[bytes], Iterator[Any]]) -> None:
     try:
         found = list(ids_of(file.read_bytes()))
-    except TooDeep as error:  # for some library it is not
+    except (TooDeep, GrowsTooMuch, _TooMany) as error:  # for some library it is not
         raise ConfigError(f"{file}: {error}") from None
     except (OSError, ValueError):
         return
@@ -48,12 +57,18 @@ def _check(file: Path, ids_of: Callable[[bytes], Iterator[Any]]) -> None:
 
 def _of_tokenizer(content: bytes) -> Iterator[Any]:
     read = loads(content)
+    check_growth(read)
     yield from _values(_of(_of(read, "model"), "vocab"))
     yield from _of_each(_of(read, "added_tokens"), "id")
 
 
 def _of_settings(content: bytes) -> Iterator[Any]:
-    tokens = _of(loads(content), "added_tokens_decoder")
+    read = loads(content)
+    for name in _MADE:
+        for number in said if isinstance(said := _of(read, name), list) else [said]:
+            if isinstance(number, int | float) and number > MOST_MADE:
+                raise _TooMany(f"{name} is {number!r:.40}, not a number up to {MOST_MADE}")
+    tokens = _of(read, "added_tokens_decoder")
     yield from (int(key[:20]) for key in (tokens if isinstance(tokens, dict) else {}) if key.isdecimal())
 
 

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...system.errors import ConfigError
-from ...system.tokenizer_ids import check_ids
+from ...system.model_sizes import check_sizes
+from ...system.tokenizer_ids import check_tokenizer
 from .codes import Vectors
 
 _DIMS = 384
@@ -72,7 +73,9 @@ class SentenceEncoder:
 
     @cached_property
     def _model(self) -> Any:
-        check_ids(self._folder)
+        for part in (self._folder, *sorted(filter(Path.is_dir, self._folder.iterdir()))):  # that a model is made of
+            check_sizes(part)
+        check_tokenizer(self._folder)
         try:
             from sentence_transformers import SentenceTransformer
             from transformers.utils import logging

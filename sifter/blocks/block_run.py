@@ -48,6 +48,9 @@ class OnRay:
     cpus: float = 1.0
     """Of each worker."""
     gpus: float = 0.0
+    keys: tuple[str, ...] = ()
+    """Variables with the keys that workers ask with; a ``local`` Ray gets no others whose names say that they are
+    secret. A Ray that is joined has the environment of its machines."""
 
 
 @dataclass(frozen=True, slots=True)

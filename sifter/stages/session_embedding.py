@@ -35,6 +35,9 @@ from ..stores.embedding_store import VARIABLE
 from .embed_stage import EmbedPlan, embed_part
 from .stage_settings import stage_config
 
+_HUB_KEYS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+"""A worker downloads the model where nobody has."""
+
 
 @one_line_errors("the same command continues")
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for part in chosen:
         part.source(config)  # says at once what is missing
     address = options.ray if options.ray is not None else config.ray_address
-    ray = OnRay(address, options.workers, gpus=options.gpus) if address else None
+    ray = OnRay(address, options.workers, gpus=options.gpus, keys=_HUB_KEYS) if address else None
     plan = _plan(config, options)
     for part in chosen:
         plan = plan.beside(Path(config.embed_store_path, part.dataset))

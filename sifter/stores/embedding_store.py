@@ -27,7 +27,7 @@ from ...sessions.records import Session
 from ...sessions.render import render_session
 from ...system.atomic_file import write_atomically
 from ...system.errors import ConfigError
-from ...system.tokenizer_ids import check_ids_of_file
+from ...system.tokenizer_ids import check_tokenizer_file
 from .record_store import RecordStore, key_of
 from .windows import WindowEncoder
 
@@ -140,7 +140,7 @@ class TokenCounter:
 
 def _tokenizer(file: Path) -> Tokenizer:
     """Raises ConfigError."""
-    check_ids_of_file(file)
+    check_tokenizer_file(file)
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower

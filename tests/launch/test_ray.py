@@ -131,9 +131,10 @@ def test_a_failing_job_is_one_line_and_an_exit_code(launch, port):
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_launch_stops_its_job_and_its_ray(sent, launch, port):
-    """Of a user who has no token for Ray."""
+    """Of a user who has no token for Ray: the run has one."""
     process, save = launch("import os, sys, time\n"
-                           "assert 'RAY_AUTH_MODE' not in os.environ\n"
+                           "assert os.environ['RAY_AUTH_MODE'] == 'token'\n"
+                           "assert len(open(os.environ['RAY_AUTH_TOKEN_PATH']).read()) == 64\n"
                            "open(sys.argv[sys.argv.index('--save') + 1] + '/started', 'w').close()\ntime.sleep(600)")
     wait_for((save / "started").exists, process)
     os.kill(process.pid, sent) if sent == signal.SIGTERM else os.killpg(process.pid, sent)

@@ -249,6 +249,41 @@ def test_a_token_in_a_variable_reaches_our_head_as_a_file(tmp_path, monkeypatch)
     assert file.read_text() == "mine" and file.stat().st_mode & 0o777 == 0o600 and "RAY_AUTH_TOKEN" not in environment
 
 
+@pytest.mark.parametrize(("changes", "made"), [
+    ({}, True), ({"RAY_AUTH_TOKEN": "mine"}, False), ({"RAY_AUTH_TOKEN_PATH": "/mine"}, False),
+    ({"RAY_AUTH_MODE": "disabled"}, False), ({"file": "mine"}, False), ({"nodes": "2"}, False),
+])
+def test_a_head_for_one_machine_has_a_token_where_the_user_has_none(tmp_path, monkeypatch, changes, made):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in changes.items():
+        monkeypatch.setenv(name, value) if name.isupper() else None
+    if "file" in changes:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("mine")
+    heads = []
+
+    def head(name, command, environment, *_, **__):
+        heads.append(environment)
+        return SimpleNamespace(stop=lambda grace_s: None)
+
+    monkeypatch.setattr(ray_cluster, "ChildProcess", head)
+    monkeypatch.setattr(ray_cluster, "_wait_for_machines", lambda *_: None)
+    before, tokens = dict(os.environ), tmp_path / "tokens"
+    tokens.mkdir() if not made else None
+    own = tokens / "ray_token"
+    with ray_cluster.cluster(Config(num_nodes=int(changes.get("nodes", 1))), 8, 0, tmp_path / "log", tokens):
+        (environment,) = heads
+        if made:
+            assert len(own.read_text()) == 64 and own.stat().st_mode & 0o777 == 0o600
+            assert environment["RAY_AUTH_TOKEN_PATH"] == str(own) and "RAY_AUTH_MODE" not in environment
+            assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(own)  # by which the job is submitted
+        else:
+            assert environment.get("RAY_AUTH_MODE") == before.get("RAY_AUTH_MODE") and dict(os.environ) == before
+    assert dict(os.environ) == before
+
+
 def test_a_joined_cluster_is_neither_started_nor_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_cluster, "ChildProcess", None)
     with ray_cluster.cluster(Config(ray_address="http://head:8265"), 8, 0, tmp_path / "log", tmp_path / "tokens"):

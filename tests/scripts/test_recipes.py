@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.config import Config
+from mem_agent.config import Config, variable_names
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(path.stem for path in (ROOT / "recipes").glob("*.env"))
@@ -94,9 +94,50 @@ def test_a_recipe_does_not_say_how_programs_are_run(tmp_path, monkeypatch, name)
 
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "RAY_TLS_CA_CERT",
-                                  "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "WANDB_INSECURE_DISABLE_SSL"])
+                                  "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "WANDB_INSECURE_DISABLE_SSL",
+                                  "RAY_API_SERVER_ADDRESS", "HOSTALIASES"])
 def test_a_recipe_does_not_say_through_whose_hands_keys_go(tmp_path, monkeypatch, name):
     refused_as_the_users(tmp_path, monkeypatch, name, "says through whose hands keys go")
+
+
+@pytest.mark.parametrize("name", [
+    "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "VLLM_CACHE_ROOT", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME",
+    "TMPDIR", "RAY_TMPDIR", "RAY_TEMPDIR", "TRITON_PTXAS_PATH", "TRITON_HOME", "TRITON_CACHE_MANAGER", "CUDA_HOME",
+    "CC", "VLLM_NCCL_SO_PATH", "VLLM_RUST_FRONTEND_PATH", "TORCHINDUCTOR_CUTLASS_DIR", "HF_MODULES_CACHE",
+    "FLASHINFER_WORKSPACE_BASE", "DG_JIT_CACHE_DIR", "CUDA_CACHE_PATH", "OMPI_MCA_pml", "NCCL_CONF_FILE"])
+def test_a_recipe_does_not_say_where_code_lies(tmp_path, monkeypatch, name):
+    monkeypatch.delenv(name, raising=False)
+    code = 'source "$0/_common.sh"; may_set here "$1" /x'
+    env = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(["bash", "-c", code, str(ROOT), name], env=env, capture_output=True, text=True)
+    told = f"{name} says where code lies that is run, and is no setting; set it yourself\n"
+    assert (done.returncode, done.stderr) == (1, f"error: here: {told}")
+    if name.isupper():  # a recipe has no others
+        done, where = refusal(tmp_path, f"{name}=/x".encode())
+        assert (done.returncode, done.stderr) == (1, where + told)
+
+
+@pytest.mark.parametrize("name", ["MPLBACKEND", "MATPLOTLIBRC", "RAY_RUNTIME_ENV_HOOK", "RAY_JOB_SUBMIT_HOOK",
+                                  "RAY_USER_SETUP_FUNCTION", "RAY_DATA_EXECUTION_CALLBACKS", "TORCH_COMPILE_BACKEND",
+                                  "TORCHINDUCTOR_RUN_JIT_POST_COMPILE_HOOK", "VLLM_LOGGING_CONFIG_PATH"])
+def test_a_recipe_names_no_code(tmp_path, monkeypatch, name):
+    refused_as_the_users(tmp_path, monkeypatch, name, "names code that is run")
+
+
+@pytest.mark.parametrize("name", ["RAY_AUTH_MODE", "RAY_USE_TLS", "VLLM_ALLOW_INSECURE_SERIALIZATION",
+                                  "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "VLLM_SERVER_DEV_MODE", "VLLM_RPC_BASE_PATH",
+                                  "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
+                                  "RAY_DATA_ARROW_EXTENSION_SERIALIZATION_CLOUDPICKLE"])
+def test_a_recipe_takes_no_protection_away(tmp_path, monkeypatch, name):
+    refused_as_the_users(tmp_path, monkeypatch, name, "takes protection away")
+
+
+def test_every_setting_of_the_pack_may_stand_in_a_recipe():
+    names = [name for name in variable_names() if name != "TRUST_REMOTE_CODE"]
+    code = 'source "$0/_common.sh"; for name in "$@"; do may_set here "$name" x; done'
+    env = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(["bash", "-c", code, str(ROOT), *names], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def refused_as_the_users(tmp_path, monkeypatch, name, why):
@@ -107,6 +148,7 @@ def refused_as_the_users(tmp_path, monkeypatch, name, why):
 
 @pytest.mark.parametrize("name,value", [
     ("PYTHONPATH", "/mine"), ("PYTHONPATH", "/theirs"), ("NCCL_NET_PLUGIN", "none"), ("VLLM_PLUGINS", ""),
+    ("TRITON_CACHE_DIR", "/mine"), ("MPLBACKEND", "agg"), ("RAY_AUTH_MODE", "token"),
     ("PATH", os.environ["PATH"]), ("TRUST_REMOTE_CODE", "1"), ("TRUST_REMOTE_CODE", "0")])
 def test_how_programs_are_run_is_as_the_user_has_said(tmp_path, name, value):
     (tmp_path / "own.env").write_text(f"{name}=/theirs\nA=read\n")

@@ -10,7 +10,7 @@ from mem_agent.rewards.intrinsic.encoder import SentenceEncoder
 from mem_agent.ruler.tokens import load_tokenizer
 from mem_agent.sifter.stores.embedding_store import _tokenizer
 from mem_agent.system.errors import ConfigError, MemAgentError
-from mem_agent.system.tokenizer_ids import HIGHEST, check_ids
+from mem_agent.system.tokenizer_ids import HIGHEST, check_tokenizer
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 FILES = {
@@ -32,18 +32,18 @@ def with_id(form, number):
 def test_an_id_too_high_is_named_with_its_file(tmp_path, name, form):
     for good in (0, HIGHEST):
         (tmp_path / name).write_text(json.dumps(with_id(form, good)))
-        check_ids(tmp_path)
+        check_tokenizer(tmp_path)
     for bad in (HIGHEST + 1, 2**31, -1, 1e300):
         (tmp_path / name).write_text(json.dumps(with_id(form, bad)))
         with pytest.raises(ConfigError, match=rf"{name}: a token has the id .*, not one up to {HIGHEST}"):
-            check_ids(tmp_path)
+            check_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("key", [str(HIGHEST + 1), "9" * 5000])
 def test_an_added_token_by_its_id(tmp_path, key):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": {key: {"content": "a"}}}))
     with pytest.raises(ConfigError, match="a token has the id"):
-        check_ids(tmp_path)
+        check_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("content", FOREIGN)
@@ -51,14 +51,14 @@ def test_other_files_are_told_by_who_reads_them(tmp_path, content):
     for name in (*FILES, "tokenizer.model"):
         (tmp_path / name).write_bytes(content)
     (tmp_path / "tokenizer").mkdir()
-    check_ids(tmp_path)
+    check_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.model", "tiktoken.model", "qwen.tiktoken"])
 def test_a_rank_of_tiktoken(tmp_path, name):
     (tmp_path / name).write_text("YQ== 0\n\nYg== 2_147_483_648\n")
     with pytest.raises(ConfigError, match=rf"{name}: a token has the id 2147483648"):
-        check_ids(tmp_path)
+        check_tokenizer(tmp_path)
 
 
 def test_what_is_nested_too_deep_to_be_looked_at_is_refused(tmp_path):
@@ -66,7 +66,7 @@ def test_what_is_nested_too_deep_to_be_looked_at_is_refused(tmp_path):
     deep = "[" * 80 + "]" * 80
     (tmp_path / "tokenizer.json").write_text(f'{{"x": {deep}, "model": {{"vocab": {{"a": 4294967295}}}}}}')
     with pytest.raises(ConfigError, match=r"tokenizer\.json: nested deeper than 64"):
-        check_ids(tmp_path)
+        check_tokenizer(tmp_path)
 
 
 LOADERS = {
