@@ -35,6 +35,7 @@ from .bodies import form_file, json_body
 from .chat_reply import ChatReply
 from .chat_request import AskedOptions, ChatRequest, MessageReader
 from .completion import CompletionReply, prompts_of
+from .document_room import most_characters
 from .document_texts import DocumentTexts
 from .event_stream import DONE, event, events, with_pauses
 from .files import Files
@@ -68,7 +69,8 @@ class Endpoint:
         self.admission = Admission(config.serve_concurrency)
         self.metrics.reading.set_function(lambda: self.admission.now)
         self._texts = DocumentTexts(config.serve_parse_timeout)
-        self._messages = MessageReader(self.reader.is_long, self.files.text, self._texts.text)
+        most = most_characters(config)
+        self._messages = MessageReader(self.reader.is_long, self.files.text, self._texts.text, most)
 
     def app(self) -> web.Application:
         most = self.reader.config.serve_body_mb * 2**20

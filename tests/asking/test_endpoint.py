@@ -196,6 +196,25 @@ def test_what_is_refused_has_asked_nothing(model_folder, body, error, line, stre
     assert use(model_folder, [], user, serve_document_tokens=50, mem_max_question=40) == 0
 
 
+@pytest.mark.parametrize("tokens,most", [(0, 2 * 2**20), (1000, 64_000)])
+def test_a_file_that_is_named_again_and_again_is_counted_each_time(model_folder, tokens, most):
+    """Some kilobytes of a request would else become gigabytes of text before their tokens are counted."""
+    async def user(client, served, router):
+        file = await client.files.create(file=("a.txt", b"QWZRXY " * 9000), purpose="user_data")
+        parts = [{"type": "file", "file": {"file_id": file.id}}] * 40
+        for body in ({"documents": [{"file_id": file.id}] * 40},
+                     {"messages": [{"role": "user", "content": [*parts, {"type": "text", "text": "Who?"}]}] * 2}):
+            with pytest.raises(openai.APIStatusError, match=f"of more than {most} characters together") as error:
+                await chat(client, **{"messages": ASKED, "extra_body": body})
+            assert error.value.status_code == 413
+        with pytest.raises(openai.APIStatusError, match="characters together"):
+            await client.completions.create(model="pocket", prompt=["Who?"], extra_body={"documents": parts})
+        return len(router.requests), served.endpoint.admission.now
+
+    limits = {"serve_files_mb": 1, "serve_body_mb": 1, "serve_document_tokens": tokens}
+    assert use(model_folder, [], user, **limits) == (0, 0)
+
+
 def test_an_engine_that_fails_is_an_error_of_the_server(model_folder):
     async def user(client, served, router):
         with pytest.raises(openai.InternalServerError) as whole:

@@ -106,7 +106,7 @@ def _uploaded(id: str) -> str:
     return FILES[id]
 
 
-READER = MessageReader(lambda text: len(text) > 60, _uploaded, _to_text)
+READER = MessageReader(lambda text: len(text) > 60, _uploaded, _to_text, 2**20)
 CHAT = {
     "model": "m", "messages": [
         {"role": "system", "content": "Be brief."},
