@@ -197,7 +197,11 @@ def _given_reward(host: HostArgs, sample: Any) -> float:
     reward = reward_of(sample, host.reward_key)
     if reward is None:
         raise ConvertError(f"sample {sample.index} ({sample.status.value}) reached training without a reward")
-    return float(reward)
+    try:
+        return float(reward)
+    except (TypeError, ValueError, OverflowError):
+        told = f"sample {sample.index} has a reward of the type {type(reward).__name__}"
+        raise ConvertError(f"{told}; expected a number that a float holds") from None
 
 
 def _rollout_ids(samples: list[Any]) -> list[int]:

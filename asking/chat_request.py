@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .document_room import DocumentRoom
 from .fields import BODY, DOCUMENT, MESSAGE, PART, STREAM_OPTIONS, checked
 from .request_error import RequestError, shown
 from .split_message import split_message
@@ -69,34 +70,50 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class MessageReader:
-    """What it takes to read messages: how long a question may be, and where files are."""
+    """What it takes to read messages: how long a question may be, where files are, and how much all may be."""
 
     is_long: Callable[[str], bool]
     read_file: ReadFile
     to_text: ToText
+    most: int
+    """Characters of all documents of a request."""
 
     async def chat(self, body: Any) -> ChatRequest:
         """Raises RequestError."""
         given = checked("", body, BODY).get("messages")
         if not given:
             raise RequestError(400, "messages is empty; expected at least a question", param="messages")
-        beside = body.get("documents") or []
-        documents = [await self._document(f"documents[{i}]", one) for i, one in enumerate(beside)]
+        (request,) = await self.chats(body, [given])
+        return request
+
+    async def chats(self, body: Mapping[str, Any], conversations: Sequence[Sequence[Any]]) -> list[ChatRequest]:
+        """One for each, all of them about the documents beside them, which are read once. Raises RequestError."""
+        room = DocumentRoom(self.most)
+        given = body.get("documents") or []
+        documents = [await self._document(f"documents[{i}]", one, room) for i, one in enumerate(given)]
+        beside = [BETWEEN.join(documents)] if documents else []
+        return [await self._conversation(body, messages, beside, room) for messages in conversations]
+
+    async def _conversation(
+        self, body: Mapping[str, Any], given: Sequence[Any], beside: list[str], room: DocumentRoom
+    ) -> ChatRequest:
         last = max((i for i, m in enumerate(given) if isinstance(m, dict) and m.get("role") == "user"), default=-1)
         if last < 0:
             raise RequestError(400, "no message has the role user, so nothing is asked", param="messages")
         messages: list[dict[str, str]] = []
         of_messages: list[str] = []
         for number, message in enumerate(given):
-            role, found, text = await self._message(f"messages[{number}]", message, has_document=bool(documents))
+            role, found, text = await self._message(f"messages[{number}]", message, room, has_document=bool(beside))
             of_messages += found
             if text or number == last:
                 messages.append({"role": role, "content": text})
         return ChatRequest(
-            messages=messages, document=BETWEEN.join([*documents, *of_messages]), options=options_of(body)
+            messages=messages, document=BETWEEN.join([*beside, *of_messages]), options=options_of(body)
         )
 
-    async def _message(self, where: str, message: Any, *, has_document: bool) -> tuple[str, list[str], str]:
+    async def _message(
+        self, where: str, message: Any, room: DocumentRoom, *, has_document: bool
+    ) -> tuple[str, list[str], str]:
         """Role, documents and text of one message."""
         said = checked(where, message, MESSAGE).get("role")
         if said not in _ROLES:
@@ -106,7 +123,7 @@ class MessageReader:
         parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         for part in parts:
             checked(f"{where}.content", part, PART)
-        files = [await self._document(f"{where}.content", part) for part in parts if part.get("type") in _FILES]
+        files = [await self._document(f"{where}.content", part, room) for part in parts if part.get("type") in _FILES]
         texts = [_text(f"{where}.content", part) for part in parts if part.get("type") not in _FILES]
         if role != "user":
             return role, files, "\n".join(texts)
@@ -116,7 +133,11 @@ class MessageReader:
         document, question = await asyncio.to_thread(split_message, last, self.is_long)
         return role, [document] if document else [], question
 
-    async def _document(self, where: str, given: Any) -> str:
+    async def _document(self, where: str, given: Any, room: DocumentRoom) -> str:
+        """The text of one document, counted. Raises RequestError."""
+        return room.take(await self._found(where, given))
+
+    async def _found(self, where: str, given: Any) -> str:
         """The text of one document; a part of type ``file`` has its file inside."""
         if isinstance(given, str):
             return given

@@ -30,7 +30,7 @@ async def prompts_of(body: Any, messages: MessageReader, most: int) -> list[Chat
         raise RequestError(400, told, param="prompt")
     if body.get("stream"):
         raise RequestError(400, "stream: /v1/chat/completions streams", param="stream")
-    return [await messages.chat({**body, "messages": [{"role": "user", "content": one}]}) for one in prompts]
+    return await messages.chats(body, [[{"role": "user", "content": one}] for one in prompts])
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from .bodies import form_file, json_body
 from .chat_reply import ChatReply
 from .chat_request import AskedOptions, ChatRequest, MessageReader
 from .completion import CompletionReply, prompts_of
+from .document_room import most_characters
 from .document_texts import DocumentTexts
 from .event_stream import DONE, event, events, with_pauses
 from .files import Files
@@ -47,6 +48,9 @@ log = logging.getLogger(__name__)
 
 PAUSE_S = 15.0
 """After so long without a word a stream has a comment, so that nobody on the way takes it for dead."""
+HEAD_S = 75.0
+"""A connection is closed that has had no whole head of a request for so long, since it began or was last answered.
+Proxies keep theirs for a minute."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -66,13 +70,17 @@ class Endpoint:
         config: Config = self.reader.config
         self.files = Files(config.serve_files_mb * 2**20)
         self.admission = Admission(config.serve_concurrency)
+        self.uploads = Admission(config.serve_concurrency)
         self.metrics.reading.set_function(lambda: self.admission.now)
         self._texts = DocumentTexts(config.serve_parse_timeout)
-        self._messages = MessageReader(self.reader.is_long, self.files.text, self._texts.text)
+        most = most_characters(config)
+        self._messages = MessageReader(self.reader.is_long, self.files.text, self._texts.text, most)
 
     def app(self) -> web.Application:
         most = self.reader.config.serve_body_mb * 2**20
-        app = web.Application(client_max_size=most, middlewares=[self._answered])
+        app = web.Application(
+            client_max_size=most, middlewares=[self._answered], handler_args={"keepalive_timeout": HEAD_S}
+        )
         app.add_routes([
             web.post("/v1/chat/completions", self.chat),
             web.post("/v1/completions", self.completions),
@@ -194,9 +202,10 @@ class Endpoint:
         return _json(self._model_object)
 
     async def upload(self, request: web.Request) -> web.Response:
-        name, purpose, content = await form_file(request, self.reader.config.serve_timeout)
-        text = await self._texts.text(name, content)
-        return _json(self.files.add(name, purpose, content, text).to_object())
+        with self.uploads.reading():  # the body is in memory until a core is free to parse it
+            name, purpose, content = await form_file(request, self.reader.config.serve_timeout)
+            text = await self._texts.text(name, content)
+            return _json(self.files.add(name, purpose, content, text).to_object())
 
     async def list_files(self, request: web.Request) -> web.Response:
         listed = [file.to_object() for file in self.files.all()]

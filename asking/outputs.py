@@ -28,7 +28,7 @@ from typing import Any, Protocol, TextIO
 import orjson
 
 from ..data.read_documents import Documents
-from .printable import one_line, printable
+from ..system.printable import one_line, printable
 from .quotes import Source, sources_with_quotes
 from .steps import Answered, Delta, Failed, Section, Started, Step, TurnDone
 

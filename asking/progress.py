@@ -21,8 +21,8 @@ from rich.status import Status
 from rich.text import Text
 
 from ..data.read_documents import Documents, Skipped
+from ..system.printable import one_line, printable
 from ..traces.word_diff import Change, Piece, marked, shortened, word_diff
-from .printable import one_line, printable
 from .steps import Answered, Delta, Section, Started, Step, TurnDone
 
 _STYLES = {Change.SAME: "dim", Change.ADDED: "green", Change.REMOVED: "red strike"}

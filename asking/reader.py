@@ -50,6 +50,7 @@ from ..config import Config
 from ..hooks.reader import Reader, reader_for
 from ..hooks.sample import Sample
 from ..hooks.task_row import messages_before, question_of, reply_form, task_by_name
+from .document_room import TOKEN_CHARACTERS
 from .sections import sections_of
 from .sources import sources
 from .steps import ABORTED, TOO_LONG, Answered, Delta, Failed, Limits, Section, Started, Step, TurnDone
@@ -59,8 +60,6 @@ Question = str | Sequence[Mapping[str, Any]]
 """A text, or chat messages whose last user message is the question."""
 Tell = Callable[[Step], None]
 NO_LIMITS = Limits()
-_TOKEN_CHARACTERS = 64
-"""No text of so many characters a token is written by people."""
 
 
 class AskingReader:
@@ -81,7 +80,7 @@ class AskingReader:
     def is_long(self, text: str) -> bool:
         """Whether it has more tokens than a question may have."""
         most = self.config.mem_max_question
-        head = text[: most * _TOKEN_CHARACTERS]
+        head = text[: most * TOKEN_CHARACTERS]
         return len(head) < len(text) or len(self._reader.vocabulary.encode_text(head)) > most
 
     async def read(

@@ -40,7 +40,7 @@ _FUSED = {
 
 def stacked_name(name: str) -> tuple[str, int | None]:
     """The key a uniform name has in new checkpoints, and its place in that tensor if the key holds all layers."""
-    match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
+    match = re.fullmatch(r"decoder\.layers\.([0-9]{1,18})\.(.+)", name)
     return (f"decoder.layers.{match[2]}", int(match[1])) if match else (name, None)
 
 

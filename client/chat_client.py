@@ -28,6 +28,7 @@ import openai
 
 from ..agents.records import FailureKind
 from ..system.bounded_json import loads
+from ..system.printable import one_line
 from .answer_body import BodyTooLong, most_bytes
 from .bounded_transport import BoundedTransport
 from .chat_settings import ChatFailed, ChatSettings
@@ -221,8 +222,8 @@ class ChatClient:
         )
 
     def _failed(self, kind: FailureKind, reason: str, status: int = 0) -> ChatFailed:
-        told = " ".join(self.settings.redacted(reason).split())
-        return ChatFailed(f"{self.settings.url}: {told[:_TOLD]}", kind, status)
+        told = one_line(self.settings.redacted(reason), _TOLD)
+        return ChatFailed(f"{self.settings.url}: {told}", kind, status)
 
 
 class _Again(Exception):

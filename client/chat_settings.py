@@ -62,7 +62,12 @@ class ChatSettings:
             raise ConfigError(f"the key of {self.url} holds letters that no request header takes; copy it again")
 
     def redacted(self, text: str) -> str:
-        return text.replace(self.key, "***") if len(self.key) >= _SECRET_FROM else text
+        return without_key(text, self.key)
+
+
+def without_key(text: str, key: str) -> str:
+    """What a server said, a reply perhaps."""
+    return text.replace(key, "***") if len(key) >= _SECRET_FROM else text
 
 
 def key_from(environment: Mapping[str, str], names: Sequence[str] = KEYS) -> str:

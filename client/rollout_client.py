@@ -10,6 +10,7 @@ Invariants:
 - retries happen on connection errors, 5xx and 429 only, a bounded number of times with doubling waits, or what
   ``Retry-After`` asks for where that is longer; a 4xx or a timeout is final;
 - no more of an answer is read than the tokens that were asked for can take (``answer_body``);
+- the message of a failure is one short line of printable text, without what the endpoint keeps secret;
 - an aborted request is a normal answer with ``StopReason.ABORT``;
 - once somebody was told of tokens, their request is not sent again: it would sample others.
 """
@@ -31,6 +32,7 @@ import orjson
 from ..agents.records import FailureKind, Generation, StopReason, TurnFailed
 from ..config import Config
 from ..system.bounded_json import loads
+from ..system.printable import one_line
 from ..system.priority_gate import PriorityGate
 from .answer_body import BodyTooLong, beginning, most_bytes, whole_body
 from .engine_api import MALFORMED, Endpoint
@@ -40,6 +42,8 @@ from .siblings import Ahead
 from .token_stream import STREAMED, TokenStream
 
 logger = logging.getLogger(__name__)
+_TOLD = 300
+"""Characters of a failure's reason."""
 Tell = Callable[[list[int]], bool]
 """Is told of the ids sampled so far, all of them each time; the list grows on. Says whether they are enough."""
 
@@ -171,9 +175,7 @@ class GenerationClient:
         try:
             generation = self.endpoint.parse_response(answer)
         except MALFORMED as error:
-            raise TurnFailed(
-                FailureKind.BAD_RESPONSE, f"{self.endpoint.url}: {type(error).__name__}: {error}"
-            ) from error
+            raise self._failure(FailureKind.BAD_RESPONSE, error) from None
         self.answered.add(prompt_ids, generation)
         return generation
 
@@ -206,11 +208,11 @@ class GenerationClient:
                 failure = self._failure(FailureKind.CONNECTION, error)
             except TimeoutError as error:
                 reason = f"no answer within {self.policy.timeout:g} s (MEM_REQUEST_TIMEOUT)"
-                raise TurnFailed(FailureKind.TIMEOUT, f"{self.endpoint.url}: {reason}") from error
+                raise self._failed(FailureKind.TIMEOUT, reason) from error
             except aiohttp.ClientError as error:
                 failure = self._failure(FailureKind.CONNECTION, error)
             except ValueError as error:  # of JSON, of a stream, or of a length
-                raise self._failure(FailureKind.BAD_RESPONSE, error) from error
+                raise self._failure(FailureKind.BAD_RESPONSE, error) from None
             if attempt == self.policy.retries or (stream and stream.told):
                 raise failure
             self.retries_done += 1
@@ -221,12 +223,15 @@ class GenerationClient:
         status, content = response.status, await beginning(response.content.iter_any())
         kind = FailureKind.SERVER_ERROR if status >= 500 else FailureKind.REJECTED
         kind = FailureKind.RATE_LIMITED if status == 429 else kind
-        text = self.endpoint.redacted(" ".join(content[:300].decode("utf-8", "replace").split()))
         wait = seconds_asked(response.headers.get("Retry-After"))
-        return TurnFailed(kind, f"{self.endpoint.url}: HTTP {status}: {text}", wait)
+        return self._failed(kind, f"HTTP {status}: {content.decode('utf-8', 'replace')}", wait)
 
     def _failure(self, kind: FailureKind, error: Exception) -> TurnFailed:
-        return TurnFailed(kind, f"{self.endpoint.url}: {type(error).__name__}: {error}")
+        return self._failed(kind, f"{type(error).__name__}: {error}")
+
+    def _failed(self, kind: FailureKind, reason: str, wait: float = 0.0) -> TurnFailed:
+        """``reason`` may hold whatever a server said: its secrets go first, since a cut could leave half of one."""
+        return TurnFailed(kind, f"{self.endpoint.url}: {one_line(self.endpoint.redacted(reason), _TOLD)}", wait)
 
 
 class _Stream:

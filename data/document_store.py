@@ -42,7 +42,7 @@ from .shards import is_sharded, shard_folder
 
 DATA_NAME, INDEX_NAME = "documents.bin", "index.jsonl"
 SHARED_STORE = "parquet.docs"
-_SLICE = re.compile(r"@\[(-?\d+)?:(-?\d+)?\]$")  # hosts accept train.jsonl@[0:100] as training data
+_SLICE = re.compile(r"@\[(-?[0-9]{1,18})?:(-?[0-9]{1,18})?\]$")  # hosts accept train.jsonl@[0:100] as training data
 
 
 class MissingDocument(MemAgentError, LookupError):

@@ -20,7 +20,7 @@ from pathlib import Path
 from ..system.errors import MemAgentError
 
 SHARDS = "train_*.parquet"
-_NUMBERS = re.compile(r"(\d+)")
+_NUMBERS = re.compile("([0-9]+)")
 
 
 class ShardError(MemAgentError):
@@ -57,4 +57,4 @@ def _shards(text: str, files: Sequence[Path], nothing: str) -> tuple[Path, ...]:
 
 
 def _by_number(path: Path) -> list[str | int]:
-    return [int(part) if part.isdigit() else part for part in _NUMBERS.split(path.name)]
+    return [int(part) if _NUMBERS.fullmatch(part) else part for part in _NUMBERS.split(path.name)]

@@ -23,14 +23,14 @@ import aiohttp
 
 from ..agents.prompts import chat_frame
 from ..client.answer_body import most_bytes, whole_body
-from ..client.chat_settings import key_from
+from ..client.chat_settings import key_from, without_key
 from ..client.engine_api import Dialect
 from ..config import Config, ConfigError
 from ..hooks.reader import reader_for
 from ..system import server_url
 from ..system.bounded_json import loads
 from .endpoint import Api, EvalEndpoint, frame_of
-from .outage import POLL_S, TOO_MANY, Probe, probe
+from .outage import POLL_S, TOO_MANY, Probe, probe, told
 from .questions import EvalError
 
 KEYS = ("BASE_URL_KEY", "OPENAI_API_KEY")
@@ -125,10 +125,10 @@ async def _probed(session: aiohttp.ClientSession, endpoint: EvalEndpoint) -> Pro
 async def _with_model(session: aiohttp.ClientSession, endpoint: EvalEndpoint, config: Config) -> EvalEndpoint:
     """The endpoint with the served model's name, and with its length where ENGINE_MAX_LEN says none."""
     served = await _served_models(session, endpoint)
-    known = {str(entry.get("id")): entry for entry in served}
+    known = {without_key(str(entry.get("id")), endpoint.key): entry for entry in served}
     name = config.eval_model or (next(iter(known)) if len(known) == 1 else "")
     if not name and config.eval_api in ("auto", Api.COMPLETIONS, Api.CHAT) and known:
-        some = ", ".join(sorted(known)[:5])
+        some = told(endpoint, ", ".join(sorted(known)[:5]))
         raise EvalError(f"{endpoint.base_url} serves {len(known)} models ({some}); name one with EVAL_MODEL")
     length = known.get(name, {}).get("max_model_len")
     limit = endpoint.max_tokens or (length if isinstance(length, int) else 0)
@@ -146,7 +146,7 @@ async def _served_models(session: aiohttp.ClientSession, endpoint: EvalEndpoint)
             listed = loads(await whole_body(reply.content.iter_any(), most_bytes(_LISTED)))["data"]
             return [entry for entry in listed if isinstance(entry, dict)]
     except (aiohttp.ClientConnectionError, TimeoutError) as error:
-        reason = endpoint.redacted(f"{type(error).__name__}: {error}")
+        reason = told(endpoint, f"{type(error).__name__}: {error}")
         raise EvalError(
             f"{endpoint.base_url}: nothing answers there ({reason}); start it, or correct the URL"
         ) from None

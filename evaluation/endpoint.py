@@ -11,7 +11,8 @@ the server puts its own around the message; what stands before ``</think>`` stay
 again is good enough to be carried as a memory or scored, and it has no log-probs: such replies never train.
 
 Invariants:
-- the key goes into the request header and nowhere else: no ``repr``, error or log line holds it;
+- the key goes into the request header and nowhere else: no ``repr``, error, log line or reply holds it, not even where
+  the server repeats it;
 - of a server that stops answering, or turns requests away, ``outage`` tells how long it is waited for.
 """
 
@@ -25,6 +26,7 @@ from typing import Any
 
 from ..agents.records import Generation, StopReason
 from ..agents.vocabulary import Vocabulary
+from ..client.chat_settings import without_key
 from ..client.engine_api import Endpoint, told_cached, vllm_body
 from .outage import Outage, ServerPatience
 
@@ -104,8 +106,16 @@ class EvalEndpoint(Endpoint):
         return body, headers | self.headers()
 
     def parse_response(self, answer: Any) -> Generation:
-        generation = Endpoint.parse_response(self, answer) if self.api is Api.GENERATE else self.read(answer)
+        generation = self._sampled(answer) if self.api is Api.GENERATE else self.read(answer)
         self.outage.answered_at = time.monotonic()
+        return generation
+
+    def _sampled(self, answer: Any) -> Generation:
+        """Of ids nothing can be taken out: their log-probs are those of all of them."""
+        generation = Endpoint.parse_response(self, answer)
+        for told in (generation.weight_version, self.vocabulary.reply_text(generation.token_ids)):
+            if without_key(told, self.key) != told:
+                raise ValueError("the reply repeats the key that was sent")
         return generation
 
     def headers(self) -> dict[str, str]:
@@ -142,7 +152,7 @@ class EvalEndpoint(Endpoint):
             text = _said(choice["message"].get("content"))
             if _THINK_END not in text and self.thinking_is_open:
                 text = _THINK_END + text  # the server took the thinking out
-        ids = reply_ids(self.vocabulary, text)
+        ids = reply_ids(self.vocabulary, without_key(text, self.key))
         usage = answer.get("usage") or {}
         cached = told_cached((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
         return Generation(ids, [0.0] * len(ids), _STOPS[choice["finish_reason"]], cached_tokens=cached)

@@ -25,6 +25,7 @@ from ..client.answer_body import BodyTooLong, beginning, most_bytes, whole_body
 from ..client.engine_api import MALFORMED
 from ..client.retry_after import seconds_asked
 from ..system.bounded_json import loads
+from ..system.printable import one_line
 
 if TYPE_CHECKING:
     from .endpoint import EvalEndpoint
@@ -124,13 +125,17 @@ async def probe(session: aiohttp.ClientSession, endpoint: EvalEndpoint) -> Probe
         ) as reply:
             parts, wait = reply.content.iter_any(), seconds_asked(reply.headers.get("Retry-After"))
             content = await (whole_body(parts, most_bytes(1)) if reply.status == 200 else beginning(parts))
-            text = " ".join(content[:800].decode("utf-8", "replace").split())[:200]
             is_reply = reply.status == 200 and _is_reply(endpoint, content)
-            return Probe(reply.status, endpoint.redacted(text), is_reply, wait)
+            return Probe(reply.status, told(endpoint, content.decode("utf-8", "replace")), is_reply, wait)
     except BodyTooLong as error:
         return Probe(200, str(error))
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        return Probe(0, endpoint.redacted(f"{type(error).__name__}: {error}"))
+        return Probe(0, told(endpoint, f"{type(error).__name__}: {error}"))
+
+
+def told(endpoint: EvalEndpoint, said: str) -> str:
+    """The beginning of what a server said, for a line of ours."""
+    return one_line(endpoint.redacted(said), 200)
 
 
 def _is_reply(endpoint: EvalEndpoint, content: bytes) -> bool:

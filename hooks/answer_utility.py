@@ -119,9 +119,11 @@ def answer_length(config: Config) -> int:
 def _key(file: str, names: Sequence[str]) -> str:
     path = os.environ.get(file, "")
     try:
-        return Path(path).read_text().strip() if path else key_from(os.environ, names)
+        return Path(path).read_text(encoding="utf-8").strip() if path else key_from(os.environ, names)
     except OSError as error:
         raise ConfigError(f"{file}={path!r}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file}={path!r}: it holds bytes that are no text; write the key into it anew") from None
 
 
 def _judge(settings: AnswerUtilitySettings, answering: ChatSettings) -> ChatSettings:

@@ -19,6 +19,7 @@ taken for the one after the newest checkpoint; that this was right is checked wh
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,7 @@ from .task_row import reply_form, row_of, task_of
 logger = logging.getLogger(__name__)
 
 REWARDS: dict[str, type[Reward]] = {"task": Reward, "cosine": CosineLength, "answer_utility": AnswerUtility}
+_NUMBER = re.compile("[0-9]{1,18}")
 _KEPT = 2
 _STATEFUL = frozenset({"batch_parts", "save", "load"})
 """Methods of a reward with a state."""
@@ -280,7 +282,8 @@ def _save(host: HostArgs, reward: Reward, rollout: int) -> None:
     shutil.rmtree(final, ignore_errors=True)
     draft.rename(final)
     checkpoints = {number_of(folder) for folder in numbered(host.save)}
-    until = [number for number in sorted(int(old.name) for old in final.parent.glob("[0-9]*")) if number <= rollout]
+    written = sorted(int(old.name) for old in final.parent.iterdir() if _NUMBER.fullmatch(old.name))
+    until = [number for number in written if number <= rollout]
     newest = max((number for number in checkpoints if number <= rollout), default=-1)
     for number in until[:-_KEPT]:
         awaited = number > newest and (number + 1) % host.config.save_interval == 0  # its checkpoint may come yet

@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-_LINE = re.compile(r"\b(step|rollout|perf|eval) (\d+): (\{.*\})\s*$")
+_LINE = re.compile(r"\b(step|rollout|perf|eval) ([0-9]{1,18}): (\{.*\})\s*$")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _NOT_FINITE = re.compile(r"-?\b(nan|inf)\b")
 

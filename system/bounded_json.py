@@ -19,6 +19,7 @@ DEEPEST = 64
 """Lists and objects inside each other: far more than data needs, far less than does harm."""
 _ROUND = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b'{}[]"'))
+_NO_STARTS = bytes(set(range(256)) - set(b',[{"'))
 
 
 class TooDeep(ValueError):
@@ -33,10 +34,28 @@ def loads(content: bytes) -> Any:
     return value
 
 
+def has_more_values(content: bytes, most: int) -> bool:
+    """Whether it holds more than about ``most`` values; asked before it is read, as an object of eight bytes takes two
+    hundred of memory.
+
+    Counted is what stands before a value outside strings: a comma, or the bracket that it is the first in. ``content``
+    need not be valid: at a backslash outside strings, which would hide what follows, reading ends as well.
+    """
+    return _starts(content) > most and _starts(_outside_strings(content, None, _NO_STARTS)) > most
+
+
+def _starts(content: bytes) -> int:
+    return content.count(b",") + content.count(b"[") + content.count(b"{")
+
+
+def _outside_strings(content: bytes, changed: bytes | None, left_out: bytes) -> bytes:
+    strings_end_at_quotes = content.replace(rb"\\", b"").replace(rb"\"", b"")  # a backslash stands in strings alone
+    marked = strings_end_at_quotes.translate(changed, left_out).replace(b'""', b"")  # most strings are nothing by now
+    return b"".join(marked.split(b'"')[::2])
+
+
 def _is_deep(valid: bytes) -> bool:
-    strings_end_at_quotes = valid.replace(rb"\\", b"").replace(rb"\"", b"")  # a backslash stands in strings alone
-    marked = strings_end_at_quotes.translate(_ROUND, _OTHERS).replace(b'""', b"")  # most strings are nothing by now
-    marks = b"".join(marked.split(b'"')[::2])
+    marks = _outside_strings(valid, _ROUND, _OTHERS)
     for _ in range(DEEPEST):
         if not marks:
             return False

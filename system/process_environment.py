@@ -34,8 +34,9 @@ _settled: set[str] = set()
 
 def settle_process() -> None:
     """Call before torch, tokenizers or transformers are imported."""
-    processes = os.environ.get("TRAIN_PROCS", "")
-    for name, value in process_environment(int(processes) if processes.isdecimal() else 1).items():
+    told = os.environ.get("TRAIN_PROCS", "")
+    processes = int(told) if told.isdecimal() and len(told) < 10 else 1  # what is wrong with it, Config says
+    for name, value in process_environment(processes).items():
         if name not in os.environ:
             os.environ[name] = value
             _settled.add(name)

@@ -140,7 +140,7 @@ def _settings(config: Config, served: Config) -> dict[str, str]:
 
 def _put_aside_of_others(output: Path, mark: str) -> None:
     file = output / _MARK
-    if output.is_dir() and (not file.is_file() or file.read_text() != mark):
+    if output.is_dir() and (not file.is_file() or file.read_bytes() != mark.encode()):
         aside = next(path for n in count(1) if not (path := output.with_name(f"{output.name}.{n}")).exists())
         logger.warning("%s is of other weights; it is now %s", output, aside)
         output.rename(aside)

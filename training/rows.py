@@ -9,7 +9,7 @@ turns it has. An optimizer step always holds whole trajectories.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -47,6 +47,8 @@ class TrainRow:
         return self.tokens[self.prompt_length :]
 
 
+_LARGEST = 2**63
+"""No whole number that a tensor holds is larger."""
 _KEYS = (
     "tokens",
     "response_lengths",
@@ -66,6 +68,9 @@ def rows_from_train_data(train_data: Mapping[str, Any], vocabulary: int = 0) -> 
     missing = [key for key in _KEYS if key not in train_data]
     if missing:
         raise TrainDataError(f"train data lacks the key {missing[0]}; the converter must return {', '.join(_KEYS)}")
+    for key in _KEYS:
+        if not (isinstance(column := train_data[key], Sized) and isinstance(column, Iterable)):
+            raise TrainDataError(f"train data: {key} is {_shown(column)}, expected a list with an entry for each row")
     count = len(train_data["tokens"])
     for key in _KEYS:
         if len(train_data[key]) != count:
@@ -82,21 +87,39 @@ def rows_from_train_data(train_data: Mapping[str, Any], vocabulary: int = 0) -> 
 
 
 def _listed(where: str, key: str, values: Any, kind: Any, said: str) -> list[Any]:
-    if not isinstance(values, Iterable):
-        raise TrainDataError(f"{where}: {key} is {values!r:.40}, expected {said}")
+    if not isinstance(values, Iterable) or isinstance(values, Mapping):
+        raise TrainDataError(f"{where}: {key} is {_shown(values)}, expected {said}")
     listed = list(values)
     if not set(map(type, listed)) <= {int, float if kind is Real else int}:  # those of nearly all rows, told quickly
         strange = next((value for value in listed if not isinstance(value, kind)), None)
         if strange is not None or None in listed:
-            raise TrainDataError(f"{where}: {key} holds {strange!r:.40}, expected {said}")
+            raise TrainDataError(f"{where}: {key} holds {_shown(strange)}, expected {said}")
+    if listed and kind is Integral and not -_LARGEST < min(listed) <= max(listed) < _LARGEST:
+        raise TrainDataError(f"{where}: {key} holds {_shown(max(listed, key=abs))}, expected {said}")
     return listed
 
 
 def _number(where: str, key: str, value: Any, kind: Any) -> Any:
-    if not isinstance(value, kind) or not math.isfinite(float(value)):
+    if not isinstance(value, kind) or not math.isfinite(_float(value)) or (
+        kind is Integral and not -_LARGEST < value < _LARGEST
+    ):
         said = "a whole number" if kind is Integral else "a finite number"
-        raise TrainDataError(f"{where}: {key} is {value!r:.40}, expected {said}")
+        raise TrainDataError(f"{where}: {key} is {_shown(value)}, expected {said}")
     return value
+
+
+def _float(value: Any) -> float:
+    """Infinite where a whole number is too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _shown(value: Any) -> str:
+    """Python writes no number of thousands of digits."""
+    large = isinstance(value, int) and not -_LARGEST < value < _LARGEST
+    return f"a number of {value.bit_length()} bits" if large else f"{value!r:.40}"
 
 
 def _checked(
@@ -115,7 +138,7 @@ def _checked(
         tokens=_listed(where, "tokens", tokens, Integral, "token ids"),
         response_length=int(_number(where, "response_lengths", response_length, Integral)),
         loss_mask=[int(m) for m in _listed(where, "loss_masks", loss_mask, Integral, "zeros and ones")],
-        log_probs=[float(p) for p in _listed(where, "rollout_log_probs", log_probs, Real, "finite numbers")],
+        log_probs=[_float(p) for p in _listed(where, "rollout_log_probs", log_probs, Real, "finite numbers")],
         advantage=float(_number(where, "rewards", advantage, Real)),
         rollout_id=int(rollout_id),
         rollout_mask_sum=float(_number(where, "rollout_mask_sums", rollout_mask_sum, Real)),

@@ -73,7 +73,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def whole_number(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
     return int(text)
 

@@ -18,7 +18,7 @@ async def to_text(name, content):
 
 
 def chat(body):
-    return asyncio.run(MessageReader(lambda text: len(text) > 60, FILES.__getitem__, to_text).chat(body))
+    return asyncio.run(MessageReader(lambda text: len(text) > 60, FILES.__getitem__, to_text, 2**20).chat(body))
 
 
 DATA = "data:text/plain;base64," + base64.b64encode(b"Ben has silver.").decode()
@@ -164,10 +164,27 @@ def test_prompts_are_counted_before_their_documents_are_read():
     async def nobody_reads(name, content):
         raise AssertionError("it was read")
 
-    reader = MessageReader(lambda text: False, FILES.__getitem__, nobody_reads)
+    reader = MessageReader(lambda text: False, FILES.__getitem__, nobody_reads, 2**20)
     body = {"prompt": ["Who?"] * 3, "documents": [{"file_data": DATA}]}
     with pytest.raises(RequestError, match=r"^prompt: 3 texts, of which 2 are read at once \(SERVE_CONCURRENCY\)"):
         asyncio.run(prompts_of(body, reader, 2))
+
+
+def test_documents_beside_several_prompts_are_read_and_held_once():
+    read = []
+
+    def uploaded(name):
+        read.append(name)
+        return FILES[name]
+
+    reader = MessageReader(lambda text: False, uploaded, to_text, 2 * len(FILES["file-1"]))
+    body = {"prompt": ["Who?"] * 9, "documents": [{"file_id": "file-1"}] * 2}
+    requests = asyncio.run(prompts_of(body, reader, 9))
+    assert read == ["file-1"] * 2 and len({id(request.document) for request in requests}) == 1
+    assert requests[0].document == "Ann has gold.\n\nAnn has gold."
+    with pytest.raises(RequestError, match=r"^documents of more than 26 characters together") as error:
+        asyncio.run(prompts_of(body | {"documents": [*body["documents"], "!"]}, reader, 9))
+    assert error.value.status == 413
 
 
 def test_null_is_a_field_that_is_not_there():

@@ -6,7 +6,7 @@ import aiohttp
 import openai
 import pytest
 
-from mem_agent.asking import endpoint
+from mem_agent.asking import bodies, endpoint
 from mem_agent.asking.access import Access
 from mem_agent.asking.bodies import json_body
 from mem_agent.asking.event_stream import with_pauses
@@ -194,6 +194,25 @@ def test_what_is_refused_has_asked_nothing(model_folder, body, error, line, stre
         return len(router.requests)
 
     assert use(model_folder, [], user, serve_document_tokens=50, mem_max_question=40) == 0
+
+
+@pytest.mark.parametrize("tokens,most", [(0, 2 * 2**20), (1000, 64_000)])
+def test_a_file_that_is_named_again_and_again_is_counted_each_time(model_folder, tokens, most):
+    """Some kilobytes of a request would else become gigabytes of text before their tokens are counted."""
+    async def user(client, served, router):
+        file = await client.files.create(file=("a.txt", b"QWZRXY " * 9000), purpose="user_data")
+        parts = [{"type": "file", "file": {"file_id": file.id}}] * 40
+        for body in ({"documents": [{"file_id": file.id}] * 40},
+                     {"messages": [{"role": "user", "content": [*parts, {"type": "text", "text": "Who?"}]}] * 2}):
+            with pytest.raises(openai.APIStatusError, match=f"of more than {most} characters together") as error:
+                await chat(client, **{"messages": ASKED, "extra_body": body})
+            assert error.value.status_code == 413
+        with pytest.raises(openai.APIStatusError, match="characters together"):
+            await client.completions.create(model="pocket", prompt=["Who?"], extra_body={"documents": parts})
+        return len(router.requests), served.endpoint.admission.now
+
+    limits = {"serve_files_mb": 1, "serve_body_mb": 1, "serve_document_tokens": tokens}
+    assert use(model_folder, [], user, **limits) == (0, 0)
 
 
 def test_an_engine_that_fails_is_an_error_of_the_server(model_folder):
@@ -434,6 +453,75 @@ def test_a_body_that_does_not_come_holds_no_place_for_ever(model_folder):
 
     status, now = use(model_folder, [], user, serve_timeout=0.2)
     assert b" 408 " in status and now == 0
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ",
+                                  b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HT"])
+def test_a_connection_without_a_whole_head_is_closed(model_folder, monkeypatch, sent):
+    monkeypatch.setattr(endpoint, "HEAD_S", 0.2)
+
+    async def user(client, served, router):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rpartition(":")[2]))
+        writer.write(sent)
+        answer = await asyncio.wait_for(reader.read(), HANGS_AFTER_S)
+        writer.close()
+        return answer
+
+    answer = use(model_folder, [], user)
+    assert answer.count(b"HTTP/1.1 200") == sent.count(b"\r\n\r\n")
+
+
+def test_a_body_may_take_longer_than_a_head(model_folder, monkeypatch):
+    monkeypatch.setattr(endpoint, "HEAD_S", 0.1)
+
+    async def user(client, served, router):
+        async def slow():
+            for piece in part(b'Content-Disposition: form-data; name="file"; filename="a.txt"').split(b"ell"):
+                yield piece
+                await asyncio.sleep(0.3)
+
+        async with aiohttp.ClientSession() as session:
+            async with session.post(f"{served.url}/v1/files", data=slow(), headers=FORM) as answer:
+                return answer.status
+
+    assert use(model_folder, [], user) == 200
+
+
+def test_there_are_so_many_places_for_uploads(model_folder):
+    async def user(client, served, router):
+        never = asyncio.Event()
+
+        async def held():
+            yield b"--b"
+            await never.wait()
+
+        async with aiohttp.ClientSession() as session:
+            first = asyncio.ensure_future(session.post(f"{served.url}/v1/files", data=held(), headers=FORM))
+            while not served.endpoint.uploads.now:
+                await asyncio.sleep(0.01)
+            with pytest.raises(openai.RateLimitError) as error:
+                await client.files.create(file=("a.txt", b"a"), purpose="user_data")
+            assert (await chat(client)).choices
+            first.cancel()
+            while served.endpoint.uploads.now:
+                await asyncio.sleep(0.01)
+        return error.value.response.headers["Retry-After"]
+
+    assert use(model_folder, REPLIES, user, serve_concurrency=1) == "1"
+
+
+def test_a_body_of_very_many_values_is_refused_before_it_is_read(model_folder, monkeypatch):
+    monkeypatch.setattr(bodies, "_VALUES", 100)
+
+    async def user(client, served, router):
+        for held in ([{}] * 100, [[[]]] * 50, list(range(101))):
+            with pytest.raises(openai.APIStatusError, match="more than 100 values") as error:
+                await chat(client, extra_body={"unknown": held})
+            assert error.value.status_code == 413
+        with pytest.raises(openai.BadRequestError, match="there is no question"):
+            await chat(client, messages=[{"role": "user", "content": ""}], extra_body={"unknown": '[{,\\"' * 1000})
+
+    use(model_folder, [], user)
 
 
 def test_prompts_are_read_side_by_side_and_answered_in_their_order(model_folder):

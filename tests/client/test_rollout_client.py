@@ -10,6 +10,7 @@ from mem_agent.client.engine_api import Dialect, Endpoint
 from mem_agent.client.rollout_client import GenerationClient, RetryPolicy
 from mem_agent.config import Config, ConfigError
 from mem_agent.hooks.host import HostArgs
+from mem_agent.tests.helpers.fake_chat import Raw
 from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running, sglang_answer, vllm_answer
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
@@ -92,6 +93,14 @@ def test_client_errors_are_final_and_quote_the_server(status):
     error = failure(router)
     assert error.kind is FailureKind.REJECTED and f"HTTP {status}" in str(error) and f"status {status}" in str(error)
     assert len(router.requests) == 1
+
+
+@pytest.mark.parametrize("said", [
+    Raw(b"\x1b]0;mine\x07 " * 200, 400), vllm_answer([8], finish="\x1b[2J" + "A" * 900_000),
+    {"choices": [{"token_ids": [8, 9], "logprobs": {"content": [{"token_id": "A" * 900_000}]}}]},
+])  # fmt: skip
+def test_what_a_server_says_is_a_short_line_of_printable_text(said):
+    assert (told := str(failure(FakeRouter(default=said)))).isprintable() and len(told) < 400
 
 
 def test_a_hanging_server_times_out_without_retry():

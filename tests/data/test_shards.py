@@ -40,6 +40,15 @@ def test_shards_are_one_set_of_rows_in_the_order_of_their_numbers(tmp_path):
     assert asked(shuffled, 9) == asked(pickle.loads(pickle.dumps(DataSource(str(tmp_path), 5))), 9)
 
 
+def test_what_only_looks_like_a_number_orders_as_text(tmp_path):
+    """Python calls a raised two a digit and reads no number of it."""
+    names = [f"train_{middle}.parquet" for middle in ("1²2", "1²10", "²", "٣", "2")]
+    for name in names:
+        (tmp_path / name).touch()
+    assert {path.name for path in training_files(tmp_path)} == set(names)
+    assert [path.name for path in training_files(tmp_path)][:2] == ["train_1²2.parquet", "train_1²10.parquet"]
+
+
 def test_a_row_of_parquet_is_that_of_json_lines(tmp_path):
     one, other = rows("a")[0], {"prompt": "text", "label": "7", "metadata": {"task": "gsm8k", "context": "c"}}
     other["metadata"]["gold"] = []

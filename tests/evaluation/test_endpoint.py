@@ -128,6 +128,40 @@ def test_an_error_that_repeats_the_key_is_redacted(model, monkeypatch):
     assert endpoint.headers() == {"Authorization": "Bearer sk-secret"} and "sk-" not in repr(endpoint)
 
 
+@pytest.mark.parametrize("missing", [missing for missing, _ in WORDINGS])
+@pytest.mark.parametrize("place", ["the reason", "the reply", "a long reason"])
+def test_a_reply_that_repeats_the_key_leaves_no_trace_of_it(tmp_path, model, monkeypatch, place, missing):
+    """As a mirror does; cut to the length of a message, half of a key would be left."""
+    key = "sk-secret-0123456789"
+    monkeypatch.setenv("BASE_URL_KEY", key)
+    write_data(tmp_path, count=1)
+    ids = Vocabulary(make_tokenizer()).encode_text(f"\\boxed{{{key}}}")
+    reason = {"the reply": "stop", "the reason": key}.get(place, f"{'x' * 230}{key}")
+    text = f"\\boxed{{{key}}}" if place == "the reply" else "red"
+
+    def mirror(body):
+        if body.get("sampling_params", body)["max_tokens"] == 1:  # the probe
+            return RED if "token_ids" in body else "red"
+        if "token_ids" in body:
+            return vllm_answer(ids if place == "the reply" else RED, finish=reason)
+        return {"choices": [{"finish_reason": reason, "text": text, "message": {"content": text}}]}
+
+    output = evaluate_at(tmp_path, model, FakeRouter(key=key, missing=missing, default=mirror))
+    written = "".join(path.read_text(errors="replace") for path in output.rglob("*") if path.is_file())
+    assert "sk-sec" not in written and ("repeats the key" in written or "***" in written or "finish reason" in written)
+
+
+def test_a_model_that_is_called_like_the_key_is_not_shown(model, monkeypatch):
+    monkeypatch.setenv("BASE_URL_KEY", "sk-secret")
+    for extra in ((), ({"id": "z\x1b[2J" + "x" * 900},)):
+        router = FakeRouter(default=RED, key="sk-secret", models=({"id": "Bearer sk-secret"}, *extra))
+        try:
+            seen = asked(model, router).model
+        except EvalError as error:
+            seen = str(error)
+        assert "***" in seen and "sk-" not in seen and seen.isprintable() and len(seen) < 400
+
+
 def test_a_refused_key_is_told_without_it(tmp_path, model, monkeypatch):
     monkeypatch.setenv("BASE_URL_KEY", "sk-wrong")
     write_data(tmp_path)

@@ -16,7 +16,6 @@ from aiohttp.test_utils import make_mocked_request
 from mem_agent.asking.bodies import form_file, json_body
 from mem_agent.asking.chat_request import MessageReader, options_of
 from mem_agent.asking.completion import prompts_of
-from mem_agent.asking.printable import printable
 from mem_agent.asking.quotes import quoted
 from mem_agent.asking.request_error import RequestError
 from mem_agent.asking.sections import sections_of
@@ -26,6 +25,7 @@ from mem_agent.asking.steps import Section
 from mem_agent.asking.stop_text import StopText
 from mem_agent.data.document_formats import DocumentError, Limits, read_document
 from mem_agent.data.read_documents import Documents, read_documents
+from mem_agent.system.printable import printable
 from mem_agent.tests.fuzz.target import Target, written
 from mem_agent.tests.helpers.document_files import encrypted, pdf_bytes, word_bytes
 
@@ -106,7 +106,7 @@ def _uploaded(id: str) -> str:
     return FILES[id]
 
 
-READER = MessageReader(lambda text: len(text) > 60, _uploaded, _to_text)
+READER = MessageReader(lambda text: len(text) > 60, _uploaded, _to_text, 2**20)
 CHAT = {
     "model": "m", "messages": [
         {"role": "system", "content": "Be brief."},

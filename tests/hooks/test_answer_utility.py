@@ -281,6 +281,14 @@ def test_a_judge_of_another_name_at_another_place_gets_no_other_servers_key(run,
         assert not any("Authorization" in headers for headers in judge.headers) and len(judge.bodies) == 7
 
 
+def test_a_key_file_that_is_no_text_is_one_line(run, rows, tmp_path, monkeypatch):
+    (file := tmp_path / "key").write_bytes(b"\xff\xfesecret")
+    monkeypatch.setenv("ANSWER_KEY_FILE", str(file))
+    with pytest.raises(ConfigError, match=r"^ANSWER_KEY_FILE='.*key': it holds bytes that are no text") as refused:
+        score(run(), [ranked(rows[0], naming(3), 0, 0)])
+    assert "secret" not in str(refused.value)
+
+
 @pytest.mark.parametrize("verdict", ["not bad", '{"score": 0.7}', '{"points": 1}'])
 def test_a_judge_that_gives_no_score_leaves_it_missing(run, rows, chat, verdict):
     chat.answer = lambda body, number: verdict if "Reply:" in asked(body) else reader(body, number)

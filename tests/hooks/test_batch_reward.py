@@ -223,6 +223,14 @@ def test_a_rollout_that_is_sampled_again_starts_from_the_one_before_it(tmp_path)
     assert novel(args(tmp_path), answers("red", "red"), 0) == [1, 1]  # from the start: no state
 
 
+def test_a_folder_beside_the_states_that_is_none_is_left_alone(tmp_path):
+    for number in range(2):
+        novel(args(tmp_path), answers(*ROLLOUTS[number]), number)
+        (states,) = tmp_path.rglob("reward_state")
+        (states / "0000000.of yesterday").mkdir(exist_ok=True)
+    assert (states / "0000000.of yesterday").is_dir()
+
+
 def test_a_rollout_of_which_nothing_ended_keeps_the_state(tmp_path):
     novel(args(tmp_path), answers("red", "blue"), 0)
     lost = [trajectory(status="aborted", reward=0.0, index=0)]

@@ -142,6 +142,9 @@ def of_other_hook(index=7, **fields):
     ([of_other_hook(loss_mask=[1, 1])], "sample 7 has 2 tokens, a response of 1 and a mask of 2"),
     ([of_other_hook(response_length=3, loss_mask=[1] * 3)], "sample 7 has 2 tokens, a response of 3"),
     ([of_other_hook(reward=float("nan"))], "sample 7 has the advantage nan; a reward of its group is not finite"),
+    ([of_other_hook(reward="good")], "sample 7 has a reward of the type str; expected a number"),
+    ([of_other_hook(reward=[0.5])], "sample 7 has a reward of the type list; expected a number"),
+    ([of_other_hook(reward=10**400)], "sample 7 has a reward of the type int; expected a number"),
     ([of_other_hook(rollout_log_probs=[])], "sample 7: its log-probs do not match its response of 1 tokens"),
 ])
 def test_a_sample_of_another_hook_that_cannot_be_a_row_is_named(samples, message):

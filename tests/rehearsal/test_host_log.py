@@ -25,6 +25,11 @@ def test_an_endless_loss_hides_nothing_beside_it():
     assert math.isnan(found["train/loss"]) and found["train/grad_norm"] == 2.0
 
 
+def test_a_number_that_python_does_not_read_is_none():
+    text = f"step {'9' * 5000}: {{'train/loss': 1.0}}\nstep 1: {{'train/loss': 2.0}}\n"
+    assert read_metrics(text) == {"step": {1: {"train/loss": 2.0}}}
+
+
 def test_a_log_is_read_from_where_a_run_began(tmp_path):
     log, first = tmp_path / "job.log", "perf 0: {'ä': 1}\n"
     log.write_text(first + "perf 1: {'a': 1}\n")

@@ -95,6 +95,14 @@ def test_questions_are_asked_by_the_client_and_answers_of_other_weights_put_asid
     assert made_by.endswith(f" {weights_mark(WEIGHTS)}")
 
 
+def test_a_mark_that_is_no_text_is_another_one(tmp_path):
+    output = tmp_path / "during-iter_0000001"
+    output.mkdir()
+    (output / "weights").write_bytes(b"\xff\xfe")
+    module._put_aside_of_others(output, "mark")
+    assert (tmp_path / f"{output.name}.1").is_dir() and (output / "weights").read_text() == "mark"
+
+
 def test_however_often_a_run_was_set_back_there_is_a_name_for_what_is_put_aside(tmp_path):
     output = tmp_path / "during-iter_0000001"
     for name in (output.name, *(f"{output.name}.{n}" for n in range(1, 1000))):

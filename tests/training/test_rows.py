@@ -20,6 +20,10 @@ def train_data() -> dict:
     }
 
 
+HUGE = 10**5000
+"""No float holds it, and Python does not write it."""
+
+
 def rows_of(*rollout_ids: int) -> list[TrainRow]:
     return [TrainRow([1, 2], 1, [1], [0.0], 0.0, rollout_id, 1.0) for rollout_id in rollout_ids]
 
@@ -54,6 +58,14 @@ def test_a_converters_dict_becomes_rows_in_order():
         ("rollout_mask_sums", [2, 2, 0], r"row 2 \(sample 11\): rollout_mask_sum 0, but 1 tokens are to be trained"),
         ("rollout_mask_sums", [2, 2, math.nan], "row 2 .*: rollout_mask_sums is nan, expected a finite number"),
         ("response_lengths", [1, 2, "1"], "row 2 .*: response_lengths is '1', expected a whole number"),
+        ("tokens", 5, "tokens is 5, expected a list"),
+        ("tokens", [[1, 2, 3], {1: 2, 3: 4}, [7, 8]], "row 1 .*: tokens is {1: 2, 3: 4}, expected token ids"),
+        ("tokens", [[1, 2, 2**70], [1, 4, 5, 6], [7, 8]], "row 0 .*: tokens holds a number of 71 bits"),
+        ("rewards", iter([0.5, 0.5, 0]), "rewards is .*, expected a list"),
+        ("rewards", [0.5, HUGE, 0], "row 1 .*: rewards is a number of .* bits, expected a finite number"),
+        ("rollout_ids", [10, HUGE, 11], "row 1: rollout_ids is a number of .* bits, expected a whole number"),
+        ("rollout_ids", [10, 10**30, 11], "row 1: rollout_ids is a number of 100 bits, expected a whole number"),
+        ("rollout_log_probs", [[-HUGE], [-0.2, -0.3], [0.0]], "row 0 .*: rollout_log_probs .* not finite"),
     ],
 )
 def test_bad_train_data_is_refused_in_one_line_that_names_the_key(key, value, message):
@@ -63,6 +75,12 @@ def test_bad_train_data_is_refused_in_one_line_that_names_the_key(key, value, me
     with pytest.raises(TrainDataError, match=message) as error:
         rows_from_train_data(data)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", train_data().keys() - {"raw_reward"})
+def test_a_column_that_is_none_is_named(key):
+    with pytest.raises(TrainDataError, match=f"^train data: {key} is None, expected a list with an entry for "):
+        rows_from_train_data(train_data() | {key: None})
 
 
 def test_a_token_that_the_model_does_not_know_is_named_before_it_is_looked_up():

@@ -1,4 +1,4 @@
-"""Text of models and files on a terminal: it may be anything, and must not command the terminal."""
+"""Text of models, servers and files, shown to people: it may be anything, and must not command their terminal."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def printable(text: str) -> str:
 
 def one_line(text: str, most: int | None = None) -> str:
     """Printable, on one line, and cut to ``most`` characters if given."""
-    line = " ".join(printable(text).split())
+    line = printable(" ".join(text.split()))
     return line if most is None or len(line) <= most else line[: most - 1].rstrip() + "…"

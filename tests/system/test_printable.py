@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.asking.printable import one_line, printable
+from mem_agent.system.printable import one_line, printable
 
 
 @pytest.mark.parametrize(("text", "shown"), [
