@@ -33,9 +33,9 @@ class Embedding:
     def __init__(self, folder: Path, batch: int = 32) -> None:
         from transformers import AutoModel, AutoTokenizer
 
-        check_sizes(folder)
         check_tokenizer(folder)
         try:
+            check_sizes(folder)
             self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             self._model = AutoModel.from_pretrained(folder, trust_remote_code=False).eval()
             self._batch = batch

@@ -73,10 +73,10 @@ class SentenceEncoder:
 
     @cached_property
     def _model(self) -> Any:
-        for part in (self._folder, *sorted(filter(Path.is_dir, self._folder.iterdir()))):  # that a model is made of
-            check_sizes(part)
         check_tokenizer(self._folder)
         try:
+            for part in (self._folder, *sorted(self._folder.iterdir())):  # that a model is made of
+                check_sizes(part)
             from sentence_transformers import SentenceTransformer
             from transformers.utils import logging
 
