@@ -126,7 +126,7 @@ class AskingReader:
         if limits.document_tokens and chunks.tokens > limits.document_tokens:
             tell(Failed(TOO_LONG, f"the document has {chunks.tokens} tokens, allowed are {limits.document_tokens}"))
             return
-        reading = self._reading(asked, chunks, limits)
+        reading = await asyncio.to_thread(self._reading, asked, chunks, limits)
         sections, group = await asyncio.to_thread(self._placed, text, chunks, question_of(asked))
         tell(Started(sections, chunks.tokens))
         watch = _Watch(self._reader, reading, tell, StopText(limits.stop))

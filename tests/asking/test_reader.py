@@ -1,10 +1,12 @@
 """Reading step by step against a router that plays a script: every agent, failures, limits, cancellation."""
 
 import asyncio
+import threading
 from contextlib import aclosing
 
 import pytest
 
+from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.asking.reader import AskingReader
 from mem_agent.asking.steps import Answered, Delta, Failed, Limits, Section, Started, TurnDone
 from mem_agent.client.rollout_client import close_clients
@@ -142,6 +144,19 @@ def test_a_failure_is_the_last_step(model_folder, options, kind):
     steps, _ = read(model_folder, **{"replies": [], **options})
     assert isinstance(steps[-1], Failed) and steps[-1].kind == kind and steps[-1].message
     assert not any(isinstance(step, Answered) for step in steps)
+
+
+def test_other_readings_do_not_wait_while_a_question_is_encoded(model_folder, monkeypatch):
+    seen, encode = [], Vocabulary.encode_text
+
+    def encoded(vocabulary, text):
+        if text == QUESTION:
+            seen.append(threading.current_thread() is threading.main_thread())
+        return encode(vocabulary, text)
+
+    monkeypatch.setattr(Vocabulary, "encode_text", encoded)
+    assert isinstance(read(model_folder, ["\\boxed{red}"])[0][-1], Answered)
+    assert seen and not any(seen)
 
 
 def test_a_document_at_its_limit_is_read(model_folder):
