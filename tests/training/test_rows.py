@@ -77,7 +77,7 @@ def test_bad_train_data_is_refused_in_one_line_that_names_the_key(key, value, me
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("key", train_data().keys() - {"raw_reward"})
+@pytest.mark.parametrize("key", sorted(train_data().keys() - {"raw_reward"}))
 def test_a_column_that_is_none_is_named(key):
     with pytest.raises(TrainDataError, match=f"^train data: {key} is None, expected a list with an entry for "):
         rows_from_train_data(train_data() | {key: None})
