@@ -27,7 +27,8 @@ import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 
-from .metadata import KNOWN, LONGEST, BoundedUnpickler, Refused, damage_explained
+from .bounded_pickle import KNOWN, LONGEST, BoundedUnpickler, Refused
+from .metadata import damage_explained
 
 _FIRST, _PICKLE = b"PK\3\4", "data.pkl"
 _END, _END64, _FIND64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")

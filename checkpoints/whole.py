@@ -24,10 +24,11 @@ from megatron.core.safe_globals import register_safe_globals
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
 from ..system.errors import MemAgentError
+from .bounded_pickle import Refused, Unknown
 from .damage import DamagedCheckpoint, damaged
 from .folders import CheckpointError, is_numbered, newest_of_run, number_of, numbered, resolve
 from .hashes import check_hashes
-from .metadata import Refused, Unknown, check_files, damage_explained, read_metadata
+from .metadata import check_files, damage_explained, read_metadata
 from .torch_files import check_file, check_tensors
 
 logger = logging.getLogger("mem_agent")

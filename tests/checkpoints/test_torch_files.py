@@ -19,8 +19,9 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
+from mem_agent.checkpoints.bounded_pickle import Refused, Unknown
 from mem_agent.checkpoints.damage import DamagedCheckpoint
-from mem_agent.checkpoints.metadata import Refused, Unknown, damage_explained
+from mem_agent.checkpoints.metadata import damage_explained
 from mem_agent.checkpoints.torch_dist import ModelTensors
 from mem_agent.checkpoints.torch_files import check_file
 

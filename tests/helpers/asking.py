@@ -34,6 +34,8 @@ POCKET_SETTINGS = {
 """Those of recipes/pocket.env that serving needs."""
 DOCUMENT = "QWZRXY"
 """Three sections: QW, ZR and XY."""
+ASKED = [{"role": "user", "content": f"{DOCUMENT}\nQuestion: Who, then?"}]
+REPLIES = ["red", "red", "red key", "so \\boxed{key}"]
 
 
 FAULTS = ("hang", "drop", "abort", "hold")
@@ -46,6 +48,11 @@ def settings(**others) -> Config:
 def reply(text: str) -> list[int]:
     """A router's answer, as ids."""
     return VOCABULARY.encode_text(text) + END
+
+
+async def chat(client: AsyncOpenAI, **others: Any) -> Any:
+    """One that asks ``ASKED``, to which ``REPLIES`` are an engine's."""
+    return await client.chat.completions.create(**{"model": "pocket", "messages": ASKED, **others})
 
 
 def prompt_of(body: dict) -> str:

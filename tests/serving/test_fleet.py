@@ -2,90 +2,33 @@
 
 import asyncio
 import dataclasses
-import errno
-import json
 import os
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import urllib.request
 import uuid
-from contextlib import closing
 from pathlib import Path
 
 import aiohttp
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from mem_agent.config import Config
-from mem_agent.serving import engine, fleet, router, serve_engines
+from mem_agent.serving import engine, fleet, router
 from mem_agent.serving.engine import EngineClient, EngineError
 from mem_agent.serving.fleet import Fleet
-from mem_agent.serving.router import RouterAdmin
 from mem_agent.serving.sync_folder import SyncFolder
-from mem_agent.system.atomic_file import NotAFile
-from mem_agent.system.ports import hold_port, hold_ports
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
-from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+from mem_agent.tests.helpers.stub_fleet import SYNC, TENSORS, make_fleet, model, port_of, stubs
 from mem_agent.tests.system.test_processes import group_members
 
-STUB = Path(__file__).parents[1] / "helpers" / "stub_engine.py"
-SYNC = ["pause", "reload_policy", "update_weight_version", "reset_prefix_cache", "resume"]
-TENSORS = {"a.weight": torch.zeros(4), "b.weight": torch.ones(2, 3)}
-
-
-class Stubs:
-    """Stub engines instead of vLLM; ``options[index]`` holds the options of that engine's next starts."""
-
-    def __init__(self, folder: Path) -> None:
-        self.journal = folder / "journal.txt"
-        self.options: dict[int, list[list[str]]] = {}
-
-    def command(self, config: Config, model: Path, port: int, device: str, index: int) -> list[str]:
-        planned = self.options.get(index, [])
-        options = planned.pop(0) if planned else []
-        return [sys.executable, str(STUB), str(port), str(self.journal), *options]
-
-    def calls(self) -> dict[str, list[str]]:
-        """The control calls of each engine, by port."""
-        result: dict[str, list[str]] = {}
-        for line in self.journal.read_text().splitlines():
-            port, call = line.split()
-            result.setdefault(port, []).append(call)
-        return result
-
-
-@pytest.fixture
-def stubs(tmp_path, monkeypatch):
-    stubs = Stubs(tmp_path)
-    monkeypatch.setattr(engine, "engine_command", stubs.command)
-    return stubs
-
-
-@pytest.fixture
-def model(tmp_path):
-    folder = tmp_path / "model"
-    make_tokenizer().save_pretrained(folder)
-    (folder / "config.json").write_text("{}")
-    save_file(TENSORS, folder / "model.safetensors")
-    return folder
-
-
-def make_fleet(model: Path, **settings) -> Fleet:
-    settings = {"num_engines": 1, "engine_restarts": 2, "engine_start_timeout": 60.0, **settings}
-    return Fleet(Config(**settings), model, run_folder=model.parent / "run")
+__all__ = ["model", "stubs"]
 
 
 def groups(running: Fleet) -> list[int]:
     return [p.pid for p in running._processes]
-
-
-def port_of(url: str) -> str:
-    return url.rpartition(":")[2]
 
 
 async def ask_router(running: Fleet, path: str) -> dict:
@@ -273,52 +216,6 @@ async def test_a_dead_router_comes_back_at_its_address_with_the_engines(stubs, m
         assert running.url == url and (await generate(running))["version"] == "0"
 
 
-def is_free(port: int) -> bool:
-    """To another run that looks for one."""
-    with socket.socket() as sock:
-        try:
-            sock.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def is_held(port: int) -> bool:
-    held = hold_port(port)
-    if held is not None:
-        held.close()
-    return held is None
-
-
-@pytest.mark.asyncio
-async def test_the_ports_of_a_fleet_are_nobody_elses_while_it_lives_though_its_servers_die(stubs, model):
-    async with make_fleet(model) as running:
-        was = int(port_of(running.engine_urls[0]))
-        for process in (running._router, running._engines[0].process):
-            process.stop(0.0)
-        assert not (is_free(running.port) or is_free(was))
-        assert await running.ensure_alive() == 2
-        now = int(port_of(running.engine_urls[0]))
-        assert was != now and is_held(now) and is_held(running.port) and not is_held(was)
-        assert not (is_free(running.port) or is_free(now))
-    assert not is_held(now) and not is_held(running.port)
-
-
-@pytest.mark.asyncio
-async def test_an_engines_port_is_held_until_the_router_has_forgotten_it(stubs, model, monkeypatch):
-    async with make_fleet(model) as running:
-        was, seen, workers = running._engines[0].port, [], RouterAdmin.workers
-        running._engines[0].process.stop(0.0)
-
-        async def looked(router):
-            seen.append(is_held(was))
-            return await workers(router)
-
-        monkeypatch.setattr(RouterAdmin, "workers", looked)
-        assert await running.ensure_alive() == 1
-        assert seen == [True] and not is_held(was)
-
-
 @pytest.mark.asyncio
 async def test_the_key_of_an_engine_opens_no_other_one_nor_the_next_on_its_place(stubs, model):
     """Whoever takes the port of one is told its key."""
@@ -331,27 +228,6 @@ async def test_the_key_of_an_engine_opens_no_other_one_nor_the_next_on_its_place
             for key in keys - {client.key}:
                 with pytest.raises(EngineError, match="answered 401"):
                     await dataclasses.replace(client, key=key).pause()
-
-
-@pytest.mark.asyncio
-async def test_a_start_that_fails_holds_no_port(stubs, model, monkeypatch):
-    running = make_fleet(model, num_engines=2)
-
-    async def fails_once_an_engine_is_up():
-        while not any(map(is_answered, running._used)):
-            await asyncio.sleep(0.05)
-        raise FleetError("the router fails")
-
-    monkeypatch.setattr(running, "_start_router", fails_once_an_engine_is_up)
-    with pytest.raises(FleetError, match="the router fails"):
-        async with running:
-            pass
-    assert running._used and not any(map(is_held, running._used))
-
-
-def is_answered(port: int) -> bool:
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.asyncio
@@ -408,74 +284,6 @@ async def test_a_sync_that_was_cut_short_is_repaired_by_ensure_alive(stubs, mode
         running._engines[0].settled = False  # as after a cancelled sync: it may be paused with a broken model
         assert await running.ensure_alive() == 1
         assert (await generate(running))["version"] == "0"
-
-
-def test_serve_announces_its_url_and_stops_cleanly_on_sigterm(stubs, model, tmp_path):
-    config = dataclasses.asdict(Config(engine_start_timeout=HANGS_AFTER_S, save_path=str(tmp_path / "run")))
-    code = (
-        "import sys; from mem_agent.config import Config; from mem_agent.serving import engine, serve_engines\n"
-        f"engine.engine_command = lambda c, m, port, d, i: [sys.executable, {str(STUB)!r}, str(port), "
-        f"{str(stubs.journal)!r}, 'child']\n"
-        f"Config.from_env = classmethod(lambda cls, *_, **__: cls(**{config!r}))\n"
-        f"sys.exit(serve_engines.main(['--model', {str(model)!r}, '--url-file', {str(tmp_path / 'url')!r}]))"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as serving:
-        assert serving.stdout is not None
-        ready = serving.stdout.readline().split()
-        assert ready[0] == "READY" and (tmp_path / "url").read_text().strip() == ready[1]
-        with urllib.request.urlopen(ready[1] + "/list_workers") as reply:
-            assert len(json.load(reply)["urls"]) == 1
-        children = [int(s.parent.name) for s in Path("/proc").glob("[0-9]*/status")
-                    if f"PPid:\t{serving.pid}\n" in _read(s)]
-        assert len(children) == 2
-        serving.terminate()
-        assert serving.wait(HANGS_AFTER_S) == 0
-    wait_for(lambda: all(group_members(g) == [] for g in children))
-    assert not (tmp_path / "url").exists()
-
-
-def _read(status: Path) -> str:
-    try:
-        return status.read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def test_serve_refuses_a_bad_model_folder_with_one_line(tmp_path, capsys):
-    assert serve_engines.main(["--model", str(tmp_path)]) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1 and "no config.json" in message
-
-
-def test_serve_refuses_a_port_that_is_in_use_or_about_to_be(model, tmp_path, capsys):
-    url = tmp_path / "url"
-    url.write_text("of the run that has the port")
-    [held] = hold_ports(1)
-    with closing(held), socket.create_server(("127.0.0.1", 0)) as taken:
-        for port in (taken.getsockname()[1], held.number):
-            assert serve_engines.main(["--model", str(model), "--port", str(port), "--url-file", str(url)]) == 2
-            told = capsys.readouterr().err
-            assert told.splitlines()[-1] == f"error: port {port} on 127.0.0.1 is in use; choose another one or none"
-    assert url.read_text() == "of the run that has the port"
-
-
-def test_serve_refuses_a_port_that_only_root_may_have(model, capsys, monkeypatch):
-    def refused(port):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(fleet, "hold_port", refused)
-    assert serve_engines.main(["--model", str(model), "--port", "80"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        "error: port 80 on 127.0.0.1: Permission denied; choose another one or none"
-    )
-
-
-@pytest.mark.asyncio
-async def test_a_url_file_that_is_no_file_stays(stubs, model, tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(NotAFile, match="pipe: is no regular file and stays as it is"):
-        await serve_engines._serve(make_fleet(model), tmp_path / "pipe")
-    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_tied_and_strided_tensors_can_be_stored(tmp_path):

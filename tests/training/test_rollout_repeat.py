@@ -9,23 +9,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 
-import pytest
 from safetensors.torch import load_file
 
 from mem_agent.client.engine_api import Endpoint
-from mem_agent.serving import engine, fleet
+from mem_agent.serving import fleet
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
-from mem_agent.tests.serving.test_fleet import SYNC, Stubs, port_of
+from mem_agent.tests.helpers.stub_fleet import SYNC, port_of, stubs
 from mem_agent.tests.system.test_processes import group_members
 from mem_agent.tests.training.test_rollout_side import POCKET, pocket_config
 from mem_agent.training.rollout_side import RolloutSide
 
-
-@pytest.fixture
-def stubs(tmp_path, monkeypatch):
-    stubs = Stubs(tmp_path)
-    monkeypatch.setattr(engine, "engine_command", stubs.command)
-    return stubs
+__all__ = ["stubs"]
 
 
 @contextmanager
