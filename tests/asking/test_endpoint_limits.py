@@ -113,7 +113,7 @@ def test_a_body_that_does_not_come_holds_no_place_for_ever(model_folder):
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ",
                                   b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HT"])
 def test_a_connection_without_a_whole_head_is_closed(model_folder, monkeypatch, sent):
-    monkeypatch.setattr(endpoint, "HEAD_S", 0.2)
+    monkeypatch.setattr(endpoint, "HEAD_S", 1.0)
 
     async def user(client, served, router):
         reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rpartition(":")[2]))

@@ -10,7 +10,7 @@ import pytest
 
 from mem_agent.pocket.task import make_examples
 from mem_agent.tests.helpers.asking import POCKET, POCKET_SETTINGS
-from mem_agent.tests.helpers.patience import wait_for
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
 pytestmark = pytest.mark.servers
 
@@ -28,7 +28,7 @@ def served(tmp_path_factory):
         assert word == "READY"
         yield url, process, folder
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(HANGS_AFTER_S) == 0
 
 
 @pytest.fixture(scope="module")

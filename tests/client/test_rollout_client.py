@@ -105,7 +105,7 @@ def test_what_a_server_says_is_a_short_line_of_printable_text(said):
 
 def test_a_hanging_server_times_out_without_retry():
     router = FakeRouter(default="hang")
-    error = failure(router, timeout=0.2)
+    error = failure(router, timeout=1.0)
     assert error.kind is FailureKind.TIMEOUT and "MEM_REQUEST_TIMEOUT" in str(error)
     assert len(router.requests) == 1
 

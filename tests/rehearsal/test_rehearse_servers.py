@@ -55,7 +55,7 @@ def start(request, tmp_path):
 
 def test_it_trains_saves_resumes_and_converts(start):
     process, folder = start()
-    assert process.wait(840) == 0, (folder / "log").read_text()[-4000:]
+    assert process.wait(HANGS_AFTER_S) == 0, (folder / "log").read_text()[-4000:]
     (made,) = (folder / "rehearsals").iterdir()
     page = (made / "rehearsal.md").read_text()
     differences = re.search(r"log-probs of trainer and engine, mean difference \| (.*) \|", page)[1].split(", ")

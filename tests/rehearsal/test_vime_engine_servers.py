@@ -108,5 +108,5 @@ def test_the_process_that_vime_started_is_the_server(server):
     command = Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")
     assert "vllm.entrypoints.openai.api_server" in command
     process.terminate()
-    process.wait(60)
+    process.wait(HANGS_AFTER_S)
     wait_for(lambda: group_members(process.pid) == [])

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import orjson
+import psutil
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -25,6 +26,7 @@ from mem_agent.sifter.rounds import curriculum, prepare_rl_data, round_steps
 from mem_agent.sifter.rounds.round_plan import rankings_name
 from mem_agent.tests.helpers.fake_results import write_folder
 from mem_agent.tests.helpers.histories import question, row, write
+from mem_agent.tests.helpers.patience import wait_for
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 SCORES = (0.1, 0.9, 0.1, 0.7)
@@ -318,12 +320,19 @@ sys.exit(curriculum.main(sys.argv[2:]))
 """
 
 
+def has_ended(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_the_process_killed_while_a_command_runs_takes_it_along(tmp_path):
     """SIGKILL, of a real process with a real child; the rows that are there are found again."""
     make_model(tmp_path / "start", 1)
     write(tmp_path / "results" / "minilm", "a", "train", [row(question(n)) for n in range(4)])
     (tmp_path / "recipe.yaml").write_text("train: {a: 3}")
-    (tmp_path / "run-train.sh").write_text(f"echo $$ >{tmp_path}/pid; exec sleep 60\n")
+    (tmp_path / "run-train.sh").write_text(f"echo $$ >{tmp_path}/pid; exec sleep 1000\n")
     command = [sys.executable, "-c", DRIVER, str(tmp_path), *arguments(tmp_path, rounds=1)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         for line in running.stdout:
@@ -333,12 +342,7 @@ def test_the_process_killed_while_a_command_runs_takes_it_along(tmp_path):
             assert running.poll() is None
         running.send_signal(signal.SIGKILL)
     child = int((tmp_path / "pid").read_text())
-    for _ in range(200):
-        if not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2]:
-            break
-        signal.sigtimedwait([], 0.02)
-    else:
-        pytest.fail("the command outlived the run")
+    wait_for(lambda: has_ended(child))
     (tmp_path / "run-train.sh").write_text("exit 7\n")
     done = subprocess.run(command, capture_output=True, text=True)
     assert "round 1: prepare is done\nround 1: train\n" in done.stdout

@@ -192,9 +192,9 @@ def test_semaphores_of_processes_that_were_killed_are_removed(tmp_path, who):
     other = shared / f"sem.loky-{os.getpid()}-not-ours"
     other.touch()
     make = "import os, pathlib, time; pathlib.Path(f'/dev/shm/sem.loky-{os.getpid()}-x').touch()"
-    inner = f"{make}; print(os.getpid(), flush=True); time.sleep(60)"
+    inner = f"{make}; print(os.getpid(), flush=True); time.sleep(1000)"
     code = inner if who == "server" else (
-        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {inner!r}]); time.sleep(60)")
+        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {inner!r}]); time.sleep(1000)")
     child = start(tmp_path, code, "s")
     wait_for(lambda: child.log_path.read_text().strip().isdecimal())
     left = shared / f"sem.loky-{child.log_path.read_text().strip()}-x"

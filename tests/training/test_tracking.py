@@ -11,6 +11,7 @@ from mem_agent.config import Config
 from mem_agent.system import tracker_library
 from mem_agent.system.errors import ConfigError, MemAgentError
 from mem_agent.system.tracker_library import LIBRARIES, check_tracker
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.training import tracking
 from mem_agent.training.trackers import TRACKERS
 from mem_agent.training.tracking import Tracking, run_key, start_tracking
@@ -76,7 +77,7 @@ def test_a_library_that_hangs_keeps_its_thread_and_not_the_run(caplog):
     never = threading.Event()
     hanging = SimpleNamespace(log=lambda rollout, metrics: never.wait(), close=lambda: None)
     sent = Tracking("mlflow", lambda: hanging)
-    sent.wait(30)
+    sent.wait(HANGS_AFTER_S)
     for rollout in range(3):
         sent.log(rollout, {})  # returns at once
     sent.close(within_s=0.05)
@@ -102,7 +103,7 @@ def slow(monkeypatch):
 def test_a_library_that_hangs_while_it_begins_is_one_line_and_the_run_goes_on(tmp_path, slow, caplog, first):
     sent = start_tracking(Config(tracker="wandb", save_path=str(tmp_path)), first, within_s=0.05)
     sent.log(first, {"reward": 0.5})
-    sent.close(within_s=600)  # which would wait for a library that has begun
+    sent.close(within_s=HANGS_AFTER_S)  # which would wait for a library that has begun
     assert [record.message for record in caplog.records] == [
         "TRACKER=wandb has not begun within 0.05 s; the run goes on, metrics.jsonl has everything"]
 
@@ -111,7 +112,7 @@ def test_a_library_that_begins_late_is_told_what_it_missed(tmp_path, slow):
     sent = start_tracking(Config(tracker="wandb", save_path=str(tmp_path)), 0, within_s=0.05)
     sent.log(0, {"reward": 0.5})
     slow.let.set()
-    sent.wait(600)
+    sent.wait(HANGS_AFTER_S)
     sent.close()
     assert slow.kept.logged == [(0, {"reward": 0.5})] and slow.kept.closed
 
