@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
@@ -32,6 +34,9 @@ from mem_agent.tests.fuzz.target import Target, scratch, written
 from mem_agent.tests.helpers.fake_results import plain_row
 from mem_agent.tests.helpers.traces import group_of, hostile_group
 from mem_agent.traces.trace import line_of
+
+if TYPE_CHECKING:
+    from mem_agent.training.journal import Journal
 
 RUN = {"model": "m", "mode": "recurrent", "settings": {"seed": 1}, "samples": 1, "data": {"50": "d"},
        "questions": {"50": 2}, "model_name": "/runs/iter_0000009"}
@@ -124,20 +129,37 @@ def _scored() -> bytes:
 
 
 def _journal(data: bytes) -> None:
-    from mem_agent.training.journal import Journal
+    """A record, and what it hands to the trainer."""
+    from mem_agent.training.rows import rows_from_train_data
 
-    journal = Journal(scratch(), CONFIG)
+    for aside in (scratch() / "rollouts").glob("*.json.*"):  # each damaged record leaves one
+        aside.unlink()
     written("rollouts/rollout_0000003.json", data)
-    found = journal.read(3)
-    assert found is None or (isinstance(found.train_data, dict) and isinstance(found.next_group, int))
+    found = _opened(scratch()).read(3)
+    if found is not None:
+        assert isinstance(found.next_group, int)
+        rows_from_train_data(found.train_data, 9)
 
 
 @cache
-def _journalled() -> bytes:
-    from mem_agent.training.journal import Journal, Rollout
+def _opened(folder: Path) -> Journal:
+    from mem_agent.training.journal import Journal
 
-    Journal(scratch(), CONFIG).write(3, Rollout({"tokens": [[1, 2]]}, 4, {"reward": 0.5}))
-    return (scratch() / "rollouts" / "rollout_0000003.json").read_bytes()
+    return Journal(folder, CONFIG)
+
+
+@cache
+def _journalled() -> tuple[bytes, bytes]:
+    """As older versions wrote it, without a hash that any change contradicts; and with one."""
+    from mem_agent.training.journal import Rollout
+
+    columns = {"tokens": [[1, 2, 3], [4, 5]], "response_lengths": [2, 1], "loss_masks": [[1, 0], [1]],
+               "rollout_log_probs": [[-0.5, -1.0], [-0.1]], "rewards": [0.5, -0.5], "rollout_ids": [0, 1],
+               "rollout_mask_sums": [1, 1]}
+    _opened(scratch()).write(3, Rollout(columns, 4, {"reward": 0.5}))
+    record = (scratch() / "rollouts" / "rollout_0000003.json").read_bytes()
+    head = record.index(b",") + 1
+    return b"{" + record[head:], record
 
 
 def _memory(data: bytes) -> None:
@@ -170,6 +192,6 @@ TARGETS = (
     Target("session_log", _session_log, (_lines({"id": "s", "date": "d", "turns": [["user", "Hi."]]}),), (b"\n",)),
     Target("row_journal", _row_journal, (_lines(["k", {"a": 1}]),), (b"\n",)),
     Target("sifter_scores", _scores, (_scored(),)),
-    Target("journal", _journal, (_journalled(),)),
+    Target("journal", _journal, _journalled()),
     Target("reward_memory", _memory, (_memory_file(),)),
 )
