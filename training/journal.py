@@ -31,6 +31,7 @@ import orjson
 from ..agents import training_settings
 from ..config import Config
 from ..data.training_file import data_bytes
+from ..system import bounded_json
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 
@@ -127,9 +128,9 @@ def _content(path: Path) -> dict[str, Any]:
     else:
         logger.info("%s has no hash: it is replayed without a check", path)
     try:
-        record = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        raise DamagedRecord(f"{path}: is not JSON") from None
+        record = bounded_json.loads(content)
+    except ValueError as error:
+        raise DamagedRecord(f"{path}: cannot be read as JSON: {error}") from None
     if not _is_rollout(record):
         raise DamagedRecord(f"{path}: holds no rollout")
     return cast("dict[str, Any]", record)
