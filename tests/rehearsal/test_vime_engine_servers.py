@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import requests
@@ -39,8 +40,10 @@ def server(folders, tmp_path_factory):
                "--port", str(port), "--seed", "1", "--trust-remote-code", "--logprobs-mode", "processed_logprobs",
                "--weight-transfer-config", '{"backend":"nccl"}', "--gpu-memory-utilization", "0.7",
                "--max-model-len", "1024"]
+    temporary = TemporaryDirectory(prefix="vime-")  # where vLLM leaves its sockets, whose paths are short
     with log.open("w") as file:
-        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
+        process = subprocess.Popen(command, env=environment | {"TMPDIR": temporary.name}, stdout=file, stderr=file,
+                                   start_new_session=True)
     try:
         url = f"http://127.0.0.1:{port}"
         wait_for(lambda: process.poll() is not None or answers(url))
@@ -50,6 +53,7 @@ def server(folders, tmp_path_factory):
         for member in group_members(process.pid):
             os.kill(member, signal.SIGKILL)
         process.wait()
+        temporary.cleanup()
 
 
 def answers(url: str) -> bool:
