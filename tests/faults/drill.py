@@ -158,7 +158,8 @@ def _attempt(
     try:
         while (met := hub.next(process.pid, HANGS_AFTER_S)) is not None:
             told, line = met
-            strike = plan.due(told)
+            ends = any(strike.answer in (Answer.ENDS, Answer.KILLED) for strike, _ in hurt)
+            strike = None if ends else plan.due(told)  # of two that end a run, only one is what it ended of
             if strike is not None:
                 hurt.append((strike, path.stat().st_size))
                 scene.processes()  # whoever dies now was seen
