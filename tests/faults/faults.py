@@ -78,7 +78,7 @@ def kill_api_server(scene: Scene) -> None:
 
 def kill_engine_core(scene: Scene) -> None:
     [server] = api_server(scene)
-    send(signal.SIGKILL, started(server.children))
+    send(signal.SIGKILL, started(lambda: scene.engine_cores(server)))
 
 
 def stop_engine(scene: Scene) -> None:

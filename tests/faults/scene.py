@@ -26,6 +26,8 @@ from .moments import MARK
 ENGINE, ROUTER, GUARD, RANK = (
     "mem_agent.serving.engine_server", "vllm_router.launch_router", "system/guard.py", "mem_agent.training.train"
 )
+ENGINE_CORE = "EngineCore"
+"""The title that vLLM's engine process takes where it can; else it has its API server's command line."""
 SHM = "/dev/shm"
 _DISKS = {"save": "400m", "tmp": "64m", SHM: "400m"}
 _FILLER = "filler"
@@ -126,6 +128,15 @@ class Scene:
     def servers(self, what: str) -> list[psutil.Process]:
         """What the guards guard: an engine's API server, a router, a rank."""
         return [child for guard in self.guards(what) for child in guard.children()]
+
+    def engine_cores(self, server: psutil.Process) -> list[psutil.Process]:
+        """Of one API server. It has other children as well, such as ``lscpu`` while it starts, which come and go."""
+        found = []
+        for child in server.children():
+            with contextlib.suppress(psutil.Error):
+                if any(part in " ".join(child.cmdline()) for part in (ENGINE, ENGINE_CORE)):
+                    found.append(child)
+        return found
 
 
 @contextlib.contextmanager

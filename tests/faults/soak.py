@@ -30,14 +30,14 @@ from . import faults
 from .drill import OBSERVED, Outcome, Strike, carry_out, settings
 from .faults import Fault
 from .moments import Announcement, Moment
-from .scene import ENGINE, GUARD, RANK, ROUTER, SHM, Scene, can_mount, in_module, scene
+from .scene import ENGINE, ENGINE_CORE, GUARD, RANK, ROUTER, SHM, Scene, can_mount, in_module, scene
 from .slope import Verdict, verdict
 
 EVERY = (10, 20)
 """Rollouts between two faults."""
 TURNS = 24
 ROLES = {
-    GUARD: "guard", "resource_tracker": "tracker", "EngineCore": "engine core", ENGINE: "engine", ROUTER: "router",
+    GUARD: "guard", "resource_tracker": "tracker", ENGINE_CORE: "engine core", ENGINE: "engine", ROUTER: "router",
     "vllm::router": "router", OBSERVED: "trainer", RANK: "rank",
 }
 """By a part of the command line, the first that fits; router and, where it can, engine core write one of their own."""

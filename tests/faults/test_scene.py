@@ -1,4 +1,7 @@
-"""Which processes belong to a drill: those of a group that a guard of it leads or led, and of no later one."""
+"""Which processes belong to a drill: those of a group that a guard of it leads or led, and of no later one.
+
+Which of an API server's children are engines.
+"""
 
 import os
 import signal
@@ -8,7 +11,7 @@ import psutil
 import pytest
 
 from mem_agent.tests.faults.moments import MARK
-from mem_agent.tests.faults.scene import Scene, scene
+from mem_agent.tests.faults.scene import ENGINE, ENGINE_CORE, Scene, scene
 from mem_agent.tests.helpers.patience import wait_for
 
 TWO = ["sh", "-c", "sleep 600 & echo; read _"]
@@ -49,3 +52,19 @@ def test_a_scene_ends_with_what_is_left_of_its_run_though_nobody_reaps_it():
         wait_for(place.processes)
     assert psutil.Process(left).status() == psutil.STATUS_ZOMBIE and not place.folder.exists()
     parent.communicate()
+
+
+def test_an_engine_core_is_a_fork_of_its_server_or_has_its_title_and_no_program_that_the_server_runs(tmp_path):
+    core = "(sleep 600; :) & echo $!"
+    titled = f"sh -c 'sleep 600; :' {ENGINE_CORE}_DP0 & echo $!"
+    command = ["sh", "-c", f"sleep 600 & {core}; {titled}; echo; read _", ENGINE]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        cores = {int(server.stdout.readline()) for _ in range(2)}
+        place = Scene(tmp_path, None, {})
+        # a program that is about to replace the fork that runs it looks like one
+        wait_for(lambda: {found.pid for found in place.engine_cores(psutil.Process(server.pid))} == cores)
+        assert len(psutil.Process(server.pid).children()) == 3
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.communicate()
