@@ -33,7 +33,7 @@ from .answer_engine import MODELS_FILE
 from .one_file import join_shards
 from .plan import PACK, Plan, make_plan
 from .preflight import find_problems
-from .ray_cluster import cluster, head_command, job_address, submit_command, worker_command
+from .ray_cluster import cluster, head_command, head_variables, job_address, submit_command, worker_command
 
 
 def print_log(lines: str) -> None:
@@ -98,7 +98,8 @@ def print_plan(plan: Plan) -> None:
     if not reference.has_checkpoint(Path(config.torch_dist)):
         print(_shell(plan.conversion(reference.draft_folder(Path(config.torch_dist)))))
     if not config.ray_address:
-        print(_shell(head_command(config, plan.layout.gpus_per_node, plan.cpus)))
+        variables = [f"{name}={value}" for name, value in head_variables(config).items()]
+        print(*variables, _shell(head_command(config, plan.layout.gpus_per_node, plan.cpus)))
     if config.num_nodes > 1 and not config.ray_address:
         print(f"# on each other machine: {_shell(worker_command(config, plan.layout.gpus_per_node))}")
     print(_shell(submit_command(config, "mem_agent-TIME", plan.folder / "runtime_env.yaml", plan.command)))

@@ -4,7 +4,8 @@ Invariants:
 - only what was started here is stopped: our head with all its processes when the launcher ends in any way (see
   ``system/processes.py``); a joined cluster goes on;
 - the head's job server listens on 127.0.0.1: whoever reaches it may run anything;
-- a head for one machine wants a token, the user's or one of its own: its other ports listen on every address.
+- a head for one machine wants a token, the user's or one of its own, and listens there with all its processes, unless
+  MASTER_ADDR is another address; one that others join listens on every address.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..system.errors import MemAgentError
 from ..system.process_environment import without_secrets
 from ..system.processes import ChildProcess
 from ..system.python_command import python_module
+from ..system.ray_on_loopback import LOOPBACK, RAY_ON_LOOPBACK
 from .machine import TokenRefused, machines
 
 logger = logging.getLogger("mem_agent")
@@ -42,6 +44,11 @@ def head_command(config: Config, gpus: int, cpus: int = 0) -> list[str]:
         # Its default is one number for all clusters of a machine: a second one could run no job.
         "--dashboard-agent-listen-port", str(config.ray_dashboard_port + 1),
     ]
+
+
+def head_variables(config: Config) -> dict[str, str]:
+    """What a head's environment has beside the user's."""
+    return RAY_ON_LOOPBACK if config.num_nodes == 1 and config.master_addr in LOOPBACK else {}
 
 
 def worker_command(config: Config, gpus: int) -> list[str]:
@@ -72,7 +79,7 @@ def cluster(config: Config, gpus: int, cpus: int, log: Path, tokens: Path) -> It
         yield
         return
     with _own_token(config, tokens):
-        environment = _head_environment(tokens)
+        environment = _head_environment(config, tokens)
         head = ChildProcess("ray head", head_command(config, gpus, cpus), environment, log, cleanup=[tokens])
         try:
             _wait_for_machines(config, gpus, head)
@@ -102,9 +109,9 @@ def _own_token(config: Config, tokens: Path) -> Iterator[None]:
 _OF_TOKENS = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
-def _head_environment(tokens: Path) -> dict[str, str]:
+def _head_environment(config: Config, tokens: Path) -> dict[str, str]:
     """Workers inherit it, so it has no secrets; a Ray token that is in a variable becomes a file in ``tokens``."""
-    environment = without_secrets(os.environ)
+    environment = head_variables(config) | without_secrets(os.environ)
     if os.environ.get("RAY_AUTH_TOKEN"):
         file = tokens / "ray_token"
         write_for_owner(file, os.environ["RAY_AUTH_TOKEN"].encode())

@@ -1,7 +1,7 @@
 """A Ray of this machine that is started for one run: on loopback alone, with a token, and without the user's secrets.
 
-Ray binds its servers to loopback where that is the machine's address. On Linux it takes an outer one, unless it is
-told that there are no clusters here, as on Windows and macOS. Which one it took is looked at before anything else.
+What brings it to listen there is in ``system/ray_on_loopback.py``; which address it took is looked at before anything
+else.
 
 Its processes inherit the environment, and so no key. The token, the keys that workers ask with, and Ray's own sockets
 and logs are in a folder that this user alone can open, and that goes when the run ends. All users could read the token
@@ -24,8 +24,8 @@ from ...system.atomic_file import write_for_owner
 from ...system.errors import ConfigError
 from ...system.own_folder import own_folder
 from ...system.process_environment import without_secrets
+from ...system.ray_on_loopback import RAY_ON_LOOPBACK
 
-_NO_CLUSTER = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _LONGEST_PARENT = 15
 """A socket's name has 107 characters, of which this folder and Ray's take 92."""
 _MODE, _TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"
@@ -61,7 +61,7 @@ def take_keys(held: Path) -> None:
 def _start(ray: Any, token: Path, options: Mapping[str, Any]) -> None:
     inherited = without_secrets(os.environ)
     changes: dict[str, str | None] = dict.fromkeys(set(os.environ) - set(inherited))
-    changes |= {**_NO_CLUSTER, _TOKEN_FILE: str(token), _MODE: os.environ.get(_MODE)}  # Ray sets the mode itself
+    changes |= {**RAY_ON_LOOPBACK, _TOKEN_FILE: str(token), _MODE: os.environ.get(_MODE)}  # Ray sets the mode itself
     constants = ray._private.ray_constants  # what it read when it was imported
     clusters, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
     kept = {name: os.environ.get(name) for name in changes}

@@ -1,5 +1,6 @@
 """``run-train.sh`` with a real Ray head and a host whose ``train.py`` writes down what reached it."""
 
+import contextlib
 import json
 import os
 import random
@@ -8,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -104,6 +107,18 @@ def ray_processes(port):
     return found
 
 
+def listeners(port):
+    """The addresses on which processes of this head, and those that they started, wait for connections."""
+    found = []
+    for pid in ray_processes(port):
+        with contextlib.suppress(psutil.Error):
+            for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    found += [each.laddr.ip.removeprefix("::ffff:") for each in process.net_connections("tcp")
+                              if each.status == psutil.CONN_LISTEN]
+    return found
+
+
 def test_a_job_gets_settings_hooks_and_tokens_and_leaves_nothing_behind(launch, port, tmp_path):
     process, save = launch(SEEN, "variable", MEM_CHUNK_TOKENS="777")
     output, _ = process.communicate(timeout=HANGS_AFTER_S)
@@ -131,12 +146,14 @@ def test_a_failing_job_is_one_line_and_an_exit_code(launch, port):
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_launch_stops_its_job_and_its_ray(sent, launch, port):
-    """Of a user who has no token for Ray: the run has one."""
+    """Of a user who has no token for Ray: the run has one. No other machine reaches any of Ray's processes."""
     process, save = launch("import os, sys, time\n"
                            "assert os.environ['RAY_AUTH_MODE'] == 'token'\n"
                            "assert len(open(os.environ['RAY_AUTH_TOKEN_PATH']).read()) == 64\n"
                            "open(sys.argv[sys.argv.index('--save') + 1] + '/started', 'w').close()\ntime.sleep(600)")
     wait_for((save / "started").exists, process)
+    listening = listeners(port)
+    assert len(listening) > 5 and all(ip_address(address).is_loopback for address in listening), listening
     os.kill(process.pid, sent) if sent == signal.SIGTERM else os.killpg(process.pid, sent)
     output, _ = process.communicate(timeout=HANGS_AFTER_S)
     assert process.returncode == 130 and "interrupted" in output, output

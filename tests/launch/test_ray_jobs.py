@@ -244,9 +244,21 @@ def test_a_head_that_wants_another_token_ends_the_wait_at_once(server, tmp_path)
 
 def test_a_token_in_a_variable_reaches_our_head_as_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "mine")
-    environment = ray_cluster._head_environment(tmp_path)
+    environment = ray_cluster._head_environment(Config(), tmp_path)
     file = Path(environment["RAY_AUTH_TOKEN_PATH"])
     assert file.read_text() == "mine" and file.stat().st_mode & 0o777 == 0o600 and "RAY_AUTH_TOKEN" not in environment
+
+
+@pytest.mark.parametrize(("settings", "variable", "has"), [
+    ({}, None, "0"), ({"master_addr": "localhost"}, None, "0"), ({}, "1", "1"),
+    ({"master_addr": "10.0.0.7"}, None, None), ({"num_nodes": 2, "master_addr": "10.0.0.7"}, None, None),
+])
+def test_a_head_that_no_machine_joins_listens_on_loopback(tmp_path, monkeypatch, settings, variable, has):
+    """All of Ray's processes then do: `test_ray.py`."""
+    name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(name, variable) if variable else None
+    assert ray_cluster._head_environment(Config(**settings), tmp_path).get(name) == has
 
 
 @pytest.mark.parametrize(("changes", "made"), [

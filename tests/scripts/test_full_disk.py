@@ -15,6 +15,7 @@ from mem_agent.checkpoints import convert, hf_to_torch_dist
 from mem_agent.checkpoints.agent_settings import write_files
 from mem_agent.checkpoints.complete_folder import complete_folder
 from mem_agent.checkpoints.hf_folder import copy_model_files, write_shards
+from mem_agent.config import Config
 from mem_agent.data.document_store import DocumentWriter
 from mem_agent.data.manifest import Manifest
 from mem_agent.data.session_file import SessionFile
@@ -121,7 +122,7 @@ def token_of_workers(folder, _):
 
 def token_of_ray(folder, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", LONG)
-    ray_cluster._head_environment(folder)
+    ray_cluster._head_environment(Config(), folder)
 
 
 def log_of_a_job(folder, monkeypatch):
