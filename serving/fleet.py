@@ -356,10 +356,12 @@ class Fleet:
 
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> ChildProcess:
         assert self._folder is not None and self._temporary is not None
-        # Servers leave sockets behind; what they compile is for the next run as well.
+        # What servers compile is for the next run as well.
         named = Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}"
         compiled = named if made_ours(named) else self._temporary.path / named.name
-        env = {"TORCHINDUCTOR_CACHE_DIR": str(compiled), **env, "TMPDIR": str(self._temporary.path)}
+        # Sockets that servers leave behind go with it; a full TMPDIR is none, and vLLM would put them into /tmp.
+        folder = str(self._temporary.path)
+        env = {"TORCHINDUCTOR_CACHE_DIR": str(compiled), **env, "TMPDIR": folder, "VLLM_RPC_BASE_PATH": folder}
         own = [self._folder.path, self._temporary.path]
         process = ChildProcess(name, command, env, self.logs / f"{name}.log", cleanup=own)
         self._processes.append(process)
