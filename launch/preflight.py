@@ -22,7 +22,7 @@ from ..data.training_file import DataSource
 from ..hooks.plugins import check_own_tasks
 from ..system.errors import MemAgentError
 from ..system.process_environment import without_secrets
-from ..system.ray_on_loopback import LOOPBACK
+from ..system.server_url import is_loopback
 from ..system.tracker_library import check_tracker
 from . import reference
 from .arguments import evaluation_sets
@@ -205,7 +205,7 @@ def _check_ports(config: Config) -> None:
 
 
 def _check_machines(config: Config) -> None:
-    if not config.ray_address and config.num_nodes > 1 and config.master_addr in LOOPBACK:
+    if not config.ray_address and config.num_nodes > 1 and is_loopback(config.master_addr):
         raise ConfigError(f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others")
 
 

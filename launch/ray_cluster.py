@@ -24,7 +24,8 @@ from ..system.errors import MemAgentError
 from ..system.process_environment import without_secrets
 from ..system.processes import ChildProcess
 from ..system.python_command import python_module
-from ..system.ray_on_loopback import LOOPBACK, RAY_ON_LOOPBACK
+from ..system.ray_on_loopback import RAY_ON_LOOPBACK
+from ..system.server_url import is_loopback
 from .machine import TokenRefused, machines
 
 logger = logging.getLogger("mem_agent")
@@ -48,7 +49,7 @@ def head_command(config: Config, gpus: int, cpus: int = 0) -> list[str]:
 
 def head_variables(config: Config) -> dict[str, str]:
     """What a head's environment has beside the user's."""
-    return RAY_ON_LOOPBACK if config.num_nodes == 1 and config.master_addr in LOOPBACK else {}
+    return RAY_ON_LOOPBACK if config.num_nodes == 1 and is_loopback(config.master_addr) else {}
 
 
 def worker_command(config: Config, gpus: int) -> list[str]:

@@ -6,4 +6,3 @@ macOS. Ray 2.60 was looked at, each listener of it: ``tests/sifter/test_own_ray.
 """
 
 RAY_ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-LOOPBACK = ("127.0.0.1", "localhost")

@@ -10,7 +10,6 @@ in ``~/.ray/auth_token``, and put other sockets into ``/tmp/ray``.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import secrets
@@ -25,6 +24,7 @@ from ...system.errors import ConfigError
 from ...system.own_folder import own_folder
 from ...system.process_environment import without_secrets
 from ...system.ray_on_loopback import RAY_ON_LOOPBACK
+from ...system.server_url import is_loopback
 
 _LONGEST_PARENT = 15
 """A socket's name has 107 characters, of which this folder and Ray's take 92."""
@@ -73,7 +73,7 @@ def _start(ray: Any, token: Path, options: Mapping[str, Any]) -> None:
         _set(kept)
         constants.ENABLE_RAY_CLUSTER = clusters
     address = ray.util.get_node_ip_address()
-    if not ipaddress.ip_address(address).is_loopback:
+    if not is_loopback(address):
         ray.shutdown()
         raise ConfigError(f"Ray {ray.__version__} listens on {address}, where other machines reach it; leave "
                           "RAY_ADDRESS=local and --ray out, or join a Ray of your own by its address")

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-from ipaddress import ip_address
 from pathlib import Path
 
 import psutil
@@ -17,6 +16,7 @@ import pytest
 import yaml
 
 from mem_agent.tests.helpers.fake_host import settings
+from mem_agent.tests.helpers.listeners import listeners
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
 pytest.importorskip("ray")
@@ -107,15 +107,12 @@ def ray_processes(port):
     return found
 
 
-def listeners(port):
-    """The addresses on which processes of this head, and those that they started, wait for connections."""
-    found = []
-    for pid in ray_processes(port):
+def with_children(pids):
+    """These processes and all that they started."""
+    found = set(pids)
+    for pid in pids:
         with contextlib.suppress(psutil.Error):
-            for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
-                    found += [each.laddr.ip.removeprefix("::ffff:") for each in process.net_connections("tcp")
-                              if each.status == psutil.CONN_LISTEN]
+            found |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
     return found
 
 
@@ -152,8 +149,8 @@ def test_a_stopped_launch_stops_its_job_and_its_ray(sent, launch, port):
                            "assert len(open(os.environ['RAY_AUTH_TOKEN_PATH']).read()) == 64\n"
                            "open(sys.argv[sys.argv.index('--save') + 1] + '/started', 'w').close()\ntime.sleep(600)")
     wait_for((save / "started").exists, process)
-    listening = listeners(port)
-    assert len(listening) > 5 and all(ip_address(address).is_loopback for address in listening), listening
+    listening = listeners(with_children(ray_processes(port)))
+    assert len(listening) > 5 and {address for address, _ in listening} == {"127.0.0.1"}, listening
     os.kill(process.pid, sent) if sent == signal.SIGTERM else os.killpg(process.pid, sent)
     output, _ = process.communicate(timeout=HANGS_AFTER_S)
     assert process.returncode == 130 and "interrupted" in output, output

@@ -14,6 +14,7 @@ from mem_agent.sifter.blocks.block_run import OnRay
 from mem_agent.sifter.blocks.own_ray import own_ray, take_keys
 from mem_agent.sifter.blocks.ray_blocks import _connected, _start
 from mem_agent.system.errors import ConfigError
+from mem_agent.tests.helpers.listeners import listeners
 from mem_agent.tests.helpers.local_ray import needs_local_ray
 
 SECRET = "a key that nobody else is to have"
@@ -113,10 +114,9 @@ def test_a_real_one_listens_on_loopback_and_tells_no_secret(monkeypatch, tmp_pat
 
         assert data.range(1).map(seen).take_all() == [{"of": ["API_KEY"]}]
         started = [child for child in me.children(recursive=True) if child.pid not in others]
-        heard = [one.laddr.ip for process in [me, *started] for one in process.net_connections("tcp")
-                 if one.status == psutil.CONN_LISTEN]
+        heard = listeners(process.pid for process in [me, *started])
         assert len(started) >= 3 and len(heard) >= 3
-        assert {ip.removeprefix("::ffff:") for ip in heard} == {"127.0.0.1"}
+        assert {address for address, _ in heard} == {"127.0.0.1"}
         assert not [process.name() for process in started if SECRET in process.environ().values()]
         assert list(keys.parent.glob("session_2*/sockets/*"))
     assert not keys.parent.exists()
