@@ -50,7 +50,7 @@ may_set() {
             [ -z "${!2+set}" ] || return 1 # no text is a value of these: VLLM_PLUGINS= loads none
             die "$1: $2 says how programs are run, and is no setting; set it yourself" ;;
         *_CACHE_DIR | *_CACHE_ROOT | *_CACHE_PATH | *_CACHE_MANAGER | *_CACHE_BACKEND | *_MODULES_CACHE | XDG_* | \
-            TMPDIR | RAY_T*MPDIR | TORCH_EXTENSIONS_DIR | TORCHINDUCTOR_*_DIR | FLASHINFER_*_BASE | FLASHINFER_*_DIR | \
+            HOME | TMPDIR | RAY_T*MPDIR | TORCH_EXTENSIONS_DIR | TORCHINDUCTOR_*_DIR | FLASHINFER_*_BASE | FLASHINFER_*_DIR | \
             CUDA_HOME | CUDA_PATH | CUDACXX | CUDAHOSTCXX | ROCM_HOME | ROCM_PATH | HIP_PATH | CC | CXX | *_NVCC | \
             *CFLAGS | *CXXFLAGS | *LDFLAGS | CPATH | *INCLUDE_PATH | LIBRARY_PATH | COMPILER_PATH | GCC_EXEC_PREFIX | \
             *_SO_PATH | *_LIB_PATH | *_LIBRARY | TRITON_*PATH | TRITON_*DIR | TRITON_HOME | *_COMPATIBILITY_PATH | \

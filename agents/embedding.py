@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..system.errors import ConfigError
 from ..system.model_sizes import check_sizes
 from ..system.tokenizer_ids import check_tokenizer
+from ..system.tokenizer_panics import panics_told
 
 WINDOW = 512
 """Tokens at most that the model is shown at once; what most of these models were trained on."""
@@ -33,10 +34,12 @@ class Embedding:
     def __init__(self, folder: Path, batch: int = 32) -> None:
         from transformers import AutoModel, AutoTokenizer
 
+        self._folder = folder
         check_tokenizer(folder)
         try:
             check_sizes(folder)
-            self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            with panics_told():
+                self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             self._model = AutoModel.from_pretrained(folder, trust_remote_code=False).eval()
             self._batch = batch
             self._window = min(WINDOW, self._tokenizer.model_max_length)
@@ -60,7 +63,8 @@ class Embedding:
         return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
 
     def _windows(self, text: str) -> list[list[int]]:
-        split = self._tokenizer(text, truncation=True, max_length=self._window, return_overflowing_tokens=True)
+        with panics_told(f"{self._folder}: its"):
+            split = self._tokenizer(text, truncation=True, max_length=self._window, return_overflowing_tokens=True)
         return [ids for ids in split["input_ids"] if ids]
 
     def _summed(self, windows: Sequence[list[int]]) -> NDArray[np.float32]:

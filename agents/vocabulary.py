@@ -14,35 +14,20 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from ..system.errors import MemAgentError
+from ..system.tokenizer_panics import panics_told
 from .chat_frame import TemplateRefused, render
 
 _TAG = re.compile(r"^[<\[].+[>\]]$", re.DOTALL)
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
 _IDS_OF_A_CHARACTER = 4
 """At most: one for each of its bytes."""
-
-
-class TokenizerFailed(MemAgentError):
-    """The tokenizer ended in the middle of a text, as one does whose regular expressions give up."""
-
-
-@contextmanager
-def panics_told() -> Iterator[None]:
-    """Raises TokenizerFailed for a panic of a Rust library, which is no ``Exception`` and would end a server."""
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__module__ != "pyo3_runtime":  # a class that cannot be imported
-            raise
-        raise TokenizerFailed(f"the model's tokenizer failed: {' '.join(str(error).split())[:200]}") from None
 
 
 class Vocabulary:

@@ -21,10 +21,11 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 
 from ..agents import agent_class
 from ..agents.longest_turn import longest_turn, shortening
-from ..agents.vocabulary import Vocabulary, panics_told
+from ..agents.vocabulary import Vocabulary
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
 from ..system.model_sizes import check_sizes, model_config
 from ..system.tokenizer_ids import check_tokenizer
+from ..system.tokenizer_panics import panics_told
 from .foreign_code import REMEDY
 
 _WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-from ..agents.vocabulary import Vocabulary, panics_told
+from ..agents.vocabulary import Vocabulary
 from ..system.model_sizes import check_sizes
 from ..system.tokenizer_ids import check_tokenizer
+from ..system.tokenizer_panics import panics_told
 from .sample import CountTokens, RulerError
 
 _SLICE = 2**14

@@ -57,7 +57,7 @@ from .sync_folder import SyncFolder, checkpoint_names
 log = logging.getLogger(__name__)
 
 LONGEST_TMPDIR = 42
-"""Letters: the path of a socket has 107 at most, of which the folder of a fleet and vLLM's name for it take 65."""
+"""Bytes: the path of a socket has 107 at most, of which the folder of a fleet and vLLM's name for it take 65."""
 REPLACE_GRACE_S = 3.0
 
 
@@ -147,7 +147,8 @@ class Fleet:
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         self._folder = SyncFolder.create(self.model, fallback=self.logs.parent)
         named = tempfile.gettempdir()
-        self._temporary = own_folder(Path(named if len(named) <= LONGEST_TMPDIR else "/tmp"), "mem_agent-tmp-")
+        parent = named if len(os.fsencode(named)) <= LONGEST_TMPDIR else "/tmp"
+        self._temporary = own_folder(Path(parent), "mem_agent-tmp-")
         _, *self._engines = await gather_or_cancel(
             self._start_router(), *(self._start_engine(i) for i in range(self.config.num_engines))
         )

@@ -19,6 +19,7 @@ import numpy as np
 from ...system.errors import ConfigError
 from ...system.model_sizes import check_sizes
 from ...system.tokenizer_ids import check_tokenizer
+from ...system.tokenizer_panics import panics_told
 from .codes import Vectors
 
 _DIMS = 384
@@ -56,9 +57,10 @@ class SentenceEncoder:
         self._batch, self._length, self._device = batch, length, device
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        vectors = self._model.encode(
-            list(map(_whole, texts)), batch_size=self._batch, normalize_embeddings=True, show_progress_bar=False
-        )
+        with panics_told(f"{self._variable}={self.name!r}: its"):
+            vectors = self._model.encode(
+                list(map(_whole, texts)), batch_size=self._batch, normalize_embeddings=True, show_progress_bar=False
+            )
         return np.asarray(vectors, np.float32)
 
     @cached_property

@@ -28,6 +28,7 @@ from ...sessions.render import render_session
 from ...system.atomic_file import write_atomically
 from ...system.errors import ConfigError
 from ...system.tokenizer_ids import check_tokenizer_file
+from ...system.tokenizer_panics import panics_told
 from .record_store import RecordStore, key_of
 from .windows import WindowEncoder
 
@@ -121,7 +122,8 @@ class TokenCounter:
         found, there = self._records.find(keys)
         if not there.all():
             new = {texts[number]: keys[number] for number in np.flatnonzero(~there)}
-            counts = [len(one.ids) for one in self._loaded.encode_batch(list(new), add_special_tokens=False)]
+            with panics_told(f"{self._file}: this"):
+                counts = [len(one.ids) for one in self._loaded.encode_batch(list(new), add_special_tokens=False)]
             self._records.add(list(new.values()), np.array(counts, np.uint32).reshape(-1, 1))
             if not self._kept.exists():
                 write_atomically(self._kept, self._file.read_bytes())
@@ -131,7 +133,8 @@ class TokenCounter:
 
     def count(self, text: str) -> int:
         """Of a text that is not kept."""
-        return len(self._loaded.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        with panics_told(f"{self._file}: this"):
+            return len(self._loaded.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     @cached_property
     def _loaded(self) -> Tokenizer:
@@ -142,7 +145,8 @@ def _tokenizer(file: Path) -> Tokenizer:
     """Raises ConfigError."""
     check_tokenizer_file(file)
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        with panics_told():
+            tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower
         raise ConfigError(f"{file}: cannot be read as a tokenizer ({error})") from None
     tokenizer.no_truncation()

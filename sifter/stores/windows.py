@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from ...rewards.intrinsic.codes import Vectors
 from ...rewards.intrinsic.encoder import Encoder
+from ...system.tokenizer_panics import panics_told
 
 _MARKS = 2
 
@@ -40,7 +41,8 @@ class WindowEncoder:
         return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
 
     def _pieces(self, text: str) -> list[str]:
-        spans = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        with panics_told(f"{self.name}: its"):
+            spans = self._tokenizer.encode(text, add_special_tokens=False).offsets
         cuts = [spans[first][0] for first in range(self._size, len(spans), self._size)][: self._most]
         ends = [*cuts, len(text)][: self._most]
         return [text[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]

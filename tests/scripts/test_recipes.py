@@ -102,8 +102,8 @@ def test_a_recipe_does_not_say_through_whose_hands_keys_go(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("name", [
     "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "VLLM_CACHE_ROOT", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME",
-    "TMPDIR", "RAY_TMPDIR", "RAY_TEMPDIR", "TRITON_PTXAS_PATH", "TRITON_HOME", "TRITON_CACHE_MANAGER", "CUDA_HOME",
-    "CC", "VLLM_NCCL_SO_PATH", "VLLM_RUST_FRONTEND_PATH", "TORCHINDUCTOR_CUTLASS_DIR", "HF_MODULES_CACHE",
+    "HOME", "TMPDIR", "RAY_TMPDIR", "RAY_TEMPDIR", "TRITON_PTXAS_PATH", "TRITON_HOME", "TRITON_CACHE_MANAGER",
+    "CUDA_HOME", "CC", "VLLM_NCCL_SO_PATH", "VLLM_RUST_FRONTEND_PATH", "TORCHINDUCTOR_CUTLASS_DIR", "HF_MODULES_CACHE",
     "FLASHINFER_WORKSPACE_BASE", "DG_JIT_CACHE_DIR", "CUDA_CACHE_PATH", "OMPI_MCA_pml", "NCCL_CONF_FILE"])
 def test_a_recipe_does_not_say_where_code_lies(tmp_path, monkeypatch, name):
     monkeypatch.delenv(name, raising=False)

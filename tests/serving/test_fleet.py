@@ -67,16 +67,16 @@ async def test_sync_order_on_every_engine_and_nothing_left_after_stop(stubs, mod
 
 @pytest.mark.asyncio
 async def test_sockets_of_vllm_have_short_paths_whatever_tmpdir_is(stubs, model, monkeypatch):
-    """It calls them by a UUID, and the system takes 107 letters; schedulers make long folders for jobs."""
-    for length in (fleet.LONGEST_TMPDIR, 80):
+    """It calls them by a UUID, and the system takes 107 bytes; schedulers make long folders for jobs."""
+    for length, letter in ((fleet.LONGEST_TMPDIR, "x"), (80, "x"), (fleet.LONGEST_TMPDIR, "ü")):
         with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-            long = Path(folder, "x" * (length - len(folder) - 1))
+            long = Path(folder, letter * (length - len(folder) - 1))
             long.mkdir()
             monkeypatch.setattr(tempfile, "tempdir", str(long))
             async with make_fleet(model) as running:
                 temporary = running._temporary.path
-                assert temporary.is_relative_to(long) == (length == fleet.LONGEST_TMPDIR)
-                assert len(f"{temporary}/{uuid.uuid4()}") <= 107
+                assert temporary.is_relative_to(long) == (length == fleet.LONGEST_TMPDIR and letter == "x")
+                assert len(os.fsencode(f"{temporary}/{uuid.uuid4()}")) <= 107
 
 
 @pytest.mark.asyncio
