@@ -8,11 +8,10 @@ that has any is refused before they see it.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from ..config import ConfigError
 
@@ -34,8 +33,8 @@ def refuse_foreign_code(folder: Path, trusted: bool) -> None:
 
 def _content(file: Path) -> Any:
     try:
-        return orjson.loads(file.read_bytes())
-    except orjson.JSONDecodeError as error:
+        return json.loads(file.read_bytes())  # as transformers does; orjson reads no Infinity, which some models have
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not JSON: {error}") from None
 
 

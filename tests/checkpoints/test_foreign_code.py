@@ -79,6 +79,18 @@ def test_it_is_found_wherever_settings_name_it(tmp_path, content, name):
         refuse_foreign_code(tmp_path, False)
 
 
+@pytest.mark.parametrize("content, problem", [("{", "Expecting"), ("[" * 100_000, "recursion"), (b"\xff", "decode")])
+def test_a_file_that_is_no_json_is_one_line(tmp_path, content, problem):
+    (tmp_path / "config.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigError, match=rf"/config\.json is not JSON: .*{problem}"):
+        refuse_foreign_code(tmp_path, False)
+
+
+def test_a_number_without_end_is_one_that_some_models_have(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "mamba2", "time_step_limit": [0.0, Infinity]}')
+    refuse_foreign_code(tmp_path, False)
+
+
 def test_a_way_of_its_own_to_generate_is_python_as_well(tmp_path):
     (tmp_path / "custom_generate").mkdir()
     refuse_foreign_code(tmp_path, False)
