@@ -14,7 +14,8 @@ the same million values again and again::
     ()  DUP TUPLE2  DUP TUPLE2  DUP TUPLE2 ...      a pair of the pair before, twice as many values each time
 
 So a key is a plain value or a short tuple of such, calls and states are short, and what only made containers out of
-other containers makes none.
+other containers makes none. Nor is anything given a state but what the pickle has made itself: the table's functions
+and enums are everybody's.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ LONGEST = 64
 _LONGEST_PATH = 4096
 
 
-def _layout(name: str) -> torch.layout:
+def _layout(name: Any) -> torch.layout:
+    if type(name) is not str:
+        raise TypeError("a layout is asked for by what is no name")
     return _LAYOUTS[name]
 
 
@@ -134,10 +137,15 @@ def _is_key(value: Any) -> bool:
     return _are_plain(value if type(value) is tuple else (value,))
 
 
+_MADE_WITH_STATE = (Unknown, OrderedDict, *_CLASSES)
+
+
 def _is_state(of: Any, state: Any) -> bool:
-    if isinstance(of, Unknown):
-        return True
-    return len(state) <= LONGEST and (not isinstance(of, stored.TensorProperties) or _are_plain(state))
+    if isinstance(of, stored.MetadataIndex):  # which may be a key already
+        return type(state) is dict and _are_plain(state.values())
+    if isinstance(of, stored.TensorProperties):
+        return _are_plain(state)
+    return isinstance(of, _MADE_WITH_STATE) and (isinstance(of, Unknown) or len(state) <= LONGEST)
 
 
 def _makes_fields(kind: Any) -> bool:

@@ -43,7 +43,7 @@ from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
-from .damage import DamagedCheckpoint
+from .damage import DamagedCheckpoint, damaged
 from .folders import TRACKER, CheckpointError, latest, number_of, numbered, resolve
 from .hashes import check_hashes, write_hashes
 from .torch_dist import PADDED, ModelTensors, misfit, stored_name
@@ -182,6 +182,8 @@ def load(path: str | Path, trainer: Trained) -> dict[str, Any]:
         trainer.model.load_state_dict(loaded["model"] | objects)
         if "optimizer" in common:
             trainer.optimizer.load_state_dict(loaded["optimizer"])
+        if type(common["steps"]) is not int:
+            raise damaged(folder, "common.pt", "steps are no number")
         trainer.state.steps = common["steps"]
         _set_rng_state(common["rng_state"])
     return common["host_state"]

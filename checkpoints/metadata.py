@@ -47,7 +47,7 @@ def check_sizes(folder: str | Path, metadata: stored.Metadata) -> None:
         held = sum(_sizes_of_files(folder, metadata).values())
         for key, entry in metadata.state_dict_metadata.items():
             if isinstance(entry, stored.TensorStorageMetadata):
-                if not isinstance(entry.size, torch.Size):
+                if not isinstance(entry.size, torch.Size) or min(entry.size, default=0) < 0:
                     raise damaged(folder, ".metadata", f"{key!r:.80} has no size")
                 declared = max(math.prod(entry.size) * entry.properties.dtype.itemsize, *entry.size, 0)
                 if declared > held:

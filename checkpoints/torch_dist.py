@@ -28,8 +28,9 @@ from .torch_files import check_tensors
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")
 _STACKED = re.compile(r"decoder\.layers\.(?!\d+\.)(.+)")
-_MOST_LAYERS = 2**10
-"""As many as a ``config.json`` may name; an object is made for each, and a number on disk has two bytes."""
+_MOST_LAYERS, _MOST_TENSORS = 2**10, 2**20
+"""As many layers as a ``config.json`` may name, and of all tensors those of all their layers: an object is made for
+each, whatever is on disk."""
 OUTPUT_LAYER = "output_layer.weight"
 PADDED = ("embedding.word_embeddings.weight", OUTPUT_LAYER)
 _FUSED = {
@@ -108,7 +109,8 @@ class ModelTensors:
 
     def _check_adapter(self, weight: str) -> None:
         names = adapter_names(weight)
-        missing = [name for name in (weight, *names.values()) if name not in self._sources | self._adapters]
+        missing = [name for name in (weight, *names.values())
+                   if name not in self._sources and name not in self._adapters]
         if missing:
             raise damaged(self._folder, ".metadata", f"an adapter without {missing[0]}")
 
@@ -133,6 +135,7 @@ class ModelTensors:
 
 
 def _sources(stored: dict[str, TensorStorageMetadata]) -> Iterator[tuple[str, _Source]]:
+    made = 0
     for key, entry in stored.items():
         if _NOT_MODEL.search(key):
             continue
@@ -143,6 +146,9 @@ def _sources(stored: dict[str, TensorStorageMetadata]) -> Iterator[tuple[str, _S
             continue
         if shape[0] > _MOST_LAYERS:
             raise ValueError(f"{key!r:.80} has {shape[0]} layers")
+        made += shape[0]
+        if made > _MOST_TENSORS:
+            raise ValueError(f"describes more than {_MOST_TENSORS} tensors")
         for layer in range(shape[0]):
             yield stored_name(f"decoder.layers.{layer}.{stacked[1]}"), _Source(key, layer, shape[1:])
 

@@ -20,6 +20,7 @@ import math
 import struct
 import zipfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,7 +28,7 @@ import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 
-from .bounded_pickle import KNOWN, LONGEST, BoundedUnpickler, Refused
+from .bounded_pickle import KNOWN, LONGEST, BoundedUnpickler, Refused, Unknown
 from .metadata import damage_explained
 
 _FIRST, _PICKLE = b"PK\3\4", "data.pkl"
@@ -67,12 +68,16 @@ def check_tensors(folder: str | Path, metadata: Metadata, keys: Iterable[str]) -
 
 
 def _places_of(metadata: Metadata, key: str) -> list[_StorageInfo]:
-    """Where its parts are, of which no two are in one place, as torch would read that again for each."""
+    """Where its parts are, of which no two share anything, as torch would read that again for each."""
     entry = metadata.state_dict_metadata[key]
     assert isinstance(entry, TensorStorageMetadata), key
-    starts = [chunk.offsets for chunk in entry.chunks]
+    starts, sizes = [chunk.offsets for chunk in entry.chunks], [chunk.sizes for chunk in entry.chunks]
     if not all(isinstance(start, torch.Size) for start in starts) or len(set(starts)) < len(starts):
         raise ValueError(f"{key!r:.80} has one part twice")
+    if not all(isinstance(size, torch.Size) and min(size, default=0) >= 0 for size in sizes):
+        raise ValueError(f"{key!r:.80} has a part without a size")
+    if sum(map(math.prod, sizes)) > math.prod(entry.size):
+        raise ValueError(f"{key!r:.80} has parts that overlap")
     return [metadata.storage_data[MetadataIndex(key, start)] for start in starts]
 
 
@@ -161,25 +166,26 @@ class _Slice(io.RawIOBase):
 # --- what the pickle may ask for -------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
 class _Storage:
     """A class of storages, by the bytes of an entry."""
 
-    def __init__(self, itemsize: int) -> None:
-        self.itemsize = itemsize
+    itemsize: int
 
 
-class _Made:
+class _Made(Unknown):
     """A tensor, which is not made here."""
 
     def __setstate__(self, state: Any) -> None:
         raise ValueError("has a tensor with a state")
 
 
+@dataclass(frozen=True, slots=True)
 class _Held:
     """A storage, with how many entries it has."""
 
-    def __init__(self, entries: int, untyped: bool) -> None:
-        self.entries, self.untyped = entries, untyped
+    entries: int
+    untyped: bool
 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *more: Any) -> _Made:
@@ -210,7 +216,8 @@ def _typed(make: Any, kind: Any, arguments: Any, state: Any) -> Any:
 
 
 def _check_state(state: Any) -> None:
-    if len(state) > LONGEST:
+    """Attributes by name; torch shows what is none in its error, however long that becomes."""
+    if not isinstance(state, dict) or len(state) > LONGEST or not all(type(name) is str for name in state):
         raise ValueError("has a tensor with a state")
 
 
@@ -250,7 +257,9 @@ class _Shape(BoundedUnpickler):
 
     def persistent_load(self, pid: Any) -> _Held:
         """A storage, which is as long as its member: torch reads as much as is said, whatever the member has."""
-        _, kind, key, _, entries = pid
+        storage, kind, key, location, entries = pid
+        if storage != "storage" or type(key) is not str or type(location) is not str or type(entries) is not int:
+            raise ValueError("asks for what is no storage")
         known = isinstance(kind, _Storage) and self._kinds.setdefault(key, kind) is kind
         if not known or self._sizes[key] != entries * kind.itemsize:
             raise ValueError(f"has a storage {key!r:.20} of another length than is said")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 from typing import Any
 
+from ..checkpoints.damage import damaged
 from ..checkpoints.folders import newest_of_run, number_of, numbered, prune
 from ..config import Config, ConfigError
 from .journal import Journal, fingerprint
@@ -22,6 +24,7 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     if newest is None:
         return 0, 0
     state = checkpoint.load(config.save_path, trainer)
+    _check(state, newest)
     folder = newest.with_name(f"iter_{state['rollout']:07d}")
     if state["start"] != start_of(config):
         raise ConfigError(
@@ -39,6 +42,14 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     if folder != newest and is_rank_zero():
         _say_what_is_done_again(config, state["rollout"] + 1, number_of(newest))
     return state["rollout"] + 1, state["next_group"]
+
+
+def _check(state: Any, folder: Path) -> None:
+    """That it is what ``save`` writes. Raises DamagedCheckpoint."""
+    said: dict[str, Any] = {"loss": "grpo", **state} if isinstance(state, dict) else {}
+    for name, kind in (("rollout", int), ("next_group", int), ("fingerprint", str), ("start", str), ("loss", str)):
+        if type(value := said.get(name)) is not kind or (kind is int and value < 0):
+            raise damaged(folder, "common.pt", f"host_state says no {name}; start anew in another SAVE_PATH")
 
 
 def _say_what_is_done_again(config: Config, first: int, last: int) -> None:

@@ -22,8 +22,10 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
+from torch.distributed.checkpoint.planner import WriteItemType
 
-from mem_agent.checkpoints import checkpoint
+from mem_agent.checkpoints import checkpoint, torch_dist
+from mem_agent.checkpoints.bounded_pickle import KNOWN
 from mem_agent.checkpoints.convert import main as convert
 from mem_agent.checkpoints.damage import DamagedCheckpoint
 from mem_agent.checkpoints.folders import CheckpointError
@@ -224,6 +226,10 @@ GROWING = {
     + pickle.EMPTY_DICT + pickle.MARK + b"".join(
         pickle.SHORT_BINUNICODE + _short(name) + shared(pickle.EMPTY_TUPLE) for name in ("fqn", "offset", "index"))
     + pickle.SETITEMS + pickle.BUILD + pickle.NONE + pickle.SETITEM,
+    "a state of such a part, which may be a key already": named(*INDEX) + pickle.EMPTY_TUPLE + pickle.NEWOBJ
+    + pickle.EMPTY_DICT + pickle.SHORT_BINUNICODE + _short("fqn") + shared(pickle.EMPTY_TUPLE) + pickle.SETITEM
+    + pickle.BUILD,
+    "a layout that is called by pairs": call("torch.serialization", "_get_layout", shared(pickle.EMPTY_TUPLE)),
     "a long key": pickle.EMPTY_DICT + MANY + pickle.NONE + pickle.SETITEM,
     "a copy": call("builtins", "list", MANY),
     "a set's copy": call("builtins", "frozenset", MANY),
@@ -253,9 +259,29 @@ def test_nothing_takes_more_time_or_memory_than_the_file_is_long(tmp_path, case,
     assert len(str(error.value)) < 500
 
 
-def test_sizes_that_are_no_sizes_are_damage(tmp_path):
+EVERYBODYS = {
+    "a class": (MetadataIndex, named(*INDEX)), "a function": (KNOWN["torch", "Size"], named("torch", "Size")),
+    "an enum": (KNOWN["torch.distributed.checkpoint.planner", "WriteItemType"],
+                named("torch.distributed.checkpoint.planner", "WriteItemType")),
+    "its member": (WriteItemType(1), call("torch.distributed.checkpoint.planner", "WriteItemType", number(1))),
+}
+
+
+@pytest.mark.parametrize("case", EVERYBODYS)
+@pytest.mark.parametrize("in_slots", [False, True])
+def test_nothing_is_left_in_what_the_next_file_is_read_with(tmp_path, case, in_slots):
+    of, opcodes = EVERYBODYS[case]
+    state = pickle.EMPTY_DICT + pickle.SHORT_BINUNICODE + _short("left") + number(1) + pickle.SETITEM
+    state = pickle.NONE + state + pickle.TUPLE2 if in_slots else state
+    with pytest.raises(DamagedCheckpoint, match=r"\.metadata: has parts that describe no tensor$"):
+        read_metadata(put(tmp_path, hidden(opcodes + state + pickle.BUILD)))
+    assert not hasattr(of, "left")
+
+
+@pytest.mark.parametrize("size", [[[2], [3]], torch.Size([-2, 3])])
+def test_sizes_that_are_no_sizes_are_damage(tmp_path, size):
     metadata = described(TensorProperties())
-    metadata.state_dict_metadata["a"].size = [[2], [3]]
+    metadata.state_dict_metadata["a"].size = size
     (tmp_path / "__0_0.distcp").write_bytes(bytes(1024))
     with pytest.raises(DamagedCheckpoint, match=r"'a' has no size$"):
         check_files(tmp_path, read_metadata(put(tmp_path, pickle.dumps(metadata))))
@@ -293,6 +319,19 @@ def test_layers_without_number_are_refused_though_their_bytes_are_there(tmp_path
     folder = put(tmp_path, pickle.dumps(metadata))
     (folder / "__0_0.distcp").write_bytes(bytes(2000))
     with pytest.raises(DamagedCheckpoint, match=r"'decoder\.layers\.mlp\.linear_fc1\.weight' has 2000 layers$"):
+        ModelTensors(folder)
+
+
+def test_layers_of_all_tensors_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch_dist, "_MOST_TENSORS", 4000)
+    metadata = described(TensorProperties(dtype=torch.uint8))
+    stored = metadata.state_dict_metadata.pop("a")
+    stored.size = torch.Size([1000, 0])
+    for n in range(5):
+        metadata.state_dict_metadata[f"decoder.layers.mlp.linear_{n}.weight"] = stored
+    folder = put(tmp_path, pickle.dumps(metadata))
+    (folder / "__0_0.distcp").write_bytes(bytes(1000))
+    with pytest.raises(DamagedCheckpoint, match=r"\.metadata: describes more than 4000 tensors$"):
         ModelTensors(folder)
 
 

@@ -83,6 +83,7 @@ def renamed(content: dict[str, bytes], old: str, new: str) -> dict[str, bytes]:
     return {new if name == old else name: data for name, data in content.items()}
 
 
+PAIRS_ALONE = b")" + b"2\x86" * 20
 PAIRS = b"})" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(28)) + b"Ns"
 BEFORE_ZIPS = b"".join(pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, None))
 OLD_FORMAT = BEFORE_ZIPS + b"\x80\x02" + PAIRS + b"."
@@ -125,6 +126,13 @@ REFUSED = {
     "one storage under two names": (stored(b"X\1\0\0\x000", b"X\1\0\0\0a"), "a"),
     "a tensor that is longer than its storage": (stored(b"K\4K\4\x86", b"K\4K\5\x86"), "is larger than its storage"),
     "a tensor that begins in its storage": (stored(b"QK\0K\4", b"QK\1K\4"), "is larger than its storage"),
+    "a storage that is called by pairs of pairs": (zipped(asking(
+        b"(U\7storagectorch\nFloatStorage\n" + PAIRS_ALONE + b"U\3cpuK\x10tQ")), "asks for what is no storage"),
+    "pairs of pairs in the place of a storage": (zipped(asking(
+        b"(" + PAIRS_ALONE + b"ctorch\nFloatStorage\nU\0010U\3cpuK\x10tQ")), "asks for what is no storage"),
+    "attributes that are pairs of pairs": (zipped(asking(
+        b"ctorch._utils\n_rebuild_parameter_with_state\n(N\x88}" + PAIRS_ALONE + b"tR")), "has a tensor with a state"),
+    "another size of all numbers": (zipped(asking(b"ctorch\nFloatStorage\n}U\10itemsizeK\0sb")), NO_DESCRIPTION),
     "a tensor with a state": (
         zipped(members() | {"archive/data.pkl": PICKLED[:-1] + b"}b."}), "has a tensor with a state"),
 }
@@ -138,6 +146,8 @@ def test_what_torch_did_not_write_is_one_line(tmp_path, content, said):
         check_file(file, {})
     assert str(refused.value).startswith(f"{tmp_path}: the checkpoint is damaged: common.pt: ")
     assert said in str(refused.value) and "\n" not in str(refused.value)
+    file.write_bytes(saved(NUMBERS))
+    check_file(file, {})  # what one file says is of that file
 
 
 CALLS = {"bytearray": b"cbuiltins\nbytearray\n", "set": b"cbuiltins\nset\n", "float tensor": b"ctorch\nFloatTensor\n",
@@ -199,6 +209,16 @@ def one_start(metadata: Metadata) -> None:
     entry.chunks *= 1000
 
 
+def of_size(*sizes: object) -> Callable[[Metadata], None]:
+    def change(metadata: Metadata) -> None:
+        entry = metadata.state_dict_metadata[KEY]
+        assert isinstance(entry, TensorStorageMetadata)
+        for chunk, size in zip(entry.chunks, sizes, strict=True):
+            chunk.sizes = size  # type: ignore[assignment]
+
+    return change
+
+
 def packed(metadata: Metadata) -> None:
     for place in metadata.storage_data.values():
         place.transform_descriptors = ["stream.zstd"]
@@ -217,6 +237,9 @@ def before_the_file(metadata: Metadata) -> None:
 
 READ_AGAIN = {
     "one part a thousand times": (one_start, "has one part twice"),
+    "parts that share a row": (of_size(torch.Size([5, 4]), torch.Size([4, 4])), "has parts that overlap"),
+    "a part that makes up for it": (of_size(torch.Size([16, 4]), torch.Size([-8, 4])), "has a part without a size"),
+    "a part of no size": (of_size([4, 4], torch.Size([4, 4])), "has a part without a size"),
     "a file a thousand times": (longer, r"__0_0\.distcp: is shorter than the tensors that are in it"),
     "packed": (packed, "is packed"),
     "a place before the file": (before_the_file, "is in a place that is none"),

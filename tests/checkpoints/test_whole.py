@@ -198,6 +198,15 @@ def test_what_only_megatrons_reading_shows_is_one_line(saved, resuming, tmp_path
     assert str(error.value).endswith(f"; to go on from {older}, write its number into {tracker}")
 
 
+def test_steps_that_are_no_number_are_one_line(saved, resuming, tmp_path):
+    copies(saved, tmp_path, 3, 7)
+    file = tmp_path / "iter_0000007" / "common.pt"
+    torch.save({**torch.load(file, weights_only=False), "steps": "many"}, file)
+    write_hashes(file.parent)
+    with pytest.raises(CheckpointError, match=r"common\.pt: steps are no number; to go on from .*iter_0000003, write"):
+        checkpoint.load(tmp_path, resuming)
+
+
 def test_a_checkpoint_of_another_host_is_no_damage(saved, resuming, tmp_path):
     copies(saved, tmp_path, 3, 7)
     folder = tmp_path / "iter_0000007"
