@@ -9,7 +9,8 @@ TORCH=torch==2.13.0
 TORCH_INDEX="${TORCH_INDEX-https://download.pytorch.org/whl/cpu}" # none: only the index that pip is configured for
 
 say() { printf '== %s\n' "$*" >&2; }
-die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+# die WORDS: what somebody else's file says may stand in them, and commands no terminal.
+die() { local line="$*"; printf 'error: %s\n' "${line//[[:cntrl:]]/?}" >&2; exit 1; }
 
 source "$PACK_DIR/_recipe.sh"
 

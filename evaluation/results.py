@@ -195,6 +195,8 @@ def read_run(output: Path) -> Run:
         fields = _object(path.read_bytes())
         data = _field(fields, "data", dict)
         questions = _field(fields, "questions", dict)
+        if outside := [name for name in data if name != PurePath(name).name]:
+            raise ValueError(f"`data` names {outside[0][:80]!r}, outside of the folder")
         return Run(
             model=_field(fields, "model", str), mode=_field(fields, "mode", str),
             settings=_field(fields, "settings", dict), samples=_field(fields, "samples", int),

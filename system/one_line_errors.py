@@ -19,10 +19,13 @@ from types import MappingProxyType
 from typing import ParamSpec
 
 from .errors import MemAgentError
+from .printable import printable
 
 P = ParamSpec("P")
 READER_GONE = 141
 """What a shell gives for SIGPIPE."""
+_LONGEST = 4096
+"""Letters of a line; a path alone may have nearly as many."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -55,7 +58,7 @@ def one_line_errors(
                     with suppress(OSError):
                         sys.stdout.flush()
                     _lose_output()
-                print("error:", *_said(error).splitlines(), file=sys.stderr)
+                print("error:", _shown(_said(error)), file=sys.stderr)
                 return next((code for kind, code in codes.items() if isinstance(error, kind)), 1)
 
         return ending
@@ -69,6 +72,12 @@ def _said(error: MemAgentError | OSError) -> str:
         files = [str(name) for name in (error.filename, error.filename2) if name is not None]
         return f"{' -> '.join(files)}: {error.strerror}"
     return str(error) or type(error).__name__
+
+
+def _shown(text: str) -> str:
+    """What files of others say stands in errors, and may be anything."""
+    line = printable(" ".join(text.splitlines()))
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
 def _nobody_reads() -> bool:

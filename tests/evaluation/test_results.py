@@ -127,6 +127,8 @@ BAD_RUNS = [
     ({"data": {"50": 1}}, "`50` is not str"),
     ({"questions": {}}, "no `50`"),
     ({"settings": []}, "`settings` is not dict"),
+    ({"data": {"../other/50": "a"}}, "`data` names '../other/50', outside of the folder"),
+    ({"data": {"/tmp/50": "a"}}, "`data` names '/tmp/50', outside of the folder"),
 ]
 
 

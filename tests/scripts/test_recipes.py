@@ -117,6 +117,11 @@ def test_a_recipe_does_not_say_where_code_lies(tmp_path, monkeypatch, name):
         assert (done.returncode, done.stderr) == (1, where + told)
 
 
+def test_a_line_that_would_command_a_terminal_is_shown_without(tmp_path):
+    done, where = refusal(tmp_path, b"a\x1b[2J\x07")
+    assert (done.returncode, done.stderr.partition(" is no setting")[0]) == (1, f"{where}'a?[2J?'")
+
+
 @pytest.mark.parametrize("name", ["MPLBACKEND", "MATPLOTLIBRC", "RAY_RUNTIME_ENV_HOOK", "RAY_JOB_SUBMIT_HOOK",
                                   "RAY_USER_SETUP_FUNCTION", "RAY_DATA_EXECUTION_CALLBACKS", "TORCH_COMPILE_BACKEND",
                                   "TORCHINDUCTOR_RUN_JIT_POST_COMPILE_HOOK", "VLLM_LOGGING_CONFIG_PATH"])

@@ -15,6 +15,9 @@ FULL = "error: standard output, or a file that the system does not name: No spac
     ("print(1)", "/dev/full", 1, FULL), ("print('1' * 99_999)", "/dev/full", 1, FULL),
     ("print(1); open('/dev/full', 'w').write('1' * 99_999)", "/dev/null", 1, FULL),
     ("open('/dev/none/a', 'w')", "/dev/null", 1, "error: /dev/none/a: No such file or directory\n"),
+    (r"raise OSError(2, 'is\nnot\x1b[2J there\x9b', 'a\tb')", "/dev/null", 1,
+     "error: a\tb: is not\N{REPLACEMENT CHARACTER}[2J there\N{REPLACEMENT CHARACTER}\n"),
+    ("raise OSError('a' * 10**6)", "/dev/null", 1, f"error: {'a' * 4096}…\n"),
     ("raise KeyboardInterrupt", "/dev/null", 130, "interrupted; go on\n"),
 ])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
