@@ -13,21 +13,22 @@ the same million values again and again::
 
     ()  DUP TUPLE2  DUP TUPLE2  DUP TUPLE2 ...      a pair of the pair before, twice as many values each time
 
-So a key is a plain value or a short tuple of such, calls and states are short, and what only made containers out of
-other containers makes none. Nor is anything given a state but what the pickle has made itself: the table's functions
-and enums are everybody's.
+So a key is a short plain value or a short tuple of such, calls are short, states together are no longer than the
+pickle, and what only made containers out of other containers makes none. Few keys of a dict have one hash: those of
+numbers can be chosen. Nor is anything given a state but what the pickle has made itself, as the table's functions and
+enums are everybody's; and no dict is, whose ``get`` it would be.
 """
 
 from __future__ import annotations
 
 import pickle
 import sys
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Sized
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from pathlib import PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch.distributed.checkpoint import metadata as stored
@@ -36,6 +37,9 @@ from torch.distributed.checkpoint.filesystem import _StorageInfo, _StoragePrefix
 
 LONGEST = 64
 """Of what describing tensors keeps short: dimensions, arguments of a call, fields of an object, parts of a key."""
+_LONGEST_KEY = 1024
+"""Letters."""
+_SAME_HASH = 64
 _LONGEST_PATH = 4096
 
 
@@ -128,7 +132,10 @@ _PLAIN = (str, bytes, int, float, type(None), torch.Size, torch.dtype, torch.lay
 
 
 def _are_plain(values: Any) -> bool:
-    return len(values) <= LONGEST and all(isinstance(value, _PLAIN) for value in values)
+    return len(values) <= LONGEST and all(
+        isinstance(value, _PLAIN) and not (isinstance(value, str | bytes) and len(value) > _LONGEST_KEY)
+        for value in values
+    )
 
 
 def _is_key(value: Any) -> bool:
@@ -137,15 +144,18 @@ def _is_key(value: Any) -> bool:
     return _are_plain(value if type(value) is tuple else (value,))
 
 
-_MADE_WITH_STATE = (Unknown, OrderedDict, *_CLASSES)
-
-
 def _is_state(of: Any, state: Any) -> bool:
     if isinstance(of, stored.MetadataIndex):  # which may be a key already
         return type(state) is dict and _are_plain(state.values())
     if isinstance(of, stored.TensorProperties):
         return _are_plain(state)
-    return isinstance(of, _MADE_WITH_STATE) and (isinstance(of, Unknown) or len(state) <= LONGEST)
+    return isinstance(of, Unknown) or (isinstance(of, _CLASSES) and type(state) is dict and len(state) <= LONGEST)
+
+
+def _size_of_state(state: Any) -> int:
+    """How much is copied where it is given; of a pair, which says fields and slots, of both."""
+    parts = state if type(state) is tuple else (state,)
+    return len(parts) + sum(len(part) for part in parts if isinstance(part, Sized))
 
 
 def _makes_fields(kind: Any) -> bool:
@@ -153,30 +163,30 @@ def _makes_fields(kind: Any) -> bool:
     return isinstance(kind, type) and is_dataclass(kind)
 
 
-def _if(fits: Callable[[list[Any]], bool], code: bytes) -> Callable[[Any], None]:
+def _if(fits: Callable[[BoundedUnpickler, list[Any]], bool], code: bytes) -> Callable[[Any], None]:
     """What pickle does at ``code``, if that ``fits`` the stack: what stands above the last mark."""
     load: Callable[[Any], None] = pickle._Unpickler.dispatch[code[0]]
 
     def checked(self: BoundedUnpickler) -> None:
-        if not fits(self.stack):
+        if not fits(self, self.stack):
             raise ValueError("has parts that describe no tensor")
         load(self)
 
     return checked
 
 
-_CHECKED: dict[bytes, Callable[[list[Any]], bool]] = {
-    pickle.SETITEM: lambda stack: _is_key(stack[-2]),
-    pickle.SETITEMS: lambda stack: all(map(_is_key, stack[::2])),
-    pickle.DICT: lambda stack: all(map(_is_key, stack[::2])),
-    pickle.ADDITEMS: lambda stack: all(map(_is_key, stack)),
-    pickle.FROZENSET: lambda stack: all(map(_is_key, stack)),
-    pickle.REDUCE: lambda stack: len(stack[-1]) <= LONGEST and not _makes_fields(stack[-2]),
-    pickle.NEWOBJ: lambda stack: len(stack[-1]) <= LONGEST,
-    pickle.BUILD: lambda stack: _is_state(stack[-2], stack[-1]),
+_CHECKED: dict[bytes, Callable[[BoundedUnpickler, list[Any]], bool]] = {
+    pickle.SETITEM: lambda reader, stack: reader.takes(stack[-3], [stack[-2]]),
+    pickle.SETITEMS: lambda reader, stack: reader.takes(reader.metastack[-1][-1], stack[::2]),
+    pickle.DICT: lambda reader, stack: reader.takes(None, stack[::2]),
+    pickle.ADDITEMS: lambda reader, stack: reader.takes(reader.metastack[-1][-1], stack),
+    pickle.FROZENSET: lambda reader, stack: reader.takes(None, stack),
+    pickle.REDUCE: lambda reader, stack: len(stack[-1]) <= LONGEST and not _makes_fields(stack[-2]),
+    pickle.NEWOBJ: lambda reader, stack: len(stack[-1]) <= LONGEST,
+    pickle.BUILD: lambda reader, stack: reader.gives(stack[-2], stack[-1]),
     # Takes the memory that it names before it reads; other calls; numbers without end.
-    **dict.fromkeys((pickle.BYTEARRAY8, pickle.INST, pickle.OBJ, pickle.NEWOBJ_EX), lambda stack: False),
-    **dict.fromkeys((pickle.INT, pickle.LONG, pickle.LONG4), lambda stack: False),
+    **dict.fromkeys((pickle.BYTEARRAY8, pickle.INST, pickle.OBJ, pickle.NEWOBJ_EX), lambda reader, stack: False),
+    **dict.fromkeys((pickle.INT, pickle.LONG, pickle.LONG4), lambda reader, stack: False),
 }
 
 
@@ -185,10 +195,34 @@ class BoundedUnpickler(pickle._Unpickler):
 
     memo: dict[int, Any]
     stack: list[Any]
+    metastack: list[list[Any]]
     dispatch = {
         **pickle._Unpickler.dispatch,
         **{code[0]: _if(fits, code) for code, fits in _CHECKED.items()},
     }
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self._file, self._given = file, 0
+        self._hashes: dict[int, tuple[Any, Counter[int]]] = {}
+        """By the id of a container, which it holds: how many keys of one hash it was given."""
+
+    def takes(self, container: Any, keys: list[Any]) -> bool:
+        """Whether these may become keys of ``container``; None: of one that is made of them alone."""
+        if not all(map(_is_key, keys)):
+            return False
+        chosen = [hash(key) for key in keys if type(key) is not str]  # of a text nobody can choose it
+        if not chosen:
+            return True
+        kept = {} if container is None else self._hashes
+        _, hashes = kept.setdefault(id(container), (container, Counter()))
+        hashes.update(chosen)
+        return all(hashes[one] <= _SAME_HASH for one in chosen)
+
+    def gives(self, of: Any, state: Any) -> bool:
+        """Whether that may be a state."""
+        self._given += _size_of_state(state)
+        return _is_state(of, state) and self._given <= self._file.tell()
 
     def find_class(self, module: str, name: str) -> Any:
         known = KNOWN.get((module, name))

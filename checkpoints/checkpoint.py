@@ -182,7 +182,7 @@ def load(path: str | Path, trainer: Trained) -> dict[str, Any]:
         trainer.model.load_state_dict(loaded["model"] | objects)
         if "optimizer" in common:
             trainer.optimizer.load_state_dict(loaded["optimizer"])
-        if type(common["steps"]) is not int:
+        if type(common["steps"]) is not int or not 0 <= common["steps"] < 2**53:
             raise damaged(folder, "common.pt", "steps are no number")
         trainer.state.steps = common["steps"]
         _set_rng_state(common["rng_state"])
@@ -318,6 +318,8 @@ def _rng_state() -> dict[str, Any]:
 
 def _set_rng_state(state: dict[str, Any]) -> None:
     random.setstate(state["python"])
-    name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    name, keys, position, *rest = state["numpy"]
+    if not 0 <= position <= len(keys):  # where numpy reads, without a look of its own
+        raise ValueError(f"rng_state is at number {position} of {len(keys)}")
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, *rest))
     torch.set_rng_state(state["torch"])

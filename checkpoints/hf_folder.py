@@ -10,7 +10,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from huggingface_hub import split_state_dict_into_shards_factory
@@ -53,6 +53,7 @@ class HfTensors:
         self.codes: dict[str, str] = {}
         """Number formats as safetensors names them, such as BF16."""
         self._files: dict[str, Path] = {}
+        self._open: tuple[Path, Any] | None = None
         index = _index(Path(folder))
         for file in sorted(set(index.values())) or _weight_files(Path(folder)):
             try:
@@ -75,8 +76,11 @@ class HfTensors:
         return sorted(set(self._files.values()))
 
     def read(self, name: str) -> torch.Tensor:
-        with safe_open(self._files[name], "pt") as tensors:
-            return tensors.get_tensor(name)
+        file = self._files[name]
+        if self._open is None or self._open[0] != file:  # its header is read anew each time that it is opened
+            self._open = file, safe_open(file, "pt")
+        tensor: torch.Tensor = self._open[1].get_tensor(name)
+        return tensor
 
     def dtype(self, name: str) -> torch.dtype:
         if self.codes[name] not in _CODES:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import torch
 from torch import Tensor
 
 _NAME = re.compile(r"(.+)\.lora\.(a|b|part|scale)")
+Shape = tuple[int, ...]
+_PROJECTIONS = 3
+"""That a weight holds at most: query, key and value."""
 FIELDS = ("a", "b", "part", "scale")
 
 
@@ -20,6 +24,14 @@ def adapted_weight(name: str) -> str | None:
 def adapter_names(weight: str) -> dict[str, str]:
     """The tensors of the adapter of ``weight``, by field."""
     return {field: f"{weight.removesuffix('.weight')}.lora.{field}" for field in FIELDS}
+
+
+def fits(weight: Shape, a: Shape, b: Shape, part: Shape, scale: Shape) -> bool:
+    """Whether these are the shapes of a weight and of an adapter of it: ``b`` [out, r], ``a`` [p * r, in]."""
+    if not len(weight) == len(b) == 2 or b[1] == 0 or math.prod(scale) != 1:
+        return False
+    (out, columns), rank = weight, b[1]
+    return b[0] == out and part == (out,) and a in [(p * rank, columns) for p in range(1, _PROJECTIONS + 1)]
 
 
 def merged(weight: Tensor, a: Tensor, b: Tensor, part: Tensor, scale: Tensor) -> Tensor:

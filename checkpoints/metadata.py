@@ -33,9 +33,12 @@ def read_metadata(folder: str | Path, *, strict: bool = False) -> stored.Metadat
         if max(reader.memo, default=0) > file.tell():
             raise damaged(folder, ".metadata", "asks for more memory than its length allows")
         known = isinstance(metadata, stored.Metadata) and isinstance(metadata.state_dict_metadata, dict)
-        if not known or not isinstance(metadata.storage_data, dict):
+        if not known or type(metadata.storage_data) is not dict:
             raise damaged(folder, ".metadata", "describes no tensors")
-        for info in _places(metadata):
+        for info in metadata.storage_data.values():
+            # Whatever has such fields torch would read.
+            if type(info) is not _StorageInfo or type(info.relative_path) is not str:
+                raise damaged(folder, ".metadata", "has a place that is none")
             if info.relative_path != PurePosixPath(info.relative_path).name:
                 raise DamagedCheckpoint(f"{folder}: not read: .metadata names {info.relative_path!r}, outside of it")
     return metadata
@@ -57,7 +60,7 @@ def check_sizes(folder: str | Path, metadata: stored.Metadata) -> None:
 
 def _sizes_of_files(folder: str | Path, metadata: stored.Metadata) -> dict[str, int]:
     """Of those that are there, each as long as all tensors that are said to be in it."""
-    files = {info.relative_path: Path(folder) / info.relative_path for info in _places(metadata)}
+    files = {info.relative_path: Path(folder) / info.relative_path for info in metadata.storage_data.values()}
     sizes = {name: file.stat().st_size for name, file in files.items() if file.is_file()}
     left = dict(sizes)
     for index, info in metadata.storage_data.items():
@@ -77,7 +80,7 @@ def check_files(folder: str | Path, metadata: stored.Metadata) -> None:
     """Raise DamagedCheckpoint if a file that the tensors are in is missing or too short for them."""
     ends: dict[str, int] = {}
     with damage_explained(folder, ".metadata"):
-        for info in _places(metadata):
+        for info in metadata.storage_data.values():
             ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)
     for name, end in ends.items():
         file = Path(folder) / name
@@ -104,7 +107,3 @@ def damage_explained(folder: str | Path, file: str) -> Iterator[None]:
     except Exception as error:
         cause = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise damaged(folder, file, cause) from error
-
-
-def _places(metadata: stored.Metadata) -> Iterator[_StorageInfo]:
-    return (info for info in metadata.storage_data.values() if isinstance(info, _StorageInfo))

@@ -21,16 +21,16 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, TensorSt
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from .damage import damaged
-from .lora_weights import adapted_weight, adapter_names, merged
+from .lora_weights import adapted_weight, adapter_names, fits, merged
 from .metadata import check_sizes, damage_explained, read_metadata
 from .torch_files import check_tensors
 
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")
 _STACKED = re.compile(r"decoder\.layers\.(?!\d+\.)(.+)")
-_MOST_LAYERS, _MOST_TENSORS = 2**10, 2**20
-"""As many layers as a ``config.json`` may name, and of all tensors those of all their layers: an object is made for
-each, whatever is on disk."""
+_MOST_LAYERS, _MOST_LETTERS = 2**10, 2**27
+"""As many layers as a ``config.json`` may name; and letters of the names of all tensors in all layers, of which two
+million have as many: a name is made for each, whatever is on disk."""
 OUTPUT_LAYER = "output_layer.weight"
 PADDED = ("embedding.word_embeddings.weight", OUTPUT_LAYER)
 _FUSED = {
@@ -62,10 +62,10 @@ def misfit(found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...
     problems |= {name: f"extra: {name} {list(shape)}" for name, shape in found.items() if name not in expected}
     for name, shape in expected.items():
         stored = found.get(name, shape)
-        padded = name in PADDED and stored[0] > shape[0] and stored[1:] == shape[1:]
+        padded = name in PADDED and stored[:1] > shape[:1] and stored[1:] == shape[1:]
         if stored != shape and not padded:
             problems[name] = f"mis-shaped: {name} is {list(stored)}, the model has {list(shape)}"
-            if name in PADDED and stored[0] < shape[0]:
+            if name in PADDED and stored[:1] < shape[:1]:
                 problems[name] += ", and only a larger vocabulary can be cut to fit"
     if OUTPUT_LAYER in problems and OUTPUT_LAYER not in found:
         problems[OUTPUT_LAYER] += " (the checkpoint's embeddings are tied, the config says tie_word_embeddings=false)"
@@ -113,6 +113,9 @@ class ModelTensors:
                    if name not in self._sources and name not in self._adapters]
         if missing:
             raise damaged(self._folder, ".metadata", f"an adapter without {missing[0]}")
+        of_parts = {part: self._adapters[name].shape for part, name in names.items()}
+        if not fits(self._sources[weight].shape, **of_parts):
+            raise damaged(self._folder, ".metadata", f"the adapter of {weight} does not fit it")
 
     def read(self, name: str) -> torch.Tensor:
         """A tensor of ``shapes``; where it has an adapter, merged in float32."""
@@ -146,9 +149,9 @@ def _sources(stored: dict[str, TensorStorageMetadata]) -> Iterator[tuple[str, _S
             continue
         if shape[0] > _MOST_LAYERS:
             raise ValueError(f"{key!r:.80} has {shape[0]} layers")
-        made += shape[0]
-        if made > _MOST_TENSORS:
-            raise ValueError(f"describes more than {_MOST_TENSORS} tensors")
+        made += shape[0] * len(key)
+        if made > _MOST_LETTERS:
+            raise ValueError(f"describes tensors whose names have more than {_MOST_LETTERS} letters")
         for layer in range(shape[0]):
             yield stored_name(f"decoder.layers.{layer}.{stacked[1]}"), _Source(key, layer, shape[1:])
 

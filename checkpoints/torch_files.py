@@ -19,8 +19,10 @@ import io
 import math
 import struct
 import zipfile
+from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,7 +60,7 @@ def check_tensors(folder: str | Path, metadata: Metadata, keys: Iterable[str]) -
     for key in keys:
         with damage_explained(folder, ".metadata"):
             places = _places_of(metadata, key)
-        for place in places:
+        for place in places:  # whose fields read_metadata has seen
             with damage_explained(folder, f"{place.relative_path}, {key!r:.80}"):
                 if place.transform_descriptors:
                     raise ValueError("is packed, which nothing here unpacks")
@@ -72,7 +74,9 @@ def _places_of(metadata: Metadata, key: str) -> list[_StorageInfo]:
     entry = metadata.state_dict_metadata[key]
     assert isinstance(entry, TensorStorageMetadata), key
     starts, sizes = [chunk.offsets for chunk in entry.chunks], [chunk.sizes for chunk in entry.chunks]
-    if not all(isinstance(start, torch.Size) for start in starts) or len(set(starts)) < len(starts):
+    if not all(isinstance(start, torch.Size) for start in starts) or any(
+        one == other for one, other in pairwise(sorted(starts))
+    ):
         raise ValueError(f"{key!r:.80} has one part twice")
     if not all(isinstance(size, torch.Size) and min(size, default=0) >= 0 for size in sizes):
         raise ValueError(f"{key!r:.80} has a part without a size")
@@ -163,6 +167,27 @@ class _Slice(io.RawIOBase):
         return len(content)
 
 
+def check_spread(value: Any, most: int) -> None:
+    """That it has at most ``most`` values, each counted wherever it stands: who shows or copies it takes that long.
+
+    Raises:
+        ValueError: it has more, as it is made of the same ones again and again.
+    """
+    left, seen = [value], 0
+    while left:
+        inside = left.pop()
+        seen += 1
+        if isinstance(inside, Namespace):
+            inside = vars(inside)
+        if isinstance(inside, dict):
+            left += inside.keys()
+            left += inside.values()
+        elif isinstance(inside, list | tuple | set | frozenset):
+            left += inside
+        if seen + len(left) > most:
+            raise ValueError("repeats what is in it until that is longer than the file")
+
+
 # --- what the pickle may ask for -------------------------------------------------------------------------------------
 
 
@@ -180,6 +205,14 @@ class _Made(Unknown):
         raise ValueError("has a tensor with a state")
 
 
+class Settings(Unknown):
+    """An ``argparse.Namespace``, which is not made here."""
+
+    def __setstate__(self, state: Any) -> None:
+        if type(state) is not dict:
+            raise ValueError("has settings that are none")
+
+
 @dataclass(frozen=True, slots=True)
 class _Held:
     """A storage, with how many entries it has."""
@@ -192,6 +225,8 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *more: Any) -> _M
     """``_rebuild_tensor_v2`` and its like: all entries lie within the storage."""
     if not isinstance(storage, _Held):
         raise ValueError("has a tensor of no storage")
+    if not all(type(one) in _OF_TENSORS or _are_attributes(one) for one in more):
+        raise ValueError("has a tensor that is told what torch tells none")
     itemsize = more[2].itemsize if storage.untyped and len(more) > 2 and isinstance(more[2], torch.dtype) else 1
     shaped = len(size) == len(stride) <= LONGEST
     if not shaped or not all(type(number) is int and number >= 0 for number in (offset, *size, *stride)):
@@ -202,8 +237,11 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *more: Any) -> _M
     return _Made()
 
 
-def _parameter(data: Any, *more: Any) -> Any:
-    _check_state(more[-1])
+def _parameter(data: Any, requires_grad: Any, *more: Any) -> Any:
+    for state in more:
+        _check_state(state)
+    if not isinstance(data, _Made) or type(requires_grad) is not bool:
+        raise ValueError("has a parameter of no tensor")
     return data
 
 
@@ -216,9 +254,18 @@ def _typed(make: Any, kind: Any, arguments: Any, state: Any) -> Any:
 
 
 def _check_state(state: Any) -> None:
-    """Attributes by name; torch shows what is none in its error, however long that becomes."""
-    if not isinstance(state, dict) or len(state) > LONGEST or not all(type(name) is str for name in state):
+    if not _are_attributes(state):
         raise ValueError("has a tensor with a state")
+
+
+_OF_TENSORS = (bool, int, float, str, type(None), torch.dtype, _Made)
+
+
+def _are_attributes(state: Any) -> bool:
+    """Plain ones by name; torch shows what is none in its errors, however long that becomes."""
+    return isinstance(state, dict) and len(state) <= LONGEST and all(
+        type(name) is str and type(value) in _OF_TENSORS for name, value in state.items()
+    )
 
 
 _STORAGES = {

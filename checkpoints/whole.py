@@ -24,12 +24,12 @@ from megatron.core.safe_globals import register_safe_globals
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
 from ..system.errors import MemAgentError
-from .bounded_pickle import Refused, Unknown
+from .bounded_pickle import Refused
 from .damage import DamagedCheckpoint, damaged
 from .folders import CheckpointError, is_numbered, newest_of_run, number_of, numbered, resolve
 from .hashes import check_hashes
 from .metadata import check_files, damage_explained, read_metadata
-from .torch_files import check_file, check_tensors
+from .torch_files import Settings, check_file, check_spread, check_tensors
 
 logger = logging.getLogger("mem_agent")
 
@@ -120,7 +120,7 @@ def _check_format(folder: Path) -> None:
 def _load_common(folder: Path) -> dict[str, Any]:
     with damage_explained(folder, "common.pt"):
         try:
-            check_file(folder / "common.pt", {("argparse", "Namespace"): Unknown})
+            check_file(folder / "common.pt", {("argparse", "Namespace"): Settings})
         except Refused:
             raise _of_another_host(folder) from None
         register_safe_globals()  # argparse.Namespace among them
@@ -129,6 +129,7 @@ def _load_common(folder: Path) -> dict[str, Any]:
             common = torch.load(folder / "common.pt", map_location="cpu", weights_only=True)
         except pickle.UnpicklingError:  # classes of another host
             raise _of_another_host(folder) from None
+        check_spread(common, (folder / "common.pt").stat().st_size)
         if not isinstance(common, dict):
             raise damaged(folder, "common.pt", "holds no settings")
     if "host_state" not in common:

@@ -48,7 +48,8 @@ def _check(state: Any, folder: Path) -> None:
     """That it is what ``save`` writes. Raises DamagedCheckpoint."""
     said: dict[str, Any] = {"loss": "grpo", **state} if isinstance(state, dict) else {}
     for name, kind in (("rollout", int), ("next_group", int), ("fingerprint", str), ("start", str), ("loss", str)):
-        if type(value := said.get(name)) is not kind or (kind is int and value < 0):
+        value: Any = said.get(name)
+        if type(value) is not kind or (kind is int and not 0 <= value < 2**53):
             raise damaged(folder, "common.pt", f"host_state says no {name}; start anew in another SAVE_PATH")
 
 

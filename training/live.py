@@ -83,10 +83,10 @@ def now_text(view: View) -> str:
 def last_text(view: View) -> str:
     """The last rollout, and the way of the rewards so far."""
     m, parts = view.last, []
-    if "reward" in m:
-        around = f" ± {m['reward_interval']:.3f}" if "reward_interval" in m else ""
+    if m.get("reward") is not None:  # a journal's null
+        around = f" ± {m['reward_interval']:.3f}" if m.get("reward_interval") is not None else ""
         parts.append(f"reward {m['reward']:.3f}{around} {curve(view.rewards[-_CURVE:])}")
-    parts += [text.format(m[name]) for name, text in _LAST if name in m]
+    parts += [text.format(m[name]) for name, text in _LAST if m.get(name) is not None]
     return "last: " + " | ".join(parts)
 
 

@@ -102,7 +102,7 @@ class Progress:
         assert self._rollout_began is not None, "a rollout begins before it ends"
         self._durations.append(self._clock() - self._rollout_began)
         self._last, self._done = dict(metrics), self._rollout
-        self._rewards += (metrics["reward"],) if "reward" in metrics else ()
+        self._rewards += (metrics["reward"],) if metrics.get("reward") is not None else ()
 
     def view(self) -> View:
         return View(

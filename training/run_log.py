@@ -62,6 +62,6 @@ def progress_line(rollout: int, last: int, metrics: dict[str, float]) -> str:
     took = [(name.replace("_", "-"), m.get(f"seconds/{name}")) for name in _SECONDS]
     seconds = ", ".join(f"{name} {value:.1f}" for name, value in took if value is not None)
     parts.append(f"{m['seconds']:.1f} s ({seconds})")
-    if m.get("failed"):
+    if m.get("failed") and m.get("trajectories"):
         parts.append(f"FAILED {m['failed']:.0f} of {m['trajectories']:.0f}")
     return " | ".join(parts)

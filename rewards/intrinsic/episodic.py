@@ -125,6 +125,9 @@ class Episodic(Reward):
             by_question.setdefault(case.question, []).append(case)
         asked = list(by_question)
         keys = self._embedder.vectors([by_question[question][0].question_text for question in asked])
+        if (held := self.stores["success"].codes.dims) != keys.shape[1]:
+            raise ConfigError(f"the memory of MEM_IR has vectors of {held} numbers, those of MEM_IR_MODEL have "
+                              f"{keys.shape[1]}; it was changed: start a new SAVE_PATH")
         found: dict[Any, Raw] = {}
         near = {name: store.nearest(asked, keys, self._k) for name, store in self.stores.items()}
         for i, question in enumerate(asked):

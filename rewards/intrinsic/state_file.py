@@ -31,7 +31,7 @@ Array = NDArray[Any]
 _ABOUT = "about.json"
 _DAMAGE = (
     zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, struct.error, zlib.error, IndexError, TypeError,
-    NotImplementedError, RuntimeError, ArithmeticError, AssertionError, MemoryError, tokenize.TokenError,
+    NotImplementedError, RuntimeError, ArithmeticError, AssertionError, MemoryError, tokenize.TokenError, SyntaxError,
 )
 """What reading a damaged archive may raise."""
 

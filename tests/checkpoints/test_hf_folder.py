@@ -4,8 +4,10 @@ import json
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from mem_agent.checkpoints import hf_folder
 from mem_agent.checkpoints.average import average
 from mem_agent.checkpoints.bridge import UnsupportedModel, build_bridge
 from mem_agent.checkpoints.hf_folder import (
@@ -58,6 +60,17 @@ def test_another_config_is_named_in_one_line(tmp_path, change, message):
     with pytest.raises(UnsupportedModel, match=message) as error:
         check(folder)
     assert "\n" not in str(error.value)
+
+
+def test_a_file_is_opened_once_for_all_its_tensors(tmp_path, monkeypatch):
+    """Its header is read anew each time, and may name thousands."""
+    for number in range(2):
+        save_file({f"{number}.{n}": torch.full((2,), float(n)) for n in range(9)}, tmp_path / f"{number}.safetensors")
+    tensors, opened = HfTensors(tmp_path), []
+    monkeypatch.setattr(hf_folder, "safe_open", lambda *args: opened.append(args[0].name) or safe_open(*args))
+    for name in sorted(tensors.shapes):
+        assert tensors.read(name).tolist() == [float(name[2:])] * 2
+    assert opened == ["0.safetensors", "1.safetensors"]
 
 
 def test_torn_and_missing_files_are_named(tmp_path):

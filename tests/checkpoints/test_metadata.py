@@ -3,6 +3,7 @@
 import io
 import pickle
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from enum import EnumMeta
 from pathlib import Path
@@ -140,6 +141,31 @@ def test_files_outside_the_checkpoint_are_refused(tmp_path, path):
         read_metadata(put(tmp_path, pickle.dumps(metadata)))
 
 
+def place_of(kind: type, **fields: Any) -> Any:
+    made = kind.__new__(kind)
+    vars(made).update({"relative_path": "__0_0.distcp", "offset": 0, "length": 10} | fields)
+    return made
+
+
+@pytest.mark.parametrize("place", [
+    place_of(Metadata, relative_path="../other/__0_0.distcp"), place_of(Metadata), None, "__0_0.distcp",
+    place_of(_StorageInfo, relative_path=("__0_0.distcp",)), place_of(_StorageInfo, relative_path=7),
+], ids=["elsewhere", "another class", "none", "a text", "a tuple", "a number"])
+def test_places_that_are_none_are_refused(tmp_path, place):
+    """torch opens whatever has such fields."""
+    metadata = described(TensorProperties())
+    metadata.storage_data[MetadataIndex("a", torch.Size([1, 0]))] = place
+    with pytest.raises(DamagedCheckpoint, match=r"\.metadata: has a place that is none$"):
+        read_metadata(put(tmp_path, pickle.dumps(metadata)))
+
+
+def test_a_dict_that_makes_its_values_is_refused(tmp_path):
+    metadata = described(TensorProperties())
+    metadata.storage_data = defaultdict(dict, metadata.storage_data)
+    with pytest.raises(DamagedCheckpoint, match=r"\.metadata: describes no tensors$"):
+        read_metadata(put(tmp_path, pickle.dumps(metadata)))
+
+
 @pytest.mark.parametrize("content", [b"", GOOD[:50], pickle.dumps(None), pickle.dumps({"a": 1}), b"\x80\x04\xff."])
 def test_other_bytes_are_damage(tmp_path, content):
     with pytest.raises(DamagedCheckpoint, match=r"the checkpoint is damaged: \.metadata: "):
@@ -217,6 +243,7 @@ def number(value: int) -> bytes:
 
 MANY = pickle.MARK + pickle.NONE * 100 + pickle.TUPLE
 INDEX = "torch.distributed.checkpoint.metadata", "MetadataIndex"
+PLACE = "torch.distributed.checkpoint.filesystem", "_StorageInfo"
 GROWING = {
     "a key of shared pairs": pickle.EMPTY_DICT + shared(pickle.EMPTY_TUPLE) + pickle.NONE + pickle.SETITEM,
     "such keys at once": pickle.EMPTY_DICT + pickle.MARK + shared(pickle.EMPTY_TUPLE) + pickle.NONE + pickle.SETITEMS,
@@ -230,6 +257,24 @@ GROWING = {
     + pickle.EMPTY_DICT + pickle.SHORT_BINUNICODE + _short("fqn") + shared(pickle.EMPTY_TUPLE) + pickle.SETITEM
     + pickle.BUILD,
     "a layout that is called by pairs": call("torch.serialization", "_get_layout", shared(pickle.EMPTY_TUPLE)),
+    "a state of two long ones": named(*PLACE) + pickle.EMPTY_TUPLE + pickle.NEWOBJ + pickle.EMPTY_DICT + pickle.MARK
+    + b"".join(number(n) + pickle.NONE for n in range(100)) + pickle.SETITEMS + pickle.NONE + pickle.TUPLE2
+    + pickle.BUILD,
+    "one state again and again": named(*PLACE) + pickle.EMPTY_TUPLE + pickle.NEWOBJ + pickle.BINPUT + b"\x32"
+    + pickle.EMPTY_DICT + pickle.MARK + b"".join(number(n) + pickle.NONE for n in range(60)) + pickle.SETITEMS
+    + pickle.BINPUT + b"\x33" + pickle.BUILD + (pickle.BINGET + b"\x33" + pickle.BUILD) * 100,
+    "a dict with methods of its own": call("collections", "OrderedDict") + pickle.EMPTY_DICT
+    + pickle.SHORT_BINUNICODE + _short("get") + pickle.NONE + pickle.SETITEM + pickle.BUILD,
+    "numbers of one hash": pickle.EMPTY_DICT + pickle.MARK + b"".join(
+        pickle.LONG1 + b"\x0a" + (n * (2**61 - 1)).to_bytes(10, "little") + pickle.NONE for n in range(100))
+    + pickle.SETITEMS,
+    "numbers of one hash, one by one": pickle.EMPTY_DICT + b"".join(
+        pickle.LONG1 + b"\x0a" + (n * (2**61 - 1)).to_bytes(10, "little") + pickle.NONE + pickle.SETITEM
+        for n in range(100)),
+    "a set of them": pickle.EMPTY_SET + pickle.MARK + b"".join(
+        pickle.LONG1 + b"\x0a" + (n * (2**61 - 1)).to_bytes(10, "little") for n in range(100)) + pickle.ADDITEMS,
+    "a key of many letters": pickle.EMPTY_DICT + pickle.BINUNICODE + (2000).to_bytes(4, "little") + b"a" * 2000
+    + pickle.NONE + pickle.SETITEM,
     "a long key": pickle.EMPTY_DICT + MANY + pickle.NONE + pickle.SETITEM,
     "a copy": call("builtins", "list", MANY),
     "a set's copy": call("builtins", "frozenset", MANY),
@@ -323,7 +368,7 @@ def test_layers_without_number_are_refused_though_their_bytes_are_there(tmp_path
 
 
 def test_layers_of_all_tensors_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch_dist, "_MOST_TENSORS", 4000)
+    monkeypatch.setattr(torch_dist, "_MOST_LETTERS", 140_000)
     metadata = described(TensorProperties(dtype=torch.uint8))
     stored = metadata.state_dict_metadata.pop("a")
     stored.size = torch.Size([1000, 0])
@@ -331,8 +376,14 @@ def test_layers_of_all_tensors_are_counted(tmp_path, monkeypatch):
         metadata.state_dict_metadata[f"decoder.layers.mlp.linear_{n}.weight"] = stored
     folder = put(tmp_path, pickle.dumps(metadata))
     (folder / "__0_0.distcp").write_bytes(bytes(1000))
-    with pytest.raises(DamagedCheckpoint, match=r"\.metadata: describes more than 4000 tensors$"):
+    with pytest.raises(DamagedCheckpoint, match=r"describes tensors whose names have more than 140000 letters$"):
         ModelTensors(folder)
+
+
+@pytest.mark.parametrize("shape", [(), (9,), (9, 4, 1)])
+def test_a_vocabulary_of_another_shape_is_told(shape):
+    wanted = {"embedding.word_embeddings.weight": (8, 4)}
+    assert torch_dist.misfit(dict.fromkeys(wanted, shape), wanted).startswith("mis-shaped: embedding.word_embeddings")
 
 
 # --- everything that reads a checkpoint ------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from mem_agent.checkpoints.bounded_pickle import Refused, Unknown
+from mem_agent.checkpoints.bounded_pickle import Refused
 from mem_agent.checkpoints.damage import DamagedCheckpoint
 from mem_agent.checkpoints.metadata import damage_explained
 from mem_agent.checkpoints.torch_dist import ModelTensors
-from mem_agent.checkpoints.torch_files import check_file
+from mem_agent.checkpoints.torch_files import Settings, check_file, check_spread
 
 KEY = "embedding.word_embeddings.weight"
 
@@ -56,7 +56,7 @@ GOOD = {
 @pytest.mark.parametrize("value", GOOD.values(), ids=GOOD)
 def test_what_torch_wrote_passes(tmp_path, value):
     (tmp_path / "a").write_bytes(saved(value))
-    check_file(tmp_path / "a", {("argparse", "Namespace"): Unknown})
+    check_file(tmp_path / "a", {("argparse", "Namespace"): Settings})
 
 
 # --- what torch did not write ----------------------------------------------------------------------------------------
@@ -132,6 +132,11 @@ REFUSED = {
         b"(" + PAIRS_ALONE + b"ctorch\nFloatStorage\nU\0010U\3cpuK\x10tQ")), "asks for what is no storage"),
     "attributes that are pairs of pairs": (zipped(asking(
         b"ctorch._utils\n_rebuild_parameter_with_state\n(N\x88}" + PAIRS_ALONE + b"tR")), "has a tensor with a state"),
+    "a tensor that is told pairs of pairs": (zipped(asking(
+        b"ctorch._utils\n_rebuild_tensor_v2\n((U\7storagectorch\nFloatStorage\nU\0010U\3cpuK\x10tQK\0(K\4K\4t(K\4K\1t\x89}}U\1a"
+        + PAIRS_ALONE + b"stR")), "has a tensor that is told what torch tells none"),
+    "a parameter of pairs of pairs": (zipped(asking(
+        b"ctorch._utils\n_rebuild_parameter\n(" + PAIRS_ALONE + b"\x88}tR")), "has a parameter of no tensor"),
     "another size of all numbers": (zipped(asking(b"ctorch\nFloatStorage\n}U\10itemsizeK\0sb")), NO_DESCRIPTION),
     "a tensor with a state": (
         zipped(members() | {"archive/data.pkl": PICKLED[:-1] + b"}b."}), "has a tensor with a state"),
@@ -167,6 +172,23 @@ def test_a_class_that_a_tensor_names_is_not_called(tmp_path, named, how):
     (tmp_path / "a").write_bytes(zipped(asking(b"c" + named + b"\n\x8a\x06\0\0\0\0\0\1\x85" + how)))
     with pytest.raises((TypeError, AttributeError)):
         check_file(tmp_path / "a", {})
+
+
+@pytest.mark.parametrize("state", [b"](U\1aK\1\x86e", b"N}U\1aK\1s\x86", PAIRS_ALONE])
+def test_settings_are_names_with_values(tmp_path, state):
+    (tmp_path / "a").write_bytes(zipped(asking(b"cargparse\nNamespace\n)\x81" + state + b"b")))
+    with pytest.raises(ValueError, match=r"has settings that are none|has parts that"):
+        check_file(tmp_path / "a", {("argparse", "Namespace"): Settings})
+
+
+def test_what_stands_in_a_value_is_counted_wherever_it_stands():
+    pairs: tuple = ()
+    for _ in range(40):
+        pairs = pairs, pairs
+    for again in (pairs, {"a": pairs}, {"a": [Namespace(b=pairs)]}, [pairs]):
+        with pytest.raises(ValueError, match="repeats what is in it"):
+            check_spread(again, 10_000)
+    check_spread({"args": Namespace(a=1), "b": [None, {"c": (1, 2)}]}, 20)
 
 
 # --- in a checkpoint -------------------------------------------------------------------------------------------------

@@ -198,13 +198,40 @@ def test_what_only_megatrons_reading_shows_is_one_line(saved, resuming, tmp_path
     assert str(error.value).endswith(f"; to go on from {older}, write its number into {tracker}")
 
 
-def test_steps_that_are_no_number_are_one_line(saved, resuming, tmp_path):
+def pairs() -> tuple:
+    made: tuple = ()
+    for _ in range(30):
+        made = made, made
+    return made
+
+
+@pytest.mark.parametrize("change, said", [
+    (lambda common: {"steps": "many"}, r"common\.pt: steps are no number"),
+    (lambda common: {"steps": -1}, r"common\.pt: steps are no number"),
+    (lambda common: {"steps": 2**1100}, r"common\.pt: steps are no number"),
+    (lambda common: {"rng_state": common["rng_state"] | {"numpy": (*common["rng_state"]["numpy"][:2], 10**9, 0, 0.0)}},
+     "rng_state is at number 1000000000 of 624"),
+])
+def test_numbers_that_are_none_are_one_line(saved, resuming, tmp_path, change, said):
     copies(saved, tmp_path, 3, 7)
     file = tmp_path / "iter_0000007" / "common.pt"
-    torch.save({**torch.load(file, weights_only=False), "steps": "many"}, file)
+    common = torch.load(file, weights_only=False)
+    torch.save(common | change(common), file)
     write_hashes(file.parent)
-    with pytest.raises(CheckpointError, match=r"common\.pt: steps are no number; to go on from .*iter_0000003, write"):
+    with pytest.raises(CheckpointError, match=rf"{said}; to go on from .*iter_0000003, write"):
         checkpoint.load(tmp_path, resuming)
+
+
+@pytest.mark.parametrize("name", ["model", "args", "rng_state", "more"])
+def test_a_value_that_repeats_another_is_not_walked_through(saved, tmp_path, name):
+    """megatron-core shows values of common.pt in its errors, torch copies them, random shows them."""
+    copies(saved, tmp_path, 3, 7)
+    file = tmp_path / "iter_0000007" / "common.pt"
+    torch.save(torch.load(file, weights_only=False) | {name: {"a": [pairs()]}}, file)
+    write_hashes(file.parent)
+    assert newest_whole(tmp_path) == tmp_path / "iter_0000003"
+    with pytest.raises(DamagedCheckpoint, match=r"common\.pt: repeats what is in it until that is longer"):
+        read_checkpoint(file.parent)
 
 
 def test_a_checkpoint_of_another_host_is_no_damage(saved, resuming, tmp_path):

@@ -206,6 +206,38 @@ def test_counts_that_are_none_are_damage(about, tmp_path):
     assert "the memory is damaged (" in refused(episodic(HashingEncoder()), tmp_path)
 
 
+class AnyText:
+    """One vector of so many numbers for all texts."""
+
+    name, fingerprint = "any", "any-1"
+
+    def __init__(self, dims: int) -> None:
+        self._dims = dims
+
+    def encode(self, texts):
+        return np.eye(self._dims, dtype=np.float32)[[0] * len(texts)]
+
+
+def test_vectors_of_another_length_are_one_line(tmp_path):
+    saved(tmp_path, episodic(AnyText(2)))
+    reward = episodic(AnyText(4))
+    reward.load(tmp_path)
+    with pytest.raises(ConfigError, match="vectors of 2 numbers, those of MEM_IR_MODEL have 4; it was changed"):
+        reward.batch_parts(BATCH)
+
+
+def test_a_header_that_is_no_python_is_damage(tmp_path):
+    saved(tmp_path, episodic(HashingEncoder()))
+    with zipfile.ZipFile(tmp_path / FILE) as whole:
+        members = {member: whole.read(member) for member in whole.namelist()}
+    header = b"1\n  2\n 3\n"
+    members["success.values.npy"] = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with zipfile.ZipFile(tmp_path / FILE, "w") as other:
+        for member, content in members.items():
+            other.writestr(member, content)
+    assert "the memory is damaged (" in refused(episodic(HashingEncoder()), tmp_path)
+
+
 @pytest.mark.parametrize("change", [
     {"success_questions": np.zeros((6, 16), np.uint8)}, {"success_questions": np.zeros((6, 8), np.uint8)},
     {"success_counts": [-1, 1, 1, 1, 1, 1]}, {"success_counts": [0, 2, 1, 1, 1, 1]},

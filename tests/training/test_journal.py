@@ -280,3 +280,5 @@ def test_a_metric_that_was_no_number_is_replayed_and_left_out_of_the_line(tmp_pa
     replayed = journal.read(0)
     assert replayed.metrics == {"reward": None, "turns": 2.0}
     assert progress_line(0, 3, replayed.metrics | {"seconds": 1.0}) == "rollout 1/3 | turns 2.0 | 1.0 s ()"
+    for lacking in ({}, {"trajectories": None}):
+        assert progress_line(0, 3, {"failed": 1.0, "seconds": 1.0} | lacking) == "rollout 1/3 | 1.0 s ()"

@@ -74,6 +74,13 @@ def test_the_last_rollout_with_its_interval():
     )
 
 
+def test_a_rollout_whose_numbers_were_none_is_shown_without_them():
+    progress, _ = run_of(seconds=())
+    progress.enter(Phase.SAMPLING, 0)
+    progress.finish({"reward": None, "reward_interval": None, "turns": None, "loss": 0.5})
+    assert live.last_text(progress.view()) == "last: loss +0.5000" and progress.view().rewards == ()
+
+
 def test_a_continued_run_shows_what_was_before():
     progress, _ = run_of(seconds=())
     progress.seen([0.1, 0.2], 2)
