@@ -47,10 +47,14 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
 def _check(state: Any, folder: Path) -> None:
     """That it is what ``save`` writes. Raises DamagedCheckpoint."""
     said: dict[str, Any] = {"loss": "grpo", **state} if isinstance(state, dict) else {}
-    for name, kind in (("rollout", int), ("next_group", int), ("fingerprint", str), ("start", str), ("loss", str)):
-        value: Any = said.get(name)
-        if type(value) is not kind or (kind is int and not 0 <= value < 2**53):
-            raise damaged(folder, "common.pt", f"host_state says no {name}; start anew in another SAVE_PATH")
+    lacking = [name for name in ("rollout", "next_group") if not _is_count(said.get(name))]
+    lacking += [name for name in ("fingerprint", "start", "loss") if type(said.get(name)) is not str]
+    if lacking:
+        raise damaged(folder, "common.pt", f"host_state says no {lacking[0]}; start anew in another SAVE_PATH")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**53
 
 
 def _say_what_is_done_again(config: Config, first: int, last: int) -> None:
