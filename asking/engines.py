@@ -16,10 +16,12 @@ from pathlib import Path
 import aiohttp
 
 from ..checkpoints.hf_model import load_vocabulary, with_engine_length
+from ..client.server_session import NO_ANSWER, server_session
 from ..config import Config
 from ..evaluation.connect import KEYS, connect
 from ..serving.fleet import Fleet
 from ..system.processes import FleetError
+from ..system.redirects import Redirected
 from ..system.server_url import checked_url
 from .reader import AskingReader
 
@@ -76,9 +78,11 @@ async def _nothing() -> None:
 
 
 async def _answers(url: str) -> bool:
-    async with aiohttp.ClientSession(trust_env=False, timeout=aiohttp.ClientTimeout(2)) as session:
+    async with server_session(timeout=aiohttp.ClientTimeout(2)) as session:
         try:
             async with session.get(f"{url}/health") as reply:
                 return reply.status < 500
-        except (aiohttp.ClientError, TimeoutError):
+        except Redirected:  # somebody is there
+            return True
+        except NO_ANSWER:
             return False

@@ -1,4 +1,5 @@
-"""The bound of ``answer_body`` for OpenAI's client, which reads bodies by itself: it is handed none that is longer."""
+"""What OpenAI's client is handed of answers, which it reads by itself: no body that is longer than ``answer_body``
+says, and none that another address is to give."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 
 import openai
 
+from ..system.redirects import REDIRECTS, Redirected
 from .answer_body import beginning, whole_body
 from .way_out import WayOut
 
@@ -24,10 +26,12 @@ class BoundedTransport(_httpx.AsyncHTTPTransport):
         self._most = most
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Raises BodyTooLong."""
+        """Raises BodyTooLong, or Redirected."""
         answer = await super().handle_async_request(request)
         answer.request = request
         try:
+            if answer.status_code in REDIRECTS:
+                raise Redirected(answer.status_code, answer.headers.get("location"))
             if answer.is_error:
                 body = await beginning(answer.aiter_bytes())
             else:

@@ -8,6 +8,7 @@ Invariants:
 - at most ``concurrency`` requests are on their way from one event loop; each loop has connections of its own;
 - an attempt lasts ``timeout_s`` at most, whatever the server sends in bits; attempts follow on timeouts, connection
   errors, HTTP 429 and 5xx only, at most ``retries`` of them, after doubling waits or what ``Retry-After`` asks for;
+- a redirect is a refusal, and not followed;
 - the key is in the request header and nowhere else: no ``repr``, log line, error or reply holds it, not even where
   the server echoes it;
 - proxies and certificates of the environment are taken as ``way_out`` says, credentials of it play no part.
@@ -29,6 +30,7 @@ import openai
 from ..agents.records import FailureKind
 from ..system.bounded_json import loads
 from ..system.printable import one_line
+from ..system.redirects import Redirected
 from .answer_body import BodyTooLong, most_bytes
 from .bounded_transport import BoundedTransport
 from .chat_settings import ChatFailed, ChatSettings
@@ -178,9 +180,11 @@ class ChatClient:
             raise _Again(self._failed(FailureKind.TIMEOUT, reason)) from None
         except openai.APIStatusError as error:
             raise self._status_failure(error) from None
+        except (BodyTooLong, Redirected) as error:  # of the transport; older clients make connection errors of them
+            raise self._unread(error) from None
         except openai.APIConnectionError as error:
-            if isinstance(error.__cause__, BodyTooLong):
-                raise self._failed(FailureKind.BAD_RESPONSE, str(error.__cause__)) from None
+            if isinstance(error.__cause__, BodyTooLong | Redirected):
+                raise self._unread(error.__cause__) from None
             told = f"nothing answers there ({error.__cause__ or error})"
             remedy = "start it, or correct the address"
             if self._way.proxy:
@@ -189,6 +193,11 @@ class ChatClient:
             raise _Again(self._failed(FailureKind.CONNECTION, reason)) from None
         except (openai.OpenAIError, OSError, ValueError) as error:
             raise self._failed(FailureKind.BAD_RESPONSE, f"{type(error).__name__}: {error}") from None
+
+    def _unread(self, error: BodyTooLong | Redirected) -> ChatFailed:
+        if isinstance(error, Redirected):
+            return self._failed(FailureKind.REJECTED, str(error), error.status)
+        return self._failed(FailureKind.BAD_RESPONSE, str(error))
 
     def _status_failure(self, error: openai.APIStatusError) -> Exception:
         status, text = error.status_code, error.response.text

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ..agents.records import FailureKind
 from ..config import ConfigError
 from ..system.errors import MemAgentError
+from ..system.redirects import REDIRECTS
 from ..system.server_url import chat_base
 
 KEYS = ("API_KEY", "OPENAI_API_KEY")
@@ -30,7 +31,7 @@ class ChatFailed(MemAgentError):
     @property
     def holds_for_all(self) -> bool:
         """Whether every other request must fail alike: the key, the route or the model's name is wrong."""
-        return self.status in (401, 403, 404)
+        return self.status in (401, 403, 404, *REDIRECTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ Invariants:
 - a prompt that cannot fit the engine's context is refused before it is sent;
 - retries happen on connection errors, 5xx and 429 only, a bounded number of times with doubling waits, or what
   ``Retry-After`` asks for where that is longer; a 4xx or a timeout is final;
+- a redirect is a refusal, and not followed (``system/redirects.py``);
 - no more of an answer is read than the tokens that were asked for can take (``answer_body``);
 - the message of a failure is one short line of printable text, without what the endpoint keeps secret;
 - an aborted request is a normal answer with ``StopReason.ABORT``;
@@ -34,9 +35,11 @@ from ..config import Config
 from ..system.bounded_json import loads
 from ..system.printable import one_line
 from ..system.priority_gate import PriorityGate
+from ..system.redirects import Redirected
 from .answer_body import BodyTooLong, beginning, most_bytes, whole_body
 from .engine_api import MALFORMED, Endpoint
 from .retry_after import seconds_asked
+from .server_session import NO_ANSWER, server_session
 from .sessions import Sessions
 from .siblings import Ahead
 from .token_stream import STREAMED, TokenStream
@@ -90,7 +93,7 @@ class GenerationClient:
         self._counts_sessions = bool(endpoint.finish_url)
         timeout = aiohttp.ClientTimeout(total=policy.timeout, connect=min(30.0, policy.timeout))
         connector = aiohttp.TCPConnector(limit=concurrency + 1, keepalive_timeout=60)  # one tells of ended keys
-        self._session = aiohttp.ClientSession(timeout=timeout, connector=connector, trust_env=False)
+        self._session = server_session(timeout=timeout, connector=connector)
         self._slots = PriorityGate(concurrency)
 
     async def close(self) -> None:
@@ -109,7 +112,9 @@ class GenerationClient:
         try:
             async with self._session.post(self.endpoint.finish_url, params={"session_id": key}) as response:
                 self._counts_sessions = response.status == 200
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except Redirected:
+            self._counts_sessions = False
+        except NO_ANSWER as error:
             logger.debug("the router was not told that %s has ended: %s", key, error)
 
     async def generate(
@@ -211,6 +216,8 @@ class GenerationClient:
                 raise self._failed(FailureKind.TIMEOUT, reason) from error
             except aiohttp.ClientError as error:
                 failure = self._failure(FailureKind.CONNECTION, error)
+            except Redirected as error:
+                raise self._failed(FailureKind.REJECTED, str(error)) from None
             except ValueError as error:  # of JSON, of a stream, or of a length
                 raise self._failure(FailureKind.BAD_RESPONSE, error) from None
             if attempt == self.policy.retries or (stream and stream.told):

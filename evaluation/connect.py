@@ -24,11 +24,13 @@ import aiohttp
 from ..agents.prompts import chat_frame
 from ..client.answer_body import most_bytes, whole_body
 from ..client.chat_settings import key_from, without_key
-from ..client.engine_api import Dialect
+from ..client.engine_api import MALFORMED, Dialect
+from ..client.server_session import NO_ANSWER, server_session
 from ..config import Config, ConfigError
 from ..hooks.reader import reader_for
 from ..system import server_url
 from ..system.bounded_json import loads
+from ..system.redirects import REDIRECTS
 from .endpoint import Api, EvalEndpoint, frame_of
 from .outage import POLL_S, TOO_MANY, Probe, probe, told
 from .questions import EvalError
@@ -61,7 +63,7 @@ async def connect(url: str, model: Path, config: Config, keys: Sequence[str] = K
         key="" if own else key_from(os.environ, keys),
         server_wait=config.eval_server_wait,
     )
-    async with aiohttp.ClientSession(trust_env=False) as session:
+    async with server_session() as session:
         if own:
             return await _first_that_answers(session, [endpoint])
         endpoint = await _with_model(session, endpoint, config)
@@ -91,11 +93,12 @@ def _wordings(endpoint: EvalEndpoint, api: str) -> list[EvalEndpoint]:
 
 
 async def _first_that_answers(session: aiohttp.ClientSession, endpoints: list[EvalEndpoint]) -> EvalEndpoint:
-    tried = []
+    tried, elsewhere = [], True
     for endpoint in endpoints:
         found = await _probed(session, endpoint)
         if found.is_reply:
             return endpoint
+        elsewhere &= found.status in REDIRECTS
         match found.status:
             case 0:
                 why = f"nothing answers there ({found.text}); start it, or correct the URL"
@@ -107,6 +110,8 @@ async def _first_that_answers(session: aiohttp.ClientSession, endpoints: list[Ev
                 why = f"too many requests ({found.text}); run it again later, or raise EVAL_SERVER_WAIT"
                 raise EvalError(f"{endpoint.url}: HTTP 429, {why}")
         tried.append(f"{endpoint.api} -> HTTP {found.status}" + ", but no reply" * (found.status == 200))
+    if elsewhere:  # as http:// leads to https:// whatever is asked
+        raise EvalError(f"{endpoint.url}: {found.text}")
     what = f"{', '.join(tried)}: {found.text}"
     raise EvalError(f"{endpoints[0].base_url}: no usable API ({what}); see EVAL_API and EVAL_MODEL")
 
@@ -150,5 +155,5 @@ async def _served_models(session: aiohttp.ClientSession, endpoint: EvalEndpoint)
         raise EvalError(
             f"{endpoint.base_url}: nothing answers there ({reason}); start it, or correct the URL"
         ) from None
-    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+    except (*NO_ANSWER, *MALFORMED):
         return []

@@ -24,8 +24,10 @@ from ..agents.records import FailureKind, TurnFailed
 from ..client.answer_body import BodyTooLong, beginning, most_bytes, whole_body
 from ..client.engine_api import MALFORMED
 from ..client.retry_after import seconds_asked
+from ..client.server_session import NO_ANSWER, server_session
 from ..system.bounded_json import loads
 from ..system.printable import one_line
+from ..system.redirects import Redirected
 
 if TYPE_CHECKING:
     from .endpoint import EvalEndpoint
@@ -51,7 +53,7 @@ class Outage:
 
     async def over_before(self, deadline: float, endpoint: EvalEndpoint) -> bool:
         """Whether the server answers before the deadline."""
-        async with self._asking, aiohttp.ClientSession(trust_env=False) as session:
+        async with self._asking, server_session() as session:
             while not (await probe(session, endpoint)).is_up:
                 if self.gone or time.monotonic() >= deadline:
                     self.give_up(limited=self.gone and self.limited)
@@ -118,18 +120,18 @@ class Probe:
 
 
 async def probe(session: aiohttp.ClientSession, endpoint: EvalEndpoint) -> Probe:
-    timeout = aiohttp.ClientTimeout(PROBE_TIMEOUT_S, connect=10)
+    body, timeout = endpoint.probe(), aiohttp.ClientTimeout(PROBE_TIMEOUT_S, connect=10)
     try:
-        async with session.post(
-            endpoint.url, json=endpoint.probe(), headers=endpoint.headers(), timeout=timeout
-        ) as reply:
+        async with session.post(endpoint.url, json=body, headers=endpoint.headers(), timeout=timeout) as reply:
             parts, wait = reply.content.iter_any(), seconds_asked(reply.headers.get("Retry-After"))
             content = await (whole_body(parts, most_bytes(1)) if reply.status == 200 else beginning(parts))
             is_reply = reply.status == 200 and _is_reply(endpoint, content)
             return Probe(reply.status, told(endpoint, content.decode("utf-8", "replace")), is_reply, wait)
     except BodyTooLong as error:
         return Probe(200, str(error))
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+    except Redirected as error:
+        return Probe(error.status, told(endpoint, str(error)))
+    except NO_ANSWER as error:
         return Probe(0, told(endpoint, f"{type(error).__name__}: {error}"))
 
 

@@ -5,6 +5,7 @@ Invariants:
 - an interrupt stops our job, and nothing else of the cluster;
 - the job server is never asked through the environment's proxy, nor without an end to waiting;
 - an answer is read within a bound: what is longer counts as lost;
+- no redirect is followed, and no answer is read in a charset of its own choice;
 - it is asked with the user's Ray token, wherever Ray looks for that: a head started by a user who has one wants it.
 """
 
@@ -16,7 +17,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from ray.job_submission import JobDetails, JobSubmissionClient
 
 from ..system.atomic_file import appending
 from ..system.errors import MemAgentError
+from ..system.printable import one_line
+from ..system.redirects import Redirected, refusing_redirects
 from ..system.signals import run_stoppable
 from .layout import MachineGpus
 from .machine import TokenRefused
@@ -66,7 +69,8 @@ class JobServer(JobSubmissionClient):
         super().__init__(address)
 
     def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
-        options |= {"timeout": _TIMEOUT_S, "proxies": {"no_proxy": "*"}, "hooks": {"response": _read_within_bound}}
+        options |= {"timeout": _TIMEOUT_S, "proxies": {"no_proxy": "*"}, "hooks": {"response": _read_within_bound},
+                    "allow_redirects": False}
         try:
             answer = super()._do_request(method, endpoint, **options)
         except _REFUSED:
@@ -84,6 +88,17 @@ class JobServer(JobSubmissionClient):
             remedy = f"RAY_AUTH_MODE={mode} keeps it back, unset that"
         return TokenRefused(f"{self._address}: Ray's job server wants a token, and none was sent; {remedy}")
 
+    async def tail_job_logs(self, job_id: str) -> AsyncIterator[str]:
+        """Ray's own follows redirects. Raises RuntimeError where the stream breaks off, or whatever aiohttp does."""
+        traces = [refusing_redirects(aiohttp.TraceConfig())]
+        async with aiohttp.ClientSession(headers=self._headers, trace_configs=traces) as session:
+            stream = await session.ws_connect(f"{self._address}/api/jobs/{job_id}/logs/tail")
+            async for message in stream:
+                if message.type is aiohttp.WSMsgType.TEXT:
+                    yield message.data
+            if stream.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
+                raise RuntimeError("the connection was lost")
+
     def data(self, path: str) -> Any:
         """What the cluster's state pages are made of."""
         answer = self._do_request("GET", path)
@@ -92,14 +107,18 @@ class JobServer(JobSubmissionClient):
 
 
 def _read_within_bound(answer: requests.Response, **_: Any) -> None:
-    """Before ``requests`` reads all of it."""
+    """Before ``requests`` reads all of it. Raises RequestException."""
+    if answer.is_redirect:
+        answer.close()
+        said = one_line(str(Redirected(answer.status_code, answer.headers["Location"])), 250)  # all that is told
+        raise requests.RequestException(said)
     body = bytearray()
     for piece in answer.iter_content(2**16):
         body += piece
         if len(body) > _MOST_BYTES:
             answer.close()
             raise requests.RequestException(f"its answer is longer than {_MOST_BYTES} bytes")
-    answer._content = bytes(body)
+    answer._content, answer.encoding = bytes(body), "utf-8"
 
 
 def machines(address: str) -> list[MachineGpus]:

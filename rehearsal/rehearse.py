@@ -40,6 +40,7 @@ from ..system.errors import MemAgentError
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.processes import wait_until_healthy
+from ..system.redirects import refusing_redirects
 from ..system.save_lock import save_lock
 from ..system.signals import stop_on_signals
 from .host_log import progress_of, read_log
@@ -139,9 +140,13 @@ def _engine(rehearsal: Rehearsal, phase: str) -> Iterator[None]:
 
 async def _answers(url: str) -> bool:
     try:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session, session.get(url) as response:
+        limit, traces = aiohttp.ClientTimeout(5), [refusing_redirects(aiohttp.TraceConfig())]
+        async with (
+            aiohttp.ClientSession(timeout=limit, trace_configs=traces) as session,
+            session.get(url) as response,
+        ):
             return response.status == 200
-    except (aiohttp.ClientError, TimeoutError, OSError):
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
         return False
 
 

@@ -10,8 +10,13 @@ import aiohttp
 
 from ..client.answer_body import beginning, most_bytes, whole_body
 from ..client.engine_api import MALFORMED
+from ..client.server_session import NO_ANSWER
+from ..system.printable import one_line
 from ..system.processes import FleetError
 from .engine_key import headers_with
+
+_TOLD = 300
+"""Characters of what a server said."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,7 @@ class ControlClient:
 
     url: str
     session: aiohttp.ClientSession
+    """Of ``server_session``."""
     key: str = field(default="", repr=False)
     """Of the server, where it wants one (``engine_key.py``)."""
     kind: ClassVar[str]
@@ -30,7 +36,7 @@ class ControlClient:
         try:
             async with self.session.get(self.url + path, timeout=aiohttp.ClientTimeout(timeout_s)) as reply:
                 return reply.status == 200
-        except (aiohttp.ClientError, TimeoutError):
+        except NO_ANSWER:
             return False
 
     async def call(
@@ -51,8 +57,9 @@ class ControlClient:
                 method, self.url + path, params=params, json=body, timeout=timeout, headers=headers_with(self.key)
             ) as reply:
                 if reply.status != 200:
-                    text = " ".join((await beginning(reply.content.iter_any())).decode(errors="replace").split())
-                    raise self.error(f"{where} answered {reply.status}: {text[:300]}")
+                    text = (await beginning(reply.content.iter_any())).decode(errors="replace")
+                    raise self.error(f"{where} answered {reply.status}: {one_line(text, _TOLD)}")
                 return read(await whole_body(reply.content.iter_any(), most_bytes(0)))
-        except (aiohttp.ClientError, TimeoutError, *MALFORMED) as cause:  # too long, or not to be read
-            raise self.error(f"{where} failed: {type(cause).__name__} {cause}") from cause
+        except (*NO_ANSWER, *MALFORMED) as cause:  # too long, or not to be read
+            said = one_line(f"{type(cause).__name__} {cause}", _TOLD)
+            raise self.error(f"{where} failed: {said}") from cause

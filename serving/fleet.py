@@ -35,6 +35,7 @@ from typing import Literal
 import aiohttp
 import torch
 
+from ..client.server_session import server_session
 from ..config import Config, ConfigError
 from ..system.gather import gather_or_cancel
 from ..system.own_folder import OwnFolder, made_ours, own_folder
@@ -144,7 +145,7 @@ class Fleet:
         began = time.monotonic()
         self._hold_router_ports()
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
+        self._session = server_session(connector=aiohttp.TCPConnector(force_close=True))
         self._folder = SyncFolder.create(self.model, fallback=self.logs.parent)
         named = tempfile.gettempdir()
         parent = named if len(os.fsencode(named)) <= LONGEST_TMPDIR else "/tmp"

@@ -23,7 +23,11 @@ class FakeJobServer:
         self.submissions: list[tuple[int | None, object]] = [(200, {"job_id": None, "submission_id": "mine"})]
         self.states: list[str | int | None] = ["SUCCEEDED"]
         self.stops: list[int] = [200]
+        self.tail = 404
+        """Of the log's stream, which it does not have."""
         self.message = ""
+        self.headers: dict[str, str] = {}
+        """Of every answer."""
         self.asked: list[str] = []
         """Method and path of every request about jobs."""
         self.submitted: list[dict] = []
@@ -46,7 +50,7 @@ class FakeJobServer:
         if path.endswith("/stop"):
             return _next(self.stops), {"stopped": True}
         if path.endswith("/logs/tail"):
-            return 404, "no stream here"
+            return self.tail, "no stream here"
         state = _next(self.states)
         if not isinstance(state, str):
             return state, "no state here"
@@ -80,6 +84,8 @@ def serving(fake: FakeJobServer) -> Iterator[FakeJobServer]:
                 fake.release.wait()
                 return
             self.send_response(code)
+            for name, value in fake.headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(json.dumps(answer).encode())
 
