@@ -1,5 +1,5 @@
 """What OpenAI's client is handed of answers, which it reads by itself: no body that is longer than ``answer_body``
-says, and none that another address is to give."""
+says, none that another address is to give, and no header that says how to read it, or is to be kept."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from .way_out import WayOut
 _httpx: Any = importlib.import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
 """What the installed client is built on: httpx, or httpx2 in newer versions."""
 
-_OF_THE_WIRE = ("content-encoding", "content-length", "transfer-encoding")
-"""Headers that tell of a body as it was sent; what is handed on is unpacked."""
+_KEPT_BACK = ("content-encoding", "content-length", "transfer-encoding", "set-cookie", "set-cookie2")
+"""Headers that tell of a body as it was sent, while what is handed on is unpacked; and cookies, of which the client
+would keep any number, and show a traceback of some."""
 
 
 class BoundedTransport(_httpx.AsyncHTTPTransport):
@@ -38,5 +39,7 @@ class BoundedTransport(_httpx.AsyncHTTPTransport):
                 body = await whole_body(answer.aiter_bytes(), self._most)
         finally:
             await answer.aclose()
-        headers = [pair for pair in answer.headers.multi_items() if pair[0].lower() not in _OF_THE_WIRE]
-        return _httpx.Response(answer.status_code, headers=headers, content=body, extensions=answer.extensions)
+        headers = [pair for pair in answer.headers.multi_items() if pair[0].lower() not in _KEPT_BACK]
+        told = _httpx.Response(answer.status_code, headers=headers, content=body, extensions=answer.extensions)
+        told.encoding = "utf-8"  # a charset that the server names may be no text's, or take a square of its time
+        return told

@@ -42,7 +42,7 @@ from .retry_after import seconds_asked
 from .server_session import NO_ANSWER, server_session
 from .sessions import Sessions
 from .siblings import Ahead
-from .token_stream import STREAMED, TokenStream
+from .token_stream import STREAMED, TokenStream, is_stream
 
 logger = logging.getLogger(__name__)
 _TOLD = 300
@@ -201,7 +201,7 @@ class GenerationClient:
                 async with self._session.post(
                     self.endpoint.url, data=body, headers={**headers, "Content-Type": "application/json"}
                 ) as response:
-                    if stream and response.status == 200 and response.content_type == "text/event-stream":
+                    if stream and response.status == 200 and is_stream(response.headers.get("Content-Type", "")):
                         return await stream.read(response, most)
                     if response.status == 200:
                         return loads(await whole_body(response.content.iter_any(), most))

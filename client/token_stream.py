@@ -17,6 +17,13 @@ from ..system.bounded_json import loads
 
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 """What a request's body has besides."""
+_LONGEST_KIND = 64
+"""Characters of a Content-Type that are looked at: libraries read brackets in it by recursion."""
+
+
+def is_stream(content_type: str) -> bool:
+    """Whether an answer with this header is a stream."""
+    return content_type[:_LONGEST_KIND].partition(";")[0].strip().lower() == "text/event-stream"
 
 
 class TokenStream:
