@@ -1,8 +1,9 @@
 """Rows of a training file by their number, of whatever size the file is: JSON lines, or parquet.
 
 JSON lines are scanned once for byte offsets, and every line is checked; a row is then one seek and one line. Of a
-parquet file the footer is read and the column of tasks; a row is read out of its row group, so such files are best
-written with small groups (``prepare-rl-data``: 16 rows). Either way rows stay on disk.
+parquet file the footer is read and kept, some 300 bytes a row in groups of 16, and the column of tasks is read; a row
+is read out of its row group, so such files are best written with small groups (``prepare-rl-data``: 16 rows). Either
+way rows stay on disk.
 
 A row has ``prompt``, perhaps ``label``, and ``metadata``. A key that other rows of a parquet file have and this one
 has not is left out, as in JSON lines; arrays are lists.
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 from ..system.bounded_json import loads
 from ..system.bounded_parquet import TooMuchInside, batches
 from ..system.errors import MemAgentError
+from .kept_footer import KeptFooter
 
 ROW_GROUP = 16
 """Rows of a group in the parquet files that the pack writes."""
@@ -87,12 +89,12 @@ class JsonLines:
 class ParquetRows:
     def __init__(self, path: Path) -> None:
         import pyarrow as pa  # here: JSON lines are read without it
-        import pyarrow.parquet as pq
 
         self.path = path
         self.tasks: dict[str, int] = {}
+        self._footer = KeptFooter(path)
         try:
-            with pq.ParquetFile(path) as file:
+            with self._footer.open() as file:
                 schema, about = file.schema_arrow, file.metadata
                 counts = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
                 if not {"prompt", "metadata"} <= set(schema.names) or not pa.types.is_struct(
@@ -124,11 +126,9 @@ class ParquetRows:
             raise DataError(str(error)) from None
 
     def _read(self, number: int) -> dict[str, Any]:
-        import pyarrow.parquet as pq
-
         group = bisect_right(self._starts, number) - 1
         within = number - self._starts[group]
-        with pq.ParquetFile(self.path, pre_buffer=False) as file:
+        with self._footer.open() as file:
             for batch in batches(file, self.path, ROW_GROUP, self._columns, [group]):
                 if within < len(batch):
                     return batch.slice(within, 1).to_pylist()[0]

@@ -69,8 +69,11 @@ def check_group(metadata: Any, path: Path | str, group: int, columns: Sequence[s
 
     ``metadata`` is a ``pyarrow.parquet.FileMetaData``.
     """
+    import pyarrow.parquet as pq  # here: JSON lines are read without it
+
     where = f"{path}: row group {group + 1} has"
-    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    schema = pq.ParquetSchema(metadata)  # metadata.schema is held by what it holds: neither goes before a full gc
+    names = [schema.column(number).path for number in range(metadata.num_columns)]
     read = [number for number, name in enumerate(names) if _is_of(name, columns)]
     _open_columns(metadata, group, columns)
     about = [metadata.row_group(group).column(number) for number in read]
@@ -79,7 +82,7 @@ def check_group(metadata: Any, path: Path | str, group: int, columns: Sequence[s
     if unpacked > _bound(packed):
         raise TooMuchInside(f"{where} {unpacked} bytes in {packed} of the file, {_TOO_MANY}; {_REMEDY}")
     for number, column in zip(read, about, strict=True):
-        if metadata.schema.column(number).max_repetition_level and column.num_values > max(_VALUES, packed):
+        if schema.column(number).max_repetition_level and column.num_values > max(_VALUES, packed):
             raise TooMuchInside(f"{where} {column.num_values} values in the lists of {names[number]}, more than "
                                 f"{_VALUES} and one for each byte; {_REMEDY}")
     return unpacked
@@ -87,7 +90,7 @@ def check_group(metadata: Any, path: Path | str, group: int, columns: Sequence[s
 
 def _open_columns(metadata: Any, group: int, columns: Sequence[str] | None) -> None:
     """Raises what reading would of these columns' part of the footer; of their pages nothing is read."""
-    import pyarrow.parquet as pq  # here: JSON lines are read without it
+    import pyarrow.parquet as pq
 
     file = pq.ParquetFile(_NoPages(), metadata=metadata, pre_buffer=False, buffer_size=1)
     with suppress(_PageWanted):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +78,14 @@ def _damaged(path: Path, reason: str) -> NoTable:
 class BlockReader:
     """Block n has the rows from ``n * block`` on, ``block`` of them or what the first ``rows`` rows leave.
 
-    Ascending numbers cost one pass over the file. A smaller number begins again, in its row group.
+    Ascending numbers cost one pass over the file, whose footer is parsed once. A smaller number begins again, in its
+    row group.
     """
 
     def __init__(self, path: Path, block: int, rows: int) -> None:
         self._path, self._block, self._rows = path, block, rows
+        self._starts = [0]
+        """The first rows of the row groups of the file that is open, and the number of its rows."""
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._rest: pa.Table | None = None
         self._at: int | None = None
@@ -95,28 +100,26 @@ class BlockReader:
         first = number * self._block
         count = min(self._block, self._rows - first)
         assert 0 <= first and count > 0, f"no block {number}"
-        start, groups = self._row_group(first)
-        if self._at is None or not start <= self._at <= first:
-            self._open(start, groups)
+        if not self._comes_to(first):
+            self._open(first)
         assert self._at is not None
         self._take(first - self._at)
         return self._take(count)
 
-    def _row_group(self, row: int) -> tuple[int, int]:
-        """First row and number of the row group that ``row`` is in."""
-        metadata = open_table(self._path).metadata
-        start = 0
-        for group in range(metadata.num_row_groups):
-            if row < (end := start + metadata.row_group(group).num_rows):
-                return start, group
-            start = end
-        raise _damaged(self._path, f"it says that it has a row {row}")
+    def _comes_to(self, row: int) -> bool:
+        """Whether what is open goes on before ``row``, and in the same row group."""
+        return self._at is not None and self._starts[bisect_right(self._starts, row) - 1] <= self._at <= row
 
-    def _open(self, start: int, group: int) -> None:
+    def _open(self, row: int) -> None:
+        """The file, from the row group on that has ``row``."""
         file = open_table(self._path)
-        groups = range(group, file.metadata.num_row_groups)
-        self._batches = batches(file, self._path, min(self._block, 16), groups=groups)
-        self._rest, self._at = file.schema_arrow.empty_table(), start
+        groups = range(file.metadata.num_row_groups)
+        starts = [0, *accumulate(file.metadata.row_group(group).num_rows for group in groups)]
+        if row >= starts[-1]:
+            raise _damaged(self._path, f"it says that it has a row {row}")
+        group = bisect_right(starts, row) - 1
+        self._batches = batches(file, self._path, min(self._block, 16), groups=groups[group:])
+        self._starts, self._rest, self._at = starts, file.schema_arrow.empty_table(), starts[group]
 
     def _take(self, count: int) -> pa.Table:
         """The next ``count`` rows."""

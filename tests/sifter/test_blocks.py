@@ -16,6 +16,7 @@ from mem_agent.sifter.blocks.row_journal import RowJournal
 from mem_agent.sifter.blocks.run_blocks import rows_left, run_blocks
 from mem_agent.system.errors import ConfigError
 from mem_agent.tests.helpers.block_worker import ADDS, BLOCK, ROWS, lengths, texts, worked_on, write_rows
+from mem_agent.tests.helpers.footers import footers_in_memory, footers_parsed
 from mem_agent.tests.helpers.local_ray import needs_local_ray
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
@@ -266,6 +267,17 @@ def test_blocks_in_any_order_across_row_groups(tmp_path):
     reader = BlockReader(tmp_path / "in.parquet", 7, 48)
     for number in [0, 1, 6, 3, 3, 4, 6, 0]:
         assert [row["text"] for row in reader.rows(number)] == texts(50)[number * 7:min(number * 7 + 7, 48)]
+
+
+def test_a_pass_over_the_blocks_parses_the_footer_once(tmp_path, monkeypatch):
+    """A block of its own parsed it, and what each parsed stayed in memory: a file of many groups took their square."""
+    write_rows(tmp_path / "in.parquet", texts(50))
+    parsed = footers_parsed(monkeypatch)
+    reader = BlockReader(tmp_path / "in.parquet", 3, 50)
+    with footers_in_memory() as left:
+        assert [row["text"] for number in range(17) for row in reader.rows(number)] == texts(50)
+        assert left() <= 1
+    assert parsed.total() == 1
 
 
 def test_a_torn_line_of_a_journal_is_as_if_it_were_not_there(tmp_path):
