@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..system.bounded_json import loads
-from ..system.bounded_parquet import TooMuchInside, batches
+from ..system.bounded_parquet import TooMuchInside, batches, row_counts
 from ..system.errors import MemAgentError
 from .kept_footer import KeptFooter
 
@@ -95,8 +95,7 @@ class ParquetRows:
         self._footer = KeptFooter(path)
         try:
             with self._footer.open() as file:
-                schema, about = file.schema_arrow, file.metadata
-                counts = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
+                schema, counts = file.schema_arrow, row_counts(file.metadata, path)
                 if not {"prompt", "metadata"} <= set(schema.names) or not pa.types.is_struct(
                     schema.field("metadata").type
                 ):
@@ -129,7 +128,8 @@ class ParquetRows:
         group = bisect_right(self._starts, number) - 1
         within = number - self._starts[group]
         with self._footer.open() as file:
-            for batch in batches(file, self.path, ROW_GROUP, self._columns, [group]):
+            there = [group] if group < file.metadata.num_row_groups else []
+            for batch in batches(file, self.path, ROW_GROUP, self._columns, there):
                 if within < len(batch):
                     return batch.slice(within, 1).to_pylist()[0]
                 within -= len(batch)

@@ -16,6 +16,7 @@ import csv
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from io import SEEK_END
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -140,10 +141,13 @@ def _parquet_rows(
 ) -> Iterator[dict[str, Any] | Broken]:
     import pyarrow.parquet as pq
 
-    piece = buffer_size(file) if isinstance(file, Path) else BUFFER_BYTES
+    piece, size = buffer_size(file) if isinstance(file, Path) else BUFFER_BYTES, None
+    if not isinstance(file, Path):
+        file.seek(0, SEEK_END)
+        size = file.tell()
     with pq.ParquetFile(file, pre_buffer=False, buffer_size=piece) as parquet:
         columns = [name for name in parquet.schema_arrow.names if wanted is None or name in wanted]
-        for batch in batches(parquet, name, BATCH_ROWS, columns):
+        for batch in batches(parquet, name, BATCH_ROWS, columns, size=size):
             yield from _batch_rows(batch)
 
 

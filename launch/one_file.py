@@ -19,7 +19,7 @@ from ..config import Config, ConfigError
 from ..data.document_store import row_slice, store_folder, without_slice
 from ..data.shards import is_sharded, training_files
 from ..system.atomic_file import replacing, write_atomically
-from ..system.bounded_parquet import check_group
+from ..system.bounded_parquet import check_group, row_counts
 
 
 def prompt_file(config: Config) -> str:
@@ -72,6 +72,7 @@ def _row_groups(path: Path) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     with _named(path), pq.ParquetFile(path, pre_buffer=False) as shard:
+        row_counts(shard.metadata, path)
         for group in range(shard.num_row_groups):
             check_group(shard.metadata, path, group)
             yield shard.read_row_group(group, use_threads=False)

@@ -1,10 +1,14 @@
 """Parquet files that somebody else wrote, read in pieces whose size is bounded before they are unpacked.
 
 600 bytes of parquet may be a list of ten million values, and 4 KB sixteen rows of 100 MB: repetition takes no room in
-such a file. So a row group is looked at before it is read, by what the footer says of it::
+such a file, and as many rows that are equal or null. So a row group is looked at before it is read, by what the
+footer says of it::
 
     unpacked               at most 128 MiB, or 100 times the bytes in the file    texts take 2 to 20 times theirs
     values of lists        at most 2**21 in a column, or one for each byte in the file
+    rows of all groups     at most 2**20, or one for each byte of the file: of all columns, as those that are read may
+                           say the same of each row. A row that says anything of its own takes more than a byte, and
+                           of short or repeated ones there may be as many as Arrow writes into one group unasked
     rows read at once      what was asked for, fewer the larger the group: a long text that all rows share is in a
                            group once, and once for each row that is read
 
@@ -16,7 +20,7 @@ column is asked for only once Arrow has opened that column, as asking for it end
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,27 +28,47 @@ from typing import Any, NoReturn
 from .errors import MemAgentError
 
 _BYTES, _TIMES = 1 << 27, 100
-_VALUES = 1 << 21
+_VALUES, _ROWS = 1 << 21, 1 << 20
 _TOO_MANY = f"more than {_BYTES} and {_TIMES} times"
 _WHOLE, _PIECE = 1 << 26, 1 << 20
 _REMEDY = "write it again in row groups of 16 rows (row_group_size=16)"
 
 
 class TooMuchInside(MemAgentError):
-    """A row group that is a multiple of what it takes in the file; names the file and the group."""
+    """A row group, or a file, that is a multiple of what it takes on disk; names the file and the group."""
 
 
 def batches(
-    file: Any, path: Path | str, rows: int, columns: Sequence[str] | None = None, groups: Iterable[int] | None = None
+    file: Any, path: Path | str, rows: int, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None,
+    size: int | None = None,
 ) -> Iterator[Any]:
     """The record batches of a ``pyarrow.parquet.ParquetFile``, of at most ``rows`` rows.
 
-    Raises TooMuchInside, and what reading raises.
+    ``size`` are the bytes of a file that ``path`` is no path of. Raises TooMuchInside, and what reading raises.
     """
+    row_counts(file.metadata, path, groups, size)
     for group in range(file.metadata.num_row_groups) if groups is None else groups:
         unpacked = check_group(file.metadata, path, group, columns)
         at_once = max(1, min(rows, _BYTES // max(1, unpacked)))
         yield from file.iter_batches(batch_size=at_once, row_groups=[group], columns=columns, use_threads=False)
+
+
+def row_counts(
+    metadata: Any, path: Path | str, groups: Sequence[int] | None = None, size: int | None = None
+) -> list[int]:
+    """The rows of each of these row groups, or of all. Raises TooMuchInside, and OSError.
+
+    They are what Arrow reads: it stops there where there are more, and ends where there are fewer.
+    """
+    found = range(metadata.num_row_groups) if groups is None else groups
+    counts = [metadata.row_group(group).num_rows for group in found]
+    packed = Path(path).stat().st_size if size is None else size
+    if min(counts, default=0) < 0:
+        raise TooMuchInside(f"{path}: says of a row group that it has {min(counts)} rows; write it again")
+    if sum(counts) > max(_ROWS, packed):
+        raise TooMuchInside(f"{path}: has {sum(counts)} rows in {packed} bytes, more than {_ROWS} and one for each "
+                            "byte; write it again without those that repeat others, or in several files")
+    return counts
 
 
 def buffer_size(path: Path | str) -> int:
@@ -58,6 +82,7 @@ def buffer_size(path: Path | str) -> int:
 
 def check_file(metadata: Any, path: Path, columns: Sequence[str] | None = None) -> None:
     """For who reads all of a file at once. Raises TooMuchInside, and what reading raises."""
+    row_counts(metadata, path)
     unpacked = sum(check_group(metadata, path, group, columns) for group in range(metadata.num_row_groups))
     packed = path.stat().st_size
     if unpacked > _bound(packed):

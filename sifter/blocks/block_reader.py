@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...system.bounded_parquet import batches, buffer_size, check_file, check_group
+from ...system.bounded_parquet import batches, buffer_size, check_file, check_group, row_counts
 from ...system.errors import MemAgentError
 
 _DAMAGE = (OSError, pa.ArrowException, ValueError, ArithmeticError, LookupError)
@@ -44,6 +44,7 @@ def read_table(
         if group is None:
             check_file(file.metadata, path, names)
         else:
+            row_counts(file.metadata, path, [group])
             check_group(file.metadata, path, group, names)
         table = file.read(columns=names) if group is None else file.read_row_group(group, columns=names)
         return table if kinds is None else table.cast(kinds)
@@ -113,12 +114,11 @@ class BlockReader:
     def _open(self, row: int) -> None:
         """The file, from the row group on that has ``row``."""
         file = open_table(self._path)
-        groups = range(file.metadata.num_row_groups)
-        starts = [0, *accumulate(file.metadata.row_group(group).num_rows for group in groups)]
+        starts = [0, *accumulate(row_counts(file.metadata, self._path))]
         if row >= starts[-1]:
             raise _damaged(self._path, f"it says that it has a row {row}")
         group = bisect_right(starts, row) - 1
-        self._batches = batches(file, self._path, min(self._block, 16), groups=groups[group:])
+        self._batches = batches(file, self._path, min(self._block, 16), groups=range(group, len(starts) - 1))
         self._starts, self._rest, self._at = starts, file.schema_arrow.empty_table(), starts[group]
 
     def _take(self, count: int) -> pa.Table:

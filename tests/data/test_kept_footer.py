@@ -46,7 +46,7 @@ def test_a_file_that_is_replaced_is_read_by_its_own_footer(tmp_path, rows, monke
     assert texts(rows, [3, 2, 3]) == ["other, and longer" * number for number in (3, 2, 3)]
     assert parsed == Counter({str(path): 1})
     write(path, ["x"] * 3)
-    with pytest.raises(DataError, match=r"row 4: no readable|a\.parquet has become shorter"):
+    with pytest.raises(DataError, match=r"a\.parquet has become shorter"):
         rows.row(3)
     assert texts(rows, [2]) == ["x"]
 

@@ -36,3 +36,22 @@ def test_a_deep_line_is_one_line(tmp_path):
     path.write_text('{"prompt": "x", "metadata": {"task": ' + "[" * 1000 + "]" * 1000 + "}}\n")
     with pytest.raises(DataError, match=r"t\.jsonl, line 1: not JSON \(nested deeper than 64\)"):
         open_rows(path)
+
+
+@pytest.mark.parametrize("field", ["task", "other"])
+def test_rows_that_take_no_bytes_are_refused(tmp_path, field):
+    """Their number was taken from the footer, and a list of it made for the shuffling."""
+    path, nothing = tmp_path / "t.parquet", pa.nulls(3 << 19, pa.string())
+    pq.write_table(pa.table({"prompt": nothing, "metadata": pa.StructArray.from_arrays([nothing], [field])}), path)
+    with pytest.raises(DataError, match=r"t\.parquet: has 1572864 rows in \d+ bytes, more than 1048576"):
+        open_rows(path)
+
+
+def test_less_than_no_rows_are_one_line(tmp_path):
+    """The length of such a file was a traceback."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"prompt": ["q"] * 61, "metadata": [{"id": "i"}] * 61}), path, use_dictionary=False)
+    said = b"\x16\x7a"  # 61, as the format writes it; and -62
+    path.write_bytes(path.read_bytes().replace(said, b"\x16\x7b"))
+    with pytest.raises(DataError, match=r"t\.parquet: says of a row group that it has -62 rows"):
+        open_rows(path)

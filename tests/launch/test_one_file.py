@@ -8,6 +8,7 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.data.shards import ShardError
 from mem_agent.data.training_file import DataSource
 from mem_agent.launch.one_file import join_shards, prompt_file, with_store
+from mem_agent.system import bounded_parquet
 from mem_agent.system.bounded_parquet import TooMuchInside
 
 
@@ -72,6 +73,15 @@ def test_a_shard_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path):
     (tmp_path / "data").mkdir()
     pq.write_table(pa.table({"prompt": ["x" * (1 << 27)]}), tmp_path / "data" / "train_0.parquet", compression="zstd")
     with pytest.raises(TooMuchInside, match=r"train_0\.parquet: row group 1 has 134\d+ bytes in \d+ of the file"):
+        join_shards(config(tmp_path, tmp_path / "data"))
+    assert not (tmp_path / "run" / "launch" / "train.parquet").exists()
+
+
+def test_a_shard_of_far_more_rows_than_bytes_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounded_parquet, "_ROWS", 99_999)
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table({"prompt": pa.nulls(100_000)}), tmp_path / "data" / "train_0.parquet", row_group_size=9000)
+    with pytest.raises(TooMuchInside, match=r"train_0\.parquet: has 100000 rows in \d+ bytes"):
         join_shards(config(tmp_path, tmp_path / "data"))
     assert not (tmp_path / "run" / "launch" / "train.parquet").exists()
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.system import bounded_parquet
-from mem_agent.system.bounded_parquet import TooMuchInside, batches, buffer_size, check_file, check_group
+from mem_agent.system.bounded_parquet import TooMuchInside, batches, buffer_size, check_file, check_group, row_counts
 
 BYTES, VALUES = 1 << 16, 1 << 10
 """In place of the true bounds, which take seconds to write."""
@@ -71,6 +71,34 @@ def test_a_file_of_many_groups_is_not_read_at_once(tmp_path):
 
 def test_many_rows_of_one_value_are_no_list(tmp_path):
     assert sum(lengths(tmp_path, ["a"] * 9 * VALUES, rows=VALUES)) == 9 * VALUES
+
+
+def test_a_file_of_a_row_for_each_byte_is_read(tmp_path, monkeypatch):
+    """However little the column that is asked for says of each: rows have others."""
+    monkeypatch.setattr(bounded_parquet, "_ROWS", 100)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": range(3000), "y": ["same"] * 3000}), path, compression="zstd", row_group_size=500)
+    assert 100 < 3000 < path.stat().st_size
+    with pq.ParquetFile(path) as file:
+        assert [len(batch) for batch in batches(file, path, 1000, ["y"])] == [500] * 6
+        assert row_counts(file.metadata, path) == [500] * 6
+        check_file(file.metadata, path, ["y"])
+
+
+@pytest.mark.parametrize("groups", [1, 20])
+def test_far_more_rows_than_bytes_are_refused(tmp_path, monkeypatch, groups):
+    """Of 6 KB, ``prepare`` wrote a million rows."""
+    monkeypatch.setattr(bounded_parquet, "_ROWS", 99_999)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": ["a"] * 100_000, "y": pa.nulls(100_000)}), path, row_group_size=100_000 // groups)
+    assert path.stat().st_size < 10_000
+    with pq.ParquetFile(path) as file:
+        for read in (lambda: next(batches(file, path, 16)), lambda: next(batches(file, path, 16, [])),
+                     lambda: check_file(file.metadata, path, ["x"]), lambda: row_counts(file.metadata, path)):
+            with pytest.raises(TooMuchInside, match=r"a\.parquet: has 100000 rows in \d+ bytes, more than"):
+                read()
+        assert next(batches(file, path, 16, size=100_000))
+        assert row_counts(file.metadata, path, [0] * (groups - 1)) == [5000] * (groups - 1)
 
 
 def test_a_long_text_that_all_rows_share_is_read_a_row_at_a_time(tmp_path):
