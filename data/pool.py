@@ -28,13 +28,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ..rewards.qa_metrics import normalise_squad
 from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
-from .paragraphs import spaced_documents
+from .paragraphs import Paragraph, spaced_documents
 from .questions import (
     DOCUMENT_COLUMNS,
     BadRow,
@@ -89,6 +90,7 @@ class Pool:
         self.texts = Column()
         self.words = Column()
         self._numbers: dict[bytes, int] = {}
+        self._last: tuple[tuple[Paragraph, ...], tuple[int, ...]] = (), ()
 
     def add(self, text: str) -> int:
         """The number of this text, new or known."""
@@ -97,6 +99,14 @@ class Pool:
             self.texts.append(text)
             self.words.append(f" {normalise_squad(text)} ")
         return number
+
+    def add_row(self, paragraphs: tuple[Paragraph, ...], as_they_are: bool) -> tuple[int, ...]:
+        """The numbers of a row's documents, those of the row before if it had the same: all questions of a paragraph
+        of SQuAD have one object of it, so that it costs them no time."""
+        if paragraphs != self._last[0]:
+            texts = [p.document for p in paragraphs] if as_they_are else spaced_documents(paragraphs)
+            self._last = paragraphs, tuple(map(self.add, texts))
+        return self._last[1]
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -116,7 +126,8 @@ class PoolQuestion:
     row: tuple[int, ...] = ()
     """``gold`` and ``near`` in the order of the data."""
     evidence: tuple[int, ...] = ()
-    """The document of every supporting fact, in the order in which the data names the facts, with repetitions."""
+    """The document of every supporting fact, in the order in which the data names the facts, with repetitions; none
+    where a fact is in no gold document, as its row marks paragraphs that are no evidence of it."""
     article: tuple[int, ...] = ()
     """All paragraphs of its article: one tuple for all questions of it, else they took its length squared."""
 
@@ -161,9 +172,7 @@ def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
                 at = seen[question.id]
                 raise CorpusError(f"{path}: {where}: id {question.id} is at {at} already; remove one of the two")
             seen[question.id] = f"{path.name} {where}"
-            paragraphs = question.paragraphs
-            texts = [p.document for p in paragraphs] if as_published else spaced_documents(paragraphs)
-            numbers = [pool.add(text) for text in texts]
+            numbers = pool.add_row(question.paragraphs, as_they_are=as_published)
             if question.article:
                 articles.setdefault(question.article, {}).update(dict.fromkeys(numbers))
             questions.append((_pool_question(question, numbers), question.article))
@@ -176,12 +185,18 @@ def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
 
 def _usable(question: Question, where: str, blank_too: bool) -> Question | Skip:
     """The question with its paragraphs that have text, or all of them."""
-    kept = tuple(paragraph for paragraph in question.paragraphs if any(map(str.strip, paragraph.sentences)))
+    kept = _with_text(question.paragraphs)
     if not kept:
         raise CorpusError(f"{where}: no paragraph has any text; expected a row of HotpotQA, MuSiQue or SQuAD")
     gold = {paragraph.title for paragraph in kept if paragraph.gold}
     found = question if blank_too else replace(question, paragraphs=kept)
     return found if gold and gold.issuperset(question.supporting) else Skip.GOLD_ABSENT
+
+
+@lru_cache(maxsize=1)
+def _with_text(paragraphs: tuple[Paragraph, ...]) -> tuple[Paragraph, ...]:
+    """One object where the paragraphs are."""
+    return tuple(paragraph for paragraph in paragraphs if any(map(str.strip, paragraph.sentences)))
 
 
 def _pool_question(question: Question, numbers: Sequence[int]) -> PoolQuestion:
@@ -192,7 +207,8 @@ def _pool_question(question: Question, numbers: Sequence[int]) -> PoolQuestion:
     first: dict[str | None, int] = {}
     for number, paragraph in zip(numbers, question.paragraphs, strict=True):
         first.setdefault(paragraph.title, number)
-    evidence = tuple(first[title] for title in fact_titles(question.extras.get("supporting_facts")) or ())
+    facts = fact_titles(question.extras.get("supporting_facts")) or ()
+    evidence = tuple(first[title] for title in facts) if all(first.get(title) in golden for title in facts) else ()
     return PoolQuestion(
         question.id, question.question, question.answers, tuple(golden), near, question.supporting, every, evidence
     )

@@ -31,6 +31,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from ..system.bounded_json import DEEPEST, TooDeep, loads
@@ -107,11 +108,10 @@ def read_question(fields: Mapping[str, Any], needs_document: bool = True) -> Que
     if not isinstance(given, str):
         paragraphs, supporting = _paragraphs(given, name, titles_of(found.extras.get("supporting_facts")) or ())
         return replace(found, paragraphs=paragraphs, supporting=supporting)
-    found = replace(found, context=_text(given, name))
     if not is_squad or not fields.get("title"):
-        return found
-    title = _text(fields["title"], "title")
-    return replace(found, paragraphs=(Paragraph(title, (given,)),), supporting=(title,), article=title)
+        return replace(found, context=_text(given, name))
+    title = fields["title"] if isinstance(fields["title"], str) else _text(fields["title"], "title")
+    return replace(found, context=given, paragraphs=_place(title, given), supporting=(title,), article=title)
 
 
 def without_wrapping(fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -191,6 +191,12 @@ def _known(fields: Mapping[str, Any], needs_document: bool) -> dict[str, Any]:
     if needs_document and not any(name in known for name in DOCUMENT_COLUMNS):
         raise BadRow(_NO_DOCUMENT)
     return known
+
+
+@lru_cache(maxsize=1)
+def _place(title: str, context: str) -> tuple[Paragraph, ...]:
+    """SQuAD's paragraph, looked at once and one object for all questions that are asked about it in a row."""
+    return (Paragraph(_text(title, "title"), (_text(context, "context"),)),)
 
 
 def _paragraphs(value: Any, name: str, titles: tuple[str, ...]) -> tuple[tuple[Paragraph, ...], tuple[str, ...]]:

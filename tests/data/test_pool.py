@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mem_agent.data import pool, questions
 from mem_agent.data.pool import CorpusError, Skip, load_corpora
 from mem_agent.tests.helpers.question_rows import COLUMNS, HOTPOTQA, MUSIQUE, SQUAD, put
 
@@ -64,6 +65,37 @@ def test_shared_paragraphs_are_one_document(tmp_path):
     texts = [corpora.pool.texts[number] for number in range(len(corpora.pool))]
     assert texts == ["Ann\nAnn is. She was.", "Bob\nBob is.", "Carl\nCarl is."]
     assert [(q.gold, q.own) for q in corpora.questions] == [((0,), (1,)), ((1,), (2,))]
+
+
+def test_a_paragraph_of_many_questions_is_looked_at_once(tmp_path, monkeypatch):
+    """Each question hashed and checked it again: a megabyte of ten thousand questions took minutes."""
+    looked_at = []
+    for module, name in ((pool, "normalise_squad"), (pool, "spaced_documents"), (questions, "_check_unicode")):
+        monkeypatch.setattr(module, name, seen(getattr(module, name), looked_at))
+    paragraphs = [{"context": text * 4000, "qas": [qa(f"{text}{n}") for n in range(40)]} for text in "xyx"]
+    paragraphs[2]["qas"] = [qa("last")]
+    (tmp_path / "a.json").write_text(json.dumps({"data": [{"title": "One", "paragraphs": paragraphs}]}))
+    corpora = load_corpora([tmp_path / "a.json"])
+    assert [(q.gold, q.own) for q in corpora.questions] == [((0,), (1,))] * 40 + [((1,), (0,))] * 40 + [((0,), (1,))]
+    assert 4000 * 3 <= sum(looked_at) < 4000 * 12
+
+
+def seen(really, lengths):
+    def called(value, *more, **options):
+        lengths.append(len(value) if isinstance(value, str) else sum(len(p.document) for p in value))
+        return really(value, *more, **options)
+
+    return called
+
+
+@pytest.mark.parametrize("facts", [[["Nope", 0]], [["Ann", 0], ["Nope", 0]], [["Bob", 0]], ["Nope"]])
+def test_facts_in_no_gold_paragraph_are_no_evidence(tmp_path, facts):
+    """Of a row that marks its paragraphs itself; that ended in a traceback."""
+    row = MUSIQUE | {"supporting_facts": facts}
+    (question,) = load_corpora([put(tmp_path / "a.jsonl", row)]).questions
+    assert (question.gold, question.evidence, question.supporting) == ((0,), (), ("Ann",))
+    (question,) = load_corpora([put(tmp_path / "a.jsonl", MUSIQUE | {"supporting_facts": ["Ann", "Ann"]})]).questions
+    assert question.evidence == (0, 0)
 
 
 @pytest.mark.parametrize("indent", [None, 1])
