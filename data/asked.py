@@ -6,11 +6,14 @@ that drawing a split of 2.7 GB of histories builds none of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 from ..sessions.records import HistoryQuestion
+
+_QUESTIONS = 1024
 
 
 class BadQuestion(ValueError):
@@ -39,6 +42,22 @@ def unreadable(where: str, problem: str) -> Asked:
         raise BadQuestion(problem)
 
     return Asked(where, where, where, build)
+
+
+def bounded(found: Iterable[Asked]) -> Iterator[Asked]:
+    """The same, with all but the first 1,024 questions about a history as bad ones.
+
+    For formats that have a history once and its questions apart: a row is written with all of its history, so what a
+    short list of questions makes of a long history has no bound but this. LoCoMo asks at most 260 about one.
+    """
+    counts = Counter[str]()
+    for asked in found:
+        counts[asked.history] += 1
+        yield asked if counts[asked.history] <= _QUESTIONS else replace(asked, build=_one_too_many)
+
+
+def _one_too_many() -> NoReturn:
+    raise BadQuestion(f"its history has {_QUESTIONS} questions already; give it again, under another name")
 
 
 def text_of(entry: Mapping[str, Any], *names: str) -> str:

@@ -1,8 +1,8 @@
 """Writes ``{data_dir}/{dataset}/{split}.parquet``: rows of ``sessions.table``, a few in memory at a time.
 
 The columns that no stage reads are those of the first rows, each of the kind that its first value there has: texts,
-whole numbers, numbers, truth values or lists of texts; anything else becomes JSON. What later rows have beyond that is
-left out and counted, so that one type holds for the file.
+whole numbers, numbers, truth values or lists of texts; anything else becomes JSON. There are 256 of them at most, as
+every row has a place in each. What rows have beyond that is left out and counted, so that one type holds for the file.
 
 A row group has 64 rows or 32 MB of histories, whichever is less, so a reader needs no more memory than that.
 """
@@ -17,8 +17,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..sessions.records import HistoryQuestion
-from ..sessions.table import row_of
+from ..sessions.records import HistoryQuestion, Session
+from ..sessions.table import history_text, row_of
 from ..system.errors import MemAgentError
 
 _TEXT, _TEXTS = pa.string(), pa.list_(pa.string())
@@ -29,6 +29,7 @@ _COLUMNS = {
     "language": _TEXT,
 }
 _ROWS, _CHARACTERS = 64, 32 << 20
+_OWN = 256
 _PAGE_ROWS = 4
 """Rows that are encoded together: a page is unpacked whole, and a history has millions of characters."""
 
@@ -41,12 +42,16 @@ class SessionFile:
         self._writer: pq.ParquetWriter | None = None
         self._rows: list[dict[str, Any]] = []
         self._characters = 0
+        self._last: tuple[tuple[Session, ...], str] = (), history_text(())
+        """The history of the last question and its text: questions that share one stand side by side."""
         self.count = 0
         self.left_out: Counter[str] = Counter()
         """Values by column that the file's columns have no place for."""
 
     def add(self, asked: HistoryQuestion) -> None:
-        row = row_of(asked)
+        if asked.sessions is not self._last[0]:
+            self._last = asked.sessions, history_text(asked.sessions)
+        row = row_of(asked, self._last[1])
         self._rows.append(row)
         self._characters += len(row["haystack_sessions"])
         self.count += 1
@@ -95,7 +100,7 @@ def _own_columns(rows: list[dict[str, Any]]) -> dict[str, pa.DataType]:
     found: dict[str, pa.DataType] = {}
     for row in rows:
         for name, value in row.items():
-            if name not in _COLUMNS and value is not None:
+            if name not in _COLUMNS and value is not None and len(found) < _OWN:
                 found.setdefault(name, _kind_of(value))
     return found
 

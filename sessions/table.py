@@ -29,17 +29,22 @@ class BadRow(MemAgentError, ValueError):
     """A row that is no question about a history; the message names the row, the column and the remedy."""
 
 
-def row_of(asked: HistoryQuestion) -> dict[str, Any]:
-    """The row of a question; ``question_of`` reads it again."""
-    sessions = [[{"role": turn.role, "content": turn.content} for turn in s.turns] for s in asked.sessions]
+def row_of(asked: HistoryQuestion, history: str | None = None) -> dict[str, Any]:
+    """The row of a question; ``question_of`` reads it again. ``history``: its ``history_text``, if known."""
     return {
         **asked.own, "question_id": asked.id, "question": asked.question,
         "answer": asked.answers[0] if asked.answers else "", "answers": list(asked.answers),
-        "haystack_sessions": orjson.dumps(sessions).decode(),
+        "haystack_sessions": history_text(asked.sessions) if history is None else history,
         "haystack_session_ids": [s.id for s in asked.sessions], "haystack_dates": [s.date for s in asked.sessions],
         "answer_session_ids": list(asked.gold), "question_type": asked.kind, "question_date": asked.date,
         "all_options": list(asked.options), "language": asked.language.value,
     }
+
+
+def history_text(sessions: Iterable[Session]) -> str:
+    """The column ``haystack_sessions``."""
+    talks = [[{"role": turn.role, "content": turn.content} for turn in session.turns] for session in sessions]
+    return orjson.dumps(talks).decode()
 
 
 def question_of(row: Mapping[str, Any], where: str, number: int = 0) -> HistoryQuestion:

@@ -1,5 +1,6 @@
 """``mem-agent prepare-sessions``: published formats to rows of the sifter, splits, and what is wrong with an input."""
 
+import argparse
 import csv
 import gc
 import json
@@ -10,8 +11,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.data import session_file
-from mem_agent.data.prepare_sessions import main
+from mem_agent.data import asked, session_file
+from mem_agent.data.asked import BadQuestion
+from mem_agent.data.prepare_sessions import _Checks, main
+from mem_agent.sessions import table
+from mem_agent.sessions.records import HistoryQuestion, Session, Turn
 from mem_agent.sessions.render import embedded_text
 from mem_agent.sessions.table import question_of
 
@@ -101,6 +105,28 @@ def test_adversarial_questions_have_no_answer_and_no_gold(tmp_path, capsys):
     assert "1 rows\nleft out: 1 rows (1 adversarial, without an answer)" in capsys.readouterr().out
     kept = locomo(tmp_path, qa(), {**false, "answer": "x"}, options=["--adversarial"])[1]
     assert (kept.kind, kept.gold, "Lyon" in kept.answers, bool(kept.answers)) == ("adversarial", (), False, True)
+
+
+def test_a_history_has_so_many_questions_and_is_written_from_one_text(tmp_path, capsys, monkeypatch):
+    """Each was made into text again, and a conversation of megabytes written for as many questions as it had bytes."""
+    monkeypatch.setattr(asked, "_QUESTIONS", 90)
+    dumped = []
+    monkeypatch.setattr(session_file, "history_text", lambda of: dumped.append(of) or table.history_text(of))
+    found = locomo(tmp_path, *(qa(f"Where {n}?") for n in range(92)))
+    assert [one.question for one in found] == [f"Where {n}?" for n in range(90)]
+    assert {one.sessions for one in found} == {found[0].sessions} and len(dumped) == 2  # with that of none
+    told = capsys.readouterr().err
+    assert told.count("conv-1, question 9") == 2 and "its history has 90 questions already; give it again" in told
+
+
+def test_half_a_character_costs_each_question_of_its_history():
+    checked = _Checks(argparse.Namespace(with_gold=False, language=None))
+    half, whole = ((Session("s", (Turn("Ann", text),)),) for text in ("\ud83d", "x"))
+    for sessions in (whole, whole, half, half, whole):
+        try:
+            assert checked(HistoryQuestion("q", "Where?", ("x",), sessions)).sessions is whole
+        except BadQuestion:
+            assert sessions is half
 
 
 def test_a_chinese_conversation(tmp_path):
@@ -363,6 +389,18 @@ def test_columns_that_later_rows_bring_are_counted(tmp_path, monkeypatch, capsys
         {"n": 1, "t": "x"}, {"n": None, "t": '{"k":1}'}, {"n": 4, "t": None}]
     told = capsys.readouterr().out
     assert "1 values of column n," in told and "1 values of column new," in told
+
+
+def test_a_file_has_so_many_columns_of_its_own_and_no_more(tmp_path, capsys):
+    """A first row of thousands gave all rows behind it thousands: 62 KB were 0.9 MB, and squared."""
+    talk = json.dumps([[message("Hi")]])
+    first = {f"c{n}\x1b[2J": n for n in range(300)}
+    path = write(tmp_path / "in.json", [{"question": "Q", "haystack_sessions": talk, **own} for own in (first, {})])
+    assert run(tmp_path, "--format", "rows", "--input", path) == 0
+    assert [sum(name[0] == "c" for name in asked.own) for asked in read(tmp_path)] == [256, 256]
+    told = capsys.readouterr().out.splitlines()
+    assert "1 values of column c256\N{REPLACEMENT CHARACTER}[2J, for" in told[2]
+    assert told[-1] == "left out: values of 24 more columns"
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
