@@ -220,15 +220,37 @@ def _checked(messages: Any) -> Messages:
 
 
 def _literal(value: Any) -> Any:
-    """What a cell says as JSON or as a Python literal; the cell itself where it is neither."""
+    """The text, message or list that a cell writes as JSON or as Python does; the cell itself where it writes none."""
     if not isinstance(value, str) or len(value) > _LONGEST_LITERAL:
         return value
-    for read in (lambda text: loads(text.encode()), ast.literal_eval):
+    for read in (lambda text: loads(text.encode()), _python):
         try:
             return read(value)
         except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
             continue
     return value
+
+
+def _python(text: str) -> Any:
+    return _value(ast.parse(text.lstrip(" \t"), mode="eval").body)
+
+
+def _value(node: ast.expr) -> Any:
+    """``ast.literal_eval`` of lists and messages. Nothing but texts is hashed: of numbers a stranger may choose such
+    that all hashes are equal, and a set of n of them, or a dict, takes n squared comparisons."""
+    match node:
+        case ast.Constant(value=str() | int() | float() | None as value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return -number
+        case ast.List(elts=elements):
+            return [_value(element) for element in elements]
+        case ast.Tuple(elts=elements):
+            return tuple(_value(element) for element in elements)
+        case ast.Dict(keys=keys, values=values):
+            names = [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+            return dict(zip(names, map(_value, values), strict=True))
+    raise ValueError("no list and no message")
 
 
 def _literal_texts(entry: Mapping[str, Any], name: str) -> list[str]:

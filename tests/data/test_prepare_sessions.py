@@ -13,6 +13,7 @@ import pytest
 
 from mem_agent.data import asked, session_file
 from mem_agent.data.asked import BadQuestion
+from mem_agent.data.personamem import _literal
 from mem_agent.data.prepare_sessions import _Checks, main
 from mem_agent.sessions import table
 from mem_agent.sessions.records import HistoryQuestion, Session, Turn
@@ -333,6 +334,23 @@ def test_version_2_reads_histories_from_a_folder_and_gold_from_quotations(tmp_pa
     right = asked.options[asked.options.index(f"{asked.answers[1]} tea")]
     assert asked.answers == ("tea", right[:3]) and sorted(o[:3] for o in asked.options) == ["(a)", "(b)", "(c)", "(d)"]
     assert persona_v2(tmp_path, talk).options == asked.options  # a bare list, and the same order again
+
+
+@pytest.mark.parametrize(("cell", "value"), [
+    ("['a', \"it's\"]", ["a", "it's"]), ('["a"]', ["a"]), (" 'a'", "a"), ("('a', -1.5)", ("a", -1.5)),
+    ("{'role': 'user', 'content': None, 'of': [True, {}]}", {"role": "user", "content": None, "of": [True, {}]}),
+    *((cell, cell) for cell in ("{1, 2}", "{1: 2}", "{'a': 1, **{}}", "{('a',): 1}", "[b'a']", "a", "f'a'", "['a'",
+                                "1j", "set()", "{'a', 'b'}", "-'a'", "[...]", "\0", "[" * 300 + "]" * 300)),
+])
+def test_cells_write_texts_and_messages_and_nothing_else(cell, value):
+    assert _literal(cell) == value
+
+
+@pytest.mark.parametrize("entry", ["{}", "{}: 0", "({},)", "(0, {}): 'a'"])
+def test_numbers_whose_hashes_collide_are_never_hashed(entry):
+    """A set of them took half a minute for a cell of a megabyte."""
+    cell = "{" + ", ".join(entry.format(number * (2**61 - 1)) for number in range(1, 30_000)) + "}"
+    assert 1 << 19 < len(cell) < 1 << 20 and _literal(cell) == cell
 
 
 def test_more_options_than_letters_are_refused(tmp_path, capsys):
