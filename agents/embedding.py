@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..system.errors import ConfigError
+from ..system.model_requests import refuse_requests
 from ..system.model_sizes import check_sizes
 from ..system.tokenizer_ids import check_tokenizer
 from ..system.tokenizer_panics import panics_told
@@ -36,11 +37,14 @@ class Embedding:
 
         self._folder = folder
         check_tokenizer(folder)
+        refuse_requests(folder)
         try:
             check_sizes(folder)
             with panics_told():
-                self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-            self._model = AutoModel.from_pretrained(folder, trust_remote_code=False).eval()
+                self._tokenizer = AutoTokenizer.from_pretrained(
+                    folder, trust_remote_code=False, local_files_only=True)
+            self._model = AutoModel.from_pretrained(
+                folder, trust_remote_code=False, local_files_only=True, weights_only=True).eval()
             self._batch = batch
             self._window = min(WINDOW, self._tokenizer.model_max_length)
             self._one = threading.Lock()

@@ -17,10 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...system.errors import ConfigError
-from ...system.model_sizes import check_sizes
-from ...system.tokenizer_ids import check_tokenizer
 from ...system.tokenizer_panics import panics_told
 from .codes import Vectors
+from .model_folder import check_model_folder
 
 _DIMS = 384
 _LETTERS = (1, 4)
@@ -75,15 +74,14 @@ class SentenceEncoder:
 
     @cached_property
     def _model(self) -> Any:
-        check_tokenizer(self._folder)
+        check_model_folder(self._folder)
         try:
-            for part in (self._folder, *sorted(self._folder.iterdir())):  # that a model is made of
-                check_sizes(part)
             from sentence_transformers import SentenceTransformer
             from transformers.utils import logging
 
             logging.disable_progress_bar()
-            model = SentenceTransformer(str(self._folder), device=self._device, trust_remote_code=False)
+            model = SentenceTransformer(str(self._folder), device=self._device, trust_remote_code=False,
+                                        local_files_only=True, model_kwargs={"weights_only": True})
             if self._length is not None:
                 model.max_seq_length = min(self._length, _positions(model) or self._length)
             return model

@@ -83,5 +83,7 @@ def test_a_model_with_such_a_count_is_refused_before_it_is_read(tmp_path, load, 
 def test_a_part_of_a_sentence_model_is_looked_at_too(tmp_path):
     (tmp_path / "0_Transformer").mkdir()
     written(tmp_path / "0_Transformer", {"num_labels": 5_000_000})
+    modules = [{"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ConfigError, match=r"0_Transformer/config\.json: num_labels is 5000000"):
         SentenceEncoder("x", tmp_path)._model  # noqa: B018

@@ -1,0 +1,85 @@
+"""What the settings of a model ask a library for beside the model itself, looked at before a library reads them.
+
+Transformers and sentence-transformers take arguments of their own from a model's files, so that these can name another
+model, by a path or a hub id, or a library's kernels, which are code::
+
+    config.json     {"attn_implementation": "somebody/kernel"}       code from the hub, where ``kernels`` is installed
+    config.json     {"quantization_config": {"quant_method": ...}}   another library, or kernels from the hub
+    config.json     {"transformers_weights": "other.bin"}            weights that nobody has looked at
+    adapter_config.json {"base_model_name_or_path": "/any/path"}     another model, where ``peft`` is installed
+    processor_config.json {"audio_tokenizer": {...}}                 another model, by its name
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+
+_NEVER = {
+    "quantization_config": "quantized weights, which other libraries read; name the model that is not quantized",
+    "transformers_weights": "weights by a name of their own; call them model.safetensors",
+    "audio_tokenizer": "another model by its name",
+}
+_IMPLEMENTATIONS = (
+    "attn_implementation", "_attn_implementation", "_attn_implementation_internal",
+    "experts_implementation", "_experts_implementation", "_experts_implementation_internal",
+)
+"""Of transformers' own, which have plain names; a hub id has a slash."""
+_SETTINGS = ("config.json", "processor_config.json", "preprocessor_config.json")
+_ADAPTER = "adapter_config.json"
+
+
+def refuse_requests(folder: Path) -> None:
+    """Raises ConfigError where the model in ``folder`` asks for another one, or for code.
+
+    What is no JSON is told by whoever reads all of it.
+    """
+    if (folder / _ADAPTER).exists():
+        raise ConfigError(f"{folder / _ADAPTER} names another model, to which this one is added; merge the two first")
+    for name in _SETTINGS:
+        for key, value in _keys_of(folder / name):
+            if asked := _asked(key, value):
+                raise ConfigError(f"{folder / name}: {key:.40} asks for {asked}")
+
+
+def _asked(key: str, value: Any) -> str:
+    """In words; empty for nothing."""
+    if key in _NEVER and value:
+        return _NEVER[key]
+    if key in _IMPLEMENTATIONS and any(isinstance(name, str) and not name.isidentifier() for name in _leaves(value)):
+        return f"code from the hub, {value!r:.80}; take the entry out"
+    if key == "model_type" and str(value).startswith("timm"):
+        return "a model of timm's, by any name of the hub"
+    return ""
+
+
+def _keys_of(file: Path) -> Iterator[tuple[str, Any]]:
+    """Of each object in a file, however deep it lies."""
+    try:
+        left = [json.loads(file.read_bytes())]  # orjson reads no Infinity, which some models have
+    except (OSError, ValueError, RecursionError):
+        return
+    while left:
+        here = left.pop()
+        if isinstance(here, dict):
+            yield from here.items()
+            left += here.values()
+        elif isinstance(here, list):
+            left += here
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Of a name, or of names by part of the model."""
+    left = [value]
+    while left:
+        here = left.pop()
+        if isinstance(here, dict):
+            left += here.values()
+        elif isinstance(here, list):
+            left += here
+        else:
+            yield here
