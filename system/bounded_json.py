@@ -11,6 +11,7 @@ The depth is counted on the text, without strings and by whole passes, so it tak
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
@@ -30,6 +31,23 @@ def loads(content: bytes) -> Any:
     """The value. Raises ValueError: ``orjson.JSONDecodeError`` for what is no JSON, TooDeep."""
     value = orjson.loads(content)
     if content.count(b"[") + content.count(b"{") > DEEPEST and _is_deep(content):
+        raise TooDeep(f"nested deeper than {DEEPEST}")
+    return value
+
+
+def loads_as_python(content: bytes) -> Any:
+    """The value as Python's own json reads a file, which takes ``NaN``, ``Infinity`` and halves of characters as well.
+
+    For what a library will read with it. Raises ValueError, TooDeep.
+    """
+    try:
+        return loads(content)
+    except orjson.JSONDecodeError:
+        try:
+            value = json.loads(content.decode())
+        except RecursionError:
+            raise TooDeep(f"nested deeper than {DEEPEST}") from None
+    if _is_deep(content):
         raise TooDeep(f"nested deeper than {DEEPEST}")
     return value
 

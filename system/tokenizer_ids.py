@@ -2,29 +2,41 @@
 
 The tokenizers library keeps a list of all numbers that no token has: one id of 2**31 in a file of 7 KB takes 16 GB.
 Transformers makes as many tokens as ``extra_ids`` says. What rules do to a text is in ``tokenizer_growth.py``.
+
+All that is worth as long as the library reads what was looked at. So settings that put another file, or a vocabulary
+of their own, in its place are refused.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from .bounded_json import TooDeep, loads
+from .bounded_json import TooDeep, loads_as_python
 from .errors import ConfigError
 from .tokenizer_growth import GrowsTooMuch, check_growth
 
 HIGHEST = 2**24
 """With what no vocabulary comes near."""
 MOST_MADE = 2**16
+MOST_SPECIAL = 2**11
+"""Special tokens by their names, which transformers searches for each; those of models are up to some hundred."""
 _MADE = ("extra_ids", "offset", "num_madeup_words", "init_inputs")
 """Settings that say how many tokens are to be made; ``init_inputs`` has them by place."""
+_SPECIAL = ("extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens")
+_ELSEWHERE = ("vocab", "merges", "tokenizer_object")
+_WHERE_FROM = ("name_or_path", "is_local", "local_files_only")
+_LEFT_ALONE = ("tokenizer_file", "special_tokens_map_file", "added_tokens_file")
+"""Where a tokenizer lay when it was saved: transformers takes those in the folder instead."""
+_VERSION_OF_FILE = re.compile(r"tokenizer(\.\d[\d.]*)?\.json")
 
 
-class _TooMany(ValueError):
-    """Tokens that are to be made."""
+class _Refused(ValueError):
+    """Tokens that are to be made, or looked for elsewhere."""
 
 
 def check_tokenizer(folder: Path) -> None:
@@ -46,7 +58,7 @@ def check_tokenizer_file(file: Path) -> None:
 def _check(file: Path, ids_of: Callable[[bytes], Iterator[Any]]) -> None:
     try:
         found = list(ids_of(file.read_bytes()))
-    except (TooDeep, GrowsTooMuch, _TooMany) as error:  # for some library it is not
+    except (TooDeep, GrowsTooMuch, _Refused) as error:  # for some library it is not
         raise ConfigError(f"{file}: {error}") from None
     except (OSError, ValueError):
         return
@@ -56,29 +68,67 @@ def _check(file: Path, ids_of: Callable[[bytes], Iterator[Any]]) -> None:
 
 
 def _of_tokenizer(content: bytes) -> Iterator[Any]:
-    read = loads(content)
+    read = loads_as_python(content)
     check_growth(read)
     yield from _values(_of(_of(read, "model"), "vocab"))
     yield from _of_each(_of(read, "added_tokens"), "id")
 
 
 def _of_settings(content: bytes) -> Iterator[Any]:
-    read = loads(content)
-    for name in _MADE:
-        for number in said if isinstance(said := _of(read, name), list) else [said]:
-            if isinstance(number, int | float) and number > MOST_MADE:
-                raise _TooMany(f"{name} is {number!r:.40}, not a number up to {MOST_MADE}")
+    read = loads_as_python(content)
+    _check_counts(read)
+    _check_places(read, _LEFT_ALONE)
     tokens = _of(read, "added_tokens_decoder")
     yield from (int(key[:20]) for key in (tokens if isinstance(tokens, dict) else {}) if key.isdecimal())
 
 
+def _of_special_tokens(content: bytes) -> Iterator[Any]:
+    """Which transformers takes for settings as well, and before those of ``tokenizer_config.json``."""
+    read = loads_as_python(content)
+    _check_counts(read)
+    _check_places(read, ())
+    for name in _WHERE_FROM:
+        if _of(read, name) is not None:
+            raise _Refused(f"{name} is {_of(read, name)!r:.80}, which is no special token")
+    return iter(())
+
+
+def _check_counts(read: Any) -> None:
+    for name in _MADE:
+        for number in said if isinstance(said := _of(read, name), list) else [said]:
+            if isinstance(number, int | float) and number > MOST_MADE:
+                raise _Refused(f"{name} is {number!r:.40}, not a number up to {MOST_MADE}")
+    named = sum(key.endswith("_token") for key in (read if isinstance(read, dict) else ()))
+    special = sum(len(tokens) for name in _SPECIAL if isinstance(tokens := _of(read, name), list | dict))
+    if named + special > MOST_SPECIAL:
+        raise _Refused(f"has {named + special} special tokens, more than {MOST_SPECIAL}")
+
+
+def _check_places(read: Any, left_alone: tuple[str, ...]) -> None:
+    """That the vocabulary is nowhere but in the files that are looked at."""
+    for key, value in read.items() if isinstance(read, dict) else ():
+        if value is not None and (key in _ELSEWHERE or (key.endswith("_file") and key not in left_alone)):
+            raise _Refused(f"{key:.40} is {value!r:.80}; a tokenizer is read from its own folder's files alone")
+    for name in _each(_of(read, "fast_tokenizer_files")):
+        if not isinstance(name, str) or not _VERSION_OF_FILE.fullmatch(name):
+            raise _Refused(f"fast_tokenizer_files has {name!r:.80}, which is no name like tokenizer.4.0.0.json")
+    for given in _each(_of(read, "init_inputs")):
+        if isinstance(given, str | list | dict):
+            raise _Refused(f"init_inputs has {given!r:.80}; a tokenizer is read from its own folder's files alone")
+
+
+def _each(value: Any) -> list[Any]:
+    """Of a list; what is no list is taken for its only item."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
 def _by_token(content: bytes) -> Iterator[Any]:
-    return _values(loads(content))
+    return _values(loads_as_python(content))
 
 
 def _of_tekken(content: bytes) -> Iterator[Any]:
     """Mistral's."""
-    read = loads(content)
+    read = loads_as_python(content)
     yield from _of_each(_of(read, "vocab"), "rank")
     yield from _of_each(_of(read, "special_tokens"), "rank")
 
@@ -106,7 +156,8 @@ def _values(content: Any) -> Iterator[Any]:
 
 
 _READERS: Mapping[str, Callable[[bytes], Iterator[Any]]] = {
-    "tokenizer_config.json": _of_settings, "vocab.json": _by_token, "added_tokens.json": _by_token,
+    "tokenizer_config.json": _of_settings, "special_tokens_map.json": _of_special_tokens,
+    "vocab.json": _by_token, "added_tokens.json": _by_token,
     "*tekken*.json": _of_tekken, "tokenizer*.json": _of_tokenizer, "*.model": _of_ranks, "*.tiktoken": _of_ranks,
 }
 """By name of file; the first that fits."""

@@ -10,7 +10,7 @@ from mem_agent.rewards.intrinsic.encoder import SentenceEncoder
 from mem_agent.ruler.tokens import load_tokenizer
 from mem_agent.sifter.stores.embedding_store import _tokenizer
 from mem_agent.system.errors import ConfigError, MemAgentError
-from mem_agent.system.tokenizer_ids import HIGHEST, check_tokenizer
+from mem_agent.system.tokenizer_ids import HIGHEST, MOST_SPECIAL, check_tokenizer
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 FILES = {
@@ -21,7 +21,7 @@ FILES = {
 }
 FOREIGN = [b"", b"{", b"[]", b"1", b'{"model": []}', b'{"model": {"vocab": [["a", 0.5]]}}',
            b'{"added_tokens": {"a": 1}}', b'{"added_tokens": ["a", {"id": "b"}]}', b'{"added_tokens_decoder": ["x"]}',
-           b"YQ== 99999999\nx", b"YQ== x", b"[" * 100_000]
+           b"YQ== 99999999\nx", b"YQ== x", b"[" * 900]
 
 
 def with_id(form, number):
@@ -86,3 +86,86 @@ def test_a_tokenizer_with_such_an_id_is_refused_before_it_is_read(tmp_path, load
     path.write_text(json.dumps(read))
     with pytest.raises(MemAgentError, match=r"tokenizer\.json: a token has the id 2147483648"):
         load(tmp_path)
+
+
+OF_MODELS = {
+    "tokenizer_config.json": [
+        {"tokenizer_file": "/home/somebody/tokenizer.json", "special_tokens_map_file": "/x/special_tokens_map.json"},
+        {"fast_tokenizer_files": ["tokenizer.json", "tokenizer.4.0.0.json"], "init_inputs": [], "vocab_file": None},
+        {"name_or_path": "nreimers/MiniLM", "extra_special_tokens": {"image_token": "<image>"}, "vocab_size": 3},
+        {"additional_special_tokens": [f"<extra_id_{number}>" for number in range(1024)]},
+    ],
+    "special_tokens_map.json": [
+        {"bos_token": {"content": "<s>", "lstrip": False}, "unk_token": "<unk>", "additional_special_tokens": ["<a>"]},
+    ],
+}
+ELSEWHERE = [
+    {"vocab": {"a": 2**31}}, {"merges": []}, {"vocab_file": "/x"}, {"merges_file": "x"}, {"tokenizer_object": {}},
+    {"fast_tokenizer_files": ["../tokenizer.1.json"]}, {"fast_tokenizer_files": ["sub/tokenizer.1.json"]},
+    {"fast_tokenizer_files": ["tokenizer.1+tekken.json"]}, {"fast_tokenizer_files": ["my.tokenizer.1.json"]},
+    {"fast_tokenizer_files": "tokenizer.x.json"}, {"fast_tokenizer_files": [3]}, {"init_inputs": [{"a": 1}]},
+    {"init_inputs": "/x"},
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), [(name, said) for name, each in OF_MODELS.items() for said in each])
+def test_settings_of_models_are_taken(tmp_path, name, settings):
+    (tmp_path / name).write_text(json.dumps(settings))
+    check_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("settings", ELSEWHERE)
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_a_vocabulary_elsewhere_is_refused(tmp_path, name, settings):
+    (tmp_path / name).write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match=rf"{name}: {next(iter(settings))} (is|has) "):
+        check_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("settings", [{"tokenizer_file": "/x"}, {"name_or_path": "a/b"}, {"extra_ids": 10**9},
+                                      {"is_local": False}])
+def test_special_tokens_are_no_settings(tmp_path, settings):
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match=rf"special_tokens_map\.json: {next(iter(settings))} is "):
+        check_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("many", [
+    {"extra_special_tokens": [{"content": f"<{at}>"} for at in range(MOST_SPECIAL + 1)]},
+    {"additional_special_tokens": [f"<{at}>" for at in range(MOST_SPECIAL + 1)]},
+    {"extra_special_tokens": {f"{at}": f"<{at}>" for at in range(MOST_SPECIAL + 1)}},
+    {f"x{at}_token": f"<{at}>" for at in range(MOST_SPECIAL + 1)},
+], ids=["extra", "additional", "by name", "settings"])
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_more_special_tokens_than_models_have_are_refused(tmp_path, name, many):
+    """Transformers compares each with all before it: 20,000 took a minute."""
+    (tmp_path / name).write_text(json.dumps(many))
+    with pytest.raises(ConfigError, match=rf"{name}: has 2049 special tokens, more than 2048"):
+        check_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "key"), [("tokenizer_config.json", "tokenizer_file"),
+                                           ("tokenizer_config.json", "special_tokens_map_file")])
+def test_where_a_tokenizer_lay_when_it_was_saved_is_not_read(tmp_path, name, key):
+    """So that these may be left alone: transformers puts the folder's own in their place, also where it has none."""
+    make_tokenizer().save_pretrained(tmp_path)
+    path = tmp_path / name
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {key: str(tmp_path / "elsewhere.json")}))
+    (tmp_path / "elsewhere.json").write_text("neither tokenizer nor map")
+    assert load_vocabulary(tmp_path).encode_text("key")
+    (tmp_path / "tokenizer.json").rename(tmp_path / "elsewhere.json")
+    with pytest.raises(ConfigError, match="cannot be used"):
+        load_vocabulary(tmp_path)
+
+
+@pytest.mark.parametrize("odd", ["NaN", "-Infinity", r'"\ud800"'])
+def test_what_python_alone_takes_for_json_is_looked_at_too(tmp_path, odd):
+    (tmp_path / "special_tokens_map.json").write_text(f'{{"x": {odd}, "tokenizer_file": "/x"}}')
+    with pytest.raises(ConfigError, match="tokenizer_file is '/x'"):
+        check_tokenizer(tmp_path)
+    (tmp_path / "special_tokens_map.json").write_text(f'{{"x": {odd}, "y": {"[" * 80}{"]" * 80}}}')
+    with pytest.raises(ConfigError, match="nested deeper than 64"):
+        check_tokenizer(tmp_path)
+    (tmp_path / "special_tokens_map.json").write_text(f'{{"x": {odd}, "y": {"[" * 10**5}{"]" * 10**5}}}')
+    with pytest.raises(ConfigError, match="nested deeper than 64"):
+        check_tokenizer(tmp_path)
