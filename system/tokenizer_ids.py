@@ -18,7 +18,9 @@ from typing import Any
 
 from .bounded_json import TooDeep, loads_as_python
 from .errors import ConfigError
-from .tokenizer_growth import GrowsTooMuch, check_growth
+from .tokenizer_growth import check_growth
+from .tokenizer_parts import GrowsTooMuch
+from .tokenizer_words import check_tokens
 
 HIGHEST = 2**24
 """With what no vocabulary comes near."""
@@ -102,6 +104,9 @@ def _check_counts(read: Any) -> None:
     special = sum(len(tokens) for name in _SPECIAL if isinstance(tokens := _of(read, name), list | dict))
     if named + special > MOST_SPECIAL:
         raise _Refused(f"has {named + special} special tokens, more than {MOST_SPECIAL}")
+    if isinstance(read, dict):
+        check_tokens((text for key, value in read.items() if key in _SPECIAL or "token" in key
+                      for text in _texts(value)), "these settings")
 
 
 def _check_places(read: Any, left_alone: tuple[str, ...]) -> None:
@@ -117,13 +122,24 @@ def _check_places(read: Any, left_alone: tuple[str, ...]) -> None:
             raise _Refused(f"init_inputs has {given!r:.80}; a tokenizer is read from its own folder's files alone")
 
 
+def _texts(value: Any) -> Iterator[Any]:
+    """A token by its name, as an object, or in a list or an object of them."""
+    left = [value]
+    while left:
+        here = left.pop()
+        left += here if isinstance(here, list) else here.values() if isinstance(here, dict) else ()
+        yield here
+
+
 def _each(value: Any) -> list[Any]:
     """Of a list; what is no list is taken for its only item."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _by_token(content: bytes) -> Iterator[Any]:
-    return _values(loads_as_python(content))
+    read = loads_as_python(content)
+    check_tokens(read if isinstance(read, dict) else {}, "this vocabulary")
+    return _values(read)
 
 
 def _of_tekken(content: bytes) -> Iterator[Any]:
