@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..system.errors import ConfigError
+from ..system.errors import ConfigError, MemAgentError
+from ..system.model_fit import check_ids, positions_of
 from ..system.model_requests import refuse_requests
 from ..system.model_sizes import check_sizes
 from ..system.tokenizer_ids import check_tokenizer
@@ -46,9 +47,10 @@ class Embedding:
             self._model = AutoModel.from_pretrained(
                 folder, trust_remote_code=False, local_files_only=True, weights_only=True).eval()
             self._batch = batch
-            self._window = min(WINDOW, self._tokenizer.model_max_length)
+            check_ids(self._tokenizer, self._model)
+            self._window = min(WINDOW, self._tokenizer.model_max_length, positions_of(self._model) or WINDOW)
             self._one = threading.Lock()
-            self.embed(["a"])  # what does not fit together shows here
+            self._vectors(["a"])  # what does not fit together shows here
         except Exception as error:  # for a damaged file every class of a library has errors of its own
             if "trust_remote_code" in str(error):
                 raise ConfigError(f"{folder}: an embedding model that is Python of its own is never run") from None
@@ -56,14 +58,23 @@ class Embedding:
             raise ConfigError(f"{folder}: no embedding model can be loaded from it: {reason}") from error
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One vector per text, [texts, size]; an empty text's is 0."""
-        with self._one:
-            windows = [(number, ids) for number, text in enumerate(texts) for ids in self._windows(text)]
-            windows.sort(key=lambda window: len(window[1]))  # windows of like length share a batch
-            sums = np.zeros((len(texts), self._model.config.hidden_size), np.float32)
-            for start in range(0, len(windows), self._batch):
-                numbers, ids = zip(*windows[start : start + self._batch], strict=True)
-                np.add.at(sums, list(numbers), self._summed(ids))
+        """One vector per text, [texts, size]; an empty text's is 0. Raises ConfigError where the model ends in one."""
+        try:
+            with self._one:
+                return self._vectors(texts)
+        except MemAgentError:
+            raise
+        except Exception as error:  # what a model of somebody else ends with is known to nobody
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise ConfigError(f"{self._folder}: this embedding model reads no such text: {reason}") from error
+
+    def _vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        windows = [(number, ids) for number, text in enumerate(texts) for ids in self._windows(text)]
+        windows.sort(key=lambda window: len(window[1]))  # windows of like length share a batch
+        sums = np.zeros((len(texts), self._model.config.hidden_size), np.float32)
+        for start in range(0, len(windows), self._batch):
+            numbers, ids = zip(*windows[start : start + self._batch], strict=True)
+            np.add.at(sums, list(numbers), self._summed(ids))
         return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
 
     def _windows(self, text: str) -> list[list[int]]:

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...system.errors import ConfigError
+from ...system.errors import ConfigError, MemAgentError
+from ...system.model_fit import check_ids, positions_of
 from ...system.tokenizer_panics import panics_told
 from .codes import Vectors
 from .model_folder import check_model_folder
@@ -56,10 +57,18 @@ class SentenceEncoder:
         self._batch, self._length, self._device = batch, length, device
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        with panics_told(f"{self._variable}={self.name!r}: its"):
-            vectors = self._model.encode(
-                list(map(_whole, texts)), batch_size=self._batch, normalize_embeddings=True, show_progress_bar=False
-            )
+        """Raises ConfigError, TokenizerFailed."""
+        model = self._model
+        try:
+            with panics_told(f"{self._variable}={self.name!r}: its"):
+                vectors = model.encode(
+                    list(map(_whole, texts)), batch_size=self._batch, normalize_embeddings=True,
+                    show_progress_bar=False,
+                )
+        except MemAgentError:
+            raise
+        except Exception as error:  # what a model of somebody else ends with is known to nobody
+            raise ConfigError(f"{self._variable}={self.name!r}: reads no such text: {_reason(error)}") from error
         return np.asarray(vectors, np.float32)
 
     @cached_property
@@ -82,19 +91,19 @@ class SentenceEncoder:
             logging.disable_progress_bar()
             model = SentenceTransformer(str(self._folder), device=self._device, trust_remote_code=False,
                                         local_files_only=True, model_kwargs={"weights_only": True})
-            if self._length is not None:
-                model.max_seq_length = min(self._length, _positions(model) or self._length)
+            if (network := getattr(model[0], "auto_model", None)) is not None:
+                check_ids(model.tokenizer, network)
+            read = self._length if self._length is not None else model.max_seq_length
+            if read is not None:
+                model.max_seq_length = min(read, positions_of(network) or read)
             return model
         except Exception as error:  # safetensors' own are no more than that
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             where = f"{self._variable}={self.name!r}"
-            raise ConfigError(f"{where}: cannot be loaded from {self._folder}: {reason}") from error
+            raise ConfigError(f"{where}: cannot be loaded from {self._folder}: {_reason(error)}") from error
 
 
-def _positions(model: Any) -> int | None:
-    """How many tokens its transformer can tell apart, where it says."""
-    config = getattr(getattr(model[0], "auto_model", None), "config", None)
-    return getattr(config, "max_position_embeddings", None)
+def _reason(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def _whole(text: str) -> str:
