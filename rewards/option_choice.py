@@ -13,10 +13,13 @@ the letters a to d that stands alone, so "a good idea is (c)" and "a tea" choose
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
 
 from .text_f1 import answer_words
 
+MOST_OPTIONS = len(string.ascii_lowercase)
+"""As many as there are letters to choose by; with more it is no multiple choice."""
 _LABEL = re.compile(r"\s*[(（\[]?([a-z])[)）\].:：、]\s*", re.I)
 _BRACKETED = re.compile(r"[(（\[]\s*([a-z])\s*[)）\]]", re.I)
 _ALONE = re.compile(r"\s*([a-z])\s*(?:[).:：、,。]|$)", re.I)
@@ -42,8 +45,11 @@ def chosen_option(reply: str | None, options: Sequence[str]) -> int | None:
 
 
 def choice_score(reply: str | None, answers: Sequence[str], options: Sequence[str]) -> float | None:
-    """1.0 where the right option is chosen, else 0.0; None where there are no options, or no answer names one."""
-    right = right_option(answers, options)
+    """1.0 where the right option is chosen, else 0.0.
+
+    None where there are no options, or more than MOST_OPTIONS, or no answer names one.
+    """
+    right = right_option(answers, options) if len(options) <= MOST_OPTIONS else None
     return None if right is None else float(chosen_option(reply, options) == right)
 
 
@@ -58,17 +64,14 @@ def right_option(answers: Sequence[str], options: Sequence[str]) -> int | None:
 def option_labels(options: Sequence[str]) -> list[str]:
     """The letters of the options: as they are written, or a, b, c ... where they are not, or not each its own."""
     written = [match[1].lower() if (match := _LABEL.match(option)) else "" for option in options]
-    return written if all(written) and len(set(written)) == len(written) else _alphabet(len(options))
+    lettered = all(written) and len(set(written)) == len(written)
+    return written if lettered else list(string.ascii_lowercase[: len(options)])
 
 
 def option_text(option: str) -> str:
     """An option without its label."""
     match = _LABEL.match(option)
     return option[match.end() :].strip() if match else option.strip()
-
-
-def _alphabet(count: int) -> list[str]:
-    return [chr(ord("a") + number) for number in range(count)]
 
 
 def _words_of(option: str) -> str:

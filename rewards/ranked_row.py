@@ -15,6 +15,7 @@ from typing import Any
 from ..sessions.records import Language, Session, Turn
 from ..sessions.table import BadRow
 from ..system import bounded_json
+from .option_choice import MOST_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ def read_row(metadata: Mapping[str, Any]) -> RankedRow:
         raise BadRow(f"{name} is no row of rank_sessions: {type(error).__name__} {error}") from None
     if not row.question.strip() or not any(answer.strip() for answer in row.answers):
         raise BadRow(f"{name} has no question, or no accepted answer")
+    if len(row.options) > MOST_OPTIONS:
+        raise BadRow(f"{name} has {len(row.options)} options, more than the {MOST_OPTIONS} that there are letters for")
     if not 0 < row.shown == len(row.session_tokens):
         raise BadRow(f"{name} shows {row.shown} sessions and has the tokens of {len(row.session_tokens)}")
     return row
