@@ -26,6 +26,8 @@ from collections.abc import Iterable, Sequence
 from .marked import longest, shortest
 from .memory_state import Rewards, Step
 
+_MOST_WORDS = 2**10
+"""Of a gold, each of which is looked for in the whole prompt; an answer has a few, and further ones do not count."""
 _UPDATE, _MEMORY, _BOX = ("<update>", "</update>"), ("<memory>", "</memory>"), ("\\boxed{", "}")
 
 
@@ -45,8 +47,12 @@ def recall_of_substrings(text: str, golds: Sequence[str]) -> float:
     >>> recall_of_substrings("I know Ann", ["Ann Lee", "no"])
     0.75
     """
-    shares = [sum(word in text for word in words) / len(words) if (words := gold.split()) else 0.0 for gold in golds]
+    shares = [_share(text, gold.split(maxsplit=_MOST_WORDS)[:_MOST_WORDS]) for gold in golds]
     return sum(shares) / len(shares) if shares else 0.0
+
+
+def _share(text: str, words: Sequence[str]) -> float:
+    return sum(word in text for word in words) / len(words) if words else 0.0
 
 
 def _memory_turn(step: Step, golds: Sequence[str]) -> Rewards:
