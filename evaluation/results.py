@@ -42,6 +42,10 @@ _RUN, _LOCK = "run.json", ".lock"
 _NUMBER = (float, int)
 _LARGEST = 1e100
 """Of a number in a row: sums of the squares of as many as fit on a disk are numbers still."""
+_MOST = 10**9
+"""Of a sample's number, and of the samples and questions of a run: their products are numbers in any JSON."""
+_LONGEST_NAME = 240
+"""Bytes of a length's name, which is a file's."""
 _TEXT_OR_NULL = (str, type(None))
 
 
@@ -197,11 +201,13 @@ def read_run(output: Path) -> Run:
         questions = _field(fields, "questions", dict)
         if outside := [name for name in data if name != PurePath(name).name]:
             raise ValueError(f"`data` names {outside[0][:80]!r}, outside of the folder")
+        if unusable := [name for name in data if "\0" in name or len(name.encode()) > _LONGEST_NAME]:
+            raise ValueError(f"`data` names {unusable[0][:80]!r}, which can be no file")
         return Run(
             model=_field(fields, "model", str), mode=_field(fields, "mode", str),
-            settings=_field(fields, "settings", dict), samples=_field(fields, "samples", int),
+            settings=_field(fields, "settings", dict), samples=_whole(fields, "samples"),
             data={name: _field(data, name, str) for name in data},
-            questions={name: _field(questions, name, int) for name in data},
+            questions={name: _whole(questions, name) for name in data},
             model_name=_field(fields, "model_name", str) if "model_name" in fields else "",
         )
     except ValueError as error:
@@ -251,7 +257,7 @@ def _row(fields: dict[str, Any]) -> Row:
     if not all(type(answer) is str for answer in answers):
         raise ValueError("`answers` are not str")
     return Row(
-        question=_field(fields, "_id", str), sample=_field(fields, "sample", int),
+        question=_field(fields, "_id", str), sample=_whole(fields, "sample"),
         length=_field(fields, "length", str), task=_field(fields, "task", str), mode=_field(fields, "mode", str),
         text=_field(fields, "input", str), answers=tuple(answers), response=_field(fields, "response", str),
         prediction=_field(fields, "pred", str),
@@ -291,6 +297,13 @@ def _field(fields: Any, name: str, *kinds: type) -> Any:
         raise ValueError(f"`{name}` is not {kinds[0].__name__}")
     if type(value) in _NUMBER and abs(value) > _LARGEST:
         raise ValueError(f"`{name}` is beyond {_LARGEST:g}")
+    return value
+
+
+def _whole(fields: Any, name: str) -> int:
+    value: int = _field(fields, name, int)
+    if not 0 <= value <= _MOST:
+        raise ValueError(f"`{name}` is not between 0 and {_MOST:,}")
     return value
 
 
