@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from ..evaluation.results import METRICS, Results, labels_of, length_order
 from ..evaluation.statistics import Estimate
@@ -30,6 +31,7 @@ from ..system.errors import MemAgentError
 from .drawable import is_drawable
 
 METRICS_FILE, _EVALUATIONS, _BETWEEN, _KEY = "metrics.jsonl", "eval", "during-", "eval/"
+_MOST_ROLLOUTS = 10**9
 _ENDS = 10
 """Rollouts at either end that a run's progress is read from."""
 _PUT_ASIDE = re.compile(r"iter_[0-9]+\.[0-9]+$")
@@ -160,7 +162,7 @@ def _rollouts(path: Path) -> dict[int, dict[str, float]]:
                 break
             try:
                 fields = loads(line)
-                done = fields["rollout"] + 1
+                done = _number_of(fields) + 1
                 numbers = {name: _number(v) for name, v in fields.items() if type(v) in (int, float, type(None))}
             except (ValueError, TypeError, KeyError, AttributeError):
                 raise RunError(f"{path}: line {number} is no rollout; remove that line") from None
@@ -168,6 +170,14 @@ def _rollouts(path: Path) -> dict[int, dict[str, float]]:
     if not lines:
         raise RunError(f"{path}: no rollout yet; wait for the first one")
     return dict(sorted(lines.items()))
+
+
+def _number_of(fields: Mapping[str, Any]) -> int:
+    """Raises ValueError where the line has none that an axis can have."""
+    number = fields["rollout"]
+    if type(number) is not int or not 0 <= number < _MOST_ROLLOUTS:
+        raise ValueError("no number of a rollout")
+    return number
 
 
 def _number(value: float | None) -> float:

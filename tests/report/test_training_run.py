@@ -32,6 +32,9 @@ def test_rollouts_stand_where_they_are_done_and_half_a_line_is_none(tmp_path):
 @pytest.mark.parametrize(("text", "message"), [
     ("", "no rollout yet"), ('{"rollout":0', "no rollout yet"), ("[1]\n", "line 1 is no rollout"),
     ('{"rollout":0}\nhalf\n', "line 2 is no rollout"), ('{"reward":0.5}\n', "line 1 is no rollout"),
+    ('{"rollout":1e308}\n{"rollout":-1e308}\n', "line 1 is no rollout"),
+    ('{"rollout":0}\n{"rollout":1.5}\n', "line 2 is no rollout"), ('{"rollout":true}\n', "line 1 is no rollout"),
+    ('{"rollout":-1}\n', "line 1 is no rollout"), ('{"rollout":18446744073709551615}\n', "line 1 is no rollout"),
 ])
 def test_a_damaged_run_is_one_clear_line(tmp_path, text, message, capsys):
     assert main([str(run_of(tmp_path / "run", text))]) == 1
