@@ -1,12 +1,13 @@
 """The curves of training runs, with the evaluations of their checkpoints on them.
 
-Thin: every rollout; thick: the mean of the rollouts around it, over a twentieth of the run. A rollout's questions are
-others each time, so only evaluations, which ask the same ones, have intervals.
+Thin: every rollout; thick: the mean of the rollouts around it, over a twentieth of the run, of 501 at most. A
+rollout's questions are others each time, so only evaluations, which ask the same ones, have intervals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import nan
 from statistics import fmean
 from typing import Any
@@ -19,6 +20,8 @@ from .wording import metric_name
 
 _LENGTHS = 4
 """Most evaluation files that have a line of their own."""
+_WIDEST = 501
+"""Rollouts of a mean: every point is one of so many."""
 _LEARNING = (
     ("reward", "reward", "auto"), ("mixed_groups", "groups with unlike rewards", "percent"),
     ("gold_in_memory/last", "last memories with the answer", "percent"), ("memory_tokens", "memory tokens", "0"),
@@ -89,9 +92,10 @@ def _smoothed(run: TrainingRun, number: int, name: str, factor: float, *, alone:
         return [Curve(label, style, [(done, value, None) for done, value in values])]
     thin = {"color": style["color"], "marker": "", "markersize": 2.5, "linewidth": 0.6, "alpha": 0.35, "zorder": 2}
     half = window // 2
-    around = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
-    means = [fmean(v for _, v in near if is_drawable(v)) if is_drawable(value) else nan
-             for (_, value), near in zip(values, around, strict=True)]
+    drawn = [value for _, value in values if is_drawable(value)]
+    before = [0, *accumulate(is_drawable(value) for _, value in values)]
+    means = [fmean(drawn[before[max(0, i - half)] : before[min(len(values), i + half + 1)]])
+             if is_drawable(value) else nan for i, (_, value) in enumerate(values)]
     return [
         Curve("", thin, [(done, value, None) for done, value in values]),
         Curve(label, style, [(done, mean, None) for (done, _), mean in zip(values, means, strict=True)]),
@@ -99,5 +103,5 @@ def _smoothed(run: TrainingRun, number: int, name: str, factor: float, *, alone:
 
 
 def _window(run: TrainingRun) -> int:
-    """An odd number of rollouts, a twentieth of the run; 1 in a run of few."""
-    return 2 * (len(run.rollouts) // 40) + 1
+    """An odd number of rollouts, a twentieth of the run, at most ``_WIDEST``; 1 in a run of few."""
+    return min(2 * (len(run.rollouts) // 40) + 1, _WIDEST)
