@@ -4,7 +4,9 @@ Invariants:
 - the unit of every interval is the question: samples of one question are averaged first (``statistics``);
 - scores are over ALL rows, failed ones as the evaluation scored them; costs are over the rows that did not fail;
 - two runs are subtracted question by question, over the questions that both have;
-- percent for scores, plain numbers for costs; what no row can tell is absent, never 0.
+- percent for scores, plain numbers for costs; what no row can tell is absent, never 0;
+- of the names that rows give their scores and counts themselves the first ``MOST_NAMES`` are summarised and have
+  columns: a table of every row by every name would grow as the square of the files.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ..hooks.metrics import turn_range
 from ..rewards.best_of import expected_best, pass_at, pass_sizes
@@ -21,6 +24,8 @@ from .statistics import RESAMPLES, Comparison, Estimate, by_question, compare, i
 _COST_RESAMPLES = 2000
 """Costs vary little and there are many of them: their intervals are drawn coarser than the scores'."""
 
+MOST_NAMES = 64
+"""Scores of a table, and as many of the counts that are not COSTS."""
 COSTS = ("turns", "rounds", "seconds", "document_tokens", "prompt_tokens", "response_tokens", "memory_tokens")
 
 
@@ -53,6 +58,8 @@ class Summary:
     scores: Mapping[str, Estimate]
     costs: Mapping[str, Estimate]
     """COSTS, as far as a row tells, and whatever else the agent counts."""
+    left_out: frozenset[str] = frozenset()
+    """Names of scores and counts behind the first MOST_NAMES."""
     turns: tuple[TurnRange, ...]
     samples: int = 1
     """Most answers that a question has."""
@@ -80,15 +87,16 @@ class Difference:
 def summarise(run: str, cell: Cell) -> Summary:
     """The summary of one cell of the run that is called ``run``."""
     ended = [row for row in cell.rows if row.failure is None]
-    scores = {name: _estimate(cell.rows, _score_of(name), RESAMPLES, full=100.0) for name in shared_metrics(cell.rows)}
-    costs = {name: _estimate(ended, _cost_of(name)) for name in (*COSTS, *_counted(ended))}
+    shared, counts = shared_metrics(cell.rows), _counts(ended)
+    scores = {name: _estimate(cell.rows, _score_of(name), RESAMPLES, full=100.0) for name in _first(shared)}
+    costs = {name: _pooled(counts[name]) for name in (*COSTS, *_further(counts)) if counts[name]}
     metric, samples = main_metric(scores), max(Counter(row.question for row in cell.rows).values(), default=1)
     return Summary(
         run=run, name=cell.name, task=cell.task, length=cell.length, data=cell.data,
         questions=len({row.question for row in cell.rows}), rows=len(cell.rows),
         failed=len(cell.rows) - len(ended), missing=cell.missing,
         scores={name: score for name, score in scores.items() if score},
-        costs={name: cost for name, cost in costs.items() if cost},
+        costs=costs, left_out=frozenset((*shared, *counts)) - scores.keys() - costs.keys() - set(COSTS),
         turns=_turns(ended), samples=samples,
         best=_best(cell.rows, metric) if metric and samples > 1 else None,
         passes=_passes(cell.rows, metric) if metric and samples > 1 else {},
@@ -114,10 +122,37 @@ def main_metric_of(summaries: Iterable[Summary]) -> str | None:
     return main_metric(name for summary in summaries for name in summary.scores)
 
 
-def agent_counts(summaries: Iterable[Summary]) -> list[str]:
+def agent_counts(summaries: Sequence[Summary]) -> list[str]:
     """What the agents of these runs count, but for tokens: turns, rounds, and whatever else any of them does."""
-    names = dict.fromkeys(name for summary in summaries for name in summary.costs)
-    return [name for name in names if name != "seconds" and not name.endswith("_tokens")]
+    every = dict.fromkeys(name for summary in summaries for name in summary.costs)
+    shown = {*COSTS, *_further(every)} - {"seconds"}
+    return [name for name in every if name in shown and not name.endswith("_tokens")]
+
+
+def score_names(summaries: Iterable[Summary]) -> list[str]:
+    """The scores that a table of them has columns for, METRICS first."""
+    every = dict.fromkeys(name for summary in summaries for name in summary.scores)
+    return _first([*(name for name in METRICS if name in every), *(name for name in every if name not in METRICS)])
+
+
+def count_names(summaries: Iterable[Summary]) -> list[str]:
+    """The counts that a table of them has columns for, without COSTS."""
+    return _further(name for summary in summaries for name in summary.costs)
+
+
+def names_left_out(summaries: Sequence[Summary]) -> str:
+    """A sentence where there are more scores or counts than a table has columns for; else empty."""
+    every = {name for summary in summaries for name in (*summary.scores, *summary.costs, *summary.left_out)}
+    left = len(every - {*COSTS, *score_names(summaries), *count_names(summaries)})
+    return f"{left:,} names of scores and counts are left out: there is room for {MOST_NAMES} of each." * bool(left)
+
+
+def _first(names: Iterable[str]) -> list[str]:
+    return list(islice(dict.fromkeys(names), MOST_NAMES))
+
+
+def _further(names: Iterable[str]) -> list[str]:
+    return _first(name for name in names if name not in COSTS)
 
 
 def difference(base: Cell, cell: Cell) -> Difference | None:
@@ -198,12 +233,13 @@ def _score_of(metric: str) -> Callable[[Row], float]:
     return lambda row: 100 * row.scores[metric]
 
 
-def _cost_of(name: str) -> Callable[[Row], float | None]:
-    return lambda row: row.seconds if name == "seconds" else row.counts.get(name)
-
-
-def _counted(rows: Iterable[Row]) -> list[str]:
-    return [name for name in dict.fromkeys(name for row in rows for name in row.counts) if name not in COSTS]
+def _counts(rows: Iterable[Row]) -> dict[str, list[tuple[str, float]]]:
+    """What each question's rows tell, by name: COSTS, then what else they count."""
+    values: dict[str, list[tuple[str, float]]] = {name: [] for name in COSTS}
+    for row in rows:
+        for name, number in {**row.counts, "seconds": row.seconds}.items():
+            values.setdefault(name, []).append((row.question, number))
+    return values
 
 
 def _turns(rows: Sequence[Row]) -> tuple[TurnRange, ...]:

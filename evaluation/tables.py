@@ -15,7 +15,17 @@ from .questions import EvalError
 from .results import METRICS, labels_of, read_cell, read_rows, read_run
 from .ruler_average import RulerLine, ruler_lines, tasks_of
 from .statistics import Estimate
-from .summary import Difference, Summary, agent_counts, difference, main_metric, not_read_share, summarise
+from .summary import (
+    Difference,
+    Summary,
+    agent_counts,
+    difference,
+    main_metric,
+    names_left_out,
+    not_read_share,
+    score_names,
+    summarise,
+)
 
 _FURTHER = ("em", "f1", "sub_em_legacy")
 _WORDS = ("run", "length")
@@ -45,6 +55,8 @@ def tables(outputs: Sequence[Path]) -> str:
         shown.append(_pass_table(summaries))
     if lines := ruler_lines(summaries):
         shown.append(_ruler_table(lines))
+    if left_out := names_left_out(summaries):
+        shown.append(left_out)
     return "\n\n".join(shown)
 
 
@@ -74,7 +86,8 @@ def _accuracy_table(summaries: Sequence[Summary]) -> str:
 
 def _own_scores(summaries: Sequence[Summary]) -> list[str]:
     """The metrics of tasks that have several of their own, beside the pack's common ones."""
-    own = [[name for name in s.scores if name not in METRICS] for s in summaries]
+    shown = {*score_names(summaries)} - {*METRICS}
+    own = [[name for name in s.scores if name in shown] for s in summaries]
     return list(dict.fromkeys(name for names in own if len(names) > 1 for name in names))
 
 

@@ -21,7 +21,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from ..evaluation.results import Cell, Results, Row
-from ..evaluation.summary import Summary, main_metric
+from ..evaluation.summary import Summary, main_metric, names_left_out
 from .headline import Headline
 from .panels import Plot
 from .published import CAVEATS
@@ -124,7 +124,8 @@ def warnings(runs: Sequence[Results], summaries: Sequence[Summary]) -> list[str]
             found.append(f"{where}: {s.missing} answers are missing; its means are over the {s.rows} that are there.")
         if s.not_read and s.not_read.mean > 0:
             found.append(f"{where}: {s.not_read.mean:.1f}% of its documents' tokens were not read.")
-    return found
+    left_out = names_left_out(summaries)
+    return [*found, left_out] if left_out else found
 
 
 def conflicting(runs: Sequence[Results]) -> dict[str, list[list[str]]]:

@@ -17,7 +17,15 @@ from statistics import fmean
 
 from ..evaluation.results import METRICS, length_order
 from ..evaluation.statistics import Estimate
-from ..evaluation.summary import COSTS, Difference, Summary, agent_counts, main_metric_of
+from ..evaluation.summary import (
+    COSTS,
+    Difference,
+    Summary,
+    agent_counts,
+    count_names,
+    main_metric_of,
+    score_names,
+)
 from ..evaluation.tables import pass_sizes_of, percent
 from ..system.markdown import markdown_cell, markdown_table
 from .published import METRIC, QUESTIONS, Published, PublishedComparison
@@ -145,7 +153,7 @@ def difference_table(base: str, differences: Sequence[tuple[str, Difference]]) -
 
 def scores_table(summaries: Sequence[Summary]) -> Table:
     """One row per run, task and length: how many, and every metric."""
-    metrics = _metrics(summaries)
+    metrics = score_names(summaries)
     header = ("run", "task", "length", "questions", "rows", "failed", "missing", "not read", *metrics)
     rows = tuple(
         (s.run, task_name(s.task), s.length, str(s.questions), str(s.rows), str(s.failed), str(s.missing),
@@ -202,8 +210,8 @@ def markdown(table: Table) -> str:
 
 def results_csv(summaries: Sequence[Summary], published: Mapping[str, Sequence[Published]]) -> str:
     """Runs, then the published rows that the tables show."""
-    metrics = _metrics(summaries) if not any(published.values()) else [*METRICS[:4], "ruler"]
-    names = [*metrics, *dict.fromkeys((*COSTS, *(name for s in summaries for name in s.costs)))]
+    metrics = score_names(summaries) if not any(published.values()) else [*METRICS[:4], "ruler"]
+    names = [*metrics, *COSTS, *count_names(summaries)]
     names += [f"pass@{k}" for k in pass_sizes_of(summaries)]
     header = ["kind", "run", "source", "task", "length", "data", "questions", "rows", "failed", "missing"]
     header += [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
@@ -240,11 +248,6 @@ def turns_csv(summaries: Sequence[Summary]) -> str:
                 row |= {name: e.mean, f"{name}_low": e.low, f"{name}_high": e.high} if e else {}
             rows.append(row)
     return csv_text(header, rows)
-
-
-def _metrics(summaries: Sequence[Summary]) -> list[str]:
-    known = dict.fromkeys((*METRICS, *(name for s in summaries for name in s.scores)))
-    return [name for name in known if any(name in s.scores for s in summaries)]
 
 
 def _signed(points: Estimate) -> str:
