@@ -8,7 +8,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..sifter.table.score_lines import ANSWERS, MAIN, RETRIEVAL, Line, SifterScores
+from ..sifter.table.score_lines import ANSWERS, MAIN, RETRIEVAL, Line, SifterScores, names_left_out
 from ..sifter.table.sifter_table import HEADINGS, TITLES, WORDS, table_of, versus_table
 from .panels import Plot
 from .tables import Table
@@ -42,7 +42,8 @@ def sifter_tables(found: Rows) -> list[Table]:
                 if lines:
                     header, rows = table_of(lines)
                     title = TITLES[measure] + (", by type of question" if kinds else "") + ending
-                    tables.append(_table(title, header, rows, _NOTES[measure]))
+                    note = f"{_NOTES[measure]} {names_left_out(lines)}".rstrip()
+                    tables.append(_table(title, header, rows, note))
         if scores.versus:
             header, rows = versus_table(scores.versus)
             tables.append(_table(f"Against the first method{ending}", header, rows, _AGAINST))

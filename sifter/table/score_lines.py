@@ -5,12 +5,15 @@ Invariants:
 - a failed row counts as it stands: a ranking that failed is the order of similarity, an answer that failed is wrong.
   It is in ``failed`` as well, and a row that is not there is in ``missing``;
 - ``n`` says how many questions a line's scores are over; those without gold or answers are not among them;
-- two methods are compared on the questions that both have.
+- two methods are compared on the questions that both have;
+- data sets and files name scores, costs and types of questions themselves: of each the first ``MOST_NAMES`` have a
+  column, or a line, as a table of every line by every name would grow as the square of the file.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -28,6 +31,9 @@ FILE = "sifter.json"
 RETRIEVAL, ANSWERS = "retrieval", "answers"
 MAIN = {RETRIEVAL: "ndcg@10", ANSWERS: "f1"}
 """The score that methods are compared by."""
+MOST_NAMES = 64
+OTHERS = "(others)"
+"""The line of the types of questions behind the ``MOST_NAMES`` that have the most questions."""
 _FORM = 1
 T = TypeVar("T")
 
@@ -99,10 +105,15 @@ class SifterScores:
 
 def lines_of(run: Run, expected: int) -> list[Line]:
     """Of all questions, then of each kind, where there are several; ``expected`` rows should be there."""
-    kinds = list(dict.fromkeys(row.kind for row in run.rows))
+    shown = sorted(kind for kind, _ in Counter(row.kind for row in run.rows).most_common(MOST_NAMES))
+    by_kind: dict[str, list[Scored]] = {kind: [] for kind in shown}
+    others: list[Scored] = []
+    for row in run.rows:
+        by_kind.get(row.kind, others).append(row)
     lines = [_line(run, "", run.rows, max(0, expected - len(run.rows)))]
-    if len(kinds) > 1:
-        lines += [_line(run, kind or "(none)", [r for r in run.rows if r.kind == kind], 0) for kind in sorted(kinds)]
+    if len(shown) > 1:
+        lines += [_line(run, kind or "(none)", rows, 0) for kind, rows in by_kind.items()]
+        lines += [_line(run, OTHERS, others, 0)] if others else []
     return lines
 
 
@@ -185,6 +196,18 @@ def _made(kind: type[T], values: Mapping[str, Any]) -> T:
 
 
 def names_of(lines: Iterable[Line], order: Sequence[str]) -> list[str]:
-    """The scores that any line has, in this order, others behind."""
+    """The scores that any line has, in this order, others behind; the first ``MOST_NAMES``."""
     have = dict.fromkeys(name for line in lines for name in line.scores)
-    return [name for name in order if name in have] + [name for name in have if name not in order]
+    return [*(name for name in order if name in have), *(name for name in have if name not in order)][:MOST_NAMES]
+
+
+def costs_of(lines: Iterable[Line]) -> list[str]:
+    """The costs that any line has; the first ``MOST_NAMES``."""
+    return list(dict.fromkeys(name for line in lines for name in line.costs))[:MOST_NAMES]
+
+
+def names_left_out(lines: Sequence[Line]) -> str:
+    """A sentence where lines have more scores or costs than a table has columns for; else empty."""
+    left = sum(max(0, len({name for names in found for name in names}) - MOST_NAMES)
+               for found in ((line.scores for line in lines), (line.costs for line in lines)))
+    return f"{left:,} names of scores and costs are left out: there is room for {MOST_NAMES} of each." * bool(left)

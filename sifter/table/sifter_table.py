@@ -34,7 +34,9 @@ from .score_lines import (
     Run,
     SifterScores,
     Versus,
+    costs_of,
     lines_of,
+    names_left_out,
     names_of,
     versus,
     write_scores,
@@ -111,6 +113,7 @@ def markdown(scores: SifterScores) -> str:
             if lines:
                 header, rows = table_of(lines)
                 parts.append(f"### {title}\n\n{markdown_table(header, rows, WORDS)}\n")
+                parts += [f"{note}\n" for note in (names_left_out(lines),) if note]
     if scores.versus:
         header, rows = versus_table(scores.versus)
         parts.append(f"### Against the first method\n\n{markdown_table(header, rows, WORDS)}\n")
@@ -121,7 +124,7 @@ def markdown(scores: SifterScores) -> str:
 def table_of(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and cells of lines of one measure, all of a kind of question or none of them."""
     names = names_of(lines, ORDER[lines[0].measure])
-    costs = list(dict.fromkeys(name for line in lines for name in line.costs))
+    costs = costs_of(lines)
     kinds, models = any(line.kind for line in lines), any(line.model for line in lines)
     header = ("data", *["chat model"] * models, "method", *["type"] * kinds, "n", "failed",
               *["missing"] * (not kinds), *(HEADINGS.get(name, name) for name in names), *costs)

@@ -9,10 +9,23 @@ import pytest
 
 from mem_agent.__main__ import COMMANDS
 from mem_agent.data.prepare_sessions import main as prepare
+from mem_agent.evaluation.statistics import Estimate
+from mem_agent.report.sifter import sifter_tables
+from mem_agent.sifter.table import score_lines
 from mem_agent.sifter.table.question_scores import answer_scores, gold_positions, prefilter_scores, ranking_scores
-from mem_agent.sifter.table.score_lines import FILE, read_scores, write_scores
+from mem_agent.sifter.table.score_lines import (
+    FILE,
+    RETRIEVAL,
+    Line,
+    Run,
+    Scored,
+    SifterScores,
+    lines_of,
+    read_scores,
+    write_scores,
+)
 from mem_agent.sifter.table.scored_files import stage_files
-from mem_agent.sifter.table.sifter_table import main, markdown, sifter_scores
+from mem_agent.sifter.table.sifter_table import main, markdown, sifter_scores, table_of
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.sifter_files import chat_row, embed_row, ranking_row, small_results, write_stage
 
@@ -88,6 +101,32 @@ def test_types_of_questions_have_lines_of_their_own(tmp_path):
     scores = sifter_scores(small_results(tmp_path))
     assert means(scores, "mini", "two")[1]["recall@1"] == 50 and means(scores, "mini", "one")[0].n == 1
     assert [line.kind for line in scores.lines if line.method == "bm25"] == ["", "one", "two"]
+
+
+def test_types_of_questions_behind_the_most_frequent_share_a_line(monkeypatch):
+    """Each row is looked at once for all, and once for its type."""
+    looked_at = []
+    monkeypatch.setattr(score_lines, "interval", lambda values, **_: looked_at.extend(values))
+    kinds = [*(f"k{number:05}" for number in range(2_000)), "frequent", "frequent", "frequent"]
+    rows = [Scored(f"{number}", kind, {"ndcg@10": 1.0}) for number, kind in enumerate(kinds)]
+    lines = lines_of(Run(measure=RETRIEVAL, part="p", method="m", rows=rows), len(rows))
+    assert [line.kind for line in lines] == ["", "frequent", *(f"k{n:05}" for n in range(63)), "(others)"]
+    assert [lines[at].n for at in (0, 1, 2, -1)] == [2_003, 3, 1, 2_000 - 63] and len(looked_at) == 2 * len(rows)
+
+
+def test_of_more_scores_and_costs_than_a_table_has_room_for_the_first_are_shown():
+    one = Estimate(1.0, 1.0, 1.0, 1)
+    lines = tuple(
+        Line(measure=RETRIEVAL, part="p", method=f"m{n}", model="", kind="", n=1, failed=0, missing=0,
+             scores={f"s{n}": one, "mrr@10": one}, costs={f"c{n}": one}) for n in range(100)
+    )
+    header, rows = table_of(lines)
+    assert len(header) == len(rows[0]) == len(("data", "method", "n", "failed", "missing")) + 2 * 64
+    assert header[5:7] == ("MRR@10", "s0")
+    scores, said = SifterScores(lines), "73 names of scores and costs are left out: there is room for 64 of each."
+    assert said in markdown(scores)
+    assert sifter_tables([("x", scores)])[0].note.endswith(f"of which it left every one. {said}")
+    assert "left out" not in markdown(SifterScores(lines[:60]))
 
 
 def test_methods_are_compared_with_the_embedding_question_by_question(tmp_path):
