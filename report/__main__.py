@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
@@ -138,7 +139,9 @@ def _evaluation_tables(
     runs: Sequence[Results], summaries: Sequence[Summary], published: dict[str, list[Published]]
 ) -> dict[str, list[Table]]:
     models = {run.label: model_title(run) for run in runs}
-    by_task = {task: [s for s in summaries if s.task == task] for task in dict.fromkeys(s.task for s in summaries)}
+    by_task: dict[str, list[Summary]] = defaultdict(list)
+    for s in summaries:
+        by_task[s.task].append(s)
     paired = difference_table(runs[0].label, differences(runs))
     beside = published_comparison_tables(published_comparisons(summaries)) if published else []
     return {

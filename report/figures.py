@@ -2,11 +2,13 @@
 
 Invariants:
 - lengths and turns stand on a logarithmic axis of base 2, at the values that were measured;
-- every estimate carries its 95% interval; published numbers have none and are grey.
+- every estimate carries its 95% interval; published numbers have none and are grey;
+- of a task's lengths the first ``_LENGTHS`` are drawn; the caption says so.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import log2
@@ -20,21 +22,25 @@ from .themes import GREYS
 from .wording import metric_name, task_name, unit_of
 
 _GREY_MARKERS = ("D", "v", "P", "X", "*")
+_LENGTHS = 64
 
 
 def draw(summaries: Sequence[Summary], published: Mapping[str, Sequence[Published]]) -> tuple[Plot, ...]:
     """Every plot that the summaries can fill; ``published`` has the rows to show for each task."""
     styles = {run: line_style(number) for number, run in enumerate(dict.fromkeys(s.run for s in summaries))}
-    tasks = list(dict.fromkeys(s.task for s in summaries))
-    by_task = {task: [s for s in summaries if s.task == task] for task in tasks}
-    plots = [plot("accuracy", "Accuracy by length", "Bars are 95% intervals over questions.",
+    every: dict[str, list[Summary]] = defaultdict(list)
+    for s in summaries:
+        every[s.task].append(s)
+    by_task = {task: _of_first_lengths(cells) for task, cells in every.items()}
+    cut = f" Of a task's lengths the first {_LENGTHS} are drawn." * (by_task != every)
+    plots = [plot("accuracy", "Accuracy by length", f"Bars are 95% intervals over questions.{cut}",
                   [_by_length(cells, styles, "") for cells in by_task.values()])]
     beside = [_by_length(by_task[task], styles, METRIC, rows) for task, rows in published.items() if rows]
     plots.append(plot("accuracy_published", "In the published metric, beside published systems",
                       "Grey: published numbers, one run of 128 questions each, without intervals. Colours: these "
                       "runs in the same, lenient metric.", beside))
     for name, title, caption in _COST_PLOTS:
-        plots.append(plot(name, title, caption, [_by_length(c, styles, name) for c in by_task.values()]))
+        plots.append(plot(name, title, caption + cut, [_by_length(c, styles, name) for c in by_task.values()]))
     longest = {task: _longest(cells) for task, cells in by_task.items()}
     for name, title, caption in _TURN_PLOTS:
         plots.append(plot(name, title, caption, [_by_turn(c, styles, name) for c in longest.values() if c]))
@@ -51,6 +57,12 @@ _TURN_PLOTS = (
     ("memory_tokens", "Memory growth", "Tokens of the memory after each turn, pooled in doubling ranges of turns."),
     ("gold_recall", "Gold recall by turn", "Share of memories in which an accepted answer stands."),
 )
+
+
+def _of_first_lengths(cells: list[Summary]) -> list[Summary]:
+    lengths = sorted({cell.length for cell in cells}, key=length_order)
+    shown = {*lengths[:_LENGTHS]}
+    return [cell for cell in cells if cell.length in shown]
 
 
 def _positions(lengths: Sequence[str]) -> dict[str, float]:

@@ -34,6 +34,8 @@ _DOTS = {"marker": "o", "linestyle": ""}
 _THINNER = 0.7
 """What the lines of a dash are, from one that has it to the next."""
 _WIDE, _NARROW, _DPI, _LINE = 8.0, 4.2, 150, 0.24
+_MOST, _TICKS = 60, 16
+"""Panels of a plot, and names on an axis: hundreds cannot be read, and take minutes and gigabytes to draw."""
 
 
 Point = tuple[float, float, Estimate | None]
@@ -101,11 +103,14 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def plot(name: str, title: str, caption: str, panels: Sequence[Panel]) -> Plot | None:
-    """The panels that have a point; None where none has."""
-    gaps = [panel.title or panel.y_label for panel in panels if not all(map(_is_drawn, panel.points))]
-    panels = [panel.with_gaps() for panel in panels if any(map(_is_drawn, panel.points))]
-    if not panels:
+    """The panels that have a point, the first ``_MOST``; None where none has."""
+    every = [panel for panel in panels if any(map(_is_drawn, panel.points))]
+    if not every:
         return None
+    gaps = [panel.title or panel.y_label for panel in every[:_MOST] if not all(map(_is_drawn, panel.points))]
+    panels = [panel.with_gaps() for panel in every[:_MOST]]
+    if len(every) > _MOST:
+        caption = f"{caption} The first {_MOST} of {len(every):,} panels."
     if gaps:
         caption = f"{caption} Gaps in {', '.join(gaps)}: values that are no numbers, or beyond {LARGEST:g}."
     with rc_context(STYLE):
@@ -178,7 +183,8 @@ def _across(axis: Axes, panel: Panel) -> None:
         axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         return
     axis.set_xscale("log", base=2)
-    axis.set_xticks(list(panel.ticks), list(panel.ticks.values()))
+    step = ceil(len(panel.ticks) / _TICKS)
+    axis.set_xticks(list(panel.ticks)[::step], list(panel.ticks.values())[::step])
     axis.xaxis.set_minor_locator(NullLocator())
     across = [*panel.ticks, *(x * curve.aside for curve in panel.curves for x, _, _ in curve.points)]
     axis.set_xlim(min(across) / 2**0.3, max(across) * 2**0.3)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mem_agent.evaluation.statistics import Estimate
+from mem_agent.report import panels
 from mem_agent.report.panels import Curve, Panel, line_style, plot
 from mem_agent.report.themes import COLOURS, in_both_themes
 
@@ -72,6 +73,20 @@ def test_points_that_a_line_leads_to_have_no_marker_of_their_own():
     two = [Curve("", style, points[:2]), Curve("", style, points[3:])]
     assert pixels_of(with_gap.png, COLOURS[0]) == pixels_of(
         plot("x", "", "", [replace(panel(1), curves=two)]).png, COLOURS[0])
+
+
+def test_of_very_many_panels_the_first_are_drawn_and_the_caption_says_so(monkeypatch):
+    monkeypatch.setattr(panels, "_MOST", 2)
+    named = [replace(panel(1), title=f"t{number}") for number in range(3)]
+    assert plot("x", "", "Bars.", [panel(1, []), *named]).caption == "Bars. The first 2 of 3 panels."
+    two = plot("x", "", "Bars.", [panel(1, []), *named[:2]])
+    assert two.caption == "Bars." and two.png == plot("x", "", "Bars.", named).png
+
+
+def test_of_very_many_positions_some_are_named():
+    points = [(2.0**n, 40.0, None) for n in range(64)]
+    axis = panels._figure([panel(1, points)], 8.0, 1).axes[0]
+    assert list(axis.get_xticks()) == [2.0**n for n in range(0, 64, 4)]
 
 
 def test_nothing_to_draw_is_no_plot():

@@ -11,6 +11,7 @@ import pytest
 from mem_agent.evaluation.results import read_results
 from mem_agent.evaluation.summary import summarise
 from mem_agent.report.__main__ import main, make_report
+from mem_agent.report.figures import draw
 from mem_agent.report.lm_eval_export import export
 from mem_agent.report.page import warnings
 from mem_agent.report.published import METRIC, PUBLISHED, half_width, published_comparisons, published_rows
@@ -43,6 +44,16 @@ def test_claimed_length_without_rows_is_shown_as_such(tmp_path):
     runs = read_results([run])
     assert "run, multi-document QA, 100: no rows yet." in warnings(runs, summaries_of(runs))
     assert make_report([run], tmp_path / "report").is_file()
+
+
+def test_of_very_many_lengths_without_numbers_the_first_are_drawn(tmp_path):
+    run = folder(tmp_path / "run", [row("a")], "vt_l0")
+    names = [f"vt_l{number}" for number in range(1_100)]
+    claimed = {"data": dict.fromkeys(names, "x"), "questions": dict.fromkeys(names, 1)}
+    (run / "run.json").write_bytes(orjson.dumps(orjson.loads((run / "run.json").read_bytes()) | claimed))
+    plots = draw(summaries_of(read_results([run])), {})
+    assert [plot.name for plot in plots] == ["accuracy", "turns", "seconds"]
+    assert all(plot.caption.endswith(" Of a task's lengths the first 64 are drawn.") for plot in plots)
 
 
 def test_runs_of_other_data_are_marked(tmp_path):
