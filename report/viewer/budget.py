@@ -2,7 +2,8 @@
 
 Groups are ranked: the first question of every place, the newest rollout ahead, then the second of every place, and so
 on. In that order are kept, each while it fits: (1) groups, with their documents cut; (2) documents whole; (3) tokens.
-So everything that is looked at first is there before anything is there that is looked at now and then.
+So everything that is looked at first is there before anything is there that is looked at now and then. A document that
+several groups have cut in several ways is there once when it is whole.
 
 Worked example, room for 100; three groups of 30 with cut documents of 5, whole ones of 10, tokens of 4::
 
@@ -13,10 +14,11 @@ Worked example, room for 100; three groups of 30 with cut documents of 5, whole 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .pack import PackedDocument, PackedGroup
+from .pack import PackedGroup
+from .packed_documents import PackedDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +43,20 @@ def choose(groups: Sequence[PackedGroup], documents: Mapping[str, PackedDocument
         new = set(groups[at].documents) - named
         size = written(groups[at].texts) + sum(written(documents[key].cut) for key in new)
         if size > room:
-            return Choice(frozenset(kept), frozenset(), frozenset())
+            return Choice(frozenset(kept), _never_cut(named, documents), frozenset())
         room -= size
         kept.append(at)
         named |= new
-    whole: set[str] = set()
-    for key in dict.fromkeys(key for at in order for key in groups[at].documents):
-        more = written(documents[key].whole) - written(documents[key].cut)
+    whole = {*_never_cut(named, documents)}
+    there = {documents[key].content for key in whole}
+    for key in dict.fromkeys(key for at in order for key in groups[at].documents if key not in whole):
+        found = documents[key]
+        more = (0 if found.content in there else written(found.whole)) - written(found.cut)
         if more > room:
             return Choice(frozenset(kept), frozenset(whole), frozenset())
         room -= more
         whole.add(key)
+        there.add(found.content)
     tokens: set[int] = set()
     for at in order:
         size = written(groups[at].tokens)
@@ -60,6 +65,10 @@ def choose(groups: Sequence[PackedGroup], documents: Mapping[str, PackedDocument
         room -= size
         tokens.add(at)
     return Choice(frozenset(kept), frozenset(whole), frozenset(tokens))
+
+
+def _never_cut(keys: Iterable[str], documents: Mapping[str, PackedDocument]) -> frozenset[str]:
+    return frozenset(key for key in keys if key == documents[key].content)
 
 
 def ranked(groups: Sequence[PackedGroup]) -> list[int]:

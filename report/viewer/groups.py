@@ -12,12 +12,15 @@ Invariants:
 
 from __future__ import annotations
 
+import hashlib
 import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+
+import orjson
 
 from ...traces.read_traces import FOLDER, read_traces, trace_files
 from ...traces.trace import Trace, TraceDocument, TraceError, TraceTurn
@@ -65,6 +68,8 @@ class Sibling:
     trace: Trace
     tokens: tuple[Tokens | None, ...]
     document: TraceDocument | None
+    content: str
+    """A hash of the document's sections; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +96,13 @@ def nothing_kept(folder: Path) -> TraceError:
 
 
 def groups_of(file: Path) -> list[Group]:
-    documents: dict[str, TraceDocument] = {}
+    documents: dict[str, tuple[TraceDocument, str]] = {}
     siblings: dict[str, Sibling] = {}
     for record in read_traces(file):
         if isinstance(record, TraceDocument):
-            documents[record.id] = record
+            documents[record.id] = record, hashlib.sha256(orjson.dumps(record.sections)).hexdigest()
         else:
-            siblings[record.id] = _sibling(record, documents.get(record.document or ""))
+            siblings[record.id] = _sibling(record, *documents.get(record.document or "", (None, "")))
     grouped: dict[tuple[Place, str], list[Sibling]] = {}
     for sibling in siblings.values():
         trace = sibling.trace
@@ -123,10 +128,10 @@ def before_of(turns: tuple[TraceTurn, ...], number: int) -> str:
     return turns[number].shown_memory or (turns[number - 1].memory if number else "")
 
 
-def _sibling(trace: Trace, document: TraceDocument | None) -> Sibling:
+def _sibling(trace: Trace, document: TraceDocument | None, content: str) -> Sibling:
     tokens = tuple(_tokens(turn) for turn in trace.turns)
     slim = tuple(replace(turn, pieces=(), log_probs=()) for turn in trace.turns)
-    return Sibling(replace(trace, turns=slim), tokens, document)
+    return Sibling(replace(trace, turns=slim), tokens, document, content)
 
 
 def _tokens(turn: TraceTurn) -> Tokens | None:

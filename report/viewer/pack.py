@@ -12,29 +12,15 @@ again, as the memory that the next turn is shown, is a number into the group's `
 
 from __future__ import annotations
 
-import hashlib
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import orjson
-
 from ...evaluation.summary import main_metric
-from ...traces.trace import Trace, TraceDocument, TraceTurn
-from .facts import Fact, facts_of, holds
+from ...traces.trace import Trace, TraceTurn
+from .facts import facts_of
 from .groups import Group, Place, Sibling, Tokens, before_of
-
-CUT = 240
-"""Characters of a section without a fact that a cut document keeps."""
-
-
-@dataclass(frozen=True, slots=True)
-class PackedDocument:
-    key: str
-    whole: bytes
-    cut: bytes
-    """The same with sections cut that hold no fact."""
+from .packed_documents import PackedDocuments, deflated
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +38,14 @@ class PackedGroup:
         return len(self.group["siblings"])
 
 
-def pack(group: Group, known: dict[str, PackedDocument]) -> PackedGroup:
-    """The group; documents that are new are added to ``known``."""
+def pack(group: Group, documents: PackedDocuments) -> PackedGroup:
+    """The group; documents that are new are added to ``documents``."""
     facts = facts_of(group.first.golds)
     keys: dict[str, str] = {}
     for sibling in group.siblings:
-        if sibling.document is not None and sibling.document.id not in keys:
-            keys[sibling.document.id] = _remember(sibling.document, facts, known)
-    order = list(keys)
+        if sibling.document is not None and sibling.content not in keys:
+            keys[sibling.content] = documents.key_of(sibling.document, sibling.content, facts)
+    order = {content: number for number, content in enumerate(keys)}
     line = {
         "question_id": group.first.question_id, "group": group.name, "question": group.first.question,
         "golds": group.first.golds, "facts": [asdict(fact) for fact in facts],
@@ -71,10 +57,6 @@ def pack(group: Group, known: dict[str, PackedDocument]) -> PackedGroup:
                        deflated(tokens) if kept else None)
 
 
-def deflated(content: Any) -> bytes:
-    return zlib.compress(orjson.dumps(content))
-
-
 def worth(trace: Trace) -> float | None:
     """What shows at a glance how good it is: its accuracy, the metric of its evaluation, else its reward."""
     metric = main_metric(trace.scores)
@@ -83,28 +65,12 @@ def worth(trace: Trace) -> float | None:
     return trace.scores[metric] if metric else trace.reward
 
 
-def _remember(document: TraceDocument, facts: tuple[Fact, ...], known: dict[str, PackedDocument]) -> str:
-    """Which sections are cut depends on the facts, so they are part of the key."""
-    content = orjson.dumps([document.sections, [(fact.text, fact.words) for fact in facts]])
-    key = hashlib.sha256(content).hexdigest()
-    if key not in known:
-        cut = [_cut(section, facts) for section in document.sections]
-        known[key] = PackedDocument(key, deflated(document.sections), deflated(cut))
-    return key
-
-
-def _cut(section: str, facts: tuple[Fact, ...]) -> str | tuple[str, int]:
-    if len(section) <= CUT or any(holds(section, fact) for fact in facts):
-        return section
-    return section[:CUT], len(section) - CUT
-
-
-def _sibling_line(sibling: Sibling, documents: list[str]) -> dict[str, Any]:
+def _sibling_line(sibling: Sibling, documents: Mapping[str, int]) -> dict[str, Any]:
     trace = sibling.trace
     return {
         "sample": trace.sample, "worth": worth(trace), "reward": trace.reward, "advantage": trace.advantage,
         "failure": trace.failure, "prediction": trace.prediction,
-        "document": documents.index(sibling.document.id) if sibling.document else -1,
+        "document": documents[sibling.content] if sibling.document else -1,
     }
 
 
@@ -116,11 +82,12 @@ def _texts(group: Group) -> dict[str, Any]:
         return strings.setdefault(text, len(strings)) if text else -1
 
     turns: list[list[dict[str, Any]]] = [[] for _ in group.siblings]
-    for at in range(max(len(s.trace.turns) for s in group.siblings)):
-        for sibling, made in zip(group.siblings, turns, strict=True):
-            if at < len(sibling.trace.turns):
-                before = before_of(sibling.trace.turns, at)
-                made.append(_turn(sibling.trace.turns[at], before, sibling.tokens[at], number))
+    going, at = list(zip(group.siblings, turns, strict=True)), 0
+    while going := [(sibling, made) for sibling, made in going if at < len(sibling.trace.turns)]:
+        for sibling, made in going:
+            before = before_of(sibling.trace.turns, at)
+            made.append(_turn(sibling.trace.turns[at], before, sibling.tokens[at], number))
+        at += 1
     traces = [
         {
             "id": s.trace.id, "task": s.trace.task, "agent": s.trace.agent, "weights": s.trace.weight_version,

@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -25,7 +25,8 @@ from ...system.atomic_file import write_atomically
 from ...system.errors import MemAgentError
 from .budget import Choice, choose, notes, written
 from .groups import Place, nothing_kept, read_groups
-from .pack import PackedDocument, PackedGroup, deflated, pack
+from .pack import PackedGroup, pack
+from .packed_documents import PackedDocument, PackedDocuments, deflated
 
 MOST_BYTES = 20_000_000
 SCRIPTS = ("decode", "facts", "difference", "elements", "address", "questions", "strip", "turns", "siblings", "search",
@@ -40,17 +41,17 @@ def write_viewer(folder: Path, output: Path, most: int = MOST_BYTES) -> Path:
         TraceError: the folder has no traces, or one cannot be read.
         MemAgentError: a single question does not fit.
     """
-    documents: dict[str, PackedDocument] = {}
+    documents = PackedDocuments()
     groups = sorted((pack(group, documents) for group in read_groups(folder)), key=lambda group: group.place)
     if not groups:
         raise nothing_kept(folder)
     title = folder.resolve().name
     empty = _render(title, _index(title, [], [], ()), ())
     room = most - len(empty) - written(deflated([dict(group.group) for group in groups])) - 100 * len(groups)
-    choice = choose(groups, documents, room)
+    choice = choose(groups, documents.by_key, room)
     if not choice.groups:
         raise MemAgentError(f"{folder}: no question fits into {most / 1e6:g} MB; mem-agent show {folder} prints one")
-    index, parts = _laid_out(title, groups, documents, choice, notes(groups, choice, most))
+    index, parts = _laid_out(title, groups, documents.by_key, choice, notes(groups, choice, most))
     page = _render(title, index, parts)
     assert len(page) <= most, (len(page), most)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +60,7 @@ def write_viewer(folder: Path, output: Path, most: int = MOST_BYTES) -> Path:
 
 
 def _laid_out(
-    title: str, groups: Sequence[PackedGroup], documents: dict[str, PackedDocument], choice: Choice, said: list[str]
+    title: str, groups: Sequence[PackedGroup], documents: Mapping[str, PackedDocument], choice: Choice, said: list[str]
 ) -> tuple[bytes, list[bytes]]:
     """The index, whose numbers are places in the list of parts."""
     parts: list[bytes] = []
@@ -67,19 +68,21 @@ def _laid_out(
     lines: list[dict[str, Any]] = []
     for at in sorted(choice.groups):
         group = groups[at]
-        for key in group.documents:
-            if key not in at_document:
-                at_document[key] = len(parts)
+        shown = [documents[key].content if key in choice.whole else key for key in group.documents]
+        for key, part in zip(group.documents, shown, strict=True):
+            if part not in at_document:
+                at_document[part] = len(parts)
                 parts.append(documents[key].whole if key in choice.whole else documents[key].cut)
         line = dict(group.group) | {"place": group.place, "texts": len(parts)}
-        line["documents"] = [at_document[key] for key in group.documents]
+        line["documents"] = [at_document[part] for part in shown]
         parts.append(group.texts)
         if group.tokens is not None and at in choice.tokens:
             line["tokens"] = len(parts)
             parts.append(group.tokens)
         lines.append(line)
-    places = list(dict.fromkeys(line["place"] for line in lines))
-    return _index(title, places, [line | {"place": places.index(line["place"])} for line in lines], said), parts
+    places: dict[Place, int] = {}
+    numbered = [line | {"place": places.setdefault(line["place"], len(places))} for line in lines]
+    return _index(title, list(places), numbered, said), parts
 
 
 def _index(title: str, places: Sequence[Place], groups: Sequence[dict[str, Any]], said: Sequence[str]) -> bytes:

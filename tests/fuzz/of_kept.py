@@ -17,6 +17,7 @@ from mem_agent.evaluation.results import METRICS, read_results
 from mem_agent.report.training_run import _rollouts
 from mem_agent.report.viewer.groups import groups_of
 from mem_agent.report.viewer.pack import pack
+from mem_agent.report.viewer.packed_documents import PackedDocuments
 from mem_agent.report.viewer.terminal import listed, printed
 from mem_agent.sifter.blocks.row_journal import read_journal
 from mem_agent.sifter.session_log import SessionLog
@@ -83,7 +84,7 @@ def _documents(data: bytes) -> None:
 def _trajectories(data: bytes) -> None:
     """A file of traces as the viewer's page and the terminal show it."""
     for group in groups_of(written("run/trajectories/rollout_000012.jsonl", data)):
-        pack(group, {})
+        pack(group, PackedDocuments())
         list(listed([group]))
         for text in printed(group, group.siblings[0], whole=True):
             assert "\x1b" not in text.plain

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from mem_agent.benchmarks.made_trajectories import Shape, write_run
 from mem_agent.report.viewer import write_viewer
-from mem_agent.report.viewer.budget import choose, ranked, written
+from mem_agent.report.viewer.budget import Choice, choose, ranked, written
 from mem_agent.report.viewer.facts import facts_of, holds, spans
 from mem_agent.report.viewer.groups import Group, Place, Sibling, before_of, groups_of, natural
-from mem_agent.report.viewer.pack import CUT, PackedDocument, PackedGroup, pack
+from mem_agent.report.viewer.pack import PackedGroup, pack
+from mem_agent.report.viewer.packed_documents import CUT, PackedDocument, PackedDocuments
+from mem_agent.report.viewer.page import _laid_out
 from mem_agent.report.viewer.show import main as show
 from mem_agent.report.viewer.terminal import safe
 from mem_agent.report.viewer.view import main as view
@@ -157,7 +159,7 @@ def packed(place, document, texts, tokens):
 
 
 def test_what_fits_is_kept_in_the_order_of_its_worth():
-    documents = {name: PackedDocument(name, bytes(300), bytes(30)) for name in "abc"}
+    documents = {name: PackedDocument(name, bytes(300), bytes(30), f"{name} whole") for name in "abc"}
     groups = [packed(0, "a", 600, 90), packed(0, "b", 600, 90), packed(1, "c", 600, 90)]
     assert ranked(groups) == [2, 0, 1]
     one = written(bytes(600)) + written(bytes(30))
@@ -178,18 +180,18 @@ def test_a_document_that_siblings_of_two_rollouts_read_is_in_the_page_once(tmp_p
 
 
 def test_sections_that_hold_a_fact_are_never_cut():
-    long, holding = "x " * CUT, "y " * CUT + "silver"
+    long, holding = "".join(f"x{number} " for number in range(400)), "y " * CUT + "silver"
     document = TraceDocument(id="d", sections=(long, holding, "short"))
     turn = TraceTurn(kind="memory", sections=(0,), memory="m")
-    known = {}
+    known = PackedDocuments()
     pack(one_group(document, Trace(id="1", golds=("Silver",), document="d", turns=(turn,))), known)
-    (found,) = known.values()
+    (found,) = known.by_key.values()
     assert orjson.loads(decompress(found.cut)) == [[long[:CUT], len(long) - CUT], holding, "short"]
     assert orjson.loads(decompress(found.whole)) == [long, holding, "short"]
 
 
 def one_group(document, trace):
-    return Group(Place.of(trace), "g", (Sibling(trace, (None,) * len(trace.turns), document),))
+    return Group(Place.of(trace), "g", (Sibling(trace, (None,) * len(trace.turns), document, "hash"),))
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +216,42 @@ def parts_of(page):
     found = re.findall(r'<script type="text/plain" id="(\w+)">([\w+/=]*)</script>', page.read_text())
     index, *parts = [orjson.loads(decompress(b64decode(content))) for _, content in found]
     return index, parts
+
+
+def test_siblings_end_when_their_turns_do_and_strings_are_side_by_side(tmp_path):
+    turns = [TraceTurn(kind="memory", memory=f"m{at}") for at in range(3)]
+    many, none, one = (Trace(id=f"{at}", group="g", sample=at, turns=tuple(turns[:length]))
+                       for at, length in enumerate((3, 0, 1)))
+    write(tmp_path, "50", [many, none, one])
+    _, (texts,) = parts_of(write_viewer(tmp_path, tmp_path / "view.html"))
+    assert texts["strings"] == ["m0", "m1", "m2"] and [len(t["turns"]) for t in texts["traces"]] == [3, 0, 1]
+
+
+def test_turns_are_not_looked_for_in_siblings_that_have_ended():
+    """Turns times siblings are 2.5 billion."""
+    long = Trace(id="0", turns=(TraceTurn(kind="memory"),) * 50_000)
+    siblings = [Sibling(trace, (None,) * len(trace.turns), None, "")
+                for trace in (long, *(Trace(id=f"{at}") for at in range(1, 50_000)))]
+    assert pack(Group(Place(), "g", tuple(siblings)), PackedDocuments()).trajectories == 50_000
+
+
+def test_siblings_name_their_documents_by_content(tmp_path):
+    records = []
+    for at, section in enumerate(("one", "two", "one")):
+        records += [TraceDocument(id="d", sections=(section,)), Trace(id=f"{at}", group="g", document="d", sample=at)]
+    write(tmp_path, "50", records)
+    index, parts = parts_of(write_viewer(tmp_path, tmp_path / "view.html"))
+    (group,) = index["groups"]
+    assert [sibling["document"] for sibling in group["siblings"]] == [0, 1, 0]
+    assert [parts[at] for at in group["documents"]] == [["one"], ["two"]]
+
+
+def test_places_are_numbered_in_one_pass():
+    """Groups times places are 1.6 billion."""
+    groups = [replace(packed(at, "d", 1, 1), documents=()) for at in range(40_000)]
+    choice = Choice(frozenset(range(40_000)), frozenset(), frozenset())
+    index, parts = _laid_out("run", groups, {}, choice, [])
+    assert [group["place"] for group in orjson.loads(decompress(index))["groups"]] == list(range(40_000)) and parts
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
