@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 import string
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -53,23 +53,50 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class FactTurn:
-    """What one turn did with one fact."""
+class FactTurns:
+    """What one turn did with the facts: bit n of each number is the fact of place n."""
 
-    seen: bool
-    """It stands in what the turn read: sections, or a recalled memory."""
-    held: bool
-    """It stands in the memory afterwards."""
-    before: bool
-    """It stood in the memory that the turn was shown."""
-
-    @property
-    def entered(self) -> bool:
-        return self.held and not self.before
+    seen: int
+    """Stands in what the turn read: sections, or a recalled memory."""
+    held: int
+    """Stands in the memory afterwards."""
+    before: int
+    """Stood in the memory that the turn was shown."""
 
     @property
-    def lost(self) -> bool:
-        return self.before and not self.held
+    def entered(self) -> int:
+        return self.held & ~self.before
+
+    @property
+    def lost(self) -> int:
+        return self.before & ~self.held
+
+    @property
+    def passed(self) -> int:
+        """Read, and not kept."""
+        return self.seen & ~self.held & ~self.before
+
+
+class Standing:
+    """Which facts stand in texts; a text is looked through once."""
+
+    def __init__(self, facts: Sequence[Fact]) -> None:
+        self._facts = facts
+        self._found: dict[str, int] = {}
+
+    def of(self, text: str) -> int:
+        """As bits: fact n is bit n."""
+        if text not in self._found:
+            self._found[text] = sum(1 << place for place, fact in enumerate(self._facts) if holds(text, fact))
+        return self._found[text]
+
+
+def places(bits: int) -> Iterator[int]:
+    """Of the bits that are set, ascending."""
+    while bits:
+        last = bits & -bits
+        yield last.bit_length() - 1
+        bits ^= last
 
 
 def facts_of(golds: Sequence[str]) -> tuple[Fact, ...]:
@@ -87,21 +114,25 @@ def facts_of(golds: Sequence[str]) -> tuple[Fact, ...]:
 
 def spans(text: str, fact: Fact) -> list[Span]:
     """Where the fact stands in the text, from left to right, none over another."""
-    if not fact.words:
-        return [match.span() for match in re.finditer(re.escape(fact.text), text)]
-    if not _all_words(text, fact.articles).issuperset(fact.words):
-        return []  # most texts; the rest takes a hundred times longer
-    searched, wanted = _searched(text, fact.articles), f" {' '.join(fact.words)} "
-    found, at = [], -1
-    while (at := searched.joined.find(wanted, max(at, 0))) >= 0:
-        first = bisect_left(searched.starts, at)
-        found.append((searched.places[first][0], searched.places[first + len(fact.words) - 1][1]))
-        at += len(wanted) - 1  # the blank behind it may stand before the next
-    return found
+    return list(_spans(text, fact))
 
 
 def holds(text: str, fact: Fact) -> bool:
-    return bool(spans(text, fact))
+    return next(_spans(text, fact), None) is not None
+
+
+def _spans(text: str, fact: Fact) -> Iterator[Span]:
+    if not fact.words:
+        yield from (match.span() for match in re.finditer(re.escape(fact.text), text))
+        return
+    if not _all_words(text, fact.articles).issuperset(fact.words):
+        return  # most texts; the rest takes a hundred times longer
+    searched, wanted = _searched(text, fact.articles), f" {' '.join(fact.words)} "
+    at = -1
+    while (at := searched.joined.find(wanted, max(at, 0))) >= 0:
+        first = bisect_left(searched.starts, at)
+        yield searched.places[first][0], searched.places[first + len(fact.words) - 1][1]
+        at += len(wanted) - 1  # the blank behind it may stand before the next
 
 
 @lru_cache(_TEXTS)

@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     terminal = sys.stdout.isatty()
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if options.question is None:
-        console.print(*listed(groups), sep="\n")
+        for line in listed(groups):
+            console.print(line)
         return 0
     group = _question(groups, options.question)
     sibling = next((s for s in group.siblings if options.sample in (None, s.trace.sample)), None)

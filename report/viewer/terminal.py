@@ -3,25 +3,31 @@
 Invariants:
 - what a file says cannot steer the terminal: control characters, and those that turn the direction of writing, are
   shown as signs of their own;
-- without colours everything that a colour says is said by marks.
+- without colours everything that a colour says is said by marks;
+- what is printed of a trajectory is in proportion to its length: a section that many turns name is shown again, and an
+  answer's way told again, as long as there is room (``_AGAIN``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rich.text import Text
 
 from ...traces.trace import TraceTurn
 from ...traces.word_diff import Change
-from .facts import Fact, FactTurn, Span, facts_of, holds, spans
+from .facts import Fact, FactTurns, Span, Standing, facts_of, places, spans
 from .groups import Group, Sibling, Tokens, before_of
 from .pack import worth
 from .words import difference
 
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _AROUND, _LONG = 160, 600
+_WIDEST_ID, _LONGEST_FACT, _MOST_EVENTS = 40, 200, 100
+_AGAIN, _LINE = 1_000_000, 80
+"""Characters of a trajectory that are shown besides each of its sections once, and what a line counts at least."""
 _BESIDE = " " * 11
 _GOLD, _LABEL = "bold black on yellow", "bold"
 _CHANGES = {Change.SAME: ("", "", ""), Change.ADDED: ("green underline", "{+", "+}"),
@@ -31,7 +37,7 @@ _CHANGES = {Change.SAME: ("", "", ""), Change.ADDED: ("green underline", "{+", "
 def listed(groups: Sequence[Group]) -> Iterator[Text]:
     """A line for every question: its id, how its siblings stand, and what it asks."""
     yield Text(f"{groups[0].place.label}: {len(groups)} questions; --question ID prints one")
-    wide = max(len(group.first.question_id or group.name) for group in groups)
+    wide = min(_WIDEST_ID, max(len(group.first.question_id or group.name) for group in groups))
     for group in groups:
         standing = " ".join(_standing(sibling) for sibling in group.siblings)
         yield Text(safe(f"{group.first.question_id or group.name:>{wide}}  {standing}  {group.first.question}"))
@@ -43,16 +49,17 @@ def printed(
     """The whole trajectory, or its turn of that number, which counts from 1."""
     trace, facts = sibling.trace, facts_of(group.first.golds)
     yield from _head(group, sibling)
-    history = [_facts_of_turn(sibling, at, facts) for at in range(len(trace.turns))]
+    standing = Standing(facts)
+    history = [_facts_of_turn(sibling, at, standing) for at in range(len(trace.turns))]
+    shown = _Shown(sibling, facts, whole, coloured)
     for at in range(len(trace.turns)):
         if turn in (None, at + 1):
             yield Text()
-            yield from _turn(sibling, at, facts, history[at], whole, coloured)
+            yield from _turn(sibling, at, facts, history[at], shown)
     yield Text()
-    answers = {at: _held(t.reply, facts) for at, t in enumerate(trace.turns, start=1) if t.kind == "final"}
-    for which, fact in enumerate(facts):
-        said = [at for at, held in answers.items() if held[which]]
-        yield Text(safe(f"{fact.text}: {_story([turns[which] for turns in history], said)}"))
+    answers = {at: standing.of(t.reply) for at, t in enumerate(trace.turns, start=1) if t.kind == "final"}
+    for fact, story in zip(facts, _stories(history, answers, len(facts)), strict=True):
+        yield Text(safe(f"{fact.text}: {story}"))
 
 
 def safe(text: str) -> str:
@@ -91,14 +98,34 @@ def _head(group: Group, sibling: Sibling) -> Iterator[Text]:
             yield Text.assemble((f"{name:10}", _LABEL), safe(value))
 
 
-def _turn(
-    sibling: Sibling, at: int, facts: Sequence[Fact], history: Sequence[FactTurn], whole: bool, coloured: bool
-) -> Iterator[Text]:
-    turn, before = sibling.trace.turns[at], before_of(sibling.trace.turns, at)
+class _Shown:
+    """What is shown of a trajectory's sections and of its answers' way, as long as there is room."""
+
+    def __init__(self, sibling: Sibling, facts: Sequence[Fact], whole: bool, coloured: bool) -> None:
+        self._sibling, self._facts = sibling, facts
+        self.whole, self.coloured = whole, coloured
+        self._excerpts: dict[int, Text] = {}
+        self._room = _AGAIN + sum(map(len, sibling.document.sections if sibling.document else ()))
+
+    def has_room(self, text: Text | str) -> bool:
+        """For the text; it is taken."""
+        size = len(text) + _LINE
+        if size > self._room:
+            return False
+        self._room -= size
+        return True
+
+    def section(self, number: int) -> Text:
+        if number not in self._excerpts:
+            text = _section(self._sibling, number)
+            self._excerpts[number] = _excerpt(text, _gold(text, self._facts), self.whole, self.coloured)
+        return self._excerpts[number]
+
+
+def _turn(sibling: Sibling, at: int, facts: Sequence[Fact], found: FactTurns, shown: _Shown) -> Iterator[Text]:
+    turn, before, coloured = sibling.trace.turns[at], before_of(sibling.trace.turns, at), shown.coloured
     yield Text(safe(f"turn {at + 1} of {len(sibling.trace.turns)}: {_said(turn, sibling.tokens[at])}"), _LABEL)
-    for number in turn.sections:
-        text = _section(sibling, number)
-        yield _labelled(f"section {number + 1}", _excerpt(text, _gold(text, facts), whole, coloured))
+    yield from _sections(turn, at, shown)
     if turn.recalled:
         yield _labelled("recalled", marked(turn.recalled, _gold(turn.recalled, facts), coloured))
     if turn.kind == "final":
@@ -107,11 +134,34 @@ def _turn(
         yield _labelled("memory", _changed(before, turn.memory, facts, coloured))
         if turn.reply.strip() != turn.memory.strip():
             yield _labelled("reply", marked(turn.reply, _gold(turn.reply, facts), coloured))
-    if turn.prompt and whole:
+    if turn.prompt and shown.whole:
         yield _labelled("prompt", marked(turn.prompt, _gold(turn.prompt, facts), coloured))
-    for fact, found in zip(facts, history, strict=True):
-        if turn.kind != "final" and (event := _event(found)):
-            yield Text(_BESIDE + safe(f"{fact.text}: {event}"))
+    if turn.kind != "final":
+        yield from _events(found, facts, shown)
+
+
+def _sections(turn: TraceTurn, at: int, shown: _Shown) -> Iterator[Text]:
+    left_out = []
+    for number in dict.fromkeys(turn.sections):
+        if shown.has_room(text := shown.section(number)):
+            yield _labelled(f"section {number + 1}", text)
+        else:
+            left_out.append(str(number + 1))
+    if left_out:
+        yield _labelled("sections", Text(f"{', '.join(left_out)} are not shown again; --turn {at + 1} prints them"))
+
+
+def _events(found: FactTurns, facts: Sequence[Fact], shown: _Shown) -> Iterator[Text]:
+    left_out = 0
+    for place in places(_told(found)):
+        text = facts[place].text
+        said = text if len(text) <= _LONGEST_FACT else f"{text[: _LONGEST_FACT - 1]}…"
+        if shown.has_room(said):
+            yield Text(_BESIDE + safe(f"{said}: {_event(found, place)}"))
+        else:
+            left_out += 1
+    if left_out:
+        yield Text(f"{_BESIDE}and {left_out} more of the accepted answers")
 
 
 def _said(turn: TraceTurn, tokens: Tokens | None) -> str:
@@ -178,32 +228,53 @@ def _section(sibling: Sibling, number: int) -> str:
     return sections[number] if 0 <= number < len(sections) else "(its text was not kept)"
 
 
-def _facts_of_turn(sibling: Sibling, at: int, facts: Sequence[Fact]) -> list[FactTurn]:
+def _facts_of_turn(sibling: Sibling, at: int, standing: Standing) -> FactTurns:
     turn, before = sibling.trace.turns[at], before_of(sibling.trace.turns, at)
-    read = [*(_section(sibling, number) for number in turn.sections), turn.recalled]
-    read += [turn.prompt] * (not turn.sections)
-    seen = map(any, zip(*(_held(text, facts) for text in read), strict=True))
-    return [FactTurn(*found) for found in zip(seen, _held(turn.memory, facts), _held(before, facts), strict=True)]
+    seen = standing.of(turn.recalled) | (0 if turn.sections else standing.of(turn.prompt))
+    for number in {*turn.sections}:
+        seen |= standing.of(_section(sibling, number))
+    return FactTurns(seen, standing.of(turn.memory), standing.of(before))
 
 
-def _held(text: str, facts: Sequence[Fact]) -> list[bool]:
-    return [holds(text, fact) for fact in facts]
+def _told(found: FactTurns) -> int:
+    return found.entered | found.lost | found.passed
 
 
-def _event(found: FactTurn) -> str:
-    if found.entered:
+def _event(found: FactTurns, place: int) -> str:
+    if found.entered >> place & 1:
         return "enters the memory"
-    if found.lost:
-        return "is lost from the memory"
-    return "read, and not kept" if found.seen and not found.held else ""
+    return "is lost from the memory" if found.lost >> place & 1 else "read, and not kept"
 
 
-def _story(turns: Sequence[FactTurn], answered: Sequence[int]) -> str:
-    """What became of a fact, in a line: ``turn 2 enters the memory, turn 5 is lost from the memory``."""
-    events = [f"turn {number} {event}" for number, found in enumerate(turns, start=1)
-              if number not in answered and (event := _event(found))]
-    events += [f"turn {number} is in the answer" for number in answered]
-    return ", ".join(events) or "stands nowhere in what was read, remembered or answered"
+def _stories(history: Sequence[FactTurns], answers: Mapping[int, int], facts: int) -> Iterator[str]:
+    """What became of each fact, in a line: ``turn 2 enters the memory, turn 5 is lost from the memory``."""
+    in_turns, in_answers = ([_Events() for _ in range(facts)] for _ in range(2))
+    for number, found in enumerate(history, start=1):
+        for place in places(_told(found) & ~answers.get(number, 0)):
+            in_turns[place].add(f"turn {number} {_event(found, place)}")
+    for number, held in answers.items():
+        for place in places(held):
+            in_answers[place].add(f"turn {number} is in the answer")
+    for told, answered in zip(in_turns, in_answers, strict=True):
+        yield ", ".join(told.said + answered.said) or "stands nowhere in what was read, remembered or answered"
+
+
+@dataclass(slots=True)
+class _Events:
+    """The first ``_MOST_EVENTS``, and how many more."""
+
+    first: list[str] = field(default_factory=list)
+    more: int = 0
+
+    def add(self, event: str) -> None:
+        if len(self.first) < _MOST_EVENTS:
+            self.first.append(event)
+        else:
+            self.more += 1
+
+    @property
+    def said(self) -> list[str]:
+        return self.first + [f"and {self.more:,} times more"] * bool(self.more)
 
 
 def _number(value: float | None) -> str:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mem_agent.benchmarks.made_trajectories import Shape, write_run
-from mem_agent.report.viewer import write_viewer
+from mem_agent.report.viewer import facts, terminal, write_viewer
 from mem_agent.report.viewer.budget import Choice, choose, ranked, written
 from mem_agent.report.viewer.facts import facts_of, holds, spans
 from mem_agent.report.viewer.groups import Group, Place, Sibling, before_of, groups_of, natural
@@ -325,6 +325,46 @@ def test_show_prints_what_other_agents_kept(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "recalled   Ann keeps <<argentum>>" in out and "memory     Ann: [-metal-]{+<<argentum>>+}" in out
     assert "section 3  Bo sleeps." in out and "prompt     What is of <<silver>>?" in out
+
+
+def test_a_section_is_searched_once_and_shown_again_while_there_is_room(tmp_path, capsys, monkeypatch):
+    searched = []
+    monkeypatch.setattr(facts, "_all_words", lambda text, _: searched.append(text) or frozenset())
+    monkeypatch.setattr(terminal, "_AGAIN", 3_000)
+    section = "word " * 300
+    turns = (TraceTurn(kind="memory", sections=(0,) * 500),) * 4
+    write(tmp_path, "50", [TraceDocument(id="d", sections=(section,)),
+                           Trace(id="1", question_id="q", golds=("silver",), document="d", turns=turns)])
+    assert show([str(tmp_path), "--question", "q", "--whole"]) == 0
+    out = capsys.readouterr().out
+    assert searched.count(section) == len(("excerpt", "standing")) and out.count(section.strip()) == 2
+    assert out.count("section 1  word") == 2
+    assert out.count("sections   1 are not shown again; --turn 3 prints them") == 1
+    assert show([str(tmp_path), "--question", "q", "--whole", "--turn", "3"]) == 0
+    assert section.strip() in capsys.readouterr().out
+
+
+def test_the_way_of_many_answers_through_many_turns_is_told_while_there_is_room(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(terminal, "_AGAIN", 20_000)
+    golds = [*(f"g{number}" for number in range(60)), "長" * 300]
+    turns = (TraceTurn(kind="memory", sections=(0,)),) * 120
+    write(tmp_path, "50", [TraceDocument(id="d", sections=(" ".join(golds),)),
+                           Trace(id="1", question_id="q", golds=tuple(golds), document="d", turns=turns)])
+    assert show([str(tmp_path), "--question", "q"]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert lines.count(" " * 11 + "g0: read, and not kept") == 4 and "and 61 more of the accepted answers" in out
+    assert f"{'長' * 199}…: read, and not kept" in out
+    (story,) = [line for line in lines if line.startswith("g0: ")]
+    assert story.endswith("turn 100 read, and not kept, and 20 times more")
+
+
+def test_a_list_is_no_wider_than_an_id_of_forty_letters(tmp_path, capsys):
+    """Each line as wide as the longest id would be 10 GB."""
+    write(tmp_path, "50", [Trace(id=f"{at}", question_id="x" * 10**7 * (at == 0) or f"q{at}") for at in range(1_000)])
+    assert show([str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[1:1_000])) == 40 + len("  ?  ") and len(lines) == 1_001
 
 
 @pytest.mark.parametrize(("reply", "story"), [
