@@ -8,11 +8,9 @@ Invariants:
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from io import StringIO
 from statistics import fmean
 
 from ..evaluation.results import METRICS, length_order
@@ -29,6 +27,7 @@ from ..evaluation.summary import (
 from ..evaluation.tables import pass_sizes_of, percent
 from ..system.markdown import markdown_cell, markdown_table
 from .published import METRIC, QUESTIONS, Published, PublishedComparison
+from .spreadsheet import csv_text
 from .wording import metric_name, number, shorten, task_name, unit_of, with_interval
 
 HEADLINE = "Each run"
@@ -276,11 +275,3 @@ def _last(rows: Sequence[object], count: int) -> frozenset[int]:
 def _span(lengths: Sequence[str]) -> str:
     first, last = lengths[0], lengths[-1]
     return f"{first} documents" if len(lengths) == 1 else f"{len(lengths)} lengths, {first} to {last} documents,"
-
-
-def csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    text = StringIO()
-    writer = csv.DictWriter(text, header, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
