@@ -23,8 +23,9 @@ from ..agents import all_wording
 from ..agents.prompts import SLOT, Wording, read_prompts
 from ..config import SETTINGS_FILE, ConfigError, read_yaml, shaping_agent
 from ..system.atomic_file import write_atomically
+from ..system.links import remedy
 from ..system.plain_yaml import read_plain_yaml
-from .links import leads_out, remedy
+from .links import leads_out
 
 PROMPTS_FILE = "mem_agent_prompts.yaml"
 _HEAD = "# How this model was trained to read. Evaluation takes these settings where its environment has none.\n"

@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 
 from ..config import SETTINGS_FILE
 from ..system.errors import MemAgentError
+from ..system.links import remedy
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .agent_settings import shared_settings, write_files
@@ -32,7 +33,7 @@ from .complete_folder import check_free, complete_folder
 from .damage import DamagedCheckpoint
 from .hashes import check_hashes
 from .hf_folder import TOKENIZER_FILES, HfTensors, copy_model_files, plan_shards, write_shards
-from .links import leads_out, remedy
+from .links import leads_out
 from .model_card import card_of_mean, write_card
 from .unreplaced import unreplaced
 

@@ -20,9 +20,10 @@ from safetensors.torch import save_file
 from ..system.atomic_file import full_disk_named, write_atomically
 from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
+from ..system.links import remedy
 from .damage import DamagedCheckpoint
 from .hashes import HASHES, check_hashes, write_hashes
-from .links import leads_out, remedy
+from .links import leads_out
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

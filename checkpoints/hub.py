@@ -16,7 +16,8 @@ from huggingface_hub.errors import HFValidationError, HTTPError, LocalTokenNotFo
 from huggingface_hub.utils import validate_repo_id
 
 from ..system.errors import MemAgentError
-from .links import leads_out, remedy
+from ..system.links import remedy
+from .links import leads_out
 
 logger = logging.getLogger(__name__)
 _KEY = re.compile(r"Bearer .*", re.DOTALL)

@@ -13,28 +13,18 @@ cache, and files anywhere that have the hash of their content in their name::
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import shlex
 from pathlib import Path
+
+from ..system.links import real_path
 
 _HASH = re.compile(r"(?<![0-9a-f])([0-9a-f]{64}|[0-9a-f]{40})(?![0-9a-f])")
 
 
 def leads_out(file: Path, model: Path) -> bool:
     """Whether ``file`` of the folder ``model`` is one elsewhere that its maker could name without knowing it."""
-    target, home = _real(file), _real(model)
+    target, home = real_path(file), real_path(model)
     return not (target.is_relative_to(home) or _is_cached(target, home) or _is_named_by_its_hash(target))
-
-
-def remedy(file: Path) -> str:
-    """For whoever made the link ``file``."""
-    link, target = shlex.quote(str(file)), shlex.quote(str(_real(file)))
-    return f"if it is yours, put the file itself in its place: rm {link} && cp -r {target} {link}"
-
-
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))  # Path.resolve has no answer for a link to itself
 
 
 def _is_cached(target: Path, home: Path) -> bool:

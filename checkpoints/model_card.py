@@ -23,9 +23,10 @@ from ..data.row_files import holds_rows
 from ..data.shards import ShardError, training_files
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
+from ..system.links import remedy
 from ..system.markdown import RawCell, fenced, markdown_cell, markdown_code, markdown_table
 from ..system.plain_yaml import plain_yaml
-from .links import leads_out, remedy
+from .links import leads_out
 
 CARD = "README.md"
 _BEGIN, _END = "<!-- evaluation -->", "<!-- end of evaluation -->"

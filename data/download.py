@@ -58,6 +58,7 @@ def download(
         MemAgentError: the dataset cannot be had or lacks a length, or a file there is another one.
     """
     with locked_manifest(output) as manifest:
+        _remove_stage(output)
         remote = _remote(manifest, dataset, revision, lengths)
         try:
             for n in _offered(remote, lengths):
@@ -69,7 +70,15 @@ def download(
                     say(f"{output / eval_name(n)}: fetched")
                 _say_if_raw_is_needed(n, output, say)
         finally:
-            shutil.rmtree(output / _STAGE, ignore_errors=True)
+            _remove_stage(output)
+
+
+def _remove_stage(output: Path) -> None:
+    """The hub's library writes into files that it finds there, and would follow links."""
+    stage = output / _STAGE
+    if stage.is_symlink():
+        stage.unlink()
+    shutil.rmtree(stage, ignore_errors=True)
 
 
 def _say_if_raw_is_needed(length: int, output: Path, say: Callable[[str], None]) -> None:

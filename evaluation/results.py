@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ..system.atomic_file import appending, write_atomically
+from ..system.atomic_file import appending, file_to_write, write_atomically
 from ..system.bounded_json import loads
 from ..system.file_lock import lock_dir
 from .questions import EvalError
@@ -367,10 +367,10 @@ def _line(row: Row) -> bytes:
 
 
 def cut_half_line(path: Path, block: int = 2**20) -> None:
-    """Take off what stands behind the last line end."""
+    """Take off what stands behind the last line end. Raises NotAFile for a link to elsewhere."""
     if not path.is_file():
         return
-    with path.open("rb+") as file:
+    with file_to_write(path).open("rb+") as file:
         end = file.seek(0, 2)
         while end:
             start = max(0, end - block)

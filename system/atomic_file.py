@@ -2,9 +2,11 @@
 name; one that its owner alone may read. All of the pack's files are written here, but for those in
 ``tests/system/test_writers.py``.
 
-What is written is a regular file or nothing yet. A link stays a link, and the file it leads to is written. A device, a
-FIFO, a folder or an open file descriptor (``/dev/stdout``) is refused: a rename would put a file in its place, and
-``/dev/null`` would be gone for everybody. An error of a write names the file.
+What is written is a regular file or nothing yet. A link stays a link, and the file it leads to is written, where that
+is one of the link's own folder: what leads out of it is refused, as the folder may be a stranger's, and the file that
+it leads to the user's (``report/questions.csv -> ../../../.bashrc``). A device, a FIFO, a folder or an open file
+descriptor (``/dev/stdout``) is refused: a rename would put a file in its place, and ``/dev/null`` would be gone for
+everybody. An error of a write names the file.
 """
 
 from __future__ import annotations
@@ -14,13 +16,16 @@ import fcntl
 import io
 import os
 import re
+import secrets
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from .errors import MemAgentError
+from .links import real_path, remedy
 
 _DRAFT = re.compile(r"\.(.+)\.[0-9]+\.tmp")
 _MOST_LINKS = 40
@@ -29,7 +34,9 @@ _DESCRIPTORS = Path("/proc")
 
 
 class NotAFile(MemAgentError, OSError):
-    """Something that is no regular file lies where a file would be written: the message names it and the remedy."""
+    """Something that is no regular file lies where a file would be written, or a link to one that is elsewhere: the
+    message names it and the remedy.
+    """
 
 
 @contextmanager
@@ -37,12 +44,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path``, on disk, when the block ends well, and vanishes otherwise.
 
     Raises:
-        NotAFile: a folder, device or the like is in its place.
+        NotAFile: a folder, a device, a link to elsewhere or the like is in its place.
     """
     target = file_to_write(path)
-    draft = draft_of(target)
+    draft, opened = _opened_draft(target)
     try:
-        with full_disk_named(target), io.BufferedWriter(_opened_draft(draft, target)) as file:
+        with full_disk_named(target), io.BufferedWriter(opened) as file:
             yield file
             file.flush()
             with _named(target):
@@ -55,7 +62,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def draft_of(path: Path) -> Path:
-    """Where this process writes what will be ``path``, for libraries that open files themselves."""
+    """Where this process writes what will be ``path``."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
@@ -71,15 +78,39 @@ def remove_drafts(folder: Path, of: str | None = None) -> None:
                 draft.unlink()
 
 
-def _opened_draft(draft: Path, target: Path) -> _NamedFile:
-    """Locked, so that ``remove_drafts`` of another process lets it be."""
+def _opened_draft(target: Path) -> tuple[Path, _NamedFile]:
+    """Locked, so that ``remove_drafts`` of another process lets it be.
+
+    What lies there already is of a process that was killed, or of whoever made the folder: if it is not a file of that
+    name alone, another name is taken, which nobody could guess.
+    """
+    draft, mode = draft_of(target), "wb"
     while True:
-        file = _NamedFile(draft, "wb", target)
-        with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if draft.exists():
-            return file
-        file.close()  # between the two it looked abandoned
+        try:
+            file = _NamedFile(draft, mode, target, _opened_as_it_lies)
+        except OSError:
+            if mode == "xb":
+                raise
+        else:
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            is_there = draft.exists()  # between the two it may have looked abandoned
+            if is_there and (mode == "xb" or _has_one_name(file)):
+                with _named(target):
+                    file.truncate()
+                return draft, file
+            file.close()
+        draft, mode = target.with_name(f".{target.name}.{secrets.randbelow(10**12)}.tmp"), "xb"
+
+
+def _opened_as_it_lies(path: str, flags: int) -> int:
+    """Through no link, without waiting for a FIFO's reader, and before it is looked at nothing of it is cut."""
+    return os.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def _has_one_name(file: io.FileIO) -> bool:
+    about = os.fstat(file.fileno())
+    return stat.S_ISREG(about.st_mode) and about.st_nlink == 1
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -92,9 +123,21 @@ def appending(path: Path) -> io.FileIO:
     """``path``, made where it is not there, to be written at its end; unbuffered, and a write may be short.
 
     Raises:
-        NotAFile: a folder, device or the like is in its place.
+        NotAFile: a folder, a device, a link to elsewhere or the like is in its place.
     """
     return _NamedFile(file_to_write(path), "ab", path)
+
+
+def append_whole(file: io.FileIO, content: bytes) -> None:
+    """All of it at the end of what ``appending`` gave, or else nothing: the next line would join half of one."""
+    end = os.fstat(file.fileno()).st_size
+    rest = memoryview(content)
+    try:
+        while rest:
+            rest = rest[file.write(rest):]
+    except BaseException:
+        file.truncate(end)
+        raise
 
 
 def nameless(folder: Path) -> io.FileIO:
@@ -106,17 +149,23 @@ def nameless(folder: Path) -> io.FileIO:
 
 
 def write_for_owner(path: Path, content: bytes) -> None:
-    """A new file that nobody else may read, not for a moment either."""
-    with _named(path), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
+    """A new file that nobody else may read, not for a moment either; what lay there before, which others may have
+    open, or a link, is gone.
+    """
+    with _named(path):
+        path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
 
 
 class _NamedFile(io.FileIO):
     """Its errors say which file that is: those of a file that is open do not, those of a draft name the draft."""
 
-    def __init__(self, file: Path | int, mode: str, name: Path) -> None:
+    def __init__(
+        self, file: Path | int, mode: str, name: Path, opener: Callable[[str, int], int] | None = None
+    ) -> None:
         with _named(name):
-            super().__init__(file, mode)
+            super().__init__(file, mode, opener=opener)
         self._told = name
 
     def write(self, content: Any) -> int:
@@ -152,6 +201,9 @@ def file_to_write(path: Path) -> Path:
         if not target.is_symlink():
             if target.exists() and not target.is_file():
                 break
+            if not real_path(target).is_relative_to(real_path(path.parent)):
+                what = "is a link out of the folder that it lies in, and is not followed"
+                raise NotAFile(f"{path}: {what}; {remedy(path)}")
             return target
         target = target.parent / target.readlink()
     kind = "a folder" if target.is_dir() else "no regular file"

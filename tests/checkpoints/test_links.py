@@ -11,8 +11,9 @@ from mem_agent.checkpoints.average import average
 from mem_agent.checkpoints.convert import convert
 from mem_agent.checkpoints.hf_folder import UnsupportedModel
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
-from mem_agent.checkpoints.links import leads_out, remedy
+from mem_agent.checkpoints.links import leads_out
 from mem_agent.system.errors import MemAgentError
+from mem_agent.system.links import remedy
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 TOKENS = b"tokens"

@@ -155,6 +155,17 @@ def test_files_arrive_with_their_commit_and_hash_in_the_manifest(hub, tmp_path):
     assert not (tmp_path / "out" / ".download").exists()
 
 
+@pytest.mark.parametrize("link", [".download", ".download/.cache/huggingface/download", ".download/eval_50.json"])
+def test_nothing_is_fetched_through_a_link_in_the_folder(hub, tmp_path, link):
+    mine, link = tmp_path / "mine", tmp_path / "out" / link
+    mine.mkdir()
+    link.parent.mkdir(parents=True)
+    link.symlink_to(mine if link.suffix != ".json" else mine / "eval_50.json")
+    done = fetch(hub, tmp_path / "out", lengths="50")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "eval_50.json").read_bytes() == content_of(50, FIRST) and not list(mine.iterdir())
+
+
 def test_a_file_of_numbers_comes_with_a_word_about_the_raw_file(hub, tmp_path):
     hub.lengths = (6400, 12800)
     hint = f"{tmp_path / 'out' / 'eval_12800.json'}: names documents of HotpotQA's hotpot_dev_distractor_v1.json; put"

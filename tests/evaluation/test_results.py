@@ -17,6 +17,7 @@ from mem_agent.evaluation.results import (
     rows_path,
 )
 from mem_agent.report.__main__ import main as report
+from mem_agent.system.atomic_file import NotAFile
 from mem_agent.tests.helpers.fake_results import plain_row, write_folder
 from mem_agent.tests.helpers.small_files import files_of_at_most
 
@@ -72,6 +73,18 @@ def test_a_full_disk_leaves_no_half_line_that_another_row_could_follow(tmp_path)
         assert rows_path(folder, "50").stat().st_size == size
         writer.write(row)
     assert len(rows_path(folder, "50").read_bytes().splitlines()) == 2 and len(read_rows(folder, "50")) == 1
+
+
+def test_no_row_is_written_and_nothing_cut_through_a_link_out_of_the_folder(tmp_path):
+    """A folder of somebody else's results, which the user continues."""
+    folder = write_folder(tmp_path / "r", [plain_row("a")])
+    (row,) = read_rows(folder, "50")
+    (tmp_path / ".netrc").write_bytes(b"machine hub\npassword secret")
+    rows_path(folder, "50").unlink()
+    rows_path(folder, "50").symlink_to("../.netrc")
+    with RowWriter(folder) as writer, pytest.raises(NotAFile, match=r"r/50\.jsonl: is a link out of the folder"):
+        writer.write(row)
+    assert (tmp_path / ".netrc").read_bytes() == b"machine hub\npassword secret"
 
 
 # --- damage -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.system.atomic_file import NotAFile, appending, remove_drafts, replacing, write_atomically
+from mem_agent.system.atomic_file import (
+    NotAFile,
+    appending,
+    draft_of,
+    remove_drafts,
+    replacing,
+    write_atomically,
+    write_for_owner,
+)
 from mem_agent.system.errors import MemAgentError
 
 
@@ -91,6 +99,89 @@ def test_a_link_to_nothing_yet_makes_the_file_where_it_leads(tmp_path):
     (tmp_path / "link").symlink_to("made")
     write_atomically(tmp_path / "link", b"new")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "made").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("link,leads,said", [
+    ("run/rows", "../mine", "if it is yours, put the file itself in its place: rm {link} && cp -r {mine} {link}"),
+    ("run/rows", "{mine}", "if it is yours, put the file itself in its place: rm {link} && cp -r {mine} {link}"),
+    ("run/rows", "../absent", "remove it: rm {link}"),
+    ("run/rows", "out/mine", "if it is yours, put the file itself in its place: rm {link} && cp -r {mine} {link}"),
+    ("run/rows", "second", "if it is yours, put the file itself in its place: rm {link} && cp -r {mine} {link}"),
+    ("named/rows", "../mine", "if it is yours, put the file itself in its place: rm {link} && cp -r {mine} {link}"),
+])
+def test_a_link_out_of_its_folder_is_refused_and_what_it_leads_to_stays(tmp_path, link, leads, said):
+    """The folder may be a stranger's: ``report/questions.csv -> ../../../.bashrc``."""
+    mine, link = tmp_path / "mine", tmp_path / link
+    mine.write_bytes(b"mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "named").symlink_to("run")
+    (tmp_path / "run" / "out").symlink_to(tmp_path)
+    (tmp_path / "run" / "second").symlink_to("../mine")
+    link.symlink_to(leads.format(mine=mine))
+    for write in (lambda: write_atomically(link, b"new"), lambda: appending(link)):
+        with pytest.raises(NotAFile) as told:
+            write()
+        what = f"{link}: is a link out of the folder that it lies in, and is not followed"
+        assert str(told.value) == f"{what}; {said.format(link=link, mine=mine)}"
+    assert mine.read_bytes() == b"mine" and link.is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "named", "run"]
+
+
+def make_link_out(path: Path) -> None:
+    path.symlink_to("../mine")
+
+
+def make_link_to_nothing(path: Path) -> None:
+    path.symlink_to("../absent")
+
+
+def make_second_name(path: Path) -> None:
+    path.hardlink_to(path.parent.parent / "mine")
+
+
+@pytest.mark.parametrize("make", [make_fifo, Path.mkdir, make_link_out, make_link_to_nothing, make_second_name])
+def test_what_lies_where_a_draft_would_be_is_not_written_and_stays(tmp_path, make):
+    """A process of a container has a small number, and a stranger's folder room for thousands of links."""
+    folder, mine = tmp_path / "run", tmp_path / "mine"
+    folder.mkdir()
+    mine.write_bytes(b"mine")
+    in_the_way = draft_of(folder / "run.json")
+    make(in_the_way)
+    before = os.lstat(in_the_way)
+    write_atomically(folder / "run.json", b"new")
+    assert (folder / "run.json").read_bytes() == b"new" and mine.read_bytes() == b"mine"
+    assert os.path.samestat(os.lstat(in_the_way), before)
+    assert sorted(path.name for path in folder.iterdir()) == [in_the_way.name, "run.json"]
+    assert [path.name for path in tmp_path.iterdir() if path != folder] == ["mine"]
+
+
+def test_the_second_name_of_a_draft_is_locked_and_removed_when_abandoned(tmp_path):
+    draft_of(tmp_path / "a.json").symlink_to("../absent")
+    with replacing(tmp_path / "a.json"):
+        second, = (path for path in tmp_path.iterdir() if not path.is_symlink())
+        remove_drafts(tmp_path)
+        assert second.exists()
+    second.touch()
+    remove_drafts(tmp_path)
+    assert not second.exists()
+
+
+def test_a_draft_of_a_killed_process_of_this_number_is_written_anew(tmp_path):
+    draft_of(tmp_path / "a.json").write_bytes(b"longer than what follows")
+    write_atomically(tmp_path / "a.json", b"new")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.json", b"new")]
+
+
+def test_a_secret_is_written_through_no_link_and_into_no_file_of_before(tmp_path):
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / "link").symlink_to("mine")
+    (tmp_path / "old").write_bytes(b"old")
+    with (tmp_path / "old").open("rb") as open_before:
+        for name in ("link", "old", "new"):
+            write_for_owner(tmp_path / name, b"secret")
+            assert (tmp_path / name).read_bytes() == b"secret"
+            assert stat.S_IMODE(os.lstat(tmp_path / name).st_mode) == 0o600
+        assert open_before.read() == b"old" and (tmp_path / "mine").read_bytes() == b"mine"
 
 
 def test_a_failed_block_leaves_the_old_file_alone(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mem_agent.system.atomic_file import NotAFile
 from mem_agent.traces.read_traces import read_traces, trace_files
 from mem_agent.traces.rollout_files import rollout_path, sampled_first, write_rollout
 from mem_agent.traces.trace import Trace, TraceDocument, TraceError, line_of
@@ -154,6 +155,18 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
             write_rollout(tmp_path, number, breaks(), 1, PLENTY)
     assert rollout_path(tmp_path, 0).read_bytes() == before
     assert [path.name for path in (tmp_path / "trajectories").iterdir()] == ["rollout_000000.jsonl"]
+
+
+def test_a_rollout_that_is_a_link_out_of_the_folder_is_not_cut(tmp_path):
+    write_rollout(tmp_path / "mine", 0, groups("a", "b"), 2, PLENTY)
+    mine = rollout_path(tmp_path / "mine", 0)
+    before = mine.read_bytes()
+    write_rollout(tmp_path / "theirs", 0, groups("a"), 1, PLENTY)
+    rollout_path(tmp_path / "theirs", 0).unlink()
+    rollout_path(tmp_path / "theirs", 0).symlink_to(mine)
+    with pytest.raises(NotAFile, match=r"theirs/trajectories/rollout_000000\.jsonl: is a link out of the folder"):
+        write_rollout(tmp_path / "theirs", 1, groups("a"), 1, PLENTY)
+    assert mine.read_bytes() == before
 
 
 def test_a_damaged_file_is_named(tmp_path):
