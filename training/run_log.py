@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import orjson
 
-from ..system.atomic_file import appending, write_atomically
+from ..system.atomic_file import append_whole, appending, write_atomically
 
 
 class RunLog:
@@ -21,8 +20,8 @@ class RunLog:
             write_atomically(self.path, b"".join(line + b"\n" for line in kept))
 
     def write(self, rollout: int, metrics: dict[str, float]) -> None:
-        with io.BufferedWriter(appending(self.path)) as file:  # a full disk takes half a line and says nothing
-            file.write(orjson.dumps({"rollout": rollout, **metrics}) + b"\n")
+        with appending(self.path) as file:
+            append_whole(file, orjson.dumps({"rollout": rollout, **metrics}) + b"\n")
 
 
 def read_metrics(save_path: str | Path) -> list[dict[str, float]]:

@@ -1,12 +1,12 @@
 """Results of single rows of a block, kept the moment they are there: a kill loses no answer that was paid for.
 
-One line of JSON each, the row's key and its result, appended whole; a line that a kill has cut, or that is no result,
-is as if it had never been written.
+One line of JSON each, the row's key and its result, appended whole or not at all; a line that a kill has cut, or that
+is no result, is as if it had never been written.
 """
 
 from __future__ import annotations
 
-import os
+import io
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from ...system import bounded_json
-from ...system.atomic_file import file_to_write, full_disk_named
+from ...system.atomic_file import append_whole, appending
 
 
 class RowJournal:
@@ -26,7 +26,7 @@ class RowJournal:
         """``fits``: what a line has to be, else it is as if it had never been written."""
         self._path, self._keys = path, keys
         self._lock = threading.Lock()
-        self._file: int | None = None
+        self._file: io.FileIO | None = None
         kept = dict(read_journal(path))
         self.done: dict[int, dict[str, Any]] = {
             at: kept[key] for at, key in enumerate(keys) if key in kept and fits(kept[key])
@@ -35,13 +35,10 @@ class RowJournal:
     def keep(self, position: int, result: dict[str, Any]) -> None:
         """``result`` of the row at ``position`` is on disk when this returns. It is JSON: lists come back as lists."""
         line = orjson.dumps([self._keys[position], result], option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
-        with self._lock, full_disk_named(self._path):
+        with self._lock:
             if self._file is None:
-                self._file = os.open(file_to_write(self._path), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-                _end_torn_line(self._path, self._file)
-            rest = memoryview(line)
-            while rest:
-                rest = rest[os.write(self._file, rest):]
+                self._file = _opened(self._path)
+            append_whole(self._file, line)
             self.done[position] = orjson.loads(line)[1]
 
     def remove(self) -> None:
@@ -53,7 +50,7 @@ class RowJournal:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
                  ) -> None:
         if self._file is not None:
-            os.close(self._file)
+            self._file.close()
             self._file = None
 
 
@@ -72,7 +69,14 @@ def read_journal(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield key, result
 
 
-def _end_torn_line(path: Path, file: int) -> None:
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        os.write(file, b"\n")
+def _opened(path: Path) -> io.FileIO:
+    """At the beginning of a line."""
+    file = appending(path)
+    try:
+        content = path.read_bytes()
+        if content and not content.endswith(b"\n"):
+            append_whole(file, b"\n")
+    except BaseException:
+        file.close()
+        raise
+    return file

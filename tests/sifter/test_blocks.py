@@ -1,6 +1,7 @@
 """A stage over blocks of rows: killed anywhere it goes on, computes each row once, and writes the input's order."""
 
 import fcntl
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ from mem_agent.tests.helpers.block_worker import ADDS, BLOCK, ROWS, lengths, tex
 from mem_agent.tests.helpers.footers import footers_in_memory, footers_parsed
 from mem_agent.tests.helpers.local_ray import needs_local_ray
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
+from mem_agent.tests.helpers.small_files import files_of_at_most
 
 
 def found(folder):
@@ -291,6 +293,26 @@ def test_a_torn_line_of_a_journal_is_as_if_it_were_not_there(tmp_path):
         assert journal.done == {0: {"a": 1}}
         journal.keep(1, {"a": "é\n"})
     assert RowJournal(path, keys).done == {0: {"a": 1}, 1: {"a": "é\n"}}
+
+
+def test_an_answer_that_a_full_disk_has_not_taken_leaves_nothing_that_the_next_could_join(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    with RowJournal(path, ["a0", "a1"]) as journal:
+        with pytest.raises(OSError, match=re.escape(str(path))), files_of_at_most(20):
+            journal.keep(0, {"reply": "paid for"})
+        assert path.read_bytes() == b"" and journal.done == {}
+        journal.keep(1, {"reply": "paid for as well"})
+    assert RowJournal(path, ["a0", "a1"]).done == {1: {"reply": "paid for as well"}}
+
+
+def test_a_torn_line_is_ended_before_another_is_kept_though_the_disk_was_full(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'["a0", {"a')
+    with RowJournal(path, ["a0", "a1"]) as journal:
+        with pytest.raises(OSError, match="File too large"), files_of_at_most(10):
+            journal.keep(1, {"a": 1})
+        journal.keep(1, {"a": 1})
+    assert RowJournal(path, ["a0", "a1"]).done == {1: {"a": 1}}
 
 
 def test_lines_of_a_journal_that_are_no_results_are_not_there(tmp_path):

@@ -20,7 +20,6 @@ ELSEWHERE = {
     "rehearsal/tiny_model.py": "weights: WeightsNotWritten names them",
     "rewards/intrinsic/state_file.py": "a part of an archive that `replacing` gave",
     "rewards/math_worker.py": "its own output, a pipe",
-    "sifter/blocks/row_journal.py": "appends, under full_disk_named",
     "sifter/stores/record_store.py": "appends, under full_disk_named",
     "system/atomic_file.py": "the module itself",
     "system/file_lock.py": "an empty file",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mem_agent.agents import answer_settings, training_settings
 from mem_agent.config import Config, Shapes
 from mem_agent.system import atomic_file
+from mem_agent.tests.helpers.small_files import files_of_at_most
 from mem_agent.training.journal import Journal, Rollout, fingerprint
 from mem_agent.training.run_log import RunLog, progress_line, read_metrics
 
@@ -162,6 +163,14 @@ def test_a_line_of_the_log_is_written_whole_where_a_write_is_short(tmp_path, mon
     monkeypatch.setattr(atomic_file._NamedFile, "write", lambda file, content: whole(file, bytes(content)[:7]))
     RunLog(tmp_path, 0).write(0, {"reward": 0.5})
     assert read_metrics(tmp_path) == [{"rollout": 0, "reward": 0.5}]
+
+
+def test_a_line_that_a_full_disk_has_not_taken_is_not_joined_by_the_next(tmp_path):
+    log = RunLog(tmp_path, 0)
+    with pytest.raises(OSError, match=r"metrics\.jsonl"), files_of_at_most(10):
+        log.write(0, {"reward": 0.5})
+    log.write(1, {"reward": 0.75})
+    assert read_metrics(tmp_path) == [{"rollout": 1, "reward": 0.75}]
 
 
 # --- the fingerprint -------------------------------------------------------------------------------------------------
