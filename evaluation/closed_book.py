@@ -12,7 +12,8 @@ Any server with OpenAI's chat completions will do; its key, if it wants one, is 
 
 Invariants: a reply is on disk as soon as it is known, and a second run asks only what is missing; the verdict is
 written when every question has its replies, by the rules of ``closed_book_rules`` and from nothing else. A request
-that fails for good (after the client's retries) ends the run with one line, for the next run to go on.
+that fails for good (after the client's retries) ends the run with one line, for the next run to go on. One process at
+a time writes a folder.
 """
 
 from __future__ import annotations
@@ -35,16 +36,17 @@ from ..client.chat_settings import ChatFailed, ChatSettings, key_from
 from ..data.closed_book_rules import Asked, judge
 from ..data.manifest import sha256_of
 from ..data.pool import PoolQuestion, load_corpora
-from ..system.atomic_file import appending, write_atomically
+from ..system.atomic_file import appending, file_to_write, write_atomically
 from ..system.bounded_json import loads
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError
+from ..system.file_lock import lock_dir
 from ..system.gather import gather_or_cancel
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable, stop_if_asked, stop_on_signals
 
 INSTRUCTION = "\n\nAnswer from what you know, and put only the answer into \\boxed{}."
-_RUN, _REPLIES, VERDICT = "run.json", "replies.jsonl", "verdict.json"
+_RUN, _REPLIES, VERDICT, _LOCK = "run.json", "replies.jsonl", "verdict.json", ".lock"
 
 
 class ClosedBookError(MemAgentError):
@@ -68,27 +70,29 @@ def run(raw: Sequence[Path], sampling: Sampling, url: str, concurrency: int, out
     """Ask what is missing, judge, and return the statistics.
 
     Raises:
-        MemAgentError: raw files or endpoint are of no use, or the folder holds replies of another run.
+        MemAgentError: raw files or endpoint are of no use, or the folder holds replies of another run, or another
+            process writes them.
     """
     questions = load_corpora(raw).questions
     settings = asdict(sampling) | {
         "instruction": INSTRUCTION, "raw": [{"file": path.name, "sha256": sha256_of(path)} for path in raw],
     }
-    _check_same_run(output, settings)
-    known = _read_replies(output / _REPLIES)
-    missing = [question for question in questions if question.id not in known]
-    print(f"{len(missing)} of {len(questions)} questions to ask, {len(known)} already in {output}", flush=True)
-    if missing:
-        run_stoppable(_ask_all(missing, sampling, url, concurrency, output / _REPLIES))
+    busy, other = "another closed-book is asking; wait for it, or choose another --output", "choose another --output"
+    with lock_dir(output, _LOCK, ClosedBookError, busy=busy, other=other):
+        _check_same_run(output, settings)
         known = _read_replies(output / _REPLIES)
-    verdict = judge([Asked(question.id, question.answers, known[question.id]) for question in questions])
-    content = {"run": settings, "statistics": verdict.statistics, "dropped": verdict.dropped}
-    write_atomically(output / VERDICT, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+        missing = [question for question in questions if question.id not in known]
+        print(f"{len(missing)} of {len(questions)} questions to ask, {len(known)} already in {output}", flush=True)
+        if missing:
+            run_stoppable(_ask_all(missing, sampling, url, concurrency, output / _REPLIES))
+            known = _read_replies(output / _REPLIES)
+        verdict = judge([Asked(question.id, question.answers, known[question.id]) for question in questions])
+        content = {"run": settings, "statistics": verdict.statistics, "dropped": verdict.dropped}
+        write_atomically(output / VERDICT, orjson.dumps(content, option=orjson.OPT_INDENT_2))
     return verdict.statistics
 
 
 def _check_same_run(output: Path, settings: dict[str, Any]) -> None:
-    output.mkdir(parents=True, exist_ok=True)
     path = output / _RUN
     known = _settings_in(path) if path.is_file() else settings
     if known != settings:
@@ -114,7 +118,7 @@ def _read_replies(path: Path) -> dict[str, tuple[str, ...]]:
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
-        os.truncate(path, whole)
+        os.truncate(file_to_write(path), whole)
     found = {}
     for number, line in enumerate(content[:whole].split(b"\n")[:-1], 1):
         try:

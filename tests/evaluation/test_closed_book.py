@@ -1,5 +1,6 @@
 """Questions that need no document: the command that asks."""
 
+import fcntl
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -108,6 +109,27 @@ def test_a_broken_run_is_continued(server, raw, tmp_path, capsys):
     assert known and all(asked.count(id) == 1 for id in known) and len(set(asked)) == 20
     assert len(json.loads((output / "verdict.json").read_text())["dropped"]) == 7
     assert ask(server, raw, output) == 0 and len(server.seen) == len(asked)
+
+
+def test_a_second_command_in_one_folder_is_refused_and_asks_nothing(server, raw, tmp_path, capsys):
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "replies.jsonl").write_bytes(b'{"id": "q0", "repl')  # which the first is writing
+    with (output / ".lock").open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert ask(server, raw, output) == 1
+    assert capsys.readouterr().err == f"error: {output}: another closed-book is asking; wait for it, or choose " \
+                                      "another --output\n"
+    assert (output / "replies.jsonl").read_bytes() == b'{"id": "q0", "repl' and not server.seen
+
+
+def test_no_file_elsewhere_is_cut_through_a_link(server, raw, tmp_path, capsys):
+    (tmp_path / "mine").write_bytes(b"no line end")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "replies.jsonl").symlink_to("../mine")
+    assert ask(server, raw, tmp_path / "out") == 1
+    assert "out/replies.jsonl: is a link out of the folder" in capsys.readouterr().err
+    assert (tmp_path / "mine").read_bytes() == b"no line end" and not server.seen
 
 
 def test_an_answer_without_end_is_one_line(server, raw, tmp_path, capsys):
