@@ -27,8 +27,11 @@ from ..system.atomic_file import remove_drafts, replacing, write_atomically
 from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 from ..system.file_lock import lock_dir
+from ..system.printable import one_line
 
 MANIFEST, _LOCK = "manifest.json", ".manifest.lock"
+_LONGEST = 80
+"""Of a name that is told."""
 
 
 class ManifestError(MemAgentError):
@@ -64,10 +67,10 @@ class Manifest:
         if entry is None:
             raise ManifestError(f"{path}: is there, but {MANIFEST} does not say from where; remove or move it")
         if entry["source"] != source:
-            differing = [key for key in {**entry["source"], **source} if entry["source"].get(key) != source.get(key)]
-            raise ManifestError(
-                f"{path}: was made with another {differing[0]}; remove it, or choose another folder"
-            )
+            there = entry["source"]
+            differing = next(key for key in {**there, **source} if _of(there, key) != _of(source, key))
+            told = f"was made with another {one_line(differing, _LONGEST)}; remove it, or choose another folder"
+            raise ManifestError(f"{path}: {told}")
         if path.stat().st_size != entry["bytes"] or sha256_of(path) != entry["sha256"]:
             raise ManifestError(f"{path}: is damaged (not the SHA-256 in {MANIFEST}); remove it and run again")
         return True
@@ -117,6 +120,11 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     except (ValueError, TypeError, KeyError):
         raise ManifestError(f"{path}: is damaged; remove it together with the files it describes") from None
+
+
+def _of(source: Mapping[str, Any], key: str) -> tuple[Any, ...]:
+    """Its value; a null is one as well."""
+    return (source[key],) if key in source else ()
 
 
 def _is_entry(entry: Any) -> bool:

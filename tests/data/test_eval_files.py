@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from mem_agent.data import eval_files
 from mem_agent.data.corpus_file import CorpusFile, CorpusFileError, open_corpus, read_context
 from mem_agent.data.eval_files import main
-from mem_agent.data.manifest import sha256_of
+from mem_agent.data.manifest import ManifestError, read_manifest, sha256_of
 from mem_agent.tests.helpers.question_rows import HOTPOTQA_FILE
 
 
@@ -70,6 +71,18 @@ def test_equal_options_give_equal_bytes_on_any_number_of_processes(raw, tmp_path
     assert files(tmp_path / "a") == files(tmp_path / "b")
     assert write(raw, tmp_path / "c", *lengths, "--seed", "7") == 0
     assert entries(tmp_path / "c", 4) != entries(tmp_path / "a", 4)
+
+
+@pytest.mark.parametrize("there,wanted,named", [
+    ({"a": 1, "b": None}, {"a": 1}, "b"), ({"a": 1}, {"a": 1, "b": None}, "b"), ({"a": 1}, {"a": 2}, "a"),
+    ({"\x1b[2J" + "c" * 100: 1}, {}, "\N{REPLACEMENT CHARACTER}[2J" + "c" * 75 + "…"),
+])
+def test_what_a_file_was_made_with_is_told_though_it_is_null(tmp_path, there, wanted, named):
+    (tmp_path / "eval_50.json").write_text("x")
+    entry = {"source": there, "sha256": "0", "bytes": 1}
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": {"eval_50.json": entry}}))
+    with pytest.raises(ManifestError, match=re.escape(f"eval_50.json: was made with another {named}; remove it")):
+        read_manifest(tmp_path).has("eval_50.json", wanted)
 
 
 def test_the_manifest_says_what_each_file_is(raw, tmp_path):
