@@ -42,7 +42,9 @@ from .evaluation.reading import unasked_form
 from .evaluation.run import check, engine_config, run
 from .evaluation.tables import comparison, failures, table, tables, unread
 from .system.atomic_file import write_atomically
+from .system.logging_setup import log_to_terminal
 from .system.one_line_errors import one_line_errors
+from .system.printable import one_line
 from .system.signals import stop_on_signals
 
 __all__ = ["EvalError", "load_questions", "main", "run", "table"]
@@ -62,7 +64,7 @@ _READS_MORE = {
 def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
-    logging.basicConfig(level=logging.ERROR, format="%(message)s")
+    log_to_terminal(logging.ERROR)
     stop_on_signals()
     if options.table:
         print(tables(options.table))
@@ -72,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     failed = _evaluate(parser, options)
     for line in failed[:20]:
-        print(f"failed: {line}", file=sys.stderr)
+        print(f"failed: {one_line(line, 500)}", file=sys.stderr)
     if failed:
         print(f"{len(failed)} answers failed and count as wrong; run again to retry them", file=sys.stderr)
     return FINISHED_WITH_FAILURES if failed else 0

@@ -24,6 +24,7 @@ from ..agents.longest_turn import longest_turn, shortening
 from ..agents.vocabulary import Vocabulary
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
 from ..system.model_sizes import check_sizes, model_config
+from ..system.printable import one_line
 from ..system.tokenizer_ids import check_tokenizer
 from ..system.tokenizer_panics import panics_told
 from .foreign_code import REMEDY
@@ -72,6 +73,7 @@ def _model_near(folder: Path) -> str:
 
 _CLASSES = ("AGENT", "TASK")
 _FORMER = {"MEM_MAX_CHUNKS"}
+_LONGEST_LINE = 2000
 """Written beside models when it cut documents in evaluation too."""
 
 
@@ -117,7 +119,7 @@ def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple
     replaced = {name: used[name] for name, value in own.items() if not _alike(name, used[name], value)}
     parts = [f"settings from {folder / SETTINGS_FILE}: {_words(taken)}" if taken else ""]
     parts += [f"not those of {folder / SETTINGS_FILE}: {_words(replaced)}" if replaced else ""]
-    return config, "; ".join(filter(None, parts))
+    return config, one_line("; ".join(filter(None, parts)), _LONGEST_LINE)
 
 
 def _alike(name: str, one: Any, other: Any) -> bool:

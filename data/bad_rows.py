@@ -7,8 +7,11 @@ import sys
 from tqdm import tqdm
 
 from ..system.errors import MemAgentError
+from ..system.printable import one_line
 
 _SHOWN = 20
+_LONGEST = 1000
+"""Of a line."""
 
 
 class NoGoodRows(MemAgentError):
@@ -23,7 +26,8 @@ class BadRows:
         self.count = 0
 
     def add(self, text: str) -> None:
-        """``text`` says which row and why. Raises NoGoodRows under --strict."""
+        """``text`` says which row and why, perhaps in words of the row. Raises NoGoodRows under --strict."""
+        text = one_line(text, _LONGEST)
         if self._strict:
             raise NoGoodRows(f"{text} (--strict: nothing is written)")
         self.count += 1

@@ -26,6 +26,7 @@ from ..hooks.answer_utility import keys_asked_for
 from ..system.atomic_file import write_atomically
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
+from ..system.printable import printable, printable_log
 from ..system.save_lock import save_lock
 from ..system.signals import stop_on_signals
 from . import reference, remote_env
@@ -37,7 +38,7 @@ from .ray_cluster import cluster, head_command, head_variables, job_address, sub
 
 
 def print_log(lines: str) -> None:
-    print(lines, end="", flush=True)
+    print(printable_log(lines), end="", flush=True)
 
 
 def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
@@ -133,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         sys.stdout.flush()
         for line in dict.fromkeys(problems):
-            print(f"error: {line}", file=sys.stderr)
+            print(f"error: {printable(line)}", file=sys.stderr)
     if problems:
         return 1
     if not options.dry_run:

@@ -20,6 +20,7 @@ from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_fold
 from ..config import Config, ConfigError
 from ..system.atomic_file import write_atomically
 from ..system.command_line_types import port_number
+from ..system.logging_setup import log_to_terminal
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable
 from .fleet import Fleet
@@ -30,7 +31,7 @@ CHECK_EVERY_S = 10.0
 @one_line_errors("nothing is left running", codes={ConfigError: 2})
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    log_to_terminal(logging.INFO)
     Config.from_env()  # bad settings end it before a model is downloaded
     model = local_folder(options.model, "--model")
     config, model_says = config_for_model(model)

@@ -5,12 +5,29 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from typing import TextIO
+
+from .printable import printable
+
+
+class _Printable(logging.Formatter):
+    """What models, servers and files say stands in the lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def log_to_terminal(level: int, lines: str = "%(message)s", stream: TextIO | None = None) -> None:
+    """``logging.basicConfig`` with lines that command no terminal."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_Printable(lines, datefmt="%H:%M:%S"))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def start_logging() -> None:
     """Terminal lines with the time of day; of several trainer processes the first speaks."""
     level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    log_to_terminal(level, "%(asctime)s %(message)s")
     for name in ("mbridge", "transformers", "megatron"):
         logging.getLogger(name).setLevel(logging.ERROR)
     # What megatron-core says of missing GPU packages is no news where there is no GPU.

@@ -1,9 +1,11 @@
-"""Tables in Markdown."""
+"""Tables in Markdown, whose text may be anybody's: they are printed as well, and command no terminal."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+
+from .printable import printable
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", "|": "\\|"})
 
@@ -16,7 +18,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]], word
 
 def markdown_cell(value: object) -> str:
     """One line that neither ends a table's cell nor is read as HTML."""
-    return " ".join(str(value).translate(_ESCAPES).split())
+    return printable(" ".join(str(value).translate(_ESCAPES).split()))
 
 
 class RawCell(str):
@@ -27,14 +29,14 @@ class RawCell(str):
 
 def markdown_code(value: object) -> str:
     """A code span for a table's cell; it shows all signs as they are, line breaks as blanks."""
-    text = " ".join(str(value).replace("|", "\\|").split())
+    text = printable(" ".join(str(value).replace("|", "\\|").split()))
     mark = "`" * (_longest(text) + 1)
     return f"{mark}{text}{mark}" if mark == "`" else f"{mark} {text} {mark}"
 
 
 def fenced(language: str, text: str) -> str:
     """A block of code; nothing in it ends it."""
-    mark = "`" * max(3, _longest(text) + 1)
+    mark, text = "`" * max(3, _longest(text) + 1), printable(text)
     return f"{mark}{language}\n{text}\n{mark}"
 
 

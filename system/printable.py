@@ -7,9 +7,19 @@ import re
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but for line breaks and tabs, turns of the writing direction, halves of characters."""
 
+_OF_PROGRESS = re.compile("(\r|\x1b\\[[0-9;]{0,20}m)")
+"""Back to the line's begin, and colours."""
+
 
 def printable(text: str) -> str:
     return _COMMANDS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def printable_log(text: str) -> str:
+    """As ``printable``, with what bars of progress and coloured lines of programs are made of."""
+    parts = _OF_PROGRESS.split(text)
+    parts[::2] = map(printable, parts[::2])
+    return "".join(parts)
 
 
 def one_line(text: str, most: int | None = None) -> str:

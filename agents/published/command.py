@@ -31,6 +31,7 @@ import yaml
 
 from ...system.atomic_file import write_atomically
 from ...system.one_line_errors import one_line_errors
+from ...system.printable import one_line
 from ...system.signals import stop_on_signals
 from .sets import SETS, Part, Template, TemplateSet
 from .slots import SlotError, as_prompt, as_wording, halves, renamed, split
@@ -69,7 +70,8 @@ def _run(checkout: Path, name: str | None, output: Path, any_version: bool) -> N
             f"of {chosen.repository}, or add --any-version to write it all the same"
         )
     for key in others:
-        print(f"warning: {_difference(checkout, chosen, key, found)}; written all the same", file=sys.stderr)
+        told = one_line(_difference(checkout, chosen, key, found))
+        print(f"warning: {told}; written all the same", file=sys.stderr)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, file_text(name, found).encode())
     print(f"{output}: {', '.join(found)} of {chosen.repository} ({name}); use it as {chosen.used.format(output)}")

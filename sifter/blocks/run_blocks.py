@@ -32,6 +32,7 @@ from tqdm import tqdm
 
 from ...system.atomic_file import remove_drafts
 from ...system.file_lock import lock_dir
+from ...system.printable import one_line
 from ...system.signals import stop_if_asked
 from .block_reader import open_table
 from .block_run import BLOCK, BlockError, BlockRun, Counts, Done, OnRay
@@ -135,7 +136,8 @@ def _locked(output: Path, describe: str) -> Iterator[None]:
 def _prepare(run: BlockRun, describe: str) -> None:
     others = [path.name for path in run.folder.parent.glob("*") if path.name != run.name]
     if others:
-        print(f"{describe}: {run.folder.parent} keeps unfinished parts of other settings ({', '.join(others)}); they "
+        names = one_line(", ".join(others), 500)
+        print(f"{describe}: {run.folder.parent} keeps unfinished parts of other settings ({names}); they "
               "are left alone", file=sys.stderr)
     run.folder.mkdir(parents=True, exist_ok=True)
     remove_drafts(run.folder)

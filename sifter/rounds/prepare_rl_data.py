@@ -44,9 +44,11 @@ from ...data.document_store import SHARED_STORE, DocumentWriter, is_store
 from ...data.manifest import Manifest, locked_manifest, sha256_of
 from ...sessions.wording import load_wording
 from ...system.atomic_file import draft_of
+from ...system.bounded_json import loads
 from ...system.command_line_types import positive_number, whole_number
 from ...system.errors import MemAgentError
 from ...system.one_line_errors import one_line_errors
+from ...system.printable import one_line
 from ...system.signals import stop_on_signals
 from .data_recipe import DataRecipe, read_recipe
 from .rank_rows import PROMPT_TOKENS, Prompting, evaluation_entry
@@ -54,10 +56,12 @@ from .round_rows import Input, Tested, find_inputs, made_rows, usable_rows
 from .row_shards import Spool, shuffled_shards, write_shard
 
 SUMMARY = "prepared.json"
+_LONGEST = 1000
+"""Of a line that is told."""
 
 
 class PrepareError(MemAgentError):
-    """A round would have no rows; says what became of those of every file."""
+    """A round would have no rows, or a file is damaged; says what became of those of every file, or which one."""
 
 
 @one_line_errors("files that are there stay as they are", codes={MemAgentError: 2, OSError: 2})
@@ -73,8 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with locked_manifest(folder) as manifest:
         if not _is_there(manifest, source):
             _write(manifest, source, inputs, args)
-        told = orjson.loads((folder / SUMMARY).read_bytes())
-    print("\n".join(told["lines"]))
+        told = _summary(folder)
+    print(*(one_line(line, _LONGEST) for line in told["lines"]), sep="\n")
     print(f"{folder}: {told['train']} rows in {told['shards']} shards, {told['test']} to test")
     return 0
 
@@ -100,8 +104,20 @@ def _is_there(manifest: Manifest, source: Mapping[str, Any]) -> bool:
     """Whether all files are. Raises ManifestError where some are of another source."""
     if not manifest.has(SUMMARY, source) or not is_store(manifest.folder / SHARED_STORE):
         return False
-    files = orjson.loads((manifest.folder / SUMMARY).read_bytes())["files"]
-    return all(manifest.has(name, source) for name in files)
+    return all(manifest.has(name, source) for name in _summary(manifest.folder)["files"])
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    """What ``_write`` has told of the folder. Raises PrepareError where that is something else."""
+    try:
+        told = loads((folder / SUMMARY).read_bytes())
+        words, numbers = (told["lines"], told["files"]), (told["train"], told["test"], told["shards"])
+        good = all(type(one) is list and all(type(word) is str for word in one) for one in words)
+        if not good or not all(type(number) is int for number in numbers):
+            raise ValueError
+    except (ValueError, LookupError, TypeError):
+        raise PrepareError(f"{folder / SUMMARY}: is damaged; remove it and run again") from None
+    return dict(told)
 
 
 def _write(manifest: Manifest, source: Mapping[str, Any], inputs: Sequence[Input], args: argparse.Namespace) -> None:

@@ -31,7 +31,9 @@ from ...client.chat_settings import KEYS, ChatSettings, key_from
 from ...config import Config, ConfigError
 from ...evaluation.identity import model_hash
 from ...system.command_line_types import positive_number
+from ...system.logging_setup import log_to_terminal
 from ...system.one_line_errors import one_line_errors
+from ...system.printable import one_line
 from ...system.server_url import chat_base
 from ...system.signals import stop_on_signals
 from ..blocks.block_reader import read_table
@@ -49,7 +51,7 @@ _AROUND = 1024
 @one_line_errors("the same command continues")
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    logging.basicConfig(level=logging.ERROR, format="%(message)s")
+    log_to_terminal(logging.ERROR)
     stop_on_signals()
     config = stage_config()
     model = local_folder(options.model, "CHAT_MODEL_PATH") if options.model else None
@@ -117,7 +119,7 @@ def _run(plan: ChatPlan, method: Method, part: Part, limit: int | None) -> int:
           flush=True)
     for status, times in said.most_common(4):
         if status != OK:
-            print(f"failed: {times} x {status}", file=sys.stderr)
+            print(f"failed: {times} x {one_line(str(status), 500)}", file=sys.stderr)
     return failed
 
 

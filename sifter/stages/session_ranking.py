@@ -33,6 +33,7 @@ from ...config import Config, ConfigError
 from ...evaluation.connect import connect
 from ...evaluation.identity import model_hash
 from ...system.command_line_types import positive_number
+from ...system.logging_setup import log_to_terminal
 from ...system.one_line_errors import one_line_errors
 from ...system.signals import stop_on_signals
 from ..blocks.block_run import OnRay
@@ -52,7 +53,7 @@ _SHAPING = ["mem_max_question", "mem_max_final", "mem_thinking", "rank_top_k", "
 @one_line_errors("the same command continues")
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    logging.basicConfig(level=logging.ERROR, format="%(message)s")
+    log_to_terminal(logging.ERROR)
     stop_on_signals()
     config = stage_config(_DEFAULTS)  # bad settings end it before a model is downloaded
     model = local_folder(options.model, "MODEL_PATH")

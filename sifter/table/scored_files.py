@@ -24,6 +24,7 @@ from ...sessions.packing import by_score
 from ...sessions.ranking import completed
 from ...sessions.table import BadRow, question_of
 from ...system.errors import MemAgentError
+from ...system.printable import one_line
 from ...system.signals import stop_if_asked
 from ..baselines import bm25_order
 from ..blocks.block_reader import open_table, read_rows
@@ -142,7 +143,7 @@ def _run(
 
 def _rows(path: Path, columns: Sequence[str], describe: str) -> Iterator[dict[str, Any]]:
     total = open_table(path).metadata.num_rows
-    with tqdm(total=total, unit=" rows", desc=describe, disable=None, leave=False) as progress:
+    with tqdm(total=total, unit=" rows", desc=one_line(describe, 80), disable=None, leave=False) as progress:
         for rows in read_rows(path, columns, _ROWS):
             stop_if_asked()
             yield from rows

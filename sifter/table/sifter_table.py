@@ -23,6 +23,7 @@ from ...evaluation.statistics import Estimate
 from ...system.errors import MemAgentError
 from ...system.markdown import markdown_table
 from ...system.one_line_errors import one_line_errors
+from ...system.printable import one_line
 from ...system.signals import stop_on_signals
 from ..stage_files import CHAT, EMBED, MEMORY, RANKING
 from .question_scores import ANSWER_SCORES, KEPT, KEPT_ALL, RANKING_SCORES, VALID
@@ -117,7 +118,7 @@ def markdown(scores: SifterScores) -> str:
     if scores.versus:
         header, rows = versus_table(scores.versus)
         parts.append(f"### Against the first method\n\n{markdown_table(header, rows, WORDS)}\n")
-    parts += [f"- {note}" for note in scores.notes] + [""] * bool(scores.notes)
+    parts += [f"- {one_line(note)}" for note in scores.notes] + [""] * bool(scores.notes)
     return "\n".join(parts)
 
 

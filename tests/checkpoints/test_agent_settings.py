@@ -173,6 +173,12 @@ def test_the_environment_wins_over_the_model(model, env, chunk, line):
     assert line.format(model / "mem_agent.yaml") in said and bool(line) == bool(said)
 
 
+def test_what_a_model_says_commands_no_terminal_and_ends(model):
+    leave(model, MEM_RECALL_MODEL="\x1b]0;own\x07" + "x" * 5000)
+    _, said = config_for_model(model, {})
+    assert "�]0;own�xxx" in said and len(said) == 2000
+
+
 def test_the_same_prompts_in_another_place_are_no_other_prompts(model, tmp_path):
     mine = tmp_path / "p.yaml"
     for place in (mine, model / "mem_agent_prompts.yaml"):

@@ -62,6 +62,19 @@ def test_a_file_named_by_no_length_is_a_task_of_its_own(tmp_path, capsys):
     assert '"mem_agent_gsm8k"' in exported.read_text()
 
 
+def test_no_name_or_message_of_others_commands_a_terminal(tmp_path, monkeypatch, capsys):
+    own = "\x1b]0;own\x07"
+    rows = [plain_row("a") | {"counts": {f"{own}turns": 1}}, plain_row(f"b{own}", failure="timeout")]
+    rows[1]["failure_message"] = f"{own}{'x' * 5000}"
+    folder = write_folder(tmp_path / "r", rows)
+    assert ev.main(["--table", str(folder)]) == 0
+    assert "| �]0;own�turns |" in capsys.readouterr().out
+    monkeypatch.setattr(ev, "_evaluate", lambda *_: failures(folder, ["50"]))
+    assert ev.main([]) == ev.FINISHED_WITH_FAILURES
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith("failed: 50/b�]0;own�: timeout: �]0;own�xxx") and len(line) < 600
+
+
 def test_table_and_report_count_the_same_answers_as_missing(tmp_path, capsys):
     folder = write_folder(tmp_path / "half", [plain_row(str(i)) for i in range(100)], questions=200)
     assert ev.main(["--table", str(folder)]) == 0

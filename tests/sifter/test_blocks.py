@@ -120,6 +120,9 @@ def test_parts_of_other_settings_are_told_and_left_alone(tmp_path, capsys):
             lengths(tmp_path, identity="v1")
     assert lengths(tmp_path, identity="v2").computed == ROWS
     assert "keeps unfinished parts of other settings" in capsys.readouterr().err
+    (tmp_path / "out.parquet.parts" / ("\x1b]0;own\x07" + "x" * 200)).mkdir()
+    assert lengths(tmp_path, identity="v2").computed == 0
+    assert "parts of other settings (" in (told := capsys.readouterr().err) and "�]0;own�xxx" in told
     (tmp_path / "out.parquet").rename(tmp_path / "v2.parquet")
     assert lengths(tmp_path, identity="v1").computed == 0
 

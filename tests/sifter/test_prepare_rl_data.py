@@ -1,7 +1,10 @@
 """A round's data: exact counts, gold always shown, no tested question trained, the same bytes from the same inputs."""
 
+import hashlib
+import io
 import re
 import shutil
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import orjson
@@ -230,6 +233,34 @@ def test_the_same_command_finds_its_files_and_makes_what_is_missing_to_the_byte(
     (folder / ".train_1.parquet.1234.tmp").write_bytes(b"half")
     prepare("train: {a: 6}\ntest: {a: 3}", "--rows-per-file", "3")
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("change", [
+    {"lines": None}, {"lines": [1]}, {"files": "train"}, {"train": "6"}, {"shards": None},
+])
+def test_a_summary_that_is_none_is_one_line(tmp_path, prepare, change):
+    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(9)])
+    folder = prepare("train: {a: 6}")
+    change_summary(folder, change)
+    assert f"{folder / 'prepared.json'}: is damaged; remove it" in prepare("train: {a: 6}", code=2)
+
+
+def test_what_a_summary_says_commands_no_terminal(tmp_path, prepare):
+    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(9)])
+    change_summary(prepare("train: {a: 6}"), {"lines": ["\x1b]0;own\x07" + "x" * 5000]})
+    with redirect_stdout(io.StringIO()) as told:
+        prepare("train: {a: 6}")
+    line = told.getvalue().splitlines()[0]
+    assert line.startswith("�]0;own�xxx") and len(line) == 1000
+
+
+def change_summary(folder, change):
+    """With the hash of a manifest that is changed as well."""
+    content = orjson.dumps(told(folder) | change)
+    (folder / "prepared.json").write_bytes(content)
+    manifest = orjson.loads((folder / "manifest.json").read_bytes())
+    manifest["files"]["prepared.json"] |= {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    (folder / "manifest.json").write_bytes(orjson.dumps(manifest))
 
 
 def test_the_same_command_makes_a_lost_store_again(tmp_path, prepare):

@@ -148,6 +148,16 @@ def test_what_is_written_is_read_again(tmp_path, capsys):
     assert "sifter-table" in COMMANDS
 
 
+def test_types_and_folders_of_others_command_no_terminal(tmp_path, capsys):
+    own = "\x1b]0;own\x07"
+    write_stage(tmp_path / f"m{own}", [embed_row(id, [], [0.4, 0.3, 0.2, 0.1], question_type=own + id) for id in "ab"],
+                "embed", f"locomo{own}_test")
+    assert main([str(tmp_path), "--no-bm25"]) == 0
+    told = capsys.readouterr().out
+    assert "| �]0;own�a |" in told and "- locomo�]0;own�/test, m�]0;own�: no question could be scored" in told
+    assert not set(told) & set("\x1b\x07")
+
+
 def test_other_files_and_unfinished_ones_are_not_read(tmp_path):
     rows = [embed_row("q", "a", [1, 0, 0, 0.0])]
     write_stage(tmp_path / "mini", rows, "embed")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.system.printable import one_line, printable
+from mem_agent.system.printable import one_line, printable, printable_log
 
 
 @pytest.mark.parametrize(("text", "shown"), [
@@ -17,3 +17,8 @@ def test_commands_of_a_terminal_are_replaced(text, shown):
 def test_a_line_is_one_line_of_bounded_length():
     assert one_line("a\nb\t c") == "a b c"
     assert one_line("abcdef", 4) == "abc…" and one_line("abcd", 4) == "abcd"
+
+
+def test_a_log_keeps_its_colours_and_bars_of_progress_alone():
+    assert printable_log("\x1b[36m(pid=1)\x1b[0m 1%\r 2%\n") == "\x1b[36m(pid=1)\x1b[0m 1%\r 2%\n"
+    assert printable_log("\x1b[2J\x1b]0;own\x07\x1b") == "�[2J�]0;own��"
