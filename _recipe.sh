@@ -30,6 +30,7 @@ load_recipe() {
         fi
         [[ $line =~ $setting ]] || not_a_setting "$1:$number" "$line"
         name="${BASH_REMATCH[1]}" text="${BASH_REMATCH[2]}"
+        if [[ ${text//$'\t'/} == *[[:cntrl:]]* ]]; then not_a_setting "$1:$number" "$line"; fi # a plan is shown
         if [[ $text =~ ^\"(.*)\"$ ]]; then text="${BASH_REMATCH[1]}"; fi
         [ -z "${!name:-}" ] || continue
         expand "$1:$number" "$text"
@@ -50,10 +51,13 @@ may_set() {
             [ -z "${!2+set}" ] || return 1 # no text is a value of these: VLLM_PLUGINS= loads none
             die "$1: $2 says how programs are run, and is no setting; set it yourself" ;;
         *_CACHE_DIR | *_CACHE_ROOT | *_CACHE_PATH | *_CACHE_MANAGER | *_CACHE_BACKEND | *_MODULES_CACHE | XDG_* | \
-            HOME | TMPDIR | RAY_T*MPDIR | TORCH_EXTENSIONS_DIR | TORCHINDUCTOR_*_DIR | FLASHINFER_*_BASE | FLASHINFER_*_DIR | \
-            CUDA_HOME | CUDA_PATH | CUDACXX | CUDAHOSTCXX | ROCM_HOME | ROCM_PATH | HIP_PATH | CC | CXX | *_NVCC | \
+            HF_*_CACHE | HUGGINGFACE_*_CACHE | *TRANSFORMERS_CACHE | *KERNELS_CACHE | MODELSCOPE_CACHE | *_HOME | HOME | \
+            TMPDIR | TEMP | TMP | *_TMPDIR | RAY_T*MPDIR | \
+            TORCH_EXTENSIONS_DIR | TORCHINDUCTOR_*_DIR | FLASHINFER_*_BASE | FLASHINFER_*_DIR | \
+            CUDA_PATH | CUDA_INC_PATH | CUDACXX | CUDAHOSTCXX | ROCM_PATH | HIP_PATH | CC | CXX | \
+            *_NVCC | *_NVCC_COMPILER | NVCC_*_FLAGS | \
             *CFLAGS | *CXXFLAGS | *LDFLAGS | CPATH | *INCLUDE_PATH | LIBRARY_PATH | COMPILER_PATH | GCC_EXEC_PREFIX | \
-            *_SO_PATH | *_LIB_PATH | *_LIBRARY | TRITON_*PATH | TRITON_*DIR | TRITON_HOME | *_COMPATIBILITY_PATH | \
+            *_SO_PATH | *_LIB_PATH | *_LIBRARY | TRITON_*PATH | TRITON_*DIR | *_COMPATIBILITY_PATH | \
             *_FRONTEND_PATH | *_BINARY_PATH | UCX_MODULE_DIR | *_MCA_* | NCCL_CONF_FILE)
             [ -z "${!2+set}" ] || return 1
             die "$1: $2 says where code lies that is run, and is no setting; set it yourself" ;;

@@ -104,7 +104,10 @@ def test_a_recipe_does_not_say_through_whose_hands_keys_go(tmp_path, monkeypatch
     "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "VLLM_CACHE_ROOT", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME",
     "HOME", "TMPDIR", "RAY_TMPDIR", "RAY_TEMPDIR", "TRITON_PTXAS_PATH", "TRITON_HOME", "TRITON_CACHE_MANAGER",
     "CUDA_HOME", "CC", "VLLM_NCCL_SO_PATH", "VLLM_RUST_FRONTEND_PATH", "TORCHINDUCTOR_CUTLASS_DIR", "HF_MODULES_CACHE",
-    "FLASHINFER_WORKSPACE_BASE", "DG_JIT_CACHE_DIR", "CUDA_CACHE_PATH", "OMPI_MCA_pml", "NCCL_CONF_FILE"])
+    "FLASHINFER_WORKSPACE_BASE", "DG_JIT_CACHE_DIR", "CUDA_CACHE_PATH", "OMPI_MCA_pml", "NCCL_CONF_FILE", "TEMP",
+    "TMP", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE", "PYTORCH_TRANSFORMERS_CACHE",
+    "TORCH_HOME", "HF_KERNELS_CACHE", "MODELSCOPE_CACHE", "CFFI_TMPDIR", "CUDA_INC_PATH", "DG_JIT_NVCC_COMPILER",
+    "SGL_DG_JIT_NVCC_COMPILER", "NVCC_PREPEND_FLAGS"])
 def test_a_recipe_does_not_say_where_code_lies(tmp_path, monkeypatch, name):
     monkeypatch.delenv(name, raising=False)
     code = 'source "$0/_common.sh"; may_set here "$1" /x'
@@ -120,6 +123,14 @@ def test_a_recipe_does_not_say_where_code_lies(tmp_path, monkeypatch, name):
 def test_a_line_that_would_command_a_terminal_is_shown_without(tmp_path):
     done, where = refusal(tmp_path, b"a\x1b[2J\x07")
     assert (done.returncode, done.stderr.partition(" is no setting")[0]) == (1, f"{where}'a?[2J?'")
+
+
+@pytest.mark.parametrize("value", ["\x1b]0;own\x07", "a\r", '"\x7f"', "${TEN}\x1b"])
+def test_a_value_that_would_command_a_terminal_is_refused(tmp_path, value):
+    """DRY_RUN=1 shows what a recipe of somebody else would run."""
+    done, where = refusal(tmp_path, f"A={value}".encode())
+    assert done.returncode == 1 and done.stderr.startswith(f"{where}'A=")
+    assert done.stderr.rstrip("\n").isprintable() and " is no setting; " in done.stderr
 
 
 @pytest.mark.parametrize("name", ["MPLBACKEND", "MATPLOTLIBRC", "RAY_RUNTIME_ENV_HOOK", "RAY_JOB_SUBMIT_HOOK",
@@ -211,7 +222,7 @@ def test_a_variable_that_nobody_has_set_is_told(tmp_path):
     ("plain", "plain"), ('"two words"', "two words"), ("", ""), ('""', ""), ("x=y=", "x=y="), ("$TEN", "10"),
     ("a${TEN}b", "a10b"), ("${NONE:-a b}", "a b"), ("${TEN:-a}", "10"), (r"a\$b", "a$b"), (r"a\`b", "a`b"),
     (r"a\nb", r"a\nb"), (r"\"q\"", '"q"'), ("it's", "it's"), ("# no comment", "# no comment"), ("${NONE:-}", ""),
-    ("$((8 + $TEN))", "18"),
+    ("$((8 + $TEN))", "18"), ("a\tb", "a\tb"),
     ("$((8630 + ${SEED:-08}))", "8638"), ("a [b] {c} *?", "a [b] {c} *?"), ("ü €", "ü €"),
 ])
 def test_what_a_value_may_say(tmp_path, value, read):
