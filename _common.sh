@@ -46,7 +46,7 @@ hold_environment() {
 
 # What the environment is made from, in 16 hex digits: the pins of the given lists, and how the pack is installed.
 fingerprint() {
-    (cd "$PACK_DIR/requirements" && echo "$TORCH" && sed '/^#/d' "${@/%/.txt}" && install_settings) |
+    (cd -- "$PACK_DIR/requirements" && echo "$TORCH" && sed '/^#/d' "${@/%/.txt}" && install_settings) |
         sha256sum | cut -c1-16
 }
 
@@ -66,7 +66,7 @@ install_once() {
     if installed "$@"; then return; fi
     [ "$1" != "$VENV" ] || keep_to_own
     if [ "$DRY_RUN" = 1 ]; then run "${@:4}"; return; fi
-    if ! mkdir -p "$1" 2>/dev/null || [ ! -w "$1" ]; then
+    if ! mkdir -p -- "$1" 2>/dev/null || [ ! -w "$1" ]; then
         die "the folder $1 cannot be made or written to; set $(environment_variable "$2") to one of your own"
     fi
     (
@@ -89,7 +89,7 @@ setup_rehearsal() {
     setup_python
     HOSTS_VENV="${HOSTS_VENV:-$VENV-hosts}"
     case "$HOSTS_VENV" in *' '*) die "HOSTS_VENV='$HOSTS_VENV': Ray cannot run from a path with a blank; set HOSTS_VENV to another" ;; esac
-    install_once "$HOSTS_VENV" hosts "$(realpath "$VENV") $(fingerprint cpu rehearsal)" install_hosts
+    install_once "$HOSTS_VENV" hosts "$(realpath -- "$VENV") $(fingerprint cpu rehearsal)" install_hosts
     if [ "$HOST" = slime ] && [ -z "${SGLANG_PYTHON:-}" ]; then
         SGLANG_VENV="${SGLANG_VENV:-$VENV-sglang}"
         install_once "$SGLANG_VENV" sglang "$(fingerprint sglang)" install_sglang
@@ -125,7 +125,7 @@ install_trl() {
 site_packages() { "$1/bin/python" -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
 installed() {
-    [ "$(cat "$1/installed-$2" 2>/dev/null)" = "$3" ] && { [ "$1" != "$VENV" ] || own_pack_seen; }
+    [ "$(cat -- "$1/installed-$2" 2>/dev/null)" = "$3" ] && { [ "$1" != "$VENV" ] || own_pack_seen; }
 }
 
 own_pack_seen() { [ "$(pack_seen -I)" -ef "$PACK_DIR" ] || [ "$(pack_seen)" -ef "$PACK_DIR" ]; }
@@ -182,7 +182,7 @@ install_torch() {
 name_vllm() {
     local site
     site="$(site_packages "$VENV")"
-    mkdir -p "$site/vllm-0.32.0+cpu.dist-info"
+    mkdir -p -- "$site/vllm-0.32.0+cpu.dist-info"
     printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' >"$site/vllm-0.32.0+cpu.dist-info/METADATA"
 }
 
@@ -244,8 +244,8 @@ python_is_there() {
 make_importable() {
     MEM_AGENT_IMPORT="$(mktemp -d)"
     export MEM_AGENT_IMPORT PYTHONPATH="$MEM_AGENT_IMPORT${MEGATRON_ROOT:+:$MEGATRON_ROOT}${PYTHONPATH:+:$PYTHONPATH}"
-    ln -s "$PACK_DIR" "$MEM_AGENT_IMPORT/mem_agent"
-    trap 'rm -r "$MEM_AGENT_IMPORT"' EXIT
+    ln -s -- "$PACK_DIR" "$MEM_AGENT_IMPORT/mem_agent"
+    trap 'rm -r -- "$MEM_AGENT_IMPORT"' EXIT
 }
 
 # Set `python` to one that can convert checkpoints: the pack's own, or in a host's environment the host's.
@@ -302,7 +302,7 @@ train_in_host() {
     fi
     run_and_forward_signals "$python" -P -m mem_agent launch
     if [ "${CONVERT:-1}" = 1 ]; then
-        newest="iter_$(printf '%07d' "$(cat "$SAVE_PATH/latest_checkpointed_iteration.txt")")"
+        newest="iter_$(printf '%07d' "$(cat -- "$SAVE_PATH/latest_checkpointed_iteration.txt")")"
         if [ -e "$SAVE_PATH/hf/$newest/config.json" ]; then
             say "there: $SAVE_PATH/hf/$newest"
         else

@@ -24,7 +24,7 @@ force=()
 checkpoints() {
     local folder
     for folder in "$SAVE_PATH"/iter_*/; do
-        if [ -d "$folder" ]; then basename "$folder"; fi
+        if [ -d "$folder" ]; then basename -- "$folder"; fi
     done
 }
 
@@ -79,7 +79,7 @@ convert_average() {
 if [ -z "${SINGLE_ITER:-}${AVERAGE:-}" ]; then
     tracker="$SAVE_PATH/latest_checkpointed_iteration.txt"
     [ -s "$tracker" ] || die "$tracker: no checkpoint has been written there"
-    SINGLE_ITER="$(head -c 1024 "$tracker")"
+    SINGLE_ITER="$(head -c 1024 -- "$tracker")"
 fi
 find_host
 converting_python

@@ -25,7 +25,7 @@ fi
 [ -n "${DATA_ROOT:-}" ] || die "set DATA_ROOT to the folder of eval_<length>.json"
 # The recipe of this machine would stand above the model's own settings, and says nothing about another's server.
 if [ ! -f "$MODEL_PATH/mem_agent.yaml" ] && [ -z "${BASE_URL:-}" ]; then default_recipe; fi
-SAVE_FILE="${SAVE_FILE:-$(basename "$MODEL_PATH")}"
+SAVE_FILE="${SAVE_FILE:-$(basename -- "$MODEL_PATH")}"
 output="${RESULTS:-$PACK_DIR/results}/$SAVE_FILE"
 python=(setpriv --pdeathsig TERM "$VENV/bin/python" -P)  # ends with this script, even where that is killed
 evaluate=("${python[@]}" -m mem_agent eval --model "$MODEL_PATH" --output "$output")
@@ -60,4 +60,4 @@ until [ -s "$url" ]; do
     kill -0 "$server" 2>/dev/null || die "the server for $MODEL_PATH did not start; see $output/logs"
     sleep 0.5
 done
-run_and_forward_signals "${evaluate[@]}" --url "$(cat "$url")"
+run_and_forward_signals "${evaluate[@]}" --url "$(cat -- "$url")"

@@ -12,9 +12,9 @@ load_runtime_env() {
     [ -x "$VENV/bin/python" ] || return 0 # DRY_RUN=1 before the installation
     local variable variables found
     found="$(mktemp)"
-    "$VENV/bin/python" -P -m mem_agent.sifter.stages.runtime_env "$RUNTIME_ENV" >"$found" || { rm "$found"; exit 1; }
+    "$VENV/bin/python" -P -m mem_agent.sifter.stages.runtime_env "$RUNTIME_ENV" >"$found" || { rm -- "$found"; exit 1; }
     mapfile -d '' -t variables <"$found"
-    rm "$found"
+    rm -- "$found"
     for variable in "${variables[@]}"; do
         if may_set "RUNTIME_ENV='$RUNTIME_ENV'" "${variable%%=*}" "${variable#*=}"; then export "${variable?}"; fi
     done
@@ -36,7 +36,7 @@ serve_while() {
         return
     fi
     local url="$folder/url.$$"
-    mkdir -p "$folder"
+    mkdir -p -- "$folder"
     SAVE_PATH="$folder" AGENT=chat EVAL_MODE=recurrent "${serve[@]}" --url-file "$url" >/dev/null &
     server=$!
     trap stop_server EXIT
@@ -45,7 +45,7 @@ serve_while() {
         kill -0 "$server" 2>/dev/null || die "the server for ${serve[-1]} did not start; see $folder/logs"
         sleep 0.5
     done
-    run_and_forward_signals "$@" --url "$(cat "$url")" || code=$?
+    run_and_forward_signals "$@" --url "$(cat -- "$url")" || code=$?
     stop_server
     trap - EXIT
     return "$code"

@@ -19,7 +19,7 @@ fi
 model="${CHAT_MODEL_PATH:-}"
 [ -n "$model" ] || die "set BASE_URL to a chat endpoint, or CHAT_MODEL_PATH to a model that is served here"
 chat+=(--model "$model")
-folder="$OUTPUT_DIR/${MODEL_NAME:-$(basename "$model")}"
+folder="$OUTPUT_DIR/${MODEL_NAME:-$(basename -- "$model")}"
 if [ "$DRY_RUN" != 1 ]; then
     checked="$("${chat[@]}" --check)" || exit 1
     read -r ENGINE_MAX_LEN missing <<<"$checked"

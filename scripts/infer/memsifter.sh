@@ -15,7 +15,7 @@ MODEL_PATH="${MODEL_PATH:-${MODEL_NAME:+$PACK_DIR/models/$MODEL_NAME}}"
 [ -n "$MODEL_PATH" ] || die "set MODEL_PATH to the ranker, a Hugging Face folder or id"
 [ -n "${BASE_URL:-}${CHAT_MODEL_PATH:-}" ] ||
     die "set BASE_URL to a chat endpoint, or CHAT_MODEL_PATH to a model that is served here"
-ranker="${MODEL_NAME:-$(basename "$MODEL_PATH")}"
+ranker="${MODEL_NAME:-$(basename -- "$MODEL_PATH")}"
 embedder="${EMBEDDING_MODEL_NAME:-bge-m3}"
 
 # Run a stage; rows without a reply (exit code 3) do not keep the next stage from what there is.

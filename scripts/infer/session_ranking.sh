@@ -13,7 +13,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/_stages.sh"
 MODEL_PATH="${MODEL_PATH:-${MODEL_NAME:+$PACK_DIR/models/$MODEL_NAME}}"
 [ -n "$MODEL_PATH" ] || die "set MODEL_PATH to the ranker, a Hugging Face folder or id"
 rank=("${python[@]}" -m mem_agent session-ranking --model "$MODEL_PATH" "$@")
-folder="$OUTPUT_DIR/${MODEL_NAME:-$(basename "$MODEL_PATH")}"
+folder="$OUTPUT_DIR/${MODEL_NAME:-$(basename -- "$MODEL_PATH")}"
 
 if [ -n "${BASE_URL:-}" ]; then
     run_and_forward_signals "${rank[@]}"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -112,6 +113,37 @@ def test_a_run_that_had_ended_is_converted_from_the_checkpoint_that_the_trainer_
     done = script("run-train.sh", **own, SAVE_PATH=str(run), HF_CKPT="/m", TRAIN_DATA="/t", EVAL="0")
     assert done.returncode == 0, done.stderr
     assert f"--input {run}/iter_0000009 " in (tmp_path / "calls").read_text()
+
+
+@pytest.mark.parametrize("more", ["+a[$(touch {})]", " + a[$(touch {})]", " " * 1024 + "+ a[$(touch {})]"])
+def test_nothing_that_a_tracker_holds_is_run(tmp_path, more):
+    """A folder of somebody else's run that had ended: of the tracker the trainer looks at its first 1,024 letters."""
+    venv, run, ran = tmp_path / "venv" / "bin", tmp_path / "run", tmp_path / "ran"
+    for folder in (venv, run / "hf" / "iter_0000009"):
+        folder.mkdir(parents=True)
+    (run / "hf" / "iter_0000009" / "config.json").touch()
+    (run / "latest_checkpointed_iteration.txt").write_text("9" + more.format(ran))
+    own = environment(venv, tmp_path / "calls", ends=4)
+    done = script("run-train.sh", **own, SAVE_PATH=str(run), HF_CKPT="/m", TRAIN_DATA="/t", EVAL="0")
+    assert not ran.exists() and done.returncode == (0 if len(more) > 1024 else 1)
+    assert ("holds no number of a checkpoint" in done.stderr) == (done.returncode == 1)
+
+
+COMMANDS = r"basename|cat|cd|chmod|cp|dirname|head|ln|ls|mkdir|mv|readlink|realpath|rm|rmdir|sort|stat|tail|touch|wc"
+GIVEN_A_VARIABLE = re.compile(rf"\b(?:{COMMANDS})(?: -[A-Za-z]+(?: [0-9]+)?)* \"?\$|\bfind \"?\$(?!\(no_option )")
+
+
+@pytest.mark.parametrize("path", sorted(p.relative_to(ROOT) for p in ROOT.rglob("*.sh") if p.parent.name != "tests"))
+def test_no_path_can_be_an_option_of_a_command(path):
+    found = [line for line in (ROOT / path).read_text().splitlines() if GIVEN_A_VARIABLE.search(line)]
+    assert found == []
+
+
+@pytest.mark.parametrize("line,found", [('rm -r "$a"', True), ('cat "$a/b"', True), ('head -c 9 "$a"', True),
+                                        ('find "$a" -name b', True), ('rm -r -- "$a"', False), ('cat <"$a"', False),
+                                        ('find "$(no_option "$a")"', False)])
+def test_such_a_line_is_found(line, found):
+    assert bool(GIVEN_A_VARIABLE.search(line)) == found
 
 
 def test_a_command_that_ends_at_once_gives_its_exit_status():

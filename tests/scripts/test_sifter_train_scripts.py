@@ -19,10 +19,10 @@ def ready():
         pytest.skip("not in an environment of the pack's own; tests/run.sh sets one up")
 
 
-def script(name, **env):
+def script(name, cwd="/", **env):
     clean = {k: v for k, v in os.environ.items() if k not in OWN}
     command = ["bash", str(ROOT / "scripts" / "train" / name)]
-    return subprocess.run(command, env=clean | {"DRY_RUN": "1"} | env, capture_output=True, text=True, cwd="/")
+    return subprocess.run(command, env=clean | {"DRY_RUN": "1"} | env, capture_output=True, text=True, cwd=cwd)
 
 
 def commands(name, **env):
@@ -104,6 +104,19 @@ def test_training_takes_the_seeds_names(shards, written):
     assert done.returncode == 0, done.stderr
     assert "-m mem_agent train --evaluate" in done.stdout
     assert "evaluate /m before and /tmp/none/c/hf/iter_* after, into /tmp/none/c/eval" in done.stderr
+
+
+@pytest.mark.parametrize("folder", ["-delete", "(", "!"])
+def test_a_folder_is_no_option_of_what_looks_into_it(tmp_path, folder):
+    (tmp_path / "kept").touch()
+    (tmp_path / folder).mkdir()
+    for name in ("train_0.parquet", "eval_a.json", "test.parquet"):
+        (tmp_path / folder / name).touch()
+    before = sorted(tmp_path.rglob("*"))
+    done = script("qwen3_4b_task_reward.sh", cwd=tmp_path, MODEL_PATH="/m", TRAIN_FILE=f"[{folder}/train_0.parquet]",
+                  CKPTS_DIR="/tmp/none/c", TEST_FILE=f"{folder}/test.parquet", **RECIPE)
+    assert done.returncode == 0 and "-m mem_agent train --evaluate" in done.stdout, done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_every_round_is_shown(tmp_path):
