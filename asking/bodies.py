@@ -1,7 +1,6 @@
-"""Bodies of requests, JSON and forms: what cannot be read is the client's error, and it has to come in time.
+"""Bodies of requests: what cannot be read is the client's error, and it has to come in time.
 
-aiohttp bounds their sizes. What it raises of a form that is none are ValueErrors and RuntimeErrors, and of a part's
-bad header what it raises of a request's.
+aiohttp bounds their sizes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from aiohttp.http import HttpProcessingError
 
 from ..system.bounded_json import has_more_values
 from .request_error import RequestError
@@ -38,7 +36,7 @@ async def within(seconds: float, status: int, what: str) -> AsyncIterator[None]:
 
 async def json_body(request: web.Request, seconds: float) -> Any:
     """Raises RequestError."""
-    _check_kind(request, "application/json")  # which a page cannot send without being asked for its origin
+    check_kind(request, "application/json")  # which a page cannot send without being asked for its origin
     try:
         async with within(seconds, 408, "the body did not come"):
             content = await request.read()
@@ -55,27 +53,12 @@ def _parsed(content: bytes) -> Any:
     return orjson.loads(content)
 
 
-def _check_kind(request: web.Request, expected: str) -> None:
+def check_kind(request: web.Request, expected: str) -> None:
     """Raises RequestError."""
     if len(request.headers.get("Content-Type", "")) > _LONGEST_KIND:
         raise RequestError(415, f"Content-Type has more than {_LONGEST_KIND} characters; expected {expected}")
     if request.content_type != expected:
         raise RequestError(415, f"Content-Type is {request.content_type}; expected {expected}")
-
-
-async def form_file(request: web.Request, seconds: float) -> tuple[str, str, bytes]:
-    """Name, purpose and content of the file in a form. Raises RequestError."""
-    _check_kind(request, "multipart/form-data")
-    try:
-        async with within(seconds, 408, "the body did not come"):
-            form = await request.post()
-    except (ValueError, RuntimeError, web.RequestPayloadError, HttpProcessingError) as error:
-        raise RequestError(400, f"the body is no form: {' '.join(str(error).split()):.200}") from None
-    file, purpose = form.get("file"), form.get("purpose")
-    if not isinstance(file, web.FileField):
-        raise RequestError(400, "file: expected a file", param="file")
-    told = purpose if isinstance(purpose, str) else "user_data"
-    return whole(file.filename), whole(told), await asyncio.to_thread(file.file.read)
 
 
 def whole(text: str) -> str:

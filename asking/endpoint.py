@@ -31,7 +31,7 @@ from aiohttp import web
 from ..config import Config
 from ..system.gather import gather_or_cancel
 from .access import Access, Admission
-from .bodies import form_file, json_body
+from .bodies import json_body
 from .chat_reply import ChatReply
 from .chat_request import AskedOptions, ChatRequest, MessageReader
 from .completion import CompletionReply, prompts_of
@@ -39,6 +39,7 @@ from .document_room import most_characters
 from .document_texts import DocumentTexts
 from .event_stream import DONE, event, events, with_pauses
 from .files import Files
+from .forms import form_file, quiet_about_headers
 from .metrics import CONTENT_TYPE, Metrics
 from .reader import AskingReader
 from .request_error import RequestError, error_of, shown
@@ -77,6 +78,7 @@ class Endpoint:
         self._messages = MessageReader(self.reader.is_long, self.files.text, self._texts.text, most)
 
     def app(self) -> web.Application:
+        quiet_about_headers()
         most = self.reader.config.serve_body_mb * 2**20
         app = web.Application(
             client_max_size=most, middlewares=[self._answered], handler_args={"keepalive_timeout": HEAD_S}

@@ -13,9 +13,10 @@ from aiohttp import web
 from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
-from mem_agent.asking.bodies import form_file, json_body
+from mem_agent.asking.bodies import json_body
 from mem_agent.asking.chat_request import MessageReader, options_of
 from mem_agent.asking.completion import prompts_of
+from mem_agent.asking.forms import form_file
 from mem_agent.asking.quotes import quoted
 from mem_agent.asking.request_error import RequestError
 from mem_agent.asking.sections import sections_of
