@@ -40,18 +40,21 @@ class StoredFile:
 
 
 class Files:
+    """``_held`` is the sum of what the files hold: asked for at each upload, of up to as many as there is room for."""
+
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self._files: dict[str, StoredFile] = {}
+        self._held = 0
 
     def add(self, name: str, purpose: str, content: bytes, text: str) -> StoredFile:
         """Raises RequestError where there is no room."""
         file = StoredFile(name, purpose, len(content), text)
-        held = sum(file.held for file in self._files.values())
-        if held + file.held > self._most:
-            raise RequestError(413, f"{file.held} bytes of text do not fit: files hold {held} of {self._most} "
+        if self._held + file.held > self._most:
+            raise RequestError(413, f"{file.held} bytes of text do not fit: files hold {self._held} of {self._most} "
                                     "(SERVE_FILES_MB); delete some")
         self._files[file.id] = file
+        self._held += file.held
         return file
 
     def get(self, id: str) -> StoredFile:
@@ -64,7 +67,7 @@ class Files:
         return self.get(id).content
 
     def remove(self, id: str) -> dict[str, Any]:
-        self.get(id)
+        self._held -= self.get(id).held
         del self._files[id]
         return {"id": id, "object": "file", "deleted": True}
 

@@ -8,7 +8,7 @@ import pytest
 
 from mem_agent.asking import bodies, endpoint
 from mem_agent.asking.bodies import json_body
-from mem_agent.asking.files import Files
+from mem_agent.asking.files import Files, StoredFile
 from mem_agent.asking.request_error import RequestError
 from mem_agent.tests.helpers.asking import ASKED, REPLIES, chat, model_folder, use
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
@@ -182,6 +182,28 @@ def test_uploads_are_bounded_by_what_they_unpack_to():
     with pytest.raises(RequestError, match="SERVE_FILES_MB"):
         for _ in range(2000):
             files.add("a", "user_data", b"a", "a")
+
+
+def test_an_upload_is_measured_itself_alone(monkeypatch):
+    """A quarter of a million little files would else be summed at each."""
+    measured = []
+    whole = StoredFile.held.fget
+    monkeypatch.setattr(StoredFile, "held", property(lambda file: measured.append(file.id) or whole(file)))
+    files = Files(2**30)
+    ids = [files.add("a", "user_data", b"a", "a").id for _ in range(100)]
+    assert len(measured) < 500
+    for id in ids:
+        files.remove(id)
+    assert len(measured) < 700 and not files.all()
+
+
+def test_a_deleted_file_leaves_its_room():
+    files = Files(2**20)
+    for _ in range(5):
+        kept = files.add("a", "user_data", b"a", "x" * (2**20 - 2000))
+        with pytest.raises(RequestError, match="SERVE_FILES_MB"):
+            files.add("b", "user_data", b"a", "x" * 2000)
+        files.remove(kept.id)
 
 
 UNREADABLE = {
