@@ -113,8 +113,9 @@ _MARKS = (
 )  # fmt: skip
 """Longest first where one begins like another."""
 _PLAIN = ("utf-8", "utf-8-sig", "ascii")
-_NO_PAGES = ("punycode", "idna", "unicode_escape", "unicode-escape", "raw_unicode_escape", "raw-unicode-escape")
-"""Python's own, which no browser knows; some take for ever."""
+_NO_PAGES = ("punycode", "idna", "unicode-escape", "raw-unicode-escape")
+"""Python's own, by the names that its codecs have, which no browser knows. Punycode takes the square of the length,
+alone among the codecs."""
 _TABLE_CHARACTERS = 1_000_000
 """Of a table that is shown as columns, blanks included."""
 _UNSEEN = ("script", "style", "template", "noscript", "iframe", "object", "svg", "textarea", "select")
@@ -127,7 +128,7 @@ def _decoded(name: str, content: bytes) -> tuple[str, str]:
         raise DocumentError(f"{name}: not a text, PDF, HTML or Word file")
     named = _DECLARED.search(content[:4096])
     told = named[1].decode("ascii", "replace") if named else ""
-    for encoding in filter(None, (marked, "" if told.lower() in _NO_PAGES else told, "utf-8")):
+    for encoding in filter(None, (marked, told if _is_for_pages(told) else "", "utf-8")):
         try:
             return content.decode(encoding), encoding.lower()
         except (LookupError, ValueError):  # a page may name what is no encoding, or not its own
@@ -138,6 +139,14 @@ def _decoded(name: str, content: bytes) -> tuple[str, str]:
     if best is None:
         raise DocumentError(f"{name}: neither text in a known encoding nor a PDF, HTML or Word file")
     return str(best), best.encoding
+
+
+def _is_for_pages(told: str) -> bool:
+    """Python looks a codec up by what is left of its name without punctuation."""
+    try:
+        return codecs.lookup(told).name.replace("_", "-") not in _NO_PAGES
+    except LookupError:
+        return False
 
 
 def _said(encoding: str) -> str:

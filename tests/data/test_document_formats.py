@@ -51,6 +51,11 @@ def test_any_place_of_a_text_lies_in_the_lines_named(text, data):
     ("Zürich".encode("utf-32"), "Zürich", "read as utf-32"),
     (b"<meta charset='latin-1'><p>Z\xfcrich", "Zürich", "read as latin-1"),
     (b"<meta charset='no such'><p>Z\xc3\xbcrich", "Zürich", ""),
+    (b"<meta charset='Windows-1252'><p>Z\xfcrich", "Zürich", "read as windows-1252"),
+    (b"<meta charset='zlib'><p>Z\xc3\xbcrich", "Zürich", ""),
+    (b"<meta charset='undefined'><p>Z\xc3\xbcrich", "Zürich", ""),
+    (b"<meta charset='unicode:escape'><p>Z\xc3\xbcrich", "Zürich", ""),
+    (b"<meta charset='idna.'><p>Z\xc3\xbcrich", "Zürich", ""),
 ])  # fmt: skip
 def test_encodings(content, text, note):
     name = "a.html" if content.startswith(b"<") else "a.txt"
@@ -86,7 +91,8 @@ def test_comments_without_end_before_what_might_be_a_page_take_no_time():
 
 @pytest.mark.parametrize("page", [
     b"<html>" + b" " * 2**17 + b"<p>Ann</p></html>",
-    b"<meta charset=punycode><p>Ann</p>" + b"-" + b" a" * 2**17,
+    *(b"<meta charset=%b><p>Ann</p>" % name + b"-" + b"a" * 2**20
+      for name in (b"punycode", b"punycode:", b"PunyCode", b"_punycode", b"-punycode", b"puny.code.")),
 ])  # fmt: skip
 def test_pages_that_would_take_for_ever(page):
     with at_most(5):
