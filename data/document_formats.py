@@ -27,13 +27,14 @@ import re
 import zipfile
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 from typing import Any
 
 from ..system.errors import MemAgentError
+from .word_paragraphs import word_paragraphs
 
 
 class DocumentError(MemAgentError):
@@ -275,10 +276,21 @@ def _word(name: str, content: bytes, limits: Limits) -> Document:
         raise DocumentError(f"{name}: unpacks to more than {limits.file_bytes // 2**20} MiB, or to more than "
                             f"{limits.xml_bytes // 2**20} MiB of text with its marks; split it")
     try:
-        paragraphs = [" ".join(line.split()) for line in _word_paragraphs(content)]
+        text = _at_most(limits.characters, (" ".join(line.split()) for line in word_paragraphs(content)))
     except Exception as error:  # of a damaged file, those of zip, XML and of the library's own lookups
         raise DocumentError(f"{name}: not readable as a Word document ({type(error).__name__}: {error})") from None
-    return _by_lines(name, "\n".join(filter(None, paragraphs)), Unit.PARAGRAPH, "", limits)
+    return _by_lines(name, text, Unit.PARAGRAPH, "", limits)
+
+
+def _at_most(characters: int, paragraphs: Iterable[str]) -> str:
+    """Lines, and no more of them than show that there are more characters."""
+    lines: list[str] = []
+    for paragraph in filter(None, paragraphs):
+        lines.append(paragraph)
+        characters -= len(paragraph)
+        if characters < 0:
+            break
+    return "\n".join(lines)
 
 
 def _is_xml(archive: zipfile.ZipFile, part: str) -> bool:
@@ -288,17 +300,6 @@ def _is_xml(archive: zipfile.ZipFile, part: str) -> bool:
     with archive.open(part) as file:
         begins = file.read(4096).lstrip(_BEFORE_XML)
     return not begins or begins.startswith((b"<", _EBCDIC))
-
-
-def _word_paragraphs(content: bytes) -> Iterator[str]:
-    import docx
-    from docx.table import Table
-
-    for block in docx.Document(io.BytesIO(content)).iter_inner_content():
-        if isinstance(block, Table):
-            yield from (" | ".join(cell.text for cell in row.cells) for row in block.rows)
-        else:
-            yield block.text
 
 
 # --- all kinds -------------------------------------------------------------------------------------------------------
