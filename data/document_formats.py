@@ -30,10 +30,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import zip_longest
-from typing import Any
 
 from ..system.errors import MemAgentError
+from .html_pages import page_text
 from .word_paragraphs import word_paragraphs
 
 
@@ -98,7 +97,7 @@ def read_document(name: str, content: bytes, limits: Limits = ORDINARY) -> Docum
         raise DocumentError(f"{name}: RTF is not read; save it as .docx, PDF or text")
     text, encoding = _decoded(name, content)
     if name.lower().endswith((".html", ".htm", ".xhtml")) or _HTML_START.match(text):
-        return _by_lines(name, _page_text(name, text), Unit.PARAGRAPH, _said(encoding), limits)
+        return _by_lines(name, _page(name, text), Unit.PARAGRAPH, _said(encoding), limits)
     return _by_lines(name, text, Unit.LINE, _said(encoding), limits)
 
 
@@ -106,7 +105,6 @@ def read_document(name: str, content: bytes, limits: Limits = ORDINARY) -> Docum
 _HTML_START = re.compile(
     r"\s*+(<\?xml[^>]*+>\s*+)?(<!--(?:(?!-->).)*+-->\s*+)*+<(!doctype\s+html|html)\b", re.I | re.S
 )
-_XML_HEADS = re.compile(r"(\s*+<\?xml[^>]*+>)*+")
 _DECLARED = re.compile(rb"<(?:meta|\?xml)\b[^>]{0,200}?(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", re.I)
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
@@ -117,9 +115,6 @@ _PLAIN = ("utf-8", "utf-8-sig", "ascii")
 _NO_PAGES = ("punycode", "idna", "unicode-escape", "raw-unicode-escape")
 """Python's own, by the names that its codecs have, which no browser knows. Punycode takes the square of the length,
 alone among the codecs."""
-_TABLE_CHARACTERS = 1_000_000
-"""Of a table that is shown as columns, blanks included."""
-_UNSEEN = ("script", "style", "template", "noscript", "iframe", "object", "svg", "textarea", "select")
 
 
 def _decoded(name: str, content: bytes) -> tuple[str, str]:
@@ -154,59 +149,13 @@ def _said(encoding: str) -> str:
     return "" if encoding in _PLAIN else f"read as {encoding}"
 
 
-def _page_text(name: str, page: str) -> str:
-    """What a browser shows of a page, under its title."""
-    from inscriptis.css_profiles import STRICT_CSS_PROFILE
-    from inscriptis.html_engine import Inscriptis
-    from inscriptis.model.config import ParserConfig
-    from lxml import etree, html
-
-    # The parser's own limit of 256 levels drops what lies deeper without a word.
-    parser = html.HTMLParser(huge_tree=True, remove_comments=True, remove_pis=True)
+def _page(name: str, page: str) -> str:
     try:
-        tree = html.document_fromstring(page[_heads_end(page) :], parser=parser)
-        title = " ".join((tree.findtext(".//title") or "").split())
-        _drop_hidden(tree)
-        etree.strip_elements(tree, *_UNSEEN, with_tail=False)
-        _undo_wide_tables(tree)
-        shown = Inscriptis(tree, ParserConfig(css=STRICT_CSS_PROFILE)).get_text()
-    except etree.LxmlError as error:
-        raise DocumentError(f"{name}: not readable as HTML ({error})") from None
+        return page_text(page)
     except RecursionError:
         raise DocumentError(f"{name}: HTML that is nested too deeply") from None
-    lines = "\n".join(line.rstrip() for line in shown.splitlines()).strip("\n")
-    text = re.sub(r"\n{3,}", "\n\n", lines)
-    return text if text.lstrip().startswith(title) else f"{title}\n\n{text}"
-
-
-def _undo_wide_tables(tree: Any) -> None:
-    """A table is shown as columns, each cell as wide as its column's widest. Of one that blanks would fill, each row
-    becomes a line: 2,000 short cells above one of 10,000 characters are 20 million characters otherwise."""
-    for table in list(tree.iter("table")):
-        rows = [[len(cell.text_content()) for cell in row if cell.tag in ("td", "th")] for row in table.iter("tr")]
-        widths = [max(column) for column in zip_longest(*rows, fillvalue=0)]
-        if len(rows) * sum(widths) <= _TABLE_CHARACTERS:
-            continue
-        for part in list(table.iter("table", "thead", "tbody", "tfoot", "tr", "td", "th")):
-            if part.tag in ("td", "th"):
-                part.tail = f" {part.tail or ''}"
-            part.tag = "span" if part.tag in ("td", "th") else "div"
-
-
-def _heads_end(page: str) -> int:
-    found = _XML_HEADS.match(page)
-    return found.end() if found else 0
-
-
-def _drop_hidden(tree: Any) -> None:
-    """And all styles but this one: an indent of ten thousand characters takes a few to write."""
-    for element in tree.xpath("//*[@hidden or @style]"):
-        style = "".join(element.attrib.pop("style", "").lower().split())
-        if "hidden" in element.attrib or "display:none" in style:
-            if element.getparent() is None:
-                element.clear()
-            else:
-                element.drop_tree()
+    except Exception as error:  # the parser's, and of odd attributes what the library stumbles over
+        raise DocumentError(f"{name}: not readable as HTML ({type(error).__name__}: {error})") from None
 
 
 def _by_lines(name: str, text: str, unit: Unit, note: str, limits: Limits) -> Document:
