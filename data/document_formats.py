@@ -33,6 +33,7 @@ from enum import StrEnum
 
 from ..system.errors import MemAgentError
 from .html_pages import page_text
+from .pdf_pages import DrawnAgain, pdf_pages
 from .word_paragraphs import word_paragraphs
 
 
@@ -170,15 +171,16 @@ def _by_lines(name: str, text: str, unit: Unit, note: str, limits: Limits) -> Do
 # --- PDF -------------------------------------------------------------------------------------------------------------
 def _pdf(name: str, content: bytes, limits: Limits) -> Document:
     pages: list[str] = []
-    characters = 0
+    again = characters = 0
     for page in _pdf_pages(name, content):
-        pages.append(_clean(page).strip("\n"))
+        again += page is None
+        pages.append(_clean(page or "").strip("\n"))
         characters += len(pages[-1])
         if characters > limits.characters:
             break
     text = "\n\n".join(pages)
-    blank = sum(not page.strip() for page in pages)
-    if blank == len(pages):
+    blank = sum(not page.strip() for page in pages) - again
+    if blank == len(pages) - again:
         raise DocumentError(f"{name}: no text on its {len(pages)} page(s), a scan perhaps; run OCR over it first")
     _check(name, text, limits)
     starts = array("Q")
@@ -186,21 +188,24 @@ def _pdf(name: str, content: bytes, limits: Limits) -> Document:
     for page in pages:
         starts.append(at)
         at += len(page) + 2
-    note = f"{blank} of {len(pages)} pages hold no text; scans need OCR first" if blank else ""
-    return Document(name, text, Unit.PAGE, starts, note)
+    notes = (f"{blank} of {len(pages)} pages hold no text; scans need OCR first" if blank else "",
+             f"{again} of {len(pages)} pages are others again, and told once" if again else "")
+    return Document(name, text, Unit.PAGE, starts, "; ".join(filter(None, notes)))
 
 
-def _pdf_pages(name: str, content: bytes) -> Iterator[str]:
-    from pypdf import PdfReader
+def _pdf_pages(name: str, content: bytes) -> Iterator[str | None]:
     from pypdf.errors import FileNotDecryptedError
 
     number = 0
     try:
-        for page in PdfReader(io.BytesIO(content)).pages:
+        for text in pdf_pages(content):
             number += 1
-            yield page.extract_text()
+            yield text()
     except FileNotDecryptedError:
         raise DocumentError(f"{name}: encrypted; save it without a password first") from None
+    except DrawnAgain:
+        told = f"{name}: page {number} draws again and again what was drawn before"
+        raise DocumentError(f"{told}; print it to a new PDF") from None
     except Exception as error:  # of a damaged file, anything: KeyError, RecursionError and AttributeError among them
         where = f"page {number}" if number else "the file"
         raise DocumentError(f"{name}: {where} cannot be read ({type(error).__name__}: {error})") from None
