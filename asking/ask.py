@@ -15,7 +15,6 @@ was started for the question has ended by then.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, aclosing
@@ -48,7 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of every oddity of a file
     if not options.question.strip():
         raise ConfigError("the question is empty; it is the second argument, behind the model")
     Config.from_env()  # bad settings end it before a model is downloaded

@@ -80,6 +80,7 @@ class Document:
 
 
 ORDINARY = Limits()
+_ARCHIVE = b"PK\x03\x04"
 
 
 def read_document(name: str, content: bytes, limits: Limits = ORDINARY) -> Document:
@@ -92,14 +93,25 @@ def read_document(name: str, content: bytes, limits: Limits = ORDINARY) -> Docum
         raise DocumentError(f"{name}: more than {limits.file_bytes // 2**20} MiB; split it")
     if b"%PDF-" in content[:1024]:
         return _pdf(name, content, limits)
-    if content.startswith(b"PK\x03\x04"):
+    if content.startswith(_ARCHIVE):
         return _word(name, content, limits)
     if content.startswith(b"{\\rtf"):
         raise DocumentError(f"{name}: RTF is not read; save it as .docx, PDF or text")
     text, encoding = _decoded(name, content)
-    if name.lower().endswith((".html", ".htm", ".xhtml")) or _HTML_START.match(text):
+    if _is_page(name, text):
         return _by_lines(name, _page(name, text), Unit.PARAGRAPH, _said(encoding), limits)
     return _by_lines(name, text, Unit.LINE, _said(encoding), limits)
+
+
+def is_plain(name: str, content: bytes) -> bool:
+    """Whether it is text in UTF-8 of which nothing is parsed: reading it takes no more than its length says."""
+    told = _told_encoding(content)
+    if b"%PDF-" in content[:1024] or content.startswith(_ARCHIVE) or (told and codecs.lookup(told).name != "utf-8"):
+        return False
+    try:
+        return not _is_page(name, content.removeprefix(codecs.BOM_UTF8).decode())
+    except UnicodeDecodeError:
+        return False
 
 
 # --- text and HTML ---------------------------------------------------------------------------------------------------
@@ -123,9 +135,7 @@ def _decoded(name: str, content: bytes) -> tuple[str, str]:
     marked = next((encoding for mark, encoding in _MARKS if content.startswith(mark)), "")
     if not marked and b"\0" in content[: 2**16]:
         raise DocumentError(f"{name}: not a text, PDF, HTML or Word file")
-    named = _DECLARED.search(content[:4096])
-    told = named[1].decode("ascii", "replace") if named else ""
-    for encoding in filter(None, (marked, told if _is_for_pages(told) else "", "utf-8")):
+    for encoding in filter(None, (marked, _told_encoding(content), "utf-8")):
         try:
             return content.decode(encoding), encoding.lower()
         except (LookupError, ValueError):  # a page may name what is no encoding, or not its own
@@ -138,12 +148,19 @@ def _decoded(name: str, content: bytes) -> tuple[str, str]:
     return str(best), best.encoding
 
 
-def _is_for_pages(told: str) -> bool:
-    """Python looks a codec up by what is left of its name without punctuation."""
+def _told_encoding(content: bytes) -> str:
+    """That a page names itself, if Python has it and browsers do. Python looks a codec up by what is left of its name
+    without punctuation."""
+    named = _DECLARED.search(content[:4096])
+    told = named[1].decode() if named else ""
     try:
-        return codecs.lookup(told).name.replace("_", "-") not in _NO_PAGES
+        return "" if codecs.lookup(told).name.replace("_", "-") in _NO_PAGES else told
     except LookupError:
-        return False
+        return ""
+
+
+def _is_page(name: str, text: str) -> bool:
+    return name.lower().endswith((".html", ".htm", ".xhtml")) or _HTML_START.match(text) is not None
 
 
 def _said(encoding: str) -> str:

@@ -14,7 +14,8 @@
 
 A folder is read whole, files in the order of their paths, numbers in names as numbers (``part 2`` before ``part
 10``). What is hidden, a link or no document there is skipped, and ``skipped`` says so; of what is named itself, the
-first that cannot be read is an error. ``-`` is standard input.
+first that cannot be read is an error. ``-`` is standard input. What is no plain text is parsed by processes with
+limits (``document_process``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .document_formats import ORDINARY, Document, DocumentError, Limits, Unit, read_document
+from .document_formats import ORDINARY, Document, DocumentError, Limits, Unit
+from .document_process import read_bounded
 
 _BETWEEN = "\n\n"
 
@@ -110,9 +112,9 @@ def read_documents(paths: Sequence[str], limits: Limits = ORDINARY) -> Documents
 def _file(path: str, limits: Limits) -> Document:
     """A file that is named itself; a pipe is one as well."""
     if path == "-":
-        return read_document("standard input", sys.stdin.buffer.read(limits.file_bytes + 1), limits)
+        return read_bounded("standard input", sys.stdin.buffer.read(limits.file_bytes + 1), limits)
     with open(path, "rb") as file:
-        return read_document(path, file.read(limits.file_bytes + 1), limits)
+        return read_bounded(path, file.read(limits.file_bytes + 1), limits)
 
 
 def _folder(

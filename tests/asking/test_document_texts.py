@@ -5,50 +5,24 @@ import base64
 import io
 import os
 import sys
-import zipfile
-from pathlib import Path
 
 import aiohttp
 import pytest
 
 from mem_agent.asking.document_texts import DocumentTexts
 from mem_agent.asking.request_error import RequestError
-from mem_agent.data.document_formats import read_document
+from mem_agent.data.document_formats import Document, Unit, read_document
 from mem_agent.tests.helpers.asking import model_folder, use
-from mem_agent.tests.helpers.document_files import pdf_bytes, word_bytes
+from mem_agent.tests.helpers.document_files import large_word, pdf_bytes, word_bytes
+from mem_agent.tests.helpers.document_workers import workers
 
 __all__ = ["model_folder"]
-
-
-def large_word(megabytes: int) -> bytes:
-    """That unpacks to so much."""
-    out, one = io.BytesIO(), b"<w:p><w:r><w:t>" + b"word " * 200 + b"</w:t></w:r></w:p>"
-    with zipfile.ZipFile(io.BytesIO(word_bytes(["Ann."]))) as given, zipfile.ZipFile(out, "w", 8) as made:
-        for entry in given.infolist():
-            content = given.read(entry)
-            if entry.filename == "word/document.xml":
-                content = content.replace(b"<w:body>", b"<w:body>" + one * (megabytes * 2**20 // len(one)))
-            made.writestr(entry, content)
-    return out.getvalue()
 
 
 @pytest.fixture(scope="module")
 def slow() -> bytes:
     """Some kilobytes that take the better part of a minute."""
     return large_word(60)
-
-
-def workers() -> list[str]:
-    """The processes of this one that read documents."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            status = Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()
-            if int(status[1]) == os.getpid() and b"document_worker" in Path("/proc", pid, "cmdline").read_bytes():
-                found.append(pid)
-        except OSError:
-            continue  # it has ended
-    return found
 
 
 async def until(condition) -> None:
@@ -72,7 +46,7 @@ def test_a_file_has_the_text_that_it_has_everywhere(name):
 
 def test_only_a_little_plain_text_needs_no_process(monkeypatch):
     async def parsed(self, name, content):
-        return b"+parsed"
+        return Document(name, "parsed", Unit.LINE, [0])
 
     monkeypatch.setattr(DocumentTexts, "_parsed", parsed)
     alone = {name for name, content in FILES.items() if asyncio.run(DocumentTexts(0).text(name, content)) != "parsed"}
@@ -122,7 +96,7 @@ def test_half_an_answer_of_a_parser_that_failed_is_none(tmp_path, monkeypatch):
 @pytest.mark.parametrize("seconds,limit", [(0, "0"), (600, "610"), (599.5, "610")])
 def test_whoever_waits_is_the_first_to_end_a_parser(tmp_path, monkeypatch, seconds, limit):
     """Its own limit is one of CPU time: with both alike a parser could be gone without a reason."""
-    parser_that_says("+$*", 0, tmp_path, monkeypatch)
+    parser_that_says('+$*\\0{\\"unit\\": \\"line\\", \\"note\\": \\"\\"}\\n', 0, tmp_path, monkeypatch)
     said = asyncio.run(DocumentTexts(seconds).text("a.pdf", b"%PDF-"))
     assert said.split()[-2:] == [limit, str(2**31)]
 

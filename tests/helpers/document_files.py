@@ -1,6 +1,7 @@
 """Files as other programs write them: a PDF by matplotlib, a Word document by python-docx."""
 
 import io
+import zipfile
 from collections.abc import Sequence
 
 
@@ -43,3 +44,15 @@ def word_bytes(paragraphs: Sequence[str], rows: Sequence[Sequence[str]] = ()) ->
                     cell.text = text
     document.save(content)
     return content.getvalue()
+
+
+def large_word(megabytes: int) -> bytes:
+    """That unpacks to so much: some kilobytes that take as many seconds as it has megabytes, or nearly."""
+    out, one = io.BytesIO(), b"<w:p><w:r><w:t>" + b"word " * 200 + b"</w:t></w:r></w:p>"
+    with zipfile.ZipFile(io.BytesIO(word_bytes(["Ann."]))) as given, zipfile.ZipFile(out, "w", 8) as made:
+        for entry in given.infolist():
+            content = given.read(entry)
+            if entry.filename == "word/document.xml":
+                content = content.replace(b"<w:body>", b"<w:body>" + one * (megabytes * 2**20 // len(one)))
+            made.writestr(entry, content)
+    return out.getvalue()

@@ -11,9 +11,9 @@ import pytest
 from mem_agent.tests.helpers.sources import ROOT, SOURCES
 
 ELSEWHERE = {
-    "asking/document_texts.py": "memory, which has no file",
     "checkpoints/hf_folder.py": "weights: WeightsNotWritten names them",
     "checkpoints/hf_to_torch_dist.py": "torch.save to memory",
+    "data/document_process.py": "memory, which has no file",
     "evaluation/results.py": "cuts a file",
     "pocket/model.py": "weights that the pack's makers make, once",
     "pocket/tokenizer.py": "the tokenizer beside them",

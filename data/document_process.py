@@ -1,0 +1,129 @@
+"""Documents of strangers, read in a process that can be stopped (``document_worker``), whoever waits for them.
+
+::
+
+    read_bounded("paper.pdf", content)                here: text, or a DocumentError that says which limit it was
+    Reading("a.pdf", content, allowed)                for those that wait in their own way (``asking.document_texts``)
+
+Invariants:
+- whoever waits parses nothing but plain text;
+- a process has none of the user's keys: what it reads may be written to take it over;
+- a process ends with whoever waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import IO
+
+from ..system.process_environment import without_secrets
+from ..system.python_command import python_module
+from . import document_worker
+from .document_formats import ORDINARY, Document, DocumentError, Limits, Unit, is_plain, read_document
+
+MEMORY = 2**31
+_SECONDS, _SECONDS_TIMES, _MEMORY_TIMES = 600, 10 / 2**20, 64
+"""For a file, and more for each byte of it: tables of a page take 4 s and 45 MiB a MiB."""
+_MORE_S = 10
+"""CPU seconds beyond the limit: whoever waits is to end a process first, for the reason that it can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a process may take; ``said`` and ``remedy`` are for people."""
+
+    seconds: float
+    """0: no limit."""
+    memory: int
+    """Bytes of addresses."""
+    said: str
+    remedy: str
+
+
+def allowed_for(length: int) -> Allowed:
+    """For a file of so many bytes."""
+    return Allowed(math.ceil(_SECONDS + _SECONDS_TIMES * length), MEMORY + _MEMORY_TIMES * length,
+                   "the limit for its length", "split it, or save it as plain text")
+
+
+def read_bounded(name: str, content: bytes, limits: Limits = ORDINARY) -> Document:
+    """Raises DocumentError, also where it takes more than a file of its length may."""
+    if len(content) > limits.file_bytes or is_plain(name, content):
+        return read_document(name, content, limits)
+    reading = Reading(name, content, allowed_for(len(content)), limits)
+    with reading.files() as (asked, said):
+        reading.ask(asked)
+        process = subprocess.Popen(reading.command, stdin=asked, stdout=said, stderr=subprocess.DEVNULL,
+                                   env=without_secrets(os.environ))
+        try:
+            process.wait(reading.allowed.seconds or None)
+        except subprocess.TimeoutExpired:
+            raise reading.too_slow() from None
+        finally:
+            process.kill()
+            process.wait()
+        return reading.document(said, process.returncode)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A process that reads one file: how it is started, asked and understood."""
+
+    name: str
+    content: bytes
+    allowed: Allowed
+    limits: Limits = ORDINARY
+
+    @property
+    def command(self) -> list[str]:
+        seconds = math.ceil(self.allowed.seconds) + _MORE_S if self.allowed.seconds else 0
+        return python_module(document_worker.__name__, str(seconds), str(self.allowed.memory))
+
+    @contextmanager
+    def files(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+        """Its standard input and output, in memory; ``ask`` is to write the first."""
+        with open(os.memfd_create("document"), "w+b") as asked, open(os.memfd_create("text"), "w+b") as said:
+            yield asked, said
+
+    def ask(self, asked: IO[bytes]) -> None:
+        asked.write(json.dumps([self.name, asdict(self.limits)]).encode() + b"\n")
+        asked.write(self.content)
+        asked.seek(0)  # for the process as well: it has the same file
+
+    def document(self, said: IO[bytes], code: int) -> Document:
+        """Once it has ended. Raises DocumentError."""
+        said.seek(0)
+        answer = said.read() if code == 0 else b""
+        if answer.startswith(document_worker.WHY):
+            raise DocumentError(answer[1:].decode("utf-8", "surrogatepass"))
+        try:
+            return _understood(self.name, answer)
+        except (ValueError, KeyError, TypeError):  # half an answer, or that of a process which is not ours any more
+            raise self._failed() from None
+
+    def too_slow(self) -> DocumentError:
+        told = f"{self.name}: no text within {self.allowed.seconds:g} s ({self.allowed.said})"
+        return DocumentError(f"{told}; {self.allowed.remedy}")
+
+    def _failed(self) -> DocumentError:
+        told = f"{self.name}: its parser failed, perhaps beyond its {self.allowed.memory // 2**20} MiB of memory"
+        return DocumentError(f"{told}; {self.allowed.remedy}")
+
+
+def _understood(name: str, answer: bytes) -> Document:
+    """Raises ValueError, KeyError and TypeError."""
+    if not answer.startswith(document_worker.TEXT):
+        raise ValueError("no answer")
+    text, _, rest = answer[1:].partition(document_worker.BEHIND)
+    told, _, offsets = rest.partition(b"\n")
+    head = json.loads(told)
+    starts = array("Q")
+    starts.frombytes(offsets)
+    return Document(name, text.decode(), Unit(head["unit"]), starts, str(head["note"]))
