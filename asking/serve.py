@@ -30,6 +30,7 @@ from ..client.rollout_client import close_clients
 from ..config import Config, ConfigError
 from ..serving.serve_engines import CHECK_EVERY_S
 from ..system.command_line_types import port_number, positive_number
+from ..system.logging_setup import log_to_terminal
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable
 from .access import KEY_VARIABLE, Access, check_address, check_host, checked_origin, read_keys
@@ -40,7 +41,7 @@ from .engines import reader_at
 @one_line_errors("nothing is left running", codes={ConfigError: 2})
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    log_to_terminal(logging.INFO)
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of every oddity of a file
     Config.from_env()  # bad settings end it before a model is downloaded
     keys = read_keys(options.api_key_file, os.environ)

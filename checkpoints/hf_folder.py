@@ -124,7 +124,8 @@ def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
 
     try:
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(hf_config, trust_remote_code=False)
+            # Said, as what config.json says of it may be a hub id, whose code transformers would fetch.
+            model = AutoModelForCausalLM.from_config(hf_config, attn_implementation="eager", trust_remote_code=False)
     except Exception as error:  # sizes that do not fit each other end in whatever the model's code does with them
         reason = " ".join(str(error).split())[:300]
         raise UnsupportedModel(f"no model can be made of its config.json: {reason}") from error

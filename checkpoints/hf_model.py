@@ -144,7 +144,8 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
     check_tokenizer(Path(folder))
     try:
         with panics_told():
-            return Vocabulary(AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted))
+            known = {"local_files_only": not trusted, "trust_remote_code": trusted}
+            return Vocabulary(AutoTokenizer.from_pretrained(folder, **known))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own, KeyError among them
         if not trusted and "trust_remote_code" in str(error):
             raise ConfigError(f"the tokenizer of {folder} is Python of its own; {REMEDY}") from None

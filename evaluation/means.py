@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 from .results import Cell, Row, read_cell, read_run
-from .summary import main_metric, question_means, shared_metrics
+from .summary import question_means, shared_metrics
 
 _COSTS = ("turns", "rounds", "memory_tokens", "response_tokens")
 
@@ -25,9 +25,7 @@ def means(output: Path) -> dict[str, dict[str, float]]:
 
 def _of(cell: Cell) -> dict[str, float]:
     ended = [row for row in cell.rows if row.failure is None]
-    names = shared_metrics(cell.rows)
-    names.sort(key=lambda name: name != main_metric(names))
-    found = {name: fmean(question_means(cell.rows, _score(name)).values()) for name in names}
+    found = {name: fmean(question_means(cell.rows, _score(name)).values()) for name in shared_metrics(cell.rows)}
     for name in _COSTS:
         if values := question_means(ended, _count(name)):
             found[name] = fmean(values.values())

@@ -36,7 +36,8 @@ def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) 
     try:
         torch.manual_seed(1)
         model = AutoModelForCausalLM.from_config(
-            AutoConfig.from_pretrained(folder, trust_remote_code=False), dtype=torch.float32, trust_remote_code=False
+            AutoConfig.from_pretrained(folder, trust_remote_code=False), attn_implementation="eager",
+            dtype=torch.float32, trust_remote_code=False,
         )
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]

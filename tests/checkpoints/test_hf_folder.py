@@ -73,6 +73,15 @@ def test_a_file_is_opened_once_for_all_its_tensors(tmp_path, monkeypatch):
     assert opened == ["0.safetensors", "1.safetensors"]
 
 
+def test_no_kernel_of_the_hub_is_asked_for(tmp_path, monkeypatch):
+    folder = make_tiny_model(tmp_path)
+    edit_config(folder, attn_implementation="somebody/kernel")
+    asked = []
+    monkeypatch.setattr("transformers.integrations.hub_kernels.load_and_register_attn_kernel",
+                        lambda *args, **kwargs: asked.append(args))
+    assert hf_shapes(build_bridge(folder).hf_config) == HfTensors(folder).shapes and not asked
+
+
 def test_torn_and_missing_files_are_named(tmp_path):
     folder = make_tiny_model(tmp_path)
     weights = folder / "model.safetensors"
