@@ -133,7 +133,8 @@ COMMANDS = r"basename|cat|cd|chmod|cp|dirname|head|ln|ls|mkdir|mv|readlink|realp
 GIVEN_A_VARIABLE = re.compile(rf"\b(?:{COMMANDS})(?: -[A-Za-z]+(?: [0-9]+)?)* \"?\$|\bfind \"?\$(?!\(no_option )")
 
 
-@pytest.mark.parametrize("path", sorted(p.relative_to(ROOT) for p in ROOT.rglob("*.sh") if p.parent.name != "tests"))
+@pytest.mark.parametrize("path", sorted(
+    path.relative_to(ROOT) for pattern in ("*.sh", "scripts/**/*.sh") for path in ROOT.glob(pattern)))
 def test_no_path_can_be_an_option_of_a_command(path):
     found = [line for line in (ROOT / path).read_text().splitlines() if GIVEN_A_VARIABLE.search(line)]
     assert found == []
