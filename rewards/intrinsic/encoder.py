@@ -9,7 +9,8 @@ that costs little or saves some: nothing is padded (docs/papers/memory_r.md).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -89,8 +90,9 @@ class SentenceEncoder:
             from transformers.utils import logging
 
             logging.disable_progress_bar()
-            model = SentenceTransformer(str(self._folder), device=self._device, trust_remote_code=False,
-                                        local_files_only=True, model_kwargs={"weights_only": True})
+            with _the_same_missing_weights():
+                model = SentenceTransformer(str(self._folder), device=self._device, trust_remote_code=False,
+                                            local_files_only=True, model_kwargs={"weights_only": True})
             if (network := getattr(model[0], "auto_model", None)) is not None:
                 check_ids(model.tokenizer, network)
             read = self._length if self._length is not None else model.max_seq_length
@@ -100,6 +102,18 @@ class SentenceEncoder:
         except Exception as error:  # safetensors' own are no more than that
             where = f"{self._variable}={self.name!r}"
             raise ConfigError(f"{where}: cannot be loaded from {self._folder}: {_reason(error)}") from error
+
+
+@contextmanager
+def _the_same_missing_weights() -> Iterator[None]:
+    """What a folder has no weights for is drawn by the library, which warns of it: here with one seed, so that a
+    resumed run has the vectors of an unbroken one, and no draw of the caller's is another for it.
+    """
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
 
 
 def _reason(error: Exception) -> str:

@@ -92,6 +92,45 @@ def _parts() -> tuple[bytes, ...]:
     return _saved(whole[:2].clone()), _saved(whole[1:3]), _saved(whole[:2].bfloat16())
 
 
+def _adapted(data: bytes) -> None:
+    """``.metadata`` of a weight with an adapter, whose tensors are there."""
+    from mem_agent.checkpoints.torch_dist import ModelTensors
+
+    written("adapted/.metadata", data)
+    tensors = ModelTensors(written("adapted/__0_0.distcp", b"".join(_of_adapter().values())).parent)
+    for name, shape in tensors.shapes.items():
+        assert tensors.read(name).shape == shape
+
+
+@cache
+def _of_adapter() -> dict[str, bytes]:
+    """A weight [4, 3], two projections of two rows, rank 1."""
+    import torch
+
+    name = "decoder.layers.0.mlp.linear_fc1"
+    return {
+        f"{name}.weight": _saved(torch.arange(12.0).reshape(4, 3)), f"{name}.lora.a": _saved(torch.ones(2, 3)),
+        f"{name}.lora.b": _saved(torch.ones(4, 1)), f"{name}.lora.scale": _saved(torch.tensor([2.0])),
+        f"{name}.lora.part": _saved(torch.tensor([0, 0, 1, 1], dtype=torch.uint8)),
+    }
+
+
+def _of_adapted() -> bytes:
+    import torch
+    from torch.distributed.checkpoint import metadata as stored
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
+
+    entries, places, at = {}, {}, 0
+    for name, content in _of_adapter().items():
+        tensor = torch.load(io.BytesIO(content))
+        start = torch.Size([0] * tensor.dim())
+        entries[name] = stored.TensorStorageMetadata(stored.TensorProperties(dtype=tensor.dtype), tensor.shape,
+                                                     [stored.ChunkStorageMetadata(start, tensor.shape)])
+        places[stored.MetadataIndex(name, start)] = _StorageInfo("__0_0.distcp", at, len(content))
+        at += len(content)
+    return pickle.dumps(stored.Metadata(entries, storage_data=places))
+
+
 def _hashes(data: bytes) -> None:
     written("hashed/a", b"x"), written("hashed/b", b"")
     check_hashes(written(f"hashed/{HASHES}", data).parent)
@@ -122,6 +161,8 @@ TARGETS = (
            (b"os", b"system", b"torch", b"builtins", b"\x8c\x02", b"\x93", b"R.")),
     Target("common_pt", _common, (_settings(),), _WORDS, slow=True),
     Target("distcp", _tensors, _parts(), _WORDS, slow=True),
+    Target("adapter", _adapted, (_of_adapted(),), (b".lora.a", b".lora.part", b".weight", b"decoder.layers.", b"K\x01",
+           b"K\0", b"torch", b"uint8", b"\x85", b"\x86"), slow=True),
     Target("hashes", _hashes, (_listed(), _listed().partition(b"\n")[2]),
            (b"#", b"\n", b"  ", b"..", b"/", b"SHA256 (")),
     Target("tracker", _tracker, (b"9", b"4\n"), (b"release", b"\n", b"0", b"-", b"\xd9\xa3")),

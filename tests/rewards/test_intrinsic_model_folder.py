@@ -203,3 +203,16 @@ def test_each_part_is_looked_at_as_a_model_is(model, file, content, line):
     write(model / "0_Transformer" / file, content)
     with pytest.raises(ConfigError, match=rf"0_Transformer/{file}: .*{line}"):
         SentenceEncoder("mine", model).encode(["a"])
+
+
+def test_weights_that_are_missing_are_the_same_in_every_process_and_draw_nothing_of_the_callers(model):
+    import torch
+
+    part = model / "0_Transformer"
+    config = json.loads((part / "config.json").read_bytes())
+    write(part / "config.json", config | {"num_hidden_layers": 2})
+    before = torch.get_rng_state()
+    first = SentenceEncoder("mine", model).encode(["key"])
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(before.sum().item())
+    assert (SentenceEncoder("mine", model).encode(["key"]) == first).all()
