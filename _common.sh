@@ -8,9 +8,20 @@ DRY_RUN="${DRY_RUN:-0}"
 TORCH=torch==2.13.0
 TORCH_INDEX="${TORCH_INDEX-https://download.pytorch.org/whl/cpu}" # none: only the index that pip is configured for
 
-say() { printf '== %s\n' "$*" >&2; }
-# die WORDS: what somebody else's file says may stand in them, and commands no terminal.
-die() { local line="$*"; printf 'error: %s\n' "${line//[[:cntrl:]]/?}" >&2; exit 1; }
+# What somebody else's file or folder says may stand in the words of these, and commands no terminal.
+say() { printf '== %s\n' "$(shown "$*")" >&2; }
+die() { printf 'error: %s\n' "$(shown "$*")" >&2; exit 1; }
+
+# Without what commands a terminal, in any locale: control characters, and what turns the direction of writing.
+shown() {
+    local LC_ALL line="$1" mark
+    { LC_ALL=C.UTF-8; } 2>/dev/null # bash has a line of its own where there is none
+    for mark in $'\xe2\x80\x8e' $'\xe2\x80\x8f' $'\xe2\x80\xaa' $'\xe2\x80\xab' $'\xe2\x80\xac' $'\xe2\x80\xad' \
+        $'\xe2\x80\xae' $'\xe2\x81\xa6' $'\xe2\x81\xa7' $'\xe2\x81\xa8' $'\xe2\x81\xa9'; do
+        line="${line//"$mark"/?}"
+    done
+    printf '%s' "${line//[[:cntrl:]]/?}"
+}
 
 source "$PACK_DIR/_recipe.sh"
 
@@ -41,7 +52,10 @@ setup_python() {
 hold_environment() {
     if [ "$DRY_RUN" = 1 ] || ! { [ -r "$VENV/in-use" ] || : >>"$VENV/in-use"; } 2>/dev/null; then return; fi
     exec {environment_held}<"$VENV/in-use"
-    flock -s "$environment_held" 2>/dev/null || true
+    flock -s -n "$environment_held" 2>/dev/null || [ $? != 1 ] || { # 1: held; another status: no locks there
+        say "$VENV is being installed into, or somebody else holds $VENV/in-use; waiting for a minute at most"
+        flock -s -w 60 "$environment_held" || true
+    }
 }
 
 # What the environment is made from, in 16 hex digits: the pins of the given lists, and how the pack is installed.
@@ -70,7 +84,10 @@ install_once() {
         die "the folder $1 cannot be made or written to; set $(environment_variable "$2") to one of your own"
     fi
     (
-        flock 9
+        flock -n 9 || {
+            say "waiting for who installs into $1, or holds $1/lock"
+            flock 9
+        }
         if installed "$@"; then exit; fi # by the one that held the lock
         if [ "$1" = "$VENV" ]; then
             keep_to_own
@@ -290,6 +307,17 @@ start_pocket_chat() {
     say "$said"
 }
 
+# tracked FOLDER: the name of the checkpoint in it that its tracker names, whoever wrote that.
+tracked() {
+    local tracker="$1/latest_checkpointed_iteration.txt" said
+    [ -s "$tracker" ] || die "$tracker: no checkpoint has been written there"
+    said="$(head -c 1024 -- "$tracker" | tr -d '\0')" # as much as the trainer has looked at
+    [[ $said =~ ^[[:space:]]*([0-9]{1,18}|release)[[:space:]]*$ ]] || die "$tracker holds no number of a checkpoint"
+    said="${BASH_REMATCH[1]}"
+    [ "$said" = release ] || said="iter_$(printf '%07d' "$((10#$said))")"
+    printf '%s\n' "$said"
+}
+
 # Train, convert the newest checkpoint, and end the script.
 train_in_host() {
     local python="${PYTHON:-python3}"
@@ -302,7 +330,7 @@ train_in_host() {
     fi
     run_and_forward_signals "$python" -P -m mem_agent launch
     if [ "${CONVERT:-1}" = 1 ]; then
-        newest="iter_$(printf '%07d' "$(cat -- "$SAVE_PATH/latest_checkpointed_iteration.txt")")"
+        newest="$(tracked "$SAVE_PATH")" || exit 1
         if [ -e "$SAVE_PATH/hf/$newest/config.json" ]; then
             say "there: $SAVE_PATH/hf/$newest"
         else

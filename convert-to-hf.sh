@@ -24,7 +24,8 @@ force=()
 checkpoints() {
     local folder
     for folder in "$SAVE_PATH"/iter_*/; do
-        if [ -d "$folder" ]; then basename -- "$folder"; fi
+        folder="$(basename -- "$folder")"
+        if [[ $folder =~ ^iter_[0-9]{7,18}$ ]]; then printf '%s\n' "$folder"; fi
     done
 }
 
@@ -32,7 +33,8 @@ checkpoints() {
 find_checkpoint() {
     local there
     name="$1"
-    case "$1" in *[!0-9]*) ;; *) name="iter_$(printf '%07d' "$((10#$1))")" ;; esac
+    if [[ $1 =~ ^[0-9]{1,18}$ ]]; then name="iter_$(printf '%07d' "$((10#$1))")"; fi
+    case "$name" in */* | . | ..) die "$name is no name of a checkpoint in $SAVE_PATH" ;; esac
     there="$(checkpoints | paste -sd ' ')"
     [ -d "$SAVE_PATH/$name" ] || die "$SAVE_PATH: no checkpoint $name; there are: ${there:-none}"
 }
@@ -77,9 +79,7 @@ convert_average() {
 }
 
 if [ -z "${SINGLE_ITER:-}${AVERAGE:-}" ]; then
-    tracker="$SAVE_PATH/latest_checkpointed_iteration.txt"
-    [ -s "$tracker" ] || die "$tracker: no checkpoint has been written there"
-    SINGLE_ITER="$(head -c 1024 -- "$tracker")"
+    SINGLE_ITER="$(tracked "$SAVE_PATH")" || exit 1
 fi
 find_host
 converting_python

@@ -51,6 +51,7 @@ fi
 
 say "serving $MODEL_PATH with ${NUM_ENGINES:-1} engines of $ENGINE_MAX_LEN tokens; logs in $output/logs"
 url="$output/url.$$"
+rm -f -- "$url" # of another process that had this number
 SAVE_PATH="$output" "${serve[@]}" --url-file "$url" >/dev/null &
 server=$!
 stop() { kill -TERM "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; }

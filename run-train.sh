@@ -41,11 +41,8 @@ run_and_forward_signals "${python[@]}" -m mem_agent train "$finish" || code=$?
 # Set `last` to the name of the checkpoint that the trainer has ended with: what the tracker names, as a folder that was
 # copied has none the newest.
 find_last() {
-    local tracker="$SAVE_PATH/latest_checkpointed_iteration.txt"
-    if [ -s "$tracker" ]; then
-        last="$(head -c 1024 -- "$tracker")" # as much as the trainer has looked at
-        [[ "$last" =~ ^[[:space:]]*([0-9]{1,18})[[:space:]]*$ ]] || die "$tracker holds no number of a checkpoint"
-        last="iter_$(printf '%07d' "$((10#${BASH_REMATCH[1]}))")"
+    if [ -s "$SAVE_PATH/latest_checkpointed_iteration.txt" ]; then
+        last="$(tracked "$SAVE_PATH")" || exit 1
     else
         last="$(cd -- "$SAVE_PATH" && printf '%s\n' iter_* | grep -xE 'iter_[0-9]{7,18}' | sort -V | tail -n 1)"
     fi

@@ -20,9 +20,10 @@ _QUIET = (UserWarning, FutureWarning, DeprecationWarning)
 """Warnings of libraries about their own internals are no news to users of the pack."""
 
 
-_SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDS", "COOKIE",
-           "AUTHORIZATION")
-_SECRET_WORDS = {"AUTH", "PASS", "PGPASS", "SSHPASS"}
+_SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSCODE", "PASSCOMMAND", "CREDENTIAL",
+           "CREDS", "COOKIE", "AUTHORIZATION", "CONNECTION_STRING", "WEBHOOK")
+_SECRET_WORDS = {"AUTH", "OAUTH", "PASS", "PGPASS", "SSHPASS", "PSW", "PW", "BINDPW", "PAT", "JWT", "OTP", "SAS",
+                 "DSN"}
 _NO_SECRET = ("TOKENIZERS", "TIKTOKEN", "TOKEN_RATIO", "IB_PKEY", "SSH_AUTH_SOCK", "RAY_AUTH_MODE")
 """Parts of names that say nothing, as libraries have them: without its InfiniBand partition (NCCL_IB_PKEY) a machine
 does not reach the others, without SSH_AUTH_SOCK git not a host's repository."""
@@ -79,7 +80,7 @@ def is_secret(name: str) -> bool:
     for part in _NO_SECRET:
         said = said.replace(part, "")
     return (not said.endswith(("_PATH", "_FILE"))
-            and (said.endswith(("_PAT", "_PWD")) or any(word in said for word in _SECRET)
+            and (said.endswith("_PWD") or any(word in said for word in _SECRET)
                  or not _SECRET_WORDS.isdisjoint(said.split("_"))))
 
 

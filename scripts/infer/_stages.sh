@@ -37,6 +37,7 @@ serve_while() {
     fi
     local url="$folder/url.$$"
     mkdir -p -- "$folder"
+    rm -f -- "$url" # of another process that had this number
     SAVE_PATH="$folder" AGENT=chat EVAL_MODE=recurrent "${serve[@]}" --url-file "$url" >/dev/null &
     server=$!
     trap stop_server EXIT

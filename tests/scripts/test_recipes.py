@@ -2,11 +2,13 @@
 
 import os
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from mem_agent.config import Config, variable_names
+from mem_agent.system.process_environment import is_secret
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(path.stem for path in (ROOT / "recipes").glob("*.env"))
@@ -88,14 +90,15 @@ def test_nothing_of_a_recipe_is_run(tmp_path, line):
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "PYTHONSTARTUP", "ENV", "PROMPT_COMMAND",
                                   "GCONV_PATH", "GIT_SSH_COMMAND", "PIP_INDEX_URL", "OPENSSL_CONF", "CDPATH",
-                                  "GLIBC_TUNABLES", "OMP_TOOL_LIBRARIES", "NCCL_NET_PLUGIN", "NODE_OPTIONS"])
+                                  "GLIBC_TUNABLES", "OMP_TOOL_LIBRARIES", "NCCL_NET_PLUGIN", "NODE_OPTIONS",
+                                  "TORCH_CUSTOM_PYTHONPATH", "HDF5_PLUGIN_PATH"])
 def test_a_recipe_does_not_say_how_programs_are_run(tmp_path, monkeypatch, name):
     refused_as_the_users(tmp_path, monkeypatch, name, "says how programs are run")
 
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "RAY_TLS_CA_CERT",
                                   "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "WANDB_INSECURE_DISABLE_SSL",
-                                  "RAY_API_SERVER_ADDRESS", "HOSTALIASES"])
+                                  "RAY_API_SERVER_ADDRESS", "HOSTALIASES", "LOCALDOMAIN"])
 def test_a_recipe_does_not_say_through_whose_hands_keys_go(tmp_path, monkeypatch, name):
     refused_as_the_users(tmp_path, monkeypatch, name, "says through whose hands keys go")
 
@@ -107,7 +110,8 @@ def test_a_recipe_does_not_say_through_whose_hands_keys_go(tmp_path, monkeypatch
     "FLASHINFER_WORKSPACE_BASE", "DG_JIT_CACHE_DIR", "CUDA_CACHE_PATH", "OMPI_MCA_pml", "NCCL_CONF_FILE", "TEMP",
     "TMP", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE", "PYTORCH_TRANSFORMERS_CACHE",
     "TORCH_HOME", "HF_KERNELS_CACHE", "MODELSCOPE_CACHE", "CFFI_TMPDIR", "CUDA_INC_PATH", "DG_JIT_NVCC_COMPILER",
-    "SGL_DG_JIT_NVCC_COMPILER", "NVCC_PREPEND_FLAGS"])
+    "SGL_DG_JIT_NVCC_COMPILER", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "FLASHINFER_EXTRA_CUDAFLAGS", "CUTE_DSL_LIBS",
+    "FI_PROVIDER_PATH", "IBV_DRIVERS", "LOCAL_KERNELS", "DIST_EXTRA_CONFIG"])
 def test_a_recipe_does_not_say_where_code_lies(tmp_path, monkeypatch, name):
     monkeypatch.delenv(name, raising=False)
     code = 'source "$0/_common.sh"; may_set here "$1" /x'
@@ -143,15 +147,21 @@ def test_a_recipe_names_no_code(tmp_path, monkeypatch, name):
 @pytest.mark.parametrize("name", ["RAY_AUTH_MODE", "RAY_USE_TLS", "VLLM_ALLOW_INSECURE_SERIALIZATION",
                                   "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "VLLM_SERVER_DEV_MODE", "VLLM_RPC_BASE_PATH",
                                   "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
-                                  "RAY_DATA_ARROW_EXTENSION_SERIALIZATION_CLOUDPICKLE"])
+                                  "RAY_DATA_ARROW_EXTENSION_SERIALIZATION_CLOUDPICKLE", "RAY_AUTH_TOKEN"])
 def test_a_recipe_takes_no_protection_away(tmp_path, monkeypatch, name):
     refused_as_the_users(tmp_path, monkeypatch, name, "takes protection away")
 
 
 def test_every_setting_of_the_pack_may_stand_in_a_recipe():
-    names = [name for name in variable_names() if name != "TRUST_REMOTE_CODE"]
-    code = 'source "$0/_common.sh"; for name in "$@"; do may_set here "$name" x; done'
-    env = {"PATH": os.environ["PATH"]}
+    """With a path, where it is no choice of a few words."""
+    words = ("style", "dynamic_filter", "dynamic_filter_on", "length", "loss", "train_turns", "loss_agg",
+             "engine_dtype", "methods", "tis", "master_addr")
+    texts = [field.name.upper() for field in fields(Config) if "str" in str(field.type) and field.name not in words]
+    own = 'MODEL_PATH SAVE_FILE RESULTS OUTPUT POCKET_DATA PRIMARY_DATA_DIR DATA_RECIPE TRAIN_FILE VENV PYTHON'
+    names = [name for name in variable_names() if name not in ("TRUST_REMOTE_CODE", *texts)]
+    code = """source "$0/_common.sh"; for name in "$@"; do may_set here "$name" x; done
+        for name in $TEXTS; do may_set here "$name" "/a/b c"; done"""
+    env = {"PATH": os.environ["PATH"], "TEXTS": " ".join([*texts, *own.split()])}
     done = subprocess.run(["bash", "-c", code, str(ROOT), *names], env=env, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -199,12 +209,72 @@ def test_a_recipe_may_say_that_no_models_python_is_trusted(tmp_path, text):
 
 @pytest.mark.parametrize("line,told", [
     ("[TEN=*(*(1))b] B=1", "'[TEN=*(*(1))b]' is no setting"),  # no end for 28 letters
-    ("A=" + "x" * 4095, "a line of 4097 characters; 4096 are allowed"),
+    ("A=" + "x" * 4095, "a line of more than 4096 characters"),
     ("A=$X$X", "a value of more than 4096 characters"),
 ])
 def test_a_line_that_takes_for_ever_is_refused(tmp_path, line, told):
     done, where = refusal(tmp_path, line.encode(), X="x" * 4000)
     assert done.returncode == 1 and done.stderr.startswith(where + told) and len(done.stderr.splitlines()) == 1
+
+
+def test_a_recipe_has_no_end_of_lines(tmp_path):
+    done, _ = refusal(tmp_path, b"#\n" * 4096)
+    assert (done.returncode, done.stderr) == (1, f"error: {tmp_path}/own.env has more than 4096 lines\n")
+
+
+@pytest.mark.parametrize("name,value", [
+    ("HF_TOKEN_PATH", "/home/me/.ssh/id_rsa"), ("HF_TOKEN_PATH", "key"), ("TORCH_LOGS_OUT", "x"),
+    ("NCCL_DEBUG_FILE", "x"),
+    ("AWS_WEB_IDENTITY_TOKEN_FILE", "x"), ("_WANDB_CORE_PATH", "/x"), ("XYZ_DIR", "x")])
+def test_a_recipe_names_no_files_to_libraries(tmp_path, monkeypatch, name, value):
+    monkeypatch.delenv(name, raising=False)
+    done, where = refusal(tmp_path, f"{name}={value}".encode())
+    told = "names a file or a folder for a library, and is no setting; set it yourself"
+    assert (done.returncode, done.stderr) == (1, f"{where}{name} {told}\n")
+
+
+@pytest.mark.parametrize("value", ["/x", "a=/x", "~/x", "../x", ".hidden", "-o", "file:///x"])
+def test_what_libraries_read_is_no_file_and_no_option(tmp_path, value):
+    done, where = refusal(tmp_path, f"XYZ_URL={value}".encode())
+    assert done.returncode == 1
+    assert done.stderr == f"{where}XYZ_URL is no setting of the pack, and '{value}' may be a file or an option for " \
+                          "whoever reads it; set it yourself\n"
+
+
+@pytest.mark.parametrize("name,value", [
+    ("HF_ENDPOINT", "https://mirror.example/hf"), ("VLLM_ATTENTION_BACKEND", "FLASH_ATTN"), ("NCCL_DEBUG", "INFO"),
+    ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:64"), ("OMP_NUM_THREADS", "2"),
+    ("NCCL_SOCKET_IFNAME", "^lo,docker0"), ("WANDB_PROJECT", "my project"), ("VLLM_LOGGING_LEVEL", "DEBUG"),
+    ("WANDB_BASE_URL", "http://10.0.0.1:8080"), ("CUDA_VISIBLE_DEVICES", "0,1"), ("TORCH_LOGS", "+dynamo")])
+def test_what_libraries_are_told_in_numbers_and_words_is_taken(tmp_path, name, value):
+    (tmp_path / "own.env").write_text(f"{name}={value}\n")
+    held = loaded(BY_THE_PACK, tmp_path / "own.env", {})
+    assert held[name] == value
+
+
+KEYS = ["AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "CI_JOB_JWT", "MY_PAT", "SENTRY_DSN", "X_PWD"]
+
+
+@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize("line", ["TRACKER_PROJECT=${}", "HF_ENDPOINT=https://x.example/${{{}}}", "A=${{{}:-x}}"])
+def test_a_recipe_reads_no_key(tmp_path, name, line):
+    done, where = refusal(tmp_path, line.format(name).encode(), **{name: "my own"})
+    assert (done.returncode, done.stderr) == (
+        1, f"{where}${name} is a key, and a recipe reads none; set what is to have it yourself\n")
+
+
+def test_what_is_a_key_is_said_in_one_way():
+    names = [*KEYS, "API_KEY", "AZURE_STORAGE_CONNECTION_STRING", "SLACK_WEBHOOK_URL", "PATH", "PWD", "HOME", "SEED",
+             "TOKENIZERS_PARALLELISM", "NCCL_IB_PKEY", "SSH_AUTH_SOCK", "RAY_AUTH_MODE", "FTP_PW", "AUTHOR", "PATTERN"]
+    code = 'source "$0/_common.sh"; for name in "$@"; do if is_secret "$name"; then echo "$name"; fi; done'
+    env = {"PATH": os.environ["PATH"], **{name: "x" for name in names if name not in ("PATH", "HOME", "PWD")}}
+    done = subprocess.run(["bash", "-c", code, str(ROOT), *names], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [name for name in names if is_secret(name)]
+
+
+def test_a_number_of_tokens_is_no_key(tmp_path):
+    done, _ = refusal(tmp_path, b"MEM_CHUNK_TOKENS=512\nA=$MEM_CHUNK_TOKENS")
+    assert done.stdout == "512", done.stderr
 
 
 @pytest.mark.parametrize("text", ["TEN + x", "-1 + 2", "1 + 0x10", "1 + 9999999999", "1 + "])

@@ -307,6 +307,35 @@ def test_which_checkpoints_convert_where(run):
     assert planned(run, AVERAGE="20 30", OUTPUT=f"{run}/o") == [every[1], ("average", "o")]
 
 
+@pytest.mark.parametrize("tracker", ["x/../../../victim", "..", "9" * 20, "iter_0000020 ..", "20\n30"])
+def test_what_a_tracker_holds_is_a_number_or_no_checkpoint(run, tracker):
+    (run / "latest_checkpointed_iteration.txt").write_text(tracker)
+    done = convert(run, DRY_RUN="1")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr == f"error: {run}/latest_checkpointed_iteration.txt holds no number of a checkpoint\n"
+
+
+@pytest.mark.parametrize("name", ["../run/iter_0000020", "..", "9" * 20])
+def test_the_name_of_a_checkpoint_leads_nowhere_else(run, name):
+    done = convert(run, DRY_RUN="1", SINGLE_ITER=name)
+    assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+
+
+def test_folders_that_are_no_checkpoints_are_not_converted(run):
+    before = planned(run, SINGLE_ITER="all")
+    for name in ("iter_1 ..", "iter_1\x1b]0;own\x07", "iter_x", "iter_0000020_old"):
+        (run / name).mkdir()
+    assert planned(run, SINGLE_ITER="all") == before
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8", "POSIX"])
+def test_lines_of_scripts_command_no_terminal(locale):
+    code = 'source "$0/_common.sh"; say "Zürich $1"; die "Zürich $1"'
+    words, env = "a\x1b]0;b\x07\x9bc\u202ed\u2066e", {"PATH": os.environ["PATH"], "LC_ALL": locale}
+    done = subprocess.run(["bash", "-c", code, str(ROOT), words], capture_output=True, text=True, env=env)
+    assert done.stderr == "== Zürich a?]0;b??c?d?e\nerror: Zürich a?]0;b??c?d?e\n"
+
+
 WRONG_AVERAGE = [
     ("20", "at least 2 iterations"),
     ("20 020", "iter_0000020 is given twice"),

@@ -94,7 +94,8 @@ def test_starts_are_found(code, found):
 
 
 CANARIES = {"OPENAI_API_KEY", "HF_TOKEN", "WANDB_API_KEY", "VLLM_API_KEY", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD",
-            "my_token", "GOOGLE_CREDENTIALS", "HUGGING_FACE_HUB_TOKEN"}
+            "my_token", "GOOGLE_CREDENTIALS", "HUGGING_FACE_HUB_TOKEN", "CI_JOB_JWT_V2", "LDAP_BINDPW", "SENTRY_DSN",
+            "AZURE_STORAGE_CONNECTION_STRING", "SLACK_WEBHOOK_URL", "GITHUB_PAT_RO", "SNOWFLAKE_PASSCODE"}
 KEPT = {"PATH": os.environ["PATH"], "HTTPS_PROXY": "http://user:password@proxy:3128",
         "MEM_CHUNK_TOKENS": "512", "TOKENIZERS_PARALLELISM": "false", "HF_TOKEN_PATH": "/f"}
 
