@@ -36,7 +36,7 @@ from ..client.chat_settings import ChatFailed, ChatSettings, key_from
 from ..data.closed_book_rules import Asked, judge
 from ..data.manifest import sha256_of
 from ..data.pool import PoolQuestion, load_corpora
-from ..system.atomic_file import appending, file_to_write, write_atomically
+from ..system.atomic_file import appending, cut, write_atomically
 from ..system.bounded_json import loads
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError
@@ -118,7 +118,7 @@ def _read_replies(path: Path) -> dict[str, tuple[str, ...]]:
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
-        os.truncate(file_to_write(path), whole)
+        cut(path, whole)
     found = {}
     for number, line in enumerate(content[:whole].split(b"\n")[:-1], 1):
         try:

@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ..system.atomic_file import appending, file_to_write, write_atomically
+from ..system.atomic_file import appending, cut, write_atomically
 from ..system.bounded_json import loads
 from ..system.file_lock import lock_dir
 from .questions import EvalError
@@ -367,11 +367,11 @@ def _line(row: Row) -> bytes:
 
 
 def cut_half_line(path: Path, block: int = 2**20) -> None:
-    """Take off what stands behind the last line end. Raises NotAFile for a link to elsewhere."""
+    """Take off what stands behind the last line end. Raises NotAFile as ``cut`` does."""
     if not path.is_file():
         return
-    with file_to_write(path).open("rb+") as file:
-        end = file.seek(0, 2)
+    with path.open("rb") as file:
+        size = end = file.seek(0, 2)
         while end:
             start = max(0, end - block)
             file.seek(start)
@@ -380,4 +380,5 @@ def cut_half_line(path: Path, block: int = 2**20) -> None:
                 end = start + newline + 1
                 break
             end = start
-        file.truncate(end)
+    if end < size:
+        cut(path, end)

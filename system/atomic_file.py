@@ -6,7 +6,8 @@ What is written is a regular file or nothing yet. A link stays a link, and the f
 is one of the link's own folder: what leads out of it is refused, as the folder may be a stranger's, and the file that
 it leads to the user's (``report/questions.csv -> ../../../.bashrc``). A device, a FIFO, a folder or an open file
 descriptor (``/dev/stdout``) is refused: a rename would put a file in its place, and ``/dev/null`` would be gone for
-everybody. An error of a write names the file.
+everybody. A file that has other names (hard links) is replaced and not changed: an archive makes such of the user's
+files. An error of a write names the file.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import io
 import os
 import re
 import secrets
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -25,7 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from .errors import MemAgentError
-from .links import real_path, remedy
+from .links import real_path, remedy, remedy_of_names
 
 _DRAFT = re.compile(r"\.(.+)\.[0-9]+\.tmp")
 _MOST_LINKS = 40
@@ -34,8 +36,8 @@ _DESCRIPTORS = Path("/proc")
 
 
 class NotAFile(MemAgentError, OSError):
-    """Something that is no regular file lies where a file would be written, or a link to one that is elsewhere: the
-    message names it and the remedy.
+    """Something that is no regular file lies where a file would be written, a link to one that is elsewhere, or a file
+    that has other names: the message says which, and the remedy.
     """
 
 
@@ -105,7 +107,9 @@ def _opened_draft(target: Path) -> tuple[Path, _NamedFile]:
 
 def _opened_as_it_lies(path: str, flags: int) -> int:
     """Through no link, without waiting for a FIFO's reader, and before it is looked at nothing of it is cut."""
-    return os.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    opened = os.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    os.set_blocking(opened, True)  # a program that is started may get it
+    return opened
 
 
 def _has_one_name(file: io.FileIO) -> bool:
@@ -123,9 +127,34 @@ def appending(path: Path) -> io.FileIO:
     """``path``, made where it is not there, to be written at its end; unbuffered, and a write may be short.
 
     Raises:
-        NotAFile: a folder, a device, a link to elsewhere or the like is in its place.
+        NotAFile: a folder, a device, a link to elsewhere, a file that has other names or the like is in its place.
     """
-    return _NamedFile(file_to_write(path), "ab", path)
+    return _changed_in_place(path, "ab")
+
+
+def cut(path: Path, end: int) -> None:
+    """Take off what stands behind ``end`` of a file that is there. Raises NotAFile as ``appending`` does."""
+    with _changed_in_place(path, "rb+") as file:
+        file.truncate(end)
+
+
+def _changed_in_place(path: Path, mode: str) -> io.FileIO:
+    target = file_to_write(path)
+    file = _NamedFile(target, mode, path, _opened_as_it_lies)
+    if os.fstat(file.fileno()).st_nlink > 1:
+        file.close()
+        what = "has other names (hard links), under which it would change as well, and is not written"
+        raise NotAFile(f"{path}: {what}; {remedy_of_names(target)}")
+    return file
+
+
+def set_apart(path: Path) -> None:
+    """Before ``appending``, of a run that is not to end where somebody has copied its folder with ``cp -al``: a copy
+    takes the file's place, and its other names keep what is there now.
+    """
+    if path.is_file() and path.stat().st_nlink > 1:
+        with path.open("rb") as old, replacing(path) as new:
+            shutil.copyfileobj(old, new)
 
 
 def append_whole(file: io.FileIO, content: bytes) -> None:

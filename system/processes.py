@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from . import guard
-from .atomic_file import appending
+from .atomic_file import appending, set_apart
 from .errors import MemAgentError
 from .guard import ORPHAN_GRACE_S
 
@@ -58,6 +58,7 @@ class ChildProcess:
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
         told = [str(os.getpid()), *map(str, cleanup), "--"]
         guarded = [sys.executable, "-I", "-S", guard.__file__, *told, *command]
+        set_apart(log_path)
         with appending(log_path) as out:
             self._guard = subprocess.Popen(
                 guarded, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=dict(env),

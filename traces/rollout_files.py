@@ -28,7 +28,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import BinaryIO
 
-from ..system.atomic_file import file_to_write, remove_drafts, replacing
+from ..system.atomic_file import cut, remove_drafts, replacing, set_apart
 from .given_up import given_up, put_given_up_aside
 from .read_traces import FOLDER
 from .trace import Trace, TraceDocument, TraceError, line_of, record_of
@@ -141,7 +141,7 @@ def _cut(path: Path, groups: int) -> int:
         return 0
     at = end = 0
     seen: set[str] = set()
-    with file_to_write(path).open("rb+") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             at += len(line)
             record = _record(path, number, line)
@@ -150,8 +150,10 @@ def _cut(path: Path, groups: int) -> int:
                 if len(seen) > groups:
                     break
                 end = at
-        if file.seek(0, 2) > end:
-            file.truncate(end)
+        behind = file.seek(0, 2) > end
+    if behind:
+        set_apart(path)
+        cut(path, end)
     return end
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from ..system.atomic_file import append_whole, appending, write_atomically
+from ..system.atomic_file import append_whole, appending, set_apart, write_atomically
 
 
 class RunLog:
@@ -20,6 +20,7 @@ class RunLog:
             write_atomically(self.path, b"".join(line + b"\n" for line in kept))
 
     def write(self, rollout: int, metrics: dict[str, float]) -> None:
+        set_apart(self.path)
         with appending(self.path) as file:
             append_whole(file, orjson.dumps({"rollout": rollout, **metrics}) + b"\n")
 

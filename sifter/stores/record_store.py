@@ -25,6 +25,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ import numpy.typing as npt
 import orjson
 
 from ...system import bounded_json
-from ...system.atomic_file import file_to_write, full_disk_named, write_atomically
+from ...system.atomic_file import NotAFile, append_whole, appending, full_disk_named, write_atomically
 from ...system.errors import MemAgentError
 
 _FILES = ("keys.bin", "values.bin")
@@ -98,8 +99,8 @@ class RecordStore:
                 high, low = np.frombuffer(keys[number], "<u8")
                 entries[place] = (high, low, zlib.crc32(chosen[place].tobytes()))
             for file, content in ((value_file, chosen), (key_file, entries)):
-                _write(file, content.tobytes())
-                os.fsync(file)
+                append_whole(file, content.tobytes())
+                os.fsync(file.fileno())
             self._fresh |= {keys[number]: self._count + place for place, number in enumerate(new)}
             self._keys = np.concatenate([self._keys, entries])
             self._count += len(new)
@@ -134,7 +135,7 @@ class RecordStore:
             self._fresh, self._count = {}, count
 
     @contextmanager
-    def _writing(self, width: int) -> Iterator[tuple[int, int]]:
+    def _writing(self, width: int) -> Iterator[tuple[FileIO, FileIO]]:
         if self._width is None:
             self._width = width
         if width != self._width:
@@ -148,18 +149,19 @@ class RecordStore:
                 write_atomically(self.folder / "about.json", orjson.dumps(about))
                 self._damaged = False
             self._refresh()
-            os.ftruncate(files[0], self._count * _KEY.itemsize)
-            os.ftruncate(files[1], self._count * self._dtype.itemsize * width)
+            files[0].truncate(self._count * _KEY.itemsize)
+            files[1].truncate(self._count * self._dtype.itemsize * width)
             yield files[0], files[1]
         finally:
             for file in files:
-                os.close(file)
+                file.close()
 
-    def _opened(self) -> list[int]:
-        paths = [file_to_write(self.folder / name) for name in _FILES]
+    def _opened(self) -> list[FileIO]:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            return [os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666) for path in paths]
+            return [appending(self.folder / name) for name in _FILES]
+        except NotAFile:
+            raise
         except OSError as error:
             raise StoreRefused(f"{self.folder}: cannot be written ({error.strerror}); name another folder") from None
 
@@ -206,9 +208,3 @@ class RecordStore:
             raise StoreRefused(f"{self.folder}: about.json is lost or damaged, and the values do not fit their keys; "
                                "delete the folder, and it is made again")
         return None
-
-
-def _write(file: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:  # a single write may be short
-        rest = rest[os.write(file, rest):]

@@ -75,14 +75,18 @@ def test_a_full_disk_leaves_no_half_line_that_another_row_could_follow(tmp_path)
     assert len(rows_path(folder, "50").read_bytes().splitlines()) == 2 and len(read_rows(folder, "50")) == 1
 
 
-def test_no_row_is_written_and_nothing_cut_through_a_link_out_of_the_folder(tmp_path):
+@pytest.mark.parametrize("link,said", [
+    (lambda path: path.symlink_to("../.netrc"), "is a link out of the folder"),
+    (lambda path: path.hardlink_to(path.parent.parent / ".netrc"), r"has other names \(hard links\)"),
+])
+def test_no_row_is_written_and_nothing_cut_through_a_link_out_of_the_folder(tmp_path, link, said):
     """A folder of somebody else's results, which the user continues."""
     folder = write_folder(tmp_path / "r", [plain_row("a")])
     (row,) = read_rows(folder, "50")
     (tmp_path / ".netrc").write_bytes(b"machine hub\npassword secret")
     rows_path(folder, "50").unlink()
-    rows_path(folder, "50").symlink_to("../.netrc")
-    with RowWriter(folder) as writer, pytest.raises(NotAFile, match=r"r/50\.jsonl: is a link out of the folder"):
+    link(rows_path(folder, "50"))
+    with RowWriter(folder) as writer, pytest.raises(NotAFile, match=rf"r/50\.jsonl: {said}"):
         writer.write(row)
     assert (tmp_path / ".netrc").read_bytes() == b"machine hub\npassword secret"
 

@@ -10,6 +10,7 @@ import pytest
 
 from mem_agent.sifter.stores import record_store
 from mem_agent.sifter.stores.record_store import RecordStore, StoreRefused, key_of
+from mem_agent.system.atomic_file import NotAFile
 
 KEYS = [key_of(f"text {number}") for number in range(40)]
 VALUES = np.arange(120, dtype=np.float32).reshape(40, 3)
@@ -30,6 +31,18 @@ def test_values_come_back_and_are_kept_once(tmp_path):
         assert there.tolist() == [True] * 4 + [False] and len(one) == 4
         assert np.array_equal(found[:4], VALUES[:4]) and not found[4].any()
     assert store(tmp_path).find([])[0].shape == (0, 3)
+
+
+@pytest.mark.parametrize("name", ["keys.bin", "values.bin"])
+def test_a_store_whose_file_has_other_names_is_not_added_to(tmp_path, name):
+    """What cuts half a value off would empty a file of the user's."""
+    store(tmp_path).add(KEYS[:2], VALUES[:2])
+    (tmp_path / name).unlink()
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / name).hardlink_to(tmp_path / "mine")
+    with pytest.raises(NotAFile, match=rf"{name}: has other names"):
+        store(tmp_path).add(KEYS[2:3], VALUES[2:3])
+    assert (tmp_path / "mine").read_bytes() == b"mine"
 
 
 def test_two_processes_add_to_one_store(tmp_path):

@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ import pytest
 from mem_agent.system.atomic_file import (
     NotAFile,
     appending,
+    cut,
     draft_of,
     remove_drafts,
     replacing,
+    set_apart,
     write_atomically,
     write_for_owner,
 )
@@ -125,6 +128,57 @@ def test_a_link_out_of_its_folder_is_refused_and_what_it_leads_to_stays(tmp_path
         assert str(told.value) == f"{what}; {said.format(link=link, mine=mine)}"
     assert mine.read_bytes() == b"mine" and link.is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "named", "run"]
+
+
+@pytest.mark.parametrize("name", ["rows", "of two words", "-i", "link"])
+@pytest.mark.parametrize("write", [lambda path: appending(path).close(), lambda path: cut(path, 1)])
+def test_a_file_that_has_other_names_is_refused_and_the_remedy_keeps_them(tmp_path, monkeypatch, name, write):
+    """An archive of results may hold ``results/50.jsonl`` as a hard link to ``.netrc`` where it is unpacked."""
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / "mine").chmod(0o600)
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "run")
+    path = Path(name)
+    if name == "link":
+        path.symlink_to("led-to")
+        path = Path("led-to")
+    path.hardlink_to("../mine")
+    path.with_name(f"{path.name}.copy").symlink_to("../mine")
+    with pytest.raises(NotAFile) as told:
+        write(Path(name))
+    assert str(told.value).startswith(f"{name}: has other names (hard links), under which it would change as well")
+    assert Path("../mine").read_bytes() == b"mine"
+    command = str(told.value).split("in its place: ")[1].split("; or go on in a copy of the folder (cp -r)")[0]
+    subprocess.run(["bash", "-c", command], check=True)
+    write(Path(name))
+    assert Path("../mine").read_bytes() == b"mine" and path.read_bytes() in (b"mine", b"m")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and {*os.listdir()} == {name, path.name}
+
+
+def test_a_file_without_a_name_is_appended_to(tmp_path, monkeypatch):
+    """Its last holder removed it after it was opened here; who locks it finds out."""
+    def opened(path, *flags):
+        try:
+            return really(path, *flags)
+        finally:
+            os.unlink(path)
+
+    really = os.open
+    monkeypatch.setattr(os, "open", opened)
+    appending(tmp_path / "a").close()
+
+
+def test_a_file_that_is_set_apart_is_the_same_and_its_other_name_keeps_what_it_had(tmp_path):
+    (tmp_path / "copy").write_bytes(b"old")
+    (tmp_path / "file").hardlink_to(tmp_path / "copy")
+    set_apart(tmp_path / "absent")
+    for number in range(2):
+        set_apart(tmp_path / "file")
+        with appending(tmp_path / "file") as file:
+            file.write(b" new")
+        assert (tmp_path / "file").read_bytes() == b"old" + b" new" * (number + 1)
+    assert sorted((path.name, path.stat().st_nlink) for path in tmp_path.iterdir()) == [("copy", 1), ("file", 1)]
+    assert (tmp_path / "copy").read_bytes() == b"old"
 
 
 def make_link_out(path: Path) -> None:

@@ -48,6 +48,16 @@ def start_with_grandchild(tmp_path: Path) -> ChildProcess:
     return child
 
 
+def test_a_copy_of_a_log_by_a_hard_link_keeps_no_server_from_its_start(tmp_path):
+    """``cp -al`` of a run whose engine is started again."""
+    (tmp_path / "copy").write_text("before\n")
+    (tmp_path / "server.log").hardlink_to(tmp_path / "copy")
+    child = start(tmp_path, "print('up')")
+    wait_for(lambda: child.exit_code == 0)
+    child.stop()
+    assert child.log_path.read_text() == "before\nup\n" and (tmp_path / "copy").read_text() == "before\n"
+
+
 def test_stop_ends_the_whole_group_even_a_stubborn_grandchild(tmp_path):
     child = start_with_grandchild(tmp_path)
     assert child.exit_code is None

@@ -169,6 +169,16 @@ def test_a_rollout_that_is_a_link_out_of_the_folder_is_not_cut(tmp_path):
     assert mine.read_bytes() == before
 
 
+def test_a_copy_of_the_run_by_hard_links_keeps_what_is_cut(tmp_path):
+    write_rollout(tmp_path, 0, groups("a", "b"), 1, PLENTY)
+    copy = tmp_path / "copy"
+    copy.hardlink_to(rollout_path(tmp_path, 0))
+    before = copy.read_bytes()
+    write_rollout(tmp_path, 1, groups("a"), 1, PLENTY)
+    assert copy.read_bytes() == before and before.startswith(rollout_path(tmp_path, 0).read_bytes())
+    assert rollout_path(tmp_path, 0).stat().st_size < len(before)
+
+
 def test_a_damaged_file_is_named(tmp_path):
     write_rollout(tmp_path, 0, groups("a"), 1, PLENTY)
     rollout_path(tmp_path, 0).write_text("no trace\n")

@@ -157,6 +157,16 @@ def test_a_resumed_log_has_each_rollout_once(tmp_path):
     assert [(m["rollout"], m["reward"]) for m in read_metrics(tmp_path)] == [(0, 0), (1, 1), (2, 9)]
 
 
+def test_a_copy_of_the_log_by_a_hard_link_does_not_grow_with_it(tmp_path):
+    """``cp -al`` of a run that goes on."""
+    log = RunLog(tmp_path, 0)
+    log.write(0, {"reward": 0})
+    (tmp_path / "copy").hardlink_to(log.path)
+    before = log.path.read_bytes()
+    log.write(1, {"reward": 1})
+    assert [m["rollout"] for m in read_metrics(tmp_path)] == [0, 1] and (tmp_path / "copy").read_bytes() == before
+
+
 def test_a_line_of_the_log_is_written_whole_where_a_write_is_short(tmp_path, monkeypatch):
     """As on a disk that is nearly full: one write takes a part, and only the next one fails."""
     whole = atomic_file._NamedFile.write
