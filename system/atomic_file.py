@@ -23,6 +23,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,6 +34,8 @@ _DRAFT = re.compile(r"\.(.+)\.[0-9]+\.tmp")
 _MOST_LINKS = 40
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DESCRIPTORS = Path("/proc")
+_OF_A_NEW_FILE = 0o666
+"""Of which the system takes the user's umask off."""
 
 
 class NotAFile(MemAgentError, OSError):
@@ -43,7 +46,8 @@ class NotAFile(MemAgentError, OSError):
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path``, on disk, when the block ends well, and vanishes otherwise.
+    """A file that takes the place of ``path``, on disk, when the block ends well, and vanishes otherwise. Whom the old
+    one was closed to, this one is.
 
     Raises:
         NotAFile: a folder, a device, a link to elsewhere or the like is in its place.
@@ -84,12 +88,12 @@ def _opened_draft(target: Path) -> tuple[Path, _NamedFile]:
     """Locked, so that ``remove_drafts`` of another process lets it be.
 
     What lies there already is of a process that was killed, or of whoever made the folder: if it is not a file of that
-    name alone, another name is taken, which nobody could guess.
+    name alone, or open to more, another name is taken, which nobody could guess.
     """
-    draft, mode = draft_of(target), "wb"
+    draft, mode, permissions = draft_of(target), "wb", _permissions(target)
     while True:
         try:
-            file = _NamedFile(draft, mode, target, _opened_as_it_lies)
+            file = _NamedFile(draft, mode, target, partial(_opened_as_it_lies, permissions=permissions))
         except OSError:
             if mode == "xb":
                 raise
@@ -97,7 +101,7 @@ def _opened_draft(target: Path) -> tuple[Path, _NamedFile]:
             with suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
             is_there = draft.exists()  # between the two it may have looked abandoned
-            if is_there and (mode == "xb" or _has_one_name(file)):
+            if is_there and (mode == "xb" or _may_be_taken(file, permissions)):
                 with _named(target):
                     file.truncate()
                 return draft, file
@@ -105,16 +109,27 @@ def _opened_draft(target: Path) -> tuple[Path, _NamedFile]:
         draft, mode = target.with_name(f".{target.name}.{secrets.randbelow(10**12)}.tmp"), "xb"
 
 
-def _opened_as_it_lies(path: str, flags: int) -> int:
+def _permissions(target: Path) -> int:
+    """Of what replaces it, from the beginning: those of a new file, which its owner may write, less what others were
+    not permitted. None are added: who has made the old one may be a stranger.
+    """
+    try:
+        return (target.stat().st_mode | 0o700) & _OF_A_NEW_FILE
+    except (FileNotFoundError, NotADirectoryError):
+        return _OF_A_NEW_FILE
+
+
+def _opened_as_it_lies(path: str, flags: int, permissions: int = _OF_A_NEW_FILE) -> int:
     """Through no link, without waiting for a FIFO's reader, and before it is looked at nothing of it is cut."""
-    opened = os.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    opened = os.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, permissions)
     os.set_blocking(opened, True)  # a program that is started may get it
     return opened
 
 
-def _has_one_name(file: io.FileIO) -> bool:
+def _may_be_taken(file: io.FileIO, permissions: int) -> bool:
+    """Whether it is a file of one name, and open to no more; there are file systems on which all may be executed."""
     about = os.fstat(file.fileno())
-    return stat.S_ISREG(about.st_mode) and about.st_nlink == 1
+    return stat.S_ISREG(about.st_mode) and about.st_nlink == 1 and not about.st_mode & _OF_A_NEW_FILE & ~permissions
 
 
 def write_atomically(path: Path, content: bytes) -> None:

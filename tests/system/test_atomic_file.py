@@ -226,6 +226,36 @@ def test_a_draft_of_a_killed_process_of_this_number_is_written_anew(tmp_path):
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.json", b"new")]
 
 
+@pytest.fixture
+def usual_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.parametrize("old,new", [(None, 0o644), (0o644, 0o644), (0o600, 0o600), (0o640, 0o640), (0o400, 0o600),
+                                     (0o444, 0o644), (0o666, 0o644), (0o4777, 0o644), (0, 0o600)])
+def test_what_replaces_a_file_is_closed_to_whom_that_was(tmp_path, usual_umask, old, new):
+    path = tmp_path / "a"
+    if old is not None:
+        path.touch()
+        path.chmod(old)
+    with replacing(path) as file:
+        assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == new, "from the beginning"
+    assert stat.S_IMODE(path.stat().st_mode) == new
+
+
+@pytest.mark.parametrize("draft", [0o644, 0o666])
+def test_no_draft_that_others_may_open_takes_the_place_of_a_private_file(tmp_path, usual_umask, draft):
+    (tmp_path / "a").touch()
+    (tmp_path / "a").chmod(0o600)
+    draft_of(tmp_path / "a").touch()
+    draft_of(tmp_path / "a").chmod(draft)
+    write_atomically(tmp_path / "a", b"new")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+    assert draft_of(tmp_path / "a").read_bytes() == b""
+
+
 def test_a_secret_is_written_through_no_link_and_into_no_file_of_before(tmp_path):
     (tmp_path / "mine").write_bytes(b"mine")
     (tmp_path / "link").symlink_to("mine")
