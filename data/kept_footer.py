@@ -2,8 +2,9 @@
 
 A footer has kilobytes for each row group, so who opens the file for every row read it all for every row. It is parsed
 again where the open file is another than before: by device, inode, size and times of the file that is read from, so
-no footer is used for pages that it is not of. It is shared by threads and forked processes, and pickles as its path
-alone.
+no footer is used for pages that it is not of. If it then says anything else, the file was written anew and is not
+read; one that was touched, or copied to its place, says the same. It is shared by threads and forked processes, and
+pickles as its path alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..system.errors import MemAgentError
+
 _Which = tuple[int, ...]
+
+
+class WrittenAnew(MemAgentError):
+    """The file is not the one that was opened first; the message names it and the remedy."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path}: has been written anew while it was read; start again")
 
 
 class KeptFooter:
@@ -28,7 +38,7 @@ class KeptFooter:
 
     @contextmanager
     def open(self) -> Iterator[Any]:
-        """A ``pyarrow.parquet.ParquetFile``. Raises what opening one raises."""
+        """A ``pyarrow.parquet.ParquetFile``. Raises WrittenAnew, and what opening one raises."""
         import pyarrow.parquet as pq  # here: JSON lines are read without it
 
         with self.path.open("rb") as opened:
@@ -36,6 +46,8 @@ class KeptFooter:
             known, footer = self._kept
             with pq.ParquetFile(opened, metadata=footer if known == which else None, pre_buffer=False) as file:
                 if known != which:
+                    if footer is not None and not footer.equals(file.metadata):
+                        raise WrittenAnew(self.path)
                     self._kept = which, file.metadata
                 yield file
 

@@ -3,7 +3,8 @@
 JSON lines are scanned once for byte offsets, and every line is checked; a row is then one seek and one line. Of a
 parquet file the footer is read and kept, some 300 bytes a row in groups of 16, and the column of tasks is read; a row
 is read out of its row group, so such files are best written with small groups (``prepare-rl-data``: 16 rows). Either
-way rows stay on disk.
+way rows stay on disk. A file that is written anew meanwhile is refused: that is known by the line's checksum, or by
+what the footer says, as a file may be touched or copied during a run.
 
 A row has ``prompt``, perhaps ``label``, and ``metadata``. A key that other rows of a parquet file have and this one
 has not is left out, as in JSON lines; arrays are lists.
@@ -11,6 +12,8 @@ has not is left out, as in JSON lines; arrays are lists.
 
 from __future__ import annotations
 
+import zlib
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
@@ -20,7 +23,7 @@ from typing import Any, Protocol
 from ..system.bounded_json import loads
 from ..system.bounded_parquet import TooMuchInside, batches, row_counts
 from ..system.errors import MemAgentError
-from .kept_footer import KeptFooter
+from .kept_footer import KeptFooter, WrittenAnew
 
 ROW_GROUP = 16
 """Rows of a group in the parquet files that the pack writes."""
@@ -69,21 +72,33 @@ class JsonLines:
         self.path = path
         self.tasks: dict[str, int] = {}
         self._offsets: list[int] = []
+        self._sums = array("I")
         position = 0
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     note_task(self.tasks, _checked(path, number, line)["metadata"].get("task"), number)
                     self._offsets.append(position)
+                    self._sums.append(_sum_of(line))
                 position += len(line)
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def row(self, number: int) -> dict[str, Any]:
-        with self.path.open("rb") as file:
-            file.seek(self._offsets[number])
-            return loads(file.readline())
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offsets[number])
+                line = file.readline()
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read any more ({error.strerror}); start again") from None
+        if _sum_of(line) != self._sums[number]:
+            raise DataError(str(WrittenAnew(self.path)))
+        return loads(line)
+
+
+def _sum_of(line: bytes) -> int:
+    return zlib.crc32(line.strip())  # the last line may get an end, and others behind it
 
 
 class ParquetRows:
@@ -121,7 +136,7 @@ class ParquetRows:
             return self._checked(number, self._read(number))
         except (OSError, ValueError, ArithmeticError, pa.ArrowException) as error:  # pages are not looked at before
             raise _unreadable(self.path, error, f", row {number + 1}") from None
-        except TooMuchInside as error:
+        except (TooMuchInside, WrittenAnew) as error:
             raise DataError(str(error)) from None
 
     def _read(self, number: int) -> dict[str, Any]:

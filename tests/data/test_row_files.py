@@ -1,5 +1,7 @@
 """Training files of others: what cannot be read is one line that names file and row."""
 
+from contextlib import nullcontext
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -36,6 +38,28 @@ def test_a_deep_line_is_one_line(tmp_path):
     path.write_text('{"prompt": "x", "metadata": {"task": ' + "[" * 1000 + "]" * 1000 + "}}\n")
     with pytest.raises(DataError, match=r"t\.jsonl, line 1: not JSON \(nested deeper than 64\)"):
         open_rows(path)
+
+
+LINES = [f'{{"prompt": "q{number}", "metadata": {{}}}}' for number in range(3)]
+
+
+@pytest.mark.parametrize("number,content,said", [
+    (1, "\n".join(LINES), None), (2, "\n".join([*LINES, LINES[0]]), None), (2, "\n".join(LINES) + "\n", None),
+    (0, "\n".join([*LINES[::-1]]), "has been written anew while it was read; start again"),
+    (1, "\n".join(["", *LINES]), "has been written anew while it was read; start again"),
+    (2, LINES[0], "has been written anew while it was read; start again"),
+    (2, "", "has been written anew while it was read; start again"),
+    (1, None, r"cannot be read any more \(No such file or directory\); start again"),
+])
+def test_a_file_of_lines_that_is_written_while_it_is_read_has_the_row_or_is_told(tmp_path, number, content, said):
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(LINES))
+    rows = open_rows(path)
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(DataError, match=rf"t\.jsonl: {said}") if said else nullcontext():
+        assert rows.row(number)["prompt"] == f"q{number}"
 
 
 @pytest.mark.parametrize("field", ["task", "other"])
