@@ -103,7 +103,7 @@ def resolve(path: str | Path) -> Path:
 
 def has_adapters(path: str | Path) -> bool:
     """Whether a checkpoint in ``path`` has LoRA adapters (``lora.py``), whose names stand in its metadata."""
-    return any(b".lora." in file.read_bytes() for file in Path(path).glob("*/.metadata"))
+    return any(b".lora." in file.read_bytes() for file in Path(path).glob("*/.metadata") if file.is_file())
 
 
 def prune(save_path: str | Path, keep: int) -> None:

@@ -27,7 +27,7 @@ def refuse_foreign_code(folder: Path, trusted: bool) -> None:
     if os.path.lexists(folder / _GENERATES):
         raise ConfigError(f"{folder / _GENERATES} is Python that comes with the model; {REMEDY}")
     for file in sorted(folder.glob("*config.json")):
-        if _has_key(_content(file), "auto_map"):
+        if file.is_file() and _has_key(_content(file), "auto_map"):
             raise ConfigError(f"{file} names Python that comes with the model (auto_map); {REMEDY}")
 
 

@@ -57,6 +57,8 @@ class HfTensors:
         self._open: tuple[Path, Any] | None = None
         index = _index(Path(folder))
         for file in sorted(set(index.values())) or _weight_files(Path(folder)):
+            if not file.is_file():  # for a pipe's writer safetensors waits, deaf to SIGTERM
+                raise UnsupportedModel(f"{file}: not readable as safetensors: no such file")
             try:
                 with safe_open(file, "pt") as tensors:
                     for name in tensors.keys():

@@ -138,6 +138,8 @@ def with_evaluation(card: str, table: str, results: Sequence[EvalResult], file: 
 def read_card(folder: Path) -> str:
     """Raises CardError where the model in ``folder`` has none."""
     try:
+        if not (folder / CARD).is_file():
+            raise ValueError("no such file")
         return (folder / CARD).read_text()
     except (OSError, ValueError) as error:
         remedy = "convert the checkpoint with mem-agent convert"

@@ -64,6 +64,8 @@ def check_tensors(folder: str | Path, metadata: Metadata, keys: Iterable[str]) -
             with damage_explained(folder, f"{place.relative_path}, {key!r:.80}"):
                 if place.transform_descriptors:
                     raise ValueError("is packed, which nothing here unpacks")
+                if not (Path(folder) / place.relative_path).is_file():
+                    raise ValueError("is missing")
                 with (Path(folder) / place.relative_path).open("rb") as file:
                     part = io.BufferedReader(_Slice(file, place.offset, place.length))
                     _check(part, place.length, {}, every_byte=False)

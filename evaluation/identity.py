@@ -20,7 +20,7 @@ from .results import Run, has_run, read_run, rows_path
 def model_hash(model: Path) -> str:
     """A hash of names, sizes and heads of the weight files: it tells checkpoints apart without reading them whole."""
     digest = hashlib.sha256()
-    for path in sorted(p for p in model.iterdir() if p.suffix in (".safetensors", ".json", ".bin")):
+    for path in sorted(p for p in model.iterdir() if p.suffix in (".safetensors", ".json", ".bin") and p.is_file()):
         with path.open("rb") as file:
             size = path.stat().st_size
             for position in (0, max(0, size // 2), max(0, size - 2**20)):

@@ -203,7 +203,7 @@ class AnswerUtility(Reward):
     def load(self, folder: Path) -> None:
         file = folder / "rollouts.json"
         try:
-            rollouts = bounded_json.loads(file.read_bytes())
+            rollouts = bounded_json.loads(file.read_bytes() if file.is_file() else b"")
             if type(rollouts) is not int or rollouts < 0:
                 raise ValueError(rollouts)
         except ValueError:

@@ -59,6 +59,8 @@ def _asked(key: str, value: Any) -> str:
 
 def _keys_of(file: Path) -> Iterator[tuple[str, Any]]:
     """Of each object in a file, however deep it lies."""
+    if not file.is_file():
+        return
     try:
         left = [json.loads(file.read_bytes())]  # orjson reads no Infinity, which some models have
     except (OSError, ValueError, RecursionError):

@@ -35,6 +35,8 @@ _OF_LAYERS = re.compile(r"(^|_)(layers|blocks|depths?)$")
 def model_config(folder: Path) -> dict[str, Any]:
     """The ``config.json`` of the model in ``folder``, whose counts are counts. Raises ConfigError."""
     path = folder / _FILE
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file")
     try:
         content = json.loads(path.read_bytes())  # orjson reads no Infinity, which some models have
     except (ValueError, RecursionError) as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from ..system.atomic_file import append_whole, appending, set_apart, write_atomically
+from ..system.atomic_file import append_whole, appending, file_to_write, set_apart, write_atomically
 
 
 class RunLog:
@@ -15,7 +15,7 @@ class RunLog:
     def __init__(self, save_path: str | Path, first_rollout: int) -> None:
         self.path = Path(save_path) / "metrics.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists():
+        if file_to_write(self.path).is_file():  # what cannot be written is told before a rollout is made
             kept = [line for line in self.path.read_bytes().splitlines() if _rollout(line) < first_rollout]
             write_atomically(self.path, b"".join(line + b"\n" for line in kept))
 

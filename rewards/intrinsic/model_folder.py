@@ -65,6 +65,9 @@ def check_model_folder(folder: Path) -> None:
     Raises:
         ConfigError: it does not keep to what is known.
     """
+    for path in folder.rglob("*"):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise ConfigError(f"{path} is no file, and reading it might not end; remove it")
     _check_prompts(folder / _WHOLE)
     for part, kind in _parts(folder):
         if kind in _TRANSFORMERS:

@@ -1,7 +1,9 @@
 """What torch did not write is refused before torch reads it, and what it wrote is read as ever."""
 
 import io
+import os
 import pickle
+import stat
 import struct
 import zipfile
 from argparse import Namespace
@@ -273,3 +275,14 @@ def test_what_metadata_says_makes_nobody_read_more_than_the_files(tmp_path, chan
     with pytest.raises(DamagedCheckpoint, match=said):
         ModelTensors(checkpoint(tmp_path, saved(NUMBERS), change))
 
+
+
+@pytest.mark.parametrize("make", [lambda path: os.mknod(path, stat.S_IFSOCK | 0o600), Path.mkdir, lambda path: None])
+def test_a_part_in_what_is_no_file_is_not_opened(tmp_path, make):
+    """Of a pipe, that would not end."""
+    def elsewhere(metadata: Metadata) -> None:
+        metadata.storage_data[MetadataIndex(KEY, torch.Size([4, 0]))].relative_path = "__0_1.distcp"
+
+    make(tmp_path / "__0_1.distcp")
+    with pytest.raises(DamagedCheckpoint, match=r"__0_1\.distcp, .*: is missing$"):
+        ModelTensors(checkpoint(tmp_path, saved(NUMBERS), elsewhere))
