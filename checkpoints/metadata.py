@@ -21,6 +21,9 @@ from ..system.errors import MemAgentError
 from .bounded_pickle import BoundedUnpickler, Refused, StrictUnpickler
 from .damage import DamagedCheckpoint, damaged
 
+_LONGEST_NAME = 255
+"""Letters: no file system that checkpoints lie on has longer names."""
+
 
 def read_metadata(folder: str | Path, *, strict: bool = False) -> stored.Metadata:
     """What ``folder/.metadata`` holds; ``strict`` for checkpoints that only this pack writes."""
@@ -39,6 +42,8 @@ def read_metadata(folder: str | Path, *, strict: bool = False) -> stored.Metadat
             # Whatever has such fields torch would read.
             if type(info) is not _StorageInfo or type(info.relative_path) is not str:
                 raise damaged(folder, ".metadata", "has a place that is none")
+            if len(info.relative_path) > _LONGEST_NAME:  # which many places may share, each looked at
+                raise damaged(folder, ".metadata", f"has a name of {len(info.relative_path)} letters")
             if info.relative_path != PurePosixPath(info.relative_path).name:
                 raise DamagedCheckpoint(f"{folder}: not read: .metadata names {info.relative_path!r}, outside of it")
     return metadata
