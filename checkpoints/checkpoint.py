@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import queue
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,7 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
+from ..system.removal import remove, remove_or_tell
 from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
 from .damage import DamagedCheckpoint, damaged
@@ -96,18 +97,24 @@ def save(save_path: str | Path, iteration: int, trainer: Trained, host_state: di
     # Writing fails in many types, and torch's CheckpointException is not an Exception.
     except (Exception, CheckpointException) as error:
         if dist.get_rank() == 0:
-            shutil.rmtree(temporary, ignore_errors=True)
-        good = latest(save_path)
+            remove_or_tell(temporary)
         raise CheckpointError(
             f"{final}: checkpoint not written: {_cause(error)}; free disk space or set another SAVE_PATH, "
-            "then resume; "
-            + (f"the last good checkpoint {good} is intact" if good else "there is no earlier checkpoint")
+            f"then resume; {_what_is_left(save_path)}"
         ) from error
     return final
 
 
+def _what_is_left(save_path: str | Path) -> str:
+    try:
+        good = latest(save_path)
+    except (MemAgentError, OSError) as error:
+        return str(error)
+    return f"the last good checkpoint {good} is intact" if good else "there is no earlier checkpoint"
+
+
 def _empty_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+    remove(folder)
     folder.mkdir(parents=True)
 
 
@@ -115,12 +122,13 @@ def _publish(temporary: Path, final: Path) -> None:
     write_hashes(temporary)
     replaced = final.with_name(f".{final.name}.replaced")
     tracker = final.with_name(TRACKER)
-    if final.exists():
+    if os.path.lexists(final):
         _name_an_older(tracker, final)
+        remove(replaced)  # of a run that was killed right here
         final.rename(replaced)
     temporary.rename(final)
     write_atomically(tracker, str(int(final.name.removeprefix("iter_"))).encode())
-    shutil.rmtree(replaced, ignore_errors=True)
+    remove_or_tell(replaced)
 
 
 def _name_an_older(tracker: Path, final: Path) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..system.atomic_file import full_disk_named
 from ..system.errors import MemAgentError
 from ..system.file_lock import lock_dir
+from ..system.removal import remove_or_tell
 
 
 class OutputRefused(MemAgentError):
@@ -56,10 +56,10 @@ def _place_of(output: Path) -> Path:
 
 def _end_replacing(output: Path, temporary: Path, replaced: Path) -> None:
     """However it ended, between the two renames as well."""
-    shutil.rmtree(temporary, ignore_errors=True)
-    if replaced.exists() and not output.exists():
+    remove_or_tell(temporary)
+    if replaced.is_dir() and not replaced.is_symlink() and not output.exists():
         replaced.rename(output)
-    shutil.rmtree(replaced, ignore_errors=True)
+    remove_or_tell(replaced)
 
 
 def check_free(output: Path, force: bool, made_of: Sequence[Path] = ()) -> None:

@@ -8,10 +8,10 @@ answered with what it may hold.
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 from ..system.errors import MemAgentError
+from ..system.removal import remove_or_tell
 
 TRACKER = "latest_checkpointed_iteration.txt"
 """Megatron's own name and content: an iteration's number, or ``release`` for a model that no training has written."""
@@ -109,11 +109,12 @@ def has_adapters(path: str | Path) -> bool:
 def prune(save_path: str | Path, keep: int) -> None:
     """Delete all but the ``keep`` newest checkpoints (0 keeps all), never the latest, and leftovers of a crash.
 
-    Those after the latest do not count: somebody went back behind them, and the run will replace them.
+    Those after the latest do not count: somebody went back behind them, and the run will replace them. Of one that was
+    moved elsewhere the link goes.
     """
     for leftover in filter(_is_leftover, Path(save_path).glob(".iter_*")):
-        shutil.rmtree(leftover, ignore_errors=True)
-    newest = latest(save_path)
-    until = [folder for folder in numbered(save_path) if newest is None or number_of(folder) <= number_of(newest)]
+        remove_or_tell(leftover)
+    newest, there = latest(save_path), filter(Path.is_dir, numbered(save_path))
+    until = [folder for folder in there if newest is None or number_of(folder) <= number_of(newest)]
     for folder in until[:-keep] if keep else []:
-        shutil.rmtree(folder)
+        remove_or_tell(folder)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from ..rewards.cosine_length import CosineLength
 from ..rewards.reward import Answered, Parts, Reward, plain_parts
 from ..system.atomic_file import full_disk_named
 from ..system.plugins import load_class, make, parse_settings
+from ..system.removal import remove, remove_or_tell
 from .answer_utility import answer_utility
 from .host import HostArgs
 from .intrinsic import intrinsic_reward
@@ -275,20 +275,20 @@ def _continue(host: HostArgs, run: _Run, rollout: int | None) -> None:
 def _save(host: HostArgs, reward: Reward, rollout: int) -> None:
     final = _folder(host, rollout)
     draft = final.with_name(f".{final.name}.writing")
-    shutil.rmtree(draft, ignore_errors=True)
+    remove(draft)
     draft.mkdir(parents=True)
     with full_disk_named(final):  # whoever wrote the reward
         reward.save(draft)
-    shutil.rmtree(final, ignore_errors=True)
+    remove(final)
     draft.rename(final)
     checkpoints = {number_of(folder) for folder in numbered(host.save)}
-    written = sorted(int(old.name) for old in final.parent.iterdir() if _NUMBER.fullmatch(old.name))
-    until = [number for number in written if number <= rollout]
+    numbers = [int(old.name) for old in final.parent.iterdir() if _NUMBER.fullmatch(old.name)]
+    until = [number for number in sorted(set(numbers)) if number <= rollout and _folder(host, number).is_dir()]
     newest = max((number for number in checkpoints if number <= rollout), default=-1)
     for number in until[:-_KEPT]:
         awaited = number > newest and (number + 1) % host.config.save_interval == 0  # its checkpoint may come yet
         if number not in checkpoints and not awaited:
-            shutil.rmtree(_folder(host, number))
+            remove_or_tell(_folder(host, number))
 
 
 def _folder(host: HostArgs, rollout: int) -> Path:

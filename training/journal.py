@@ -34,6 +34,7 @@ from ..data.training_file import data_bytes
 from ..system import bounded_json
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
+from ..system.removal import remove_or_tell
 
 logger = logging.getLogger("mem_agent")
 
@@ -104,8 +105,8 @@ class Journal:
     def forget(self, up_to: int) -> None:
         """Remove the rollouts that checkpoint ``up_to`` has absorbed."""
         for number, path in self._records():
-            if number <= up_to:
-                path.unlink()
+            if number <= up_to and (path.is_file() or path.is_symlink()):
+                remove_or_tell(path)
 
     def _records(self) -> list[tuple[int, Path]]:
         found = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("rollout_*.json")]

@@ -146,6 +146,33 @@ def test_killed_while_a_checkpoint_is_written_over_the_run_goes_on_from_one_that
     assert folders.newest_of_run(tmp_path).name == "iter_0000009"
 
 
+@pytest.mark.parametrize("final", ["a folder", "a link to one", "a link to nothing"])
+@pytest.mark.parametrize("left", ["a folder", "a link to one", "nothing"])
+def test_a_checkpoint_takes_the_place_of_what_lies_there(tmp_path, final, left):
+    """Of a run that was killed when it had written over one, and does that again; the links are people's."""
+    (tmp_path / ".writing").mkdir()
+    for name, what in (("iter_0000009", final), (".iter_0000009.replaced", left)):
+        kept = tmp_path / f"kept{name}"
+        if what != "a link to nothing":
+            kept.mkdir()
+            (kept / ".metadata").touch()
+        if what.startswith("a link"):
+            (tmp_path / name).symlink_to(kept)
+        elif what == "a folder":
+            shutil.copytree(kept, tmp_path / name)
+    checkpoint._publish(tmp_path / ".writing", tmp_path / "iter_0000009")
+    names = [path.name for path in tmp_path.iterdir() if not path.name.startswith("kept")]
+    assert sorted(names) == ["iter_0000009", folders.TRACKER]
+    assert (tmp_path / "iter_0000009" / "SHA256SUMS").is_file() and not (tmp_path / "iter_0000009").is_symlink()
+    assert (tmp_path / "kept.iter_0000009.replaced" / ".metadata").is_file()
+
+
+def test_a_failed_write_is_told_whatever_the_tracker_holds(trained, tmp_path, monkeypatch):
+    (tmp_path / folders.TRACKER).write_text("99")
+    with pytest.raises(CheckpointError, match=r"not written: .*No space left.*names iter_0000099, which is not there"):
+        save_with_a_full_disk(tmp_path, trained[0], monkeypatch)
+
+
 def save_with_a_full_disk(save_path: Path, trainer: Trainer, monkeypatch) -> None:
     def full(*args, **kwargs):
         Path(args[1], "__0_0.distcp").write_bytes(b"half")
@@ -264,6 +291,29 @@ def test_checkpoints_behind_which_a_run_was_set_back_do_not_push_out_those_befor
     (tmp_path / folders.TRACKER).write_text("3")
     folders.prune(tmp_path, 2)
     assert [folders.number_of(folder) for folder in folders.numbered(tmp_path)] == [2, 3, 8, 9]
+
+
+def test_what_lies_among_old_checkpoints_ends_no_run(tmp_path, caplog, monkeypatch):
+    """One moved to a larger disk, of which the link goes; a file; what another user owns."""
+    checkpoints(tmp_path, 1, 2, 3, 4, 5)
+    (tmp_path / "large disk").mkdir()
+    (tmp_path / "iter_0000001").rename(tmp_path / "large disk" / "iter_0000001")
+    (tmp_path / "iter_0000001").symlink_to("large disk/iter_0000001")
+    (tmp_path / "iter_0000000").write_text("notes")
+    (tmp_path / ".iter_0000006.writing").symlink_to("large disk")
+    rmtree = shutil.rmtree
+
+    def refused(path, *args, **kwargs):
+        if path.name == "iter_0000002":
+            raise PermissionError(1, "Operation not permitted", str(path))
+        rmtree(path, *args, **kwargs)
+
+    monkeypatch.setattr(shutil, "rmtree", refused)
+    folders.prune(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "iter_0000000", "iter_0000002", "iter_0000004", "iter_0000005", "large disk", folders.TRACKER]
+    assert (tmp_path / "large disk" / "iter_0000001" / ".metadata").is_file()
+    assert [f"{tmp_path / 'iter_0000002'} could not be removed" in said for said in caplog.messages] == [True]
 
 
 def test_latest_follows_the_tracker(tmp_path):

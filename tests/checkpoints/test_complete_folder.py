@@ -79,3 +79,12 @@ def test_a_change_is_seen_beside_a_link_to_nothing(tmp_path):
         (tmp_path / "model").write_text("other")
         with pytest.raises(FolderReplaced):
             confirm()
+
+
+@pytest.mark.parametrize("left", ["writing", "replaced"])
+def test_a_link_under_a_drafts_name_goes_and_what_it_leads_to_stays(tmp_path, left):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "old").touch()
+    (tmp_path / f".out.{left}").symlink_to("kept")
+    write(tmp_path / "out")
+    assert below(tmp_path) == ["kept", "kept/old", "out", "out/new"]

@@ -231,6 +231,18 @@ def test_a_folder_beside_the_states_that_is_none_is_left_alone(tmp_path):
     assert (states / "0000000.of yesterday").is_dir()
 
 
+def test_what_lies_among_the_states_and_is_none_ends_no_run(tmp_path):
+    play(tmp_path, 0, 0)
+    (there,) = tmp_path.rglob("reward_state")
+    for name in ("1", "00000002"):
+        (there / name).mkdir()
+    (there / "0000001").write_text("notes")
+    (there / "0000002").symlink_to("0000000")
+    (there / ".0000003.writing").symlink_to("0000000")
+    play(tmp_path, 1, 10)
+    assert (there / "1").is_dir() and (there / "00000002").is_dir()
+
+
 def test_a_rollout_of_which_nothing_ended_keeps_the_state(tmp_path):
     novel(args(tmp_path), answers("red", "blue"), 0)
     lost = [trajectory(status="aborted", reward=0.0, index=0)]

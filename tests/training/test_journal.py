@@ -147,6 +147,18 @@ def test_forget_removes_up_to_the_checkpoint(tmp_path):
     assert [journal.read(n) is None for n in range(5)] == [True, True, True, False, False]
 
 
+def test_what_lies_among_the_records_and_is_none_stays(tmp_path):
+    journal = Journal(tmp_path, Config())
+    for number in range(3):
+        journal.write(number, ROLLOUT)
+    moved = journal._path(1).rename(tmp_path / "elsewhere.json")
+    journal._path(1).symlink_to(moved)
+    journal._path(0).unlink()
+    journal._path(0).mkdir()
+    journal.forget(2)
+    assert [path.name for path in journal.folder.iterdir()] == ["rollout_0000000.json"] and moved.is_file()
+
+
 def test_a_resumed_log_has_each_rollout_once(tmp_path):
     log = RunLog(tmp_path, 0)
     for number in range(4):
