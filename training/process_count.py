@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..config import SETTINGS_FILE, Config, read_yaml
+from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml
 from ..system.model_sizes import model_config
 
 WORTH_A_PROCESS = 50_000_000
@@ -40,6 +40,9 @@ def with_train_procs(config: Config, model: Path) -> Config:
     """The config with TRAIN_PROCS settled for the model in the folder ``model``.
 
     A run that continues keeps what it began with, on whatever machine: the split of its rows is part of its training.
+
+    Raises:
+        ConfigError: that is more than this machine has processors for.
     """
     if config.train_procs:
         return config
@@ -51,20 +54,26 @@ def _as_begun(config: Config) -> int:
     left = Path(config.save_path) / SETTINGS_FILE
     if not left.is_file():
         return 0
-    processes = read_yaml(left).get("TRAIN_PROCS")
-    if not isinstance(processes, int) or processes % config.trainer_tp:
+    processes, tp = read_yaml(left).get("TRAIN_PROCS"), config.trainer_tp
+    if type(processes) is not int or processes <= 0 or processes % tp or processes // tp > config.step_trajectories:
         return 0
-    return processes if processes // config.trainer_tp <= config.step_trajectories else 0
+    if processes > max(tp * MOST_COPIES, len(os.sched_getaffinity(0))) and processes > _gpus():
+        raise ConfigError(f"{left}: the run was begun with TRAIN_PROCS={processes}, more than this machine has "
+                          f"processors; set TRAIN_PROCS={processes} to start as many, or another number")
+    return processes
 
 
 def _for_this_machine(config: Config, model: Path) -> int:
-    import torch
-
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     parameters, tp = parameter_count(model_config(model)), config.trainer_tp
-    gpus = torch.cuda.device_count()
-    found = train_processes(parameters, physical_cores(), gpus, tp, memory)
+    found = train_processes(parameters, physical_cores(), _gpus(), tp, memory)
     return min(found, tp * config.step_trajectories)
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def physical_cores() -> int:

@@ -3,12 +3,13 @@
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mem_agent.checkpoints.hf_folder import HfTensors
-from mem_agent.config import Config, write_settings
+from mem_agent.config import Config, ConfigError, write_settings
 from mem_agent.system import process_environment
 from mem_agent.training import process_count
 from mem_agent.training.process_count import parameter_count, physical_cores, train_processes, with_train_procs
@@ -75,6 +76,28 @@ def test_a_run_keeps_what_it_began_with_on_another_machine(larger, monkeypatch):
     assert with_train_procs(larger, POCKET).train_procs == 2
     other = Config(save_path=larger.save_path, tp=4)
     assert with_train_procs(other, POCKET).train_procs == 4  # halves of a model are no quarters
+
+
+@pytest.mark.parametrize("said", [-1, -64, 0, True, "64", 64.0, None, [2], 2**70])
+def test_a_number_that_no_run_has_begun_with_is_found_anew(larger, said):
+    write_settings(larger)
+    left = Path(larger.save_path, "mem_agent.yaml")
+    left.write_text(json.dumps({"mem_agent": {"TRAIN_PROCS": said}}))
+    assert with_train_procs(larger, POCKET).train_procs == 2
+
+
+@pytest.mark.parametrize("cores,gpus,kept", [(64, 0, True), (2, 64, True), (63, 8, False)])
+def test_no_more_are_started_than_the_machine_has_processors(larger, monkeypatch, cores, gpus, kept):
+    write_settings(Config(save_path=larger.save_path, train_procs=64))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    if kept:
+        assert with_train_procs(larger, POCKET).train_procs == 64
+        return
+    with pytest.raises(ConfigError, match=r"/mem_agent\.yaml: the run was begun with TRAIN_PROCS=64, more than .*"
+                                          r"; set TRAIN_PROCS=64 to start as many, or another number$"):
+        with_train_procs(larger, POCKET)
+    assert with_train_procs(replace(larger, train_procs=64), POCKET).train_procs == 64
 
 
 @pytest.mark.parametrize("users,settled,expected", [("3", set(), "3"), ("8", {"OMP_NUM_THREADS"}, "1")])
