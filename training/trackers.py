@@ -27,7 +27,7 @@ class TrackedRun:
     project: str
     name: str
     key: str
-    """Its own for the life of the run, resumes included; letters and digits."""
+    """Its own for the life of the run, resumes included; letters and digits, - and _."""
     folder: Path
     first: int
     """The rollout that is done next, from 0."""

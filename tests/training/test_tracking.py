@@ -177,7 +177,15 @@ def test_a_run_keeps_its_key(tmp_path):
     assert first == run_key(tmp_path / "a") != run_key(tmp_path / "b") and first.isalnum()
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"ru', "[" * 2000])
+def test_a_key_may_be_what_a_tracker_calls_its_run(tmp_path):
+    (tmp_path / tracking._KEY_FILE).write_text('{"run": "my-run_7"}')
+    assert run_key(tmp_path) == "my-run_7"
+
+
+NO_KEYS = ['"../../x"', '"x\' OR 1=1"', '"a/b"', '"-x"', '"a\\n"', '""', f'"{"a" * 65}"', "7", "null", "[]", "{}"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"ru', "[" * 2000, *(f'{{"run": {key}}}' for key in NO_KEYS)])
 def test_a_key_that_is_damaged_is_one_line_with_the_file(tmp_path, content):
     run_key(tmp_path)
     (tmp_path / tracking._KEY_FILE).write_text(content)
