@@ -42,6 +42,10 @@ _NAME = re.compile(r"rollout_(\d{7})\.json")
 _HASH = re.compile(rb'\{"sha256":"([0-9a-f]{64})",')
 
 
+MOST_GROUPS = 2**53
+"""A run that has sampled as many is none; and JSON holds no larger number exactly."""
+
+
 class DamagedRecord(MemAgentError):
     """A record of the journal is not what was written: the message names the file and the problem."""
 
@@ -145,6 +149,7 @@ def _is_rollout(record: Any) -> bool:
         and isinstance(record["train_data"], dict)
         and all(isinstance(column, list) for column in record["train_data"].values())
         and type(record["next_group"]) is int
+        and 0 <= record["next_group"] < MOST_GROUPS
         and isinstance(record["metrics"], dict)
         and all(isinstance(value, int | float | None) for value in record["metrics"].values())
     )

@@ -23,7 +23,7 @@ def learn(config: Config, trainer: Any, rollout: Rollout, number: int) -> dict[s
     """
     rows = rows_from_train_data(rollout.train_data, trainer.bridge.vocab_size)
     steps = optimizer_steps(rows, config.step_trajectories)
-    assert [row for step in steps for row in step] == rows, "the converter keeps a trajectory's rows together"
+    assert [row for step in steps for row in step] == rows, "a trajectory's rows follow each other"
     began = time.monotonic()
     if config.supervised:
         scored = began

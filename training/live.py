@@ -15,7 +15,6 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import isfinite
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -28,6 +27,8 @@ from .progress import Phase, Progress, View
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVE = 24
 """Rollouts of the little curve."""
+_LARGEST = 1e30
+"""The difference of two such is a number."""
 LOOKS_PER_S = 2
 
 
@@ -99,11 +100,11 @@ _LAST = (
 
 
 def curve(values: Sequence[float]) -> str:
-    """One bar for each value, from the lowest to the highest of them; none for what is no number."""
-    values = [value for value in values if isfinite(value)]
-    low, high = min(values, default=0.0), max(values, default=0.0)
-    step = (high - low) / (len(_BARS) - 1)
-    return "".join(_BARS[round((value - low) / step) if step else len(_BARS) // 2] for value in values)
+    """One bar for each value, from the lowest to the highest of them; none for what is no number, or no reward's."""
+    values = [value for value in values if abs(value) <= _LARGEST]
+    low, high, highest = min(values, default=0.0), max(values, default=0.0), len(_BARS) - 1
+    step = (high - low) / highest  # of the smallest numbers it is rounded
+    return "".join(_BARS[min(round((value - low) / step), highest) if step else len(_BARS) // 2] for value in values)
 
 
 def left_text(seconds: float | None) -> str:

@@ -3,7 +3,7 @@
 A row is one sequence ``tokens = prompt + response``; ``loss_mask`` and ``log_probs`` cover the response only, so both
 have ``response_length`` entries. Rows of one trajectory share ``rollout_id``, and ``rollout_mask_sum`` is the number
 of unmasked response tokens over all rows of that trajectory: dividing by it makes a trajectory weigh 1 however many
-turns it has. An optimizer step always holds whole trajectories.
+turns it has. They follow each other, and an optimizer step always holds whole trajectories.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any
 
@@ -83,7 +84,18 @@ def rows_from_train_data(train_data: Mapping[str, Any], vocabulary: int = 0) -> 
                 f"train data row {index} (sample {row.rollout_id}): token {max(row.tokens)} is none of the model's "
                 f"{vocabulary}; the engine serves another model"
             )
+    _check_together(rows)
     return rows
+
+
+def _check_together(rows: Sequence[TrainRow]) -> None:
+    ended: set[int] = set()
+    for index, (row, following) in enumerate(pairwise(rows), 1):
+        if row.rollout_id != following.rollout_id:
+            ended.add(row.rollout_id)
+            if following.rollout_id in ended:
+                where = f"train data row {index} (sample {following.rollout_id})"
+                raise TrainDataError(f"{where}: other samples' rows are between its own; they must follow each other")
 
 
 def _listed(where: str, key: str, values: Any, kind: Any, said: str) -> list[Any]:

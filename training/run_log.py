@@ -22,7 +22,7 @@ class RunLog:
     def write(self, rollout: int, metrics: dict[str, float]) -> None:
         set_apart(self.path)
         with appending(self.path) as file:
-            append_whole(file, orjson.dumps({"rollout": rollout, **metrics}) + b"\n")
+            append_whole(file, orjson.dumps({"rollout": rollout} | metrics | {"rollout": rollout}) + b"\n")
 
 
 def read_metrics(save_path: str | Path) -> list[dict[str, float]]:

@@ -53,7 +53,7 @@ class Watch:
     def begin(self, first: int, counts: Callable[[], Counts]) -> None:
         self._log = RunLog(self._config.save_path, first)
         before = read_metrics(self._config.save_path) if self._log.path.is_file() else []
-        rewards = [line["reward"] for line in before if line.get("reward") is not None]  # null: it was no number
+        rewards = [line["reward"] for line in before if type(line.get("reward")) in (int, float)]  # null: of a NaN
         self._progress.seen(rewards, first)
         self._progress.counts = counts
 

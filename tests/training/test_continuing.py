@@ -46,6 +46,15 @@ def test_what_a_checkpoint_says_of_its_run_is_looked_at(tmp_path, monkeypatch, n
     assert str(refused.value) == f"{tmp_path / 'iter_0000007'}: {damage}"
 
 
+@pytest.mark.parametrize("name,value,said", [
+    ("rollout", 8, "host_state says no rollout"), ("rollout", 2**52, "host_state says no rollout"),
+    ("rollout", 6, "host_state is of iter_0000006"), ("next_group", 2**53, "host_state says no next_group"),
+])
+def test_a_checkpoint_is_of_a_rollout_that_its_run_has_done(tmp_path, monkeypatch, name, value, said):
+    with pytest.raises(DamagedCheckpoint, match=f"/iter_0000007: .*: {said}; start anew in another SAVE_PATH$"):
+        gone_on_from(state_of(tmp_path, **{name: value}), tmp_path, monkeypatch)
+
+
 def test_a_state_that_is_none_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(DamagedCheckpoint, match="host_state says no rollout"):
         gone_on_from([7], tmp_path, monkeypatch)

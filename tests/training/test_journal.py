@@ -52,6 +52,7 @@ OTHER_SHAPES = {
        for value in (None, [], "x", 1.5, True)},
     "a column that is no list": RECORD | {"train_data": {"tokens": 1}},
     **{f"its number is {value!r}": RECORD | {"number": value} for value in (None, [], "3", 3.0, True)},
+    **{f"its next group is {value}": RECORD | {"next_group": value} for value in (-1, 2**53, 2**62)},
     "a metric that is no number": RECORD | {"metrics": {"reward": "x"}},
 }
 DAMAGED = {what: orjson.dumps(content) for what, content in OTHER_SHAPES.items()}
@@ -145,6 +146,11 @@ def test_forget_removes_up_to_the_checkpoint(tmp_path):
         journal.write(number, ROLLOUT)
     journal.forget(2)
     assert [journal.read(n) is None for n in range(5)] == [True, True, True, False, False]
+
+
+def test_a_metric_does_not_replace_the_number_of_a_line(tmp_path):
+    RunLog(tmp_path, 0).write(5, {"rollout": 99, "reward": 0.5})
+    assert read_metrics(tmp_path) == [{"rollout": 5, "reward": 0.5}]
 
 
 def test_what_lies_among_the_records_and_is_none_stays(tmp_path):

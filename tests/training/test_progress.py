@@ -90,6 +90,7 @@ def test_a_continued_run_shows_what_was_before():
 
 @pytest.mark.parametrize("values,bars", [
     ([], ""), ([0.5], "▅"), ([0.5, 0.5], "▅▅"), ([0, 1], "▁█"), ([-1, 0, 1, 0.8], "▁▅█▇"),
+    ([0, 1e308, 1, -1e308, float("nan"), float("inf")], "▁█"), ([-1e30, 1e30], "▁█"), ([0.0, 5e-323], "▁█"),
 ])
 def test_a_curve_goes_from_its_lowest_to_its_highest(values, bars):
     assert live.curve(values) == bars

@@ -40,6 +40,7 @@ def test_a_converters_dict_becomes_rows_in_order():
     [
         ("rollout_ids", None, "lacks the key rollout_ids"),
         ("rollout_log_probs", None, "lacks the key rollout_log_probs"),
+        ("rollout_ids", [10, 11, 10], r"row 2 \(sample 10\): other samples' rows are between its own; "),
         ("rewards", [0.5], "rewards has 1 entries, tokens has 3"),
         ("loss_masks", [[1], [1], [1]], r"row 1 \(sample 10\): loss_masks has 1 entries, response_length is 2"),
         ("rollout_log_probs", [[-0.1], [-0.2, -0.3], []], r"row 2 \(sample 11\): rollout_log_probs has 0 entries"),

@@ -62,8 +62,9 @@ def test_what_a_continued_run_does_again_is_said_again(tmp_path, told):
     assert [each[0] for each in told] == [0, 1, 2, 1, 2]
 
 
-def test_a_run_whose_reward_was_no_number_is_continued_and_drawn(tmp_path, told):
-    (tmp_path / "metrics.jsonl").write_text('{"rollout": 0, "reward": 0.5}\n{"rollout": 1, "reward": null}\n')
+@pytest.mark.parametrize("reward", ["null", '"x"', "[1]", "true"])
+def test_a_run_whose_reward_was_no_number_is_continued_and_drawn(tmp_path, told, reward):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"rollout": 0, "reward": 0.5}}\n{{"rollout": 1, "reward": {reward}}}\n')
     watch = Watch(Config(save_path=str(tmp_path), num_rollout=4), 2)
     watch.begin(2, Counts)
     watch.enter(Phase.SAMPLING, 2)
