@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 import torch
@@ -28,7 +27,7 @@ def adapter_names(weight: str) -> dict[str, str]:
 
 def fits(weight: Shape, a: Shape, b: Shape, part: Shape, scale: Shape) -> bool:
     """Whether these are the shapes of a weight and of an adapter of it: ``b`` [out, r], ``a`` [p * r, in]."""
-    if not len(weight) == len(b) == 2 or b[1] == 0 or math.prod(scale) != 1:
+    if not len(weight) == len(b) == 2 or b[1] == 0 or scale not in ((), (1,)):
         return False
     (out, columns), rank = weight, b[1]
     return b[0] == out and part == (out,) and a in [(p * rank, columns) for p in range(1, _PROJECTIONS + 1)]

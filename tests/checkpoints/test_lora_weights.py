@@ -15,6 +15,7 @@ def test_one_to_three_projections_fit(change):
 @pytest.mark.parametrize("change", [
     {"weight": (6,)}, {"weight": ()}, {"b": (6,)}, {"b": ()}, {"b": (6, 0), "a": (0, 5)}, {"b": (6, 3)}, {"b": (5, 2)},
     {"a": (3, 5)}, {"a": (8, 5)}, {"a": (4, 6)}, {"a": (4,)}, {"part": (5,)}, {"part": (6, 1)}, {"scale": (2,)},
+    {"scale": (1, 1)}, {"scale": (1, 1, 1)},
     {"scale": (0,)}, {"a": (4000, 1), "weight": (6, 1)},
 ])
 def test_others_do_not(change):
