@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 
 from .damage import damaged
 from .lora_weights import adapted_weight, adapter_names, fits, merged
+from .mapped_parts import MappedParts, spans_layers
 from .metadata import check_sizes, damage_explained, read_metadata
 from .torch_files import check_tensors
 
@@ -98,6 +99,8 @@ class ModelTensors:
         with damage_explained(folder, ".metadata"):
             found = dict(_sources(self._stored))
         check_tensors(folder, metadata, {source.key for source in found.values()})
+        stacked = {source.key for source in found.values() if source.layer is not None}
+        self._parts, self._shared = MappedParts(folder), {key for key in stacked if spans_layers(self._stored[key])}
         self._adapters = {name: source for name, source in found.items() if adapted_weight(name)}
         self._sources = {name: source for name, source in found.items() if name not in self._adapters}
         for name in self._adapters:
@@ -132,8 +135,13 @@ class ModelTensors:
         chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
         with damage_explained(self._folder, source.key):
             target = torch.empty(sizes, dtype=stored.properties.dtype)
-            plan = LoadPlan(create_read_items_for_chunk_list(source.key, stored, [chunk]))
-            self._reader.read_data(plan, _Into(target)).wait()
+            items, into = create_read_items_for_chunk_list(source.key, stored, [chunk]), _Into(target)
+            if source.key in self._shared:
+                for item in items:
+                    place = self._reader.storage_data[item.storage_index]
+                    into.resolve_tensor(item).copy_(self._parts.read(place, item.storage_offsets, item.lengths))
+            else:
+                self._reader.read_data(LoadPlan(items), into).wait()
         return target.view(source.shape)
 
 

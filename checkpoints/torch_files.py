@@ -67,7 +67,7 @@ def check_tensors(folder: str | Path, metadata: Metadata, keys: Iterable[str]) -
                 if not (Path(folder) / place.relative_path).is_file():
                     raise ValueError("is missing")
                 with (Path(folder) / place.relative_path).open("rb") as file:
-                    part = io.BufferedReader(_Slice(file, place.offset, place.length))
+                    part = io.BufferedReader(slice_of(file, place))
                     _check(part, place.length, {}, every_byte=False)
 
 
@@ -167,6 +167,10 @@ class _Slice(io.RawIOBase):
         buffer[: len(content)] = content
         self._at += len(content)
         return len(content)
+
+
+def slice_of(file: IO[bytes], place: _StorageInfo) -> io.RawIOBase:
+    return _Slice(file, place.offset, place.length)
 
 
 def check_spread(value: Any, most: int) -> None:

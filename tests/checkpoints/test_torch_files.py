@@ -286,3 +286,36 @@ def test_a_part_in_what_is_no_file_is_not_opened(tmp_path, make):
     make(tmp_path / "__0_1.distcp")
     with pytest.raises(DamagedCheckpoint, match=r"__0_1\.distcp, .*: is missing$"):
         ModelTensors(checkpoint(tmp_path, saved(NUMBERS), elsewhere))
+
+
+STACKED = "decoder.layers.mlp.linear_fc2.weight"
+LAYERS = {
+    "in a row": NUMBERS.reshape(8, 2), "turned": torch.arange(48.0).reshape(3, 2, 8).permute(2, 0, 1),
+    "a part of a storage": torch.arange(64.0).reshape(16, 4)[::2, 1:3], "of two bytes": NUMBERS.bfloat16(),
+    "of one byte": NUMBERS.to(torch.uint8), "a parameter": torch.nn.Parameter(NUMBERS),
+    "nothing": torch.empty(8, 0, 3), "spread": NUMBERS[:1].expand(9, 4),
+}
+
+
+@pytest.mark.parametrize("whole", LAYERS.values(), ids=LAYERS)
+@pytest.mark.parametrize("before", [0, 7])
+def test_layers_in_one_part_are_read_one_by_one(tmp_path, monkeypatch, whole, before):
+    """Torch reads all of it for each."""
+    size, content, start = whole.shape, saved(whole), torch.Size([0] * whole.dim())
+    entry = TensorStorageMetadata(TensorProperties(dtype=whole.dtype), size, [ChunkStorageMetadata(start, size)])
+    place = _StorageInfo("__0_0.distcp", before, len(content))
+    (tmp_path / "__0_0.distcp").write_bytes(bytes(before) + content)
+    described = Metadata({STACKED: entry}, storage_data={MetadataIndex(STACKED, start): place})
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(described))
+    load, loaded = torch.load, []
+
+    def counted(*args, **kwargs):
+        loaded.append(args)
+        return load(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "load", counted)
+    tensors = ModelTensors(tmp_path)
+    for layer in range(len(whole)):
+        read = tensors.read(f"decoder.layers.{layer}.mlp.linear_fc2.weight")
+        assert read.dtype == whole.dtype and torch.equal(read, whole[layer])
+    assert len(loaded) == (whole.numel() > 0)
