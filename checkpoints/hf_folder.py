@@ -33,6 +33,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 _CODES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 _INDEX = "model.safetensors.index.json"
 _IGNORED = ("rotary_emb.inv_freq",)
+_LONG_HEADER = 2**20
+"""Bytes: as 10,000 tensors have; the format bears a hundred times as many, blanks among them."""
 
 
 class UnsupportedModel(MemAgentError):
@@ -54,7 +56,7 @@ class HfTensors:
         self.codes: dict[str, str] = {}
         """Number formats as safetensors names them, such as BF16."""
         self._files: dict[str, Path] = {}
-        self._open: tuple[Path, Any] | None = None
+        self._open: dict[Path, Any] = {}
         index = _index(Path(folder))
         for file in sorted(set(index.values())) or _weight_files(Path(folder)):
             if not file.is_file():  # for a pipe's writer safetensors waits, deaf to SIGTERM
@@ -80,9 +82,10 @@ class HfTensors:
 
     def read(self, name: str) -> torch.Tensor:
         file = self._files[name]
-        if self._open is None or self._open[0] != file:  # its header is read anew each time that it is opened
-            self._open = file, safe_open(file, "pt")
-        tensor: torch.Tensor = self._open[1].get_tensor(name)
+        if file not in self._open:  # its header is read anew each time that it is opened
+            self._open = {other: opened for other, opened in self._open.items() if _has_long_header(other)}
+            self._open[file] = safe_open(file, "pt")
+        tensor: torch.Tensor = self._open[file].get_tensor(name)
         return tensor
 
     def dtype(self, name: str) -> torch.dtype:
@@ -92,6 +95,12 @@ class HfTensors:
                 f"{self._files[name]}: {name} is stored as {self.codes[name]}; supported are {supported}"
             )
         return _CODES[self.codes[name]]
+
+
+def _has_long_header(file: Path) -> bool:
+    """Of which tensors in turns with other files' would make a reading of each."""
+    with file.open("rb") as content:
+        return int.from_bytes(content.read(8), "little") > _LONG_HEADER
 
 
 def _index(folder: Path) -> dict[str, Path]:

@@ -73,6 +73,17 @@ def test_a_file_is_opened_once_for_all_its_tensors(tmp_path, monkeypatch):
     assert opened == ["0.safetensors", "1.safetensors"]
 
 
+def test_a_long_header_is_not_read_again_for_tensors_in_turns_with_another_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(hf_folder, "_LONG_HEADER", 100)
+    for number in range(3):
+        save_file({f"{n}.{number}": torch.full((2,), float(n)) for n in range(9)}, tmp_path / f"{number}.safetensors")
+    tensors, opened = HfTensors(tmp_path), []
+    monkeypatch.setattr(hf_folder, "safe_open", lambda *args: opened.append(args[0].name) or safe_open(*args))
+    for name in sorted(tensors.shapes):
+        assert tensors.read(name).tolist() == [float(name[0])] * 2
+    assert opened == ["0.safetensors", "1.safetensors", "2.safetensors"]
+
+
 def test_no_kernel_of_the_hub_is_asked_for(tmp_path, monkeypatch):
     folder = make_tiny_model(tmp_path)
     edit_config(folder, attn_implementation="somebody/kernel")
