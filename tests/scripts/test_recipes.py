@@ -157,7 +157,7 @@ def test_every_setting_of_the_pack_may_stand_in_a_recipe():
     words = ("style", "dynamic_filter", "dynamic_filter_on", "length", "loss", "train_turns", "loss_agg",
              "engine_dtype", "methods", "tis", "master_addr")
     texts = [field.name.upper() for field in fields(Config) if "str" in str(field.type) and field.name not in words]
-    own = 'MODEL_PATH SAVE_FILE RESULTS OUTPUT POCKET_DATA PRIMARY_DATA_DIR DATA_RECIPE TRAIN_FILE VENV PYTHON'
+    own = 'MODEL_PATH SAVE_FILE RESULTS OUTPUT POCKET_DATA PRIMARY_DATA_DIR DATA_RECIPE TRAIN_FILE PYTHON'
     names = [name for name in variable_names() if name not in ("TRUST_REMOTE_CODE", *texts)]
     code = """source "$0/_common.sh"; for name in "$@"; do may_set here "$name" x; done
         for name in $TEXTS; do may_set here "$name" "/a/b c"; done"""
