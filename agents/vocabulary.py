@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, models
 
 from ..system.tokenizer_panics import panics_told
+from ..system.whole_text import whole
 from .chat_frame import TemplateRefused, render
 
 _TAG = re.compile(r"^[<\[].+[>\]]$", re.DOTALL)
@@ -54,8 +55,7 @@ class Vocabulary:
         self._words = {t.content: i for i, t in added.items() if i not in self.control_ids}
         # Some vocabularies hold control strings as ordinary entries too; those literals are encoded letter by letter.
         self._leaks = {text for text in control.values() if self.control_ids & set(self._encode_plain(text))}
-        literals = sorted({*self._words, *self._leaks}, key=len, reverse=True)
-        self._literals = re.compile("(" + "|".join(map(re.escape, literals)) + ")") if literals else None
+        self._literals = _Literals({*self._words, *self._leaks})
         if not all(map(self.encode_text, string.ascii_lowercase)) or not self.encode_markup(string.ascii_lowercase):
             raise ValueError("it knows no letters")
 
@@ -73,7 +73,7 @@ class Vocabulary:
     def encode_text(self, text: str) -> list[int]:
         """Ids of untrusted text (documents, questions): never a control id, never a BOS or EOS."""
         ids: list[int] = []
-        for part in self._literals.split(text) if self._literals else [text]:
+        for part in self._literals.split(whole(text)):
             if part in self._words:
                 ids.append(self._words[part])
             elif part:
@@ -194,6 +194,39 @@ class Vocabulary:
     def _encode_plain(self, text: str) -> list[int]:
         # `encode` would hold the GIL, and stop every event loop of the process for as long as a document takes.
         return self._model.encode_batch_fast([text], add_special_tokens=False)[0].ids
+
+
+class _Literals:
+    """Finds texts in another: each the first that follows, and of those that begin there the longest.
+
+    A tokenizer of these alone does so in one pass and without the GIL, however many they are; a regular expression
+    tries each at every place.
+    """
+
+    def __init__(self, literals: Collection[str]) -> None:
+        self._by_id = ["", *sorted(filter(None, literals))]
+        self._search = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
+        self._search.add_tokens([AddedToken(literal, normalized=False) for literal in self._by_id[1:]])
+
+    def split(self, text: str) -> Iterator[str]:
+        """The literals in it and what stands between them, in order.
+
+        The search tells their order alone. As it takes the first one, that stands nowhere before its place.
+        """
+        end = 0
+        for literal in self._found(text):
+            start = text.index(literal, end)
+            yield text[end:start]
+            yield literal
+            end = start + len(literal)
+        yield text[end:]
+
+    @panics_told()
+    def _found(self, text: str) -> list[str]:
+        if len(self._by_id) == 1:
+            return []
+        ids = self._search.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        return [self._by_id[i] for i in ids if i]
 
 
 def _without_added_tokens(backend: Tokenizer) -> Tokenizer:

@@ -59,8 +59,3 @@ def check_kind(request: web.Request, expected: str) -> None:
         raise RequestError(415, f"Content-Type has more than {_LONGEST_KIND} characters; expected {expected}")
     if request.content_type != expected:
         raise RequestError(415, f"Content-Type is {request.content_type}; expected {expected}")
-
-
-def whole(text: str) -> str:
-    """Without the halves of characters that stand for undecodable bytes, which no JSON can hold."""
-    return text.encode("utf-8", "replace").decode()

@@ -34,8 +34,7 @@ class DocumentTexts:
             async with self._places:
                 return (await self._parsed(name, content)).text
         except DocumentError as error:
-            told = str(error).encode("utf-8", "replace").decode()
-            raise RequestError(400, told, code="unreadable_document") from None
+            raise RequestError(400, str(error), code="unreadable_document") from None
 
     async def _parsed(self, name: str, content: bytes) -> Document:
         """Raises DocumentError."""

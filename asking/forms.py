@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator
 from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, web
 from aiohttp.http import HttpProcessingError
 
-from .bodies import check_kind, whole, within
+from ..system.whole_text import whole
+from .bodies import check_kind, within
 from .request_error import RequestError
 
 _PARTS = 64

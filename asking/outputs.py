@@ -29,6 +29,7 @@ import orjson
 
 from ..data.read_documents import Documents
 from ..system.printable import one_line, printable
+from ..system.whole_text import whole
 from .quotes import Source, sources_with_quotes
 from .steps import Answered, Delta, Failed, Section, Started, Step, TurnDone
 
@@ -111,10 +112,10 @@ class JsonLines:
         match step:
             case Started():
                 documents = [
-                    {"name": _whole(d.name), "unit": d.unit, "units": len(d.starts), "characters": len(d.text),
+                    {"name": whole(d.name), "unit": d.unit, "units": len(d.starts), "characters": len(d.text),
                      "note": d.note} for d in self._documents.documents
                 ]
-                skipped = [{"name": _whole(s.name), "reason": _whole(s.reason)} for s in self._documents.skipped]
+                skipped = [{"name": whole(s.name), "reason": whole(s.reason)} for s in self._documents.skipped]
                 sections = [self._places(self._documents.places(s.start, s.end)) for s in step.sections]
                 return {"event": "started", "documents": documents, "skipped": skipped,
                         "document_tokens": step.document_tokens, "sections": sections}
@@ -128,7 +129,7 @@ class JsonLines:
                     "seconds": round(time.monotonic() - self._began, 3),
                 }
             case Failed():
-                return {"event": "failed", "kind": step.kind, "message": _whole(step.message)}
+                return {"event": "failed", "kind": step.kind, "message": whole(step.message)}
 
     def _sources(self, step: Answered) -> list[dict[str, Any]]:
         found = sources_with_quotes(self._documents, self._sections, step.sources, answer_of(step), self._question)
@@ -136,9 +137,4 @@ class JsonLines:
                 for s in found]
 
     def _places(self, places: Sequence[Any]) -> list[dict[str, Any]]:
-        return [asdict(place) | {"document": _whole(place.document)} for place in places]
-
-
-def _whole(text: str) -> str:
-    """Without the halves of characters that stand for undecodable bytes of a file's name."""
-    return text.encode("utf-8", "replace").decode()
+        return [asdict(place) | {"document": whole(place.document)} for place in places]

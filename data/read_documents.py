@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..system.whole_text import whole
 from .document_formats import ORDINARY, Document, DocumentError, Limits, Unit
 from .document_process import read_bounded
 
@@ -68,7 +69,7 @@ class Documents:
     def __post_init__(self) -> None:
         pieces, starts, at = [], [], 0
         for document in self.documents:
-            heading = f"{document.name}\n" if len(self.documents) > 1 else ""
+            heading = f"{whole(document.name)}\n" if len(self.documents) > 1 else ""
             starts.append(at + len(heading))
             pieces.append(heading + document.text)
             at += len(pieces[-1]) + len(_BETWEEN)

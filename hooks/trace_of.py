@@ -28,6 +28,7 @@ import numpy as np
 from ..agents.records import TurnKind
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
+from ..system.whole_text import whole
 from ..traces.pieces import Pieces
 from ..traces.trace import Trace, TraceDocument, TraceTurn
 from .record import MemoryRecord, Record, TurnRecord
@@ -144,5 +145,5 @@ def _digest(sections: Sequence[str]) -> str:
 def _plain(value: Any) -> Any:
     """Texts of data sets may hold halves of characters, which no JSON may."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return whole(value)
     return tuple(map(_plain, value)) if isinstance(value, tuple) else value

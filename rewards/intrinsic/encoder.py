@@ -20,6 +20,7 @@ import numpy as np
 from ...system.errors import ConfigError, MemAgentError
 from ...system.model_fit import check_ids, positions_of
 from ...system.tokenizer_panics import panics_told
+from ...system.whole_text import whole
 from .codes import Vectors
 from .model_folder import check_model_folder
 
@@ -63,7 +64,7 @@ class SentenceEncoder:
         try:
             with panics_told(f"{self._variable}={self.name!r}: its"):
                 vectors = model.encode(
-                    list(map(_whole, texts)), batch_size=self._batch, normalize_embeddings=True,
+                    list(map(whole, texts)), batch_size=self._batch, normalize_embeddings=True,
                     show_progress_bar=False,
                 )
         except MemAgentError:
@@ -120,11 +121,6 @@ def _reason(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
-def _whole(text: str) -> str:
-    """Without halves of Unicode characters, at which tokenizers end."""
-    return text.encode("utf-8", "replace").decode()
-
-
 class HashingEncoder:
     """Counts of 1 to 4 letters inside words, hashed into 384 coordinates: no model, and no meaning beyond spelling."""
 
@@ -132,7 +128,7 @@ class HashingEncoder:
     fingerprint = f"hashing-{_DIMS}-{_LETTERS[0]}-{_LETTERS[1]}"
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        return self._counts.transform(map(_whole, texts)).toarray().astype(np.float32)
+        return self._counts.transform(map(whole, texts)).toarray().astype(np.float32)
 
     @cached_property
     def _counts(self) -> Any:

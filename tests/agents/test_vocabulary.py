@@ -1,6 +1,7 @@
 """Text never becomes a control token; memories are carried as sampled ids."""
 
 import copy
+import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,11 @@ from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.tests.helpers.cpu_time import at_most
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_tokenizer import CHATML, make_tokenizer
 
+VOCABULARY = Vocabulary(make_tokenizer())
 CONTROL = ["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<think>", "</think>"]
 
 
@@ -97,6 +100,37 @@ def test_ordinary_added_tokens_keep_their_ids(words):
     ids = vocabulary.encode_text(text)
     assert not set(ids) & vocabulary.control_ids and tokenizer.decode(ids) == text
     assert tokenizer.convert_tokens_to_ids(words[-1]) in ids
+
+
+@lru_cache
+def with_words(words: tuple[str, ...]) -> Vocabulary:
+    tokenizer = copy.deepcopy(make_tokenizer())
+    tokenizer.add_tokens(list(words))
+    return Vocabulary(tokenizer)
+
+
+@given(st.sampled_from([("a", "ab", "abc", "bca", "cc"), ("  ", "    ", "\n\n"), ("é", "中é", "é中")]),
+       st.text(alphabet="abc \né中", max_size=30))
+def test_the_first_of_the_added_words_is_taken_and_of_those_the_longest(words, text):
+    vocabulary = with_words(words)
+    longest_first = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    expected: list[int] = []
+    for part in re.split(f"({longest_first})", text):
+        added = part in words
+        expected += [vocabulary.tokenizer.convert_tokens_to_ids(part)] if added else VOCABULARY.encode_text(part)
+    assert vocabulary.encode_text(text) == expected
+
+
+def test_words_that_begin_alike_take_no_time_for_each_other():
+    vocabulary = with_words(tuple("q" * 1000 + f"{number:05}" for number in range(300)) + ("zz",))
+    text = "q" * 10_000
+    with at_most(1.0):
+        assert vocabulary.decode(vocabulary.encode_text(text)) == text
+
+
+def test_half_a_character_is_a_question_mark(vocabulary):
+    """Names of files and arguments have them, and no tokenizer takes them."""
+    assert vocabulary.encode_text("Who\udcff \ud800?") == vocabulary.encode_text("Who? ??")
 
 
 def test_a_normaliser_cannot_smuggle_a_control_token_in():

@@ -110,6 +110,16 @@ def test_a_folder_and_a_pdf_are_one_reading(asked, tmp_path, monkeypatch):
     assert "skipped: f/x.png (not a text, PDF, HTML or Word file)" in err and "2 files: " in err
 
 
+def test_bytes_that_are_no_text_are_question_marks_in_what_the_model_is_shown(asked, tmp_path):
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f/caf\udce9.txt").write_text("Ann has gold.\n")
+    (tmp_path / "f/b.txt").write_text("Ben has tin.\n")
+    code, out, _, router = asked(["gold"] * 9, files=("f",), question="Who\udcff has it?")
+    assert code == 0 and "gold" in out
+    shown = "".join(map(prompt_of, router.requests))
+    assert "Who? has it?" in shown and "caf?.txt" in shown
+
+
 def test_an_answer_in_no_memory_has_no_section(asked):
     _, out, _, _ = asked(["gold", "gold", "gold", "\\boxed{tin}"])
     assert out.endswith("From no section that can be named: the words of the answer are not in the memory.\n")
