@@ -30,7 +30,6 @@ class ChatReply:
     created: int = field(default_factory=lambda: int(time.time()))
     started: Started | None = None
     answered: Answered | None = None
-    text: str = ""
     reasoning: str = ""
     memory: str = ""
     memory_tokens: int = 0
@@ -45,7 +44,7 @@ class ChatReply:
             case TurnDone(kind="memory"):
                 return [{"reasoning_content": self._remembered(step)}]
             case Delta():
-                return self._said(step.text)
+                return [{"content": step.text}]
             case Answered():
                 self.answered = step
         return []
@@ -64,6 +63,11 @@ class ChatReply:
         message = {"role": "assistant", "content": self.text, "reasoning_content": self.reasoning}
         choice = {"index": 0, "message": message, "finish_reason": self.finish_reason, "logprobs": None}
         return self._of("chat.completion", choice) | {"usage": self.usage, "mem_agent": self.about}
+
+    @property
+    def text(self) -> str:
+        assert self.answered is not None, "the reading has not ended"
+        return self.answered.text
 
     @property
     def finish_reason(self) -> str:
@@ -106,10 +110,6 @@ class ChatReply:
         self.memory, self.memory_tokens = turn.memory, self.memory_tokens + turn.reply_tokens
         self.reasoning += line
         return line
-
-    def _said(self, text: str) -> list[dict[str, str]]:
-        self.text += text
-        return [{"content": text}] if text else []
 
     def _of(self, kind: str, *choices: dict[str, Any]) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": list(choices)}

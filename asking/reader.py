@@ -60,6 +60,8 @@ Question = str | Sequence[Mapping[str, Any]]
 """A text, or chat messages whose last user message is the question."""
 Tell = Callable[[Step], None]
 NO_LIMITS = Limits()
+_ANEW = "</think>"
+"""What a stream tells where it cannot take back what it told: readers of such replies look behind the last one."""
 
 
 class AskingReader:
@@ -230,7 +232,7 @@ class _Watch:
         read = int(agent.counts(state).get("chunks_read", 0))
         memory = decode(agent.memory(state))
         if turns[-1].kind is TurnKind.FINAL:
-            self._answered(agent.answer(state))
+            self._answered(agent.answer(state), ended=True)
             self._tell(self.stop.rest())
         for number, turn in enumerate(turns):
             self._turn_done(turn, self._shown(number, len(turns), read), memory)
@@ -251,13 +253,19 @@ class _Watch:
         self.heard = len(ids)
         state = self.state if self.rounds else agent.start(self.reading)
         so_far = Generation(list(ids), [0.0] * len(ids), StopReason.LENGTH)
-        self._answered(agent.answer(agent.advance(state, [so_far])).rstrip("\ufffd"))  # half a character
+        self._answered(agent.answer(agent.advance(state, [so_far])).rstrip("\ufffd").rstrip())  # half a character
         return self.stop.stopped
 
-    def _answered(self, text: str) -> None:
-        if text.startswith(self.answer) and text != self.answer:
-            self._tell(self.stop.add(text[len(self.answer) :]))
-            self.answer = text
+    def _answered(self, text: str, ended: bool = False) -> None:
+        """Bytes that begin a character take the ones before with them in some decoders, until they end it; any other
+        answer that does not go on as told shows that what was told was thinking, which nothing had opened."""
+        if not text.startswith(self.answer):
+            if self.answer.startswith(text) and not ended:
+                return
+            self._tell(_ANEW)
+            self.stop, self.answer = StopText(self.stop.stops), ""
+        self._tell(self.stop.add(text[len(self.answer) :]))
+        self.answer = text
 
     def _tell(self, text: str) -> None:
         if text:

@@ -3,7 +3,8 @@
     Started, TurnDone of each memory turn, Delta ..., TurnDone of the final turn, Answered
     ... and at any point Failed, which ends it
 
-The deltas joined are the text of ``Answered``.
+The deltas joined are the text of ``Answered``. Where a ``</think>`` shows that what was told was thinking, which
+nothing had opened, they tell it and begin anew: what stands behind the last one is the text.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 
 from mem_agent.asking.access import Access
 from mem_agent.asking.event_stream import with_pauses
-from mem_agent.tests.helpers.asking import DOCUMENT, REPLIES, chat, model_folder, prompt_of, reply, use
+from mem_agent.tests.helpers.asking import DOCUMENT, REPLIES, VOCABULARY, chat, model_folder, prompt_of, reply, use
 
 __all__ = ["model_folder"]
 
@@ -43,6 +43,22 @@ def test_a_stream_tells_the_memory_then_the_answer(model_folder):
     assert last.choices[0].finish_reason == "stop" and last.mem_agent["answer"] == "key"
     assert usage.choices == [] and usage.usage.total_tokens > 0
     assert {chunk.id for chunk in chunks} == {last.id}
+
+
+@pytest.mark.parametrize("thinking", ["I guess \\boxed{tin}", "so it is", "so \\boxed{k"])
+@pytest.mark.parametrize("answer", ["so \\boxed{key}", "so", ""])
+def test_thinking_that_nothing_opened_is_no_part_of_the_reply(model_folder, thinking, answer):
+    """A stream has told it when its end comes, and says so."""
+    final = [*reply(thinking)[:-1], *VOCABULARY.encode_markup("</think>"), *reply(answer)]
+
+    async def user(client, served, router):
+        whole = await chat(client)
+        stream = [chunk async for chunk in await chat(client, stream=True)]
+        return whole, "".join(chunk.choices[0].delta.content or "" for chunk in stream), stream[-1].mem_agent
+
+    whole, streamed, about = use(model_folder, ["red", "red", "red key", final] * 2, user, mem_max_final=64)
+    assert whole.choices[0].message.content == answer and whole.mem_agent["answer"] == about["answer"]
+    assert streamed == (answer if answer.startswith(thinking) else f"{thinking}</think>{answer}")
 
 
 @pytest.mark.parametrize("stop,text,answer,tokens", [

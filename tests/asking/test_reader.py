@@ -3,8 +3,12 @@
 import asyncio
 import threading
 from contextlib import aclosing
+from string import ascii_lowercase
 
+import orjson
 import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
 
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.asking.reader import AskingReader
@@ -12,6 +16,7 @@ from mem_agent.asking.steps import Answered, Delta, Failed, Limits, Section, Sta
 from mem_agent.client.rollout_client import close_clients
 from mem_agent.tests.helpers.asking import DOCUMENT, END, FAULTS, VOCABULARY, model_folder, prompt_of, reply, settings
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
+from mem_agent.tests.helpers.tiny_tokenizer import CHATML
 
 __all__ = ["model_folder"]
 QUESTION = "Who, then?"
@@ -57,6 +62,22 @@ def test_an_answer_is_told_as_it_comes(model_folder):
     assert len(deltas) > 5 and "".join(deltas) == whole[-1].text == "so é \\boxed{red}"
     assert [step for step in streamed if not isinstance(step, Delta)] == [s for s in whole if not isinstance(s, Delta)]
     assert [bool(body.get("stream")) for body in router.requests] == [False, False, False, True]
+
+
+def test_bytes_that_change_those_before_them_begin_nothing_anew(tmp_path):
+    """As SentencePiece models decode: while a second character is not whole, neither is the first."""
+    core = Tokenizer(models.BPE({"<unk>": 0} | {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
+                                | {letter: 257 + n for n, letter in enumerate(ascii_lowercase)}, [],
+                                unk_token="<unk>", byte_fallback=True))
+    core.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    core.add_special_tokens([AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|im_end|>", chat_template=CHATML)
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_bytes(orjson.dumps({"max_position_embeddings": 4096}))
+    final = tokenizer.encode("so 中文 it", add_special_tokens=False) + [tokenizer.eos_token_id]
+    steps, _ = read(tmp_path, [final], document="", streams=True)
+    deltas = [step.text for step in steps if isinstance(step, Delta)]
+    assert len(deltas) > 2 and "".join(deltas) == steps[-1].text == "so 中文 it"
 
 
 def test_a_stream_that_breaks_off_is_a_failure_and_not_sent_again(model_folder):
