@@ -110,7 +110,7 @@ class ChatClient:
         except _Again as failure:
             raise failure.failed from None
         try:
-            return [str(entry["id"]) for entry in loads(content)["data"]]
+            return [self.settings.redacted(str(entry["id"])) for entry in loads(content)["data"]]
         except (ValueError, LookupError, TypeError):
             raise self._failed(FailureKind.BAD_RESPONSE, "expected a list of models at /models") from None
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +80,8 @@ class Documents:
     def places(self, start: int, end: int) -> tuple[Place, ...]:
         """Where characters ``start`` up to ``end`` of the text came from, one for each file they touch."""
         found = []
-        for at, document in zip(self._starts, self.documents, strict=True):
+        for number in range(max(0, bisect_right(self._starts, start) - 1), bisect_left(self._starts, end)):
+            at, document = self._starts[number], self.documents[number]
             first, last = max(start, at), min(end, at + len(document.text))
             if first < last:
                 found.append(Place(document.name, document.unit, *document.units(first - at, last - at)))

@@ -100,7 +100,7 @@ async def _only_model(url: str, key: str, is_own: bool = False) -> str:
     finally:
         await client.close()
     if len(names) != 1:
-        some = ", ".join(sorted(names)[:5])
+        some = one_line(", ".join(sorted(names)[:5]), 200)
         raise ConfigError(f"BASE_URL={url} serves {len(names)} models ({some}); name one with MODEL_NAME")
     return names[0]
 

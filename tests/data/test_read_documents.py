@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mem_agent.data.document_formats import Document, DocumentError, Limits, Unit, read_document
 from mem_agent.data.read_documents import Documents, read_documents
+from mem_agent.tests.helpers.cpu_time import at_most
 from mem_agent.tests.helpers.document_files import pdf_bytes
 
 
@@ -116,6 +117,15 @@ def test_every_character_of_a_file_leads_back_to_its_line(texts, data):
     assert documents.text[offset] == texts[number][at]
     (place,) = documents.places(offset, offset + 1)
     assert (place.document, place.first) == (f"{number}.txt", 1 + texts[number][:at].count("\n"))
+
+
+def test_places_of_every_section_take_no_time_for_each_file():
+    files = tuple(read_document(f"f{number}", b"one line\n" * 9) for number in range(4_000))
+    documents = Documents(files)
+    begins = range(0, len(documents.text), len(documents.text) // 4_000)
+    with at_most(2.0):
+        found = [documents.places(start, start + 20) for start in begins]
+    assert found[0][0].document == "f0" and {place.document for places in found for place in places} > {"f9", "f3999"}
 
 
 def test_places_of_pages():

@@ -238,6 +238,14 @@ def test_the_name_is_that_of_the_only_model_there(folder, monkeypatch, capsys):
     assert "serves 2 models (a, b); name one with MODEL_NAME" in capsys.readouterr().err
 
 
+def test_a_list_of_models_that_repeats_the_key_does_not_show_it(folder, monkeypatch, capsys):
+    key = "sk-1234567890abcdef"
+    with chat_server(FakeChat(models=(f"Bearer {key}", "b" * 300), key=key)) as chat:
+        assert infer(monkeypatch, chat, MODEL_NAME="", API_KEY=key) == 1
+    told = capsys.readouterr().err
+    assert "serves 2 models (Bearer ***, bbb" in told and key not in told and "b" * 200 not in told
+
+
 def test_other_settings_are_refused_where_results_lie(folder, monkeypatch, capsys):
     with chat_server(FakeChat()) as chat:
         assert infer(monkeypatch, chat) == 0
