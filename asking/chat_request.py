@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .document_room import DocumentRoom
+from .document_texts import needs_process
 from .fields import BODY, DOCUMENT, MESSAGE, PART, STREAM_OPTIONS, checked
 from .request_error import RequestError, shown
 from .split_message import split_message
@@ -135,9 +136,9 @@ class MessageReader:
 
     async def _document(self, where: str, given: Any, room: DocumentRoom) -> str:
         """The text of one document, counted. Raises RequestError."""
-        return room.take(await self._found(where, given))
+        return room.take(await self._found(where, given, room))
 
-    async def _found(self, where: str, given: Any) -> str:
+    async def _found(self, where: str, given: Any, room: DocumentRoom) -> str:
         """The text of one document; a part of type ``file`` has its file inside."""
         if isinstance(given, str):
             return given
@@ -148,7 +149,10 @@ class MessageReader:
                 return self.read_file(name)
             if (data := inside.get("file_data")) is not None:
                 content = await asyncio.to_thread(_bytes, where, data)
-                return await self.to_text(inside.get("filename") or "file", content)
+                name = inside.get("filename") or "file"
+                if needs_process(name, content):
+                    room.take_parsed(where)
+                return await self.to_text(name, content)
             text = inside.get("content") if inside.get("text") is None else inside["text"]
             if text is not None:
                 title = inside.get("title")

@@ -1,12 +1,14 @@
-"""How much text the documents of one request may have together, which its length does not say.
+"""How much the documents of one request may have together, text and work, which its length does not say.
 
 A conversation names uploaded files as often as it likes, and a Word file unpacks to far more than was sent. So texts
 are counted as they are found, before any two of them are joined::
 
     {"documents": [{"file_id": "file-1"}, {"file_id": "file-1"}, ...]}      20 bytes each, for a megabyte each
 
-Invariant: what could be read is never refused here. Documents have fewer characters than the allowed tokens could
-have, and no more than all files and a body have bytes, each named once.
+Files that a process of its own has to parse are counted before they are: one of 30 bytes takes it a tenth of a second.
+
+Invariant: a text that could be read is never refused here. Documents have fewer characters than the allowed tokens
+could have, and no more than all files and a body have bytes, each named once.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from .request_error import RequestError
 
 TOKEN_CHARACTERS = 64
 """No text of so many characters a token is written by people."""
+
+_PARSED = 256
+"""Files inside a request that a process has to parse. A person attaches some; more can be uploaded one by one."""
 
 
 def most_characters(config: Config) -> int:
@@ -33,6 +38,15 @@ class DocumentRoom:
     most: int
     """Characters."""
     taken: int = 0
+    parsed: int = 0
+    """Files."""
+
+    def take_parsed(self, where: str) -> None:
+        """Raises RequestError where one more may not be parsed."""
+        self.parsed += 1
+        if self.parsed > _PARSED:
+            told = f"{where}: more than {_PARSED} files that have to be parsed; upload them (/v1/files), or send texts"
+            raise RequestError(400, told, param=where)
 
     def take(self, text: str) -> str:
         """``text``, counted. Raises RequestError where no room is left for it."""

@@ -20,6 +20,10 @@ from .request_error import RequestError
 _LITTLE = 2**16
 
 
+def needs_process(name: str, content: bytes) -> bool:
+    return len(content) > _LITTLE or not is_plain(name, content)
+
+
 class DocumentTexts:
     def __init__(self, seconds: float, memory: int = MEMORY) -> None:
         """``seconds`` for one file, 0: no limit; ``memory``: bytes that its process may take."""
@@ -29,7 +33,7 @@ class DocumentTexts:
     async def text(self, name: str, content: bytes) -> str:
         """Of a text, PDF, HTML or Word file. Raises RequestError for what is none, or gives no text."""
         try:
-            if len(content) <= _LITTLE and is_plain(name, content):
+            if not needs_process(name, content):
                 return read_document(name, content).text
             async with self._places:
                 return (await self._parsed(name, content)).text

@@ -21,7 +21,7 @@ import gc
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ from aiohttp import web
 from ..config import Config
 from ..system.gather import gather_or_cancel
 from .access import Access, Admission
-from .bodies import json_body
+from .bodies import json_body, within
 from .chat_reply import ChatReply
 from .chat_request import AskedOptions, ChatRequest, MessageReader
 from .completion import CompletionReply, prompts_of
@@ -103,7 +103,8 @@ class Endpoint:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         with self.admission.reading():
             body = await self._body(request)
-            asked = await self._messages.chat(body)
+            async with self._in_time():
+                asked = await self._messages.chat(body)
             reply = ChatReply(self.name)
             if asked.options.stream:
                 return await self._stream(request, asked, reply)
@@ -113,7 +114,8 @@ class Endpoint:
     async def completions(self, request: web.Request) -> web.StreamResponse:
         with self.admission.reading():
             body = await self._body(request)
-            asked = await prompts_of(body, self._messages, self.admission.most)
+            async with self._in_time():
+                asked = await prompts_of(body, self._messages, self.admission.most)
             replies = [ChatReply(self.name) for _ in asked]
             with self.admission.reading(len(asked) - 1):  # side by side, so each has its own time
                 await gather_or_cancel(*(self._whole(*one) for one in zip(asked, replies, strict=True)))
@@ -178,6 +180,10 @@ class Endpoint:
     def _limits(self, options: AskedOptions) -> Limits:
         config = self.reader.config
         return Limits(config.serve_document_tokens, config.serve_timeout, options.answer_tokens, options.stop)
+
+    def _in_time(self) -> AbstractAsyncContextManager[None]:
+        """Of the documents in a request: each has its own time, once a core is free for it."""
+        return within(self.reader.config.serve_timeout, 504, "the documents were not read")
 
     async def _body(self, request: web.Request) -> Any:
         """Raises RequestError."""

@@ -170,6 +170,26 @@ def test_prompts_are_counted_before_their_documents_are_read():
         asyncio.run(prompts_of(body, reader, 2))
 
 
+def test_files_that_need_a_process_are_counted_before_they_get_one():
+    read = []
+
+    async def counted(name, content):
+        read.append(name)
+        return "Ann has gold."
+
+    def file(name, content):
+        return {"type": "file", "file": {"filename": name, "file_data": base64.b64encode(content).decode()}}
+
+    reader = MessageReader(lambda text: False, FILES.__getitem__, counted, 2**20)
+    pages = [file("a.html", b"<p>Ann has gold.")] * 200
+    plain = [file("a.txt", b"Ann has gold.")] * 300
+    asyncio.run(reader.chat({"messages": [user(*pages, *plain, text("Who?"))]}))
+    assert len(read) == 500
+    with pytest.raises(RequestError, match=r"^messages\[1\]\.content: more than 256 files that have to be") as error:
+        asyncio.run(reader.chat({"messages": [user(*pages, text("Who?"))] * 2}))
+    assert error.value.status == 400 and len(read) == 500 + 256
+
+
 def test_documents_beside_several_prompts_are_read_and_held_once():
     read = []
 

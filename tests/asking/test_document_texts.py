@@ -7,14 +7,18 @@ import os
 import sys
 
 import aiohttp
+import openai
 import pytest
 
+from mem_agent.asking import endpoint
+from mem_agent.asking.bodies import json_body
 from mem_agent.asking.document_texts import DocumentTexts
 from mem_agent.asking.request_error import RequestError
 from mem_agent.data.document_formats import Document, Unit, read_document
-from mem_agent.tests.helpers.asking import model_folder, use
+from mem_agent.tests.helpers.asking import ASKED, model_folder, use
 from mem_agent.tests.helpers.document_files import large_word, pdf_bytes, word_bytes
 from mem_agent.tests.helpers.document_workers import workers
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 __all__ = ["model_folder"]
 
@@ -125,6 +129,21 @@ def test_a_client_that_leaves_ends_the_parsing_of_its_file(model_folder, slow, i
         return len(router.requests)
 
     assert use(model_folder, [], user, serve_parse_timeout=0) == 0
+
+
+@pytest.mark.parametrize("completion", [False, True])
+def test_all_files_of_a_request_have_so_much_time(model_folder, slow, completion, monkeypatch):
+    monkeypatch.setattr(endpoint, "json_body", lambda request, _: json_body(request, HANGS_AFTER_S))
+
+    async def user(client, served, router):
+        documents = {"documents": [{"file_data": base64.b64encode(slow).decode(), "filename": "slow.docx"}]}
+        with pytest.raises(openai.InternalServerError, match="the documents were not read within") as error:
+            await (client.completions.create(model="pocket", prompt="Who?", extra_body=documents) if completion else
+                   client.chat.completions.create(model="pocket", messages=ASKED, extra_body=documents))
+        assert error.value.status_code == 504 and not workers() and not served.endpoint.admission.now
+        return len(router.requests)
+
+    assert use(model_folder, [], user, serve_parse_timeout=0, serve_timeout=0.5) == 0
 
 
 def test_places_are_as_many_as_cores(slow):
