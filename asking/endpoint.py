@@ -39,8 +39,9 @@ from .document_room import most_characters
 from .document_texts import DocumentTexts
 from .event_stream import DONE, event, events, with_pauses
 from .files import Files
-from .forms import form_file, quiet_about_headers
+from .forms import form_file
 from .metrics import CONTENT_TYPE, Metrics
+from .quiet import quiet_about_heads
 from .reader import AskingReader
 from .request_error import RequestError, error_of, shown
 from .steps import Failed, Limits, Started, Step, TurnDone
@@ -78,7 +79,7 @@ class Endpoint:
         self._messages = MessageReader(self.reader.is_long, self.files.text, self._texts.text, most)
 
     def app(self) -> web.Application:
-        quiet_about_headers()
+        quiet_about_heads()
         most = self.reader.config.serve_body_mb * 2**20
         app = web.Application(
             client_max_size=most, middlewares=[self._answered], handler_args={"keepalive_timeout": HEAD_S}

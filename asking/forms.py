@@ -9,10 +9,9 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import AsyncIterator
 
-from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, web
+from aiohttp import BodyPartReader, web
 from aiohttp.http import HttpProcessingError
 
 from ..system.whole_text import whole
@@ -24,12 +23,6 @@ _PARTS = 64
 _PURPOSE = 256
 """Bytes; OpenAI's are words."""
 _CHUNK = 2**18
-
-
-def quiet_about_headers() -> None:
-    """Else each bad header of a client is printed, and kept for as long as the server runs."""
-    for kind in (BadContentDispositionHeader, BadContentDispositionParam):
-        warnings.simplefilter("ignore", kind)
 
 
 async def form_file(request: web.Request, seconds: float) -> tuple[str, str, bytes]:

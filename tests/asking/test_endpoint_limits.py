@@ -1,6 +1,7 @@
 """What a client of the endpoint may take of it: places, time, memory; and bodies that cannot be read."""
 
 import asyncio
+import logging
 
 import aiohttp
 import openai
@@ -108,6 +109,25 @@ def test_a_body_that_does_not_come_holds_no_place_for_ever(model_folder):
 
     status, now = use(model_folder, [], user, serve_timeout=0.2)
     assert b" 408 " in status and now == 0
+
+
+@pytest.mark.parametrize("head,line", [
+    (b"GET / HTTP/1.1\r\nA\r\n\r\n", "Error handling request from 127.0.0.1: Invalid header token: b'A' ^"),
+    (b"GET / HTTP/1.1\r\nA: " + b"a" * 9000, None), (b"GET /\x1b[31m HTTP/1.1\r\n\r\n", None), (b"x\r\n\r\n", None),
+])  # fmt: skip
+def test_a_head_that_is_none_is_a_line_of_the_log_at_most(model_folder, caplog, head, line):
+    """No key is asked for before."""
+    async def user(client, served, router):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rpartition(":")[2]))
+        writer.write(head)
+        answer = await asyncio.wait_for(reader.read(), HANGS_AFTER_S)
+        writer.close()
+        return answer
+
+    assert b" 400 " in use(model_folder, [], user)
+    shown = [logging.Formatter().format(record) for record in caplog.records if record.levelno > logging.INFO]
+    assert shown == ([line] if line else shown[:1])
+    assert all(len(told) <= 200 and told.isprintable() for told in shown)
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ",

@@ -10,7 +10,8 @@ from aiohttp.multipart import parse_content_disposition
 from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
-from mem_agent.asking.forms import form_file, quiet_about_headers
+from mem_agent.asking.forms import form_file
+from mem_agent.asking.quiet import quiet_about_heads
 from mem_agent.asking.request_error import RequestError
 from mem_agent.tests.helpers.cpu_time import at_most
 
@@ -99,7 +100,7 @@ def test_a_bad_header_is_neither_printed_nor_kept():
         warnings.simplefilter("always")
         parse_content_disposition("form-data; \x1b")
         assert told
-        quiet_about_headers()
+        quiet_about_heads()
         told.clear()
         parse_content_disposition("form-data; \x1b")
         parse_content_disposition("form-data; name*=x; name=y")
