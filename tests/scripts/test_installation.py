@@ -5,9 +5,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 PIP = """
@@ -246,3 +249,19 @@ def test_a_folder_that_cannot_be_made_is_one_line_with_its_setting(tmp_path, nam
     done = subprocess.run(["bash", "-c", code, str(ROOT), str(folder), name], capture_output=True, text=True)
     line = f"error: the folder {folder} cannot be made or written to; set {variable} to one of your own\n"
     assert (done.returncode, done.stderr) == (1, line)
+
+
+def pinned(name):
+    lines = (ROOT / "requirements" / name).read_text().splitlines()
+    return {(one := Requirement(line)).name.lower(): one for line in lines if line and not line.startswith("#")}
+
+
+@pytest.mark.parametrize(("name", "extra"), [("pypdf", "crypto"), ("latex2sympy2_extended", "antlr4_13_2")])
+def test_what_is_read_with_an_extra_of_a_library_is_installed_everywhere(name, extra):
+    """PDFs encrypted with AES, for one. gpu.txt brings what its packages depend on, cpu.txt names it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    (declared,) = [one for one in map(Requirement, project) if one.name == name]
+    assert declared.extras == pinned("gpu.txt")[name].extras == {extra}
+    needed = {one.name.lower() for one in map(Requirement, metadata.requires(name))
+              if one.marker and one.marker.evaluate({"extra": extra}) and not one.marker.evaluate({"extra": ""})}
+    assert needed and needed <= pinned("cpu.txt").keys()
