@@ -95,7 +95,7 @@ def _evaluated(folder: Path) -> list[Path]:
 
 def _is_begun(folder: Path) -> bool:
     """Whether it has an answer; a full disk, or a killed run, leaves a file with none, or with half a line."""
-    for path in folder.glob("*.jsonl"):
+    for path in filter(Path.is_file, folder.glob("*.jsonl")):  # a FIFO would be waited at
         with path.open("rb") as file:
             if file.readline().endswith(b"\n"):
                 return True

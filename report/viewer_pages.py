@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..system.errors import MemAgentError
-from ..traces.read_traces import FOLDER
+from ..traces.read_traces import kept_files
 
 _FILE = "view.html"
 
@@ -38,7 +38,7 @@ def linked_pages(folders: Mapping[Path, str], output: Path, *, write: bool) -> d
 
 def files_kept(folder: Path) -> list[str]:
     """What is named by a run's or an evaluation's files of trajectories."""
-    return sorted(path.stem for path in (folder / FOLDER).glob("*.jsonl"))
+    return [path.stem for path in kept_files(folder)]
 
 
 def _written(kept: list[Path], labels: Mapping[Path, str], output: Path) -> dict[Path, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..system.atomic_file import appending, replacing
-from .read_traces import FOLDER, read_traces
+from .read_traces import FOLDER, kept_files, read_traces
 from .trace import Trace, TraceDocument, line_of
 
 
@@ -27,7 +27,7 @@ class EvaluationFiles:
             asked: the ids of the trajectories that will be answered, by length; of other lengths nothing is written.
             bound: bytes of all files.
         """
-        self._folder = results / FOLDER
+        self._results = results
         self._asked = asked
         self._bound = bound
         others = sum(size for name, size in self._sizes().items() if name not in asked)
@@ -67,11 +67,11 @@ class EvaluationFiles:
 
     def _sizes(self) -> dict[str, int]:
         """Bytes of the files that are there, by length."""
-        return {path.stem: path.stat().st_size for path in self._folder.glob("*.jsonl")}
+        return {path.stem: path.stat().st_size for path in kept_files(self._results)}
 
     def _opened(self, length: str) -> BinaryIO:
-        path = self._folder / f"{length}.jsonl"
-        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._results / FOLDER / f"{length}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._documents[length] = _without(path, set(self._asked[length])) if path.is_file() else set()
         self._files[length] = appending(path)
         return self._files[length]

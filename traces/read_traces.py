@@ -16,9 +16,14 @@ from .trace import Trace, TraceDocument, TraceError, record_of
 FOLDER = "trajectories"
 
 
+def kept_files(folder: Path) -> list[Path]:
+    """In the order of their names. A FIFO is none, which whoever opened it would wait at for ever, nor is a device."""
+    return sorted(path for path in (folder / FOLDER).glob("*.jsonl") if path.is_file())
+
+
 def trace_files(folder: Path) -> list[Path]:
-    """In the order of their names. Raises TraceError where there is none."""
-    files = sorted((folder / FOLDER).glob("*.jsonl"))
+    """Those that are kept. Raises TraceError where there is none."""
+    files = kept_files(folder)
     if not files:
         raise TraceError(f"{folder}: no {FOLDER}/*.jsonl; give the folder of a run (SAVE_PATH) or of an evaluation "
                          "that was made with KEEP_TRAJECTORIES above 0")

@@ -1,5 +1,6 @@
 """What a report reads of a training run: its lines, and which evaluations are points of its curves."""
 
+import os
 import warnings
 from math import nan
 
@@ -56,6 +57,20 @@ def test_evaluations_stand_in_the_order_of_their_checkpoints(tmp_path):
     for name in ("before", "during-iter_0000019", "during-iter_0000039"):
         write_folder(unfinished / "eval" / name, [plain_row("a")])
     assert [path.name for path in evaluations_in(unfinished)] == ["before", "during-iter_0000039"]
+
+
+def test_a_fifo_in_an_evaluation_is_no_answer_and_is_not_waited_at(tmp_path):
+    run = write_training_run(tmp_path / "run")
+    folder = write_folder(run / "eval" / "before", [])
+    os.mkfifo(folder / "a.jsonl")
+    held = os.open(folder / "a.jsonl", os.O_RDWR)  # whoever reads it gets a line, and need not be killed
+    os.write(held, b"{}\n")
+    try:
+        assert evaluations_in(run) == []
+    finally:
+        os.close(held)
+    write_folder(run / "eval" / "after", [plain_row("a")])
+    assert [path.name for path in evaluations_in(run)] == ["after"]
 
 
 def test_points_are_placed_by_checkpoint_and_answers_go_before_the_runs_own_line(tmp_path):

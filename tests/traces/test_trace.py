@@ -1,5 +1,6 @@
 """Traces on disk are read as they were written; what is none is named."""
 
+import os
 from dataclasses import fields
 
 import numpy as np
@@ -75,3 +76,16 @@ def test_half_a_line_at_the_end_is_not_read(tmp_path):
 def test_a_folder_without_traces_is_named(tmp_path):
     with pytest.raises(TraceError, match="no trajectories"):
         trace_files(tmp_path)
+
+
+def test_what_is_no_regular_file_is_none(tmp_path):
+    """It is waited at for ever, or has no end."""
+    (tmp_path / "trajectories" / "folder.jsonl").mkdir(parents=True)
+    os.mkfifo(tmp_path / "trajectories" / "50.jsonl")
+    (tmp_path / "trajectories" / "zeros.jsonl").symlink_to("/dev/zero")
+    (tmp_path / "trajectories" / "gone.jsonl").symlink_to("nowhere")
+    with pytest.raises(TraceError, match="no trajectories"):
+        trace_files(tmp_path)
+    (tmp_path / "trajectories" / "200.jsonl").write_bytes(line_of(DOCUMENT))
+    (tmp_path / "trajectories" / "link.jsonl").symlink_to("200.jsonl")
+    assert [file.name for file in trace_files(tmp_path)] == ["200.jsonl", "link.jsonl"]
