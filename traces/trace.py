@@ -164,6 +164,8 @@ def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _NUMBERS = {int, float, bool, type(None)}
+_LARGEST = 1e100
+"""Of a number in a list: the sum of as many as fit on a disk is a number still."""
 
 
 def _anything(value: Any) -> bool:
@@ -172,6 +174,10 @@ def _anything(value: Any) -> bool:
 
 def _list_of(*types: type) -> Callable[[Any], bool]:
     return lambda value: type(value) is list and set(map(type, value)) <= set(types)
+
+
+def _are_log_probs(value: Any) -> bool:
+    return _list_of(*_NUMBERS)(value) and all(one is None or abs(one) <= _LARGEST for one in value)
 
 
 def _one_of(*types: type) -> Callable[[Any], bool]:
@@ -187,7 +193,7 @@ _FITS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "bool | None": (_one_of(bool, type(None)), "yes or no"),
     "tuple[str, ...]": (_list_of(str), "list of texts"),
     "tuple[int, ...]": (_list_of(int), "list of whole numbers"),
-    "tuple[float, ...]": (_list_of(*_NUMBERS), "list of numbers"),
+    "tuple[float, ...]": (_are_log_probs, f"list of numbers up to {_LARGEST:g}"),
     "Mapping[str, float]": (lambda v: type(v) is dict and set(map(type, v.values())) <= _NUMBERS, "numbers by name"),
 }
 """By a field's type as it is written above: what fits it in JSON, and what that is called."""

@@ -56,6 +56,16 @@ def test_texts_numbers_and_lists_are_not_each_other(name, wrong):
         record_of(orjson.dumps(orjson.loads(line_of(TRACE)) | {name: wrong}))
 
 
+@pytest.mark.parametrize("wrong", [-1e308, 1e308, 1.1e100])
+def test_a_log_prob_that_has_no_mean_with_others_is_none(wrong):
+    values = orjson.loads(line_of(TRACE))
+    values["turns"][0]["log_probs"] = [wrong, -0.5]
+    with pytest.raises(ValueError, match=r"^log_probs is no list of numbers up to 1e\+100$"):
+        record_of(orjson.dumps(values))
+    values["turns"][0]["log_probs"] = [-99.0, None]
+    assert record_of(orjson.dumps(values)).turns[0].log_probs == (-99.0, None)
+
+
 def test_what_is_no_number_is_read_where_it_is_one_of_several():
     values = orjson.loads(line_of(TRACE)) | {"reward_parts": {"a": None, "b": True}}
     assert record_of(orjson.dumps(values)).reward_parts == {"a": None, "b": True}
