@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..evaluation.results import length_order
 from ..evaluation.ruler_average import RulerLine, tasks_of
 from .published import Published
 from .tables import Table
@@ -49,7 +50,7 @@ def _tasks_table(lines: Sequence[RulerLine]) -> Table:
 def _average_table(lines: Sequence[RulerLine], with_published: bool) -> list[Table]:
     """MemAgent's table: a row per run and published system, a column per length; only where a run has all ten."""
     averages = {(line.run, line.length): line.ten for line in lines if line.ten}
-    lengths = sorted({length for _, length in averages}, key=int)
+    lengths = sorted({length for _, length in averages}, key=length_order)
     rows = [
         (run, *(with_interval(averages.get((run, length))) for length in lengths))
         for run in dict.fromkeys(run for run, _ in averages)
