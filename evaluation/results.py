@@ -34,6 +34,8 @@ import orjson
 from ..system.atomic_file import appending, cut, write_atomically
 from ..system.bounded_json import loads
 from ..system.file_lock import lock_dir
+from ..system.links import real_path
+from ..system.printable import encodable
 from .questions import EvalError
 
 METRICS = ("sub_em", "em", "f1", "sub_em_legacy", "ruler")
@@ -44,8 +46,9 @@ _LARGEST = 1e100
 """Of a number in a row: sums of the squares of as many as fit on a disk are numbers still."""
 _MOST = 10**9
 """Of a sample's number, and of the samples and questions of a run: their products are numbers in any JSON."""
-_LONGEST_NAME = 240
-"""Bytes of a length's name, which is a file's."""
+_LONGEST_NAME, _LONGEST_PATH = 240, 4096
+"""Bytes of a length's name, which is a file's, and of the model's folder: Linux has no longer path."""
+_LATEST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _TEXT_OR_NULL = (str, type(None))
 
 
@@ -153,7 +156,7 @@ def read_results(folders: Sequence[Path]) -> tuple[Results, ...]:
     Raises:
         EvalError: a folder is given twice, is not an evaluation's, has no rows, or has a damaged one.
     """
-    resolved = [folder.resolve() for folder in folders]
+    resolved = [real_path(folder) for folder in folders]
     for folder, count in Counter(resolved).items():
         if count > 1:
             raise EvalError(f"{folder} is given {count} times; name each result folder once")
@@ -166,11 +169,17 @@ def _results(label: str, folder: Path) -> Results:
     if not any(cell.rows for cell in cells):
         raise EvalError(f"{folder}: no rows yet; run the evaluation first")
     newest = max(rows_path(folder, cell.name).stat().st_mtime for cell in cells if cell.rows)
-    return Results(label, folder, run, cells, datetime.fromtimestamp(newest, UTC))
+    return Results(label, folder, run, cells, date_of(newest))
+
+
+def date_of(time: float) -> datetime:
+    """Of seconds since 1970, which a file may have any number of."""
+    return datetime.fromtimestamp(min(max(time, 0), _LATEST), UTC)
 
 
 def labels_of(folders: Sequence[Path]) -> list[str]:
-    """Names of the folders, with as many parents as it takes to tell them apart."""
+    """Names of the folders, with as many parents as it takes to tell them apart, as texts that can be written."""
+    folders = [Path(encodable(str(folder))) for folder in folders]
     labels = [folder.name for folder in folders]
     for depth in range(2, max((len(folder.parts) for folder in folders), default=0) + 1):
         repeated = {label for label, count in Counter(labels).items() if count > 1}
@@ -203,12 +212,15 @@ def read_run(output: Path) -> Run:
             raise ValueError(f"`data` names {outside[0][:80]!r}, outside of the folder")
         if unusable := [name for name in data if "\0" in name or len(name.encode()) > _LONGEST_NAME]:
             raise ValueError(f"`data` names {unusable[0][:80]!r}, which can be no file")
+        model_name = _field(fields, "model_name", str) if "model_name" in fields else ""
+        if "\0" in model_name or len(model_name.encode()) > _LONGEST_PATH:
+            raise ValueError(f"`model_name` is {model_name[:80]!r}, which can be no folder")
         return Run(
             model=_field(fields, "model", str), mode=_field(fields, "mode", str),
             settings=_field(fields, "settings", dict), samples=_whole(fields, "samples"),
             data={name: _field(data, name, str) for name in data},
             questions={name: _whole(questions, name) for name in data},
-            model_name=_field(fields, "model_name", str) if "model_name" in fields else "",
+            model_name=model_name,
         )
     except ValueError as error:
         raise EvalError(f"{path}: damaged ({error}); remove {output} and evaluate again") from None

@@ -33,8 +33,10 @@ from ..sifter.table.score_lines import ANSWERS, RETRIEVAL
 from ..sifter.table.sifter_table import TITLES
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
+from ..system.links import real_path
 from ..system.markdown import markdown_cell
 from ..system.one_line_errors import one_line_errors
+from ..system.printable import encodable
 from ..system.signals import stop_on_signals
 from .figures import draw
 from .given import Given, sorted_out
@@ -89,7 +91,7 @@ def make_report(
     published = _published(summaries) if with_published else {}
     labels = {run.folder: run.label for run in given.trained} | {run.folder: run.label for run in runs}
     content = Content(
-        title=title or _title(given, runs),
+        title=encodable(title) or _title(given, runs),
         headlines=headlines(runs, given.trained),
         runs=runs, trained=given.trained,
         plots=(*draw_training(given.trained, points), *draw(summaries, published), *sifter_plot(given.sifted)),
@@ -186,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-published", action="store_true", help="without published reference rows")
     parser.add_argument("--viewer", action="store_true", help="write the trajectories' page, too, and link into it")
     options = parser.parse_args(arguments)
-    first = options.folders[0].resolve()
+    first = real_path(options.folders[0])
     output = options.output or (first if is_training_run(first) else first.parent) / "report"
     page = make_report(options.folders, output, options.title, not options.no_published, options.viewer)
     sections = (output / "report.md").read_text().split("\n### ")
@@ -194,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for section in sections[1:]:
         if section.startswith((_CARE, HEADLINE, f"{TITLES[RETRIEVAL]}\n", f"{TITLES[ANSWERS]}\n")):
             print(safe(section.partition("\n")[2].strip()), end="\n\n")
-    print(page)
+    print(encodable(str(page)))
     return 0
 
 

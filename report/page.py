@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from ..evaluation.results import Cell, Results, Row
 from ..evaluation.summary import Summary, main_metric, names_left_out
+from ..system.printable import encodable
 from .headline import Headline
 from .panels import Plot
 from .published import CAVEATS
@@ -176,7 +177,7 @@ def _provenance(run: Results) -> tuple[list[tuple[str, str]], list[tuple[str, st
     facts = [
         *zip(("model", "checkpoint"), model_title(run), strict=True),
         ("model folder", run.run.model_name or "–"), ("hash of the weights", run.run.model),
-        ("mode", run.run.mode), ("folder", str(run.folder)),
+        ("mode", run.run.mode), ("folder", encodable(str(run.folder))),
         ("newest row", run.written.strftime("%Y-%m-%d %H:%M UTC")),
         ("data", ", ".join(f"{cell.name}: {cell.data}" for cell in run.cells)),
     ]

@@ -28,6 +28,7 @@ from ..evaluation.statistics import Estimate
 from ..evaluation.summary import main_metric, summarise
 from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
+from ..system.links import real_path
 from .drawable import is_drawable
 
 METRICS_FILE, _EVALUATIONS, _BETWEEN, _KEY = "metrics.jsonl", "eval", "during-", "eval/"
@@ -69,7 +70,7 @@ def is_training_run(folder: Path) -> bool:
 
 def read_training_runs(folders: Sequence[Path]) -> list[TrainingRun]:
     """Raises RunError where one has no rollout, or a damaged line."""
-    resolved = [folder.resolve() for folder in folders]
+    resolved = [real_path(folder) for folder in folders]
     return [TrainingRun(label, folder, _rollouts(folder / METRICS_FILE))
             for label, folder in zip(labels_of(resolved), resolved, strict=True)]
 
@@ -140,10 +141,10 @@ def first_and_last(run: TrainingRun, name: str) -> tuple[float, float, int] | No
 def _position(run: TrainingRun, result: Results) -> int | None:
     """The rollouts that the evaluated model has seen; None where it is not of this run."""
     of_run = result.folder.parent == run.folder / _EVALUATIONS
-    if not of_run and run.folder not in Path(result.run.model_name).resolve().parents:
+    within = run.folder in real_path(Path(result.run.model_name)).parents
+    if not of_run and not within:
         return None
     own = _checkpoint(result.folder) if of_run else None
-    within = run.folder in Path(result.run.model_name).resolve().parents
     after = own if own is not None else result.run.checkpoint if within else None
     return after + 1 if after is not None else 0 if of_run else None
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..system.errors import MemAgentError
+from ..system.links import real_path
+from ..system.printable import encodable
 from ..traces.read_traces import kept_files
 
 _FILE = "view.html"
@@ -33,12 +35,12 @@ def linked_pages(folders: Mapping[Path, str], output: Path, *, write: bool) -> d
     found = {folder: folder / _FILE for folder in kept if (folder / _FILE).is_file()}
     if len(folders) == 1 and (output / _FILE).is_file():
         found |= dict.fromkeys(kept, output / _FILE)
-    return {folder: quote(os.path.relpath(page, output.resolve())) for folder, page in found.items()}
+    return {folder: quote(os.fsencode(os.path.relpath(page, real_path(output)))) for folder, page in found.items()}
 
 
 def files_kept(folder: Path) -> list[str]:
     """What is named by a run's or an evaluation's files of trajectories."""
-    return [path.stem for path in kept_files(folder)]
+    return [encodable(path.stem) for path in kept_files(folder)]
 
 
 def _written(kept: list[Path], labels: Mapping[Path, str], output: Path) -> dict[Path, str]:

@@ -23,6 +23,8 @@ from markupsafe import Markup
 
 from ...system.atomic_file import write_atomically
 from ...system.errors import MemAgentError
+from ...system.links import real_path
+from ...system.printable import encodable
 from .budget import Choice, choose, notes, written
 from .groups import Place, nothing_kept, read_groups
 from .pack import PackedGroup, pack
@@ -45,7 +47,7 @@ def write_viewer(folder: Path, output: Path, most: int = MOST_BYTES) -> Path:
     groups = sorted((pack(group, documents) for group in read_groups(folder)), key=lambda group: group.place)
     if not groups:
         raise nothing_kept(folder)
-    title = folder.resolve().name
+    title = encodable(real_path(folder).name)
     empty = _render(title, _index(title, [], [], ()), ())
     room = most - len(empty) - written(deflated([dict(group.group) for group in groups])) - 100 * len(groups)
     choice = choose(groups, documents.by_key, room)

@@ -1,6 +1,7 @@
 """Result folders: what is read back, what a killed run leaves, and every kind of damage in one line."""
 
 import json
+import os
 
 import orjson
 import pytest
@@ -10,6 +11,7 @@ from mem_agent.evaluation.results import (
     RowWriter,
     answered,
     cut_half_line,
+    date_of,
     labels_of,
     read_results,
     read_rows,
@@ -152,6 +154,8 @@ BAD_RUNS = [
     ({"settings": []}, "`settings` is not dict"),
     ({"data": {"../other/50": "a"}}, "`data` names '../other/50', outside of the folder"),
     ({"data": {"/tmp/50": "a"}}, "`data` names '/tmp/50', outside of the folder"),
+    ({"model_name": "a\0b"}, "`model_name` is 'a\\x00b', which can be no folder"),
+    ({"model_name": "/" + "a/" * 2048}, f"`model_name` is '/{'a/' * 39}a', which can be no folder"),
 ]
 
 
@@ -178,6 +182,16 @@ def test_lengths_are_ordered_by_size_within_their_task(tmp_path):
 
 def test_same_folder_names_are_told_apart(tmp_path):
     assert labels_of([tmp_path / "x" / "a", tmp_path / "y" / "a", tmp_path / "b"]) == ["x/a", "y/a", "b"]
+
+
+def test_names_that_are_no_utf_8_are_told_apart_as_texts(tmp_path):
+    names = [os.fsdecode(name) for name in (b"x/\xff", b"x/\xfe", b"y/\xff")]
+    assert labels_of([tmp_path / name for name in names]) == ["x/\\xff", "\\xfe", "y/\\xff"]
+
+
+@pytest.mark.parametrize(("time", "year"), [(-1e15, 1970), (0, 1970), (1e9, 2001), (1e15, 9999)])
+def test_a_time_that_no_calendar_has_is_one_of_its_ends(time, year):
+    assert date_of(time).year == year
 
 
 def test_a_folder_twice_or_without_rows_is_refused(tmp_path):

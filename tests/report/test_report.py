@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from datetime import UTC, datetime
 
 import orjson
@@ -16,10 +17,13 @@ from mem_agent.report.lm_eval_export import export
 from mem_agent.report.page import warnings
 from mem_agent.report.published import METRIC, PUBLISHED, half_width, published_comparisons, published_rows
 from mem_agent.report.tables import accuracy_table, agent_table, markdown, results_csv
+from mem_agent.report.viewer.view import main as view
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_results import plain_row as row
 from mem_agent.tests.helpers.fake_results import write_folder as folder
 from mem_agent.tests.helpers.fake_results import write_run
+from mem_agent.tests.helpers.fake_run import write_training_run
+from mem_agent.tests.helpers.traces import write_small_results
 
 
 def summaries_of(runs):
@@ -173,3 +177,19 @@ def test_lm_eval_itself_prints_the_file(tmp_path):
     make_report([run], tmp_path / "report")
     (file,) = (tmp_path / "report" / "lm_eval").rglob("*.json")
     assert "mem_agent_hqa_50" in harness.make_table(json.loads(file.read_text()))
+
+
+def test_names_that_are_no_utf_8_are_shown_byte_by_byte(tmp_path, capsys):
+    run = write_training_run(tmp_path / os.fsdecode(b"caf\xe9") / os.fsdecode(b"run\xe8"), rollouts=3)
+    for name in (b"after-\xff", b"after-iter_0000001"):
+        write_small_results(folder(run / "eval" / os.fsdecode(name), [row("a")]))
+    lengths = run / "eval" / os.fsdecode(b"after-\xff") / "trajectories"
+    (lengths / "50.jsonl").rename(lengths / os.fsdecode(b"5\xfe.jsonl"))
+    assert main([str(run), str(run / "eval" / "after-iter_0000001"), "--title", os.fsdecode(b"t\xea")]) == 0
+    assert capsys.readouterr().out.endswith("/caf\\xe9/run\\xe8/report/index.html\n")
+    page = (run / "report" / "index.html").read_text()
+    assert "t\\xea" in page and "run\\xe8" in page and "after-\\xff" in page and '"kept":["200","5\\\\xfe"]' in page
+    assert view([str(run / "eval" / os.fsdecode(b"after-\xff"))]) == 0
+    assert capsys.readouterr().out.endswith("after-\\xff/view.html\n")
+    assert main([str(run)]) == 0
+    assert '"viewer":"../eval/after-%FF/view.html"' in (run / "report" / "index.html").read_text()

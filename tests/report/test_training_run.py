@@ -89,6 +89,14 @@ def test_points_are_placed_by_checkpoint_and_answers_go_before_the_runs_own_line
     assert points[1].mean == pytest.approx(100 * (0.4 + 0.4 / 3)) and points[3].mean == 100.0
 
 
+def test_a_model_behind_a_link_to_itself_is_of_no_run(tmp_path):
+    run = write_training_run(tmp_path / "run")
+    (tmp_path / "hf").symlink_to("hf")
+    results = write_run(tmp_path / "r", lengths=("50",), questions=4, model=str(tmp_path / "hf" / "iter_0000039"))
+    given = sorted_out([run, results])
+    assert points_of(given.trained[0], read_results(given.results)) == points_of(given.trained[0], [])
+
+
 def test_evaluations_between_rollouts_are_points_with_intervals_and_are_compared_with_nothing(tmp_path):
     run = write_training_run(tmp_path / "run", rollouts=60, evaluated_every=20)
     for name in ("before", "during-iter_0000019", "during-iter_0000039", "during-iter_0000059", "after-iter_0000059"):

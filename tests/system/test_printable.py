@@ -1,8 +1,10 @@
 """Text that must not command a terminal."""
 
+import os
+
 import pytest
 
-from mem_agent.system.printable import one_line, printable, printable_log
+from mem_agent.system.printable import encodable, one_line, printable, printable_log
 
 
 @pytest.mark.parametrize(("text", "shown"), [
@@ -22,3 +24,7 @@ def test_a_line_is_one_line_of_bounded_length():
 def test_a_log_keeps_its_colours_and_bars_of_progress_alone():
     assert printable_log("\x1b[36m(pid=1)\x1b[0m 1%\r 2%\n") == "\x1b[36m(pid=1)\x1b[0m 1%\r 2%\n"
     assert printable_log("\x1b[2J\x1b]0;own\x07\x1b") == "�[2J�]0;own��"
+
+
+def test_a_byte_of_a_name_that_is_no_utf_8_is_shown_as_what_it_is():
+    assert encodable(os.fsdecode(b"caf\xe9 \xff") + " caf\u00e9\x1b") == "caf\\xe9 \\xff caf\u00e9\x1b"
