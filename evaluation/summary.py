@@ -225,8 +225,10 @@ def _answers(rows: Iterable[Row], metric: str) -> list[list[float]]:
 
 
 def _not_read(row: Row) -> float | None:
-    tokens = row.counts.get("document_tokens") if "retrieved" not in row.counts else None  # passages, not documents
-    return 100 * row.counts.get("dropped_tokens", 0) / tokens if tokens else None
+    """None where no document was read (passages are none), and where counts are said that no document has."""
+    tokens = row.counts.get("document_tokens", 0) if "retrieved" not in row.counts else 0
+    dropped = row.counts.get("dropped_tokens", 0)
+    return 100 * dropped / tokens if tokens and 0 <= dropped <= tokens else None
 
 
 def _score_of(metric: str) -> Callable[[Row], float]:

@@ -58,6 +58,16 @@ def test_failed_rows_count_in_scores_and_not_in_costs(tmp_path):
     assert summary.costs["seconds"].mean == 2.0
 
 
+@pytest.mark.parametrize(("tokens", "dropped", "percent"), [
+    (8000, 2000, 25.0), (8000, 0, 0.0), (8000, 8000, 100.0), (0, 0, None),
+    (1e-320, 1e99, None), (8000, 8001, None), (8000, -1, None), (-8000, -9000, None),
+])
+def test_a_share_of_a_document_that_none_has_is_none(tmp_path, tokens, dropped, percent):
+    counts = {"document_tokens": tokens, "dropped_tokens": dropped}
+    (summary,) = summaries_of(write_folder(tmp_path / "run", [plain_row("a", counts=counts)]))
+    assert (summary.not_read.mean if summary.not_read else None) == percent
+
+
 def test_missing_is_what_was_asked_for_and_has_no_row(tmp_path):
     rows = [plain_row("a"), plain_row("a", sample=1), plain_row("b", failure="Timeout")]
     (summary,) = summaries_of(write_folder(tmp_path / "run", rows, questions=4, samples=2))
