@@ -80,12 +80,12 @@ def run(raw: Sequence[Path], sampling: Sampling, url: str, concurrency: int, out
     busy, other = "another closed-book is asking; wait for it, or choose another --output", "choose another --output"
     with lock_dir(output, _LOCK, ClosedBookError, busy=busy, other=other):
         _check_same_run(output, settings)
-        known = _read_replies(output / _REPLIES)
+        known = _read_replies(output / _REPLIES, sampling.samples)
         missing = [question for question in questions if question.id not in known]
         print(f"{len(missing)} of {len(questions)} questions to ask, {len(known)} already in {output}", flush=True)
         if missing:
             run_stoppable(_ask_all(missing, sampling, url, concurrency, output / _REPLIES))
-            known = _read_replies(output / _REPLIES)
+            known = _read_replies(output / _REPLIES, sampling.samples)
         verdict = judge([Asked(question.id, question.answers, known[question.id]) for question in questions])
         content = {"run": settings, "statistics": verdict.statistics, "dropped": verdict.dropped}
         write_atomically(output / VERDICT, orjson.dumps(content, option=orjson.OPT_INDENT_2))
@@ -111,8 +111,8 @@ def _settings_in(path: Path) -> dict[str, Any]:
     return known
 
 
-def _read_replies(path: Path) -> dict[str, tuple[str, ...]]:
-    """Replies by id; half a line of a killed run is cut off."""
+def _read_replies(path: Path, samples: int) -> dict[str, tuple[str, ...]]:
+    """So many replies by id; half a line of a killed run is cut off."""
     if not path.is_file():
         return {}
     content = path.read_bytes()
@@ -126,8 +126,10 @@ def _read_replies(path: Path) -> dict[str, tuple[str, ...]]:
             id, replies = row["id"], row["replies"]
         except (ValueError, LookupError, TypeError):
             id = replies = None
-        if not isinstance(id, str) or not isinstance(replies, list) or not all(isinstance(r, str) for r in replies):
-            raise ClosedBookError(f"{path}: line {number} has no replies; remove that line, and they are asked again")
+        are_texts = isinstance(replies, list) and all(isinstance(reply, str) for reply in replies)
+        if not isinstance(id, str) or not are_texts or len(replies) != samples:
+            what = f"line {number} does not have {samples} replies"
+            raise ClosedBookError(f"{path}: {what}; remove that line, and they are asked again")
         found[id] = tuple(replies)
     return found
 

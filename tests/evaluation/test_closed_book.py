@@ -111,6 +111,18 @@ def test_a_broken_run_is_continued(server, raw, tmp_path, capsys):
     assert ask(server, raw, output) == 0 and len(server.seen) == len(asked)
 
 
+@pytest.mark.parametrize("replies", [[], ["x"], ["x"] * 5, ["x"] * 3 + [1], "text", None])
+def test_a_line_without_as_many_replies_as_were_asked_for_is_named(server, raw, tmp_path, capsys, replies):
+    output = tmp_path / "out"
+    output.mkdir()
+    lines = [{"id": "q0", "replies": ["x"] * 4}, {"id": "q1", "replies": replies}]
+    (output / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert ask(server, raw, output) == 1
+    told = "line 2 does not have 4 replies; remove that line, and they are asked again"
+    assert capsys.readouterr().err == f"error: {output}/replies.jsonl: {told}\n"
+    assert not server.seen
+
+
 def test_a_second_command_in_one_folder_is_refused_and_asks_nothing(server, raw, tmp_path, capsys):
     output = tmp_path / "out"
     output.mkdir()

@@ -153,7 +153,7 @@ def _ranked(data: bytes) -> None:
 
 
 def _replies(data: bytes) -> None:
-    _read_replies(written("closed_book.jsonl", data))
+    _read_replies(written("closed_book.jsonl", data), 1)
 
 
 @cache
