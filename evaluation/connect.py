@@ -136,7 +136,7 @@ async def _with_model(session: aiohttp.ClientSession, endpoint: EvalEndpoint, co
         some = told(endpoint, ", ".join(sorted(known)[:5]))
         raise EvalError(f"{endpoint.base_url} serves {len(known)} models ({some}); name one with EVAL_MODEL")
     length = known.get(name, {}).get("max_model_len")
-    limit = endpoint.max_tokens or (length if isinstance(length, int) else 0)
+    limit = endpoint.max_tokens or (length if type(length) is int and length > 0 else 0)
     return replace(endpoint, model=name, max_tokens=limit)
 
 

@@ -101,3 +101,10 @@ def test_a_list_of_models_that_leads_elsewhere_is_none(tmp_path, monkeypatch):
     monkeypatch.setattr(FakeRouter, "list_models", leads)
     endpoint = asked(tmp_path, FakeRouter(default=lambda body: chat_message("red")), eval_api="chat")
     assert (endpoint.api, endpoint.model) == (Api.CHAT, "")
+
+
+@pytest.mark.parametrize("length", [True, False, 0, -5, 1.5, "4096", None])
+def test_a_length_that_no_model_has_is_unknown(tmp_path, length):
+    models = ({"id": "served", "max_model_len": length},)
+    endpoint = asked(tmp_path, FakeRouter(default=chat_message("x"), models=models), eval_api="chat")
+    assert endpoint.max_tokens == 0
