@@ -70,7 +70,7 @@ class EvalQuestion:
     reply_prefix: str = ""
     """What the reply goes on from however it is read; an assistant message behind the question."""
     own: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields that the task reads."""
+    """Further fields that the task reads; how long a reply may be is said by ``tokens_to_generate`` alone."""
 
     @property
     def prompt(self) -> str | list[dict[str, str]]:
@@ -88,7 +88,8 @@ class EvalQuestion:
         own = {"task": self.task} if self.task and not self.metric else {}
         asked = {REPLY_PREFIX: self.answer_prefix, REPLY_TOKENS: self.tokens_to_generate}
         used = {name: value for name, value in asked.items() if value}
-        return {**self.own, "ground_truth": list(self.answers), **ruler, **own, **used}
+        further = {name: value for name, value in self.own.items() if name != REPLY_TOKENS}
+        return {**further, "ground_truth": list(self.answers), **ruler, **own, **used}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,9 @@ def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Ent
     said: list[Any] = optional("messages", [])
     messages = tuple(_message(where, message) for message in said)
     own: dict[str, Any] = optional("metadata", {})
+    for field_name in ("task", REPLY_PREFIX):
+        if not isinstance(own.get(field_name), str | None):
+            raise EvalError(f"{where} has no usable `metadata`: its `{field_name}` is no text")
     question = EvalQuestion(
         length, str(name), text, tuple(filter(None, answers)), task, metric, prefix, example, tokens, messages, begun,
         own,

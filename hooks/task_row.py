@@ -55,6 +55,7 @@ def messages_before(sample: Any) -> tuple[Message, ...]:
 
 def row_of(sample: Any) -> TaskRow:
     metadata = without_document(sample.metadata or {})
+    metadata.pop(REPLY_PREFIX, None)  # it may be no text, which no prompt shows
     if prefix := reply_form(sample)[0]:
         metadata[REPLY_PREFIX] = prefix
     return TaskRow(question_of(sample), tuple(gold_answers(sample)), metadata)
@@ -69,8 +70,8 @@ def reply_form(sample: Any) -> tuple[str, int]:
     """What the sample's final reply goes on from, and its most tokens; 0 where the agent's own budget holds."""
     metadata, prompt = sample.metadata or {}, _prompt(sample)
     behind = _text(prompt[-1]) if isinstance(prompt, list) and prompt and _role(prompt[-1]) == Role.ASSISTANT else ""
-    own = metadata.get(REPLY_PREFIX)
-    return behind or (own if isinstance(own, str) else ""), metadata.get(REPLY_TOKENS, 0)
+    own, tokens = metadata.get(REPLY_PREFIX), metadata.get(REPLY_TOKENS)
+    return behind or (own if isinstance(own, str) else ""), tokens if type(tokens) is int and tokens > 0 else 0
 
 
 def _prompt(sample: Any) -> Any:

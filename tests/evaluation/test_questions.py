@@ -44,6 +44,9 @@ BAD = [
      "entry 0 has no usable `messages`: each has a role (system, user, assistant) and a text as content"),
     ([WHOLE | {"messages": [{"role": "user", "content": ""}]}], "entry 0 has no usable `messages`: each has"),
     ([WHOLE | {"metadata": [1]}], "entry 0 has no usable `metadata`"),
+    *(([WHOLE | {"metadata": {"task": task}}], "entry 0 has no usable `metadata`: its `task` is no text")
+      for task in (["a"], {"a": 1}, 5, True, [])),
+    ([WHOLE | {"metadata": {"reply_prefix": [1]}}], "entry 0 has no usable `metadata`: its `reply_prefix` is no text"),
     ([WHOLE | {"reply_prefix": 1}], "entry 0 has no usable `reply_prefix`"),
     ('[{"answers": ' + "[" * 100_000 + "]" * 100_000 + "}]", "entry 0: nested deeper than 64"),
 ]
@@ -73,6 +76,14 @@ def test_a_conversation_with_fields_of_its_task(tmp_path):
                             {"role": "assistant", "content": "So: "}]
     assert second.prompt == "Reach 3."
     assert first.metadata == {"numbers": [1, 2], "target": 3, "ground_truth": ["1+2"], "task": "countdown"}
+
+
+def test_the_length_of_a_reply_is_no_field_of_a_task(tmp_path):
+    own = {"task": None, "reply_prefix": "So: ", "reply_tokens": "abc", "level": 3}
+    write(tmp_path, [WHOLE | {"metadata": own}, WHOLE | {"index": 2, "metadata": own, "tokens_to_generate": 9}])
+    first, second = (entry.question.metadata for entry in load_questions(tmp_path, "50"))
+    assert first == {"task": None, "reply_prefix": "So: ", "level": 3, "ground_truth": ["a"]}
+    assert second == first | {"reply_tokens": 9}
 
 
 def indexed(tmp_path, lines=b'"Ann\\nAnn is."\n"Bob\\nBob is."\n', documents=(1, 0)):

@@ -137,7 +137,7 @@ def _evaluated(data: bytes) -> None:
     made_with = {"source": {}, "sha256": "", "bytes": 0, "corpus": {"file": corpus.name, "sha256": sha256_of(corpus)}}
     written("eval/manifest.json", json.dumps({"files": {"eval_50.json": made_with}}).encode())
     for entry in load_questions(corpus.parent, "50"):
-        assert entry.question.metadata is not None and entry.question.prompt
+        assert isinstance(entry.question.metadata.get("task") or "", str) and entry.question.prompt
     data_hash(corpus.parent, "50")
 
 

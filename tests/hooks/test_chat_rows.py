@@ -116,6 +116,13 @@ def test_the_message_wins_over_the_metadata():
     assert "reply_prefix" not in row_of(sample(ROW)).metadata
 
 
+@pytest.mark.parametrize("wrong", ["abc", "9", -1, True, 1.5, [3], {"a": 1}, None])
+def test_what_is_no_form_of_a_reply_shapes_none(wrong):
+    one = sample("2+2?", metadata={"reply_tokens": wrong, "reply_prefix": [wrong]})
+    assert reply_form(one) == ("", 0) and "reply_prefix" not in row_of(one).metadata
+    assert reply_form(sample("2+2?", metadata={"reply_tokens": 9, "reply_prefix": "So "})) == ("So ", 9)
+
+
 def test_messages_as_the_agent_gets_them():
     assert question_of(sample(ROW)) == question_of(sample([*ROW, PREFIX])) == "2+2?"
     expected = (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "1+1?"),
