@@ -2,7 +2,8 @@
 
 Invariants:
 - a row is one question of one file of questions; runs stand in one row only where that file is the same;
-- a page holds at most ``MOST`` answers, the first questions of every file; it says so, and the CSV has the rest;
+- a page holds at most ``MOST`` answers, the first questions of every file with all their answers, as its means are of
+  all of them; it says so, and the CSV has the rest;
 - a link goes into the page of trajectories only where that page was made and the file's trajectories were kept.
 """
 
@@ -91,15 +92,24 @@ def questions_json(
 
 
 def _first(rows: Sequence[QuestionRow]) -> list[QuestionRow]:
-    """The first questions of every file, as many as there is room for."""
-    answers = sum(len(each) for row in rows for each in row.answers.values())
+    """The first questions of every file, as many as there is room for; one that has none left is passed over."""
+    answers = sum(map(_answers, rows))
     if answers <= MOST:
         return list(rows)
     by_cell: dict[str, list[QuestionRow]] = {}
     for row in rows:
         by_cell.setdefault(row.cell, []).append(row)
-    share = MOST / answers
-    return [row for each in by_cell.values() for row in each[: max(1, int(share * len(each)))]]
+    share, room = MOST / answers, MOST
+    shown = []
+    for row in (row for each in by_cell.values() for row in each[: max(1, int(share * len(each)))]):
+        if _answers(row) <= room:
+            room -= _answers(row)
+            shown.append(row)
+    return shown
+
+
+def _answers(row: QuestionRow) -> int:
+    return sum(map(len, row.answers.values()))
 
 
 def _entry(row: QuestionRow) -> dict[str, Any]:

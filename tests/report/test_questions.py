@@ -56,6 +56,19 @@ def test_a_page_holds_a_part_of_every_file_and_the_csv_all(tmp_path, monkeypatch
     assert "30 questions are not on this page" in (tmp_path / "report" / "index.html").read_text()
 
 
+@pytest.mark.parametrize(("samples", "shown"), [
+    ([11], []), ([1, 11], ["50"]), ([6, 6, 4, 1], ["50", "52"]), ([1] * 12, [str(50 + file) for file in range(10)]),
+])
+def test_a_question_is_shown_with_all_its_answers_or_not_at_all(tmp_path, monkeypatch, samples, shown):
+    """A file's first question was shown however many answers it had, and each of however many files."""
+    monkeypatch.setattr(questions, "MOST", 10)
+    folders = [write_folder(tmp_path / str(file), [plain_row("a", sample=n) for n in range(count)], str(50 + file))
+               for file, count in enumerate(samples)]
+    runs = read_results(folders)
+    data, count = questions_json(question_rows(runs), runs, {})
+    assert [row["file"] for row in json.loads(data)["rows"]] == shown and count == len(shown)
+
+
 # --- links into pages of trajectories -------------------------------------------------------------------------------
 
 
