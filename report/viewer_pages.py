@@ -1,6 +1,7 @@
 """Which page of trajectories (``mem-agent view``) each folder of a report links into.
 
-A folder's own ``view.html`` is linked where it lies. With ``--viewer`` the pages are written beside the report, so
+A folder's own ``view.html`` is linked where it lies, if it is such a page: the folder may be a stranger's, and a
+script in a page of the disk may read more than it. With ``--viewer`` the pages are written beside the report, so
 that the report's folder can be moved as a whole: ``view.html`` of one folder, ``view_<label>.html`` of several.
 """
 
@@ -32,8 +33,10 @@ def linked_pages(folders: Mapping[Path, str], output: Path, *, write: bool) -> d
             raise MemAgentError(f"no trajectories in {', '.join(map(str, folders))}; evaluate and train with "
                                 "KEEP_TRAJECTORIES above 0, or leave --viewer out")
         return _written(kept, folders, output)
-    found = {folder: folder / _FILE for folder in kept if (folder / _FILE).is_file()}
-    if len(folders) == 1 and (output / _FILE).is_file():
+    from .viewer.page import is_viewer
+
+    found = {folder: folder / _FILE for folder in kept if is_viewer(folder / _FILE)}
+    if len(folders) == 1 and is_viewer(output / _FILE):
         found |= dict.fromkeys(kept, output / _FILE)
     return {folder: quote(os.fsencode(os.path.relpath(page, real_path(output)))) for folder, page in found.items()}
 

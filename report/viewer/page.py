@@ -11,9 +11,11 @@ Invariants:
 
 from __future__ import annotations
 
-from base64 import b64encode
+import re
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from html import unescape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ MOST_BYTES = 20_000_000
 SCRIPTS = ("decode", "facts", "difference", "elements", "address", "questions", "strip", "turns", "siblings", "search",
            "keys", "main")
 """The page's script is these files of ``web/``, one after another."""
+_PART = re.compile('<script type="text/plain" id="(?:index|part[0-9]+)">([A-Za-z0-9+/=]*)</script>')
 
 
 def write_viewer(folder: Path, output: Path, most: int = MOST_BYTES) -> Path:
@@ -59,6 +62,24 @@ def write_viewer(folder: Path, output: Path, most: int = MOST_BYTES) -> Path:
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, page)
     return output
+
+
+def is_viewer(path: Path) -> bool:
+    """Whether the file is a page that this version writes, of whatever trajectories.
+
+    Its title and its parts are data; all else is the same text to the letter, so a stranger's runs nothing of its own
+    and leads nowhere. The policy in its head alone would not keep it from leading to another page, which has none.
+    """
+    if not path.is_file() or path.stat().st_size > MOST_BYTES:
+        return False
+    content = path.read_bytes()
+    try:
+        page = content.decode()
+        index, *parts = map(b64decode, _PART.findall(page))
+    except ValueError:
+        return False
+    title = unescape(page.partition("<title>")[2].partition(": trajectories</title>")[0])
+    return _render(title, index, parts) == content
 
 
 def _laid_out(

@@ -12,9 +12,11 @@ from mem_agent.evaluation.results import read_results
 from mem_agent.report import questions
 from mem_agent.report.__main__ import main
 from mem_agent.report.questions import question_rows, questions_csv, questions_json
+from mem_agent.report.viewer.page import MOST_BYTES, write_viewer
 from mem_agent.report.viewer_pages import linked_pages
 from mem_agent.tests.helpers.fake_results import plain_row, write_folder, write_run
 from mem_agent.tests.helpers.fake_run import write_training_run
+from mem_agent.tests.helpers.traces import write_small_results
 
 
 def test_a_row_has_the_answers_of_every_run_of_the_same_data(tmp_path):
@@ -98,11 +100,42 @@ def test_a_page_is_linked_where_it_lies(tmp_path):
     output = tmp_path / "out" / "report"
     output.mkdir(parents=True)
     assert linked_pages({first: "a", second: "c"}, output, write=False) == {}
-    (first / "view.html").touch()
+    made = write_viewer(write_small_results(tmp_path / "made <&\"' of"), first / "view.html").read_bytes()
     assert linked_pages({first: "a", second: "c"}, output, write=False) == {first: "../../a%20b/view.html"}
-    (output / "view.html").touch()
+    (output / "view.html").write_bytes(made)
     assert linked_pages({first: "a", second: "c"}, output, write=False) == {first: "../../a%20b/view.html"}
     assert linked_pages({second: "c"}, output, write=False) == {second: "view.html"}, "that of the only folder"
+
+
+SCRIPT = b"<script>alert(1)</script>"
+OTHERS = {
+    "nothing": lambda page: b"",
+    "a script": lambda page: SCRIPT,
+    "another script": lambda page: page[:page.index(b'"use strict"')] + b"alert(1)</script></body></html>",
+    "more at the end": lambda page: page + SCRIPT,
+    "more in front": lambda page: SCRIPT + page,
+    "a way to another page": lambda page: page.replace(b"<body>", b'<meta http-equiv="refresh" content="0;url=x">'),
+    "markup as title": lambda page: page.replace(b"results", SCRIPT),
+    "markup in a part": lambda page: page.replace(b'id="part0">', b'id="part0"></script>' + SCRIPT),
+    "a part that is no base64": lambda page: page.replace(b'id="part0">', b'id="part0">A'),
+    "no UTF-8": lambda page: page + b"\xff",
+    "another policy": lambda page: page.replace(b"script-src", b"script-src 'unsafe-inline'"),
+    "no end": lambda page: page + b" " * MOST_BYTES,
+    "titles without end": lambda page: b"<title>" * 100_000,
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_page_of_somebody_else_is_not_linked(tmp_path, other):
+    """The browser would run its script with what a file of the disk may."""
+    folder = write_small_results(write_folder(tmp_path / "results", [plain_row("a")]))
+    page = write_viewer(folder, folder / "view.html").read_bytes()
+    output = tmp_path / "report"
+    output.mkdir()
+    assert OTHERS[other](page) != page and linked_pages({folder: "a"}, output, write=False)
+    for place in (folder, output):
+        (place / "view.html").write_bytes(OTHERS[other](page))
+    assert linked_pages({folder: "a"}, output, write=False) == {}
 
 
 def test_the_pages_are_written_beside_the_report(tmp_path, written, capsys):

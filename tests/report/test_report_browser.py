@@ -9,11 +9,13 @@ import pytest
 from PIL import Image
 
 from mem_agent.report.__main__ import make_report
+from mem_agent.report.viewer import write_viewer
 from mem_agent.sifter.table.score_lines import FILE, write_scores
 from mem_agent.sifter.table.sifter_table import sifter_scores
 from mem_agent.tests.helpers.fake_results import write_run
 from mem_agent.tests.helpers.fake_run import write_training_run
 from mem_agent.tests.helpers.sifter_files import small_results
+from mem_agent.tests.helpers.traces import group_of, write
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +68,7 @@ def training(tmp_path_factory) -> Path:
         for seed, (name, model) in enumerate(models.items())
     ]
     for folder in results:
-        (folder / "trajectories").mkdir()
-        (folder / "trajectories" / "50.jsonl").touch()
-        (folder / "view.html").write_text("<title>trajectories</title>")
+        write_viewer(write(folder, "50", group_of(None, "7", "50")), folder / "view.html")
     return make_report([run], run / "report")
 
 
@@ -170,7 +170,7 @@ def test_a_row_links_into_the_page_of_its_trajectory(browser, training):
     at = parse_qs(urlsplit(link.get_attribute("href")).fragment)
     assert at == {"length": ["50"], "question": ["7"], "sample": ["1"]}
     link.click()
-    assert page.title() == "trajectories" and "after-iter_0000059/view.html" in page.url
+    assert page.title().endswith(": trajectories") and "after-iter_0000059/view.html" in page.url
     page.close()
 
 
