@@ -33,7 +33,8 @@ from .given_up import given_up, put_given_up_aside
 from .read_traces import FOLDER
 from .trace import Trace, TraceDocument, TraceError, line_of, record_of
 
-_NAME = re.compile(r"rollout_(\d{6,})\.jsonl")
+_NAME = re.compile(r"rollout_([0-9]{6}|[1-9][0-9]{6,})\.jsonl")
+"""A number has one name."""
 Group = Iterable[TraceDocument | Trace]
 
 
@@ -110,7 +111,8 @@ def _write(file: BinaryIO, groups: Iterable[Group], room: int) -> tuple[int, int
 
 def _others(path: Path) -> dict[int, Path]:
     """By number, in order; a run that was set back has later ones, too."""
-    named = {int(found[1]): one for one in path.parent.iterdir() if (found := _NAME.fullmatch(one.name))}
+    named = {int(found[1]): one for one in path.parent.iterdir()
+             if (found := _NAME.fullmatch(one.name)) and one.is_file()}
     return {number: named[number] for number in sorted(named) if named[number] != path}
 
 
@@ -125,12 +127,15 @@ def _make_room(aside: Sequence[Path], others: Sequence[Path], room: int) -> int:
     """Until all fit ``room``, remove what is aside, cut the oldest of the others to one group each, then remove the
     oldest; how many were touched."""
     sizes = {path: path.stat().st_size for path in (*aside, *others)}
+    total = sum(sizes.values())
     touched: set[Path] = set()
     for path, groups in chain(zip(aside, repeat(0)), zip(others, repeat(1)), zip(others, repeat(0))):
-        if sum(sizes.values()) <= room:
+        if total <= room:
             break
         before, sizes[path] = sizes[path], _cut(path, groups)
-        touched |= {path} if sizes[path] < before else set()
+        total -= before - sizes[path]
+        if sizes[path] < before:
+            touched.add(path)
     return len(touched)
 
 

@@ -65,6 +65,13 @@ def test_what_a_killed_run_left_of_a_line_is_cut_off(tmp_path, rest):
     assert ids(tmp_path) == {"50.jsonl": ["d", "50-0-0", "50-1-0"]}
 
 
+def test_what_is_no_file_takes_no_share(tmp_path):
+    folder = tmp_path / "trajectories"
+    (folder / "800.jsonl").mkdir(parents=True)
+    (folder / "200.jsonl").symlink_to("nowhere")
+    assert written(tmp_path, trace(0)) == [True] and (folder / "50.jsonl").is_file()
+
+
 def test_each_length_has_its_share_whatever_the_others_took(tmp_path):
     files = EvaluationFiles(tmp_path, {"50": [], "200": []}, 20_000)
     for number in range(20):

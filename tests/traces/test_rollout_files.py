@@ -179,6 +179,37 @@ def test_a_copy_of_the_run_by_hard_links_keeps_what_is_cut(tmp_path):
     assert rollout_path(tmp_path, 0).stat().st_size < len(before)
 
 
+@pytest.mark.parametrize("linked", ["given_up_000000.1", "given_up_000000.1/trajectories",
+                                    "given_up_000000.1/trajectories/rollout_000000.jsonl"])
+def test_what_a_run_links_to_as_given_up_is_not_removed_to_make_room(linked, tmp_path):
+    mine = rollout_path(tmp_path / "mine", 0)
+    write_rollout(tmp_path / "mine", 0, groups("a", text="x" * 5_000), 2, PLENTY)
+    link = tmp_path / "theirs" / "trajectories" / linked
+    link.parent.mkdir(parents=True)
+    link.symlink_to({"1": tmp_path / "mine", "s": mine.parent, "l": mine}[linked[-1]])
+    written = write_rollout(tmp_path / "theirs", 1, groups("a"), 1, 5_000)
+    assert mine.is_file() and (written.groups, written.thinned) == (1, 0)
+
+
+def test_a_run_is_set_back_beside_a_link_that_leads_nowhere(tmp_path):
+    for number in (0, 1):
+        write_rollout(tmp_path, number, groups("a"), 1, PLENTY)
+    (tmp_path / "trajectories" / "given_up_000000.1").symlink_to("nowhere")
+    write_rollout(tmp_path, 0, groups("b"), 1, PLENTY)
+    assert kept(tmp_path / "trajectories" / "given_up_000000.2") == {"0": ["a"], "1": ["a"]}
+
+
+def test_only_what_a_run_writes_is_taken_for_a_rollout(tmp_path):
+    write_rollout(tmp_path, 0, groups("a"), 1, PLENTY)
+    folder = tmp_path / "trajectories"
+    (folder / "rollout_000001.jsonl").symlink_to("nowhere")
+    (folder / "rollout_000002.jsonl").mkdir()
+    (folder / "rollout_0000000.jsonl").write_text("another name of 0")
+    (folder / "rollout_\u0661\u0661\u0661\u0661\u0661\u0661.jsonl").write_text("other digits")
+    write_rollout(tmp_path, 3, groups("b"), 1, 2_000)
+    assert rollout_path(tmp_path, 0).is_file() and len(list(folder.iterdir())) == 6
+
+
 def test_a_damaged_file_is_named(tmp_path):
     write_rollout(tmp_path, 0, groups("a"), 1, PLENTY)
     rollout_path(tmp_path, 0).write_text("no trace\n")
