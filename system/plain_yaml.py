@@ -1,8 +1,9 @@
 """YAML as plain values, whoever wrote it: the one way in which the pack reads settings, prompts and recipes.
 
 PyYAML's safe loader runs nothing, and a file can still hurt: lists in lists end in a RecursionError, nine lines of
-aliases stand for a billion values, ``1:1:1:...`` is a number that takes hours, and its own tags raise what their code
-happens to raise (``!!int ''`` an IndexError). Here all of that is one line::
+aliases stand for a billion values, ``1:1:1:...`` is a number that takes hours, ``"\\uD800"`` is half a character that
+can neither be written nor tokenised, and its own tags raise what their code happens to raise (``!!int ''`` an
+IndexError). Here all of that is one line::
 
     plain_yaml("a: [1, 2]")                             {"a": [1, 2]}
     plain_yaml("a: &t [text]\\nb: *t")                  {"a": ["text"], "b": ["text"]}
@@ -15,6 +16,7 @@ nowhere deeper than DEEPEST.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -26,6 +28,7 @@ DEEPEST = 32
 _LONGEST = 2**20
 """Characters; the loader takes ten seconds for as many."""
 _LONGEST_NUMBER = 64
+_HALF = re.compile("[\ud800-\udfff]")
 _MOST_REPEATED = 2**20
 """Characters that aliases stand for."""
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
@@ -80,6 +83,8 @@ class _Loader(yaml.SafeLoader):
         self._within.pop()
         if isinstance(node, yaml.ScalarNode) and node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
             raise YamlBound(f"a number of {len(node.value)} digits")
+        if isinstance(node, yaml.ScalarNode) and (half := _HALF.search(node.value)):
+            raise NotYaml(f"half a character, {half[0]!a}, which no text can hold; write the whole one")
         return node
 
     def _repeat(self, node: yaml.Node, depth: int) -> None:

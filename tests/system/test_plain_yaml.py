@@ -31,6 +31,7 @@ BAD = {
     "digits": "9" * 5000, "no int": "!!int ''", "no bool": "!!bool x", "no time": "!!timestamp x",
     "no day": "2020-13-45", "no float": "!!float ''", "an object": "!!python/name:os.system x",
     "a list as key": "? [a]\n: b", "half": "a: [", "a control sign": "a: \x00",
+    "half a character": 'a: "\\uD800"', "half a key": '"\\U0000DFFF": b', "two halves": r'["\ud83d\ude00"]',
 }
 
 
