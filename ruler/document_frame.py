@@ -15,7 +15,8 @@ from .wording import Sentences
 
 _SEAMS = 2
 """Tokens by which a text may be longer than its two parts, one for each seam."""
-_HERE = "\0"
+_HERE = "\ud800"
+"""Half a character, which no text of a wording has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,15 @@ The ``_document`` texts are what stands around the document, as RULER has words 
 
     cwe_document: "A list of words follows.\n{document}"
 
-Invariant: every text has the names it needs and no others, so that formatting cannot fail later.
+Invariant: every text has the names it needs and no others, so that formatting cannot fail later, and it is as large
+as what stands in it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import string
+from collections import Counter
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -26,6 +28,10 @@ from ..system.errors import MemAgentError
 from ..system.plain_yaml import plain_yaml
 
 _OPTIONAL = frozenset({"kind", "kinds", "count", "prefix"})
+_ONCE = frozenset({"document", "context", "question", "prefix", "answers"})
+"""In the place of these stand whole texts, one of which may hold another."""
+_MOST_REPEATED = 8
+"""A word; RULER's sentences name a kind three times."""
 
 
 class WordingError(MemAgentError):
@@ -107,7 +113,11 @@ def _check(path: Path, key: str, text: object) -> None:
         raise WordingError(f"--wording {path}: {key} is not a text with names in braces: {text!r}") from None
     if any(form or conversion for _, form, conversion in found):  # {key:>9999999999} is ten gigabytes
         raise WordingError(f"--wording {path}: {key} has more than a name in braces; {{key}} is one, {{key:d}} is not")
-    names = {name for name, _, _ in found}
+    counts = Counter(name for name, _, _ in found)
+    names = set(counts)
     if (not text.strip() and not key.endswith("_prefix")) or not needed <= names <= _NAMES[key]:
         allowed = ", ".join(f"{{{name}}}" for name in sorted(_NAMES[key])) or "none"
         raise WordingError(f"--wording {path}: {key} must hold {sorted(needed) or 'a text'}; names allowed: {allowed}")
+    for name, count in counts.items():
+        if count > (most := 1 if name in _ONCE else _MOST_REPEATED):
+            raise WordingError(f"--wording {path}: {key} has {{{name}}} {count} times; at most {most} may be there")

@@ -7,6 +7,7 @@ reads a slot out of a text: a session that says ``{question}`` stays as it is.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,8 @@ OWN = Path(__file__).with_name("wording.yaml")
 _KEYS = ("rank", "chat", "empty_history", "date")
 _NEEDED = {"rank": ("history", "question"), "chat": ("history", "question"), "date": ("date",)}
 _SLOT = re.compile(r"\{(history|question|date|count|example)\}")
+_MOST_REPEATED = 4
+"""Of all but the history: a question may stand before the history and behind it."""
 _CJK = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 _LETTER = re.compile(r"[^\W\d_]")
 
@@ -89,6 +92,10 @@ def _read(path: str) -> dict[str, Any]:
         for key, slots in _NEEDED.items():
             if missing := [slot for slot in slots if key in texts and f"{{{slot}}}" not in texts[key]]:
                 raise ConfigError(f"{name}: {language}.{key} has no {{{missing[0]}}}")
+        for key, text in texts.items():
+            for slot, count in Counter(_SLOT.findall(text)).items():
+                if count > (most := 1 if slot == "history" else _MOST_REPEATED):
+                    raise ConfigError(f"{name}: {language}.{key} has {{{slot}}} {count} times; at most {most}")
     return found
 
 

@@ -12,8 +12,8 @@ def own(tmp_path, content):
 
 
 def test_a_wording_file_replaces_some_texts(tmp_path):
-    wording = load_wording(own(tmp_path, 'needle: "{key}: {value}"\nqa_prefix: ""\n'))
-    assert wording.needle.format(kind="number", kinds="numbers", key="a", value="1") == "a: 1"
+    wording = load_wording(own(tmp_path, 'needle: "{key}, {key}: {value}"\nqa_prefix: ""\n'))
+    assert wording.needle.format(kind="number", kinds="numbers", key="a", value="1") == "a, a: 1"
     assert wording.niah_one == Sentences().niah_one and wording.qa_prefix == ""
     assert wording.name.startswith("own.yaml sha256:")
 
@@ -34,6 +34,10 @@ def test_a_wording_file_replaces_some_texts(tmp_path):
         ("needle: '{kind:>1000000000} {key} {value}'", "more than a name"),
         ("qa: '{question!r}'", "more than a name"),
         ("qa: '{question'", "not a text"),
+        ("cwe_document: '{document} {document}'", r"cwe_document has \{document\} 2 times; at most 1"),
+        ("example: '{context}{context}{question}{answers}'", r"example has \{context\} 2 times"),
+        (f"needle: '{{value}} {'{key}' * 9}'", r"needle has \{key\} 9 times; at most 8"),
+        ('vt_prefix: "\\uD800"', "cannot be read: half a character"),
         ("a: [", "cannot be read"),
     ],
 )

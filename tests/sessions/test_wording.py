@@ -39,9 +39,9 @@ def test_language(text, language):
 
 def test_an_own_file_says_some_texts_and_the_rest_stay(tmp_path):
     path = tmp_path / "own.yaml"
-    path.write_text("en:\n  chat: 'H {history} Q {question}'\n", encoding="utf-8")
+    path.write_text("en:\n  chat: 'Q {question} H {history} Q {question}'\n", encoding="utf-8")
     asked = [load_wording(str(path)).chat_prompt("q", "h", language) for language in Language]
-    assert asked == ["H h Q q", load_wording().chat_prompt("q", "h", Language.ZH)]
+    assert asked == ["Q q H h Q q", load_wording().chat_prompt("q", "h", Language.ZH)]
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,9 @@ def test_an_own_file_says_some_texts_and_the_rest_stay(tmp_path):
         ("en: {chat: 7}", "expected en and zh"),
         ("[1]", "expected en and zh"),
         ("a: [", "SIFTER_PROMPTS"),
+        ("en: {rank: '{history} {question} {history}'}", "en.rank has {history} 2 times; at most 1"),
+        ("zh: {date: '{date}{date}{date}{date}{date}'}", "zh.date has {date} 5 times; at most 4"),
+        ('en: {chat: "\\uD800 {history} {question}"}', "half a character"),
     ],
 )
 def test_a_file_that_is_no_wording_is_refused_in_one_line(tmp_path, text, says):
