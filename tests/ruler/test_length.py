@@ -31,9 +31,12 @@ def test_the_window_is_met_with_few_counts(budget, start, price, bend):
         return start + int((size / price) ** bend)
 
     try:
-        filled = fill(lambda size: size, count, budget)
+        filled = fill(range, lambda document: count(len(document)), budget)
     except LengthError:
         assert start > budget or shortest_allowed(budget) == budget or price < 1
+        return
+    except RulerError:
+        assert price * budget ** (1 / bend) > 255 * budget
         return
     assert shortest_allowed(budget) <= filled.tokens <= budget
     assert filled.tokens == count(filled.size)
@@ -50,6 +53,14 @@ def test_the_window_is_met_with_few_counts(budget, start, price, bend):
 def test_what_cannot_be_reached_is_said(count, message):
     with pytest.raises(LengthError, match=message):
         fill(lambda size: "x" * size, count, 100)
+
+
+@pytest.mark.parametrize("count", [lambda text: 7, lambda text: len(text) // 1000], ids=["none", "few"])
+def test_a_text_without_tokens_is_refused_before_it_is_large(count):
+    sizes = []
+    with pytest.raises(RulerError, match=r"this tokenizer makes \d+ tokens of a text of 25600000 characters; give"):
+        fill(lambda size: sizes.append(size) or range(size), count, 100_000)
+    assert max(sizes) == 25_600_000 and len(sizes) < 10
 
 
 def test_looks_at_small_documents_before_the_whole():
