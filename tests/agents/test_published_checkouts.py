@@ -199,7 +199,7 @@ def made(path, task):
     wording = load_wording(Path(path))
     haystack = Haystack(wording, Essay("It rained. Did it stop? No.", "essay.txt"), CORPUS, ASKED)
     bare = TASKS[task].make(Random(7), 2048, len, haystack)
-    return frame_of(task, wording).around(bare, len), bare.context, wording
+    return frame_of(task, wording).around(bare), bare.context, wording
 
 
 def values_of(task, sample, args):
