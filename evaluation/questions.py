@@ -42,6 +42,8 @@ from ..system.atomic_file import nameless
 from ..system.errors import MemAgentError
 
 T = TypeVar("T")
+_MOST_TOKENS = 2**20
+"""Of a final reply; tasks ask for a few hundred."""
 
 
 class EvalError(MemAgentError):
@@ -200,8 +202,8 @@ def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Ent
         raise EvalError(f"{where} has no usable `index`: it is a text or a whole number")
     prefix, example, begun = (optional(name, "") for name in ("answer_prefix", "example", "reply_prefix"))
     tokens = optional("tokens_to_generate", 0)
-    if tokens < 0:
-        raise EvalError(f"{where} has no usable `tokens_to_generate`")
+    if not 0 <= tokens <= _MOST_TOKENS:
+        raise EvalError(f"{where} has no usable `tokens_to_generate`: it is at most {_MOST_TOKENS}")
     task = optional("task", "")
     said: list[Any] = optional("messages", [])
     messages = tuple(_message(where, message) for message in said)

@@ -151,7 +151,8 @@ def test_a_document_that_does_not_fit_leaves_room_for_prefix_and_reply(tmp_path)
 
 
 @pytest.mark.parametrize("field,value", [("answer_prefix", 3), ("example", ["x"]), ("tokens_to_generate", "30"),
-                                         ("tokens_to_generate", -1), ("tokens_to_generate", True)])
+                                         ("tokens_to_generate", -1), ("tokens_to_generate", True),
+                                         ("tokens_to_generate", 2**20 + 1)])
 def test_means_of_another_kind_are_refused(field, value, tmp_path):
     (tmp_path / "eval_vt_8192.json").write_text(json.dumps([entry(0, **ROW | {field: value})]))
     with pytest.raises(EvalError, match=f"entry 0 has no usable `{field}`"):
