@@ -35,7 +35,7 @@ from ...system.printable import one_line
 from ...system.signals import stop_on_signals
 from .sets import SETS, Part, Template, TemplateSet
 from .slots import SlotError, as_prompt, as_wording, halves, renamed, split
-from .source import PublishedError, text_in
+from .source import PublishedError, content_of, text_in
 
 _WIDTH = 119
 
@@ -101,12 +101,17 @@ def found_in(checkout: Path, chosen: TemplateSet, key: str) -> Found:
     """
     template = chosen.templates[key]
     try:
-        text = text_in(checkout / template.file, template.name)
+        text = text_in(checkout, template.file, template.name)
     except PublishedError as error:
         raise PublishedError(
             f"{error}, of which `{key}` is made; check out {chosen.commit} of {chosen.repository}"
         ) from None
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    try:
+        digest = hashlib.sha256(text.encode()).hexdigest()
+    except UnicodeEncodeError:
+        raise PublishedError(
+            f"{checkout / template.file}: {template.name} has half a character, which no text can hold"
+        ) from None
     try:
         return Found(_converted(text, template, chosen.for_prompts), digest)
     except SlotError as error:
@@ -139,13 +144,13 @@ def commit_of(checkout: Path) -> str:
     """The commit that is checked out; empty where the folder does not tell."""
     git = checkout / ".git"
     try:
-        head = (git / "HEAD").read_text().strip()
+        head = content_of(git, "HEAD").strip()
         if not head.startswith("ref: "):
             return head
         ref = head.removeprefix("ref: ")
         if (git / ref).is_file():
-            return (git / ref).read_text().strip()
-        packed = (line.split() for line in (git / "packed-refs").read_text().splitlines())
+            return content_of(git, ref).strip()
+        packed = (line.split() for line in content_of(git, "packed-refs").splitlines())
         return next((words[0] for words in packed if words[1:] == [ref]), "")
     except (OSError, ValueError):
         return ""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 import string
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
@@ -33,6 +34,10 @@ class Style(Enum):
 
 
 _PATTERNS = {Style.TOKENS: r"\{([A-Za-z_]+)\}", Style.REPLACE: r"\$([A-Z]+)\$", Style.PLAIN: r"(?!)()"}
+
+
+_TOLD = 8
+"""Names of slots."""
 
 
 class SlotError(MemAgentError):
@@ -64,13 +69,13 @@ def renamed(pieces: Pieces, slots: Mapping[str, str], *, once: bool) -> Pieces:
     Raises:
         SlotError: a slot is missing or repeated, or there is one that nothing fills.
     """
-    found = [name for _, name in pieces if name]
+    found = Counter(name for _, name in pieces if name)
     wrong = {
         "lacks the slot": [name for name in slots if name not in found],
-        "has a slot that nothing fills:": [name for name in dict.fromkeys(found) if name not in slots],
-        "repeats the slot": [name for name in dict.fromkeys(found) if once and found.count(name) > 1],
+        "has a slot that nothing fills:": [name for name in found if name not in slots],
+        "repeats the slot": [name for name, count in found.items() if once and count > 1],
     }
-    words = [f"{what} {', '.join(names)}" for what, names in wrong.items() if names]
+    words = [f"{what} {', '.join(names[:_TOLD])}" for what, names in wrong.items() if names]
     if words:
         raise SlotError(" and ".join(words))
     return [(literal, slots.get(name, "")) for literal, name in pieces]

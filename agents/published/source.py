@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ...system.errors import MemAgentError
+from ...system.links import real_path
+from ...system.plain_python import LONGEST, NotPlain, parsed, plain_value
 from ...system.plain_yaml import plain_yaml
 
 
@@ -25,35 +27,54 @@ class PublishedError(MemAgentError):
     """A checkout does not hold what is to be read out of it."""
 
 
-def text_in(path: Path, name: str) -> str:
+def text_in(checkout: Path, file: str, name: str) -> str:
     """The text of that name.
 
     Raises:
         PublishedError: the file is missing or cannot be parsed, or has no such text, or several.
     """
-    first, *keys = name.split("/")
-    texts = {text for value in _values(path, first) if isinstance(text := _entry(value, keys), str)}
+    path, (first, *keys) = checkout / file, name.split("/")
+    texts = {text for value in _values(checkout, file, first) if isinstance(text := _entry(value, keys), str)}
     if len(texts) != 1:
         raise PublishedError(f"{path}: has {'no text' if not texts else 'several texts'} {name}")
     return texts.pop()
 
 
-def _values(path: Path, name: str) -> Iterator[Any]:
+def content_of(checkout: Path, file: str) -> str:
+    """Of a file of the checkout itself, which holds little: the longest known one has 19,000 characters.
+
+    Raises:
+        OSError, ValueError: there is none, it is no regular file, it lies elsewhere, or is too long.
+    """
+    path = checkout / file
+    if not real_path(path).is_relative_to(real_path(checkout)):
+        raise ValueError("it is a link out of the checkout")
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no regular file")
+    with path.open("rb") as opened:
+        content = opened.read(LONGEST + 1)
+    if len(content) > LONGEST:
+        raise ValueError(f"more than {LONGEST} bytes")
+    return content.decode()
+
+
+def _values(checkout: Path, file: str, name: str) -> Iterator[Any]:
     """Plain values of all that is assigned to ``name``; what is none is left out."""
+    path = checkout / file
     try:
-        content = path.read_text(encoding="utf-8")
+        content = content_of(checkout, file)
         if path.suffix == ".py":
-            yield from _assigned(ast.parse(content), name)
+            yield from _assigned(parsed(content, "exec"), name)
         else:
             yield _entry(plain_yaml(content), [name])
     except FileNotFoundError:
         raise PublishedError(f"{path}: no such file") from None
-    except (OSError, SyntaxError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise PublishedError(f"{path}: cannot be read: {type(error).__name__}: {reason}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        kind = "" if isinstance(error, NotPlain) else f"{type(error).__name__}: "
+        raise PublishedError(f"{path}: cannot be read: {kind}{' '.join(str(error).split())}") from None
 
 
-def _assigned(tree: ast.Module, name: str) -> Iterator[Any]:
+def _assigned(tree: ast.AST, name: str) -> Iterator[Any]:
     name, call = name.removesuffix("()"), name.endswith("()")
     for node in ast.walk(tree):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -64,8 +85,8 @@ def _assigned(tree: ast.Module, name: str) -> Iterator[Any]:
             value = value.args[0] if isinstance(value, ast.Call) and value.args else None
         if value is not None:
             try:
-                yield ast.literal_eval(value)
-            except (ValueError, TypeError):  # made by the code: nothing that can be read
+                yield plain_value(value)
+            except NotPlain:  # made by the code
                 continue
 
 

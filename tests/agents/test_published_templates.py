@@ -1,5 +1,6 @@
 """``mem-agent templates`` on checkouts with invented texts: what is written, what is refused; nothing runs."""
 
+import os
 import re
 
 import pytest
@@ -308,15 +309,17 @@ HEADS = [
     ({"HEAD": "ref: refs/heads/main\n"}, ""),
     ({"HEAD": "ref: refs/heads/main\n", "packed-refs": f"{'b' * 40} refs/heads/other\n"}, ""),
     ({}, ""),
+    ({"HEAD": "f" * 2**17}, ""),
+    ({"HEAD": "ref: ../../other\n", "../../other": "not of this clone"}, ""),
 ]
 
 
 @pytest.mark.parametrize("files,commit", HEADS)
 def test_the_commit_of_a_clone_is_read_from_its_files(tmp_path, files, commit):
     for name, content in files.items():
-        (tmp_path / ".git" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / ".git" / name).write_text(content)
-    assert commit_of(tmp_path) == commit
+        (tmp_path / "clone" / ".git" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "clone" / ".git" / name).write_text(content)
+    assert commit_of(tmp_path / "clone") == commit
 
 
 # --- the pieces -----------------------------------------------------------------------------------------------------
@@ -333,6 +336,11 @@ STYLES = [
 def test_a_slot_is_found_as_the_published_code_finds_it(style, text, prompt, wording):
     pieces = renamed(split(text, style), {} if style is Style.PLAIN else AS, once=True)
     assert (as_prompt(pieces), as_wording(pieces)) == (prompt, wording)
+
+
+def test_of_many_odd_slots_the_first_are_told():
+    with pytest.raises(SlotError, match=r"fills: s0, s1, s2, s3, s4, s5, s6, s7$"):
+        renamed([("", f"s{number}") for number in range(20_000)], {}, once=True)
 
 
 def test_marks_of_str_replace():
@@ -371,21 +379,44 @@ SOURCES = [
 @pytest.mark.parametrize("file,content,name,text", SOURCES)
 def test_where_a_text_may_stand(tmp_path, file, content, name, text):
     (tmp_path / file).write_text(content)
-    assert text_in(tmp_path / file, name) == text
+    assert text_in(tmp_path, file, name) == text
 
 
 NO_TEXTS = [("A = f('one')", "A"), ("A = 'one'", "A()"), ("A = f()", "A()"), ("A += 'x'", "A"),
-            ("A = {'b': x}", "A/b"), ("A = {'b': 1}", "A/b"), ("A = 'one'", "A/b")]
+            ("A = {'b': x}", "A/b"), ("A = {1: 2, 'b': 'one'}", "A/b"), ("A = {'b': 1}", "A/b"), ("A = 'one'", "A/b")]
 
 
 @pytest.mark.parametrize("content,name", NO_TEXTS)
 def test_what_is_no_text(tmp_path, content, name):
     (tmp_path / "x.py").write_text(content)
     with pytest.raises(PublishedError, match=r"x\.py: has no text A"):
-        text_in(tmp_path / "x.py", name)
+        text_in(tmp_path, "x.py", name)
 
 
-def test_a_deep_file_ends_in_a_line(tmp_path):
-    (tmp_path / "x.py").write_text("A = " + "(" * 5000 + ")" * 5000)
-    with pytest.raises(PublishedError, match=r"cannot be read: "):
-        text_in(tmp_path / "x.py", "A")
+HOSTILE = {
+    "brackets": (lambda file: file.write_text("A = " + "(" * 5000 + ")" * 5000), "SyntaxError: |nested too deep"),
+    "signs": (lambda file: file.write_text("A = " + "-" * 20_000 + "1"), "nested too deep"),
+    "an f-string that takes minutes": (lambda file: file.write_text(f"A = f'{'{a}' * 350_000}'"),
+                                       "ValueError: more than 65536 bytes"),
+    "a device": (lambda file: file.symlink_to("/dev/zero"), "is a link out of the checkout"),
+    "a pipe": (os.mkfifo, "is no regular file"),
+    "a link out of it": (lambda file: file.symlink_to("../other.py"), "is a link out of the checkout"),
+    "a link to itself": (lambda file: file.symlink_to(file.name), "OSError: "),
+    "a link to nothing": (lambda file: file.symlink_to("none.py"), "no such file"),
+}
+
+
+@pytest.mark.parametrize("made,message", HOSTILE.values(), ids=HOSTILE)
+def test_a_file_that_would_hurt_ends_in_a_line(tmp_path, made, message):
+    (tmp_path / "other.py").write_text("A = 'one'")
+    (tmp_path / "checkout").mkdir()
+    made(tmp_path / "checkout" / "x.py")
+    with pytest.raises(PublishedError, match=rf"x\.py: (cannot be read: .*)?({message})"):
+        text_in(tmp_path / "checkout", "x.py", "A")
+
+
+def test_half_a_character_ends_in_a_line(checkout, run):
+    file = checkout("memagent") / "recurrent/impls/memory.py"
+    file.write_text(file.read_text().replace("Note", r"\ud800"))
+    line = refused(run(file.parents[2], "--of", "memagent-train", "--any-version"))
+    assert "memory.py: TEMPLATE has half a character" in line

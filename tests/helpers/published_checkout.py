@@ -95,7 +95,7 @@ def make_checkout(folder: Path, kind: str) -> Path:
 def know(monkeypatch, name: str, folder: Path) -> None:
     """The texts of ``folder`` become the known ones of the set."""
     templates = {
-        key: replace(one, sha256=hashlib.sha256(text_in(folder / one.file, one.name).encode()).hexdigest())
+        key: replace(one, sha256=hashlib.sha256(text_in(folder, one.file, one.name).encode()).hexdigest())
         for key, one in SETS[name].templates.items()
     }
     monkeypatch.setitem(SETS, name, replace(SETS[name], templates=templates))
