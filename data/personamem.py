@@ -20,7 +20,6 @@ that the blocks name is taken. How MemSifter found them is not published.
 
 from __future__ import annotations
 
-import ast
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +31,8 @@ from typing import Any
 from ..sessions.records import HistoryQuestion, Session, Turn
 from ..sessions.wording import language_of
 from ..system.bounded_json import loads
+from ..system.links import real_path
+from ..system.plain_python import plain_python
 from .asked import Asked, BadQuestion, needed, text_of, unreadable
 from .sources import SourceError, open_file
 
@@ -51,6 +52,7 @@ def read_personamem(
     if contexts is None:
         raise SourceError("--contexts: name PersonaMem's shared_contexts file, or the folder of its histories")
     shared = _Contexts(contexts) if contexts.is_file() else None
+    home = real_path(contexts)
     histories = lru_cache(maxsize=2)(shared.messages if shared else partial(_linked, contexts))
     for path in paths:
         for number, row in enumerate(open_file(path).rows):
@@ -62,9 +64,9 @@ def read_personamem(
                 id = text_of(row.fields, "question_id") or f"{path.stem}_{number}"
                 build = partial(_shared_question, id, row.fields, histories, session_turns)
             else:
-                history = text_of(row.fields, f"chat_history_{size}_link", "chat_history_link")
+                history = _one_spelling(home, text_of(row.fields, f"chat_history_{size}_link", "chat_history_link"))
                 id = text_of(row.fields, "question_id") or f"{text_of(row.fields, 'persona_id')}_{number}"
-                build = partial(_linked_question, id, row.fields, histories, session_turns, size)
+                build = partial(_linked_question, id, row.fields, partial(histories, history), session_turns, size)
             yield Asked(f"{path.name}: {row.where} ({id})", id, history, build)
 
 
@@ -96,8 +98,8 @@ class _Contexts:
             found = loads(line)
         except ValueError as error:
             raise SourceError(f"{self._path}: line {number}: not valid JSON ({error})") from None
-        if not isinstance(found, dict):
-            raise SourceError(f"{self._path}: line {number}: expected {{id: [messages]}}")
+        if not isinstance(found, dict) or len(found) > 1:  # each is read with all of its line
+            raise SourceError(f"{self._path}: line {number}: expected {{id: [messages]}}, one context a line")
         return found
 
 
@@ -139,6 +141,14 @@ def _by_distance(sessions: Sequence[Session], entry: Mapping[str, Any]) -> tuple
 # --- version 2 ------------------------------------------------------------------------------------------------------
 
 
+def _one_spelling(home: Path, link: str) -> str:
+    """Of a link into ``home``, which is a real path: "./a/../h.json" is h.json."""
+    try:
+        return real_path(home / link).relative_to(home).as_posix() if link else ""
+    except ValueError:  # it leads elsewhere, or is no name of a file
+        return link
+
+
 def _linked(folder: Path, link: str) -> Messages:
     path = folder / link
     try:
@@ -156,7 +166,7 @@ def _linked(folder: Path, link: str) -> Messages:
     return _checked(found)
 
 
-def _linked_question(id: str, entry: Mapping[str, Any], histories: Any, turns: int, size: str) -> HistoryQuestion:
+def _linked_question(id: str, entry: Mapping[str, Any], history: Any, turns: int, size: str) -> HistoryQuestion:
     asked = _literal(entry.get("user_query"))
     question = needed(asked, "content") if isinstance(asked, dict) else needed(entry, "user_query")
     right = needed(entry, "correct_answer")
@@ -165,7 +175,8 @@ def _linked_question(id: str, entry: Mapping[str, Any], histories: Any, turns: i
     if len(texts) > len(_LETTERS):
         raise BadQuestion(f"{len(texts)} options, more than there are letters")
     letters = [f"({letter})" for letter in _LETTERS[: len(texts)]]
-    sessions = _sessions(histories(needed(entry, f"chat_history_{size}_link", "chat_history_link")), turns)
+    needed(entry, f"chat_history_{size}_link", "chat_history_link")
+    sessions = _sessions(history(), turns)
     quoted = _literal(entry.get("related_conversation_snippet"))
     told = _contents(quoted)
     gold = tuple(s.id for s in sessions if any(turn.content.strip() in told for turn in s.turns))
@@ -195,7 +206,7 @@ def _made(
 
 
 def _sessions(messages: Messages, turns: int) -> tuple[Session, ...]:
-    """Cut at system messages; with one at most, at a user's message behind ``turns`` others."""
+    """Cut at system messages; with one at most, at a user's message behind ``turns`` others. Raises BadQuestion."""
     marked = sum(message["role"] == "system" for message in messages) > 1
     cut: list[list[Turn]] = []
     persona = ""
@@ -207,7 +218,10 @@ def _sessions(messages: Messages, turns: int) -> tuple[Session, ...]:
         if role != "system" or content != persona:
             cut[-1].append(Turn(role, content))
         persona = content if role == "system" else persona
-    return tuple(Session(f"session_{n}", tuple(talk)) for n, talk in enumerate(filter(None, cut)))
+    sessions = tuple(Session(f"session_{n}", tuple(talk)) for n, talk in enumerate(filter(None, cut)))
+    if not sessions:
+        raise BadQuestion("its history has no sessions")
+    return sessions
 
 
 def _checked(messages: Any) -> Messages:
@@ -223,34 +237,12 @@ def _literal(value: Any) -> Any:
     """The text, message or list that a cell writes as JSON or as Python does; the cell itself where it writes none."""
     if not isinstance(value, str) or len(value) > _LONGEST_LITERAL:
         return value
-    for read in (lambda text: loads(text.encode()), _python):
+    for read in (lambda text: loads(text.encode()), plain_python):
         try:
             return read(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        except ValueError:
             continue
     return value
-
-
-def _python(text: str) -> Any:
-    return _value(ast.parse(text.lstrip(" \t"), mode="eval").body)
-
-
-def _value(node: ast.expr) -> Any:
-    """``ast.literal_eval`` of lists and messages. Nothing but texts is hashed: of numbers a stranger may choose such
-    that all hashes are equal, and a set of n of them, or a dict, takes n squared comparisons."""
-    match node:
-        case ast.Constant(value=str() | int() | float() | None as value):
-            return value
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
-            return -number
-        case ast.List(elts=elements):
-            return [_value(element) for element in elements]
-        case ast.Tuple(elts=elements):
-            return tuple(_value(element) for element in elements)
-        case ast.Dict(keys=keys, values=values):
-            names = [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
-            return dict(zip(names, map(_value, values), strict=True))
-    raise ValueError("no list and no message")
 
 
 def _literal_texts(entry: Mapping[str, Any], name: str) -> list[str]:

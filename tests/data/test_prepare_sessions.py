@@ -13,12 +13,13 @@ import pytest
 
 from mem_agent.data import asked, session_file
 from mem_agent.data.asked import BadQuestion
-from mem_agent.data.personamem import _literal
+from mem_agent.data.personamem import _literal, read_personamem
 from mem_agent.data.prepare_sessions import _Checks, main
 from mem_agent.sessions import table
 from mem_agent.sessions.records import HistoryQuestion, Session, Turn
 from mem_agent.sessions.render import embedded_text
 from mem_agent.sessions.table import question_of
+from mem_agent.system.plain_python import LONGEST
 
 
 def run(tmp_path, *words, dataset="d"):
@@ -256,7 +257,8 @@ def message(content, role="user"):
 
 
 def persona_v1(tmp_path, messages, options=(), **columns):
-    (tmp_path / "contexts.jsonl").write_text(json.dumps({"x": []}) + "\n" + json.dumps({"c1": messages}) + "\n")
+    contexts = {"x": [], "bare": [message("", "system")] * len(messages), "c1": messages}
+    (tmp_path / "contexts.jsonl").write_text("".join(json.dumps({id: one}) + "\n" for id, one in contexts.items()))
     row = {"persona_id": 7, "question_id": "q1", "question_type": "recall", "topic": "food", "correct_answer": "(b)",
            "user_question_or_message": "What, do you think?", "all_options": OPTIONS, "shared_context_id": "c1",
            "end_index_in_shared_context": len(messages), **columns}
@@ -301,11 +303,21 @@ def test_the_session_as_far_back_as_the_evidence_is_gold(tmp_path, back, blocks,
                                                                 "no list of texts"),
      ({"shared_context_id": "nowhere"}, "not in contexts.jsonl"), ({"end_index_in_shared_context": 99}, "99 of 7"),
      *(({"end_index_in_shared_context": number}, "no number") for number in ("x", "--5", "9" * 5000)),
-     ({"shared_context_id": "x"}, "no list of messages")],
+     ({"shared_context_id": "x"}, "no list of messages"), ({"shared_context_id": "bare"}, "has no sessions"),
+     ({"shared_context_id": "bare", "distance_to_ref_in_tokens": 5, "context_length_in_tokens": 9,
+       "distance_to_ref_in_blocks": 0}, "has no sessions")],
 )
 def test_a_bad_question_about_a_persona(tmp_path, capsys, columns, says):
     assert persona_v1(tmp_path, TALKS, **columns) == 1  # there is no other row
     assert says in capsys.readouterr().err
+
+
+def test_contexts_that_share_a_line_are_refused(tmp_path, capsys):
+    """Each of them would be read with all others, as often as questions ask about it."""
+    path = write(tmp_path / "contexts.jsonl", {"a": [], "b": []})
+    (tmp_path / "q.csv").write_text("question_id\n1\n")
+    assert run(tmp_path, "--format", "personamem", "--input", tmp_path / "q.csv", "--contexts", path) == 2
+    assert "contexts.jsonl: line 1: expected {id: [messages]}, one context a line" in capsys.readouterr().err
 
 
 def test_a_number_that_is_none_leads_to_no_session(tmp_path):
@@ -340,7 +352,8 @@ def test_version_2_reads_histories_from_a_folder_and_gold_from_quotations(tmp_pa
     ("['a', \"it's\"]", ["a", "it's"]), ('["a"]', ["a"]), (" 'a'", "a"), ("('a', -1.5)", ("a", -1.5)),
     ("{'role': 'user', 'content': None, 'of': [True, {}]}", {"role": "user", "content": None, "of": [True, {}]}),
     *((cell, cell) for cell in ("{1, 2}", "{1: 2}", "{'a': 1, **{}}", "{('a',): 1}", "[b'a']", "a", "f'a'", "['a'",
-                                "1j", "set()", "{'a', 'b'}", "-'a'", "[...]", "\0", "[" * 300 + "]" * 300)),
+                                f"{{'content': {hex(2**64)}}}", f"-{hex(2**64)}", "['a', f'{a}']", "1j", "set()",
+                                "{'a', 'b'}", "-'a'", "[...]", "\0", "[" * 300 + "]" * 300)),
 ])
 def test_cells_write_texts_and_messages_and_nothing_else(cell, value):
     assert _literal(cell) == value
@@ -349,8 +362,8 @@ def test_cells_write_texts_and_messages_and_nothing_else(cell, value):
 @pytest.mark.parametrize("entry", ["{}", "{}: 0", "({},)", "(0, {}): 'a'"])
 def test_numbers_whose_hashes_collide_are_never_hashed(entry):
     """A set of them took half a minute for a cell of a megabyte."""
-    cell = "{" + ", ".join(entry.format(number * (2**61 - 1)) for number in range(1, 30_000)) + "}"
-    assert 1 << 19 < len(cell) < 1 << 20 and _literal(cell) == cell
+    cell = "{" + ", ".join(entry.format(number * (2**61 - 1)) for number in range(1, 1_900)) + "}"
+    assert 1 << 15 < len(cell) <= LONGEST and _literal(cell) == cell
 
 
 def test_more_options_than_letters_are_refused(tmp_path, capsys):
@@ -358,6 +371,15 @@ def test_more_options_than_letters_are_refused(tmp_path, capsys):
     assert persona_v2(tmp_path, [PERSONA, message("u")], incorrect_answers=json.dumps(others)) == 1
     assert "27 options, more than there are letters" in capsys.readouterr().err
     assert len(persona_v2(tmp_path, [PERSONA, message("u")], incorrect_answers=json.dumps(others[1:])).options) == 26
+
+
+def test_each_spelling_of_a_link_is_one_history(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "other.json").symlink_to("data/h.json")
+    links = ["data/h.json", "./data//h.json", "data/../data/h.json", str(tmp_path / "data" / "h.json"), "other.json"]
+    path = write(tmp_path / "q.json", [{"chat_history_32k_link": link} for link in [*links, "../h.json", "\0"]])
+    found = [asked.history for asked in read_personamem([path], tmp_path)]
+    assert found == ["data/h.json"] * 5 + ["../h.json", "\0"]
 
 
 @pytest.mark.parametrize("link", ["../secret.json", "/etc/passwd", "data/none.json"])
