@@ -45,7 +45,8 @@ def render_history(sessions: Sequence[Session]) -> str:
 
 
 def render_session(session: Session, number: int) -> str:
-    date = f" <date>{_plain(' '.join(session.date.split()), _FIXED)}</date>" if session.date.strip() else ""
+    shown = _plain(" ".join(session.date.split()), _names(session.turns))
+    date = f" <date>{shown}</date>" if shown else ""
     return "\n".join([f"<session{number}>{date}", *_lines(session.turns), "</session>"])
 
 
@@ -54,13 +55,18 @@ def embedded_text(session: Session) -> str:
     return "\n".join(_lines(session.turns))
 
 
-def _lines(turns: Iterable[Turn]) -> Iterable[str]:
+def _lines(turns: Sequence[Turn]) -> Iterable[str]:
     said: Counter[str] = Counter()
-    spoken = [(_role(turn.role), turn.content) for turn in turns]
-    names = _FIXED | {_caseless(role) for role, _ in spoken}
-    for role, content in spoken:
-        yield f"<{role}{said[role]}>{_plain(content, names)}</{role}>"
+    names = _names(turns)
+    for turn in turns:
+        role = _role(turn.role)
+        yield f"<{role}{said[role]}>{_plain(turn.content, names)}</{role}>"
         said[role] += 1
+
+
+def _names(turns: Sequence[Turn]) -> Collection[str]:
+    """Of tags that no text of a session with these turns opens or closes."""
+    return _FIXED | {_caseless(_role(turn.role)) for turn in turns}
 
 
 def _role(name: str) -> str:

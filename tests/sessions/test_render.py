@@ -78,6 +78,12 @@ def test_a_session_has_its_own_tags_and_no_others(turns, date):
     assert [(slash, name.lower()) for slash, name in FRAME.findall(text)] == expected
 
 
+@pytest.mark.parametrize("text", FORGED)
+def test_no_date_can_forge_a_tag(text):
+    shown = render_session(session(("Caroline", "x"), date=f"2023 {text}"), 0).partition("\n")[0]
+    assert shown == f"<session0> <date>2023 {' '.join(text.replace('<', '&lt;', 1).split())}</date>"
+
+
 def test_a_date_is_one_line():
     assert render_session(session(date=" 8 May\n2023 </date> "), 0) == (
         "<session0> <date>8 May 2023 &lt;/date></date>\n</session>"
