@@ -84,15 +84,16 @@ def _same(old: Sequence[str], new: Sequence[str]) -> int:
 def _runs(old: Sequence[str], new: Sequence[str]) -> list[tuple[bool, str, str]]:
     """What stayed and what changed, in turn. Blanks and marks between two changes belong to them: replaced words would
     else be shown one by one, each beside the one that took its place."""
-    runs: list[tuple[bool, str, str]] = []
+    runs: list[tuple[bool, list[str], list[str]]] = []
     for tag, a, b, c, d in opcodes(old, new):
-        same, left, right = tag == "equal", "".join(old[a:b]), "".join(new[c:d])
-        if not same and len(runs) > 1 and not re.search(r"\w", runs[-1][2]):
-            (_, before_left, before_right), (_, between, _) = runs[-2:]
-            runs[-2:] = [(False, before_left + between + left, before_right + between + right)]
+        same, left, right = tag == "equal", old[a:b], new[c:d]
+        if not same and len(runs) > 1 and not any(re.search(r"\w", word) for word in runs[-1][2]):
+            _, between, _ = runs.pop()
+            runs[-1][1].extend((*between, *left))
+            runs[-1][2].extend((*between, *right))
         else:
-            runs.append((same, left, right))
-    return runs
+            runs.append((same, [*left], [*right]))
+    return [(same, "".join(left), "".join(right)) for same, left, right in runs]
 
 
 def shortened(pieces: Sequence[Piece], around: int = 5) -> list[Piece]:

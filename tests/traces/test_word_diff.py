@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mem_agent.tests.helpers.cpu_time import at_most
 from mem_agent.traces import word_diff as module
 from mem_agent.traces.word_diff import _MOST_LOOKS, _WORD, Change, marked, opcodes, shortened, word_diff
 
@@ -61,6 +62,17 @@ def test_how_many_words_are_looked_at_has_a_bound(monkeypatch, name):
     monkeypatch.setattr(module, "longest_match", lambda old, new: seen.append(len(old) + len(new)) or found(old, new))
     opcodes(*HOSTILE[name])
     assert len(seen) > 1 and sum(seen) <= _MOST_LOOKS
+
+
+def test_long_words_with_marks_between_are_joined_once(monkeypatch):
+    """One by one they were copied as often as there are such words: 40 GB."""
+    words = 2000
+    old, new = ["x" * 10_000, "!"] * words, ["y" * 10_000, "!"] * words
+    turns = [("equal" if at % 2 else "replace", at, at + 1, at, at + 1) for at in range(2 * words)]
+    monkeypatch.setattr(module, "opcodes", lambda *_: turns)
+    with at_most(1):
+        found = module._runs(old, new)
+    assert [same for same, _, _ in found] == [False, True] and len(found[0][1]) == words * 10_001 - 1
 
 
 def test_of_texts_too_long_to_compare_their_beginnings_and_ends_stay():
