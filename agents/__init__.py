@@ -126,7 +126,7 @@ def _values(config: Config, names: list[str]) -> dict[str, Any]:
     unread = declared - agent_class(config).settings
     values = {name: getattr(config, name) for name in names if name not in unread}
     if values.get("mem_prompts"):
-        values["mem_prompts"] = Path(config.mem_prompts).read_text()
+        values["mem_prompts"] = Path(config.mem_prompts).read_text(encoding="utf-8")
     return values | {
         name: ",".join(map(name_by_content, names)) for name, names in config.classes.items() if name in values
     }

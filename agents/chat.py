@@ -129,7 +129,7 @@ class Chat(MemoryAgent):
 
 
 # Letters and digits only survive any escaping that a chat template may do.
-_MARKER = re.compile("MEMMESSAGE([0-9]+)X7Q")
+_MARKER = re.compile("MEMMESSAGE([0-9]{1,9})X7Q")
 
 
 def _marker(number: int) -> str:

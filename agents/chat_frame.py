@@ -89,6 +89,10 @@ def render(tokenizer: Any, chat: Sequence[Mapping[str, str]], **options: Any) ->
         raise TemplateRefused(f"it has not ended after {_LONGEST_S} s")
     if failed:
         raise TemplateRefused(" ".join(str(failed[0]).split())[:200] or type(failed[0]).__name__) from failed[0]
+    try:
+        shown[0].encode()
+    except UnicodeEncodeError:
+        raise TemplateRefused("it shows half a character, which no tokenizer takes") from None
     return shown[0]
 
 

@@ -104,6 +104,15 @@ def test_a_template_that_shows_no_question_ends_the_run():
         agent(vocabulary("{{ 'hello' }}"))
 
 
+def test_digits_between_a_markers_words_are_no_number_where_they_are_too_many():
+    shown = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    odd = agent(vocabulary("{{ 'MEMMESSAGE' + '1' * 5000 + 'X7Q ' }}" + shown))
+    (request,) = odd.requests(odd.start(reading(VOCABULARY, ())))
+    assert VOCABULARY.tokenizer.decode(request.prompt_ids) == f"MEMMESSAGE{'1' * 5000}X7Q 2+2?"
+    with pytest.raises(ConfigError, match="it does not show each once"):
+        agent(vocabulary("MEMMESSAGE7X7Q" + shown))
+
+
 # --- the loop -----------------------------------------------------------------------------------------------------
 
 

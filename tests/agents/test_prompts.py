@@ -122,6 +122,7 @@ def test_chat_template_that_drops_the_message_is_refused(vocabulary):
     ("{{ raise_exception('a system message\nis needed') }}", "a system message is needed"),
     ("{{ messages[1].content }}", "has no element 1"),
     ("{{ 1 / 0 }}", "division by zero"), ("{{ messages[0].content + 1 }}", "can only concatenate str"),
+    (r"{{ messages[0].content + '\ud800' }}", "it shows half a character"),
 ])
 def test_a_chat_template_that_fails_is_one_line(template, reason):
     tokenizer = copy.deepcopy(make_tokenizer())
