@@ -11,8 +11,8 @@ slot, behind the memory and a blank line. ``m`` are replies, stripped; ``N`` is 
 Likeness is Jaccard's: words that question and memory share, over words of either, in lower case and without
 punctuation. Where no word is shared, the marker of nothing recalled is shown.
 
-Invariants: a text stands in the history once; among equals the older one is shown (the release leaves that to the
-order of a Python set); what is shown is at most two memories and the blank line.
+Invariants: among equals the older one is shown (the release leaves that to the order of a Python set); what is shown
+is at most two memories and the blank line. The question stays the same, so of the history the likest alone is kept.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..config import Config, ConfigError
 from . import memagent
@@ -31,10 +32,20 @@ from .vocabulary import Vocabulary
 _PUNCTUATION = re.compile(r"[^\w\s]")
 
 
+class Likest(NamedTuple):
+    """A memory, and how like the question it is."""
+
+    likeness: float
+    ids: tuple[int, ...]
+
+
+NONE = Likest(0.0, ())
+
+
 @dataclass(frozen=True, slots=True)
 class State(memagent.State):
-    history: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """Every memory once, as text and as ids."""
+    likest: Likest = NONE
+    """Of the history."""
     recalled: tuple[int, ...] = ()
     recall_hits: int = 0
 
@@ -57,7 +68,7 @@ class RuleRecall(memagent.MemAgent):
         self._marker = (prompts.empty_memory, self._empty)
 
     def start(self, reading: Reading) -> State:
-        return State(reading, history=(self._marker,))
+        return State(reading, likest=self._likest(reading, NONE, *self._marker))
 
     def recalled(self, state: State) -> tuple[int, ...]:
         return state.recalled
@@ -78,23 +89,23 @@ class RuleRecall(memagent.MemAgent):
         text = self._vocabulary.decode(carried)
         start = len(text) - len(text.lstrip())
         memory = tuple(self._vocabulary.part_ids(carried, start, start + len(text.strip())))
-        known = state.history if text.strip() in dict(state.history) else (*state.history, (text.strip(), memory))
-        recalled = likest(self._vocabulary.decode(state.reading.question_ids), known)
+        found = self._likest(state.reading, state.likest, text, memory)
         return self._updated(
-            state, reply, memory, next_chunk=state.next_chunk + 1, history=known, recalled=recalled,
-            recall_hits=state.recall_hits + bool(recalled),
+            state, reply, memory, next_chunk=state.next_chunk + 1, likest=found, recalled=found.ids,
+            recall_hits=state.recall_hits + bool(found.ids),
         )
+
+    def _likest(self, reading: Reading, before: Likest, text: str, ids: tuple[int, ...]) -> Likest:
+        return likest(self._vocabulary.decode(reading.question_ids), before, text, ids)
 
     def counts(self, state: State) -> dict[str, float]:
         return super().counts(state) | {"recall_hits": state.recall_hits}
 
 
-def likest(question: str, history: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[int, ...]:
-    """The ids of the memory that is likest the question; none where none shares a word with it."""
-    asked = _words(question)
-    scores = [_jaccard(asked, _words(text)) for text, _ in history]
-    best = max(range(len(history)), key=scores.__getitem__)
-    return history[best][1] if scores[best] > 0 else ()
+def likest(question: str, before: Likest, text: str, ids: tuple[int, ...]) -> Likest:
+    """The memory of ``text`` where it is liker the question than the likest ``before``."""
+    likeness = _jaccard(_words(question), _words(text))
+    return Likest(likeness, ids) if likeness > before.likeness else before
 
 
 def _words(text: str) -> frozenset[str]:

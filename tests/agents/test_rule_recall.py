@@ -2,7 +2,8 @@
 
 import pytest
 
-from mem_agent.agents.rule_recall import likest
+from mem_agent.agents import rule_recall
+from mem_agent.agents.rule_recall import NONE, likest
 from mem_agent.tests.helpers.scripted import END, VOCABULARY, read
 
 NOTHING = "Nothing was recalled."
@@ -35,8 +36,19 @@ def test_without_a_common_word_the_marker_is_shown_also_behind_an_empty_memory()
 ])
 def test_likeness_is_jaccards(texts, found):
     """The question's words are who, has, key."""
-    history = [(text, (number,)) for number, text in enumerate(texts)]
-    assert likest("Who has? key", history) == (() if found is None else (found,))
+    best = NONE
+    for number, text in enumerate(texts):
+        best = likest("Who has? key", best, text, (number,))
+    assert best.ids == (() if found is None else (found,))
+
+
+@pytest.mark.parametrize("turns", [2, 8])
+def test_a_turn_looks_at_its_own_memory_alone(turns, monkeypatch):
+    """A memory can have a thousand words, and a document a thousand sections."""
+    split, seen = rule_recall._words, []
+    monkeypatch.setattr(rule_recall, "_words", lambda text: seen.append(text) or split(text))
+    read([f"a{number}" for number in range(turns)] + ["x"], chunks=turns, agent="rule_recall")
+    assert len([text for text in seen if text.startswith("a")]) == turns
 
 
 def test_thinking_is_carried_only_as_the_release_does():

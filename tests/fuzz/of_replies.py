@@ -11,7 +11,7 @@ from typing import Any
 from mem_agent.agents.prompts import SLOT, opens_thinking
 from mem_agent.agents.recall import words as recalled_words
 from mem_agent.agents.released_reply import released_memory, released_query
-from mem_agent.agents.rule_recall import likest
+from mem_agent.agents.rule_recall import NONE, likest
 from mem_agent.agents.tagged_reply import examples_in, read_reply
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.client.chat_client import ChatClient
@@ -122,7 +122,7 @@ def _score(data: bytes) -> None:
         score(metric, said, golds)
     steps = [Step(True, golds[0], said, said, lambda: [said], lambda: said, lambda: said)]
     state_rewards(steps, said, golds, golds), published_state_rewards(steps, said, golds)
-    prompt_weight(said, golds), choice_score(said, golds, golds), likest(said, [(gold, (1,)) for gold in golds])
+    prompt_weight(said, golds), choice_score(said, golds, golds), likest(said, NONE, golds[0], (1,))
     for mode in ("medium", "exact"):
         is_right(mode, said, [gold for gold in golds if number_and_unit(gold)])
 
