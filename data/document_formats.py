@@ -54,9 +54,9 @@ class Limits:
     """What is refused instead of being read for ever."""
 
     file_bytes: int = 2**28
-    """Of a file, and of what an archive unpacks to."""
+    """Of a file."""
     xml_bytes: int = 2**26
-    """Of what a Word document's parts without pictures unpack to: a parser takes ten times that."""
+    """Of what a Word document's body unpacks to: a parser takes ten times that."""
     characters: int = 2**28
     """Of text, all files together."""
     files: int = 10_000
@@ -80,6 +80,8 @@ class Document:
 
 
 ORDINARY = Limits()
+_REASON = 200
+"""Characters of what a library says about a file."""
 _ARCHIVE = b"PK\x03\x04"
 
 
@@ -173,7 +175,7 @@ def _page(name: str, page: str) -> str:
     except RecursionError:
         raise DocumentError(f"{name}: HTML that is nested too deeply") from None
     except Exception as error:  # the parser's, and of odd attributes what the library stumbles over
-        raise DocumentError(f"{name}: not readable as HTML ({type(error).__name__}: {error})") from None
+        raise DocumentError(f"{name}: not readable as HTML ({_told(error)})") from None
 
 
 def _by_lines(name: str, text: str, unit: Unit, note: str, limits: Limits) -> Document:
@@ -225,31 +227,30 @@ def _pdf_pages(name: str, content: bytes) -> Iterator[str | None]:
         raise DocumentError(f"{told}; print it to a new PDF") from None
     except Exception as error:  # of a damaged file, anything: KeyError, RecursionError and AttributeError among them
         where = f"page {number}" if number else "the file"
-        raise DocumentError(f"{name}: {where} cannot be read ({type(error).__name__}: {error})") from None
+        raise DocumentError(f"{name}: {where} cannot be read ({_told(error)})") from None
 
 
 # --- Word ------------------------------------------------------------------------------------------------------------
-_BEFORE_XML = b"".join(mark for mark, _ in _MARKS) + b"\0 \t\r\n"
-"""Bytes that may stand before the first ``<``, of any Unicode encoding."""
-_EBCDIC = "<?xm".encode("cp037")
+_BODY = "word/document.xml"
 
 
 def _word(name: str, content: bytes, limits: Limits) -> Document:
+    """Of the archive nothing but the body is unpacked."""
+    most = min(limits.file_bytes, limits.xml_bytes)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
-            xml = sum(size for part, size in sizes.items() if _is_xml(archive, part))
+            size = archive.getinfo(_BODY).file_size if _BODY in archive.namelist() else -1
+            xml = archive.read(_BODY) if 0 <= size <= most else b""
     except Exception as error:  # BadZipFile, and of names and versions that are none what reading them raises
-        raise DocumentError(f"{name}: a damaged archive ({error})") from None
-    if "word/document.xml" not in sizes:
+        raise DocumentError(f"{name}: a damaged archive ({_told(error)})") from None
+    if size < 0:
         raise DocumentError(f"{name}: an archive, and no Word document; unpack it")
-    if sum(sizes.values()) > limits.file_bytes or xml > limits.xml_bytes:
-        raise DocumentError(f"{name}: unpacks to more than {limits.file_bytes // 2**20} MiB, or to more than "
-                            f"{limits.xml_bytes // 2**20} MiB of text with its marks; split it")
+    if size > most:
+        raise DocumentError(f"{name}: unpacks to more than {most // 2**20} MiB of text with its marks; split it")
     try:
-        text = _at_most(limits.characters, (" ".join(line.split()) for line in word_paragraphs(content)))
-    except Exception as error:  # of a damaged file, those of zip, XML and of the library's own lookups
-        raise DocumentError(f"{name}: not readable as a Word document ({type(error).__name__}: {error})") from None
+        text = _at_most(limits.characters, (" ".join(line.split()) for line in word_paragraphs(xml)))
+    except Exception as error:  # of damaged XML the parser's
+        raise DocumentError(f"{name}: not readable as a Word document ({_told(error)})") from None
     return _by_lines(name, text, Unit.PARAGRAPH, "", limits)
 
 
@@ -264,16 +265,12 @@ def _at_most(characters: int, paragraphs: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
-def _is_xml(archive: zipfile.ZipFile, part: str) -> bool:
-    """Or may be: the archive's own list says what is parsed, whatever a part's name is."""
-    if part.endswith((".xml", ".rels")):
-        return True
-    with archive.open(part) as file:
-        begins = file.read(4096).lstrip(_BEFORE_XML)
-    return not begins or begins.startswith((b"<", _EBCDIC))
-
-
 # --- all kinds -------------------------------------------------------------------------------------------------------
+def _told(error: Exception) -> str:
+    """On one line, whatever of the file a library quotes: a name in it may have millions of letters."""
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.{_REASON}}"
+
+
 def _clean(text: str) -> str:
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")

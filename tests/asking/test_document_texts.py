@@ -25,8 +25,8 @@ __all__ = ["model_folder"]
 
 @pytest.fixture(scope="module")
 def slow() -> bytes:
-    """Some kilobytes that take the better part of a minute."""
-    return large_word(60)
+    """Some kilobytes that take the better part of a quarter of a minute."""
+    return large_word(40)
 
 
 async def until(condition) -> None:
@@ -107,7 +107,7 @@ def test_whoever_waits_is_the_first_to_end_a_parser(tmp_path, monkeypatch, secon
 
 def test_a_document_that_takes_too_much_memory_is_refused():
     with pytest.raises(RequestError, match=r"large\.docx: (its parser failed.* 256 MiB|.*MemoryError)"):
-        asyncio.run(DocumentTexts(600, 2**28).text("large.docx", large_word(48)))
+        asyncio.run(DocumentTexts(600, 2**28).text("large.docx", large_word(40)))
 
 
 @pytest.mark.parametrize("inside", [False, True])

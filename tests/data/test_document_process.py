@@ -93,7 +93,7 @@ def test_a_process_beyond_its_limits_is_one_line_and_gone(seconds, memory, said,
     allowed = Allowed(seconds, memory, "its limit", "split it")
     monkeypatch.setattr(document_process, "allowed_for", lambda length: allowed)
     with pytest.raises(MemAgentError, match=said):
-        read_bounded("slow.docx", large_word(48))
+        read_bounded("slow.docx", large_word(40))
     assert not workers()
 
 
@@ -108,12 +108,12 @@ def test_an_interrupt_ends_the_process(monkeypatch):
 
     monkeypatch.setattr(subprocess.Popen, "wait", wait)
     with pytest.raises(KeyboardInterrupt):
-        read_bounded("slow.docx", large_word(48))
+        read_bounded("slow.docx", large_word(40))
     assert len(waited) == 2 and not workers()
 
 
 def test_a_command_that_is_killed_takes_its_process_along(tmp_path):
-    (tmp_path / "slow.docx").write_bytes(large_word(60))
+    (tmp_path / "slow.docx").write_bytes(large_word(40))
     code = "import sys; from mem_agent.data.read_documents import read_documents; read_documents(sys.argv[1:])"
     asking = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "slow.docx")],
                               env=os.environ | {"PYTHONPATH": str(ROOT.parent)})
