@@ -12,6 +12,8 @@ from typing import Any
 from .html_tables import BREAKS, TABLES, undo_wide_tables
 
 _XML_HEADS = re.compile(r"(\s*+<\?xml[^>]*+>)*+")
+_FIELDS = ("button", "input", "label", "select", "textarea")
+"""What a browser shows within a line, and apart from the words around it."""
 _UNSEEN = ("script", "style", "template", "noscript", "iframe", "object", "svg", "textarea", "select")
 _LISTS = {"ul", "ol"}
 _DEEPEST = 16
@@ -24,7 +26,6 @@ _LONGEST_NUMBER = 9
 
 def page_text(page: str) -> str:
     """Raises lxml.etree.LxmlError, and RecursionError for a page that is nested too deeply."""
-    from inscriptis.css_profiles import STRICT_CSS_PROFILE
     from inscriptis.html_engine import Inscriptis
     from inscriptis.model.config import ParserConfig
     from lxml import html
@@ -33,14 +34,25 @@ def page_text(page: str) -> str:
     parser = html.HTMLParser(huge_tree=True, remove_comments=True, remove_pis=True)
     tree = html.document_fromstring(page[_heads_end(page) :], parser=parser)
     title = " ".join((tree.findtext(".//title") or "").split())
+    for element in tree.iter(*_FIELDS):
+        element.text, element.tail = f" {element.text or ''}", f" {element.tail or ''}"
     _empty_unseen(tree)
     _flatten_deep_lists(tree)
     undo_wide_tables(tree, len(page))
     _break_long_lines(tree)
-    shown = Inscriptis(tree, ParserConfig(css=STRICT_CSS_PROFILE)).get_text()
+    shown = Inscriptis(tree, ParserConfig(css=_shown())).get_text()
     lines = "\n".join(line.rstrip() for line in shown.splitlines()).strip("\n")
     text = re.sub(r"\n{3,}", "\n\n", lines)
     return text if text.lstrip().startswith(title) else f"{title}\n\n{text}"
+
+
+def _shown() -> dict[str, Any]:
+    """Of the elements, the library's own; it knows neither definitions nor forms."""
+    from inscriptis.css_profiles import STRICT_CSS_PROFILE
+    from inscriptis.html_properties import Display
+    from inscriptis.model.html_element import HtmlElement
+
+    return {tag: HtmlElement(display=Display.block) for tag in BREAKS - {"br"}} | STRICT_CSS_PROFILE
 
 
 def _heads_end(page: str) -> int:

@@ -24,9 +24,10 @@ _CELLS = {"td", "th"}
 _PARTS = {"thead", "tbody", "tfoot", "tr", *_CELLS}
 TABLES = {"table", *_PARTS}
 BREAKS = {
-    "address", "article", "aside", "blockquote", "br", "div", "figcaption", "figure", "footer", "h1", "h2", "h3", "h4",
-    "h5", "h6", "header", "hgroup", "layer", "li", "listing", "main", "nav", "ol", "p", "plaintext", "pre", "ul",
-    "xmp",
+    "address", "article", "aside", "blockquote", "br", "center", "dd", "details", "dialog", "dir", "div", "dl", "dt",
+    "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "hr",
+    "layer", "legend", "li", "listing", "main", "menu", "nav", "ol", "optgroup", "option", "p", "plaintext", "pre",
+    "search", "section", "summary", "ul", "xmp",
 }  # fmt: skip
 """Elements before and after which a line ends, besides those of tables."""
 _AS_WRITTEN = {"pre", "xmp", "listing", "plaintext"}

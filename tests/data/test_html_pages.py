@@ -15,6 +15,27 @@ def test_hidden_parts_leave_what_is_around_them():
     assert lines("<table><tr><td>a<td hidden>b<td>c</table>") == ["a  c"]
 
 
+@pytest.mark.parametrize("tag", [
+    "center", "dd", "details", "dialog", "dir", "div", "dt", "fieldset", "figcaption", "figure", "footer", "form",
+    "header", "hgroup", "main", "menu", "nav", "optgroup", "option", "p", "search", "section",
+])  # fmt: skip
+def test_what_a_browser_shows_below_each_other_is_no_one_word(tag):
+    assert [line for line in lines(f"a<{tag}>b</{tag}><{tag}>c</{tag}>d") if line] == ["a", "b", "c", "d"]
+
+
+def test_definitions_and_rules_end_a_line():
+    assert lines("<dl><dt>Metal<dd>Gold is yellow.<dt>Fruit<dd>Fig.</dl>") == [
+        "Metal", "Gold is yellow.", "Fruit", "Fig."]
+    assert lines("a<hr>b<fieldset><legend>c</legend>d</fieldset><details><summary>e</summary>f</details>") == [
+        "a", "b", "c", "d", "e", "f"]
+
+
+def test_fields_of_a_form_are_apart_and_words_are_whole():
+    form = "<label>Name</label><input><label><b>Town</b></label><select><option>x</select><button>Go</button>now"
+    assert lines(f"<form>{form}</form>") == ["Name Town Go now"]
+    assert lines("<p>a<wbr>b H<sub>2</sub>O <i>it</i>alic") == ["ab H2O italic"]
+
+
 def test_lists_are_indented_as_deep_as_people_write_them():
     nested = "".join(f"<ul><li>{level}" for level in range(16))
     assert lines(nested) == [f"{'    ' * level}  {'*+o-'[level % 4]} {level}" for level in range(16)]
