@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from .html_attributes import with_few_attributes
 from .html_tables import BREAKS, TABLES, undo_wide_tables
 
 _XML_HEADS = re.compile(r"(\s*+<\?xml[^>]*+>)*+")
@@ -32,7 +33,7 @@ def page_text(page: str) -> str:
 
     # The parser's own limit of 256 levels drops what lies deeper without a word.
     parser = html.HTMLParser(huge_tree=True, remove_comments=True, remove_pis=True)
-    tree = html.document_fromstring(page[_heads_end(page) :], parser=parser)
+    tree = html.document_fromstring(with_few_attributes(page[_heads_end(page) :]), parser=parser)
     title = " ".join((tree.findtext(".//title") or "").split())
     for element in tree.iter(*_FIELDS):
         element.text, element.tail = f" {element.text or ''}", f" {element.tail or ''}"
