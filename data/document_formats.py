@@ -3,7 +3,7 @@
 =========  ===========================================  ==========================================
 kind       known by                                     counted in
 =========  ===========================================  ==========================================
-PDF        its first bytes                              pages
+PDF        its first bytes, or nearly the first         pages
 Word       its first bytes, and what the archive holds  paragraphs; a row of a table is one
 HTML       ``.html`` ``.htm`` ``.xhtml``, or its start  paragraphs as a browser shows them
 text       anything else that is text                   lines
@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..system.errors import MemAgentError
+from .guessed_encoding import guessed
 from .html_pages import page_text
 from .pdf_pages import DrawnAgain, pdf_pages
 from .word_paragraphs import word_paragraphs
@@ -93,7 +94,7 @@ def read_document(name: str, content: bytes, limits: Limits = ORDINARY) -> Docum
     """
     if len(content) > limits.file_bytes:
         raise DocumentError(f"{name}: more than {limits.file_bytes // 2**20} MiB; split it")
-    if b"%PDF-" in content[:1024]:
+    if _is_pdf(content):
         return _pdf(name, content, limits)
     if content.startswith(_ARCHIVE):
         return _word(name, content, limits)
@@ -107,8 +108,8 @@ def read_document(name: str, content: bytes, limits: Limits = ORDINARY) -> Docum
 
 def is_plain(name: str, content: bytes) -> bool:
     """Whether it is text in UTF-8 of which nothing is parsed: reading it takes no more than its length says."""
-    told = _told_encoding(content)
-    if b"%PDF-" in content[:1024] or content.startswith(_ARCHIVE) or (told and codecs.lookup(told).name != "utf-8"):
+    first = next(_encodings(name, content))
+    if _is_pdf(content) or content.startswith(_ARCHIVE) or codecs.lookup(first).name != "utf-8":
         return False
     try:
         return not _is_page(name, content.removeprefix(codecs.BOM_UTF8).decode())
@@ -127,37 +128,52 @@ _MARKS = (
 )  # fmt: skip
 """Longest first where one begins like another."""
 _PLAIN = ("utf-8", "utf-8-sig", "ascii")
-_NO_PAGES = ("punycode", "idna", "unicode-escape", "raw-unicode-escape")
-"""Python's own, by the names that its codecs have, which no browser knows. Punycode takes the square of the length,
-alone among the codecs."""
+_NO_PAGES = ("punycode", "idna", "unicode-escape", "raw-unicode-escape", "utf-7")
+"""Python's, by the names that its codecs have, which no browser knows. Punycode takes the square of the length, alone
+among the codecs."""
+_WIDER = {
+    "iso8859-1": "cp1252", "iso8859-9": "cp1254", "tis-620": "cp874", "gb2312": "gb18030", "gbk": "gb18030",
+    "shift_jis": "cp932", "euc_kr": "cp949",
+}  # fmt: skip
+"""What browsers read for it: the same and more, which pages that name the former are full of."""
+_HEAD = 4096
+"""Bytes in which an encoding is named."""
 
 
 def _decoded(name: str, content: bytes) -> tuple[str, str]:
-    """Text and its encoding: the one that a mark or the page itself names, else UTF-8, else the likeliest."""
+    """Text and its encoding: what a mark says, or the page itself, or UTF-8, else the likeliest."""
     marked = next((encoding for mark, encoding in _MARKS if content.startswith(mark)), "")
     if not marked and b"\0" in content[: 2**16]:
         raise DocumentError(f"{name}: not a text, PDF, HTML or Word file")
-    for encoding in filter(None, (marked, _told_encoding(content), "utf-8")):
+    for encoding in filter(None, (marked, *_encodings(name, content))):
         try:
             return content.decode(encoding), encoding.lower()
-        except (LookupError, ValueError):  # a page may name what is no encoding, or not its own
+        except ValueError:  # a page may name an encoding that is not its own
             continue
-    from charset_normalizer import from_bytes  # slow, and seldom needed
+    if found := guessed(content):
+        return found
+    raise DocumentError(f"{name}: neither text in a known encoding nor a PDF, HTML or Word file")
 
-    best = from_bytes(content).best()
-    if best is None:
-        raise DocumentError(f"{name}: neither text in a known encoding nor a PDF, HTML or Word file")
-    return str(best), best.encoding
+
+def _encodings(name: str, content: bytes) -> Iterator[str]:
+    """To be tried in this order: a page and XML say what they are written in, any other text may be about pages."""
+    head = content[:_HEAD].decode("latin-1")
+    if not (_is_page(name, head) or head.lstrip().startswith("<?xml")):
+        yield "utf-8"
+    if told := _told_encoding(content):
+        yield from filter(None, (_WIDER.get(codecs.lookup(told).name), told))
+    yield "utf-8"
 
 
 def _told_encoding(content: bytes) -> str:
     """That a page names itself, if Python has it and browsers do. Python looks a codec up by what is left of its name
-    without punctuation."""
-    named = _DECLARED.search(content[:4096])
+    without punctuation. One in which the name could not stand there, as UTF-16, is not the page's."""
+    named = _DECLARED.search(content[:_HEAD])
     told = named[1].decode() if named else ""
     try:
-        return "" if codecs.lookup(told).name.replace("_", "-") in _NO_PAGES else told
-    except LookupError:
+        known = codecs.lookup(told).name.replace("_", "-") not in _NO_PAGES
+        return told if known and b"<meta charset>".decode(told) == "<meta charset>" else ""
+    except (LookupError, ValueError):
         return ""
 
 
@@ -188,6 +204,18 @@ def _by_lines(name: str, text: str, unit: Unit, note: str, limits: Limits) -> Do
 
 
 # --- PDF -------------------------------------------------------------------------------------------------------------
+def _is_pdf(content: bytes) -> bool:
+    """Something may stand before it, which a reader passes over; in a text it may be a word of it."""
+    before, found, _ = content[:1024].partition(b"%PDF-")
+    if not before.removeprefix(codecs.BOM_UTF8).strip(b"\0 \t\r\n\f") or not found:
+        return bool(found)
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
 def _pdf(name: str, content: bytes, limits: Limits) -> Document:
     pages: list[str] = []
     again = characters = 0

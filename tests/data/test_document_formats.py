@@ -1,6 +1,7 @@
 """What text a file gives, where its pages, paragraphs and lines begin, and which files are refused."""
 
 import io
+import re
 import zipfile
 
 import pytest
@@ -50,7 +51,15 @@ def test_any_place_of_a_text_lies_in_the_lines_named(text, data):
     ("Zürich".encode("utf-8-sig"), "Zürich", ""),
     ("Zürich".encode("utf-16"), "Zürich", "read as utf-16"),
     ("Zürich".encode("utf-32"), "Zürich", "read as utf-32"),
-    (b"<meta charset='latin-1'><p>Z\xfcrich", "Zürich", "read as latin-1"),
+    (b"<meta charset='latin-1'><p>Z\xfcrich", "Zürich", "read as cp1252"),
+    (b"<meta charset='iso-8859-1'><p>\x93Z\xfcrich\x94 5 \x80", "“Zürich” 5 €", "read as cp1252"),
+    (b"<meta charset='iso-8859-1'><p>Z\xfcrich \x81", "Zürich \x81", "read as iso-8859-1"),
+    ("<meta charset='gb2312'><p>朱镕基".encode("gbk"), "朱镕基", "read as gb18030"),
+    (b"<meta charset='us-ascii'><p>Z\xc3\xbcrich", "Zürich", ""),
+    (b"<meta charset='utf-16'><p>Z\xc3\xbcrich", "Zürich", ""),
+    (b"<meta charset='UTF-32LE'><p>Z\xc3\xbcrich!", "Zürich!", ""),
+    (b"<meta charset='cp037'><p>Ann", "Ann", ""),
+    (b"<meta charset='utf-7'><p>1 +- 2", "1 +- 2", ""),
     (b"<meta charset='no such'><p>Z\xc3\xbcrich", "Zürich", ""),
     (b"<meta charset='Windows-1252'><p>Z\xfcrich", "Zürich", "read as windows-1252"),
     (b"<meta charset='zlib'><p>Z\xc3\xbcrich", "Zürich", ""),
@@ -62,6 +71,27 @@ def test_encodings(content, text, note):
     name = "a.html" if content.startswith(b"<") else "a.txt"
     document = read_document(name, content)
     assert (document.text.strip(), document.note) == (text, note)
+
+
+XML = "<?xml version='1.0' encoding='%s'?><a>Zürich</a>"
+
+
+@pytest.mark.parametrize(("content", "note"), [
+    ('Write <meta charset="iso-8859-1"> – “José”'.encode(), ""),
+    ('HEAD = "<?xml encoding=\'shift_jis\'?>"  # 東京'.encode(), ""),
+    ('Write <meta charset="iso-8859-1">: José'.encode("cp1252"), "read as cp1252"),
+    ((XML % "utf-16").encode(), ""),
+    ((XML % "iso-8859-1").encode("latin-1"), "read as cp1252"),
+    (("\n" + XML % "cp850").encode("cp850"), "read as cp850"),
+])  # fmt: skip
+def test_a_text_may_speak_of_encodings_and_xml_has_one(content, note):
+    document = read_document("a.txt", content)
+    assert document.note == note and {"José", "東京", "Zürich"} & set(re.findall(r"\w+", document.text))
+
+
+def test_a_text_may_speak_of_pdfs_and_a_pdf_stand_behind_something():
+    assert read_document("a.md", b"# Files\nA PDF begins with `%PDF-1.4`.").unit is Unit.LINE
+    assert read_document("a.pdf", b"sent by mail\r\n" + PDF).unit is Unit.PAGE
 
 
 def test_an_encoding_that_nobody_names_is_guessed_and_said():

@@ -26,12 +26,15 @@ PLAIN = {
     "a.txt": b"Ann has gold.\n" * 9999, "b.py": b"if a < b: pass\n",
     "c.xml": b"<?xml version='1.0' encoding='UTF-8'?><a/>",
     "d.md": "\ufeffZürich".encode(), "e.txt": b"x\0" * 2**17, "f.rtf": b"{\\rtf1 text}", "g.txt": b"", "h": b"\x1b[2J",
+    "i": b"a%PDF-1.7", "j.xml": b"<?xml version='1.0' encoding='utf-16'?><a/>",
+    "k.md": "<meta charset=latin-1> ü".encode(),
 }  # fmt: skip
 PARSED = {
     "a.txt": "Zürich".encode("utf-16"), "b.txt": "Zürich liegt am See. ".encode("cp1252") * 9, "c.html": b"<p>Ann.",
     "d": b"<!doctype html><p>Ann.", "e.xml": b"<?xml version='1.0' encoding='latin-1'?><a>Z\xc3\xbcrich</a>",
     "f": b"\xef\xbb\xbf<!-- a --><html>Ann.", "g.pdf": pdf_bytes([["Ann."], [], ["Bob."]]),
-    "h\udcff.docx": word_bytes(["Ann.", "Bob."], [["a", "b"]]), "i.txt": b"PK\x03\x04 Ann.", "j": b"a%PDF-1.7",
+    "h\udcff.docx": word_bytes(["Ann.", "Bob."], [["a", "b"]]), "i.txt": b"PK\x03\x04 Ann.",
+    "j": b"a\xff%PDF-1.7", "k": b"\xef\xbb\xbf\r\n%PDF-1.7",
 }  # fmt: skip
 
 
