@@ -26,13 +26,20 @@ def kids(*numbers: int) -> bytes:
     return b"<</Type/Pages/Kids[%b]/Count %d>>" % (b" ".join(b"%d 0 R" % n for n in numbers), len(numbers))
 
 
-def page(contents: bytes) -> bytes:
-    return (b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Resources<</Font<</F 3 0 R>>>>/Contents " + contents + b">>")
+def page(contents: bytes, fonts: bytes = b"/F 3 0 R") -> bytes:
+    return (b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Resources<</Font<<" + fonts + b">>>>/Contents " + contents
+            + b">>")
 
 
 def marks(text: str) -> bytes:
     drawn = b"BT /F 9 Tf (%b) Tj ET" % text.encode()
     return b"<</Length %d>>stream\n%b\nendstream" % (len(drawn), drawn)
+
+
+EMPTY = b"<</Length 0>>stream\n\nendstream"
+LETTERS = b"<</Length 36000>>stream\n%b\nendstream" % (b"1 beginbfchar <61> <0062> endbfchar " * 1000)
+OWN_FONT = b"/F <</Type/Font/Subtype/Type1/BaseFont/Helvetica/ToUnicode 3 0 R>>"
+NAMES = b"<</Font<<%b>>>>" % b"".join(b"/F%d 3 0 R" % number for number in range(4000))
 
 
 @pytest.fixture
@@ -61,7 +68,11 @@ def test_a_scan_that_is_there_twice_is_a_scan():
 @pytest.mark.parametrize("objects", [
     (kids(4), FONT, page(b"[%b]" % (b"5 0 R " * 400)), marks("a" * 4000)),
     (kids(*range(5, 405)), FONT, marks("a" * 9000), *[page(b"4 0 R")] * 400),
-], ids=["in a page", "on many pages"])
+    (kids(*range(6, 406)), FONT, b"[%b]" % (b"5 0 R " * 4000), EMPTY, *[page(b"4 0 R")] * 400),
+    (kids(*range(5, 405)), FONT, b"[%b]" % (b"null " * 9000), *[page(b"4 0 R")] * 400),
+    (kids(*range(5, 405)), LETTERS, marks("a"), *[page(b"4 0 R", OWN_FONT)] * 400),
+    (kids(*range(6, 406)), FONT, marks("a"), NAMES, *[page(b"4 0 R", b"").replace(b"<</Font<<>>>>", b" 5 0 R")] * 400),
+], ids=["in a page", "on many pages", "empty streams", "no streams", "letters of fonts", "names"])
 def test_marks_are_not_drawn_without_end(objects, drawn):
     with pytest.raises(DocumentError, match=r"a\.pdf: page \d+ draws again and again what was drawn before; print it"):
         read_document("a.pdf", pdf(TREE, *objects))
@@ -78,3 +89,24 @@ def test_a_letterhead_may_be_drawn_on_each_page_and_twice():
 def test_what_programs_write_draws_nothing_again(monkeypatch):
     monkeypatch.setattr(pdf_pages, "_AGAIN", 0)
     assert read_document("a.pdf", pdf_bytes([["Ann."], ["Bob."], ["Eve."]])).text.split() == ["Ann.", "Bob.", "Eve."]
+
+
+@pytest.mark.parametrize("rest", [b"", b"/DescendantFonts[5]"], ids=["a font", "none that can be parsed"])
+def test_a_font_is_parsed_once_on_however_many_pages(rest, monkeypatch):
+    """So that a book in a font of thousands of letters is read, and takes no more than its text."""
+    from pypdf import _cmap
+
+    parsed, parse = [], _cmap.prepare_cm
+    monkeypatch.setattr(_cmap, "prepare_cm", lambda font: parsed.append(font) or parse(font))
+    font = b"<</Type/Font/Subtype/Type0/BaseFont/A/Encoding/Identity-H/ToUnicode 4 0 R%b>>" % rest
+    pages = [page(b"%d 0 R" % (number + 1)) if number % 2 else marks(f"a{number}") for number in range(5, 405)]
+    text = read_document("a.pdf", pdf(TREE, kids(*range(5, 405, 2)), font, LETTERS, *pages)).text
+    assert len(parsed) == 1 and len(text.split("\n\n")) == 200
+
+
+def test_a_book_in_many_fonts_is_read():
+    fonts = b"".join(b"/F%d 3 0 R" % number for number in range(50))
+    pages = [page(b"%d 0 R" % (number + 1), b"/F 3 0 R" + fonts) if number % 2 else marks("word " * 30)
+             for number in range(5, 1005)]
+    text = read_document("a.pdf", pdf(TREE, kids(*range(5, 1005, 2)), FONT, b"null", *pages)).text
+    assert text.count("word") == 15_000
