@@ -3,11 +3,12 @@
 ::
 
     read_bounded("paper.pdf", content)                here: text, or a DocumentError that says which limit it was
+    with BoundedReader() as reader:                   for many, without a start for each (``document_workers``)
     Reading("a.pdf", content, allowed)                for those that wait in their own way (``asking.document_texts``)
 
 Invariants:
 - whoever waits parses nothing but plain text;
-- a process has none of the user's keys: what it reads may be written to take it over;
+- a process reads one file and has none of the user's keys: what it reads may be written to take it over;
 - a process ends with whoever waits for it.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import socket
 import subprocess
 from array import array
 from collections.abc import Iterator
@@ -25,7 +27,7 @@ from typing import IO
 
 from ..system.process_environment import without_secrets
 from ..system.python_command import python_module
-from . import document_worker
+from . import document_worker, document_workers
 from .document_formats import ORDINARY, Document, DocumentError, Limits, Unit, is_plain, read_document
 
 MEMORY = 2**31
@@ -55,21 +57,69 @@ def allowed_for(length: int) -> Allowed:
 
 def read_bounded(name: str, content: bytes, limits: Limits = ORDINARY) -> Document:
     """Raises DocumentError, also where it takes more than a file of its length may."""
-    if len(content) > limits.file_bytes or is_plain(name, content):
-        return read_document(name, content, limits)
-    reading = Reading(name, content, allowed_for(len(content)), limits)
-    with reading.files() as (asked, said):
-        reading.ask(asked)
-        process = subprocess.Popen(reading.command, stdin=asked, stdout=said, stderr=subprocess.DEVNULL,
-                                   env=without_secrets(os.environ))
+    with BoundedReader() as reader:
+        return reader.read(name, content, limits)
+
+
+class BoundedReader:
+    """Reads one file after the other. What forks the processes is started for the first that needs one, and again
+    behind one that was stopped."""
+
+    def __init__(self) -> None:
+        self._forks: subprocess.Popen[bytes] | None = None
+        self._line: socket.socket | None = None
+
+    def __enter__(self) -> BoundedReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def read(self, name: str, content: bytes, limits: Limits = ORDINARY) -> Document:
+        """As ``read_bounded``."""
+        if len(content) > limits.file_bytes or is_plain(name, content):
+            return read_document(name, content, limits)
+        reading = Reading(name, content, allowed_for(len(content)), limits)
+        with reading.files() as (asked, said):
+            reading.ask(asked)
+            try:
+                code = self._run(reading, asked, said)
+            except TimeoutError:
+                self._end()
+                raise reading.too_slow() from None
+            except BaseException:
+                self._end()
+                raise
+            return reading.document(said, code)
+
+    def _run(self, reading: Reading, asked: IO[bytes], said: IO[bytes]) -> int:
+        """Its exit code. Raises TimeoutError."""
+        line = self._line or self._start()
+        line.settimeout(reading.allowed.seconds or None)
         try:
-            process.wait(reading.allowed.seconds or None)
-        except subprocess.TimeoutExpired:
-            raise reading.too_slow() from None
-        finally:
-            process.kill()
-            process.wait()
-        return reading.document(said, process.returncode)
+            socket.send_fds(line, [json.dumps(reading.bounds).encode()], [asked.fileno(), said.fileno()])
+            told = line.recv(document_workers.MESSAGE)
+        except ConnectionError:
+            told = b""
+        if not told:  # it is gone, and what it forked
+            self._end()
+        return int(told or 1)
+
+    def _start(self) -> socket.socket:
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._forks = subprocess.Popen(python_module(document_workers.__name__), stdin=theirs.fileno(),
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                           env=without_secrets(os.environ))
+        return self._line
+
+    def _end(self) -> None:
+        if self._line:
+            self._line.close()
+        if self._forks:
+            self._forks.kill()
+            self._forks.wait()
+        self._line = self._forks = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +132,13 @@ class Reading:
     limits: Limits = ORDINARY
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """Seconds and bytes, as the process is told them."""
+        return math.ceil(self.allowed.seconds) + _MORE_S if self.allowed.seconds else 0, self.allowed.memory
+
+    @property
     def command(self) -> list[str]:
-        seconds = math.ceil(self.allowed.seconds) + _MORE_S if self.allowed.seconds else 0
-        return python_module(document_worker.__name__, str(seconds), str(self.allowed.memory))
+        return python_module(document_worker.__name__, *map(str, self.bounds))
 
     @contextmanager
     def files(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:

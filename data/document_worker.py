@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 def main(seconds: int, memory: int) -> None:
     """``seconds`` of CPU, after which the system ends it even if nobody else does; 0: no limit. ``memory``: addresses
     that it may take."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # whoever waited was killed, and cannot end it
+    end_with_parent()
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     if seconds:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
@@ -43,6 +43,12 @@ def main(seconds: int, memory: int) -> None:
         _answer(read_document(name, sys.stdin.buffer.read(), Limits(**limits)))
     except DocumentError as error:
         sys.stdout.buffer.write(WHY + str(error).encode("utf-8", "surrogatepass"))
+    sys.stdout.flush()
+
+
+def end_with_parent() -> None:
+    """Whoever waited may be killed, and cannot end it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _answer(document: Document) -> None:

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from ..system.whole_text import whole
 from .document_formats import ORDINARY, Document, DocumentError, Limits, Unit
-from .document_process import read_bounded
+from .document_process import BoundedReader
 
 _BETWEEN = "\n\n"
 
@@ -98,37 +98,38 @@ def read_documents(paths: Sequence[str], limits: Limits = ORDINARY) -> Documents
     documents: dict[Path, Document] = {}
     skipped: list[Skipped] = []
     characters = 0
-    for path in paths:
-        if path != "-" and Path(path).is_dir():
-            found = _folder(Path(path), limits, documents, skipped)
-        else:
-            found = iter([(Path(path).resolve(), _file(path, limits))])
-        for real, document in found:
-            documents.setdefault(real, document)
-            characters += len(document.text)
-            _check_sum(len(documents), characters, limits)
+    with BoundedReader() as reader:
+        for path in paths:
+            if path != "-" and Path(path).is_dir():
+                found = _folder(Path(path), limits, reader, documents, skipped)
+            else:
+                found = iter([(Path(path).resolve(), _file(path, limits, reader))])
+            for real, document in found:
+                documents.setdefault(real, document)
+                characters += len(document.text)
+                _check_sum(len(documents), characters, limits)
     if not documents:
         raise DocumentError(f"{', '.join(paths)}: no documents{_why(skipped)}")
     return Documents(tuple(documents.values()), tuple(skipped))
 
 
-def _file(path: str, limits: Limits) -> Document:
+def _file(path: str, limits: Limits, reader: BoundedReader) -> Document:
     """A file that is named itself; a pipe is one as well."""
     if path == "-":
-        return read_bounded("standard input", sys.stdin.buffer.read(limits.file_bytes + 1), limits)
+        return reader.read("standard input", sys.stdin.buffer.read(limits.file_bytes + 1), limits)
     with open(path, "rb") as file:
-        return read_bounded(path, file.read(limits.file_bytes + 1), limits)
+        return reader.read(path, file.read(limits.file_bytes + 1), limits)
 
 
 def _folder(
-    folder: Path, limits: Limits, known: dict[Path, Document], skipped: list[Skipped]
+    folder: Path, limits: Limits, reader: BoundedReader, known: dict[Path, Document], skipped: list[Skipped]
 ) -> Iterator[tuple[Path, Document]]:
     for path in sorted(_files(folder, skipped), key=lambda path: [_natural(part) for part in path.parts]):
         real = path.resolve()
         if real in known:
             continue
         try:
-            yield real, _file(str(path), limits)
+            yield real, _file(str(path), limits, reader)
         except DocumentError as error:
             skipped.append(Skipped(str(path), str(error).removeprefix(f"{path}: ")))
         except OSError as error:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import zipfile
@@ -12,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.data import document_formats, document_process, document_worker
+from mem_agent.data import document_formats, document_process, document_workers
 from mem_agent.data.document_formats import DocumentError, Limits, is_plain, read_document
-from mem_agent.data.document_process import MEMORY, Allowed, Reading, allowed_for, read_bounded
+from mem_agent.data.document_process import MEMORY, Allowed, BoundedReader, Reading, allowed_for, read_bounded
 from mem_agent.data.read_documents import read_documents
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.document_files import large_word, pdf_bytes, word_bytes
@@ -100,45 +101,82 @@ def test_a_process_beyond_its_limits_is_one_line_and_gone(seconds, memory, said,
     assert not workers()
 
 
+def test_a_file_that_is_stopped_or_fails_is_skipped_and_the_next_one_read(tmp_path, monkeypatch):
+    """Whatever it made of its process is gone with that."""
+    for name, content in {"a.html": b"<p>Ann", "b.docx": large_word(40), "c.html": b"<p>Bob", "d.docx": large_word(41),
+                          "e.html": b"<p>Eve", "f.pdf": pdf_bytes([["Fay"]])}.items():
+        (tmp_path / name).write_bytes(content)
+    small, slow = (len((tmp_path / name).read_bytes()) for name in ("b.docx", "d.docx"))
+    bounds = {small: Allowed(600, 2**28, "its limit", "split it"), slow: Allowed(1, MEMORY, "its limit", "split it")}
+    monkeypatch.setattr(document_process, "allowed_for", lambda length: bounds.get(length) or allowed_for(length))
+    documents = read_documents([str(tmp_path)])
+    assert [document.text for document in documents.documents] == ["Ann", "Bob", "Eve", "Fay"]
+    reasons = [part.reason for part in documents.skipped]
+    assert "memory" in reasons[0].lower() and reasons[1:] == ["no text within 1 s (its limit); split it"]
+    assert not workers()
+
+
+def test_a_folder_of_small_files_is_one_start(tmp_path, monkeypatch):
+    started, start = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **named: started.append(args) or start(*args, **named))
+    for number in range(20):
+        (tmp_path / f"{number}.html").write_bytes(b"<p>Ann %d" % number)
+    documents = read_documents([str(tmp_path)])
+    assert [document.text for document in documents.documents] == [f"Ann {number}" for number in range(20)]
+    assert len(started) == 1 and not workers()
+
+
+def test_what_forks_and_is_gone_is_started_again():
+    with BoundedReader() as reader:
+        for _ in range(3):
+            assert reader.read("a.html", b"<p>Ann").text == "Ann"
+            (forks,) = workers()
+            os.kill(int(forks), signal.SIGKILL)
+            with pytest.raises(DocumentError, match=r"^a\.html: its parser failed"):
+                reader.read("a.html", b"<p>Ann")
+
+
 def test_an_interrupt_ends_the_process(monkeypatch):
-    waited = []
+    def interrupted(*_):
+        (forks,) = workers()
+        wait_for(lambda: workers(int(forks)))
+        raise KeyboardInterrupt
 
-    def wait(self, timeout=None, *, whole=subprocess.Popen.wait):
-        waited.append(timeout)
-        if len(waited) == 1:
-            raise KeyboardInterrupt
-        return whole(self, timeout)
-
-    monkeypatch.setattr(subprocess.Popen, "wait", wait)
+    monkeypatch.setattr(socket.socket, "recv", interrupted)
     with pytest.raises(KeyboardInterrupt):
         read_bounded("slow.docx", large_word(40))
-    assert len(waited) == 2 and not workers()
+    assert not workers()
 
 
-def test_a_command_that_is_killed_takes_its_process_along(tmp_path):
+def test_a_command_that_is_killed_takes_its_processes_along(tmp_path):
     (tmp_path / "slow.docx").write_bytes(large_word(40))
     code = "import sys; from mem_agent.data.read_documents import read_documents; read_documents(sys.argv[1:])"
     asking = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "slow.docx")],
                               env=os.environ | {"PYTHONPATH": str(ROOT.parent)})
     wait_for(lambda: workers(asking.pid), asking)
-    (worker,) = workers(asking.pid)
+    (forks,) = workers(asking.pid)
+    wait_for(lambda: workers(int(forks)), asking)
+    (worker,) = workers(int(forks))
     wait_for(lambda: b"lxml" in Path("/proc", worker, "maps").read_bytes(), asking)  # it has begun to parse
+    assert {os.readlink(file).partition(":")[0] for file in Path("/proc", worker, "fd").iterdir()} <= {
+        "/memfd", "/dev/null"}  # and has no way to whoever asks
     asking.send_signal(signal.SIGKILL)
     asking.wait()
-    wait_for(lambda: not Path("/proc", worker, "exe").exists())
+    wait_for(lambda: not any(Path("/proc", one, "exe").exists() for one in (forks, worker)))
 
 
 def test_a_process_has_no_keys_and_ends_itself_if_nobody_does(tmp_path, monkeypatch):
-    program = tmp_path / "python"
-    program.write_text('#!/bin/sh\nprintf "%s" "-$* $MY_API_KEY $HOME"\n')
+    program, asked, send = tmp_path / "python", [], socket.send_fds
+    program.write_text(f'#!/bin/sh\nprintf "%s" "$* $MY_API_KEY $HOME" > "{tmp_path}/started"\nhead -c 1 >&2\n')
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(socket, "send_fds", lambda line, sent, files: asked.extend(sent) or send(line, sent, files))
     monkeypatch.setenv("MY_API_KEY", "secret")
     monkeypatch.setenv("HOME", "/home")
-    with pytest.raises(DocumentError) as said:
+    with pytest.raises(DocumentError, match="its parser failed"):
         read_bounded("a.pdf", b"%PDF-")
-    module, *rest = str(said.value).partition(document_worker.__name__)
-    assert module == "-P -m " and rest[1].split() == ["611", str(MEMORY + 5 * 64), "/home"]
+    assert (tmp_path / "started").read_text() == f"-P -m {document_workers.__name__}  /home"
+    assert asked == [b"[611, %d]" % (MEMORY + 5 * 64)]
 
 
 HEAD = b'+text\0{"unit": "line", "note": ""}\n'
