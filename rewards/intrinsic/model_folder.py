@@ -4,7 +4,8 @@ The library takes classes, arguments and names from such a folder: ``weights_onl
 the weights a program, which runs. So what may be said is listed here, and all else is refused::
 
     modules.json                            of which modules it is made, and in which folders they lie
-    config_sentence_transformers.json       what is written before each text
+    config_sentence_transformers.json       what is written before each text; another kind of model than an embedding
+                                            model is read as a plain Transformer, whatever modules.json says
     sentence_bert_config.json               of a Transformer; five other kinds of model have files of other names
     config.json, tokenizer.json             of a Transformer, as everywhere
     2_Dense/config.json                     an activation function of torch's
@@ -30,6 +31,7 @@ _MODULES, _WHOLE = "modules.json", "config_sentence_transformers.json"
 _MOST = 2**5
 """Modules of a model, which has up to 5."""
 _LONGEST_PROMPT = 2**12
+_KIND = "SentenceTransformer"
 _TYPE = re.compile(r"sentence_transformers\.(?:models|sentence_transformer\.modules|base\.modules)(?:\.\w+)?\.(\w+)")
 """Where the library's modules lie, in this version and in those before."""
 _TRANSFORMERS, _ROUTERS = {"Transformer", "CLIPModel"}, {"Router", "Asym"}
@@ -68,7 +70,7 @@ def check_model_folder(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise ConfigError(f"{path} is no file, and reading it might not end; remove it")
-    _check_prompts(folder / _WHOLE)
+    _check_whole(folder / _WHOLE)
     for part, kind in _parts(folder):
         if kind in _TRANSFORMERS:
             for file in sorted(part.glob("sentence_*config.json")):
@@ -143,8 +145,11 @@ def _class(file: Path, name: Any) -> str:
     return found[1]
 
 
-def _check_prompts(file: Path) -> None:
-    prompts = _object(file).get("prompts")
+def _check_whole(file: Path) -> None:
+    content = _object(file)
+    if (kind := content.get("model_type", _KIND)) != _KIND:
+        raise ConfigError(f"{file}: model_type is {kind!r:.80}; an embedding model is a {_KIND}")
+    prompts = content.get("prompts")
     for text in prompts.values() if isinstance(prompts, dict) else ():
         if isinstance(text, str) and len(text) > _LONGEST_PROMPT:
             raise ConfigError(f"{file}: a prompt has more than {_LONGEST_PROMPT} letters")

@@ -194,6 +194,15 @@ def test_a_long_text_before_each_text_is_refused(model):
         check_model_folder(model)
 
 
+@pytest.mark.parametrize("kind", ["CrossEncoder", "SparseEncoder", None, "", []])
+def test_a_model_of_another_kind_is_refused_as_its_modules_are_not_what_is_read(model, kind):
+    write(model / "config_sentence_transformers.json", {"model_type": "SentenceTransformer"})
+    check_model_folder(model)
+    write(model / "config_sentence_transformers.json", {"model_type": kind})
+    with pytest.raises(ConfigError, match=r"config_sentence_transformers\.json: model_type is "):
+        check_model_folder(model)
+
+
 @pytest.mark.parametrize(("file", "content", "line"), [
     ("config.json", {"num_hidden_layers": 10**8}, "num_hidden_layers"),
     ("config.json", {"quantization_config": {"quant_method": "x"}}, "quantized"),
