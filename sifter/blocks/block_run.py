@@ -8,6 +8,7 @@ computed once.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from .worker import Row
 
 BLOCK = 64
 """Rows of a block."""
+_PART_NAME = re.compile(r"[0-9]{6,12}-[0-9a-f]{16}")
 
 
 class BlockError(MemAgentError):
@@ -120,6 +122,11 @@ def row_key(digest: bytes) -> str:
 
 def part_name(number: int, digests: Sequence[bytes]) -> str:
     return f"{number:06d}-{hashlib.sha256(b''.join(digests)).hexdigest()[:16]}"
+
+
+def is_part_name(name: str) -> bool:
+    """Whether ``part_name`` can have made it; any other may be a path to anywhere."""
+    return _PART_NAME.fullmatch(name) is not None
 
 
 KEY_LENGTH = 16

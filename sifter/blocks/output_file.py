@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from ...system.atomic_file import replacing
 from .block_reader import BlockReader, NoTable, open_table, read_table
-from .block_run import KEY_LENGTH, BlockError, BlockRun
+from .block_run import KEY_LENGTH, BlockError, BlockRun, is_part_name
 
 _RUN, _PARTS, _ABOUT, _DATA = b"mem_agent.run", b"mem_agent.parts", b"mem_agent.about", b"mem_agent.data"
 _ROWS = b"mem_agent.rows"
@@ -40,7 +40,8 @@ def check_output(run: BlockRun) -> None:
         raise BlockError(f"{run.output}: was made with other settings ({about:.200}), not {run.identity:.200}; move "
                          "it away, or choose another output")
     keyed = list(map(len, row_keys(run.output))) or rows
-    if len(finished_parts(run)) != len(rows) or keyed != rows:
+    names = finished_parts(run)
+    if len(names) != len(rows) or keyed != rows or not all(map(is_part_name, names)):
         raise NoTable(f"{run.output}: says of other rows which they are; delete it, and what wrote it makes it again")
 
 

@@ -205,8 +205,11 @@ def broken():
     raise BlockError("no worker")
 
 
-@pytest.mark.parametrize(("name", "value"), [("mem_agent.parts", b"a"), ("mem_agent.rows", b"0123"),
-                                             ("mem_agent.parts", b"\xff\xfe")])
+@pytest.mark.parametrize(("name", "value"), [
+    ("mem_agent.parts", b"a"), ("mem_agent.rows", b"0123"), ("mem_agent.parts", b"\xff\xfe"),
+    *(("mem_agent.parts", b"000000-0123456789abcdef %s 000002-0123456789abcdef" % other)
+      for other in (b"../../elsewhere", b"/nowhere/elsewhere", b"000001-0123456789abcdef/x", b"000000-0123456789abcdef")),
+])
 def test_an_output_that_says_of_other_rows_which_they_are_is_told(tmp_path, name, value):
     lengths(tmp_path, texts(), status="status")
     table = pq.read_table(tmp_path / "out.parquet")
