@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...system.atomic_file import replacing
+from ...system.printable import one_line
 from .block_reader import BlockReader, NoTable, open_table, read_table
 from .block_run import KEY_LENGTH, BlockError, BlockRun, is_part_name
 
@@ -91,7 +92,7 @@ def read_part(run: BlockRun, path: Path, rows: int | None = None) -> pa.Table | 
             return table
     except NoTable:
         pass
-    print(f"{path}: is damaged, and is made again", file=sys.stderr)
+    print(f"{one_line(str(path))}: is damaged, and is made again", file=sys.stderr)
     return None
 
 

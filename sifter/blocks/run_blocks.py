@@ -23,6 +23,7 @@ Invariants:
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,7 @@ from ...system.atomic_file import remove_drafts
 from ...system.file_lock import lock_dir
 from ...system.printable import one_line
 from ...system.signals import stop_if_asked
-from .block_reader import open_table
+from .block_reader import NoTable, open_table
 from .block_run import BLOCK, BlockError, BlockRun, Counts, Done, OnRay
 from .block_work import BlockWork
 from .output_file import check_output, join
@@ -68,6 +69,7 @@ def run_blocks(
 
     Raises:
         BlockError: another run writes ``output``, or a file of other settings is in its place.
+        NoTable: ``source`` cannot be read, or two of its columns have one name.
         MemAgentError: what the worker raises.
     """
     run = _run(source, output, identity, adds, block, limit, status, data)
@@ -100,7 +102,10 @@ def _run(
     source: Path, output: Path, identity: str, adds: pa.Schema, block: int, limit: int | None, status: str,
     data: str = "",
 ) -> BlockRun:
-    total = open_table(source).metadata.num_rows
+    with open_table(source) as file:
+        total, names = file.metadata.num_rows, file.schema_arrow.names
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise NoTable(f"{source}: has several columns of the name {twice[0]:.80}; give each a name of its own")
     rows = total if limit is None else min(limit, total)
     return BlockRun(source, output, identity, adds, block, rows, status, data)
 

@@ -169,6 +169,15 @@ def test_a_damaged_part_is_made_again(tmp_path, capsys, monkeypatch, damage):
     assert found(tmp_path)["length"] == list(range(1, ROWS + 1))
 
 
+def test_the_name_of_a_damaged_part_commands_no_terminal(tmp_path, capsys):
+    lengths(tmp_path, texts()[:2], block=2, status="status")
+    run = pq.read_table(tmp_path / "out.parquet").schema.metadata[b"mem_agent.run"].decode()
+    (tmp_path / "out.parquet.parts" / run).mkdir(parents=True)
+    (tmp_path / "out.parquet.parts" / run / "\x1b]0;own\x07.parquet").write_bytes(b"no table")
+    lengths(tmp_path, texts()[1:3], block=2, status="status")
+    assert "�]0;own�.parquet: is damaged" in capsys.readouterr().err
+
+
 def test_a_damaged_output_or_input_is_named_with_the_remedy(tmp_path):
     lengths(tmp_path, texts())
     output = tmp_path / "out.parquet"
@@ -208,7 +217,7 @@ def broken():
 @pytest.mark.parametrize(("name", "value"), [
     ("mem_agent.parts", b"a"), ("mem_agent.rows", b"0123"), ("mem_agent.parts", b"\xff\xfe"),
     *(("mem_agent.parts", b"000000-0123456789abcdef %s 000002-0123456789abcdef" % other)
-      for other in (b"../../elsewhere", b"/nowhere/elsewhere", b"000001-0123456789abcdef/x", b"000000-0123456789abcdef")),
+      for other in (b"../../x", b"/nowhere/x", b"000001-0123456789abcdef/x", b"000000-0123456789abcdef")),
 ])
 def test_an_output_that_says_of_other_rows_which_they_are_is_told(tmp_path, name, value):
     lengths(tmp_path, texts(), status="status")
@@ -250,6 +259,14 @@ def test_a_value_that_python_cannot_hold_is_told_with_its_file(tmp_path, column)
     for read in (lambda: BlockReader(path, 4, 1).rows(0), lambda: list(read_rows(path, ["when"], 4))):
         with pytest.raises(NoTable, match=r"in\.parquet: is damaged"):
             read()
+
+
+def test_columns_of_one_name_are_told_before_any_row_is_worked_on(tmp_path):
+    twice = pa.Table.from_arrays([pa.array(["a"])] * 3, names=["text", "note", "note"])
+    pq.write_table(twice, tmp_path / "in.parquet")
+    with pytest.raises(NoTable, match=r"in\.parquet: has several columns of the name note; "):
+        lengths(tmp_path)
+    assert worked_on(tmp_path) == []
 
 
 def test_a_table_that_says_it_has_more_rows_than_it_has_is_told(tmp_path):
