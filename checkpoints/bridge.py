@@ -25,6 +25,7 @@ from megatron.core.tensor_parallel import RowParallelLinear
 from megatron.core.transformer.spec_utils import ModuleSpec
 from transformers import AutoConfig, PretrainedConfig
 
+from ..system.model_requests import refuse_other_models
 from ..system.model_sizes import model_config
 from .attention import SDPACoreAttention
 from .hf_folder import DTYPES, UnsupportedModel, hf_shapes
@@ -159,6 +160,7 @@ def load_hf_config(hf_dir: str | Path) -> PretrainedConfig:
     if not (Path(hf_dir) / "config.json").is_file():
         raise FileNotFoundError(f"{hf_dir}: no config.json; expected a Hugging Face model folder")
     model_config(Path(hf_dir))
+    refuse_other_models(Path(hf_dir))
     try:
         hf_config = AutoConfig.from_pretrained(hf_dir, trust_remote_code=False)
         _check_supported(hf_config, str(hf_dir))

@@ -23,6 +23,7 @@ from ..agents import agent_class
 from ..agents.longest_turn import longest_turn, shortening
 from ..agents.vocabulary import Vocabulary
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
+from ..system.model_requests import refuse_other_models
 from ..system.model_sizes import check_sizes, model_config
 from ..system.printable import one_line
 from ..system.tokenizer_ids import check_tokenizer
@@ -141,6 +142,8 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
     from transformers import AutoTokenizer
 
     check_sizes(Path(folder))  # of the file that transformers reads to find the tokenizer's class
+    if not trusted:
+        refuse_other_models(Path(folder))
     check_tokenizer(Path(folder))
     try:
         with panics_told():

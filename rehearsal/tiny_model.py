@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from ..checkpoints.hf_folder import TOKENIZER_FILES, weights_named
 from ..config import ConfigError
 from ..system.atomic_file import write_atomically
+from ..system.model_requests import refuse_other_models
 from ..system.model_sizes import check_sizes
 
 
@@ -33,6 +34,7 @@ def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) 
     text = json.dumps({k: v for k, v in content.items() if v is not None}, indent=1)
     write_atomically(folder / "config.json", text.encode())
     check_sizes(folder)  # what was not made small is somebody else's yet
+    refuse_other_models(folder)
     try:
         torch.manual_seed(1)
         model = AutoModelForCausalLM.from_config(

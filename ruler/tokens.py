@@ -12,6 +12,7 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from ..agents.vocabulary import Vocabulary
+from ..system.model_requests import refuse_other_models
 from ..system.model_sizes import check_sizes
 from ..system.tokenizer_ids import check_tokenizer
 from ..system.tokenizer_panics import panics_told
@@ -30,6 +31,7 @@ def load_tokenizer(folder: Path) -> Vocabulary:
         raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
     try:
         check_sizes(folder)
+        refuse_other_models(folder)
         check_tokenizer(folder)
         with panics_told():
             return Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))

@@ -8,6 +8,10 @@ model, by a path or a hub id, or a library's kernels, which are code::
     config.json     {"transformers_weights": "other.bin"}            weights that nobody has looked at
     adapter_config.json {"base_model_name_or_path": "/any/path"}     another model, where ``peft`` is installed
     processor_config.json {"audio_tokenizer": {...}}                 another model, by its name
+    config.json     {"model_type": "dpt", "backbone": "any/name"}    another model's config.json, from the hub
+
+The last is asked for as soon as the file is read, be it for the tokenizer or the shapes alone, with the user's key and
+though nothing was to be downloaded. So ``refuse_other_models`` stands before whatever reads a ``config.json``.
 """
 
 from __future__ import annotations
@@ -29,21 +33,51 @@ _IMPLEMENTATIONS = (
     "experts_implementation", "_experts_implementation", "_experts_implementation_internal",
 )
 """Of transformers' own, which have plain names; a hub id has a slash."""
-_SETTINGS = ("config.json", "processor_config.json", "preprocessor_config.json")
+_CONFIG = "config.json"
+_SETTINGS = (_CONFIG, "processor_config.json", "preprocessor_config.json")
 _ADAPTER = "adapter_config.json"
+_OF_BACKBONES = ("backbone", "backbone_kwargs")
+"""Of models that see, some forty kinds of which take another's settings from the hub by that name."""
+_BY_DEFAULT = "edgetam"
+"""Kinds of models that ask the hub for settings of timm's unless they have their own."""
 
 
-def refuse_requests(folder: Path) -> None:
-    """Raises ConfigError where the model in ``folder`` asks for another one, or for code.
+def refuse_other_models(folder: Path) -> None:
+    """Raises ConfigError where reading the ``config.json`` in ``folder`` asks for another model, or other folders.
 
     What is no JSON is told by whoever reads all of it.
     """
+    for here in _objects_in(folder / _CONFIG):
+        for key, value in here.items():
+            if asked := _asked_at_once(key, value, here):
+                raise ConfigError(f"{folder / _CONFIG}: {key:.40} asks for {asked}")
+
+
+def refuse_requests(folder: Path) -> None:
+    """Raises ConfigError where the model in ``folder`` asks for another one, or for code; as ``refuse_other_models``
+    does, and where its weights would be somebody else's, or quantized.
+    """
     if (folder / _ADAPTER).exists():
         raise ConfigError(f"{folder / _ADAPTER} names another model, to which this one is added; merge the two first")
+    refuse_other_models(folder)
     for name in _SETTINGS:
-        for key, value in _keys_of(folder / name):
-            if asked := _asked(key, value):
-                raise ConfigError(f"{folder / name}: {key:.40} asks for {asked}")
+        for here in _objects_in(folder / name):
+            for key, value in here.items():
+                if asked := _asked(key, value):
+                    raise ConfigError(f"{folder / name}: {key:.40} asks for {asked}")
+
+
+def _asked_at_once(key: str, value: Any, here: dict[str, Any]) -> str:
+    """In words, of an entry of ``here``; empty for nothing."""
+    if key in _OF_BACKBONES and value:
+        return f"another model, {value!r:.80}"
+    if key == "use_timm_backbone" and value is not None and not here.get("backbone_config"):
+        return "another model, as there is no backbone_config"
+    if key == "model_type" and str(value).startswith(_BY_DEFAULT):
+        return "another model, of timm's"
+    if (key == "model_type" and value == "rag") or (key == "tokenizer_class" and str(value).startswith("Rag")):
+        return "tokenizers in folders of their own"
+    return ""
 
 
 def _asked(key: str, value: Any) -> str:
@@ -57,8 +91,8 @@ def _asked(key: str, value: Any) -> str:
     return ""
 
 
-def _keys_of(file: Path) -> Iterator[tuple[str, Any]]:
-    """Of each object in a file, however deep it lies."""
+def _objects_in(file: Path) -> Iterator[dict[str, Any]]:
+    """However deep they lie."""
     if not file.is_file():
         return
     try:
@@ -68,7 +102,7 @@ def _keys_of(file: Path) -> Iterator[tuple[str, Any]]:
     while left:
         here = left.pop()
         if isinstance(here, dict):
-            yield from here.items()
+            yield here
             left += here.values()
         elif isinstance(here, list):
             left += here

@@ -34,6 +34,9 @@ _ELSEWHERE = ("vocab", "merges", "tokenizer_object")
 _WHERE_FROM = ("name_or_path", "is_local", "local_files_only")
 _LEFT_ALONE = ("tokenizer_file", "special_tokens_map_file", "added_tokens_file")
 """Where a tokenizer lay when it was saved: transformers takes those in the folder instead."""
+_OF_SPLITTERS = (("mecab_kwargs", "mecab_option"), ("sudachi_kwargs", "sudachi_config_path"),
+                 ("sudachi_kwargs", "sudachi_resource_dir"))
+"""Of a Japanese tokenizer: with them the library that splits its words reads files from anywhere."""
 _VERSION_OF_FILE = re.compile(r"tokenizer(\.\d[\d.]*)?\.json")
 
 
@@ -117,6 +120,12 @@ def _check_places(read: Any, left_alone: tuple[str, ...]) -> None:
     for name in _each(_of(read, "fast_tokenizer_files")):
         if not isinstance(name, str) or not _VERSION_OF_FILE.fullmatch(name):
             raise _Refused(f"fast_tokenizer_files has {name!r:.80}, which is no name like tokenizer.4.0.0.json")
+    if str(_of(read, "tokenizer_class")).startswith("Rag"):
+        raise _Refused("tokenizer_class is RagTokenizer's, which is two in folders of their own")
+    for splitter, name in _OF_SPLITTERS:
+        if (said := _of(_of(read, splitter), name)) is not None:
+            raise _Refused(f"{splitter} has {name}={said!r:.60}; "
+                           "a tokenizer is read from its own folder's files alone")
     for given in _each(_of(read, "init_inputs")):
         if isinstance(given, str | list | dict):
             raise _Refused(f"init_inputs has {given!r:.80}; a tokenizer is read from its own folder's files alone")

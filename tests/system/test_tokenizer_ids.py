@@ -91,7 +91,8 @@ def test_a_tokenizer_with_such_an_id_is_refused_before_it_is_read(tmp_path, load
 OF_MODELS = {
     "tokenizer_config.json": [
         {"tokenizer_file": "/home/somebody/tokenizer.json", "special_tokens_map_file": "/x/special_tokens_map.json"},
-        {"fast_tokenizer_files": ["tokenizer.json", "tokenizer.4.0.0.json"], "init_inputs": [], "vocab_file": None},
+        {"fast_tokenizer_files": ["tokenizer.json", "tokenizer.4.0.0.json"], "init_inputs": [], "vocab_file": None,
+         "tokenizer_class": "BertJapaneseTokenizer", "mecab_kwargs": {"mecab_dic": "unidic_lite"}},
         {"name_or_path": "nreimers/MiniLM", "extra_special_tokens": {"image_token": "<image>"}, "vocab_size": 3},
         {"additional_special_tokens": [f"<extra_id_{number}>" for number in range(1024)]},
     ],
@@ -104,7 +105,8 @@ ELSEWHERE = [
     {"fast_tokenizer_files": ["../tokenizer.1.json"]}, {"fast_tokenizer_files": ["sub/tokenizer.1.json"]},
     {"fast_tokenizer_files": ["tokenizer.1+tekken.json"]}, {"fast_tokenizer_files": ["my.tokenizer.1.json"]},
     {"fast_tokenizer_files": "tokenizer.x.json"}, {"fast_tokenizer_files": [3]}, {"init_inputs": [{"a": 1}]},
-    {"init_inputs": "/x"},
+    {"init_inputs": "/x"}, {"tokenizer_class": "RagTokenizer"}, {"mecab_kwargs": {"mecab_option": "-r /x"}},
+    {"sudachi_kwargs": {"sudachi_config_path": "/x"}}, {"sudachi_kwargs": {"sudachi_resource_dir": "/x"}},
 ]
 
 
