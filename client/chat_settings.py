@@ -16,6 +16,7 @@ from ..system.server_url import chat_base
 
 KEYS = ("API_KEY", "OPENAI_API_KEY")
 """Where a key is looked for, first one first; ANSWER_KEY stands before them where a training run asks."""
+REDACTED = "***"
 _SECRET_FROM = 8
 """Letters from which on a key is one: the ``none`` or ``EMPTY`` of a server without keys may stand in a reply."""
 
@@ -68,7 +69,7 @@ class ChatSettings:
 
 def without_key(text: str, key: str) -> str:
     """What a server said, a reply perhaps."""
-    return text.replace(key, "***") if len(key) >= _SECRET_FROM else text
+    return text.replace(key, REDACTED) if len(key) >= _SECRET_FROM else text
 
 
 def key_from(environment: Mapping[str, str], names: Sequence[str] = KEYS) -> str:

@@ -246,6 +246,16 @@ def test_a_list_of_models_that_repeats_the_key_does_not_show_it(folder, monkeypa
     assert "serves 2 models (Bearer ***, bbb" in told and key not in told and "b" * 200 not in told
 
 
+@pytest.mark.parametrize("name", [f"its-{KEY}", "\x1b]0;own\x07", "a\u202eb", "a" * 201, "a\nb"])
+def test_a_name_of_a_server_that_is_the_key_or_commands_a_terminal_is_no_folders(folder, monkeypatch, capsys, name):
+    with chat_server(FakeChat(models=(name,))) as chat:
+        assert infer(monkeypatch, chat, MODEL_NAME="", API_KEY=KEY) == 1
+    told = capsys.readouterr().err
+    assert "serves a model called" in told and "set MODEL_NAME" in told
+    assert not any(text in told for text in (KEY, "\x1b", "\u202e"))
+    assert not list(folder.rglob("*_chat.parquet*"))
+
+
 def test_other_settings_are_refused_where_results_lie(folder, monkeypatch, capsys):
     with chat_server(FakeChat()) as chat:
         assert infer(monkeypatch, chat) == 0
