@@ -75,6 +75,8 @@ class Embedding:
         for start in range(0, len(windows), self._batch):
             numbers, ids = zip(*windows[start : start + self._batch], strict=True)
             np.add.at(sums, list(numbers), self._summed(ids))
+        if not np.isfinite(sums).all():
+            raise ValueError("a text's vector has what is no number (NaN or infinity)")
         return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
 
     def _windows(self, text: str) -> list[list[int]]:

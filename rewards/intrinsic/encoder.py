@@ -24,6 +24,8 @@ from ...system.whole_text import whole
 from .codes import Vectors
 from .model_folder import check_model_folder
 
+WIDEST = 8192
+"""Numbers of a vector, with what no embedding model comes near: the rotation of the codes has the square of it."""
 _DIMS = 384
 _LETTERS = (1, 4)
 
@@ -39,7 +41,7 @@ class Encoder(Protocol):
         """Equal for equal weights, wherever they lie."""
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """[texts, dims], each of length 1."""
+        """[texts, dims], each of length 1, all finite."""
 
 
 class SentenceEncoder:
@@ -71,7 +73,10 @@ class SentenceEncoder:
             raise
         except Exception as error:  # what a model of somebody else ends with is known to nobody
             raise ConfigError(f"{self._variable}={self.name!r}: reads no such text: {_reason(error)}") from error
-        return np.asarray(vectors, np.float32)
+        vectors = np.asarray(vectors, np.float32)
+        if reason := _unusable(vectors):
+            raise ConfigError(f"{self._variable}={self.name!r}: {reason}; name another model")
+        return vectors
 
     @cached_property
     def fingerprint(self) -> str:
@@ -115,6 +120,15 @@ def _the_same_missing_weights() -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
+
+
+def _unusable(vectors: Vectors) -> str:
+    """Why nobody can compare them; empty where all can."""
+    if not len(vectors):
+        return ""
+    if not 0 < vectors.shape[-1] <= WIDEST:
+        return f"its vectors have {vectors.shape[-1]:,} numbers, not 1 to {WIDEST:,}"
+    return "" if np.isfinite(vectors).all() else "gives a text a vector with what is no number (NaN or infinity)"
 
 
 def _reason(error: Exception) -> str:

@@ -149,6 +149,9 @@ def _check_whole(file: Path) -> None:
     content = _object(file)
     if (kind := content.get("model_type", _KIND)) != _KIND:
         raise ConfigError(f"{file}: model_type is {kind!r:.80}; an embedding model is a {_KIND}")
+    dims = content.get("truncate_dim")
+    if dims is not None and (type(dims) is not int or dims < 1):
+        raise ConfigError(f"{file}: truncate_dim is {dims!r:.40}, not a number above 0")
     prompts = content.get("prompts")
     for text in prompts.values() if isinstance(prompts, dict) else ():
         if isinstance(text, str) and len(text) > _LONGEST_PROMPT:

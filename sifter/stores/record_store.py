@@ -33,13 +33,12 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from ...rewards.intrinsic.encoder import WIDEST
 from ...system import bounded_json
 from ...system.atomic_file import NotAFile, append_whole, appending, full_disk_named, write_atomically
 from ...system.errors import MemAgentError
 
 _FILES = ("keys.bin", "values.bin")
-_WIDEST = 8192
-"""Of values without their about.json: every length is tried, and embeddings have no more dimensions."""
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("crc", "<u4")])
 Values = npt.NDArray[Any]
 
@@ -188,7 +187,8 @@ class RecordStore:
 
 
     def _found_width(self) -> int | None:
-        """Of values without their about.json: the length at which they fit their CRCs; None where there are none.
+        """Of values without their about.json: the length at which they fit their CRCs, of all that vectors may have;
+        None where there are none.
 
         Raises StoreRefused where none does.
         """
@@ -199,7 +199,7 @@ class RecordStore:
         content = np.memmap(values, np.uint8, "r") if values.stat().st_size else np.empty(0, np.uint8)
         some = np.unique(np.linspace(0, len(crcs) - 1, min(9, len(crcs)), dtype=np.int64))
         room = len(content) // (max(1, len(crcs)) * self._dtype.itemsize)
-        for width in range(1, min(room, _WIDEST) + 1):
+        for width in range(1, min(room, WIDEST) + 1):
             size = width * self._dtype.itemsize
             fits = [zlib.crc32(content[row * size:(row + 1) * size].tobytes()) == crcs[row] for row in some]
             if 2 * sum(fits) > len(fits):

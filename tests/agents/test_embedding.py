@@ -57,3 +57,12 @@ def test_a_damaged_model_is_one_line(model, tmp_path, file, content):
     with pytest.raises(ConfigError, match="no embedding model can be loaded from it: ") as error:
         Embedding(folder)
     assert "\n" not in str(error.value)
+
+
+def test_a_vector_without_a_number_is_told(model):
+    broken = Embedding(model)
+    key = make_tokenizer()("key", add_special_tokens=False)["input_ids"][0]
+    broken._model.get_input_embeddings().weight.data[key] = float("nan")
+    assert np.isfinite(broken.embed(["gold"])).all()
+    with pytest.raises(ConfigError, match="reads no such text: ValueError: a text's vector has what is no number"):
+        broken.embed(["gold", "key"])

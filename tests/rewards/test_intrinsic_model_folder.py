@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from mem_agent.rewards.intrinsic.encoder import SentenceEncoder
+from mem_agent.rewards.intrinsic.encoder import WIDEST, SentenceEncoder
 from mem_agent.rewards.intrinsic.model_folder import check_model_folder
 from mem_agent.system.errors import ConfigError
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -192,6 +192,47 @@ def test_a_long_text_before_each_text_is_refused(model):
     write(model / "config_sentence_transformers.json", {"prompts": {"query": "a" * 10**6}})
     with pytest.raises(ConfigError, match="a prompt has more than 4096 letters"):
         check_model_folder(model)
+
+
+@pytest.mark.parametrize("dims", [0, -20, 1.5, "8", True])
+def test_vectors_are_cut_to_a_number_above_0(model, dims):
+    write(model / "config_sentence_transformers.json", {"truncate_dim": 8})
+    assert SentenceEncoder("mine", model).encode(["key"]).shape == (1, 8)
+    write(model / "config_sentence_transformers.json", {"truncate_dim": dims})
+    with pytest.raises(ConfigError, match=r"config_sentence_transformers\.json: truncate_dim is "):
+        check_model_folder(model)
+
+
+def test_vectors_without_a_number_are_told_and_reach_nobody(model):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    file = model / "0_Transformer" / "model.safetensors"
+    tensors = load_file(file)
+    key = make_tokenizer()("key", add_special_tokens=False)["input_ids"][0]
+    tensors["embeddings.word_embeddings.weight"][key] = torch.nan
+    save_file(tensors, file, metadata={"format": "pt"})
+    encoder = SentenceEncoder("mine", model)
+    assert encoder.encode(["gold"]).shape == (1, 16)
+    with pytest.raises(ConfigError, match=r"MEM_IR_MODEL='mine': gives a text a vector with what is no number"):
+        encoder.encode(["gold", "key"])
+
+
+@pytest.mark.parametrize(("dims", "taken"), [(WIDEST, True), (WIDEST + 1, False)])
+def test_vectors_are_no_wider_than_what_holds_them(model, dims, taken):
+    import torch
+    from safetensors.torch import save_file
+
+    write(model / "modules.json", modules(("0_Transformer", f"{OLD}.Transformer"), ("1_Pooling", f"{OLD}.Pooling"),
+                                          ("2_Dense", f"{OLD}.Dense")))
+    write(model / "2_Dense" / "config.json", {"in_features": 16, "out_features": dims, "bias": False})
+    save_file({"linear.weight": torch.ones(dims, 16)}, model / "2_Dense" / "model.safetensors")
+    encoder = SentenceEncoder("mine", model)
+    if taken:
+        assert encoder.encode(["key"]).shape == (1, dims)
+    else:
+        with pytest.raises(ConfigError, match="its vectors have 8,193 numbers, not 1 to 8,192"):
+            encoder.encode(["key"])
 
 
 @pytest.mark.parametrize("kind", ["CrossEncoder", "SparseEncoder", None, "", []])
