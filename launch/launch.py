@@ -24,9 +24,10 @@ import yaml
 from ..config import Config, write_settings
 from ..hooks.answer_utility import keys_asked_for
 from ..system.atomic_file import write_atomically
+from ..system.errors import MemAgentError
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
-from ..system.printable import printable, printable_log
+from ..system.printable import one_line, printable, printable_log
 from ..system.save_lock import save_lock
 from ..system.signals import stop_on_signals
 from . import reference, remote_env
@@ -63,18 +64,32 @@ def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
 
 def write_records(plan: Plan) -> None:
     """Write the config for every worker, the command as it runs, and a link that names this pack ``mem_agent``."""
-    imported = plan.folder / "import"
-    imported.mkdir(parents=True, exist_ok=True)
-    link = imported / "mem_agent"
-    if not (link.is_symlink() and link.resolve() == PACK):
-        link.unlink(missing_ok=True)
-        link.symlink_to(PACK, target_is_directory=True)
+    _link_pack(plan.folder / "import")
     settings = plan.config.to_yaml() + yaml_of(plan.host_settings)
     write_atomically(plan.folder / "mem_agent.yaml", settings.encode())
     if plan.models:
         write_atomically(plan.folder / MODELS_FILE, plan.models.encode())
     write_settings(plan.config)
     write_atomically(plan.folder / "command.sh", f"{_shell(plan.command)}\n".encode())
+
+
+def _link_pack(folder: Path) -> None:
+    """Make ``folder``, the first in which every process of the run looks for modules, with the link to this pack.
+
+    Raises:
+        MemAgentError: something else lies there, in a run that may have been somebody else's, and would be imported.
+    """
+    link = folder / "mem_agent"
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise MemAgentError(f"{folder}: is no folder of this pack, and Python would be run out of it; remove it")
+    folder.mkdir(parents=True, exist_ok=True)
+    others = sorted(path.name for path in folder.iterdir() if path != link or not path.is_symlink())
+    if others:
+        raise MemAgentError(f"{folder}: holds {one_line(', '.join(others), 100)}, which Python would run; look at it, "
+                            "and remove that folder")
+    if not link.is_symlink() or os.readlink(link) != str(PACK):
+        link.unlink(missing_ok=True)
+        link.symlink_to(PACK, target_is_directory=True)
 
 
 def yaml_of(settings: Mapping[str, Any]) -> str:

@@ -101,7 +101,7 @@ def make_plan(
         ConfigError: something cannot work; the message says what and the remedy.
     """
     checkout = find_checkout(config, PACK)
-    _tolerated(problems, lambda: check_version(checkout, config), None)
+    check_version(checkout, config)  # before a script of it is run
     _tolerated(problems, lambda: check_plugins(config), None)
     _tolerated(problems, lambda: _check_settings(config), None)
     megatron = _tolerated(problems, lambda: str(find_megatron(config)), config.megatron_root or "MEGATRON_ROOT")

@@ -22,12 +22,38 @@ def test_nothing_around_is_the_packs_own_host():
 def test_a_checkout_around_the_pack_a_named_one_and_an_imported_one(name, tmp_path, monkeypatch):
     root = make_host(tmp_path / "checkout", name)
     inside = root / "examples" / "deeper" / "mem_agent"
+    inside.mkdir(parents=True)
     for given in (("auto", "", inside), ("auto", str(root), PACK), (name, str(root), PACK)):
         assert find_host(*given) == (name, root)
     assert find_host("local", str(root), inside) == ("local", None)
     (root / name / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(root))
     assert find_host("auto", "", PACK) == (name, root)
+
+
+@pytest.mark.parametrize("mode,where", [(0o1777, "checkout"), (0o777, "checkout/alice"), (0o757, "checkout/slime")])
+def test_a_checkout_that_anybody_may_have_put_around_the_pack_is_not_run(mode, where, tmp_path):
+    root = make_host(tmp_path / "checkout", "slime")
+    inside = root / "alice" / "mem_agent"
+    inside.mkdir(parents=True)
+    assert find_host("auto", "", inside) == ("slime", root)
+    (tmp_path / where).chmod(mode)
+    with pytest.raises(NoHost, match=r"around the pack, and lies where every user may write; .* set HOST_ROOT to it"):
+        find_host("auto", "", inside)
+    assert find_host("auto", str(root), inside) == ("slime", root)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+@pytest.mark.parametrize("given", [".", "train.py", "slime", "slime/utils/arguments.py"])
+def test_a_checkout_of_another_user_is_not_run_unless_the_pack_is_theirs_as_well(given, tmp_path):
+    root = make_host(tmp_path / "checkout", "slime")
+    inside = root / "mem_agent"
+    inside.mkdir()
+    os.chown(root / given, 65534, -1)
+    with pytest.raises(NoHost, match="around the pack, and belongs to another user"):
+        find_host("auto", "", inside)
+    os.chown(inside, 65534, -1)
+    assert find_host("auto", "", inside) == ("slime", root)
 
 
 def test_an_installed_host_without_its_checkout_is_not_passed_over(tmp_path, monkeypatch):

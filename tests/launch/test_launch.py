@@ -15,6 +15,7 @@ from mem_agent.data.document_store import DocumentWriter
 from mem_agent.launch import launch, machine, preflight
 from mem_agent.launch import plan as planning
 from mem_agent.launch.layout import MachineGpus
+from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_host import OUTSIDE, RECIPES, ROW, make_host, make_model, recipe, settings
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
@@ -113,6 +114,32 @@ def test_a_launch_leaves_its_settings_for_workers_and_for_the_models_it_trains(t
     assert for_workers == of_run == made.config and of_run.mem_chunk_tokens == 777
 
 
+@pytest.mark.parametrize("put", [
+    lambda folder: (folder / "sitecustomize.py").write_text("import pwned"),
+    lambda folder: (folder / "mem_agent").mkdir(),
+    lambda folder: (folder / "torch").symlink_to(folder.parent),
+    lambda folder: (folder.rename(folder.with_name("other")), folder.symlink_to("other")),
+])
+def test_a_continued_run_imports_nothing_out_of_its_folder(put, tmp_path):
+    made = plan(settings(tmp_path))
+    imported = made.folder / "import"
+    imported.mkdir(parents=True)
+    put(imported)
+    with pytest.raises(MemAgentError, match=rf"^{imported}: .*which Python would run|Python would be run out of it"):
+        launch.write_records(made)
+
+
+def test_a_continued_run_has_the_link_to_this_pack_itself(tmp_path):
+    made = plan(settings(tmp_path))
+    link = made.folder / "import" / "mem_agent"
+    link.parent.mkdir(parents=True)
+    (tmp_path / "elsewhere").symlink_to(planning.PACK)
+    link.symlink_to(tmp_path / "elsewhere")  # which leads here as yet
+    for _ in range(2):
+        launch.write_records(made)
+        assert os.readlink(link) == str(planning.PACK)
+
+
 @pytest.mark.parametrize("host,batch,concurrency", [("slime", "32", "32"), ("slime", "192", "64"),  # 2 x 192 over 6
                                                     ("vime", "32", "32"), ("vime", "192", "40")])  # 5/4 x 192
 def test_an_asynchronous_worker_draws_what_rollouts_consume(host, batch, concurrency, tmp_path):
@@ -203,11 +230,15 @@ def test_an_address_that_ray_would_put_before_ours_is_refused(tmp_path, monkeypa
 
 @pytest.mark.parametrize("without", ["custom-generate-function-path", "num-steps-per-rollout", "utils/dp_schedule.py",
                                      "custom-megatron-before-train-step-hook-path"])
-def test_a_host_version_without_what_is_needed_is_refused(without, tmp_path):
+def test_a_host_version_without_what_is_needed_is_refused_before_a_script_of_it_is_run(without, tmp_path):
     env = settings(tmp_path)
-    make_host(tmp_path / "old", without=without)
-    with pytest.raises(ConfigError, match=f"this version of slime lacks .*{without}.*; use "):
-        plan(env | {"HOST_ROOT": str(tmp_path / "old"), "LR_WARMUP_ROLLOUTS": "2"})
+    old = make_host(tmp_path / "old", without=without)
+    (old / "scripts" / "models" / "a.sh").write_text(f"touch '{tmp_path}/ran'\n")
+    config = Config.from_env(env | {"HOST_ROOT": str(old), "LR_WARMUP_ROLLOUTS": "2"})
+    for problems in (None, []):  # as a dry run
+        with pytest.raises(ConfigError, match=f"this version of slime lacks .*{without}.*; use "):
+            planning.make_plan(config, problems=problems)
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("without", ["custom-megatron-init-path", "load_other_checkpoint", "_switch_model"])
