@@ -14,7 +14,6 @@ import argparse
 import os
 import shlex
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,9 +43,11 @@ def print_log(lines: str) -> None:
 
 def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
     """Run the plan to its end; ``show`` gets the job's log as it comes."""
-    from .ray_jobs import run_job  # with Ray, which preflight has seen to be there; dry runs need none
+    from .ray_jobs import new_job, run_job, stop_earlier_jobs  # with Ray, which preflight has seen; dry runs need none
 
-    config, job = plan.config, f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    config = plan.config
+    if config.ray_address:
+        stop_earlier_jobs(config.ray_address, config.save_path)
     write_records(plan)
     join_shards(config)
     folder = Path(config.torch_dist)
@@ -58,7 +59,7 @@ def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
             plan.variables, os.environ, plan.folder, keys_asked_for(config)) as runtime_env,
         cluster(config, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log", plan.folder / "tokens"),
     ):
-        run_job(job_address(config), job, runtime_env, plan.command, plan.folder / "job.log", show,
+        run_job(job_address(config), new_job(), runtime_env, plan.command, plan.folder / "job.log", show,
                 config.ray_start_timeout)
 
 

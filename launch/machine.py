@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 from ..config import Config, ConfigError
+from ..system.errors import MemAgentError
 from ..system.process_environment import without_secrets
 from .layout import GIB, Gpus, MachineGpus
 
@@ -75,9 +76,9 @@ def machines(address: str) -> list[MachineGpus]:
         ConfigError: no job server of Ray is at this address, or there is no Ray here to ask it with.
     """
     try:
-        from . import ray_jobs  # planning needs Ray for nothing else
+        from . import job_server  # planning needs Ray for nothing else
 
-        return sorted(ray_jobs.machines(address), reverse=True)
+        return sorted(job_server.machines(address), reverse=True)
     except ImportError as error:
         raise ConfigError(f"RAY_ADDRESS={address}: {sys.executable} cannot ask there ({error}); set PYTHON to the "
                           "Python of the host's environment") from None
@@ -88,6 +89,16 @@ def machines(address: str) -> list[MachineGpus]:
         raise ConfigError(
             f"RAY_ADDRESS={address}: no Ray job server answers there ({reason}); it is http://HEAD:8265 by default"
         ) from None
+
+
+def trains_there_already(address: str, save_path: str) -> bool:
+    """Whether a job that the launcher will stop (``ray_jobs``) has GPUs of the cluster."""
+    try:
+        from . import ray_jobs
+
+        return bool(ray_jobs.earlier_jobs(address, save_path))
+    except (ImportError, MemAgentError):
+        return False
 
 
 def has_sticky_router() -> bool:

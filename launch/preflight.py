@@ -29,7 +29,7 @@ from .arguments import evaluation_sets
 from .checkout import Checkout
 from .engine_imports import check_engine_imports
 from .layout import Layout
-from .machine import check_free, check_port
+from .machine import check_free, check_port, trains_there_already
 from .model_args import ModelSize
 from .plan import PACK, Plan
 
@@ -189,8 +189,13 @@ def _check_room(variable: str, path: str, needed: float, what: str, remedy: str)
 
 
 def _check_free_gpus(config: Config, layout: Layout) -> None:
-    if config.ray_address:
+    if not config.ray_address:
+        return
+    try:
         check_free(config, layout.gpus_per_node)
+    except ConfigError:
+        if not trains_there_already(config.ray_address, config.save_path):
+            raise
 
 
 def _check_ports(config: Config) -> None:

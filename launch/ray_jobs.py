@@ -1,12 +1,9 @@
-"""One job on a Ray cluster, through Ray's own client; the only module here that imports Ray.
+"""One job on a Ray cluster, by its job server (``job_server.py``).
 
 Invariants:
 - the job's state decides how the launcher ends, not its log's stream, which may break overnight;
-- an interrupt stops our job, and nothing else of the cluster;
-- the job server is never asked through the environment's proxy, nor without an end to waiting;
-- an answer is read within a bound: what is longer counts as lost;
-- no redirect is followed, and no answer is read in a charset of its own choice;
-- it is asked with the user's Ray token, wherever Ray looks for that: a head started by a user who has one wants it.
+- an interrupt stops our job, and nothing else of the cluster; a launcher stops what one before it has left in its
+  SAVE_PATH.
 """
 
 from __future__ import annotations
@@ -17,39 +14,23 @@ import os
 import re
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import requests
 import yaml
-from ray import exceptions
-from ray.job_submission import JobDetails, JobSubmissionClient
+from ray.job_submission import JobDetails
 
 from ..system.atomic_file import appending
 from ..system.errors import MemAgentError
-from ..system.printable import one_line
-from ..system.redirects import Redirected, refusing_redirects
 from ..system.signals import run_stoppable
-from .layout import MachineGpus
+from .job_server import NO_ANSWER, JobServer
 from .machine import TokenRefused
-
-try:
-    # `ray start --head` does this by itself, Ray's client for jobs does not.
-    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
-except ImportError:  # an older Ray, which uses tokens only where RAY_AUTH_MODE says so
-    def maybe_enable_token_auth_if_token_available(warn_if_disabled: bool = True) -> bool:
-        return False
 
 logger = logging.getLogger("mem_agent")
 
-_NO_ANSWER = (OSError, RuntimeError, ValueError, TypeError)
-"""Of Ray's client where the server cannot be reached (errors of ``requests`` are OSErrors), refuses, or something
-else answers, such as a proxy."""
-_TIMEOUT_S = 60.0
-_MOST_BYTES = 2**26
-"""Of an answer; a cluster of 10,000 machines has a third of it."""
 _POLL_S = 5.0
 _LOST_AFTER_S = 600.0
 _RETRY_S = 1.0
@@ -57,90 +38,44 @@ _NO_AGENT = "No available agent"
 """Ray's answer (dashboard/modules/job/job_head.py) to a job that it has kept for 10 s and passed to nobody."""
 
 
-_REFUSED: Any = getattr(exceptions, "AuthenticationError", ())
-"""What newer clients raise where older ones return the answer."""
+def earlier_jobs(address: str, save_path: str) -> list[str]:
+    """Those that launchers of this pack have begun, and that still train in the folder. While it is held
+    (``save_lock``) their launchers are gone: one that is killed leaves its job to a joined cluster.
 
-
-class JobServer(JobSubmissionClient):
-    """Ray's client, with the user's token, a limit on each request and without a proxy."""
-
-    def __init__(self, address: str) -> None:
-        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-        super().__init__(address)
-
-    def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
-        options |= {"timeout": _TIMEOUT_S, "proxies": {"no_proxy": "*"}, "hooks": {"response": _read_within_bound},
-                    "allow_redirects": False}
-        try:
-            answer = super()._do_request(method, endpoint, **options)
-        except _REFUSED:
-            raise self._refusal() from None
-        if answer.status_code in (401, 403):
-            raise self._refusal()
-        return answer
-
-    def _refusal(self) -> TokenRefused:
-        remedy = "set RAY_AUTH_TOKEN_PATH to a file with the cluster's, which `ray get-auth-token` prints on its head"
-        mode = os.environ.get("RAY_AUTH_MODE", "")
-        if any(name.lower() == "authorization" for name in self._headers):
-            return TokenRefused(f"{self._address}: Ray's job server does not accept this user's token; {remedy}")
-        if mode not in ("", "token"):
-            remedy = f"RAY_AUTH_MODE={mode} keeps it back, unset that"
-        return TokenRefused(f"{self._address}: Ray's job server wants a token, and none was sent; {remedy}")
-
-    async def tail_job_logs(self, job_id: str) -> AsyncIterator[str]:
-        """Ray's own follows redirects. Raises RuntimeError where the stream breaks off, or whatever aiohttp does."""
-        traces = [refusing_redirects(aiohttp.TraceConfig())]
-        async with aiohttp.ClientSession(headers=self._headers, trace_configs=traces) as session:
-            stream = await session.ws_connect(f"{self._address}/api/jobs/{job_id}/logs/tail")
-            async for message in stream:
-                if message.type is aiohttp.WSMsgType.TEXT:
-                    yield message.data
-            if stream.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
-                raise RuntimeError("the connection was lost")
-
-    def data(self, path: str) -> Any:
-        """What the cluster's state pages are made of."""
-        answer = self._do_request("GET", path)
-        answer.raise_for_status()
-        return answer.json()["data"]
-
-
-def _read_within_bound(answer: requests.Response, **_: Any) -> None:
-    """Before ``requests`` reads all of it. Raises RequestException."""
-    if answer.is_redirect:
-        answer.close()
-        said = one_line(str(Redirected(answer.status_code, answer.headers["Location"])), 250)  # all that is told
-        raise requests.RequestException(said)
-    body = bytearray()
-    for piece in answer.iter_content(2**16):
-        body += piece
-        if len(body) > _MOST_BYTES:
-            answer.close()
-            raise requests.RequestException(f"its answer is longer than {_MOST_BYTES} bytes")
-    answer._content, answer.encoding = bytes(body), "utf-8"
-
-
-def machines(address: str) -> list[MachineGpus]:
-    """The living machines of the cluster; raises whatever Ray's client makes of an answer that is not Ray's."""
-    server = JobServer(address)
-    nodes = server.data("/api/v0/nodes?detail=true&limit=10000")["result"]["result"]
-    used = _used_gpus(server)
-    found = []
-    for node in (node for node in nodes if node["state"] == "ALIVE"):
-        total = node["resources_total"].get("GPU", 0)
-        busy = used.get(node["node_id"], used.get(node.get("node_ip"), 0))
-        found.append(MachineGpus(int(total), int(total - busy)))
-    return found
-
-
-def _used_gpus(server: JobServer) -> dict[str, float]:
-    """GPUs in use by node id or address, as Ray's autoscaler last counted; nothing where none runs."""
+    Raises:
+        MemAgentError: they cannot be had.
+    """
     try:
-        usage = server.data("/api/cluster_status")["clusterStatus"]["loadMetricsReport"]["usageByNode"]
-        return {node: of.get("GPU", [0.0])[0] for node, of in usage.items()}
-    except (OSError, KeyError, TypeError, AttributeError):
-        return {}
+        jobs = JobServer(address).list_jobs()
+    except TokenRefused:
+        raise
+    except NO_ANSWER as error:
+        raise MemAgentError(f"RAY_ADDRESS={address}: its jobs cannot be listed: {_one_line(error)}") from None
+    named = ((job.submission_id or "", job.entrypoint) for job in jobs if not job.status.is_terminal())
+    return [name for name, entrypoint in named if _OURS.fullmatch(name) and _saves_in(entrypoint, save_path)]
+
+
+_OURS = re.compile(r"mem_agent-[0-9]{8}-[0-9]{6}-[0-9]+")
+
+
+def new_job() -> str:
+    """A name by which ``earlier_jobs`` knows that a launcher of this pack gave it."""
+    return f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+
+def _saves_in(entrypoint: str, save_path: str) -> bool:
+    command = shlex.split(entrypoint)
+    folders = (value for flag, value in pairwise(command) if flag == "--save")
+    return any(os.path.realpath(folder) == os.path.realpath(save_path) for folder in folders)
+
+
+def stop_earlier_jobs(address: str, save_path: str) -> None:
+    """So that one job trains in the folder. Raises MemAgentError where one goes on, or nobody knows."""
+    for job in earlier_jobs(address, save_path):
+        logger.info("job %s still trains in %s, and its launcher is gone: stopping it", job, save_path)
+        if not _stop(JobServer(address), job):
+            raise MemAgentError(f"SAVE_PATH={save_path}: job {job} of {address} still trains there; stop it: "
+                                f"ray job stop --address {address} {job}")
 
 
 def run_job(
@@ -164,7 +99,7 @@ def run_job(
         _submit(server, job, shlex.join(command), environment, patience_s)
         run_stoppable(_follow_log(server, job, log, show))
         end = _wait_for_end(server, job)
-    except _NO_ANSWER as error:
+    except NO_ANSWER as error:
         _stop(server, job)  # the submission may have arrived all the same
         raise MemAgentError(f"job {job} was not accepted: {_one_line(error)}") from None
     except KeyboardInterrupt:
@@ -199,7 +134,7 @@ async def _follow_log(server: JobServer, job: str, log: Path, show: Callable[[st
                 show(lines)
                 kept.write(lines.encode())
                 kept.flush()
-    except (aiohttp.ClientError, *_NO_ANSWER) as error:
+    except (aiohttp.ClientError, *NO_ANSWER) as error:
         logger.warning("the log of job %s breaks off here (%s); waiting for its end", job, _one_line(error))
 
 
@@ -212,25 +147,26 @@ def _wait_for_end(server: JobServer, job: str) -> JobDetails:
             answered = time.monotonic()
             if details.status.is_terminal():
                 return details
-        except _NO_ANSWER as error:
+        except NO_ANSWER as error:
             if time.monotonic() - answered > _LOST_AFTER_S:
                 raise MemAgentError(f"job {job}: its cluster does not answer any more: {_one_line(error)}") from None
         time.sleep(_POLL_S)
 
 
-def _stop(server: JobServer, job: str) -> None:
-    """Ask the job to end and wait a minute for it."""
+def _stop(server: JobServer, job: str) -> bool:
+    """Ask the job to end and wait a minute for it; whether it has ended."""
     for second in range(60):
         try:
             server.stop_job(job)
             if server.get_job_info(job).status.is_terminal():
-                return
-        except _NO_ANSWER as error:
+                return True
+        except NO_ANSWER as error:
             if second >= 4:  # by then a submission that was under way is known
                 logger.warning("job %s could not be stopped: %s", job, _one_line(error))
-                return
+                return False
         time.sleep(1)
     logger.warning("job %s has not stopped within a minute", job)
+    return False
 
 
 _RAISED = re.compile(r"^((?:(?:\w+\.)+[A-Z]\w*|\w*(?:Error|Exception)): .+)$", re.MULTILINE)

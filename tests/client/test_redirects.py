@@ -159,7 +159,7 @@ def test_a_refused_redirect_leaves_no_connection_open():
 SESSIONS = ("aiohttp.ClientSession", "ClientSession")
 OTHERS = ("requests.", "urllib.request.", "http.client.", "httpx.", "aiohttp.request")
 HARMLESS = ("requests.RequestException", "httpx.Proxy")
-ALLOWED = {"launch/ray_jobs.py", "rehearsal/rehearse.py", "client/server_session.py"}
+ALLOWED = {"launch/job_server.py", "rehearsal/rehearse.py", "client/server_session.py"}
 
 
 def asking(source: str) -> list[str]:

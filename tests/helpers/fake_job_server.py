@@ -21,6 +21,8 @@ class FakeJobServer:
         """GPUs in use by node; no autoscaler counts them where it is empty."""
         self.usage_fails = False
         self.submissions: list[tuple[int | None, object]] = [(200, {"job_id": None, "submission_id": "mine"})]
+        self.jobs: list[dict] = []
+        """What it lists."""
         self.states: list[str | int | None] = ["SUCCEEDED"]
         self.stops: list[int] = [200]
         self.tail = 404
@@ -47,6 +49,8 @@ class FakeJobServer:
         if (method, path) == ("POST", "/api/jobs/"):
             self.submitted.append(body)
             return _next(self.submissions)
+        if path == "/api/jobs/":
+            return 200, self.jobs
         if path.endswith("/stop"):
             return _next(self.stops), {"stopped": True}
         if path.endswith("/logs/tail"):

@@ -170,8 +170,8 @@ def test_no_job_server_is_one_line(silent_port):
 
 
 def test_without_ray_a_cluster_cannot_be_asked(monkeypatch):
-    monkeypatch.delitem(sys.modules, "mem_agent.launch.ray_jobs", raising=False)
-    monkeypatch.delattr(launch, "ray_jobs", raising=False)
+    monkeypatch.delitem(sys.modules, "mem_agent.launch.job_server", raising=False)
+    monkeypatch.delattr(launch, "job_server", raising=False)
     monkeypatch.setitem(sys.modules, "ray.job_submission", None)
     with pytest.raises(ConfigError, match=r"RAY_ADDRESS=http://head:8265: .* cannot ask there .*; set PYTHON to"):
         machines("http://head:8265")

@@ -14,7 +14,7 @@ from mem_agent.tests.helpers.endless import beside as run_beside
 from mem_agent.tests.helpers.fake_job_server import FakeJobServer, lead_astray, serving
 
 pytest.importorskip("ray")
-from mem_agent.launch.ray_jobs import JobServer
+from mem_agent.launch.job_server import JobServer
 
 
 @pytest.fixture

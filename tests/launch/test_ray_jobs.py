@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from mem_agent.config import Config
-from mem_agent.launch import ray_cluster
+from mem_agent.launch import machine, ray_cluster
 from mem_agent.launch.launch import print_log
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_job_server import FakeJobServer, lead_astray, serving
 
 pytest.importorskip("ray")
-from mem_agent.launch import ray_jobs
+from mem_agent.launch import job_server, ray_jobs
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 COMMAND = ["python", "train.py", "--wandb-group", "my run"]
@@ -28,7 +28,7 @@ JOB = "/api/jobs/mine"
 def server(monkeypatch):
     lead_astray(monkeypatch)
     monkeypatch.setattr(ray_jobs, "_POLL_S", 0.01)
-    monkeypatch.setattr(ray_jobs, "_TIMEOUT_S", HANGS_AFTER_S)
+    monkeypatch.setattr(job_server, "_TIMEOUT_S", HANGS_AFTER_S)
     with serving(FakeJobServer()) as fake:
         yield fake
 
@@ -53,15 +53,15 @@ def pauses(monkeypatch):
 @pytest.fixture
 def short_for_silence(server, monkeypatch):
     """A request that the server does not answer is given up soon; all others have time."""
-    ask = ray_jobs.JobServer._do_request
+    ask = job_server.JobServer._do_request
 
     def asked(self, method, endpoint, **options):
         answer = {("POST", "/api/jobs/"): server.submissions[0][0], ("GET", JOB): server.states[0]}
         silent = answer.get((method, endpoint), 200) is None
-        monkeypatch.setattr(ray_jobs, "_TIMEOUT_S", 0.3 if silent else HANGS_AFTER_S)
+        monkeypatch.setattr(job_server, "_TIMEOUT_S", 0.3 if silent else HANGS_AFTER_S)
         return ask(self, method, endpoint, **options)
 
-    monkeypatch.setattr(ray_jobs.JobServer, "_do_request", asked)
+    monkeypatch.setattr(job_server.JobServer, "_do_request", asked)
 
 
 def test_the_job_is_submitted_once_with_its_command_and_the_runtime_env_of_the_file(run, server):
@@ -121,7 +121,7 @@ def test_a_cluster_that_is_gone_too_long_ends_the_launch(lost, run, server, monk
 
 def test_an_answer_without_end_is_lost_and_not_read(run, server, monkeypatch):
     monkeypatch.setattr(ray_jobs, "_LOST_AFTER_S", 0.0)
-    monkeypatch.setattr(ray_jobs, "_MOST_BYTES", 2**20)
+    monkeypatch.setattr(job_server, "_MOST_BYTES", 2**20)
     server.message = "x" * 2**21
     with pytest.raises(MemAgentError, match="cluster does not answer any more: its answer is longer than 1048576 by"):
         run()
@@ -194,6 +194,50 @@ def test_a_head_that_never_gets_an_agent_is_one_line(run, server, monkeypatch):
     server.submissions, server.states = [(500, "No available agent to submit job")], ["STOPPED"]
     with pytest.raises(MemAgentError, match=r"job mine was not accepted: .*No available agent"):
         run(patience=0.05)
+
+
+LEFT = "mem_agent-20261125-134216-20076"
+
+
+@pytest.fixture
+def left(server, tmp_path):
+    """``left(...)``: the cluster has a job that trains in ``tmp_path / "run"``, but for what is said otherwise."""
+    (tmp_path / "run").mkdir()
+
+    def put(name=LEFT, status="RUNNING", folder=tmp_path / "run"):
+        command = shlex.join([*COMMAND, "--load", str(tmp_path / "run"), "--save", str(folder), "--save-interval"])
+        server.jobs.append({"type": "SUBMISSION", "entrypoint": command, "submission_id": name, "status": status})
+
+    return put
+
+
+def test_the_job_of_a_launcher_that_was_killed_is_stopped_and_no_other_one(left, server, tmp_path):
+    left("mem_agent-20261125-134216-1", folder=tmp_path / "another")
+    left("mem_agent-20261125-134216-2", "FAILED")
+    left("somebody's")
+    left(None)
+    (tmp_path / "link").symlink_to("run")
+    assert not machine.trains_there_already(server.address, str(tmp_path / "run"))
+    left(folder=tmp_path / "link")
+    assert machine.trains_there_already(server.address, str(tmp_path / "run"))
+    server.states = ["RUNNING", "STOPPED"]
+    ray_jobs.stop_earlier_jobs(server.address, str(tmp_path / "run"))
+    assert {asked for asked in server.asked if asked.startswith("POST")} == {f"POST /api/jobs/{LEFT}/stop"}
+    assert server.states == ["STOPPED"] and ray_jobs._OURS.fullmatch(ray_jobs.new_job())
+
+
+def test_a_job_that_was_left_and_goes_on_is_one_line(left, server, tmp_path, pauses):
+    left()
+    server.states = ["RUNNING"]
+    with pytest.raises(MemAgentError, match=f"job {LEFT} of {server.address} still trains there; stop it: ray"):
+        ray_jobs.stop_earlier_jobs(server.address, str(tmp_path / "run"))
+
+
+def test_a_cluster_that_does_not_list_its_jobs_is_one_line(server, tmp_path):
+    server.jobs = [{"status": "strange"}]
+    with pytest.raises(MemAgentError, match=f"RAY_ADDRESS={server.address}: its jobs cannot be listed: ") as error:
+        ray_jobs.stop_earlier_jobs(server.address, str(tmp_path))
+    assert "\n" not in str(error.value) and not machine.trains_there_already(server.address, str(tmp_path))
 
 
 @pytest.fixture

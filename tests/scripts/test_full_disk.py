@@ -129,7 +129,7 @@ def log_of_a_job(folder, monkeypatch):
     async def lines(_job):
         yield LONG
 
-    monkeypatch.setattr(ray_jobs, "_NO_ANSWER", ())
+    monkeypatch.setattr(ray_jobs, "NO_ANSWER", ())
     server = SimpleNamespace(tail_job_logs=lines)
     asyncio.run(ray_jobs._follow_log(server, "job", folder / "job.log", lambda _: None))
 
