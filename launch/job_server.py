@@ -10,11 +10,13 @@ Invariants:
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import requests
+import urllib3
 from ray import exceptions
 from ray.job_submission import JobSubmissionClient
 
@@ -38,6 +40,10 @@ _MOST_BYTES = 2**26
 """Of an answer; a cluster of 10,000 machines has a third of it."""
 
 
+_BROKEN: dict[int | None, str] = {
+    aiohttp.WSCloseCode.ABNORMAL_CLOSURE: "the connection was lost",
+    aiohttp.WSCloseCode.MESSAGE_TOO_BIG: "a line of more than 4 MB",
+}
 _REFUSED: Any = getattr(exceptions, "AuthenticationError", ())
 """What newer clients raise where older ones return the answer."""
 
@@ -73,12 +79,13 @@ class JobServer(JobSubmissionClient):
         """Ray's own follows redirects. Raises RuntimeError where the stream breaks off, or whatever aiohttp does."""
         traces = [refusing_redirects(aiohttp.TraceConfig())]
         async with aiohttp.ClientSession(headers=self._headers, trace_configs=traces) as session:
+            # No heartbeat: Ray's server answers no ping, and a job may say nothing for an hour.
             stream = await session.ws_connect(f"{self._address}/api/jobs/{job_id}/logs/tail")
             async for message in stream:
                 if message.type is aiohttp.WSMsgType.TEXT:
                     yield message.data
-            if stream.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
-                raise RuntimeError("the connection was lost")
+            if stream.close_code != aiohttp.WSCloseCode.OK:
+                raise RuntimeError(_BROKEN.get(stream.close_code, f"closed with code {stream.close_code}"))
 
     def data(self, path: str) -> Any:
         """What the cluster's state pages are made of."""
@@ -93,12 +100,19 @@ def _read_within_bound(answer: requests.Response, **_: Any) -> None:
         answer.close()
         said = one_line(str(Redirected(answer.status_code, answer.headers["Location"])), 250)  # all that is told
         raise requests.RequestException(said)
-    body = bytearray()
-    for piece in answer.iter_content(2**16):
-        body += piece
-        if len(body) > _MOST_BYTES:
-            answer.close()
-            raise requests.RequestException(f"its answer is longer than {_MOST_BYTES} bytes")
+    body, deadline = bytearray(), time.monotonic() + _TIMEOUT_S
+    read = getattr(answer.raw, "read1", answer.raw.read)  # an older urllib3 waits for all that it is asked for
+    try:
+        while piece := read(2**16, decode_content=True):
+            body += piece
+            if len(body) > _MOST_BYTES:
+                raise requests.RequestException(f"its answer is longer than {_MOST_BYTES} bytes")
+            if time.monotonic() > deadline:
+                raise requests.RequestException(f"its answer has no end after {_TIMEOUT_S:g} s")
+    except urllib3.exceptions.HTTPError as error:
+        raise requests.RequestException(str(error)) from None
+    finally:
+        answer.close()
     answer._content, answer.encoding = bytes(body), "utf-8"
 
 

@@ -8,6 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 import os
@@ -15,6 +16,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,8 @@ logger = logging.getLogger("mem_agent")
 
 _POLL_S = 5.0
 _LOST_AFTER_S = 600.0
+_LOOK_S, _LAST_WORDS_S = 30.0, 30.0
+"""Between looks at the job while its log comes, and what the log has after the job's end to come to its own."""
 _RETRY_S = 1.0
 _NO_AGENT = "No available agent"
 """Ray's answer (dashboard/modules/job/job_head.py) to a job that it has kept for 10 s and passed to nobody."""
@@ -97,7 +101,7 @@ def run_job(
     began = log.stat().st_size if log.is_file() else 0
     try:
         _submit(server, job, shlex.join(command), environment, patience_s)
-        run_stoppable(_follow_log(server, job, log, show))
+        run_stoppable(_follow_log_to_end(server, job, log, show))
         end = _wait_for_end(server, job)
     except NO_ANSWER as error:
         _stop(server, job)  # the submission may have arrived all the same
@@ -124,6 +128,37 @@ def _submit(server: JobServer, job: str, entrypoint: str, runtime_env: dict[str,
             logger.info("Ray has no agent yet that starts jobs; job %s is offered again for %g s", job, patience_s)
         said = True
         time.sleep(_RETRY_S)
+
+
+async def _follow_log_to_end(server: JobServer, job: str, log: Path, show: Callable[[str], None]) -> None:
+    """As ``_follow_log``, and no longer than the job runs: a stream of which the other end is gone says nothing."""
+    following = asyncio.create_task(_follow_log(server, job, log, show))
+    ended = asyncio.create_task(_ended(server, job))
+    try:
+        await asyncio.wait([following, ended], return_when=asyncio.FIRST_COMPLETED)
+        if not following.done():
+            await asyncio.wait([following], timeout=_LAST_WORDS_S)
+        if not following.done():
+            logger.warning("the log of job %s stands still and breaks off here; the job has ended, or is lost", job)
+    finally:
+        for task in (following, ended):
+            task.cancel()
+        results = await asyncio.gather(following, ended, return_exceptions=True)
+    for failed in results:
+        if isinstance(failed, Exception):
+            raise failed
+
+
+async def _ended(server: JobServer, job: str) -> None:
+    """Return when the job has ended, or nothing has been heard of it for too long."""
+    answered = time.monotonic()
+    while time.monotonic() - answered <= _LOST_AFTER_S:
+        await asyncio.sleep(_LOOK_S)
+        with suppress(*NO_ANSWER):
+            details = await asyncio.to_thread(server.get_job_info, job)
+            answered = time.monotonic()
+            if details.status.is_terminal():
+                return
 
 
 async def _follow_log(server: JobServer, job: str, log: Path, show: Callable[[str], None]) -> None:
@@ -176,14 +211,15 @@ _LOGS = ", last available logs"
 
 
 def _reason(message: str, log: Path, began: int) -> str:
-    """What the job raised last, by its log from byte ``began`` on: Ray's ``message`` has its last ten lines, which are
-    often those that its workers said meanwhile. Where nothing was raised, what the message says before them."""
+    """What the job raised last, by Ray's ``message``, or else its log from byte ``began`` on: the message has its last
+    ten lines, which are often those that its workers said meanwhile. Where nothing was raised, what the message says
+    before them."""
     said = message
     if log.is_file():
         with log.open("rb") as file:
             file.seek(max(began, log.stat().st_size - _TAIL_BYTES))
             said += "\n" + file.read().decode(errors="replace")
-    raised = _RAISED.findall(said)
+    raised = _RAISED.findall(message) or _RAISED.findall(said)  # the log may have broken off before
     return " ".join(raised[-1].split())[:400] if raised else _one_line(message.partition(_LOGS)[0])
 
 

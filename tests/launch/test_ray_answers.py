@@ -1,8 +1,15 @@
 """What a job server's answers may not do: send the launcher elsewhere, or have them read in a way of their own."""
 
 import asyncio
+import contextlib
 import functools
+import itertools
+import socket
+import threading
+import time
+from types import SimpleNamespace
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -14,7 +21,9 @@ from mem_agent.tests.helpers.endless import beside as run_beside
 from mem_agent.tests.helpers.fake_job_server import FakeJobServer, lead_astray, serving
 
 pytest.importorskip("ray")
+from mem_agent.launch import job_server, ray_jobs
 from mem_agent.launch.job_server import JobServer
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 
 @pytest.fixture
@@ -47,15 +56,22 @@ def test_nor_does_the_stream_of_its_log(server):
     assert server.asked == ["GET /api/jobs/mine/logs/tail"]
 
 
-@pytest.mark.parametrize("breaks", [False, True])
-def test_the_stream_of_a_log_is_followed_to_its_end(server, breaks):
+@pytest.mark.parametrize("ends,said", [
+    ("well", "c\n"), ("lost", "the connection was lost"), ("long", "a line of more than 4 MB"),
+    ("early", "closed with code 1011"),
+])
+def test_the_stream_of_a_log_is_followed_to_its_end(server, ends, said):
     async def stream(request):
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         for lines in ("a\nb\n", "c\n"):
             await socket.send_str(lines)
-        if breaks:
+        if ends == "lost":
             request.transport.abort()
+        if ends == "long":
+            await socket.send_str("x" * (2**22 + 1))
+        if ends == "early":
+            await socket.close(code=aiohttp.WSCloseCode.INTERNAL_ERROR)
         return socket
 
     async def beside(url):
@@ -71,7 +87,56 @@ def test_the_stream_of_a_log_is_followed_to_its_end(server, breaks):
     logs = Endless("plain")
     logs.handle = stream
     told = run_beside(logs, beside)
-    assert told[-1] == "the connection was lost" if breaks else told == ["a\nb\n", "c\n"]
+    assert told[:2] == ["a\nb\n", "c\n"][: len(told)] and told[-1] == said
+
+
+@pytest.mark.parametrize("states", [["RUNNING", "SUCCEEDED"], [503, "FAILED"], [503]], ids=["ended", "failed", "lost"])
+def test_a_log_that_stands_still_is_followed_while_its_job_runs(server, states, monkeypatch, tmp_path, caplog):
+    """Ray's server answers no ping: nothing but the job's state tells a silent job from a connection that is gone."""
+    monkeypatch.setattr(ray_jobs, "_LOOK_S", 0.01)
+    monkeypatch.setattr(ray_jobs, "_LAST_WORDS_S", 0.01)
+    monkeypatch.setattr(ray_jobs, "_LOST_AFTER_S", 0.05 if states == [503] else HANGS_AFTER_S)
+    server.states, shown = states, []
+
+    async def handle(request):
+        if not request.path.endswith("/logs/tail"):
+            code, answer = server.answer(request.method, request.path, {})
+            return web.json_response(answer, status=code)
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.send_str("began\n")
+        await socket.receive()
+        return socket
+
+    async def beside(url):
+        client = JobServer(server.address)
+        client._address = url
+        await ray_jobs._follow_log_to_end(client, "mine", tmp_path / "log", shown.append)
+
+    silent = Endless("plain")
+    silent.handle = handle
+    run_beside(silent, beside)
+    assert set(shown) <= {"began\n"} and "the log of job mine stands still" in caplog.text
+
+
+def test_an_answer_that_drips_is_lost_after_the_time_that_all_of_it_has(monkeypatch):
+    """A limit between two pieces is none for the whole."""
+    lead_astray(monkeypatch)
+    clock = itertools.count(step=10)
+    monkeypatch.setattr(job_server, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def drip():
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(2**16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+                while True:
+                    connection.sendall(b" ")
+                    time.sleep(0.001)
+
+        threading.Thread(target=drip, daemon=True).start()
+        with pytest.raises(ConfigError, match="its answer has no end after 60 s"):
+            machines(f"http://127.0.0.1:{listener.getsockname()[1]}")
 
 
 def test_a_planner_that_is_led_elsewhere_is_told_at_once(server, monkeypatch):

@@ -100,9 +100,10 @@ WORKERS = [f"(Actor pid=7) ValueError: {number}" for number in range(10)]
     ([*TRACEBACK, *WORKERS[:5]], [], RAISED),
     (WORKERS, [*TRACEBACK, *WORKERS], RAISED),
     (["ValueError: x"], [], "ValueError: x"),
+    ([RAISED], ["KeyError: 'before the log broke off'"], RAISED),
     (["failed with exit code 137, last available logs (truncated to 20,000 chars):", "{'a': 0}"], [],
      "failed with exit code 137"),
-], ids=["in the message", "in the log", "of an earlier run", "killed"])
+], ids=["in the message", "in the log", "of an earlier run", "in the message alone", "killed"])
 def test_a_job_that_raised_is_the_line_that_it_raised_last(tmp_path, message, logged, reason):
     log, earlier = tmp_path / "job.log", "KeyError: 'of an earlier run'\n"
     log.write_text(earlier + "".join(f"{line}\n" for line in logged))
