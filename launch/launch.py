@@ -34,7 +34,7 @@ from .answer_engine import MODELS_FILE
 from .one_file import join_shards
 from .plan import PACK, Plan, make_plan
 from .preflight import find_problems
-from .ray_cluster import cluster, head_command, head_variables, job_address, submit_command, worker_command
+from .ray_cluster import cluster, head_command, head_variables, held_ports, job_address, submit_command, worker_command
 
 
 def print_log(lines: str) -> None:
@@ -48,19 +48,21 @@ def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
     config = plan.config
     if config.ray_address:
         stop_earlier_jobs(config.ray_address, config.save_path)
-    write_records(plan)
-    join_shards(config)
-    folder = Path(config.torch_dist)
-    if not reference.has_checkpoint(folder):
-        conversion = plan.conversion(reference.draft_folder(folder))
-        reference.convert_reference(conversion, plan.python_path, folder, plan.checkout.root)
-    with (
-        remote_env.runtime_env_file(
-            plan.variables, os.environ, plan.folder, keys_asked_for(config)) as runtime_env,
-        cluster(config, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log", plan.folder / "tokens"),
-    ):
-        run_job(job_address(config), new_job(), runtime_env, plan.command, plan.folder / "job.log", show,
-                config.ray_start_timeout)
+    with held_ports(config):
+        write_records(plan)
+        join_shards(config)
+        folder = Path(config.torch_dist)
+        if not reference.has_checkpoint(folder):
+            log = plan.folder / "conversion.log"
+            reference.convert_reference(plan.conversion, plan.python_path, folder, plan.checkout.root, log)
+        log, tokens = plan.folder / "ray_head.log", plan.folder / "tokens"
+        with (
+            remote_env.runtime_env_file(
+                plan.variables, os.environ, plan.folder, keys_asked_for(config)) as runtime_env,
+            cluster(config, plan.layout.gpus_per_node, plan.cpus, log, tokens),
+        ):
+            run_job(job_address(config), new_job(), runtime_env, plan.command, plan.folder / "job.log", show,
+                    config.ray_start_timeout)
 
 
 def write_records(plan: Plan) -> None:
@@ -113,7 +115,7 @@ def print_plan(plan: Plan) -> None:
         print(f"{name}={shlex.quote(str(value))}")
     print("# --- commands")
     if not reference.has_checkpoint(Path(config.torch_dist)):
-        print(_shell(plan.conversion(reference.draft_folder(Path(config.torch_dist)))))
+        print(_shell(plan.conversion(Path(config.torch_dist))))
     if not config.ray_address:
         variables = [f"{name}={value}" for name, value in head_variables(config).items()]
         print(*variables, _shell(head_command(config, plan.layout.gpus_per_node, plan.cpus)))

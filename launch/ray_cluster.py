@@ -5,7 +5,10 @@ Invariants:
   ``system/processes.py``); a joined cluster goes on;
 - the head's job server listens on 127.0.0.1: whoever reaches it may run anything;
 - a head for one machine wants a token, the user's or one of its own, and listens there with all its processes, unless
-  MASTER_ADDR is another address; one that others join listens on every address.
+  MASTER_ADDR is another address; one that others join listens on every address;
+- a head for one machine has its sockets and logs in a folder that this user alone can open, which goes with it: in
+  ``/tmp/ray`` Ray gives all of them mode 0777;
+- its ports are held from the plan on, and nothing is sent to the job server's before this user listens there.
 """
 
 from __future__ import annotations
@@ -13,19 +16,23 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from ..config import Config, ConfigError
 from ..system.atomic_file import write_for_owner
 from ..system.errors import MemAgentError
+from ..system.own_folder import own_folder
+from ..system.ports import hold_port, listening_users
 from ..system.process_environment import without_secrets
 from ..system.processes import ChildProcess
 from ..system.python_command import python_module
 from ..system.ray_on_loopback import RAY_ON_LOOPBACK
 from ..system.server_url import is_loopback
+from .layout import MachineGpus
 from .machine import TokenRefused, machines
 
 logger = logging.getLogger("mem_agent")
@@ -79,14 +86,54 @@ def cluster(config: Config, gpus: int, cpus: int, log: Path, tokens: Path) -> It
     if config.ray_address:
         yield
         return
-    with _own_token(config, tokens):
-        environment = _head_environment(config, tokens)
-        head = ChildProcess("ray head", head_command(config, gpus, cpus), environment, log, cleanup=[tokens])
+    with _own_token(config, tokens), _own_files(config) as files:
+        environment, cleanup = _head_environment(config, tokens) | files, [tokens, *map(Path, files.values())]
+        head = ChildProcess("ray head", head_command(config, gpus, cpus), environment, log, cleanup)
         try:
             _wait_for_machines(config, gpus, head)
             yield
         finally:
             head.stop(grace_s=30.0)
+            (tokens / "ray_token").unlink(missing_ok=True)
+
+
+@contextmanager
+def held_ports(config: Config) -> Iterator[None]:
+    """Those of a head of our own, for as long as the block lasts. Raises ConfigError where one is somebody else's."""
+    dashboard = config.ray_dashboard_port
+    wanted = {"RAY_PORT": config.ray_port, "RAY_DASHBOARD_PORT": dashboard, "RAY_DASHBOARD_PORT + 1": dashboard + 1}
+    with ExitStack() as opened:
+        for variable, number in wanted.items() if not config.ray_address else ():
+            held = hold_port(number)
+            if held is None:
+                raise ConfigError(f"{variable}={number}: the port is taken, or held by another run; choose another")
+            opened.enter_context(closing(held))
+        yield
+
+
+@contextmanager
+def _own_files(config: Config) -> Iterator[dict[str, str]]:
+    """The variable that names the folder for Ray's sockets and logs; none where other machines join the head, which
+    take the name of its.
+
+    The head's workers and job have it as well: in ``/tmp/ray`` a job finds whatever head was started last.
+    """
+    if config.num_nodes > 1:
+        yield {}
+        return
+    parent = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    if len(os.fsencode(parent)) > _LONGEST_PARENT:
+        logger.warning("%s is too long for the names of Ray's sockets: its files are in /tmp", parent)
+        parent = "/tmp"
+    folder = own_folder(Path(parent), "ray_")
+    try:
+        yield {"RAY_TMPDIR": str(folder.path)}
+    finally:
+        folder.remove()
+
+
+_LONGEST_PARENT = 20
+"""A socket's name has 107 bytes, of which the folder takes 18 and /ray/session_DATE_PID/sockets/plasma_store 68."""
 
 
 @contextmanager
@@ -96,8 +143,7 @@ def _own_token(config: Config, tokens: Path) -> Iterator[None]:
     if config.num_nodes > 1 or any(map(os.environ.get, _OF_TOKENS)) or (Path.home() / ".ray" / "auth_token").exists():
         yield
         return
-    tokens.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file = tokens / "ray_token"
+    file = _token_file(tokens)
     write_for_owner(file, secrets.token_hex(32).encode())
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
     try:
@@ -110,14 +156,35 @@ def _own_token(config: Config, tokens: Path) -> Iterator[None]:
 _OF_TOKENS = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
+def _token_file(tokens: Path) -> Path:
+    tokens.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return tokens / "ray_token"
+
+
 def _head_environment(config: Config, tokens: Path) -> dict[str, str]:
     """Workers inherit it, so it has no secrets; a Ray token that is in a variable becomes a file in ``tokens``."""
     environment = head_variables(config) | without_secrets(os.environ)
     if os.environ.get("RAY_AUTH_TOKEN"):
-        file = tokens / "ray_token"
+        file = _token_file(tokens)
         write_for_owner(file, os.environ["RAY_AUTH_TOKEN"].encode())
         environment["RAY_AUTH_TOKEN_PATH"] = str(file)
     return environment
+
+
+def _machines_of(config: Config) -> list[MachineGpus]:
+    """Of our own head, once it listens; whoever else took its port is sent no token.
+
+    Raises:
+        ConfigError: nobody listens yet, or nobody answers.
+        MemAgentError: another user listens.
+    """
+    port = config.ray_dashboard_port
+    users = listening_users(port)
+    if users is not None and not users:
+        raise ConfigError("nobody listens yet")
+    if users is not None and users != {os.geteuid()}:
+        raise MemAgentError(f"RAY_DASHBOARD_PORT={port}: another user of this machine listens there; choose another")
+    return machines(job_address(config))
 
 
 def _wait_for_machines(config: Config, gpus: int, head: ChildProcess) -> None:
@@ -129,12 +196,12 @@ def _wait_for_machines(config: Config, gpus: int, head: ChildProcess) -> None:
         if head.exit_code is not None:
             raise MemAgentError(f"the Ray head did not start; see {head.log_path}")
         try:
-            found = [machine for machine in machines(job_address(config)) if machine.total >= gpus]
+            found = [machine for machine in _machines_of(config) if machine.total >= gpus]
         except TokenRefused as error:
             raise MemAgentError(f"the Ray head was started, and {error}") from None
         except ConfigError:
             found = []
-        if len(found) >= config.num_nodes:
+        if len(found) >= config.num_nodes and head.exit_code is None:
             return
         if time.monotonic() > deadline:
             raise MemAgentError(

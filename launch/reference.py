@@ -5,18 +5,23 @@ Made in a hidden folder beside its place and renamed when complete, so a half-co
 
 from __future__ import annotations
 
+import logging
 import os
-import shutil
-import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ..checkpoints.folders import TRACKER
 from ..config import Config, ConfigError
 from ..system.errors import MemAgentError
+from ..system.own_folder import own_folder
 from ..system.process_environment import without_secrets
+from ..system.processes import ChildProcess
 from ..system.python_command import python_module
 from .checkout import Checkout
+
+logger = logging.getLogger("mem_agent")
 
 
 def default_folder(config: Config) -> Path:
@@ -47,28 +52,28 @@ def conversion_command(config: Config, checkout: Checkout, model: list[str], out
     return [sys.executable, str(tool), *model, "--hf-checkpoint", config.hf_ckpt, "--save", str(output)]
 
 
-def draft_folder(folder: Path) -> Path:
-    """Where the conversion for ``folder`` writes; this process's own, as two launches may convert the same model."""
-    return folder.with_name(f".{folder.name}.{os.getpid()}.writing")
-
-
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 
 
-def convert_reference(command: list[str], python_path: str, folder: Path, cwd: Path) -> None:
-    """Run the conversion ``command``, which writes ``draft_folder(folder)``, and rename the result to ``folder``."""
-    draft = draft_folder(folder)
+def convert_reference(
+    command: Callable[[Path], list[str]], python_path: str, folder: Path, cwd: Path, log: Path
+) -> None:
+    """Run the conversion ``command(output)`` into a hidden folder, and rename the result to ``folder``.
+
+    Should this process be killed, the conversion and the hidden folder go as well.
+    """
     # In an allocation of many the host's tool would wait for ranks that nobody starts.
     single = {name: value for name, value in without_secrets(os.environ).items() if name not in _RANK_VARIABLES}
     environment = single | {"PYTHONPATH": python_path, "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     try:
-        draft.parent.mkdir(parents=True, exist_ok=True)
-        code = subprocess.run(command, env=environment, cwd=cwd).returncode
-        if code or not (draft / TRACKER).is_file():
-            raise MemAgentError(
-                f"the conversion of the reference model ended with code {code}, see above; set TORCH_DIST to a "
-                "converted model, or TORCH_DIST_WRITER=pack to convert without a GPU"
-            )
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        own = own_folder(folder.parent, f".{folder.name}.writing-")
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    try:
+        draft = own.path / folder.name
+        logger.info("converting the reference model; log %s", log)
+        _convert(ChildProcess("conversion", command(draft), environment, log, [own.path], cwd), draft)
         if not has_checkpoint(folder):
             if folder.exists():
                 folder.rmdir()
@@ -76,6 +81,23 @@ def convert_reference(command: list[str], python_path: str, folder: Path, cwd: P
     except OSError as error:
         if has_checkpoint(folder):  # of another launch, which was quicker
             return
-        raise MemAgentError(f"TORCH_DIST={str(folder)!r} cannot be written: {error}; name another folder") from None
+        raise _unwritable(folder, error) from None
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        own.remove()
+
+
+def _convert(conversion: ChildProcess, draft: Path) -> None:
+    try:
+        while conversion.exit_code is None:
+            time.sleep(0.1)
+        if conversion.exit_code or not (draft / TRACKER).is_file():
+            raise MemAgentError(
+                f"the reference model was not converted: {conversion.describe()}; set TORCH_DIST to a converted "
+                "model, or TORCH_DIST_WRITER=pack to convert without a GPU"
+            )
+    finally:
+        conversion.stop()
+
+
+def _unwritable(folder: Path, error: OSError) -> MemAgentError:
+    return MemAgentError(f"TORCH_DIST={str(folder)!r} cannot be written: {error}; name another folder")

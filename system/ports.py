@@ -17,6 +17,7 @@ import socket
 from collections.abc import Container
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from .processes import FleetError
 
@@ -78,6 +79,26 @@ def _held(number: int, shared: bool) -> HeldPort | None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not before: what others hold would look free
         opened.pop_all()
         return HeldPort(number, (sock, claim))
+
+
+def listening_users(number: int) -> set[int] | None:
+    """The users who listen on this port, on any address of this machine; None where the system does not tell."""
+    found = set()
+    for table in _LISTENERS:
+        try:
+            lines = table.read_text().splitlines()[1:]
+        except OSError:
+            if table == _LISTENERS[0]:
+                return None
+            continue  # a machine without IPv6
+        for _, address, _, state, _, _, _, user, *_ in map(str.split, lines):
+            if state == _LISTENS and int(address.rpartition(":")[2], 16) == number:
+                found.add(int(user))
+    return found
+
+
+_LISTENERS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LISTENS = "0A"
 
 
 def free_ports(count: int) -> list[int]:

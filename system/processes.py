@@ -50,7 +50,8 @@ class ChildProcess:
     """A running server with its guard; ``pid`` is the guard's and also the process group."""
 
     def __init__(
-        self, name: str, command: Sequence[str], env: Mapping[str, str], log_path: Path, cleanup: Sequence[Path] = ()
+        self, name: str, command: Sequence[str], env: Mapping[str, str], log_path: Path, cleanup: Sequence[Path] = (),
+        cwd: Path | None = None,
     ) -> None:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         self.name = name
@@ -62,7 +63,7 @@ class ChildProcess:
         with appending(log_path) as out:
             self._guard = subprocess.Popen(
                 guarded, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=dict(env),
-                start_new_session=True,
+                start_new_session=True, cwd=cwd,
             )
         self.pid = self._guard.pid
 

@@ -35,8 +35,7 @@ def commands(env, tmp_path, capsys):
     """The commands part of a dry run, with this machine's paths replaced."""
     launch.print_plan(plan(env))
     text = capsys.readouterr().out.split("# --- commands\n")[1]
-    text = text.replace(str(tmp_path), "TMP").replace(shlex.quote(sys.executable), "PYTHON")
-    return text.replace(f".{os.getpid()}.", ".PID.")
+    return text.replace(str(tmp_path), "TMP").replace(shlex.quote(sys.executable), "PYTHON")
 
 
 CASES = [("slime", name, {}) for name in RECIPES] + [

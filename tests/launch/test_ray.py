@@ -147,12 +147,16 @@ def test_a_stopped_launch_stops_its_job_and_its_ray(sent, launch, port):
     process, save = launch("import os, sys, time\n"
                            "assert os.environ['RAY_AUTH_MODE'] == 'token'\n"
                            "assert len(open(os.environ['RAY_AUTH_TOKEN_PATH']).read()) == 64\n"
-                           "open(sys.argv[sys.argv.index('--save') + 1] + '/started', 'w').close()\ntime.sleep(600)")
+                           "save = sys.argv[sys.argv.index('--save') + 1]\n"
+                           "os.symlink(os.environ['RAY_TMPDIR'], save + '/files')\n"
+                           "open(save + '/started', 'w').close()\ntime.sleep(600)")
     wait_for((save / "started").exists, process)
+    files = (save / "files").readlink()
+    assert files.stat().st_mode & 0o777 == 0o700 and list(files.glob("ray/session_latest/sockets/plasma_store"))
     listening = listeners(with_children(ray_processes(port)))
     assert len(listening) > 5 and {address for address, _ in listening} == {"127.0.0.1"}, listening
     os.kill(process.pid, sent) if sent == signal.SIGTERM else os.killpg(process.pid, sent)
     output, _ = process.communicate(timeout=HANGS_AFTER_S)
     assert process.returncode == 130 and "interrupted" in output, output
     wait_for(lambda: not ray_processes(port))
-    assert not (save / "launch" / "tokens").exists()
+    assert not (save / "launch" / "tokens").exists() and not files.exists()

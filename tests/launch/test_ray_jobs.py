@@ -4,16 +4,18 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from mem_agent.config import Config
+from mem_agent.config import Config, ConfigError
 from mem_agent.launch import machine, ray_cluster
 from mem_agent.launch.launch import print_log
 from mem_agent.system.errors import MemAgentError
+from mem_agent.system.ports import free_ports, hold_port
 from mem_agent.tests.helpers.fake_job_server import FakeJobServer, lead_astray, serving
 
 pytest.importorskip("ray")
@@ -287,9 +289,63 @@ def test_a_head_that_wants_another_token_ends_the_wait_at_once(server, tmp_path)
         ray_cluster._wait_for_machines(Config(ray_dashboard_port=port), 1, head)
 
 
+def test_a_head_whose_port_another_user_has_is_not_asked(monkeypatch, tmp_path):
+    monkeypatch.setattr(ray_cluster, "listening_users", lambda port: {os.geteuid(), 12345})
+    monkeypatch.setattr(ray_cluster, "machines", lambda address: pytest.fail("it was sent a token"))
+    head = SimpleNamespace(exit_code=None, log_path=tmp_path / "log")
+    with pytest.raises(MemAgentError, match="RAY_DASHBOARD_PORT=8265: another user of this machine listens there"):
+        ray_cluster._wait_for_machines(Config(), 1, head)
+
+
+def test_a_head_that_has_ended_did_not_start_whoever_answers_in_its_place(server, tmp_path):
+    server.nodes = [{"node_id": "a", "state": "ALIVE", "resources_total": {"GPU": 1.0}}]
+    codes = [None, 1, 1]
+    head = type("Head", (), {"exit_code": property(lambda _: codes.pop(0)), "log_path": tmp_path / "log"})()
+    with pytest.raises(MemAgentError, match="the Ray head did not start"):
+        ray_cluster._wait_for_machines(Config(ray_dashboard_port=int(server.address.rpartition(":")[2])), 1, head)
+
+
+def test_the_ports_of_a_head_are_held_for_it(unused):
+    config = Config(ray_port=unused[0], ray_dashboard_port=unused[1])
+    with ray_cluster.held_ports(config):
+        with pytest.raises(ConfigError, match=f"^RAY_PORT={unused[0]}: .* held by another run; choose another"):
+            with ray_cluster.held_ports(config):
+                pass
+        with ray_cluster.held_ports(Config(ray_port=unused[0], ray_address="http://head:8265")):
+            pass
+    with ray_cluster.held_ports(config):
+        pass
+
+
+@pytest.fixture
+def unused():
+    """Three ports, of which the last two are neighbours."""
+    for first in free_ports(100):
+        if all(hold is not None and not hold.close() for hold in map(hold_port, (first, first + 1, first + 2))):
+            return first, first + 1
+    pytest.fail("no three ports are free")
+
+
+@pytest.mark.parametrize(("named", "nodes", "parent"), [
+    ("TMP", 1, "TMP"), ("", 1, "/tmp"), ("/a/folder/that/is/too/long", 1, "/tmp"), ("", 2, None),
+])
+def test_a_head_has_a_folder_of_its_own_for_its_sockets(named, nodes, parent, monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        monkeypatch.setenv("RAY_TMPDIR", named.replace("TMP", short))
+        monkeypatch.setattr(tempfile, "gettempdir", lambda: "/tmp")
+        with ray_cluster._own_files(Config(num_nodes=nodes)) as variables:
+            if parent is None:
+                assert variables == {}
+                return
+            folder = Path(variables["RAY_TMPDIR"])
+            assert folder.parent == Path(parent.replace("TMP", short)) and folder.stat().st_mode & 0o777 == 0o700
+            (folder / "ray").mkdir()
+        assert not folder.exists()
+
+
 def test_a_token_in_a_variable_reaches_our_head_as_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "mine")
-    environment = ray_cluster._head_environment(Config(), tmp_path)
+    environment = ray_cluster._head_environment(Config(), tmp_path / "head")  # which a rehearsal has not made
     file = Path(environment["RAY_AUTH_TOKEN_PATH"])
     assert file.read_text() == "mine" and file.stat().st_mode & 0o777 == 0o600 and "RAY_AUTH_TOKEN" not in environment
 
@@ -336,9 +392,10 @@ def test_a_head_for_one_machine_has_a_token_where_the_user_has_none(tmp_path, mo
             assert len(own.read_text()) == 64 and own.stat().st_mode & 0o777 == 0o600
             assert environment["RAY_AUTH_TOKEN_PATH"] == str(own) and "RAY_AUTH_MODE" not in environment
             assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(own)  # by which the job is submitted
+            assert Path(environment["RAY_TMPDIR"]).stat().st_mode & 0o777 == 0o700
         else:
             assert environment.get("RAY_AUTH_MODE") == before.get("RAY_AUTH_MODE") and dict(os.environ) == before
-    assert dict(os.environ) == before
+    assert dict(os.environ) == before and not own.exists()
 
 
 def test_a_joined_cluster_is_neither_started_nor_stopped(tmp_path, monkeypatch):

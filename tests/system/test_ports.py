@@ -1,5 +1,6 @@
 """Ports of servers that are about to start: nobody else is given them meanwhile."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from mem_agent.system import ports as module
-from mem_agent.system.ports import NoPort, free_ports, hold_port, hold_ports
+from mem_agent.system.ports import NoPort, free_ports, hold_port, hold_ports, listening_users
 
 
 @pytest.fixture
@@ -96,3 +97,27 @@ def test_a_child_does_not_keep_a_port(held, only_that):
         held.close()
         assert len(free_ports(1)) == 1
         child.stdin.write(b"\n")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1"])
+def test_who_listens_on_a_port_is_known_by_the_system(address, held):
+    assert listening_users(held.number) == set()
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, held.number), family=family):
+        assert listening_users(held.number) == {os.geteuid()}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="is another user for a moment")
+def test_another_user_who_listens_is_told_apart(held):
+    os.seteuid(65534)
+    try:
+        server = socket.create_server(("127.0.0.1", held.number))
+    finally:
+        os.seteuid(0)
+    with server:
+        assert listening_users(held.number) == {65534}
+
+
+def test_a_system_that_does_not_tell_is_none(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "_LISTENERS", (tmp_path / "tcp", tmp_path / "tcp6"))
+    assert listening_users(1) is None
