@@ -99,15 +99,28 @@ class SentenceEncoder:
             with _the_same_missing_weights():
                 model = SentenceTransformer(str(self._folder), device=self._device, trust_remote_code=False,
                                             local_files_only=True, model_kwargs={"weights_only": True})
-            if (network := getattr(model[0], "auto_model", None)) is not None:
-                check_ids(model.tokenizer, network)
-            read = self._length if self._length is not None else model.max_seq_length
-            if read is not None:
-                model.max_seq_length = min(read, positions_of(network) or read)
+            _limit(model, self._length)
             return model
         except Exception as error:  # safetensors' own are no more than that
             where = f"{self._variable}={self.name!r}"
             raise ConfigError(f"{where}: cannot be loaded from {self._folder}: {_reason(error)}") from error
+
+
+def _limit(model: Any, length: int | None) -> None:
+    """Each of its parts that counts tokens, be it a route of a Router, reads no more of them than it can tell apart.
+
+    Others read all of a text: a StaticEmbedding is the mean of all its tokens.
+    """
+    from sentence_transformers.sentence_transformer.modules import Transformer, WordEmbeddings
+
+    for part in model.modules():
+        if isinstance(part, Transformer | WordEmbeddings):
+            network = getattr(part, "auto_model", None)
+            if network is not None:
+                check_ids(part.tokenizer, network)
+            read = length if length is not None else part.max_seq_length
+            if read is not None:
+                part.max_seq_length = min(read, positions_of(network) or read)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from mem_agent.agents.embedding import Embedding
 from mem_agent.rewards.intrinsic.encoder import SentenceEncoder
@@ -52,6 +53,27 @@ def test_a_longer_text_than_the_model_reads_does_not_become_one(tmp_path):
     (tmp_path / "1_Pooling" / "config.json").write_text('{"word_embedding_dimension": 16}')
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 1000000}')
     assert np.isfinite(SentenceEncoder("mine", tmp_path).encode(["a b c " * 300])).all()
+
+
+@pytest.mark.parametrize("length", [None, 400])
+@pytest.mark.parametrize("routes", ["tt", "ts", "st"])
+def test_each_route_of_a_router_reads_as_far_as_it_goes(tmp_path, routes, length):
+    """Of Transformers and of static embeddings, which are the mean of all tokens and have no end."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+
+    save(tmp_path / "part")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "part" / "tokenizer.json"))
+    made = {"t": lambda: [modules.Transformer(str(tmp_path / "part")), modules.Pooling(16)],
+            "s": lambda: [modules.StaticEmbedding(tokenizer, embedding_dim=16)]}
+    router = modules.Router.for_query_document(made[routes[0]](), made[routes[1]]())
+    SentenceTransformer(modules=[router], device="cpu").save(str(tmp_path / "router"))
+    reader = SentenceEncoder("mine", tmp_path / "router", length=length)
+    assert np.isfinite(reader.encode(["a b c " * 300, "key"])).all()
+    parts = [part for part in reader._model.modules() if isinstance(part, modules.Transformer)]
+    assert [part.max_seq_length for part in parts] == [16] * routes.count("t")
+    SentenceTransformer(modules=made["s"](), device="cpu").save(str(tmp_path / "static"))
+    assert SentenceEncoder("mine", tmp_path / "static", length=length).encode(["key " * 900]).shape == (1, 16)
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
