@@ -108,9 +108,9 @@ def test_what_a_wrapper_of_python_prints_is_not_taken_for_the_host(tmp_path):
 
 def test_recipes_keep_quoted_blanks_and_equal_signs(tmp_path):
     recipe = tmp_path / "own.env"
-    recipe.write_text('# comment\nA=plain\nB="--flag \'q r\'"\nC=x=y=\nD=$A/$C\nE=a=1 s="b c"\n'
+    recipe.write_text('# comment\nA=plain\nHOST_ARGS="--flag \'q r\'"\nC=x=y=\nTASK_ARGS=$A/$C\nE=a=1 s="b c"\n'
                       '[A=pl*] F=7\nF=8')
-    values = " ".join(f'"${name}"' for name in "ABCDEF")
+    values = " ".join(f'"${name}"' for name in ("A", "HOST_ARGS", "C", "TASK_ARGS", "E", "F"))
     code = f"source '{ROOT}/_common.sh'; load_recipe '{recipe}'; printf '%s|' {values}"
     done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, cwd="/")
     assert done.stdout == "plain|--flag 'q r'|x=y=|plain/x=y=|a=1 s=\"b c\"|7|", done.stderr
