@@ -35,7 +35,7 @@ def main() -> None:
         if not asked:
             return
         documents += 1
-        if documents == 2:  # whose only document is plain HTML needs no parser of PDFs
+        if documents == 2:  # a page alone needs no parser of PDFs
             for parser in _PARSERS:
                 import_module(parser)
         code = _read(*files, *json.loads(asked))
