@@ -14,6 +14,7 @@ import sys
 
 from ..config import Config, ConfigError
 from ..system.errors import MemAgentError
+from ..system.printable import one_line
 from ..system.process_environment import without_secrets
 from .layout import GIB, Gpus, MachineGpus
 
@@ -32,16 +33,23 @@ def find_gpus(config: Config) -> Gpus:
     Raises:
         ConfigError: no GPU is found and none is declared, or the Ray cluster has too few.
     """
-    memories = _nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").split()
+    told = _nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").splitlines()
+    memories = [line.strip() for line in told if line.strip()]
     per_node = config.num_gpus or len(memories)
     if config.ray_address:
         per_node = _gpus_of_cluster(config)
     if not per_node:
         raise ConfigError("no GPU was found; set NUM_GPUS and GPU_MEMORY_GB (of one machine), or HOST=local")
-    memory = config.gpu_memory_gb * GIB or min(map(float, memories), default=0) * 2**20
+    memory = config.gpu_memory_gb * GIB or min(map(_mebibytes, memories), default=0) * 2**20
     if not memory:
         raise ConfigError("GPU_MEMORY_GB is not set, and there is no nvidia-smi here to ask")
     return Gpus(config.num_nodes, per_node, memory)
+
+
+def _mebibytes(told: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,12}", told):
+        raise ConfigError(f"GPU_MEMORY_GB is not set, and nvidia-smi says {one_line(told, 40)!r} in its place; set it")
+    return float(told)
 
 
 def _gpus_of_cluster(config: Config) -> int:

@@ -12,9 +12,12 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-_LINE = re.compile(r"\b(step|rollout|perf|eval) ([0-9]{1,18}): (\{.*\})\s*$")
+_LINE = re.compile(r"\b(step|rollout|perf|eval) ([0-9]{1,18}): (?=\{)")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _NOT_FINITE = re.compile(r"-?\b(nan|inf)\b")
+
+_LONGEST_LINE = 2**16
+"""A rollout's metrics are a hundred names with their numbers, 5 KB."""
 
 Metrics = dict[int, dict[str, float]]
 
@@ -23,22 +26,29 @@ def read_metrics(text: str) -> dict[str, Metrics]:
     """``{"rollout" | "step" | "eval": {number: metrics}}``; what was logged last of a number stands."""
     found: dict[str, Metrics] = defaultdict(lambda: defaultdict(dict))
     for line in _COLOUR.sub("", text).splitlines():
-        match = _LINE.search(line.split("\r")[-1])
-        if match is None:
+        logged = _logged(line.rpartition("\r")[2])
+        if logged is None:
             continue
-        kind = "rollout" if match[1] == "perf" else match[1]
-        found[kind][int(match[2])].update(_numbers(match[3]))
+        kind, number, text = logged
+        found["rollout" if kind == "perf" else kind][number].update(_numbers(text))
     return {kind: {number: dict(values) for number, values in sorted(of.items())} for kind, of in found.items()}
 
 
+def _logged(line: str) -> tuple[str, int, str] | None:
+    """(kind, number, printed dict) of a line of metrics."""
+    line = line.rstrip()
+    match = _LINE.search(line) if line.endswith("}") and len(line) <= _LONGEST_LINE else None
+    return match and (match[1], int(match[2]), line[match.end():])
+
+
 def _numbers(text: str) -> dict[str, float]:
-    """The numbers of a printed dict; nothing where it holds what is no literal."""
+    """The numbers of a printed dict; nothing where it is none, or holds what is no literal."""
     try:
         content = ast.literal_eval(_NOT_FINITE.sub("None", text))
-    except (ValueError, SyntaxError):
+        values = {str(name): math.nan if value is None else value for name, value in content.items()}
+        return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+    except (ValueError, SyntaxError, TypeError, AttributeError, OverflowError, RecursionError, MemoryError):
         return {}
-    values = {str(name): math.nan if value is None else value for name, value in content.items()}
-    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
 
 
 def read_log(path: Path, start: int = 0) -> dict[str, Metrics]:
@@ -53,15 +63,14 @@ _ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b: .*|.*\[(ERROR|CRITICAL)\]
 
 def progress_of(line: str) -> str:
     """What a person wants to see of a line while it runs: this pack's summaries, steps, errors; else nothing."""
-    plain = _COLOUR.sub("", line).rstrip()
-    plain = plain.split("\r")[-1]
+    plain = _COLOUR.sub("", line).rstrip().rpartition("\r")[2][:_LONGEST_LINE]
     if ours := _OURS.search(plain):
         return ours[0]
-    step = _LINE.search(plain)
-    if step and step[1] == "step":
-        values = _numbers(step[3])
+    kind, number, text = _logged(plain) or ("", 0, "")
+    if kind == "step":
+        values = _numbers(text)
         named = ((name.partition("/")[2], values[name]) for name in _STEP if name in values)
-        return f"step {step[2]}: " + " | ".join(f"{name} {value:.3g}" for name, value in named)
+        return f"step {number}: " + " | ".join(f"{name} {value:.3g}" for name, value in named)
     if engine := _ENGINE_ERROR.search(plain):
         return f"engine: {engine[1]}"
     return plain if _ERROR.match(_RAY_PREFIX.sub("", plain)) else ""

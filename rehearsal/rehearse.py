@@ -18,7 +18,6 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -34,11 +33,12 @@ from ..launch.launch import launch, print_plan
 from ..launch.layout import logit_bytes
 from ..launch.plan import PACK, Plan
 from ..launch.preflight import find_problems, settings_problems
-from ..launch.ray_cluster import cluster, job_address
+from ..launch.ray_cluster import cluster, held_ports, job_address
 from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
+from ..system.printable import printable
 from ..system.processes import wait_until_healthy
 from ..system.redirects import refusing_redirects
 from ..system.save_lock import save_lock
@@ -104,18 +104,9 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ray(plan: Plan) -> Iterator[None]:
-    """The head that the launcher starts, for both runs.
-
-    It has a folder of its own, with a path short enough for sockets: a job asks the common one where Ray is, and would
-    join whatever head of this machine was started last.
-    """
-    with contextlib.ExitStack() as stack:
-        if not os.environ.get("RAY_TMPDIR"):
-            folder = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray_", dir="/tmp")
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            stack.callback(os.environ.pop, "RAY_TMPDIR")
-        gpus, log = plan.layout.gpus_per_node, plan.folder / "ray_head.log"
-        stack.enter_context(cluster(plan.config, gpus, plan.cpus, log, plan.folder / "head"))
+    """The head that the launcher starts, for both runs."""
+    gpus, log = plan.layout.gpus_per_node, plan.folder / "ray_head.log"
+    with held_ports(plan.config), cluster(plan.config, gpus, plan.cpus, log, plan.folder / "head"):
         yield
 
 
@@ -219,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_plan(rehearsal.here)
         print(deviations(rehearsal))
     for line in problems:
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {printable(line)}", file=sys.stderr)
     if problems or options.dry_run:
         shutil.rmtree(folder)  # nothing in it but the random model
         return 1 if problems else 0
@@ -228,9 +219,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = faults(rehearsal, seen)
     page = report(rehearsal, seen, wrong)
     write_atomically(folder / "rehearsal.md", page.encode())
-    print(page)
+    print(printable(page))
     for line in wrong:
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {printable(line)}", file=sys.stderr)
     return 1 if wrong else 0
 
 

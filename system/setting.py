@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
 from enum import Enum
@@ -65,9 +66,10 @@ def check_setting(
     at_most: float | None = None,
     choices: Sequence[Any] | None = None,
 ) -> None:
-    """Raises ConfigError, which calls it ``name``, where a value is not one of the choices, or out of bounds."""
+    """Raises ConfigError, which calls it ``name``, where a value is none of the choices, out of bounds or endless."""
     bad = (
-        (choices is not None and value not in choices)
+        (isinstance(value, float) and not math.isfinite(value))
+        or (choices is not None and value not in choices)
         or (at_least is not None and not value >= at_least)
         or (at_most is not None and not value <= at_most)
     )
@@ -77,7 +79,7 @@ def check_setting(
         else:
             bounds = {"at least": at_least, "at most": at_most}
             told = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
-            allowed = f"{kind_of_number(type(value))} {told}"
+            allowed = f"{kind_of_number(type(value))} {told}" if told else "a number that is finite"
         raise ConfigError(f"{name}={value!r}: allowed: {allowed}")
 
 

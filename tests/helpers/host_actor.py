@@ -117,9 +117,7 @@ def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
     listed = folder / f"{host.name}_jobs.json"
     listed.write_text(json.dumps([asdict(job) for job in jobs]))
     roots = [TESTS.parent / "rehearsal" / "stubs", megatron(host), checkout(host), importable(folder)]
-    # Megatron leaves its choice of attention in the environment, and refuses another one there.
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("NVTE_")}
-    environment = inherited | cpu_variables(host.name, os.environ) | {
+    environment = inherited() | cpu_variables(host.name, os.environ) | {
         "PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONDONTWRITEBYTECODE": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     }
@@ -127,6 +125,12 @@ def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANGS_AFTER_S)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:] + _logs(jobs)
     return {job.name: read(job) for job in jobs}
+
+
+def inherited() -> dict[str, str]:
+    """The environment of this process, without the choice of attention that Megatron leaves in it, an earlier test's:
+    it refuses another one."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("NVTE_")}
 
 
 def importable(folder: Path) -> Path:

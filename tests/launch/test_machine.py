@@ -45,6 +45,15 @@ def test_what_is_declared_wins(nvidia_smi):
     assert (found.per_node, found.memory) == (1, 40 * GIB)
 
 
+@pytest.mark.parametrize("memory,gpus", [("[N/A]\n", 1), ("[No Permission]\n[N/A]\n", 2), ("81559\nnan\n", 2)])
+def test_memory_that_nvidia_smi_does_not_know_is_for_the_user_to_say(memory, gpus, nvidia_smi):
+    """As on machines whose GPU shares the CPU's."""
+    nvidia_smi(memory)
+    with pytest.raises(ConfigError, match=r"GPU_MEMORY_GB is not set, and nvidia-smi says '.+' in its place; set it"):
+        find_gpus(Config())
+    assert find_gpus(Config(gpu_memory_gb=40)).per_node == gpus
+
+
 @pytest.mark.parametrize("topology,code,expected", [(TOPOLOGY, 0, True), ("GPU0\tPHB\tSYS\n", 0, False),
                                                     (TOPOLOGY, 9, False), ("", 0, False)])
 def test_a_machine_without_nvlink_is_no_error(topology, code, expected, nvidia_smi):

@@ -3,7 +3,6 @@
     SLIME_ROOT=... VIME_ROOT=... MEGATRON_ROOT=... REHEARSAL_PYTHON=... SGLANG_PYTHON=... pytest tests/rehearsal
 """
 
-import os
 import re
 import signal
 import subprocess
@@ -43,8 +42,8 @@ def start(request, tmp_path):
     def begin():
         log = (tmp_path / "log").open("w")
         started.append(subprocess.Popen(
-            [python, "-m", "mem_agent", "rehearse"], env=os.environ | env, cwd=tmp_path, stdout=log,
-            stderr=subprocess.STDOUT, start_new_session=True,
+            [python, "-m", "mem_agent", "rehearse"], env=host_actor.inherited() | env, cwd=tmp_path,
+            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         ))
         return started[0], tmp_path
 

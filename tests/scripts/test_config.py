@@ -17,6 +17,8 @@ BAD = [
     ({"MEM_CHUNK_TOKENS": "12.5"}, "MEM_CHUNK_TOKENS='12.5': allowed: a whole number"),
     ({"LR": "fast"}, "LR='fast': allowed: a number"),
     ({"LR": "nan"}, "LR=nan: allowed: a number at least 0"),
+    ({"MEM_REQUEST_TIMEOUT": "inf"}, "MEM_REQUEST_TIMEOUT=inf: allowed: a number at least 0.01"),
+    ({"MEM_STATE_WEIGHT": "-inf"}, "MEM_STATE_WEIGHT=-inf: allowed: a number"),
     ({"MEM_LAYOUT": "memory"}, "MEM_LAYOUT='memory': allowed: section_first, memory_first"),
     ({"MEM_THINKING": "maybe"}, "MEM_THINKING='maybe': allowed: 1 or 0"),
     ({"EPS_CLIP": "1.5"}, "EPS_CLIP=1.5: allowed: a number at least 0 and at most 1"),
@@ -34,6 +36,14 @@ def test_bad_values_are_one_clear_line(env, message):
     with pytest.raises(ConfigError) as error:
         Config.from_env(env)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_no_number_of_any_setting_is_endless():
+    for field in dataclasses.fields(Config):
+        if isinstance(field.default, float):
+            for value in ("inf", "-inf", "nan"):
+                with pytest.raises(ConfigError, match=f"^{field.name.upper()}="):
+                    Config.from_mapping({field.name.upper(): value})
 
 
 def test_unknown_setting_is_refused():
