@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -53,9 +54,13 @@ def lock_dir(
 
 
 def _opened(path: Path) -> IO[bytes]:
-    """Not through a link: the folder may be somebody else's. A pipe is not waited for."""
+    """Not through a link: the folder may be somebody else's. A pipe is not waited for.
+
+    Whoever may read a file can lock it, and so keep its owner out: those alone may who may write in the folder.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-    return os.fdopen(os.open(path, flags, 0o666), "wb")
+    mode = 0o660 if path.parent.stat().st_mode & stat.S_IWGRP else 0o600
+    return os.fdopen(os.open(path, flags, mode), "wb")
 
 
 def locked(path: Path, opened: Callable[[Path], File], refusal: Exception) -> File:

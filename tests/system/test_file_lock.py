@@ -54,6 +54,17 @@ def test_a_lock_file_that_is_none_is_named_and_stays(tmp_path, make, why):
     assert (tmp_path / ".lock").lstat() and all(file.read_text() == "kept" for file in tmp_path.glob("precious"))
 
 
+@pytest.mark.parametrize("folder,lock", [(0o755, 0o600), (0o775, 0o660), (0o2770, 0o660)])
+def test_a_lock_is_for_those_who_may_write_in_the_folder(folder, lock, tmp_path):
+    tmp_path.chmod(folder)
+    before = os.umask(0)
+    try:
+        with hold(tmp_path):
+            assert (tmp_path / ".lock").stat().st_mode & 0o777 == lock
+    finally:
+        os.umask(before)
+
+
 def test_without_locks_work_goes_on(tmp_path, monkeypatch):
     tried = []
 
