@@ -8,6 +8,7 @@ model, by a path or a hub id, or a library's kernels, which are code::
     config.json     {"transformers_weights": "other.bin"}            weights that nobody has looked at
     adapter_config.json {"base_model_name_or_path": "/any/path"}     another model, where ``peft`` is installed
     processor_config.json {"audio_tokenizer": {...}}                 another model, by its name
+    model.safetensors.index.json {"weight_map": {"w": "/any/file"}}  another model's weights
     config.json     {"model_type": "dpt", "backbone": "any/name"}    another model's config.json, from the hub
 
 The last is asked for as soon as the file is read, be it for the tokenizer or the shapes alone, with the user's key and
@@ -17,7 +18,8 @@ though nothing was to be downloaded. So ``refuse_other_models`` stands before wh
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,9 @@ _IMPLEMENTATIONS = (
 _CONFIG = "config.json"
 _SETTINGS = (_CONFIG, "processor_config.json", "preprocessor_config.json")
 _ADAPTER = "adapter_config.json"
+_INDEXES = {"model.safetensors.index.json": re.compile(r"[^/]+\.safetensors"),
+            "pytorch_model.bin.index.json": re.compile(r"pytorch_model[^/]*\.bin")}
+"""With what the parts of a model are called, which lie beside it."""
 _OF_BACKBONES = ("backbone", "backbone_kwargs")
 """Of models that see, some forty kinds of which take another's settings from the hub by that name."""
 _BY_DEFAULT = "edgetam"
@@ -60,6 +65,11 @@ def refuse_requests(folder: Path) -> None:
     if (folder / _ADAPTER).exists():
         raise ConfigError(f"{folder / _ADAPTER} names another model, to which this one is added; merge the two first")
     refuse_other_models(folder)
+    for name, part in _INDEXES.items():
+        for here in _objects_in(folder / name):
+            for file in _values_of(here.get("weight_map")):
+                if not isinstance(file, str) or not part.fullmatch(file):
+                    raise ConfigError(f"{folder / name} names {file!r:.80}, which is no part of a model beside it")
     for name in _SETTINGS:
         for here in _objects_in(folder / name):
             for key, value in here.items():
@@ -106,6 +116,10 @@ def _objects_in(file: Path) -> Iterator[dict[str, Any]]:
             left += here.values()
         elif isinstance(here, list):
             left += here
+
+
+def _values_of(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else ()
 
 
 def _leaves(value: Any) -> Iterator[Any]:

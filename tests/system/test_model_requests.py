@@ -82,6 +82,23 @@ def test_a_tokenizer_is_read_of_a_model_whose_weights_are_not(tmp_path, settings
     assert load_vocabulary(tmp_path).encode_text("key")
 
 
+@pytest.mark.parametrize(("index", "part"), [
+    ("model.safetensors.index.json", "model-00001-of-00002.safetensors"),
+    ("pytorch_model.bin.index.json", "pytorch_model-00001-of-00002.bin"),
+])
+def test_weights_are_read_from_the_folder_alone(tmp_path, index, part):
+    def write(file):
+        (tmp_path / index).write_text(json.dumps({"metadata": {}, "weight_map": {"a": part, "b": file}}))
+
+    for good in (part, part.replace("00001-of", "00002-of")):
+        write(good)
+        refuse_requests(tmp_path)
+    for bad in (f"/x/{part}", f"../{part}", f"a/{part}", f"./{part}", "training_args.bin", "x.pt", "", 3, None):
+        write(bad)
+        with pytest.raises(ConfigError, match=rf"{index} names .*, which is no part of a model beside it"):
+            refuse_requests(tmp_path)
+
+
 def test_a_part_of_another_model_is_told(tmp_path):
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "/x"}')
     with pytest.raises(ConfigError, match=r"adapter_config\.json names another model"):
