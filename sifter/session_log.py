@@ -3,7 +3,7 @@
     {"id": "s1", "date": "2023/05/20", "turns": [["user", "I moved to Lyon."], ["assistant", "How is it?"]]}
 
 A line is on disk when ``add`` returns. What a kill leaves of a line is cut off when the log is opened again, by
-the one process that may have it open.
+the one process that may have it open; a last line that is whole but for its end gets that, and nothing else is cut.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import orjson
 
 from ..sessions.records import Session, Turn
 from ..system import bounded_json
-from ..system.atomic_file import NotAFile, appending, full_disk_named
+from ..system.atomic_file import NotAFile, append_whole, appending, full_disk_named
 from ..system.errors import MemAgentError
 from ..system.file_lock import lock
+
+_BEGIN = b'{"id":'
 
 
 class LogError(MemAgentError):
@@ -64,11 +66,32 @@ class SessionLog:
     def _read(self) -> Iterator[Session]:
         content = self._path.read_bytes()
         whole = content.rfind(b"\n") + 1
-        self._file.truncate(whole)
-        for number, line in enumerate(content[:whole].splitlines(), 1):
-            try:
-                entry = bounded_json.loads(line)
-                turns = tuple(Turn(str(role), str(text)) for role, text in entry["turns"])
-                yield Session(str(entry["id"]), turns, str(entry["date"]))
-            except (LookupError, TypeError, ValueError):
-                raise LogError(f"{self._path}: line {number} is no session; remove that line") from None
+        lines = content[:whole].splitlines()
+        yield from (self._session(line, number) for number, line in enumerate(lines, 1))
+        last = content[whole:]
+        if _is_torn(last):
+            self._file.truncate(whole)
+        else:
+            yield self._session(last, len(lines) + 1)
+            with full_disk_named(self._path):
+                append_whole(self._file, b"\n")
+
+    def _session(self, line: bytes, number: int) -> Session:
+        try:
+            entry = bounded_json.loads(line)
+            turns = tuple(Turn(str(role), str(text)) for role, text in entry["turns"])
+            return Session(str(entry["id"]), turns, str(entry["date"]))
+        except (LookupError, TypeError, ValueError):
+            raise LogError(f"{self._path}: line {number} is no session; remove that line") from None
+
+
+def _is_torn(line: bytes) -> bool:
+    """Whether it can be the begin of one that was being added, of which a disk may have kept the length alone."""
+    begin = line.rstrip(b"\0")
+    if not begin.startswith(_BEGIN):
+        return _BEGIN.startswith(begin)
+    try:
+        bounded_json.loads(begin)
+    except ValueError as error:
+        return not isinstance(error, bounded_json.TooDeep)
+    return False

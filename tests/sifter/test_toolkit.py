@@ -12,7 +12,7 @@ import pytest
 from mem_agent.client.chat_settings import ChatFailed, ChatSettings
 from mem_agent.config import ConfigError
 from mem_agent.sessions.records import Turn
-from mem_agent.sifter.session_log import LogError
+from mem_agent.sifter.session_log import LogError, SessionLog
 from mem_agent.sifter.toolkit import Sifter
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -174,6 +174,39 @@ def test_a_folder_is_open_once_and_a_damaged_line_is_named(opened, tmp_path):
         path.write_bytes(lines[0] + line + b"\n" + lines[2])
         with pytest.raises(LogError, match="line 2 is no session; remove that line"):
             opened()
+
+
+@pytest.mark.parametrize(("last", "kept"), [
+    (b"", 0), (b'{"i', 0), (b'{"id":"c","date":"","tu', 0), (b'{"id": "c"', 0), (b"\0" * 9, 0), (b'{"id":"c\0\0', 0),
+    (b'{"id":"c","date":"","turns":[["user","x"]]}', 1), (b'{"date":"","turns":[["user","x"]],"id":"c"}', 1),
+])
+def test_of_a_last_line_without_an_end_only_a_torn_one_is_cut(tmp_path, last, kept):
+    path = tmp_path / "sessions.jsonl"
+    before = b'{"id":"a","date":"","turns":[["user","y"]]}\n'
+    path.write_bytes(before + last)
+    log = SessionLog(path)
+    log.close()
+    assert [session.id for session in log.sessions] == ["a", "c"][: 1 + kept]
+    assert path.read_bytes() == (before + last + b"\n" if kept else before)
+
+
+@pytest.mark.parametrize("last", [b'[{"my":"own file of another program"}]', b'{"id":3}', b"some notes", b'"',
+                                  b'{"id":' + b"[" * 99 + b"]" * 99 + b"}"])
+def test_what_no_session_has_begun_is_told_and_left(tmp_path, last):
+    path = tmp_path / "sessions.jsonl"
+    for before in (b"", b'{"id":"a","date":"","turns":[["user","y"]]}\n'):
+        path.write_bytes(before + last)
+        with pytest.raises(LogError, match="is no session; remove that line"):
+            SessionLog(path)
+        assert path.read_bytes() == before + last
+
+
+def test_a_damaged_line_is_told_before_anything_is_cut(tmp_path):
+    path = tmp_path / "sessions.jsonl"
+    path.write_bytes(b'{}\n{"id":"to')
+    with pytest.raises(LogError, match="line 1 is no session"):
+        SessionLog(path)
+    assert path.read_bytes() == b'{}\n{"id":"to'
 
 
 @pytest.mark.parametrize("turns, id, why", [
