@@ -50,6 +50,7 @@ HEADINGS = {
     KEPT: "kept", KEPT_ALL: "kept all", "f1": "F1", "em": "EM", "option": "right option",
 }
 TITLES = {RETRIEVAL: "Sessions found", ANSWERS: "Questions answered"}
+_WIDEST_CELL, _LONGEST_NOTE = 120, 500
 WORDS = ("data", "chat model", "method", "type", "against", "score")
 
 
@@ -112,14 +113,20 @@ def markdown(scores: SifterScores) -> str:
         for title, kinds in ((TITLES[measure], False), (f"{TITLES[measure]}, by type of question", True)):
             lines = [line for line in scores.lines if line.measure == measure and bool(line.kind) == kinds]
             if lines:
-                header, rows = table_of(lines)
-                parts.append(f"### {title}\n\n{markdown_table(header, rows, WORDS)}\n")
+                parts.append(f"### {title}\n\n{_table(*table_of(lines))}\n")
                 parts += [f"{note}\n" for note in (names_left_out(lines),) if note]
     if scores.versus:
-        header, rows = versus_table(scores.versus)
-        parts.append(f"### Against the first method\n\n{markdown_table(header, rows, WORDS)}\n")
-    parts += [f"- {one_line(note)}" for note in scores.notes] + [""] * bool(scores.notes)
+        parts.append(f"### Against the first method\n\n{_table(*versus_table(scores.versus))}\n")
+    parts += [f"- {one_line(note, _LONGEST_NOTE)}" for note in scores.notes] + [""] * bool(scores.notes)
     return "\n".join(parts)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """In Markdown, of cells that a line has room for: types of questions and names of scores are anybody's."""
+    def short(cells: Sequence[str]) -> list[str]:
+        return [one_line(cell, _WIDEST_CELL) for cell in cells]
+
+    return markdown_table(short(header), map(short, rows), WORDS)
 
 
 def table_of(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

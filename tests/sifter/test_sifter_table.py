@@ -158,6 +158,15 @@ def test_types_and_folders_of_others_command_no_terminal(tmp_path, capsys):
     assert not set(told) & set("\x1b\x07")
 
 
+def test_a_table_has_no_cell_that_a_line_has_no_room_for():
+    long = "t" * 10**5
+    rows = [Scored(str(n), kind, {"ndcg@10": 1.0, long: 1.0}, costs={f"c{long}": 1.0})
+            for n, kind in enumerate((long, "u"))]
+    run = Run(measure=RETRIEVAL, part="a/test", method=long, rows=rows)
+    shown = markdown(SifterScores(tuple(lines_of(run, 2)), notes=(long,)))
+    assert max(map(len, shown.splitlines())) < 2000 and shown.count("t…") > 4
+
+
 def test_other_files_and_unfinished_ones_are_not_read(tmp_path):
     rows = [embed_row("q", "a", [1, 0, 0, 0.0])]
     write_stage(tmp_path / "mini", rows, "embed")
