@@ -204,10 +204,11 @@ class AnswerUtility(Reward):
         file = folder / "rollouts.json"
         try:
             rollouts = bounded_json.loads(file.read_bytes() if file.is_file() else b"")
-            if type(rollouts) is not int or rollouts < 0:
-                raise ValueError(rollouts)
+            if type(rollouts) is not int or not 0 <= rollouts < 2**53:
+                raise ValueError
         except ValueError:
-            raise ConfigError(f"{file}: is damaged; write the number of rollouts that were scored, or go back to a "
+            problem = "damaged" if file.exists() else "not there"
+            raise ConfigError(f"{file}: is {problem}; write the number of rollouts that were scored, or go back to a "
                               "checkpoint whose reward_state is whole") from None
         self._rollouts = rollouts
 

@@ -50,6 +50,8 @@ def read_row(metadata: Mapping[str, Any]) -> RankedRow:
         raise BadRow(f"{name} has {len(row.options)} options, more than the {MOST_OPTIONS} that there are letters for")
     if not 0 < row.shown == len(row.session_tokens):
         raise BadRow(f"{name} shows {row.shown} sessions and has the tokens of {len(row.session_tokens)}")
+    if min(row.session_tokens) < 0:
+        raise BadRow(f"{name} has a session of {min(row.session_tokens)} tokens")
     return row
 
 

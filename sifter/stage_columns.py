@@ -22,7 +22,7 @@ def numbers(row: Mapping[str, Any], name: str) -> list[float | None] | None:
 
 def whole_numbers(row: Mapping[str, Any], name: str) -> list[int] | None:
     values = listed(row, name)
-    good = values is not None and all(type(value) is int for value in values)
+    good = values is not None and all(type(value) is int and value >= 0 for value in values)
     return list(values or ()) if good else None
 
 

@@ -38,6 +38,8 @@ from .window import Window
 FILE = "episodic.npz"
 EXPLOIT, EXPLORE = "intrinsic_exploit", "intrinsic_explore"
 _FORMAT = 1
+_MOST = 2**53
+"""Of anything that is counted: what a float can tell apart."""
 _SETTINGS = ("level", "text", "bits")
 """Those that a saved memory must share."""
 
@@ -231,7 +233,7 @@ def _compared(vectors: Iterable[Vectors], successes: Vectors, failures: Vectors)
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value <= _MOST:
         raise ValueError(f"{value!r:.40} is no number of anything")
     return value
 

@@ -18,6 +18,7 @@ from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.metrics import rollout_metrics
 from mem_agent.hooks.plugins import check_plugins
 from mem_agent.hooks.record import Record
+from mem_agent.rewards.answer_utility import AnswerUtility, AnswerUtilitySettings
 from mem_agent.rewards.marginal_utility import TIERS, marginal_utility
 from mem_agent.tests.helpers.fake_chat import DRIP, HANG, FakeChat, chat_server
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
@@ -504,3 +505,8 @@ def test_a_damaged_state_is_one_line_with_its_file(run, rows, content):
     batch_reward._runs.clear()
     with pytest.raises(ConfigError, match=r"0000000/rollouts\.json: is damaged; write the number of rollouts"):
         batch_reward.prepare(HostArgs.of(args), 1)
+
+
+def test_a_state_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(ConfigError, match=r"rollouts\.json: is not there; write the number of rollouts"):
+        AnswerUtility(AnswerUtilitySettings()).load(tmp_path)

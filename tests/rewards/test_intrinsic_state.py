@@ -199,7 +199,7 @@ def test_a_window_of_no_numbers_is_damage(window, tmp_path):
 
 
 @pytest.mark.parametrize("about", [{name: value} for name in ("dims", "rollouts")
-                                   for value in (-1, 1e999, 0.5, "3", None, [])], ids=str)
+                                   for value in (-1, 1e999, 0.5, "3", None, [], 10**400)], ids=str)
 def test_counts_that_are_none_are_damage(about, tmp_path):
     saved(tmp_path, episodic(HashingEncoder()))
     again(tmp_path, FILE, about)

@@ -14,7 +14,7 @@ STORED = {"sessions": [[{"role": "user", "content": "Hi."}]], "ids": ["s"], "dat
 
 @pytest.mark.parametrize("change", [
     {"shown": float("inf")}, {"session_tokens": [float("inf")]}, {"shown": None}, {"shown": 2}, {"answers": "Lyon"},
-    {"session_tokens": 4}, {"question": " "}, {"options": ["o"] * 27},
+    {"session_tokens": 4}, {"session_tokens": [-4]}, {"question": " "}, {"options": ["o"] * 27},
 ], ids=str)
 def test_a_row_that_is_none_is_refused_in_one_line(change):
     assert read_row(ROW).shown == 1 and len(read_row(ROW | {"options": ["o"] * 26}).options) == 26
