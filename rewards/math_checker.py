@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 LIMIT_S = 5
 """Seconds for a question: LightEval's own limit; the Qwen2.5-Math harness gives 3."""
+_OF_A_REPLY = 2
+"""Times as long all questions about a reply may take: a gold has up to two, and most take a hundredth of a second."""
 _MORE_S = 1.0
 """What the process has beyond it to say that it ran out of time."""
 _START_S = 120.0
@@ -86,17 +88,41 @@ _lock = threading.Lock()
 _worker: _Worker | None = None
 
 
-@lru_cache(maxsize=1024)
+class Questions:
+    """Those about one reply, however many golds its row has: once they have taken too long all are answered no."""
+
+    def __init__(self) -> None:
+        self._left = float(_OF_A_REPLY * LIMIT_S)
+
+    def equal(self, how: str, text: str, gold: str) -> bool:
+        """As ``math_equal``."""
+        if self._left <= 0:
+            return False
+        verdict, seconds = _asked(how, _end_of(how, text), gold)
+        self._left -= seconds
+        return verdict
+
+
 def math_equal(how: str, text: str, gold: str) -> bool:
     """Whether ``text`` is worth ``gold`` by one of ``math_worker.HOW``; no after LIMIT_S.
 
     Raises:
         NoWorker: the process cannot be started.
     """
+    return _asked(how, _end_of(how, text), gold)[0]
+
+
+def _end_of(how: str, text: str) -> str:
+    return text[-MOST_CHARACTERS:] if how == "strict" else text
+
+
+@lru_cache(maxsize=1024)
+def _asked(how: str, text: str, gold: str) -> tuple[bool, float]:
+    """The verdict, and the seconds that the process had for it."""
     global _worker
-    text = text[-MOST_CHARACTERS:] if how == "strict" else text
     if len(text) > MOST_CHARACTERS or len(gold) > MOST_CHARACTERS:
-        return False
+        return False, 0.0
+    seconds = 0.0
     with _lock:
         for _ in range(_TRIES):
             _worker = _worker or _Worker()
@@ -107,14 +133,15 @@ def math_equal(how: str, text: str, gold: str) -> bool:
                 _worker.stop()
                 _worker = None
                 raise
+            seconds += time.monotonic() - began
             if verdict is not None:
-                return verdict
+                return verdict, seconds
             _worker.stop()
             _worker = None
-            if time.monotonic() - began > LIMIT_S:
+            if seconds > LIMIT_S:
                 break
     logger.info("nobody could compare %.80r with %.80r", text, gold)
-    return False
+    return False, seconds
 
 
 def stop_worker() -> None:

@@ -148,7 +148,7 @@ def test_a_hundred_thousand_characters_are_wrong_in_time(reply, placed, monkeypa
 @pytest.fixture
 def fresh():
     stop_worker()
-    math_equal.cache_clear()
+    math_checker._asked.cache_clear()
     yield
     stop_worker()
 
@@ -168,6 +168,18 @@ def test_what_takes_for_ever_is_wrong_and_holds_nobody_up(text, fresh):
     assert math_equal("equal", "1", "1")  # the process is there
     assert not hurried("close", text, "5")  # without a limit it would hang
     assert math_equal("close", "10/2", "5")
+
+
+@pytest.mark.parametrize("mode", ["strict", "medium", "loose"])
+@pytest.mark.parametrize(("seconds", "most"), [(5, 2), (4, 3), (0.01, 400)])
+def test_all_golds_of_a_row_have_a_time_together(mode, seconds, most, monkeypatch):
+    """Golds are the data's, and a row may have any number of slow ones."""
+    asked = []
+    monkeypatch.setattr(math_checker, "LIMIT_S", 5)
+    monkeypatch.setattr(math_checker, "_asked", lambda *question: (asked.append(question) or False, seconds))
+    golds = [f"10^{{10^{{{number}}}}}" for number in range(200)]
+    assert not is_right(mode, tag("x+1"), golds) and min(len(golds), most) <= len(asked) <= most
+    assert is_right(mode, tag("x+1"), [*golds, "x+1"]), "the same text is no question"
 
 
 def test_one_that_feels_the_signal_goes_on(fresh, monkeypatch):
