@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import ParamSpec
 
 from .errors import MemAgentError
+from .logging_setup import log_printable
 from .printable import printable
 
 P = ParamSpec("P")
@@ -42,6 +43,7 @@ def one_line_errors(
     def decorate(main: Callable[P, int]) -> Callable[P, int]:
         @functools.wraps(main)
         def ending(*args: P.args, **kwargs: P.kwargs) -> int:
+            log_printable()
             try:
                 code = main(*args, **kwargs)
                 if sys.stdout is not None:  # closed before this process began
