@@ -64,6 +64,16 @@ def local_folder(
         raise ConfigError(f"{variable}={name!r}: no such folder, and not to be had from the hub: {reason}") from None
 
 
+def check_weights_of_torch(folder: Path) -> None:
+    """Of a model that is read in this process: what ``torch.load`` may be given. Raises ConfigError."""
+    files = sorted(folder.rglob("pytorch_model*.bin"))
+    if files:
+        from .torch_weights import check_weights  # torch takes seconds, and most folders have none of these
+
+        for file in files:
+            check_weights(file)
+
+
 def _model_near(folder: Path) -> str:
     """Which model may be meant by a run, its folder of models, or a checkpoint that was converted."""
     places = (folder.glob("hf/*/config.json"), folder.glob("*/config.json"),
@@ -178,6 +188,8 @@ def with_local_models(config: Config, *, weights: bool = True) -> Config:
     """
     names = agent_class(config).model_settings(config)
     found = {name: local_folder(getattr(config, name), name.upper(), weights=weights) for name in names}
+    for folder in found.values() if weights else ():
+        check_weights_of_torch(folder)
     folders: dict[str, Any] = {name: str(folder) for name, folder in found.items()}
     return replace(config, **folders)
 

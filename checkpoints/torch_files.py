@@ -88,13 +88,18 @@ def _places_of(metadata: Metadata, key: str) -> list[_StorageInfo]:
 
 
 def _check(file: IO[bytes], length: int, also: Mapping[tuple[str, str], Any], *, every_byte: bool) -> None:
+    pickled, sizes = opened(file, length, every_byte=every_byte)
+    Shape(pickled, sizes, also).load()
+
+
+def opened(file: IO[bytes], length: int, *, every_byte: bool) -> tuple[IO[bytes], dict[str, int]]:
+    """The pickle of a zip file of torch's, and how many bytes each storage has. Raises ValueError and its like."""
     members = _members(file, length)
     with zipfile.ZipFile(file) as archive:
         if every_byte and archive.testzip() is not None:
             raise ValueError("fails its checksum")
         pickled = io.BytesIO(archive.read(members[_PICKLE]))
-    sizes = {name[5:]: info.file_size for name, info in members.items() if name.startswith("data/")}
-    _Shape(pickled, sizes, also).load()
+    return pickled, {name[5:]: info.file_size for name, info in members.items() if name.startswith("data/")}
 
 
 def _members(file: IO[bytes], length: int) -> dict[str, zipfile.ZipInfo]:
@@ -295,12 +300,12 @@ _TENSORS: dict[tuple[str, str], Any] = {
 }
 
 
-class _Shape(BoundedUnpickler):
+class Shape(BoundedUnpickler):
     """Goes through a pickle as torch does, and makes no tensor."""
 
-    def __init__(self, file: IO[bytes], sizes: Mapping[str, int], also: Mapping[tuple[str, str], Any]) -> None:
+    def __init__(self, file: IO[bytes], sizes: dict[str, int], also: Mapping[tuple[str, str], Any]) -> None:
         super().__init__(file)
-        self._sizes, self._also, self._kinds = sizes, also, dict[str, _Storage]()
+        self.sizes, self._also, self._kinds = sizes, also, dict[str, _Storage]()
 
     def find_class(self, module: str, name: str) -> Any:
         known = self._also.get((module, name), _TENSORS.get((module, name)))
@@ -314,6 +319,6 @@ class _Shape(BoundedUnpickler):
         if storage != "storage" or type(key) is not str or type(location) is not str or type(entries) is not int:
             raise ValueError("asks for what is no storage")
         known = isinstance(kind, _Storage) and self._kinds.setdefault(key, kind) is kind
-        if not known or self._sizes[key] != entries * kind.itemsize:
+        if not known or self.sizes[key] != entries * kind.itemsize:
             raise ValueError(f"has a storage {key!r:.20} of another length than is said")
         return _Held(entries, kind is _UNTYPED)

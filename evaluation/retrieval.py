@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..agents.embedding import Embedding
 from ..agents.recall import bm25, count_query, count_words
-from ..checkpoints.hf_model import local_folder
+from ..checkpoints.hf_model import check_weights_of_torch, local_folder
 from ..config import Config
 
 WORDS = 150
@@ -48,7 +48,9 @@ def retriever_for(config: Config) -> Retriever:
     """Raises ConfigError where the embedding model cannot be found."""
     if config.eval_retriever == "bm25":
         return Bm25()
-    return ByMeaning(Embedding(local_folder(config.eval_embedding, "EVAL_EMBEDDING")))
+    folder = local_folder(config.eval_embedding, "EVAL_EMBEDDING")
+    check_weights_of_torch(folder)
+    return ByMeaning(Embedding(folder))
 
 
 class Bm25:

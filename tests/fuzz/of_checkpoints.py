@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import pickle
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -131,6 +132,27 @@ def _of_adapted() -> bytes:
     return pickle.dumps(stored.Metadata(entries, storage_data=places))
 
 
+def _weights(data: bytes) -> None:
+    """Of an embedding model: what passes is read by torch, whose errors are told where the model is."""
+    import torch
+
+    from mem_agent.checkpoints.torch_weights import check_weights
+
+    file = written("model/pytorch_model.bin", data)
+    check_weights(file)
+    with suppress(Exception):
+        torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _states() -> tuple[bytes, ...]:
+    """In the form of today, and in that of before zips."""
+    import torch
+
+    old, state = io.BytesIO(), torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).state_dict()
+    torch.save(state, old, _use_new_zipfile_serialization=False)
+    return _saved(state), old.getvalue()
+
+
 def _hashes(data: bytes) -> None:
     written("hashed/a", b"x"), written("hashed/b", b"")
     check_hashes(written(f"hashed/{HASHES}", data).parent)
@@ -163,6 +185,7 @@ TARGETS = (
     Target("distcp", _tensors, _parts(), _WORDS, slow=True),
     Target("adapter", _adapted, (_of_adapted(),), (b".lora.a", b".lora.part", b".weight", b"decoder.layers.", b"K\x01",
            b"K\0", b"torch", b"uint8", b"\x85", b"\x86"), slow=True),
+    Target("torch_weights", _weights, _states(), (*_WORDS, b"_metadata", b"OrderedDict", b"storage"), slow=True),
     Target("hashes", _hashes, (_listed(), _listed().partition(b"\n")[2]),
            (b"#", b"\n", b"  ", b"..", b"/", b"SHA256 (")),
     Target("tracker", _tracker, (b"9", b"4\n"), (b"release", b"\n", b"0", b"-", b"\xd9\xa3")),
