@@ -29,7 +29,7 @@ def test_variables_are_texts_as_they_are_written(tmp_path, text, found):
     (LARGE, f"env_vars of more than {LONGEST} characters"), ("env_vars: &a {A: *a}", "an alias of what it stands in"),
     ("env_vars: [A]", "no YAML file with env_vars"), ("- A", "no YAML file"), ("env_vars: x", "no YAML file"),
     ("env_vars: {A: [b]}", "A is no text; write a text, a number or nothing"), ("env_vars: {A: {}}", "A is no text"),
-    ('env_vars: {A: "b\\0LD_PRELOAD=x"}', "A is no text"), ('env_vars: {A: "\\ud800"}', "A is no text"),
+    ('env_vars: {A: "b\\0LD_PRELOAD=x"}', "A is no text"), ('env_vars: {A: "\\ud800"}', "no YAML file"),
     ("env_vars: {A=B: c}", "'A=B' is no name of a variable"), ("env_vars: {1: c}", "'1' is no name"),
     ("env_vars: {Ä: c}", "'Ä' is no name"), ("env_vars: {A: b", "no YAML file"),
 ])

@@ -19,6 +19,7 @@ OWN = "a command of the pack, which reads the user's settings and asks servers w
 BENCH = "a measurement on a developer's machine, of the pack's commands"
 REASONS = {
     "benchmarks": BENCH,
+    "data/document_workers.py": "a fork of a process that document_process.py started without secrets",
     "docs": "the pages are built by the developer, from the checkout alone",
     "launch/model_args.py": "its environment is PATH alone",
     "serving/engine_server.py": "a fork of the engine's server, whose environment had no secrets",
