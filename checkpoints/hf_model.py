@@ -66,7 +66,7 @@ def local_folder(
 
 def check_weights_of_torch(folder: Path) -> None:
     """Of a model that is read in this process: what ``torch.load`` may be given. Raises ConfigError."""
-    files = sorted(folder.rglob("pytorch_model*.bin"))
+    files = sorted(file for file in folder.rglob("pytorch_model*.bin") if file.is_file())
     if files:
         from .torch_weights import check_weights  # torch takes seconds, and most folders have none of these
 

@@ -1,6 +1,7 @@
 """Weights that torch wrote for a model are read, in the form of before 2020 as well; nothing else reaches torch."""
 
 import io
+import os
 import pickle
 import struct
 import zipfile
@@ -107,6 +108,13 @@ def test_what_torch_did_not_write_is_one_line(tmp_path, content):
     with pytest.raises(ConfigError, match=rf"{NAME}: (is no file of weights that torch|asks for '.*', which)") as told:
         check_weights_of_torch(tmp_path)
     assert "\n" not in str(told.value)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    """Which no library takes for weights."""
+    os.mkfifo(tmp_path / NAME)
+    (tmp_path / "pytorch_model-1.bin").mkdir()
+    check_weights_of_torch(tmp_path)
 
 
 @pytest.mark.parametrize("place", [NAME, f"2_Dense/{NAME}", "pytorch_model-00001-of-00002.bin"])
