@@ -27,11 +27,14 @@ from ...system.errors import ConfigError
 from ...system.model_requests import refuse_requests
 from ...system.model_sizes import check_sizes
 from ...system.tokenizer_ids import check_tokenizer
+from ...system.whole_text import whole
 
 _MODULES, _WHOLE = "modules.json", "config_sentence_transformers.json"
 _MOST = 2**5
 """Modules of a model, which has up to 5."""
 _LONGEST_PROMPT = 2**12
+_LONGEST_NAME = 255
+"""Bytes of a name, as file systems have it."""
 _KIND = "SentenceTransformer"
 _TYPE = re.compile(r"sentence_transformers\.(?:models|sentence_transformer\.modules|base\.modules)(?:\.\w+)?\.(\w+)")
 """Where the library's modules lie, in this version and in those before."""
@@ -130,7 +133,8 @@ def _of_router(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _inside(file: Path, name: Any) -> Path:
     """The folder of this name beside ``file``; one that is not there has nothing to be looked at."""
-    if not isinstance(name, str) or not re.fullmatch(r"[^/\\\0]+", name) or name in {".", ".."}:
+    known = isinstance(name, str) and re.fullmatch(r"[^/\\\0]+", name) and name not in {".", ".."}
+    if not known or whole(name) != name or len(name.encode()) > _LONGEST_NAME:
         raise ConfigError(f"{file}: {name!r:.80} is no name of a folder beside it")
     folder = file.parent / name
     if folder.is_symlink():
