@@ -44,14 +44,14 @@ load_recipe() {
 # may_set WHERE NAME VALUE: whether a file of settings gives this variable; not one that is set. Ends where it is the
 # user's alone to say.
 may_set() {
+    local why=''
     [ -z "${!2:-}" ] || return 1
     case "${2^^}" in # proxies have names in small letters as well
         LD_* | GCONV_PATH | GLIBC_TUNABLES | LOCPATH | OPENSSL_* | OMP_TOOL* | CUDA_INJECTION* | \
             *_PLUGIN | *_PLUGINS | *_PLUGIN_* | *_PRELOAD | \
             BASH* | PATH | CDPATH | ENV | IFS | SHELLOPTS | PS4 | POSIXLY_CORRECT | PROMPT_COMMAND | \
             PYTHON?* | *_PYTHONPATH | PERL5* | NODE_OPTIONS | NODE_PATH | GIT_* | PIP_*)
-            [ -z "${!2+set}" ] || return 1 # no text is a value of these: VLLM_PLUGINS= loads none
-            die "$1: $2 says how programs are run, and is no setting; set it yourself" ;;
+            why='says how programs are run' ;;
         *_CACHE_DIR | *_CACHE_ROOT | *_CACHE_PATH | *_CACHE_MANAGER | *_CACHE_BACKEND | *_MODULES_CACHE | XDG_* | \
             HF_*_CACHE | HUGGINGFACE_*_CACHE | *TRANSFORMERS_CACHE | *KERNELS_CACHE | MODELSCOPE_CACHE | *_HOME | HOME | \
             TMPDIR | TEMP | TMP | *_TMPDIR | RAY_T*MPDIR | \
@@ -60,28 +60,27 @@ may_set() {
             *_NVCC | *_NVCC_COMPILER | NVCC_*_FLAGS | \
             *CFLAGS | *CXXFLAGS | *LDFLAGS | CPATH | *INCLUDE_PATH | LIBRARY_PATH | COMPILER_PATH | GCC_EXEC_PREFIX | \
             *_SO_PATH | *_LIB_PATH | *_LIBRARY | TRITON_*PATH | TRITON_*DIR | *_COMPATIBILITY_PATH | \
-            *_FRONTEND_PATH | *_BINARY_PATH | *_CCBIN | *FLAGS | *_LIB | *_LIBS | *_DRIVERS | *_PROVIDER_PATH | LOCAL_KERNELS | \
-            DIST_EXTRA_CONFIG | UCX_MODULE_DIR | *_MCA_* | NCCL_CONF_FILE)
-            [ -z "${!2+set}" ] || return 1
-            die "$1: $2 says where code lies that is run, and is no setting; set it yourself" ;;
-        MPL* | MATPLOTLIB* | *_HOOK | *_HOOKS | *SETUP_FUNCTION* | *_CALLBACKS | *_ORDER_FN | *_IMPORT_PATH | TORCH_COMPILE_* | \
-            *LOGGING_CONFIG* | LMCACHE_CONFIG_FILE | MOONCAKE_CONFIG_PATH)
-            [ -z "${!2+set}" ] || return 1
-            die "$1: $2 names code that is run, and is no setting; set it yourself" ;;
+            *_FRONTEND_PATH | *_BINARY_PATH | *_CCBIN | *FLAGS | *_LIB | *_LIBS | *_DRIVERS | \
+            *_PROVIDER_PATH | LOCAL_KERNELS | DIST_EXTRA_CONFIG | UCX_MODULE_DIR | *_MCA_* | NCCL_CONF_FILE)
+            why='says where code lies that is run' ;;
+        MPL* | MATPLOTLIB* | *_HOOK | *_HOOKS | *SETUP_FUNCTION* | *_CALLBACKS | *_ORDER_FN | *_IMPORT_PATH | \
+            TORCH_COMPILE_* | *LOGGING_CONFIG* | LMCACHE_CONFIG_FILE | MOONCAKE_CONFIG_PATH)
+            why='names code that is run' ;;
         *_PROXY | *_PROXIES | SSL* | *_CA_BUNDLE | *_CA_CERT | *_CA_CERTS | *_SSL_ROOTS_FILE_PATH | *_DISABLE_SSL | \
             *TLS_CA* | NETRC | HOSTALIASES | LOCALDOMAIN | RES_OPTIONS | RAY_API_SERVER_ADDRESS | RAY_JOB_HEADERS)
-            [ -z "${!2+set}" ] || return 1
-            die "$1: $2 says through whose hands keys go, and is no setting; set it yourself" ;;
+            why='says through whose hands keys go' ;;
         *_AUTH_MODE | *_AUTH_TOKEN | *_USE_TLS | *_TLS_* | *INSECURE* | *NO_WEIGHTS_ONLY* | *PICKLE* | *_DEV_MODE | \
             *_RUNTIME_LORA_* | *_URL_ALLOW_REDIRECTS | *_OSX_CLUSTER | *_RPC_BASE_PATH)
-            [ -z "${!2+set}" ] || return 1
-            die "$1: $2 takes protection away, and is no setting; set it yourself" ;;
+            why='takes protection away' ;;
         TRUST_REMOTE_CODE)
             case "${3,,}" in '' | 0 | false | no | off) ;; *)
                 die "$1: $2 runs Python that comes with a model; look at that code, and set it yourself" ;;
             esac ;;
     esac
-    is_own "$2" || check_foreign "$@"
+    if [ -z "$why" ] && ! is_own "$2"; then check_foreign "$@"; fi
+    [ -n "$why" ] || return 0
+    [ -z "${!2+set}" ] || return 1 # no text is a value of these: VLLM_PLUGINS= loads none
+    die "$1: $2 $why, and is no setting; set it yourself"
 }
 
 # Settings of the pack and of its scripts that are paths, or texts.
@@ -96,11 +95,12 @@ is_own() {
     esac
 }
 
-# check_foreign WHERE NAME VALUE: a variable that a library reads, if any does. Numbers, words and addresses.
+# check_foreign WHERE NAME VALUE: a variable that a library reads, if any does: numbers, words and addresses. Sets `why` of
+# may_set where no value will do.
 check_foreign() {
     case "${2^^}" in
         *_PATH | *_PATHS | *_FILE | *_FILENAME | *_LOGFILE | *_OUT | *_DIR | *_DIRECTORY | *_FOLDER | *_LOC | *_ROOT)
-            die "$1: $2 names a file or a folder for a library, and is no setting; set it yourself" ;;
+            why='names a file or a folder for a library'; return ;;
         *_ENDPOINT | *_URL | *_URI | *_HOST | *_ADDR | *_ADDRESS | *_SERVER)
             if [[ $3 =~ ^https?://[^/] ]]; then return; fi ;;
     esac

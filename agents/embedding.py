@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..system.errors import ConfigError, MemAgentError
+from ..system.errors import ConfigError, MemAgentError, reason_of
 from ..system.model_fit import check_ids, positions_of
 from ..system.model_requests import refuse_requests
 from ..system.model_sizes import check_sizes
@@ -54,8 +54,7 @@ class Embedding:
         except Exception as error:  # for a damaged file every class of a library has errors of its own
             if "trust_remote_code" in str(error):
                 raise ConfigError(f"{folder}: an embedding model that is Python of its own is never run") from None
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise ConfigError(f"{folder}: no embedding model can be loaded from it: {reason}") from error
+            raise ConfigError(f"{folder}: no embedding model can be loaded from it: {reason_of(error)}") from error
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One vector per text, [texts, size]; an empty text's is 0. Raises ConfigError where the model ends in one."""
@@ -65,8 +64,8 @@ class Embedding:
         except MemAgentError:
             raise
         except Exception as error:  # what a model of somebody else ends with is known to nobody
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise ConfigError(f"{self._folder}: this embedding model reads no such text: {reason}") from error
+            told = f"this embedding model reads no such text: {reason_of(error)}"
+            raise ConfigError(f"{self._folder}: {told}") from error
 
     def _vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
         windows = [(number, ids) for number, text in enumerate(texts) for ids in self._windows(text)]

@@ -23,6 +23,7 @@ from ..agents import agent_class
 from ..agents.longest_turn import longest_turn, shortening
 from ..agents.vocabulary import Vocabulary
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
+from ..system.errors import reason_of
 from ..system.model_requests import refuse_other_models
 from ..system.model_sizes import check_sizes, model_config
 from ..system.printable import one_line
@@ -162,9 +163,9 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own, KeyError among them
         if not trusted and "trust_remote_code" in str(error):
             raise ConfigError(f"the tokenizer of {folder} is Python of its own; {REMEDY}") from None
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ConfigError(
-            f"the tokenizer of {folder} cannot be used ({reason}); the folder needs the model's tokenizer.json"
+            f"the tokenizer of {folder} cannot be used ({reason_of(error)}); "
+            "the folder needs the model's tokenizer.json"
         ) from error
 
 

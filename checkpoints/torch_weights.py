@@ -16,7 +16,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import IO, Any
 
-from ..system.errors import ConfigError
+from ..system.errors import ConfigError, reason_of
 from .bounded_pickle import LONGEST, Refused
 from .torch_files import Shape, opened
 
@@ -46,9 +46,8 @@ def check_weights(file: Path) -> None:
         raise ConfigError(f"{file}: asks for {str(error)[:80]!r}, which weights have no need of; it may be an attack; "
                           "use model.safetensors") from None
     except Exception as error:  # unpickling what nobody knows ends in many types
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise ConfigError(f"{file}: is no file of weights that torch has written ({reason}); use model.safetensors, "
-                          "or delete it where that is there") from None
+        raise ConfigError(f"{file}: is no file of weights that torch has written ({reason_of(error)}); "
+                          "use model.safetensors, or delete it where that is there") from None
 
 
 class _Weights(Shape):

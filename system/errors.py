@@ -11,3 +11,8 @@ class MemAgentError(Exception):
 
 class ConfigError(MemAgentError, ValueError):
     """A bad setting: the message names the variable, its value and what is allowed."""
+
+
+def reason_of(error: BaseException, most: int = 200) -> str:
+    """What a library ended with, for such a line: its error's kind and message, cut to ``most`` letters."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:most]

@@ -25,7 +25,7 @@ import orjson
 from ..config import Config
 from ..system.atomic_file import write_atomically
 from ..system.bounded_json import loads
-from ..system.errors import MemAgentError
+from ..system.errors import MemAgentError, reason_of
 from .trackers import TRACKERS, TrackedRun, Tracker
 
 logger = logging.getLogger("mem_agent")
@@ -141,4 +141,4 @@ def run_key(folder: Path) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return reason_of(error, 300)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...system.errors import ConfigError, MemAgentError
+from ...system.errors import ConfigError, MemAgentError, reason_of
 from ...system.model_fit import check_ids, positions_of
 from ...system.tokenizer_panics import panics_told
 from ...system.whole_text import whole
@@ -72,7 +72,7 @@ class SentenceEncoder:
         except MemAgentError:
             raise
         except Exception as error:  # what a model of somebody else ends with is known to nobody
-            raise ConfigError(f"{self._variable}={self.name!r}: reads no such text: {_reason(error)}") from error
+            raise ConfigError(f"{self._variable}={self.name!r}: reads no such text: {reason_of(error)}") from error
         vectors = np.asarray(vectors, np.float32)
         if reason := _unusable(vectors):
             raise ConfigError(f"{self._variable}={self.name!r}: {reason}; name another model")
@@ -103,7 +103,7 @@ class SentenceEncoder:
             return model
         except Exception as error:  # safetensors' own are no more than that
             where = f"{self._variable}={self.name!r}"
-            raise ConfigError(f"{where}: cannot be loaded from {self._folder}: {_reason(error)}") from error
+            raise ConfigError(f"{where}: cannot be loaded from {self._folder}: {reason_of(error)}") from error
 
 
 def _limit(model: Any, length: int | None) -> None:
@@ -142,10 +142,6 @@ def _unusable(vectors: Vectors) -> str:
     if not 0 < vectors.shape[-1] <= WIDEST:
         return f"its vectors have {vectors.shape[-1]:,} numbers, not 1 to {WIDEST:,}"
     return "" if np.isfinite(vectors).all() else "gives a text a vector with what is no number (NaN or infinity)"
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 class HashingEncoder:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...system.atomic_file import replacing
-from ...system.errors import ConfigError
+from ...system.errors import ConfigError, reason_of
 
 Array = NDArray[Any]
 _ABOUT = "about.json"
@@ -123,8 +123,7 @@ def reading(path: Path) -> Iterator[Archive]:
     except ConfigError:
         raise
     except _DAMAGE as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         raise ConfigError(
-            f"{path}: the memory is damaged ({reason}) and was left as it is; go back to a checkpoint whose "
-            "reward_state is whole, or start a new SAVE_PATH"
+            f"{path}: the memory is damaged ({reason_of(error, 120)}) and was left as it is; "
+            "go back to a checkpoint whose reward_state is whole, or start a new SAVE_PATH"
         ) from error

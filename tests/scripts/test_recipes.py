@@ -174,6 +174,7 @@ def refused_as_the_users(tmp_path, monkeypatch, name, why):
 
 @pytest.mark.parametrize("name,value", [
     ("PYTHONPATH", "/mine"), ("PYTHONPATH", "/theirs"), ("NCCL_NET_PLUGIN", "none"), ("VLLM_PLUGINS", ""),
+    ("NCCL_DEBUG_FILE", ""), ("NCCL_DEBUG_FILE", "/mine"),
     ("TRITON_CACHE_DIR", "/mine"), ("MPLBACKEND", "agg"), ("RAY_AUTH_MODE", "token"),
     ("PATH", os.environ["PATH"]), ("TRUST_REMOTE_CODE", "1"), ("TRUST_REMOTE_CODE", "0")])
 def test_how_programs_are_run_is_as_the_user_has_said(tmp_path, name, value):
