@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from safetensors import SafetensorError
 from ..config import SETTINGS_FILE
 from ..system.errors import MemAgentError
 from ..system.links import remedy
+from ..system.model_json import read_object
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .agent_settings import shared_settings, write_files
@@ -137,15 +137,7 @@ def _file_difference(one: Path, other: Path) -> str | None:
 
 
 def _settings(file: Path) -> dict:
-    if not file.is_file():
-        return {}
-    try:
-        settings = json.loads(file.read_text())
-    except (ValueError, RecursionError) as error:
-        raise AverageError(f"{file}: not JSON: {error}") from None
-    if not isinstance(settings, dict):
-        raise AverageError(f"{file}: expected a JSON object")
-    return settings
+    return read_object(file) if file.is_file() else {}
 
 
 @one_line_errors("nothing was written")

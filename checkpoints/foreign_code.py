@@ -8,12 +8,11 @@ that has any is refused before they see it.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 from ..config import ConfigError
+from ..system.model_json import objects_in, read_json
 
 _GENERATES = "custom_generate/generate.py"
 """Which transformers runs, where it trusts a model, as soon as it has loaded the weights."""
@@ -27,25 +26,5 @@ def refuse_foreign_code(folder: Path, trusted: bool) -> None:
     if os.path.lexists(folder / _GENERATES):
         raise ConfigError(f"{folder / _GENERATES} is Python that comes with the model; {REMEDY}")
     for file in sorted(folder.glob("*config.json")):
-        if file.is_file() and _has_key(_content(file), "auto_map"):
+        if file.is_file() and any(here.get("auto_map") for here in objects_in(read_json(file))):
             raise ConfigError(f"{file} names Python that comes with the model (auto_map); {REMEDY}")
-
-
-def _content(file: Path) -> Any:
-    try:
-        return json.loads(file.read_bytes())  # as transformers does; orjson reads no Infinity, which some models have
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} is not JSON: {error}") from None
-
-
-def _has_key(content: Any, key: str) -> bool:
-    rest = [content]
-    while rest:
-        here = rest.pop()
-        if isinstance(here, dict):
-            if here.get(key):
-                return True
-            rest += here.values()
-        elif isinstance(here, list):
-            rest += here
-    return False

@@ -17,13 +17,13 @@ though nothing was to be downloaded. So ``refuse_other_models`` stands before wh
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .model_json import objects_in, read_json
 
 _NEVER = {
     "quantization_config": "quantized weights, which other libraries read; name the model that is not quantized",
@@ -48,10 +48,7 @@ _BY_DEFAULT = "edgetam"
 
 
 def refuse_other_models(folder: Path) -> None:
-    """Raises ConfigError where reading the ``config.json`` in ``folder`` asks for another model, or other folders.
-
-    What is no JSON is told by whoever reads all of it.
-    """
+    """Raises ConfigError where reading the ``config.json`` in ``folder`` asks for another model, or other folders."""
     for here in _objects_in(folder / _CONFIG):
         for key, value in here.items():
             if asked := _asked_at_once(key, value, here):
@@ -102,20 +99,8 @@ def _asked(key: str, value: Any) -> str:
 
 
 def _objects_in(file: Path) -> Iterator[dict[str, Any]]:
-    """However deep they lie."""
-    if not file.is_file():
-        return
-    try:
-        left = [json.loads(file.read_bytes())]  # orjson reads no Infinity, which some models have
-    except (OSError, ValueError, RecursionError):
-        return
-    while left:
-        here = left.pop()
-        if isinstance(here, dict):
-            yield here
-            left += here.values()
-        elif isinstance(here, list):
-            left += here
+    """None where there is no such file."""
+    return objects_in(read_json(file) if file.is_file() else {})
 
 
 def _values_of(value: Any) -> Iterable[Any]:

@@ -9,13 +9,13 @@ inside a model as well: ``text_config``, ``vision_config``. So every object in t
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .model_json import read_object
 
 _FILE = "config.json"
 _LAYERS = 2**10
@@ -35,14 +35,7 @@ _OF_LAYERS = re.compile(r"(^|_)(layers|blocks|depths?)$")
 def model_config(folder: Path) -> dict[str, Any]:
     """The ``config.json`` of the model in ``folder``, whose counts are counts. Raises ConfigError."""
     path = folder / _FILE
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such file")
-    try:
-        content = json.loads(path.read_bytes())  # orjson reads no Infinity, which some models have
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} is not a JSON object")
+    content = read_object(path)
     for key, most in _COUNTS.items():
         if (value := content.get(key)) is not None and (type(value) is not int or not 0 <= value <= most):
             raise ConfigError(f"{path}: {key} is {value!r:.40}, not a number up to {most}")

@@ -17,13 +17,13 @@ folder has looked at (``checkpoints/torch_weights.py``), which needs torch.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...system.errors import ConfigError
+from ...system.model_json import read_json, read_object
 from ...system.model_requests import refuse_requests
 from ...system.model_sizes import check_sizes
 from ...system.tokenizer_ids import check_tokenizer
@@ -107,7 +107,7 @@ def _parts(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _of_modules(folder: Path) -> Iterator[tuple[Path, str]]:
     file = folder / _MODULES
-    modules = _read(file)
+    modules = read_json(file)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise ConfigError(f"{file} is no list of modules")
     paths = [module.get("path") for module in modules]
@@ -202,14 +202,4 @@ def _check_name(file: Path, key: str, known: re.Pattern[str], also_others: str =
 
 def _object(file: Path) -> dict[str, Any]:
     """Empty where there is no such file."""
-    content = _read(file) if file.exists() else {}
-    if not isinstance(content, dict):
-        raise ConfigError(f"{file} is not a JSON object")
-    return content
-
-
-def _read(file: Path) -> Any:
-    try:
-        return json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} is not JSON: {error}") from None
+    return read_object(file) if file.exists() else {}

@@ -97,7 +97,7 @@ DIFFERENCES = [
     (lambda f: edit(f, "tokenizer_config.json", eos_token="x"), "tokenizer_config.json differs"),
     (lambda f: (f / "README.md").write_text(f"---\na: [\n---\n{_BEGIN}\n{_END}"), "README.md: its head is no YAML"),
     (lambda f: (f / "chat_template.jinja").unlink(), "chat_template.jinja is absent in"),
-    (lambda f: (f / "config.json").write_text("{"), "config.json: not JSON"),
+    (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
     (lambda f: (f / "model.safetensors").write_bytes(b"x" * 100), "not readable as safetensors"),
     (lambda f: (f / "model.safetensors").unlink(), "no *.safetensors weights"),
 ]
