@@ -24,7 +24,7 @@ _SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSCO
            "CREDS", "COOKIE", "AUTHORIZATION", "CONNECTION_STRING", "WEBHOOK")
 _SECRET_WORDS = {"AUTH", "OAUTH", "PASS", "PGPASS", "SSHPASS", "PSW", "PW", "BINDPW", "PAT", "JWT", "OTP", "SAS",
                  "DSN"}
-_NO_SECRET = ("TOKENIZERS", "TIKTOKEN", "TOKEN_RATIO", "IB_PKEY", "SSH_AUTH_SOCK", "RAY_AUTH_MODE")
+_NO_SECRET = ("TOKENIZER", "TIKTOKEN", "TOKEN_RATIO", "IB_PKEY", "NCCL_PAT", "SSH_AUTH_SOCK", "RAY_AUTH_MODE")
 """Parts of names that say nothing, as libraries have them: without its InfiniBand partition (NCCL_IB_PKEY) a machine
 does not reach the others, without SSH_AUTH_SOCK git not a host's repository."""
 

@@ -108,7 +108,7 @@ def test_a_runtime_environment_gives_what_the_user_did_not_set(tmp_path, results
     """The address and the key come from the file; the temperature is the user's. A value may hold anything."""
     with chat_server(FakeChat(lambda body, number: "yes", key=KEY)) as chat:
         (tmp_path / "env.yaml").write_text(
-            f"env_vars: {{BASE_URL: '{chat.url}', API_KEY: {KEY}, TEMPERATURE: 0.9, ODD: 'a b\\n$(exit 3)'}}\n"
+            f"env_vars: {{BASE_URL: '{chat.url}', API_KEY: {KEY}, TEMPERATURE: 0.9, EXP_NAME: 'a b\\n$(exit 3)'}}\n"
         )
         done = script("chat_infer.sh", RUNTIME_ENV=str(tmp_path / "env.yaml"), TEMPERATURE="0.2", **results)
     assert done.returncode == 0, done.stderr
@@ -118,8 +118,8 @@ def test_a_runtime_environment_gives_what_the_user_did_not_set(tmp_path, results
 
 
 @pytest.mark.parametrize("text,told", [
-    ("env_vars: {LD_PRELOAD: /x.so}", "LD_PRELOAD says how programs are run, and is no setting; set it yourself"),
-    ("env_vars: {ftp_proxy: 'http://h:1'}", "ftp_proxy says through whose hands keys go"),
+    ("env_vars: {LD_PRELOAD: /x.so}", "LD_PRELOAD is no setting of the pack, and none of a library that a recipe"),
+    ("env_vars: {ftp_proxy: 'http://h:1'}", "ftp_proxy is no setting of the pack"),
     ("env_vars: {TRUST_REMOTE_CODE: 1}", "TRUST_REMOTE_CODE runs Python that comes with a model"),
     ("env_vars: {'A B': 1}", "'A B' is no name of a variable"),
     (f"API_KEY: {KEY}: :", "no YAML file with env_vars"),
