@@ -5,6 +5,7 @@ keeps it busy for seconds, and twice as long for each pair more; what is packed 
 a call makes as many bytes as it is given for a number. A file that torch has written has none of that::
 
     PK 3 4  archive/data.pkl     what to make of the storages, by four names of torch's
+    PK 3 4  archive/byteorder    of the storages; torch turns one that is not this machine's, its bytes there or not
     PK 3 4  archive/data/0       a storage, as long as data.pkl says
     PK 1 2 ...                   the list of these, once, up to the end
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import io
 import math
 import struct
+import sys
 import zipfile
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
@@ -33,7 +35,7 @@ from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, Tenso
 from .bounded_pickle import KNOWN, LONGEST, BoundedUnpickler, Refused, Unknown
 from .metadata import damage_explained
 
-_FIRST, _PICKLE = b"PK\3\4", "data.pkl"
+_FIRST, _PICKLE, _ORDER = b"PK\3\4", "data.pkl", "byteorder"
 _END, _END64, _FIND64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
 
 
@@ -98,6 +100,9 @@ def opened(file: IO[bytes], length: int, *, every_byte: bool) -> tuple[IO[bytes]
     with zipfile.ZipFile(file) as archive:
         if every_byte and archive.testzip() is not None:
             raise ValueError("fails its checksum")
+        order = archive.read(members[_ORDER]) if _ORDER in members else sys.byteorder.encode()
+        if order != sys.byteorder.encode():
+            raise ValueError(f"has its bytes in the order {order[:20]!r}, which is not this machine's")
         pickled = io.BytesIO(archive.read(members[_PICKLE]))
     return pickled, {name[5:]: info.file_size for name, info in members.items() if name.startswith("data/")}
 

@@ -5,6 +5,7 @@ import os
 import pickle
 import stat
 import struct
+import sys
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable
@@ -61,6 +62,11 @@ def test_what_torch_wrote_passes(tmp_path, value):
     check_file(tmp_path / "a", {("argparse", "Namespace"): Settings})
 
 
+def test_what_torch_wrote_before_it_told_the_order_of_bytes_passes(tmp_path):
+    (tmp_path / "a").write_bytes(zipped({n: data for n, data in members().items() if n != "archive/byteorder"}))
+    check_file(tmp_path / "a", {})
+
+
 # --- what torch did not write ----------------------------------------------------------------------------------------
 
 
@@ -104,6 +110,7 @@ def elsewhere(content: bytes) -> bytes:
     return content[:-34] + at + content[-26:]
 
 
+OTHER_ORDER = b"big" if sys.byteorder == "little" else b"little"
 NO_DESCRIPTION = "has parts that describe no tensor"
 REFUSED = {
     "pairs of pairs": (zipped(asking(PAIRS)), NO_DESCRIPTION),
@@ -115,6 +122,11 @@ REFUSED = {
     "the format of before": (OLD_FORMAT, "is no zip file from its first byte on"),
     "a packed storage": (zipped(members(), packed="archive/data/0"), "unpacks to more than its length"),
     "a packed pickle": (zipped(members(), packed="archive/data.pkl"), "unpacks to more than its length"),
+    "of another machine": (zipped(members() | {"archive/byteorder": OTHER_ORDER}), "in the order b'"),
+    "of another machine, under a name that only torch finds": (
+        zipped(renamed(members() | {"archive/byteorder": OTHER_ORDER}, "archive/byteorder", "archive/ByteOrder")),
+        "in the order b'"),
+    "of no machine": (zipped(members() | {"archive/byteorder": b""}), "in the order b''"),
     "a second list": (elsewhere(saved(NUMBERS)), "has two lists of what is in it"),
     "something behind it": (saved(NUMBERS) + bytes(30), "does not end as a zip file of torch's"),
     "something before it": (b"PK\3\4" + zipped(members()), "that is not before its end"),
