@@ -134,7 +134,8 @@ class ModelTensors:
             offsets[0], sizes[0] = source.layer, 1
         chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
         with damage_explained(self._folder, source.key):
-            target = torch.empty(sizes, dtype=stored.properties.dtype)
+            # No memory of this process where parts overlap and so leave something out.
+            target = torch.zeros(sizes, dtype=stored.properties.dtype)
             items, into = create_read_items_for_chunk_list(source.key, stored, [chunk]), _Into(target)
             if source.key in self._shared:
                 for item in items:

@@ -11,7 +11,8 @@ a call makes as many bytes as it is given for a number. A file that torch has wr
 
 Invariant: what passes takes no more time and memory than it is long, and torch sees in it what was looked at here. So
 it begins as a zip, else torch takes it for the format of before zips; its list is where every reader of zips looks for
-it; no member is packed, and no two have one name, as torch looks them up without case.
+it; no member is packed, and no two have one name, as torch looks them up without case. Tensors that share numbers, or
+repeat them along an axis, are longer once somebody copies them: all together no more than ``_COPIES`` times.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def check_tensors(folder: str | Path, metadata: Metadata, keys: Iterable[str]) -
     for key in keys:
         with damage_explained(folder, ".metadata"):
             places = _places_of(metadata, key)
-        for place in places:  # whose fields read_metadata has seen
+        for place, taken in places:  # whose fields read_metadata has seen
             with damage_explained(folder, f"{place.relative_path}, {key!r:.80}"):
                 if place.transform_descriptors:
                     raise ValueError("is packed, which nothing here unpacks")
@@ -71,10 +72,15 @@ def check_tensors(folder: str | Path, metadata: Metadata, keys: Iterable[str]) -
                 with (Path(folder) / place.relative_path).open("rb") as file:
                     part = io.BufferedReader(slice_of(file, place))
                     _check(part, place.length, {}, every_byte=False)
+                if place.length < taken:  # as numbers may be repeated, which no writer of checkpoints does
+                    raise ValueError(f"has {place.length} bytes for a part of {taken}")
 
 
-def _places_of(metadata: Metadata, key: str) -> list[_StorageInfo]:
-    """Where its parts are, of which no two share anything, as torch would read that again for each."""
+def _places_of(metadata: Metadata, key: str) -> list[tuple[_StorageInfo, int]]:
+    """Where its parts are, and their bytes in memory: together all of it, as so much is taken before any is read.
+
+    No two share anything, as torch would read that again for each.
+    """
     entry = metadata.state_dict_metadata[key]
     assert isinstance(entry, TensorStorageMetadata), key
     starts, sizes = [chunk.offsets for chunk in entry.chunks], [chunk.sizes for chunk in entry.chunks]
@@ -84,9 +90,12 @@ def _places_of(metadata: Metadata, key: str) -> list[_StorageInfo]:
         raise ValueError(f"{key!r:.80} has one part twice")
     if not all(isinstance(size, torch.Size) and min(size, default=0) >= 0 for size in sizes):
         raise ValueError(f"{key!r:.80} has a part without a size")
-    if sum(map(math.prod, sizes)) > math.prod(entry.size):
-        raise ValueError(f"{key!r:.80} has parts that overlap")
-    return [metadata.storage_data[MetadataIndex(key, start)] for start in starts]
+    entries = [math.prod(size) for size in sizes]
+    if sum(entries) != math.prod(entry.size):
+        lacking = sum(entries) < math.prod(entry.size)
+        raise ValueError(f"{key!r:.80} {'lacks a part' if lacking else 'has parts that overlap'}")
+    places = [metadata.storage_data[MetadataIndex(key, start)] for start in starts]
+    return [(place, n * entry.properties.dtype.itemsize) for place, n in zip(places, entries, strict=True)]
 
 
 def _check(file: IO[bytes], length: int, also: Mapping[tuple[str, str], Any], *, every_byte: bool) -> None:
@@ -207,6 +216,10 @@ def check_spread(value: Any, most: int) -> None:
 # --- what the pickle may ask for -------------------------------------------------------------------------------------
 
 
+_COPIES = 64
+"""More names than models have for one weight, also where their layers are one."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Storage:
     """A class of storages, by the bytes of an entry."""
@@ -231,10 +244,11 @@ class Settings(Unknown):
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A storage, with how many entries it has."""
+    """A storage: its bytes and those of an entry."""
 
-    entries: int
-    untyped: bool
+    size: int
+    itemsize: int
+    reader: Shape
 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *more: Any) -> _Made:
@@ -243,13 +257,16 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *more: Any) -> _M
         raise ValueError("has a tensor of no storage")
     if not all(type(one) in _OF_TENSORS or _are_attributes(one) for one in more):
         raise ValueError("has a tensor that is told what torch tells none")
-    itemsize = more[2].itemsize if storage.untyped and len(more) > 2 and isinstance(more[2], torch.dtype) else 1
+    # Of an untyped storage one argument is the dtype; torch makes any storage as long as that asks for.
+    itemsize = max([storage.itemsize, *(one.itemsize for one in more if isinstance(one, torch.dtype))])
     shaped = len(size) == len(stride) <= LONGEST
     if not shaped or not all(type(number) is int and number >= 0 for number in (offset, *size, *stride)):
         raise ValueError("has a tensor whose shape is no shape")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if math.prod(size) and (last + 1) * itemsize > storage.entries:
+    entries = math.prod(size)
+    if entries and (last + 1) * itemsize > storage.size:
         raise ValueError("has a tensor that is larger than its storage")
+    storage.reader.copied += entries * itemsize
     return _Made()
 
 
@@ -291,14 +308,13 @@ _STORAGES = {
         "Bool": torch.bool,
     }.items()
 }
-_UNTYPED = _Storage(1)
 _TENSORS: dict[tuple[str, str], Any] = {
     **{("torch._utils", f"_rebuild_{name}"): _tensor for name in ("tensor", "tensor_v2", "tensor_v3")},
     **{("torch._utils", name): _parameter for name in ("_rebuild_parameter", "_rebuild_parameter_with_state")},
     ("torch._tensor", "_rebuild_from_type_v2"): _typed,
     **dict.fromkeys((("torch", "Tensor"), ("torch.nn.parameter", "Parameter")), object()),  # named, and not called
     **{("torch", name): storage for name, storage in _STORAGES.items()},
-    ("torch.storage", "UntypedStorage"): _UNTYPED,
+    ("torch.storage", "UntypedStorage"): _Storage(1),
     ("collections", "OrderedDict"): KNOWN["collections", "OrderedDict"],
     **{place: value for place, value in KNOWN.items() if isinstance(value, torch.dtype)},
     ("torch", "Size"): KNOWN["torch", "Size"],
@@ -311,6 +327,14 @@ class Shape(BoundedUnpickler):
     def __init__(self, file: IO[bytes], sizes: dict[str, int], also: Mapping[tuple[str, str], Any]) -> None:
         super().__init__(file)
         self.sizes, self._also, self._kinds = sizes, also, dict[str, _Storage]()
+        self.copied = 0
+        """Bytes of a copy of each tensor."""
+
+    def load(self) -> Any:
+        value = super().load()
+        if self.copied > _COPIES * (sum(self.sizes.values()) + self._file.tell()):
+            raise ValueError("has tensors that are much longer than all storages")
+        return value
 
     def find_class(self, module: str, name: str) -> Any:
         known = self._also.get((module, name), _TENSORS.get((module, name)))
@@ -326,4 +350,4 @@ class Shape(BoundedUnpickler):
         known = isinstance(kind, _Storage) and self._kinds.setdefault(key, kind) is kind
         if not known or self.sizes[key] != entries * kind.itemsize:
             raise ValueError(f"has a storage {key!r:.20} of another length than is said")
-        return _Held(entries, kind is _UNTYPED)
+        return _Held(self.sizes[key], kind.itemsize, self)

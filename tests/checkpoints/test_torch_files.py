@@ -37,7 +37,9 @@ def saved(value: object) -> bytes:
     return content.getvalue()
 
 
-NUMBERS = torch.arange(16.0).reshape(4, 4)
+NUMBERS, MANY = torch.arange(16.0).reshape(4, 4), torch.arange(25_000.0)
+
+
 def marked(tensor: torch.Tensor) -> torch.Tensor:
     """As Megatron marks its parameters."""
     tensor.tensor_model_parallel = True  # type: ignore[attr-defined]
@@ -52,7 +54,8 @@ GOOD = {
     "a part of a storage": NUMBERS[1:, ::2], "turned": NUMBERS.T, "spread": NUMBERS[:1].expand(9, 4),
     "nothing": torch.empty(0, 3), "a number": torch.tensor(2.0), "a parameter": torch.nn.Parameter(NUMBERS),
     "a marked tensor": marked(NUMBERS.clone()), "a marked parameter": marked(torch.nn.Parameter(NUMBERS)),
-    "two of one storage": [NUMBERS, NUMBERS[1:]], "settings": {"args": Namespace(a=1), "b": [None, 2.5, "c"]},
+    "two of one storage": [NUMBERS, NUMBERS[1:]], "one in each layer": [NUMBERS.view(4, 4) for _ in range(60)],
+    "one number for all": torch.ones(1).expand(1, 1024), "settings": {"args": Namespace(a=1), "b": [None, 2.5, "c"]},
 }
 
 
@@ -140,6 +143,11 @@ REFUSED = {
     "one storage under two names": (stored(b"X\1\0\0\x000", b"X\1\0\0\0a"), "a"),
     "a tensor that is longer than its storage": (stored(b"K\4K\4\x86", b"K\4K\5\x86"), "is larger than its storage"),
     "a tensor that begins in its storage": (stored(b"QK\0K\4", b"QK\1K\4"), "is larger than its storage"),
+    "a tensor that is spread": (saved(torch.ones(1).expand(10**12)), "much longer than all storages"),
+    "tensors of one storage": (saved([MANY.view(-1) for _ in range(100)]), "much longer than all storages"),
+    "a wider tensor than its storage": (zipped(asking(
+        b"ctorch._utils\n_rebuild_tensor_v3\n((U\7storagectorch\nFloatStorage\nU\0010U\3cpuK\x10tQK\0K\x10\x85K\1\x85\x89}"
+        b"ctorch\nfloat64\ntR")), "is larger than its storage"),
     "a storage that is called by pairs of pairs": (zipped(asking(
         b"(U\7storagectorch\nFloatStorage\n" + PAIRS_ALONE + b"U\3cpuK\x10tQ")), "asks for what is no storage"),
     "pairs of pairs in the place of a storage": (zipped(asking(
@@ -255,6 +263,12 @@ def of_size(*sizes: object) -> Callable[[Metadata], None]:
     return change
 
 
+def one_part(metadata: Metadata) -> None:
+    entry = metadata.state_dict_metadata[KEY]
+    assert isinstance(entry, TensorStorageMetadata)
+    del entry.chunks[1]
+
+
 def packed(metadata: Metadata) -> None:
     for place in metadata.storage_data.values():
         place.transform_descriptors = ["stream.zstd"]
@@ -275,6 +289,8 @@ READ_AGAIN = {
     "one part a thousand times": (one_start, "has one part twice"),
     "parts that share a row": (of_size(torch.Size([5, 4]), torch.Size([4, 4])), "has parts that overlap"),
     "a part that makes up for it": (of_size(torch.Size([16, 4]), torch.Size([-8, 4])), "has a part without a size"),
+    "one part of two": (one_part, "lacks a part"),
+    "half a part": (of_size(torch.Size([4, 4]), torch.Size([2, 4])), "lacks a part"),
     "a part of no size": (of_size([4, 4], torch.Size([4, 4])), "has a part without a size"),
     "a file a thousand times": (longer, r"__0_0\.distcp: is shorter than the tensors that are in it"),
     "packed": (packed, "is packed"),
@@ -287,6 +303,35 @@ def test_what_metadata_says_makes_nobody_read_more_than_the_files(tmp_path, chan
     with pytest.raises(DamagedCheckpoint, match=said):
         ModelTensors(checkpoint(tmp_path, saved(NUMBERS), change))
 
+
+
+def test_numbers_that_a_part_repeats_take_no_memory(tmp_path):
+    """Of many such each would be as long as all files."""
+    content, size = saved(torch.ones(1).expand(32, 32)), torch.Size([32, 32])
+    assert len(content) < size.numel() * 4
+
+    def spread(metadata: Metadata) -> None:
+        entry = metadata.state_dict_metadata[KEY]
+        assert isinstance(entry, TensorStorageMetadata)
+        entry.size, entry.chunks = size, [ChunkStorageMetadata(torch.Size([0, 0]), size)]
+
+    checkpoint(tmp_path, content, spread)
+    with (tmp_path / "__0_0.distcp").open("ab") as file:
+        file.write(bytes(size.numel() * 4))
+    with pytest.raises(DamagedCheckpoint, match=f"has {len(content)} bytes for a part of {size.numel() * 4}$"):
+        ModelTensors(tmp_path)
+
+
+def test_what_no_part_covers_is_no_memory_of_the_process(tmp_path, monkeypatch):
+    """Which would go into the model, and to the hub."""
+    def overlapping(metadata: Metadata) -> None:
+        entry, place = metadata.state_dict_metadata[KEY], metadata.storage_data.pop(MetadataIndex(KEY, [4, 0]))
+        assert isinstance(entry, TensorStorageMetadata)
+        entry.chunks[1] = ChunkStorageMetadata(torch.Size([2, 0]), torch.Size([4, 4]))
+        metadata.storage_data[MetadataIndex(KEY, [2, 0])] = place
+
+    monkeypatch.setattr(torch, "empty", lambda size, **kind: torch.full(size, 7, **kind))
+    assert not ModelTensors(checkpoint(tmp_path, saved(NUMBERS), overlapping)).read(KEY)[6:].any()
 
 
 @pytest.mark.parametrize("make", [lambda path: os.mknod(path, stat.S_IFSOCK | 0o600), Path.mkdir, lambda path: None])

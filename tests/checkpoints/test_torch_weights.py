@@ -31,7 +31,8 @@ GOOD = {
     "a state": lambda: network().state_dict(), "parameters": lambda: dict(network().named_parameters()),
     "half": lambda: network().half().state_dict(), "bfloat16": lambda: network().bfloat16().state_dict(),
     "shared": lambda: OrderedDict(a=(one := torch.ones(4, 4)), b=one, c=one[1:], d=torch.arange(3)),
-    "nothing": lambda: {"a": torch.empty(0)},
+    "nothing": lambda: {"a": torch.empty(0)}, "positions": lambda: {"a": torch.arange(9).expand((1, -1))},
+    "layers that are one": lambda: {str(n): one for n, one in enumerate(torch.ones(64, 64).expand(60, 64, 64))},
 }
 
 
@@ -81,6 +82,12 @@ def tensor(entries=2, view=None, kind=torch.FloatStorage):
     return out.getvalue()
 
 
+def spread(zipped):
+    out = io.BytesIO()
+    torch.save({"a": torch.ones(1).expand(10**12)}, out, _use_new_zipfile_serialization=zipped)
+    return out.getvalue()
+
+
 def also_tar():
     """A file of the old form that Python takes for a tar: its version is a text of two blocks, the first a header."""
     magic, padding = pickle.dumps(MAGIC, 2), 2 * tarfile.BLOCKSIZE
@@ -112,7 +119,7 @@ BAD = {
     "no numbers": before_zips(tensor(), ["0"]), "cut": before_zips(tensor(), ["0"], STORED[:-1]),
     "long": before_zips(tensor(2**40), ["0"], STORED), "less than none": before_zips(tensor(-(2**40)), ["0"], STORED),
     "a part": before_zips(tensor(view=("1", 0, 2)), ["0"], STORED), "others": before_zips(tensor(), ["1"], STORED),
-    "also a tar": also_tar(),
+    "also a tar": also_tar(), "terabytes of one number": spread(True), "the same, before zips": spread(False),
     "twice": before_zips(tensor(), ["0", "0"], STORED), "short": before_zips(tensor(1), ["0"], STORED),
 }
 
