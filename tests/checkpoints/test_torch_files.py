@@ -5,6 +5,7 @@ import os
 import pickle
 import stat
 import struct
+import subprocess
 import sys
 import zipfile
 from argparse import Namespace
@@ -354,16 +355,22 @@ LAYERS = {
 }
 
 
+def stacked(folder: Path, part: torch.Tensor, size: torch.Size, before: int = 0) -> Path:
+    """A checkpoint with layers of ``size`` in one part."""
+    content, start = saved(part), torch.Size([0] * len(size))
+    entry = TensorStorageMetadata(TensorProperties(dtype=part.dtype), size, [ChunkStorageMetadata(start, size)])
+    place = _StorageInfo("__0_0.distcp", before, len(content))
+    (folder / "__0_0.distcp").write_bytes(bytes(before) + content)
+    described = Metadata({STACKED: entry}, storage_data={MetadataIndex(STACKED, start): place})
+    (folder / ".metadata").write_bytes(pickle.dumps(described))
+    return folder
+
+
 @pytest.mark.parametrize("whole", LAYERS.values(), ids=LAYERS)
 @pytest.mark.parametrize("before", [0, 7])
 def test_layers_in_one_part_are_read_one_by_one(tmp_path, monkeypatch, whole, before):
     """Torch reads all of it for each."""
-    size, content, start = whole.shape, saved(whole), torch.Size([0] * whole.dim())
-    entry = TensorStorageMetadata(TensorProperties(dtype=whole.dtype), size, [ChunkStorageMetadata(start, size)])
-    place = _StorageInfo("__0_0.distcp", before, len(content))
-    (tmp_path / "__0_0.distcp").write_bytes(bytes(before) + content)
-    described = Metadata({STACKED: entry}, storage_data={MetadataIndex(STACKED, start): place})
-    (tmp_path / ".metadata").write_bytes(pickle.dumps(described))
+    stacked(tmp_path, whole, whole.shape, before)
     load, loaded = torch.load, []
 
     def counted(*args, **kwargs):
@@ -376,3 +383,34 @@ def test_layers_in_one_part_are_read_one_by_one(tmp_path, monkeypatch, whole, be
         read = tensors.read(f"decoder.layers.{layer}.mlp.linear_fc2.weight")
         assert read.dtype == whole.dtype and torch.equal(read, whole[layer])
     assert len(loaded) == (whole.numel() > 0)
+
+
+@pytest.mark.parametrize("left", [0, 1024 * 1024])
+def test_a_file_that_is_cut_between_two_layers_is_one_line(tmp_path, left):
+    """In a process of its own: what ended it was a signal."""
+    stacked(tmp_path, torch.ones(4, 1024, 256), torch.Size([4, 1024, 256]))
+    asked = f"""if True:
+        import os, sys
+        from mem_agent.checkpoints.torch_dist import ModelTensors
+        tensors = ModelTensors(sys.argv[1])
+        print(int(tensors.read("decoder.layers.0.mlp.linear_fc2.weight").sum()))
+        os.truncate(sys.argv[1] + "/__0_0.distcp", {left})
+        try:
+            tensors.read("decoder.layers.3.mlp.linear_fc2.weight")
+        except Exception as error:
+            print(type(error).__name__, error)
+    """
+    done = subprocess.run([sys.executable, "-c", asked, str(tmp_path)], capture_output=True, text=True, check=True)
+    number, line = done.stdout.splitlines()
+    assert number == "262144"
+    assert line.startswith(f"DamagedCheckpoint {tmp_path}: the checkpoint is damaged: __0_0.distcp: ends before byte ")
+
+
+SMALLER = {"fewer layers": NUMBERS[:2], "fewer axes": NUMBERS[0], "smaller layers": NUMBERS[:, :3],
+           "none": NUMBERS[:0]}
+
+
+@pytest.mark.parametrize("part", SMALLER.values(), ids=SMALLER)
+def test_of_a_part_that_is_smaller_than_said_nothing_else_is_read(tmp_path, part):
+    with pytest.raises(DamagedCheckpoint, match=f"{STACKED}: has a part of "):
+        ModelTensors(stacked(tmp_path, part, NUMBERS.shape)).read("decoder.layers.3.mlp.linear_fc2.weight")
