@@ -21,7 +21,8 @@ from typing import IO, Any
 
 from ..system.errors import ConfigError, reason_of
 from .bounded_pickle import LONGEST, Refused
-from .torch_files import Shape, opened
+from .tensor_pickle import Shape
+from .torch_files import opened
 
 _ZIP, _OLD = b"PK\3\4", 0x1950A86A20F9469CFC6C
 _LENGTH = 8

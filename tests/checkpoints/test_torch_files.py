@@ -26,8 +26,9 @@ from torch.distributed.checkpoint.metadata import (
 from mem_agent.checkpoints.bounded_pickle import Refused
 from mem_agent.checkpoints.damage import DamagedCheckpoint
 from mem_agent.checkpoints.metadata import damage_explained
+from mem_agent.checkpoints.tensor_pickle import Settings
 from mem_agent.checkpoints.torch_dist import ModelTensors
-from mem_agent.checkpoints.torch_files import Settings, check_file, check_spread
+from mem_agent.checkpoints.torch_files import check_file, check_spread
 
 KEY = "embedding.word_embeddings.weight"
 
