@@ -22,8 +22,8 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 
 from .damage import damaged
 from .lora_weights import adapted_weight, adapter_names, fits, merged
-from .mapped_parts import MappedParts, spans_layers
 from .metadata import check_sizes, damage_explained, read_metadata
+from .shared_parts import SharedParts, spans_layers
 from .torch_files import check_tensors
 
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
@@ -100,7 +100,7 @@ class ModelTensors:
             found = dict(_sources(self._stored))
         check_tensors(folder, metadata, {source.key for source in found.values()})
         stacked = {source.key for source in found.values() if source.layer is not None}
-        self._parts, self._shared = MappedParts(folder), {key for key in stacked if spans_layers(self._stored[key])}
+        self._parts, self._shared = SharedParts(folder), {key for key in stacked if spans_layers(self._stored[key])}
         self._adapters = {name: source for name, source in found.items() if adapted_weight(name)}
         self._sources = {name: source for name, source in found.items() if name not in self._adapters}
         for name in self._adapters:
@@ -134,7 +134,8 @@ class ModelTensors:
             offsets[0], sizes[0] = source.layer, 1
         chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
         with damage_explained(self._folder, source.key):
-            target = torch.empty(sizes, dtype=stored.properties.dtype)
+            # No memory of this process where parts overlap and so leave something out.
+            target = torch.zeros(sizes, dtype=stored.properties.dtype)
             items, into = create_read_items_for_chunk_list(source.key, stored, [chunk]), _Into(target)
             if source.key in self._shared:
                 for item in items:

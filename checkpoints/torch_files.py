@@ -5,12 +5,14 @@ keeps it busy for seconds, and twice as long for each pair more; what is packed 
 a call makes as many bytes as it is given for a number. A file that torch has written has none of that::
 
     PK 3 4  archive/data.pkl     what to make of the storages, by four names of torch's
+    PK 3 4  archive/byteorder    of the storages; torch turns one that is not this machine's, its bytes there or not
     PK 3 4  archive/data/0       a storage, as long as data.pkl says
     PK 1 2 ...                   the list of these, once, up to the end
 
 Invariant: what passes takes no more time and memory than it is long, and torch sees in it what was looked at here. So
 it begins as a zip, else torch takes it for the format of before zips; its list is where every reader of zips looks for
-it; no member is packed, and no two have one name, as torch looks them up without case.
+it; no member is packed, and no two have one name, as torch looks them up without case. What the pickle may ask for is
+in ``tensor_pickle.py``.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from __future__ import annotations
 import io
 import math
 import struct
+import sys
 import zipfile
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
@@ -30,10 +32,10 @@ import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 
-from .bounded_pickle import KNOWN, LONGEST, BoundedUnpickler, Refused, Unknown
 from .metadata import damage_explained
+from .tensor_pickle import Shape
 
-_FIRST, _PICKLE = b"PK\3\4", "data.pkl"
+_FIRST, _PICKLE, _ORDER = b"PK\3\4", "data.pkl", "byteorder"
 _END, _END64, _FIND64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
 
 
@@ -60,7 +62,7 @@ def check_tensors(folder: str | Path, metadata: Metadata, keys: Iterable[str]) -
     for key in keys:
         with damage_explained(folder, ".metadata"):
             places = _places_of(metadata, key)
-        for place in places:  # whose fields read_metadata has seen
+        for place, taken in places:  # whose fields read_metadata has seen
             with damage_explained(folder, f"{place.relative_path}, {key!r:.80}"):
                 if place.transform_descriptors:
                     raise ValueError("is packed, which nothing here unpacks")
@@ -69,10 +71,15 @@ def check_tensors(folder: str | Path, metadata: Metadata, keys: Iterable[str]) -
                 with (Path(folder) / place.relative_path).open("rb") as file:
                     part = io.BufferedReader(slice_of(file, place))
                     _check(part, place.length, {}, every_byte=False)
+                if place.length < taken:  # as numbers may be repeated, which no writer of checkpoints does
+                    raise ValueError(f"has {place.length} bytes for a part of {taken}")
 
 
-def _places_of(metadata: Metadata, key: str) -> list[_StorageInfo]:
-    """Where its parts are, of which no two share anything, as torch would read that again for each."""
+def _places_of(metadata: Metadata, key: str) -> list[tuple[_StorageInfo, int]]:
+    """Where its parts are, and their bytes in memory: together all of it, as so much is taken before any is read.
+
+    No two share anything, as torch would read that again for each.
+    """
     entry = metadata.state_dict_metadata[key]
     assert isinstance(entry, TensorStorageMetadata), key
     starts, sizes = [chunk.offsets for chunk in entry.chunks], [chunk.sizes for chunk in entry.chunks]
@@ -82,9 +89,12 @@ def _places_of(metadata: Metadata, key: str) -> list[_StorageInfo]:
         raise ValueError(f"{key!r:.80} has one part twice")
     if not all(isinstance(size, torch.Size) and min(size, default=0) >= 0 for size in sizes):
         raise ValueError(f"{key!r:.80} has a part without a size")
-    if sum(map(math.prod, sizes)) > math.prod(entry.size):
-        raise ValueError(f"{key!r:.80} has parts that overlap")
-    return [metadata.storage_data[MetadataIndex(key, start)] for start in starts]
+    entries = [math.prod(size) for size in sizes]
+    if sum(entries) != math.prod(entry.size):
+        lacking = sum(entries) < math.prod(entry.size)
+        raise ValueError(f"{key!r:.80} {'lacks a part' if lacking else 'has parts that overlap'}")
+    places = [metadata.storage_data[MetadataIndex(key, start)] for start in starts]
+    return [(place, n * entry.properties.dtype.itemsize) for place, n in zip(places, entries, strict=True)]
 
 
 def _check(file: IO[bytes], length: int, also: Mapping[tuple[str, str], Any], *, every_byte: bool) -> None:
@@ -98,6 +108,9 @@ def opened(file: IO[bytes], length: int, *, every_byte: bool) -> tuple[IO[bytes]
     with zipfile.ZipFile(file) as archive:
         if every_byte and archive.testzip() is not None:
             raise ValueError("fails its checksum")
+        order = archive.read(members[_ORDER]) if _ORDER in members else sys.byteorder.encode()
+        if order != sys.byteorder.encode():
+            raise ValueError(f"has its bytes in the order {order[:20]!r}, which is not this machine's")
         pickled = io.BytesIO(archive.read(members[_PICKLE]))
     return pickled, {name[5:]: info.file_size for name, info in members.items() if name.startswith("data/")}
 
@@ -197,128 +210,3 @@ def check_spread(value: Any, most: int) -> None:
             left += inside
         if seen + len(left) > most:
             raise ValueError("repeats what is in it until that is longer than the file")
-
-
-# --- what the pickle may ask for -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Storage:
-    """A class of storages, by the bytes of an entry."""
-
-    itemsize: int
-
-
-class _Made(Unknown):
-    """A tensor, which is not made here."""
-
-    def __setstate__(self, state: Any) -> None:
-        raise ValueError("has a tensor with a state")
-
-
-class Settings(Unknown):
-    """An ``argparse.Namespace``, which is not made here."""
-
-    def __setstate__(self, state: Any) -> None:
-        if type(state) is not dict:
-            raise ValueError("has settings that are none")
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A storage, with how many entries it has."""
-
-    entries: int
-    untyped: bool
-
-
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *more: Any) -> _Made:
-    """``_rebuild_tensor_v2`` and its like: all entries lie within the storage."""
-    if not isinstance(storage, _Held):
-        raise ValueError("has a tensor of no storage")
-    if not all(type(one) in _OF_TENSORS or _are_attributes(one) for one in more):
-        raise ValueError("has a tensor that is told what torch tells none")
-    itemsize = more[2].itemsize if storage.untyped and len(more) > 2 and isinstance(more[2], torch.dtype) else 1
-    shaped = len(size) == len(stride) <= LONGEST
-    if not shaped or not all(type(number) is int and number >= 0 for number in (offset, *size, *stride)):
-        raise ValueError("has a tensor whose shape is no shape")
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if math.prod(size) and (last + 1) * itemsize > storage.entries:
-        raise ValueError("has a tensor that is larger than its storage")
-    return _Made()
-
-
-def _parameter(data: Any, requires_grad: Any, *more: Any) -> Any:
-    for state in more:
-        _check_state(state)
-    if not isinstance(data, _Made) or type(requires_grad) is not bool:
-        raise ValueError("has a parameter of no tensor")
-    return data
-
-
-def _typed(make: Any, kind: Any, arguments: Any, state: Any) -> Any:
-    """A tensor, or a parameter, to which somebody has given attributes."""
-    if make not in (_tensor, _parameter) or len(arguments) > LONGEST:
-        raise ValueError("has a tensor that is made of something else")
-    _check_state(state)
-    return make(*arguments)
-
-
-def _check_state(state: Any) -> None:
-    if not _are_attributes(state):
-        raise ValueError("has a tensor with a state")
-
-
-_OF_TENSORS = (bool, int, float, str, type(None), torch.dtype, _Made)
-
-
-def _are_attributes(state: Any) -> bool:
-    """Plain ones by name; torch shows what is none in its errors, however long that becomes."""
-    return isinstance(state, dict) and len(state) <= LONGEST and all(
-        type(name) is str and type(value) in _OF_TENSORS for name, value in state.items()
-    )
-
-
-_STORAGES = {
-    f"{name}Storage": _Storage(dtype.itemsize) for name, dtype in {
-        "Double": torch.double, "Float": torch.float, "Half": torch.half, "BFloat16": torch.bfloat16,
-        "Long": torch.long, "Int": torch.int, "Short": torch.short, "Char": torch.int8, "Byte": torch.uint8,
-        "Bool": torch.bool,
-    }.items()
-}
-_UNTYPED = _Storage(1)
-_TENSORS: dict[tuple[str, str], Any] = {
-    **{("torch._utils", f"_rebuild_{name}"): _tensor for name in ("tensor", "tensor_v2", "tensor_v3")},
-    **{("torch._utils", name): _parameter for name in ("_rebuild_parameter", "_rebuild_parameter_with_state")},
-    ("torch._tensor", "_rebuild_from_type_v2"): _typed,
-    **dict.fromkeys((("torch", "Tensor"), ("torch.nn.parameter", "Parameter")), object()),  # named, and not called
-    **{("torch", name): storage for name, storage in _STORAGES.items()},
-    ("torch.storage", "UntypedStorage"): _UNTYPED,
-    ("collections", "OrderedDict"): KNOWN["collections", "OrderedDict"],
-    **{place: value for place, value in KNOWN.items() if isinstance(value, torch.dtype)},
-    ("torch", "Size"): KNOWN["torch", "Size"],
-}
-
-
-class Shape(BoundedUnpickler):
-    """Goes through a pickle as torch does, and makes no tensor."""
-
-    def __init__(self, file: IO[bytes], sizes: dict[str, int], also: Mapping[tuple[str, str], Any]) -> None:
-        super().__init__(file)
-        self.sizes, self._also, self._kinds = sizes, also, dict[str, _Storage]()
-
-    def find_class(self, module: str, name: str) -> Any:
-        known = self._also.get((module, name), _TENSORS.get((module, name)))
-        if known is None:
-            raise Refused(f"{module}.{name}")
-        return known
-
-    def persistent_load(self, pid: Any) -> _Held:
-        """A storage, which is as long as its member: torch reads as much as is said, whatever the member has."""
-        storage, kind, key, location, entries = pid
-        if storage != "storage" or type(key) is not str or type(location) is not str or type(entries) is not int:
-            raise ValueError("asks for what is no storage")
-        known = isinstance(kind, _Storage) and self._kinds.setdefault(key, kind) is kind
-        if not known or self.sizes[key] != entries * kind.itemsize:
-            raise ValueError(f"has a storage {key!r:.20} of another length than is said")
-        return _Held(entries, kind is _UNTYPED)

@@ -7,18 +7,22 @@ versions of the layers that had them::
     PK 3 4  archive/data.pkl ...                       since torch 1.6, in 2020: a zip file
     0x1950a86a20f9469cfc6c, 1001, {system}, {tensors}, [keys], storages     before: five pickles and the numbers
 
-Invariant: of both forms, what passes takes no more time and memory than it is long.
+Invariant: of both forms, what passes takes no more time and memory than it is long. Nor is it a tar, in which torch
+looks for weights before it looks for the second form, and before it says that it takes none of a tar: its first header
+may have Python search a text for longer than anybody waits.
 """
 
 from __future__ import annotations
 
+import tarfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import IO, Any
 
 from ..system.errors import ConfigError, reason_of
 from .bounded_pickle import LONGEST, Refused
-from .torch_files import Shape, opened
+from .tensor_pickle import Shape
+from .torch_files import opened
 
 _ZIP, _OLD = b"PK\3\4", 0x1950A86A20F9469CFC6C
 _LENGTH = 8
@@ -39,6 +43,9 @@ def check_weights(file: Path) -> None:
                 _Weights(*opened(content, length, every_byte=False), {}).load()
             else:
                 content.seek(0)
+                if _is_tar(content.read(tarfile.BLOCKSIZE)):
+                    raise ValueError("is a tar")
+                content.seek(0)
                 _check_old(_Within(content, length))
     except OSError:
         raise
@@ -48,6 +55,15 @@ def check_weights(file: Path) -> None:
     except Exception as error:  # unpickling what nobody knows ends in many types
         raise ConfigError(f"{file}: is no file of weights that torch has written ({reason_of(error)}); "
                           "use model.safetensors, or delete it where that is there") from None
+
+
+def _is_tar(first: bytes) -> bool:
+    """Whether Python reads on behind the ``first`` block of a file: that holds its own checksum, as no weights do."""
+    try:
+        tarfile.TarInfo.frombuf(first, tarfile.ENCODING, "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
 
 
 class _Weights(Shape):

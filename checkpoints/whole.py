@@ -29,7 +29,8 @@ from .damage import DamagedCheckpoint, damaged
 from .folders import CheckpointError, is_numbered, newest_of_run, number_of, numbered, resolve
 from .hashes import check_hashes
 from .metadata import check_files, damage_explained, read_metadata
-from .torch_files import Settings, check_file, check_spread, check_tensors
+from .tensor_pickle import Settings
+from .torch_files import check_file, check_spread, check_tensors
 
 logger = logging.getLogger("mem_agent")
 

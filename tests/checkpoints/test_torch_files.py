@@ -5,6 +5,8 @@ import os
 import pickle
 import stat
 import struct
+import subprocess
+import sys
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable
@@ -24,8 +26,9 @@ from torch.distributed.checkpoint.metadata import (
 from mem_agent.checkpoints.bounded_pickle import Refused
 from mem_agent.checkpoints.damage import DamagedCheckpoint
 from mem_agent.checkpoints.metadata import damage_explained
+from mem_agent.checkpoints.tensor_pickle import Settings
 from mem_agent.checkpoints.torch_dist import ModelTensors
-from mem_agent.checkpoints.torch_files import Settings, check_file, check_spread
+from mem_agent.checkpoints.torch_files import check_file, check_spread
 
 KEY = "embedding.word_embeddings.weight"
 
@@ -36,7 +39,9 @@ def saved(value: object) -> bytes:
     return content.getvalue()
 
 
-NUMBERS = torch.arange(16.0).reshape(4, 4)
+NUMBERS, MANY = torch.arange(16.0).reshape(4, 4), torch.arange(25_000.0)
+
+
 def marked(tensor: torch.Tensor) -> torch.Tensor:
     """As Megatron marks its parameters."""
     tensor.tensor_model_parallel = True  # type: ignore[attr-defined]
@@ -51,7 +56,8 @@ GOOD = {
     "a part of a storage": NUMBERS[1:, ::2], "turned": NUMBERS.T, "spread": NUMBERS[:1].expand(9, 4),
     "nothing": torch.empty(0, 3), "a number": torch.tensor(2.0), "a parameter": torch.nn.Parameter(NUMBERS),
     "a marked tensor": marked(NUMBERS.clone()), "a marked parameter": marked(torch.nn.Parameter(NUMBERS)),
-    "two of one storage": [NUMBERS, NUMBERS[1:]], "settings": {"args": Namespace(a=1), "b": [None, 2.5, "c"]},
+    "two of one storage": [NUMBERS, NUMBERS[1:]], "one in each layer": [NUMBERS.view(4, 4) for _ in range(60)],
+    "one number for all": torch.ones(1).expand(1, 1024), "settings": {"args": Namespace(a=1), "b": [None, 2.5, "c"]},
 }
 
 
@@ -59,6 +65,11 @@ GOOD = {
 def test_what_torch_wrote_passes(tmp_path, value):
     (tmp_path / "a").write_bytes(saved(value))
     check_file(tmp_path / "a", {("argparse", "Namespace"): Settings})
+
+
+def test_what_torch_wrote_before_it_told_the_order_of_bytes_passes(tmp_path):
+    (tmp_path / "a").write_bytes(zipped({n: data for n, data in members().items() if n != "archive/byteorder"}))
+    check_file(tmp_path / "a", {})
 
 
 # --- what torch did not write ----------------------------------------------------------------------------------------
@@ -104,6 +115,7 @@ def elsewhere(content: bytes) -> bytes:
     return content[:-34] + at + content[-26:]
 
 
+OTHER_ORDER = b"big" if sys.byteorder == "little" else b"little"
 NO_DESCRIPTION = "has parts that describe no tensor"
 REFUSED = {
     "pairs of pairs": (zipped(asking(PAIRS)), NO_DESCRIPTION),
@@ -115,6 +127,11 @@ REFUSED = {
     "the format of before": (OLD_FORMAT, "is no zip file from its first byte on"),
     "a packed storage": (zipped(members(), packed="archive/data/0"), "unpacks to more than its length"),
     "a packed pickle": (zipped(members(), packed="archive/data.pkl"), "unpacks to more than its length"),
+    "of another machine": (zipped(members() | {"archive/byteorder": OTHER_ORDER}), "in the order b'"),
+    "of another machine, under a name that only torch finds": (
+        zipped(renamed(members() | {"archive/byteorder": OTHER_ORDER}, "archive/byteorder", "archive/ByteOrder")),
+        "in the order b'"),
+    "of no machine": (zipped(members() | {"archive/byteorder": b""}), "in the order b''"),
     "a second list": (elsewhere(saved(NUMBERS)), "has two lists of what is in it"),
     "something behind it": (saved(NUMBERS) + bytes(30), "does not end as a zip file of torch's"),
     "something before it": (b"PK\3\4" + zipped(members()), "that is not before its end"),
@@ -128,6 +145,11 @@ REFUSED = {
     "one storage under two names": (stored(b"X\1\0\0\x000", b"X\1\0\0\0a"), "a"),
     "a tensor that is longer than its storage": (stored(b"K\4K\4\x86", b"K\4K\5\x86"), "is larger than its storage"),
     "a tensor that begins in its storage": (stored(b"QK\0K\4", b"QK\1K\4"), "is larger than its storage"),
+    "a tensor that is spread": (saved(torch.ones(1).expand(10**12)), "much longer than all storages"),
+    "tensors of one storage": (saved([MANY.view(-1) for _ in range(100)]), "much longer than all storages"),
+    "a wider tensor than its storage": (zipped(asking(
+        b"ctorch._utils\n_rebuild_tensor_v3\n((U\7storagectorch\nFloatStorage\nU\0010U\3cpuK\x10tQK\0K\x10\x85K\1\x85\x89}"
+        b"ctorch\nfloat64\ntR")), "is larger than its storage"),
     "a storage that is called by pairs of pairs": (zipped(asking(
         b"(U\7storagectorch\nFloatStorage\n" + PAIRS_ALONE + b"U\3cpuK\x10tQ")), "asks for what is no storage"),
     "pairs of pairs in the place of a storage": (zipped(asking(
@@ -243,6 +265,12 @@ def of_size(*sizes: object) -> Callable[[Metadata], None]:
     return change
 
 
+def one_part(metadata: Metadata) -> None:
+    entry = metadata.state_dict_metadata[KEY]
+    assert isinstance(entry, TensorStorageMetadata)
+    del entry.chunks[1]
+
+
 def packed(metadata: Metadata) -> None:
     for place in metadata.storage_data.values():
         place.transform_descriptors = ["stream.zstd"]
@@ -263,6 +291,8 @@ READ_AGAIN = {
     "one part a thousand times": (one_start, "has one part twice"),
     "parts that share a row": (of_size(torch.Size([5, 4]), torch.Size([4, 4])), "has parts that overlap"),
     "a part that makes up for it": (of_size(torch.Size([16, 4]), torch.Size([-8, 4])), "has a part without a size"),
+    "one part of two": (one_part, "lacks a part"),
+    "half a part": (of_size(torch.Size([4, 4]), torch.Size([2, 4])), "lacks a part"),
     "a part of no size": (of_size([4, 4], torch.Size([4, 4])), "has a part without a size"),
     "a file a thousand times": (longer, r"__0_0\.distcp: is shorter than the tensors that are in it"),
     "packed": (packed, "is packed"),
@@ -275,6 +305,35 @@ def test_what_metadata_says_makes_nobody_read_more_than_the_files(tmp_path, chan
     with pytest.raises(DamagedCheckpoint, match=said):
         ModelTensors(checkpoint(tmp_path, saved(NUMBERS), change))
 
+
+
+def test_numbers_that_a_part_repeats_take_no_memory(tmp_path):
+    """Of many such each would be as long as all files."""
+    content, size = saved(torch.ones(1).expand(32, 32)), torch.Size([32, 32])
+    assert len(content) < size.numel() * 4
+
+    def spread(metadata: Metadata) -> None:
+        entry = metadata.state_dict_metadata[KEY]
+        assert isinstance(entry, TensorStorageMetadata)
+        entry.size, entry.chunks = size, [ChunkStorageMetadata(torch.Size([0, 0]), size)]
+
+    checkpoint(tmp_path, content, spread)
+    with (tmp_path / "__0_0.distcp").open("ab") as file:
+        file.write(bytes(size.numel() * 4))
+    with pytest.raises(DamagedCheckpoint, match=f"has {len(content)} bytes for a part of {size.numel() * 4}$"):
+        ModelTensors(tmp_path)
+
+
+def test_what_no_part_covers_is_no_memory_of_the_process(tmp_path, monkeypatch):
+    """Which would go into the model, and to the hub."""
+    def overlapping(metadata: Metadata) -> None:
+        entry, place = metadata.state_dict_metadata[KEY], metadata.storage_data.pop(MetadataIndex(KEY, [4, 0]))
+        assert isinstance(entry, TensorStorageMetadata)
+        entry.chunks[1] = ChunkStorageMetadata(torch.Size([2, 0]), torch.Size([4, 4]))
+        metadata.storage_data[MetadataIndex(KEY, [2, 0])] = place
+
+    monkeypatch.setattr(torch, "empty", lambda size, **kind: torch.full(size, 7, **kind))
+    assert not ModelTensors(checkpoint(tmp_path, saved(NUMBERS), overlapping)).read(KEY)[6:].any()
 
 
 @pytest.mark.parametrize("make", [lambda path: os.mknod(path, stat.S_IFSOCK | 0o600), Path.mkdir, lambda path: None])
@@ -297,16 +356,22 @@ LAYERS = {
 }
 
 
+def stacked(folder: Path, part: torch.Tensor, size: torch.Size, before: int = 0) -> Path:
+    """A checkpoint with layers of ``size`` in one part."""
+    content, start = saved(part), torch.Size([0] * len(size))
+    entry = TensorStorageMetadata(TensorProperties(dtype=part.dtype), size, [ChunkStorageMetadata(start, size)])
+    place = _StorageInfo("__0_0.distcp", before, len(content))
+    (folder / "__0_0.distcp").write_bytes(bytes(before) + content)
+    described = Metadata({STACKED: entry}, storage_data={MetadataIndex(STACKED, start): place})
+    (folder / ".metadata").write_bytes(pickle.dumps(described))
+    return folder
+
+
 @pytest.mark.parametrize("whole", LAYERS.values(), ids=LAYERS)
 @pytest.mark.parametrize("before", [0, 7])
 def test_layers_in_one_part_are_read_one_by_one(tmp_path, monkeypatch, whole, before):
     """Torch reads all of it for each."""
-    size, content, start = whole.shape, saved(whole), torch.Size([0] * whole.dim())
-    entry = TensorStorageMetadata(TensorProperties(dtype=whole.dtype), size, [ChunkStorageMetadata(start, size)])
-    place = _StorageInfo("__0_0.distcp", before, len(content))
-    (tmp_path / "__0_0.distcp").write_bytes(bytes(before) + content)
-    described = Metadata({STACKED: entry}, storage_data={MetadataIndex(STACKED, start): place})
-    (tmp_path / ".metadata").write_bytes(pickle.dumps(described))
+    stacked(tmp_path, whole, whole.shape, before)
     load, loaded = torch.load, []
 
     def counted(*args, **kwargs):
@@ -319,3 +384,34 @@ def test_layers_in_one_part_are_read_one_by_one(tmp_path, monkeypatch, whole, be
         read = tensors.read(f"decoder.layers.{layer}.mlp.linear_fc2.weight")
         assert read.dtype == whole.dtype and torch.equal(read, whole[layer])
     assert len(loaded) == (whole.numel() > 0)
+
+
+@pytest.mark.parametrize("left", [0, 1024 * 1024])
+def test_a_file_that_is_cut_between_two_layers_is_one_line(tmp_path, left):
+    """In a process of its own: what ended it was a signal."""
+    stacked(tmp_path, torch.ones(4, 1024, 256), torch.Size([4, 1024, 256]))
+    asked = f"""if True:
+        import os, sys
+        from mem_agent.checkpoints.torch_dist import ModelTensors
+        tensors = ModelTensors(sys.argv[1])
+        print(int(tensors.read("decoder.layers.0.mlp.linear_fc2.weight").sum()))
+        os.truncate(sys.argv[1] + "/__0_0.distcp", {left})
+        try:
+            tensors.read("decoder.layers.3.mlp.linear_fc2.weight")
+        except Exception as error:
+            print(type(error).__name__, error)
+    """
+    done = subprocess.run([sys.executable, "-c", asked, str(tmp_path)], capture_output=True, text=True, check=True)
+    number, line = done.stdout.splitlines()
+    assert number == "262144"
+    assert line.startswith(f"DamagedCheckpoint {tmp_path}: the checkpoint is damaged: __0_0.distcp: ends before byte ")
+
+
+SMALLER = {"fewer layers": NUMBERS[:2], "fewer axes": NUMBERS[0], "smaller layers": NUMBERS[:, :3],
+           "none": NUMBERS[:0]}
+
+
+@pytest.mark.parametrize("part", SMALLER.values(), ids=SMALLER)
+def test_of_a_part_that_is_smaller_than_said_nothing_else_is_read(tmp_path, part):
+    with pytest.raises(DamagedCheckpoint, match=f"{STACKED}: has a part of "):
+        ModelTensors(stacked(tmp_path, part, NUMBERS.shape)).read("decoder.layers.3.mlp.linear_fc2.weight")

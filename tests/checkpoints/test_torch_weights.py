@@ -4,8 +4,10 @@ import io
 import os
 import pickle
 import struct
+import tarfile
 import zipfile
 from collections import OrderedDict
+from pathlib import Path
 
 import pytest
 import torch
@@ -29,7 +31,8 @@ GOOD = {
     "a state": lambda: network().state_dict(), "parameters": lambda: dict(network().named_parameters()),
     "half": lambda: network().half().state_dict(), "bfloat16": lambda: network().bfloat16().state_dict(),
     "shared": lambda: OrderedDict(a=(one := torch.ones(4, 4)), b=one, c=one[1:], d=torch.arange(3)),
-    "nothing": lambda: {"a": torch.empty(0)},
+    "nothing": lambda: {"a": torch.empty(0)}, "positions": lambda: {"a": torch.arange(9).expand((1, -1))},
+    "layers that are one": lambda: {str(n): one for n, one in enumerate(torch.ones(64, 64).expand(60, 64, 64))},
 }
 
 
@@ -79,6 +82,26 @@ def tensor(entries=2, view=None, kind=torch.FloatStorage):
     return out.getvalue()
 
 
+def spread(zipped):
+    out = io.BytesIO()
+    torch.save({"a": torch.ones(1).expand(10**12)}, out, _use_new_zipfile_serialization=zipped)
+    return out.getvalue()
+
+
+def also_tar():
+    """A file of the old form that Python takes for a tar: its version is a text of two blocks, the first a header."""
+    magic, padding = pickle.dumps(MAGIC, 2), 2 * tarfile.BLOCKSIZE
+    header = tarfile.TarInfo("n" * 100)
+    header.size, header.type = 1, tarfile.XHDTYPE
+    block = bytearray(header.tobuf(tarfile.USTAR_FORMAT))
+    start = magic + b"B" + struct.pack("<I", padding - len(magic) - 5)
+    block[: len(start)] = start
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    parts = pickle.dumps({}, 2), pickle.dumps({}, 2), pickle.dumps([], 2)
+    return bytes(block) + b"1".ljust(tarfile.BLOCKSIZE, b"\0") + b"." + b"".join(parts)
+
+
 STORED = struct.pack("<q2f", 2, 1.0, 2.0)
 PAIRS = b"".join(b"q\x00h\x00\x86" for _ in range(200))
 DICT = b"\x80\x02ccollections\nOrderedDict\n)R"
@@ -86,7 +109,7 @@ CODES = {
     "a key that takes for ever to hash": b"\x80\x02})" + PAIRS + b"K\x01s.",
     "memory": b"\x80\x02cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R.",
     "a text that is not there": b"\x80\x02X\xff\xff\xff\xff.",
-    "a program": pickle.dumps(Attack("x"), 2),
+    "a program": pickle.dumps(Attack(Path("x")), 2),
     "a state of a dict": DICT + b"}X\x03\x00\x00\x00getK\x01sb.",
     "versions that are none": DICT + b"}X\x09\x00\x00\x00_metadata}X\x01\x00\x00\x00aK\x01ssb.",
 }
@@ -96,6 +119,7 @@ BAD = {
     "no numbers": before_zips(tensor(), ["0"]), "cut": before_zips(tensor(), ["0"], STORED[:-1]),
     "long": before_zips(tensor(2**40), ["0"], STORED), "less than none": before_zips(tensor(-(2**40)), ["0"], STORED),
     "a part": before_zips(tensor(view=("1", 0, 2)), ["0"], STORED), "others": before_zips(tensor(), ["1"], STORED),
+    "also a tar": also_tar(), "terabytes of one number": spread(True), "the same, before zips": spread(False),
     "twice": before_zips(tensor(), ["0", "0"], STORED), "short": before_zips(tensor(1), ["0"], STORED),
 }
 

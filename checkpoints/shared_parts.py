@@ -1,15 +1,15 @@
-"""Parts of a tensor that many layers share: each layer is read alone, out of the file as it lies on disk.
+"""Parts of a tensor that many layers share: of each layer the bytes are read from where they lie in the file.
 
 Megatron writes a part for each layer. A checkpoint that something else has written may have all layers in one, which
 torch reads whole for each of them: with 36 layers 36 times, with as many as there may be a thousand times.
 
-Invariant: what is read is a part that ``torch_files.py`` has passed, so that it lies unpacked within its file.
+Invariant: what is read is a part that ``torch_files.py`` has passed, so that it lies unpacked within its file. Should
+that be cut since, one line says so: as memory (``mmap``) it would end the process.
 """
 
 from __future__ import annotations
 
 import io
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +19,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from .damage import damaged
 from .torch_files import slice_of
 
 
 class _Lies(NamedTuple):
-    """Where the numbers of a part are, in bytes of its file; sizes and strides have an axis of the bytes of each."""
+    """Where the numbers of a part are, in bytes of its file; the strides have an axis more, of the bytes of each."""
 
     at: int
     sizes: tuple[int, ...]
@@ -31,24 +32,32 @@ class _Lies(NamedTuple):
     dtype: torch.dtype
 
 
-class MappedParts:
+class SharedParts:
     """Of the files of one checkpoint."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self._lying: dict[tuple[str, int], _Lies] = {}
-        self._bytes = lru_cache(maxsize=4)(self._mapped)
 
     def read(self, place: _StorageInfo, starts: torch.Size, lengths: torch.Size) -> torch.Tensor:
         """``lengths`` numbers from ``starts`` on, along each axis of the part at ``place``."""
         lies = self._lying.get((place.relative_path, place.offset))
         if lies is None:
             lies = self._lying[place.relative_path, place.offset] = self._looked_at(place)
-        wanted = torch.as_strided(self._bytes(place.relative_path), lies.sizes, lies.strides, lies.at)
-        for axis, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-            wanted = wanted.narrow(axis, start, length)
-        # A copy, as numbers of a file may lie at odd places.
-        return wanted.clone(memory_format=torch.contiguous_format).view(lies.dtype).squeeze(-1)
+        ends = [start + length for start, length in zip(starts, lengths, strict=True)]
+        if len(ends) != len(lies.sizes) or any(end > size for end, size in zip(ends, lies.sizes, strict=True)):
+            raise ValueError(f"has a part of {list(lies.sizes)!s:.80}, of which {ends!s:.80} is asked for")
+        sizes = (*lengths, lies.dtype.itemsize)
+        first = lies.at + sum(start * step for start, step in zip(starts, lies.strides[:-1], strict=True))
+        last = first + sum((size - 1) * step for size, step in zip(sizes, lies.strides, strict=True))
+        content = self._bytes(place.relative_path, first, last + 1 - first if all(sizes) else 0)
+        return torch.as_strided(content, sizes, lies.strides).contiguous().view(lies.dtype).squeeze(-1)
+
+    def _bytes(self, name: str, start: int, length: int) -> torch.Tensor:
+        content = np.fromfile(self._folder / name, np.uint8, length, offset=start)
+        if len(content) < length:
+            raise damaged(self._folder, name, f"ends before byte {start + length}, and did not when it was looked at")
+        return torch.from_numpy(content)
 
     def _looked_at(self, place: _StorageInfo) -> _Lies:
         with (self._folder / place.relative_path).open("rb") as file, FakeTensorMode():
@@ -57,10 +66,7 @@ class MappedParts:
         each = tensor.dtype.itemsize
         storage = tensor.untyped_storage()._checkpoint_offset or 0  # none, of no numbers
         first = place.offset + storage + tensor.storage_offset() * each
-        return _Lies(first, (*tensor.shape, each), (*(step * each for step in tensor.stride()), 1), tensor.dtype)
-
-    def _mapped(self, name: str) -> torch.Tensor:
-        return torch.from_numpy(np.memmap(self._folder / name, np.uint8, "c"))
+        return _Lies(first, tensor.shape, (*(step * each for step in tensor.stride()), 1), tensor.dtype)
 
 
 def spans_layers(stored: TensorStorageMetadata) -> bool:
