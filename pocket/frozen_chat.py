@@ -15,11 +15,15 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
+
+from ..system.bounded_json import loads
+from ..system.command_line_types import port_number
 
 MODEL = "frozen-chat"
 UNKNOWN = "unknown"
@@ -50,7 +54,7 @@ def completion(messages: Sequence[Mapping[str, Any]], model: str) -> dict[str, A
 
 async def _complete(request: web.Request) -> web.Response:
     try:
-        body = await request.json()
+        body = loads(await request.read())
         return web.json_response(completion(body["messages"], str(body.get("model", MODEL))))
     except (ValueError, TypeError, KeyError, IndexError) as error:
         return web.json_response({"error": {"message": str(error), "type": "invalid_request_error"}}, status=400)
@@ -85,19 +89,19 @@ def make_app(with_parent: bool = False) -> web.Application:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Serve the stub of a frozen chat model.")
-    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--port", type=port_number, required=True, help="0: a free one")
     parser.add_argument("--with-parent", action="store_true", help="end when the process that started it has ended")
     options = parser.parse_args(argv)
-    url = f"http://127.0.0.1:{options.port}/v1"
-    app = make_app(options.with_parent)
     try:
-        web.run_app(
-            app, host="127.0.0.1", port=options.port, access_log=None,
-            print=lambda *_: print(f"the frozen chat model answers at {url}", flush=True),
-        )
+        listening = socket.create_server(("127.0.0.1", options.port))
     except OSError as error:
-        print(f"error: {url}: {error.strerror}", file=sys.stderr)
+        print(f"error: http://127.0.0.1:{options.port}/v1: {error.strerror}", file=sys.stderr)
         return 1
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    web.run_app(
+        make_app(options.with_parent), sock=listening, access_log=None,
+        print=lambda *_: print(f"the frozen chat model answers at {url}", flush=True),
+    )
     return 0
 
 

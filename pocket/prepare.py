@@ -20,6 +20,7 @@ from typing import Any
 
 from ..data.document_store import DocumentWriter, store_folder
 from ..system.atomic_file import replacing, write_atomically
+from ..system.command_line_types import whole_number
 from ..system.one_line_errors import one_line_errors
 from . import sifter
 from .arithmetic import arithmetic_problems, eval_entry, train_row
@@ -29,7 +30,7 @@ from .two_hop import TwoHopShape, two_hop_examples
 TRAIN_ROWS, EVAL_ROWS = 4096, 200
 EVAL_SEED = 1
 _TRAIN_SEED = 1000
-"""Added to the run's seed: no run trains on the documents of seed 1."""
+"""Added to the run's seed, which is at least 0: no run trains on the documents of seed 1."""
 
 Maker = Callable[[int, int, int], Iterator[PocketExample]]
 """Examples of a seed: how many, of how many chunks."""
@@ -77,15 +78,22 @@ TASKS: Mapping[str, Task] = {
 
 
 def prepare(folder: Path, seed: int, name: str = "look-up") -> None:
-    """Write the files; their content is a function of task and seed alone."""
+    """Write the files; their content is a function of task and seed alone.
+
+    Raises:
+        StoreError: another process writes the sifter's.
+    """
+    assert seed >= 0, "-999 is the seed of what is held out"
     task = TASKS[name]
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / "train.jsonl") as out:
-        out.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in task.train(_TRAIN_SEED + seed))
-    with DocumentWriter(store_folder(folder / "train.jsonl")) as documents:
+    train = folder / "train.jsonl"
+    with DocumentWriter(store_folder(train)) as documents:  # held until the rows that refer to it are there as well
         for text in task.documents(_TRAIN_SEED + seed):
             documents.add(text)
         documents.commit()
+        with replacing(train) as out:
+            rows = task.train(_TRAIN_SEED + seed)
+            out.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows)
     for length, entries in task.evaluate.items():
         text = json.dumps(list(entries(EVAL_SEED)), ensure_ascii=False, indent=1)
         write_atomically(folder / f"eval_{length}.json", f"{text}\n".encode())
@@ -96,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     description = "Write the pocket profile's training and evaluation data."
     parser = argparse.ArgumentParser(prog="mem-agent pocket", description=description)
     parser.add_argument("--output", required=True, type=Path)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=whole_number, default=1)
     parser.add_argument("--task", choices=TASKS, default="look-up")
     options = parser.parse_args(argv)
     prepare(options.output, options.seed, options.task)

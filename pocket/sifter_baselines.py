@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..agents.recall import bm25, count_query, count_words
+from ..evaluation.questions import EvalError
 from ..evaluation.results import read_rows
 from ..evaluation.statistics import Comparison, Estimate, compare, interval
 from ..evaluation.summary import question_means
@@ -65,8 +66,11 @@ def first_is_gold(order: Order, questions: Iterable[History]) -> dict[str, float
 
 
 def of_run(folder: Path) -> dict[str, float]:
-    """NDCG@1 of each question in a folder of results."""
-    return question_means(read_rows(folder, "sifter"), lambda row: row.scores.get(METRIC))
+    """NDCG@1 of each question in a folder of results. Raises EvalError where there is none."""
+    means = question_means(read_rows(folder, "sifter"), lambda row: row.scores.get(METRIC))
+    if not any(str(number) in means for number in range(EVAL_ROWS)):
+        raise EvalError(f"{folder}: no results of the held-out questions; evaluate again, or remove it")
+    return means
 
 
 def report(runs: Sequence[Path]) -> str:
@@ -74,7 +78,8 @@ def report(runs: Sequence[Path]) -> str:
     measured = {name: first_is_gold(order, questions) for name, order in orders().items()}
     baselines = list(measured)
     for run in runs:
-        for folder in sorted((run / "eval").iterdir(), reverse=True):  # before, after
+        folders = filter(Path.is_dir, (run / "eval").iterdir())  # beside which a file manager leaves files
+        for folder in sorted(folders, reverse=True):  # before, after
             measured[f"{run.name} {folder.name}"] = of_run(folder)
     lines = ["| ranking | n | NDCG@1 | 95% interval | over minilm | 95% interval | p |"]
     lines.append("|---|--:|--:|---|--:|---|--:|")

@@ -11,9 +11,10 @@ import contextlib
 import itertools
 import os
 import shlex
+import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,28 +67,29 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
     shrunk = shrink(cluster.config, cluster.size)
     longest = longest_turn(shrunk.config, load_vocabulary(cluster.config.hf_ckpt, config.trust_remote_code))
     layout = shrink_layout(cluster.layout, config.rehearse_ranks, longest, shrunk.config.step_trajectories)
-    folder = _new_folder(Path(cluster.config.save_path) / "rehearsals")
-    description = cluster.model_arguments
-    if shrunk.random_model:
-        description, model = shrink_description(description), folder / "model"
-        write_tiny_model(shrink_model(content), Path(cluster.config.hf_ckpt), model)
-    else:
-        model = local_folder(config.hf_ckpt).expanduser().absolute()
-    ports = free_ports(4)
-    here = replace(
-        shrunk.config, hf_ckpt=str(model), torch_dist=str(folder / "reference"), save_path=str(folder),
-        num_rollout=config.rehearse_rollouts, save_interval=1,
-        train_data=_first_rows(cluster.config.train_data, TRAIN_ROWS),
-        num_nodes=1, master_addr="127.0.0.1", ray_address="", ray_port=ports[0], ray_dashboard_port=ports[1],
-        tp=layout.tp, pp=layout.pp, cp=layout.cp, engine_gpus=1, num_gpus=layout.gpus_per_node, tracker="none",
-        rollout_gpus=0, **_evaluation(cluster.config),
-    )
-    plan = make_plan(here, model=description, layout=layout)
-    return Rehearsal(cluster, _for_this_machine(plan, ports[3]), shrunk.random_model, ports[3])
+    with _new_folder(Path(cluster.config.save_path) / "rehearsals") as folder:
+        description = cluster.model_arguments
+        if shrunk.random_model:
+            description, model = shrink_description(description), folder / "model"
+            write_tiny_model(shrink_model(content), Path(cluster.config.hf_ckpt), model)
+        else:
+            model = local_folder(config.hf_ckpt).expanduser().absolute()
+        ports = free_ports(4)
+        here = replace(
+            shrunk.config, hf_ckpt=str(model), torch_dist=str(folder / "reference"), save_path=str(folder),
+            num_rollout=config.rehearse_rollouts, save_interval=1,
+            train_data=_first_rows(cluster.config.train_data, TRAIN_ROWS),
+            num_nodes=1, master_addr="127.0.0.1", ray_address="", ray_port=ports[0], ray_dashboard_port=ports[1],
+            tp=layout.tp, pp=layout.pp, cp=layout.cp, engine_gpus=1, num_gpus=layout.gpus_per_node, tracker="none",
+            rollout_gpus=0, **_evaluation(cluster.config),
+        )
+        plan = make_plan(here, model=description, layout=layout)
+        return Rehearsal(cluster, _for_this_machine(plan, ports[3]), shrunk.random_model, ports[3])
 
 
-def _new_folder(parent: Path) -> Path:
-    """A folder that no other rehearsal has, named by the time."""
+@contextlib.contextmanager
+def _new_folder(parent: Path) -> Iterator[Path]:
+    """A folder that no other rehearsal has, named by the time; where the block fails none is left."""
     try:
         parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -98,8 +100,12 @@ def _new_folder(parent: Path) -> Path:
         folder = parent / (name if number == 1 else f"{name}-{number}")
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
-            return folder
-    raise AssertionError
+            break
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # what failed is what the user is told
+        raise
 
 
 def _cluster_plan(config: Config) -> Plan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ..checkpoints.hf_folder import TOKENIZER_FILES, weights_named
+from ..checkpoints.hf_folder import copy_model_files, weights_named
 from ..config import ConfigError
 from ..system.atomic_file import write_atomically
+from ..system.errors import MemAgentError, reason_of
 from ..system.model_requests import refuse_other_models
 from ..system.model_sizes import check_sizes
 
@@ -26,11 +26,11 @@ def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) 
 
     Raises:
         ConfigError: transformers makes no model of such a configuration.
+        UnsupportedModel: a file of ``tokenizer`` is a link out of that folder.
+        WeightsNotWritten: most often the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for pattern in (*TOKENIZER_FILES, "generation_config.json"):
-        for file in tokenizer.glob(pattern):
-            shutil.copy(file, folder / file.name)
+    copy_model_files(tokenizer, folder)
     text = json.dumps({k: v for k, v in content.items() if v is not None}, indent=1)
     write_atomically(folder / "config.json", text.encode())
     check_sizes(folder)  # what was not made small is somebody else's yet
@@ -41,8 +41,10 @@ def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) 
             AutoConfig.from_pretrained(folder, trust_remote_code=False), attn_implementation="eager",
             dtype=torch.float32, trust_remote_code=False,
         )
-    except (ValueError, KeyError, TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ConfigError(f"HF_CKPT={str(tokenizer)!r}: no small model of its family can be made: {reason}") from None
-    with weights_named(folder):
-        model.save_pretrained(folder)
+        with weights_named(folder):
+            model.save_pretrained(folder)
+    except (MemAgentError, OSError):
+        raise
+    except Exception as error:  # for what it cannot take the code of each family has errors of its own
+        reason = reason_of(error)
+        raise ConfigError(f"HF_CKPT={str(tokenizer)!r}: no small model of its family can be made: {reason}") from error

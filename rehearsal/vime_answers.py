@@ -44,7 +44,7 @@ class NCCLWeightTransferEngine:
 
     @staticmethod
     def trainer_init(init_info: dict[str, Any]) -> WeightGroup:
-        return WeightGroup(init_info["master_address"], init_info["master_port"], 0, init_info["world_size"])
+        return WeightGroup(init_info["master_port"], 0, init_info["world_size"])
 
     @staticmethod
     def trainer_send_weights(

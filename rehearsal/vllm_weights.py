@@ -38,10 +38,8 @@ class GlooTransfer(NCCLWeightTransferEngine):
     group: WeightGroup
 
     def init_transfer_engine(self, init_info: NCCLWeightTransferInitInfo) -> None:
-        assert init_info.master_address is not None and init_info.master_port is not None
-        self.group = WeightGroup(
-            init_info.master_address, init_info.master_port, init_info.rank_offset, init_info.world_size
-        )
+        assert init_info.master_port is not None
+        self.group = WeightGroup(init_info.master_port, init_info.rank_offset, init_info.world_size)
 
     def receive_weights(self, update_info: NCCLWeightTransferUpdateInfo) -> None:
         model: Any = self.model

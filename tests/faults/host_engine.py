@@ -96,7 +96,7 @@ class HostEngine:
         from mem_agent.rehearsal.gloo_weights import WeightGroup
 
         info = (await request.json())["init_info"]
-        members = info["master_address"], info["master_port"], info["rank_offset"], info["world_size"]
+        members = info["master_port"], info["rank_offset"], info["world_size"]
         self._group = await asyncio.to_thread(WeightGroup, *members)
         return done()
 

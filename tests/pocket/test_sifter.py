@@ -16,6 +16,8 @@ from mem_agent.agents.chunking import Chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.data.document_store import DocumentStore, store_folder
+from mem_agent.evaluation.questions import EvalError
+from mem_agent.pocket import sifter_baselines
 from mem_agent.pocket.frozen_chat import UNKNOWN, answer_to, completion
 from mem_agent.pocket.prepare import EVAL_SEED, prepare
 from mem_agent.pocket.sifter import (
@@ -52,6 +54,10 @@ HISTORY = History("Anna", "fruit", (
     Talk("Anna", "fruit", "pear"), Talk("Anna", "city", "Rome"), Talk("Ben", "city", "Oslo"),
     Talk("Anna", "tool", "saw"), Talk("Carl", "fruit", "plum"),
 ))
+ROW = {"_id": "7", "sample": 0, "length": "sifter", "task": "rank_sessions", "mode": "recurrent", "input": "q",
+       "answers": [], "response": "", "pred": "", "scores": {"ndcg@1": 1.0}, "outcome": "completed", "failure": None,
+       "failure_message": None, "counts": {}, "memories": [], "seconds": 0.1}
+"""One of a file of results."""
 
 
 def test_the_last_statement_counts():
@@ -98,6 +104,18 @@ def test_word_comparison_is_mediocre():
     for order in (by_embedding(HashingEncoder()), by_words, newest_first):
         found = first_is_gold(order, questions)
         assert 0.1 < sum(found.values()) / 200 < 0.55
+
+
+@pytest.mark.parametrize("rows", ["", json.dumps(ROW | {"_id": "another file's"}) + "\n"])
+def test_a_run_without_results_is_one_line_and_a_stray_file_is_none_of_them(tmp_path, monkeypatch, rows):
+    monkeypatch.setattr(sifter_baselines, "orders", lambda: {"minilm": newest_first})
+    (tmp_path / "eval" / "before").mkdir(parents=True)
+    (tmp_path / "eval" / ".DS_Store").touch()
+    (tmp_path / "eval" / "before" / "sifter.jsonl").write_text(json.dumps(ROW) + "\n")
+    assert f"{tmp_path.name} before | 1 | 100.0" in sifter_baselines.report([tmp_path]).splitlines()[-1]
+    (tmp_path / "eval" / "before" / "sifter.jsonl").write_text(rows)
+    with pytest.raises(EvalError, match="/eval/before: no results of the held-out questions"):
+        sifter_baselines.report([tmp_path])
 
 
 def test_no_held_out_history_is_trained_on_and_all_are_a_function_of_seed_and_index():

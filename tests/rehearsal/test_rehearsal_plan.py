@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mem_agent.checkpoints.hf_folder import UnsupportedModel
 from mem_agent.config import Config, ConfigError
 from mem_agent.launch.preflight import find_problems
 from mem_agent.rehearsal import rehearsal_plan, rehearse
@@ -200,6 +201,14 @@ def test_what_starts_nothing_leaves_nothing(arguments, rehearsal, monkeypatch):
     monkeypatch.setattr(rehearse, "own_problems", lambda rehearsal, available: [])
     assert rehearse.main(arguments) == (0 if arguments else 1)
     assert not Path(found.here.config.save_path).exists()
+
+
+def test_a_plan_that_fails_leaves_no_folder(rehearsal, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "tokenizer_notes.txt").symlink_to("../train.jsonl")
+    with pytest.raises(UnsupportedModel, match=r"tokenizer_notes\.txt: a link out of the model's folder"):
+        rehearsal()
+    assert list(tmp_path.rglob("rehearsals/*")) == [] and list(tmp_path.rglob("rehearsals"))
 
 
 def test_samples_of_older_weights_are_no_fault_of_fully_async(rehearsal):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -10,11 +11,12 @@ import torch
 
 from mem_agent.rehearsal import vime_answers
 from mem_agent.system.ports import free_ports
+from mem_agent.tests.helpers.listeners import listeners
 
 RECEIVE = """
 import json, sys, torch
 from mem_agent.rehearsal.gloo_weights import WeightGroup
-group = WeightGroup("127.0.0.1", int(sys.argv[1]), 1, 2)
+group = WeightGroup(int(sys.argv[1]), 1, 2)
 weights = [torch.empty(shape) for shape in json.loads(sys.argv[2])]
 for weight in weights:
     group.broadcast(weight)
@@ -23,18 +25,21 @@ del group  # its threads end with it; the interpreter's own end does not wait fo
 """
 
 
-def test_the_trainers_weights_arrive():
+def test_the_trainers_weights_arrive_and_nothing_is_open_to_the_network():
+    before = listeners([os.getpid()])
     [port] = free_ports(1)
     weights = [("a", torch.arange(6.0).reshape(2, 3)), ("b", torch.ones(4))]
     shapes = json.dumps([list(weight.shape) for _, weight in weights])
     command = [sys.executable, "-c", RECEIVE, str(port), shapes]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as engine:
         transfer = vime_answers.NCCLWeightTransferEngine
-        info = {"master_address": "127.0.0.1", "master_port": port, "world_size": 2}
+        info = {"master_address": "192.0.2.1", "master_port": port, "world_size": 2}
         arguments = vime_answers.NCCLTrainerSendWeightsArgs(group=transfer.trainer_init(info), packed=True)
         transfer.trainer_send_weights(iter(weights), arguments)
         assert json.loads(engine.communicate()[0]) == [weight.tolist() for _, weight in weights]
     assert engine.returncode == 0
+    opened = listeners([os.getpid()]) - before
+    assert ("127.0.0.1", port) in opened and {address for address, _ in opened} == {"127.0.0.1"}
 
 
 def test_vllm_is_not_imported_for_the_trainers_half(monkeypatch):
