@@ -228,6 +228,7 @@ class Fleet:
     async def _update(self, engine: _Engine, mode: Literal["abort", "wait"]) -> None:
         assert self._folder is not None
         engine.settled = False
+        self._folder.check()
         await engine.client.load(self._folder.path, self.version, mode, self.config.mem_request_timeout)
         engine.settled = True
 

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -285,6 +286,32 @@ async def test_a_sync_that_was_cut_short_is_repaired_by_ensure_alive(stubs, mode
         running._engines[0].settled = False  # as after a cancelled sync: it may be paused with a broken model
         assert await running.ensure_alive() == 1
         assert (await generate(running))["version"] == "0"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("needs_weights", [Fleet.start_over, Fleet.ensure_alive])
+async def test_an_engine_never_serves_the_starting_weights_under_the_name_of_others(stubs, model, needs_weights):
+    """The folder of the weights is gone between two syncs: systemd's RemoveIPC empties /dev/shm."""
+    async with make_fleet(model) as running:
+        await running.sync_weights(TENSORS, "5")
+        shutil.rmtree(running._folder.path)
+        [engine] = running._engines
+        engine.process.stop(0.0)
+        with pytest.raises(FleetError, match=r"model\.safetensors: was removed .* same command continues") as error:
+            await needs_weights(running)
+        assert "\n" not in str(error.value) and not engine.settled
+        assert list(stubs.calls().values()) == [["update_weight_version", *SYNC]], "those of the one that was stopped"
+
+
+@pytest.mark.asyncio
+async def test_a_sync_makes_the_folder_of_the_weights_again(stubs, model):
+    async with make_fleet(model) as running:
+        await running.sync_weights(TENSORS, "1")
+        shutil.rmtree(running._folder.path)
+        await running.sync_weights(TENSORS, "2")
+        assert (await generate(running))["version"] == "2" and running.restarts == 0
+        assert running._folder.path.stat().st_mode & 0o777 == 0o700
+    assert not running._folder.path.exists()
 
 
 def test_tied_and_strided_tensors_can_be_stored(tmp_path):
