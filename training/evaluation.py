@@ -23,7 +23,7 @@ from typing import Protocol
 
 from ..config import Config
 from ..system.errors import MemAgentError
-from ..system.processes import ChildProcess, ProcessError
+from ..system.processes import LOG_GONE, ChildProcess, ProcessError
 from ..system.python_command import python_module
 
 logger = logging.getLogger("mem_agent")
@@ -103,7 +103,10 @@ class Evaluation:
 
     def said(self) -> str:
         """What the client wrote: its table, and what failed."""
-        return self.log_path.read_text(errors="replace").strip()
+        try:
+            return self.log_path.read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return LOG_GONE
 
 
 class Check:

@@ -48,6 +48,8 @@ def test_answers_that_failed_do_not_end_a_run(code, tmp_path):
     asyncio.run(made.run(Fleet()))
     asyncio.run(made.run(Fleet()))
     assert made.said() == "| table | ['--url', 'http://127.0.0.1:9']"  # of the last time alone
+    made.log_path.unlink()
+    assert made.said() == "(its log is gone)"
 
 
 def test_a_client_that_gives_up_ends_the_run_with_its_line(tmp_path):
