@@ -8,11 +8,13 @@ import signal
 import sys
 import tempfile
 import uuid
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
 import torch
+from aiohttp import web
 from safetensors.torch import load_file
 
 from mem_agent.config import Config
@@ -216,6 +218,39 @@ async def test_a_dead_router_comes_back_at_its_address_with_the_engines(stubs, m
         os.killpg(running._router.pid, signal.SIGKILL)
         assert await running.ensure_alive() == 1
         assert running.url == url and (await generate(running))["version"] == "0"
+
+
+@asynccontextmanager
+async def foreign_server():
+    """Of another user, healthy under any path."""
+    async def well(_):
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", well)
+    runner = web.AppRunner(app, max_line_size=2**16)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("workers", "replaced"), [(2, 0), (40, 1)])
+async def test_a_router_forgets_workers_of_others_or_is_replaced_where_it_cannot_list_them(
+    stubs, model, workers, replaced
+):
+    async with make_fleet(model) as running, foreign_server() as foreign:
+        url = running.url
+        for number in range(workers):
+            await running._router_client.add_worker(f"{foreign}/{number}/{'x' * 30_000}")
+        assert await running.ensure_alive() == replaced and running.url == url
+        assert (await ask_router(running, "/list_workers"))["urls"] == running.engine_urls
+        await running.sync_weights(TENSORS, "1")
+        assert running.restarts == replaced and (await generate(running))["version"] == "1"
 
 
 @pytest.mark.asyncio
