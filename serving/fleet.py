@@ -373,6 +373,7 @@ class Fleet:
 
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> ChildProcess:
         assert self._folder is not None and self._temporary is not None
+        self._temporary.make_again()  # TMPDIR is tidied where runs take days
         # What servers compile is for the next run as well.
         named = Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}"
         compiled = named if made_ours(named) else self._temporary.path / named.name

@@ -339,6 +339,16 @@ async def test_an_engine_never_serves_the_starting_weights_under_the_name_of_oth
 
 
 @pytest.mark.asyncio
+async def test_an_engine_that_is_replaced_has_a_folder_for_its_sockets_where_tmpdir_was_tidied(stubs, model):
+    async with make_fleet(model) as running:
+        temporary = running._temporary.path
+        shutil.rmtree(temporary)
+        running._engines[0].process.stop(0.0)
+        assert await running.ensure_alive() == 1 and temporary.is_dir()
+    assert not temporary.exists()
+
+
+@pytest.mark.asyncio
 async def test_a_sync_makes_the_folder_of_the_weights_again(stubs, model):
     async with make_fleet(model) as running:
         await running.sync_weights(TENSORS, "1")
