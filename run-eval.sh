@@ -41,7 +41,7 @@ if [ "$DRY_RUN" = 1 ]; then
     exit
 fi
 checked="$("${evaluate[@]}" --check)" || exit 1
-read -r ENGINE_MAX_LEN missing <<<"$checked"
+read -r ENGINE_MAX_LEN missing <<<"${checked##*$'\n'}" # before it stands whatever a library has printed
 export ENGINE_MAX_LEN
 if [ "$missing" = 0 ]; then
     say "$output has all answers"

@@ -56,7 +56,8 @@ def read_log(path: Path, start: int = 0) -> dict[str, Metrics]:
     return read_metrics(path.read_bytes()[start:].decode(errors="replace")) if path.is_file() else {}
 
 
-_OURS = re.compile(r"\b(rollout|eval) \d+\b[^{]*: \d+ trajectories \| .*")
+_BEGUN = re.compile(r"\b(rollout|eval) [0-9]+\b")
+_SUMMARY = re.compile(r": [0-9]+ trajectories \| ")
 _ENGINE_ERROR = re.compile(r"\bERROR [\d-]+ [\d:]+ \[\S+\] (([\w.]+\.)?\w*(Error|Exception): .*)")
 _ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b: .*|.*\[(ERROR|CRITICAL)\].*")
 
@@ -64,8 +65,8 @@ _ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b: .*|.*\[(ERROR|CRITICAL)\]
 def progress_of(line: str) -> str:
     """What a person wants to see of a line while it runs: this pack's summaries, steps, errors; else nothing."""
     plain = _COLOUR.sub("", line).rstrip().rpartition("\r")[2][:_LONGEST_LINE]
-    if ours := _OURS.search(plain):
-        return ours[0]
+    if ours := _ours(plain):
+        return ours
     kind, number, text = _logged(plain) or ("", 0, "")
     if kind == "step":
         values = _numbers(text)
@@ -74,6 +75,17 @@ def progress_of(line: str) -> str:
     if engine := _ENGINE_ERROR.search(plain):
         return f"engine: {engine[1]}"
     return plain if _ERROR.match(_RAY_PREFIX.sub("", plain)) else ""
+
+
+def _ours(line: str) -> str:
+    """A summary of this pack's: from ``rollout 3 ...: 64 trajectories | `` on, with no brace between these."""
+    end = -1
+    for part in line.split("{"):
+        start, end = end + 1, end + 1 + len(part)
+        begun = _BEGUN.search(line, start, end)
+        if begun and _SUMMARY.search(line, begun.end(), end):
+            return line[begun.start():]
+    return ""
 
 
 _STEP = ("train/loss", "train/grad_norm", "train/kl_loss", "train/train_rollout_logprob_abs_diff")

@@ -52,7 +52,7 @@ from . import router as routers
 from .engine import HUNG_TIMEOUT_S, Device, EngineClient, EngineError
 from .engine_key import VARIABLE as KEY_VARIABLE
 from .engine_key import new_key
-from .router import RouterAdmin
+from .router import RouterAdmin, RouterError
 from .sync_folder import SyncFolder, checkpoint_names
 
 log = logging.getLogger(__name__)
@@ -228,6 +228,7 @@ class Fleet:
     async def _update(self, engine: _Engine, mode: Literal["abort", "wait"]) -> None:
         assert self._folder is not None
         engine.settled = False
+        self._folder.check()
         await engine.client.load(self._folder.path, self.version, mode, self.config.mem_request_timeout)
         engine.settled = True
 
@@ -281,7 +282,12 @@ class Fleet:
         for _ in range(2):
             if self._router.exit_code is None and await self._router_client.alive():
                 return
-        self._count_restart(self._router, "it does not answer /liveness")
+        await self._replace_router("it does not answer /liveness")
+
+    async def _replace_router(self, cause: str) -> None:
+        """The new one knows no engines."""
+        assert self._router is not None
+        self._count_restart(self._router, cause)
         self._end(self._router, 0.0)
         await self._start_router()
 
@@ -294,12 +300,21 @@ class Fleet:
 
     async def _admit(self) -> None:
         """Make the router's workers exactly the fleet's engines, all of which have confirmed the version."""
-        known = set(await self._router_client.workers())
-        for url in sorted(known - set(self.engine_urls)):
-            await self._router_client.remove_worker(url)
+        try:
+            known = await self._known_engines()
+        except RouterError as error:  # any user of the machine can tell it of more workers than an answer may list
+            await self._replace_router(str(error))
+            known = set()
         await gather_or_cancel(*(self._router_client.add_worker(u) for u in self.engine_urls if u not in known))
         for port in set(self._held) - {self.port, self._metrics_port, *(e.port for e in self._engines)}:
             self._held.pop(port).close()
+
+    async def _known_engines(self) -> set[str]:
+        """Those of the fleet's that the router knows; it forgets all others. Raises RouterError."""
+        known = set(await self._router_client.workers())
+        for url in sorted(known - set(self.engine_urls)):
+            await self._router_client.remove_worker(url)
+        return known & set(self.engine_urls)
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -358,6 +373,7 @@ class Fleet:
 
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> ChildProcess:
         assert self._folder is not None and self._temporary is not None
+        self._temporary.make_again()  # TMPDIR is tidied where runs take days
         # What servers compile is for the next run as well.
         named = Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}"
         compiled = named if made_ours(named) else self._temporary.path / named.name

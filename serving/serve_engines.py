@@ -50,15 +50,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _serve(fleet: Fleet, url_file: Path | None) -> NoReturn:
     """Run until cancelled."""
     async with fleet:
+        told = f"{fleet.url}\n".encode()
         if url_file is not None:
-            write_atomically(url_file, f"{fleet.url}\n".encode())  # what it refuses is not ours to remove
+            write_atomically(url_file, told)  # what it refuses is not ours to remove
         try:
             print(f"READY {fleet.url}", flush=True)
             while True:
                 await asyncio.sleep(CHECK_EVERY_S)
                 await fleet.ensure_alive(fleet.config.mem_request_timeout)
         finally:
-            if url_file is not None:
+            if url_file is not None and url_file.is_file() and url_file.read_bytes() == told:  # else a later command's
                 url_file.unlink(missing_ok=True)
 
 

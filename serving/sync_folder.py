@@ -3,7 +3,8 @@
 It lives in shared memory when that has room for two copies, else in the run's folder, and it belongs to one run: a
 new folder each time, removed at the end (``own_folder.py``). Its file is only ever absent or complete, so an engine
 that is restarted at any moment reads either the previous or the current weights, never a torn file (which would break
-the engine).
+the engine). Weights that were written and are there no longer are an error: an engine would go on with the starting
+ones.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ SHARED_MEMORY = Path("/dev/shm")
 ROOM_FACTOR = 6
 
 
-@dataclass(frozen=True)
+@dataclass
 class SyncFolder:
     path: Path
     own: OwnFolder | None = None
+    written: bool = False
+    """Whether engines are to have its weights: false until the first sync."""
 
     @classmethod
     def create(cls, model: Path, fallback: Path) -> SyncFolder:
@@ -45,16 +48,23 @@ class SyncFolder:
     def file(self) -> Path:
         return self.path / "model.safetensors"
 
-    @property
-    def written(self) -> bool:
-        """Whether it holds weights: false until the first sync."""
-        return self.file.exists()
+    def check(self) -> None:
+        """Raises FleetError where weights were written and are gone."""
+        if self.written and not self.file.is_file():
+            raise FleetError(f"{self.file}: was removed while engines needed it, as systemd does where a user's last "
+                             "session ends (loginctl enable-linger); the same command continues from the last "
+                             "checkpoint")
 
     def write(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Replace the weights; readers of the old file keep it. Raises WeightsNotWritten, and the old ones stay."""
+        """Replace the weights; readers of the old file keep it. A folder that somebody has removed is made again.
+        Raises WeightsNotWritten, and the old ones stay.
+        """
+        if self.own is not None:
+            self.own.make_again()
         draft = self.path / "draft.tmp"
         save_weights(_storable(tensors), draft)
         os.replace(draft, self.file)
+        self.written = True
 
     def remove(self) -> None:
         if self.own is not None:

@@ -15,6 +15,7 @@ machine it is, since when. Where the file system knows no locks nothing of other
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -32,6 +33,27 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 class OwnFolder:
     path: Path
     _lock: int
+
+    def make_again(self) -> None:
+        """Where somebody has removed it, under its name, which guards know; then it is empty.
+
+        Raises:
+            FileExistsError: another user has been the first to take the name.
+        """
+        while not self._is_there():
+            if not made_ours(self.path):
+                raise FileExistsError(errno.EEXIST, "another user's lies in its place", str(self.path))
+            if self._lock >= 0:
+                os.close(self._lock)
+            self._lock = _locked(self.path, fcntl.LOCK_SH)  # until then it looks abandoned, and may go once more
+
+    def _is_there(self) -> bool:
+        try:
+            found = self.path.lstat()
+        except FileNotFoundError:
+            return False
+        ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        return ours and (self._lock < 0 or os.path.samestat(os.fstat(self._lock), found))
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

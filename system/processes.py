@@ -36,6 +36,7 @@ TERM_GRACE_S = 5.0
 """An idle engine ends within a second; one with open requests would wait for them."""
 PROGRESS_EVERY_S = 10.0
 FULL_BELOW = 2**16
+LOG_GONE = "(its log is gone)"
 
 
 class FleetError(MemAgentError):
@@ -117,11 +118,16 @@ class ChildProcess:
         return _PREFIX.sub("", last).strip()[:500]
 
     def describe(self) -> str:
-        """One line for error messages. A server whose log cannot grow fails at what it says, and cannot say so."""
+        """One line for error messages, also where the log was removed. A server whose log cannot grow fails at what it
+        says, and cannot say so.
+        """
         code = self.exit_code
         state = "is running" if code is None else f"exited with code {code}"
-        full = shutil.disk_usage(self.log_path.parent).free < FULL_BELOW
-        said = "the disk of its log is full; make room" if full else self.last_error()
+        try:
+            full = shutil.disk_usage(self.log_path.parent).free < FULL_BELOW
+            said = "the disk of its log is full; make room" if full else self.last_error()
+        except FileNotFoundError:
+            said = LOG_GONE
         return f"{self.name} (pid {self.pid}) {state}; log {self.log_path}: {said}"
 
 

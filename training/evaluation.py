@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import subprocess
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -23,7 +24,8 @@ from typing import Protocol
 
 from ..config import Config
 from ..system.errors import MemAgentError
-from ..system.processes import ChildProcess, ProcessError
+from ..system.printable import one_line
+from ..system.processes import LOG_GONE, ChildProcess, ProcessError
 from ..system.python_command import python_module
 
 logger = logging.getLogger("mem_agent")
@@ -31,6 +33,8 @@ logger = logging.getLogger("mem_agent")
 CHECK_EVERY_S = 10.0
 _SOME_FAILED = 3
 """The client's exit code where every question has a row and some failed: they count as wrong, and the run goes on."""
+
+_CHECKED = re.compile("([0-9]{1,18}) ([0-9]{1,18})")
 
 
 class Served(Protocol):
@@ -103,7 +107,10 @@ class Evaluation:
 
     def said(self) -> str:
         """What the client wrote: its table, and what failed."""
-        return self.log_path.read_text(errors="replace").strip()
+        try:
+            return self.log_path.read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return LOG_GONE
 
 
 class Check:
@@ -112,7 +119,7 @@ class Check:
     def __init__(self, command: list[str], settings: Mapping[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
             [*command, "--check"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=_environment() | dict(settings or {}),
+            errors="replace", env=_environment() | dict(settings or {}),
         )
 
     def result(self) -> tuple[int, int]:
@@ -125,8 +132,12 @@ class Check:
         if self._process.returncode != 0:
             last = (err.strip().splitlines() or [f"eval --check exited with code {self._process.returncode}"])[-1]
             raise MemAgentError(last.removeprefix("error: "))
-        length, missing = out.split()
-        return int(length), int(missing)
+        said = out.strip().rpartition("\n")[2]  # before it stands whatever a library has printed
+        numbers = _CHECKED.fullmatch(said)
+        if numbers is None:
+            raise MemAgentError(f"eval --check: {one_line(said, 200)!r} is the last line of its standard output, in "
+                                "place of its two numbers; see what prints there")
+        return int(numbers[1]), int(numbers[2])
 
 
 def _environment() -> dict[str, str]:

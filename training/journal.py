@@ -32,7 +32,7 @@ from ..agents import training_settings
 from ..config import Config
 from ..data.training_file import data_bytes
 from ..system import bounded_json
-from ..system.atomic_file import write_atomically
+from ..system.atomic_file import remove_drafts, write_atomically
 from ..system.errors import MemAgentError
 from ..system.removal import remove_or_tell
 
@@ -73,6 +73,7 @@ class Journal:
 
     def write(self, number: int, rollout: Rollout) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        remove_drafts(self.folder)
         if aside := self.put_aside(number):
             logger.warning("rollout %d was sampled anew; put aside, with what followed: %s", number + 1, aside)
         body = orjson.dumps({"number": number, "fingerprint": self._fingerprint, **asdict(rollout)})

@@ -22,7 +22,7 @@ chat+=(--model "$model")
 folder="$OUTPUT_DIR/${MODEL_NAME:-$(basename -- "$model")}"
 if [ "$DRY_RUN" != 1 ]; then
     checked="$("${chat[@]}" --check)" || exit 1
-    read -r ENGINE_MAX_LEN missing <<<"$checked"
+    read -r ENGINE_MAX_LEN missing <<<"${checked##*$'\n'}" # before it stands whatever a library has printed
     if [ "$missing" = 0 ]; then
         say "$folder has all answers"
         exit

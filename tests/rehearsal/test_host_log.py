@@ -51,6 +51,13 @@ def test_a_line_of_any_length_is_searched_quickly():
             progress_of(line + "x")
 
 
+def test_what_begins_like_a_summary_again_and_again_is_searched_in_proportion():
+    for begun in ("rollout 1 ", "rollout 1 : 1 ", "eval 1: 1 trajectories ", "eval 1{ "):
+        line = begun * (60_000 // len(begun))
+        with at_most(0.5):
+            assert not any(progress_of(line) for _ in range(5))
+
+
 def test_a_log_is_read_from_where_a_run_began(tmp_path):
     log, first = tmp_path / "job.log", "perf 0: {'ä': 1}\n"
     log.write_text(first + "perf 1: {'a': 1}\n")
@@ -65,6 +72,8 @@ def test_what_is_logged_last_of_a_number_stands():
 def test_progress_is_our_summary_a_step_or_an_error_and_nothing_else():
     ours = "(RolloutManager pid=1) [2026] rollout.py:195 - rollout 0: 64 trajectories | reward 0.281 | mixed 75%"
     assert progress_of(ours) == "rollout 0: 64 trajectories | reward 0.281 | mixed 75%"
+    assert progress_of("rollout 2 {3} eval 4 {5} " + ours + " {}").startswith("rollout 0: 64 trajectories | reward")
+    assert progress_of("rollout 1 {x}: 64 trajectories | reward 0.281") == ""
     evaluation = "[2026] rollout.py:207 - eval 0 train: 8 trajectories | reward 0.125"
     assert progress_of(evaluation) == "eval 0 train: 8 trajectories | reward 0.125"
     assert progress_of(SLIME.splitlines()[1]) == "step 0: loss -1.5e-08 | grad_norm nan"

@@ -3,15 +3,18 @@
 import asyncio
 import dataclasses
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import uuid
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
 import torch
+from aiohttp import web
 from safetensors.torch import load_file
 
 from mem_agent.config import Config
@@ -217,6 +220,39 @@ async def test_a_dead_router_comes_back_at_its_address_with_the_engines(stubs, m
         assert running.url == url and (await generate(running))["version"] == "0"
 
 
+@asynccontextmanager
+async def foreign_server():
+    """Of another user, healthy under any path."""
+    async def well(_):
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", well)
+    runner = web.AppRunner(app, max_line_size=2**16)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("workers", "replaced"), [(2, 0), (40, 1)])
+async def test_a_router_forgets_workers_of_others_or_is_replaced_where_it_cannot_list_them(
+    stubs, model, workers, replaced
+):
+    async with make_fleet(model) as running, foreign_server() as foreign:
+        url = running.url
+        for number in range(workers):
+            await running._router_client.add_worker(f"{foreign}/{number}/{'x' * 30_000}")
+        assert await running.ensure_alive() == replaced and running.url == url
+        assert (await ask_router(running, "/list_workers"))["urls"] == running.engine_urls
+        await running.sync_weights(TENSORS, "1")
+        assert running.restarts == replaced and (await generate(running))["version"] == "1"
+
+
 @pytest.mark.asyncio
 async def test_the_key_of_an_engine_opens_no_other_one_nor_the_next_on_its_place(stubs, model):
     """Whoever takes the port of one is told its key."""
@@ -285,6 +321,42 @@ async def test_a_sync_that_was_cut_short_is_repaired_by_ensure_alive(stubs, mode
         running._engines[0].settled = False  # as after a cancelled sync: it may be paused with a broken model
         assert await running.ensure_alive() == 1
         assert (await generate(running))["version"] == "0"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("needs_weights", [Fleet.start_over, Fleet.ensure_alive])
+async def test_an_engine_never_serves_the_starting_weights_under_the_name_of_others(stubs, model, needs_weights):
+    """The folder of the weights is gone between two syncs: systemd's RemoveIPC empties /dev/shm."""
+    async with make_fleet(model) as running:
+        await running.sync_weights(TENSORS, "5")
+        shutil.rmtree(running._folder.path)
+        [engine] = running._engines
+        engine.process.stop(0.0)
+        with pytest.raises(FleetError, match=r"model\.safetensors: was removed .* same command continues") as error:
+            await needs_weights(running)
+        assert "\n" not in str(error.value) and not engine.settled
+        assert list(stubs.calls().values()) == [["update_weight_version", *SYNC]], "those of the one that was stopped"
+
+
+@pytest.mark.asyncio
+async def test_an_engine_that_is_replaced_has_a_folder_for_its_sockets_where_tmpdir_was_tidied(stubs, model):
+    async with make_fleet(model) as running:
+        temporary = running._temporary.path
+        shutil.rmtree(temporary)
+        running._engines[0].process.stop(0.0)
+        assert await running.ensure_alive() == 1 and temporary.is_dir()
+    assert not temporary.exists()
+
+
+@pytest.mark.asyncio
+async def test_a_sync_makes_the_folder_of_the_weights_again(stubs, model):
+    async with make_fleet(model) as running:
+        await running.sync_weights(TENSORS, "1")
+        shutil.rmtree(running._folder.path)
+        await running.sync_weights(TENSORS, "2")
+        assert (await generate(running))["version"] == "2" and running.restarts == 0
+        assert running._folder.path.stat().st_mode & 0o777 == 0o700
+    assert not running._folder.path.exists()
 
 
 def test_tied_and_strided_tensors_can_be_stored(tmp_path):

@@ -1,5 +1,6 @@
 """``serve_engines``: the command that serves a model until it is stopped."""
 
+import asyncio
 import dataclasses
 import errno
 import json
@@ -90,3 +91,29 @@ async def test_a_url_file_that_is_no_file_stays(stubs, model, tmp_path):
     with pytest.raises(NotAFile, match="pipe: is no regular file and stays as it is"):
         await serve_engines._serve(make_fleet(model), tmp_path / "pipe")
     assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.asyncio
+async def test_a_url_file_that_a_second_command_has_written_since_is_its_own(tmp_path):
+    class Served:
+        """A fleet of no engines."""
+
+        def __init__(self, url):
+            self.url = url
+
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            pass
+
+    url_file, serving = tmp_path / "url", []
+    for url in ("http://127.0.0.1:1", "http://127.0.0.1:2"):
+        serving.append(asyncio.create_task(serve_engines._serve(Served(url), url_file)))
+        while not url_file.is_file() or url_file.read_text() != f"{url}\n":
+            await asyncio.sleep(0)
+    first, second = serving
+    for task, left in ((first, True), (second, False)):
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert url_file.exists() is left

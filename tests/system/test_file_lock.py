@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mem_agent.system.atomic_file import replacing
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.file_lock import lock_dir
 from mem_agent.system.save_lock import save_lock
@@ -87,6 +88,22 @@ def test_a_second_run_in_a_save_path_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     with hold(tmp_path), save_lock(tmp_path):
         pass
+
+
+def test_what_killed_runs_have_left_in_a_save_path_is_removed_by_the_next(tmp_path, monkeypatch):
+    left = tmp_path / ".metrics.jsonl.17.tmp"
+    others = {".metrics.jsonl", ".notes.tmp", "metrics.17.tmp"}
+    for path in (left, *(tmp_path / name for name in others)):
+        path.touch()
+    with replacing(tmp_path / "living") as file:
+        with save_lock(tmp_path):
+            assert not left.exists()
+            left.touch()
+            monkeypatch.setenv("RANK", "1")
+            with save_lock(tmp_path):
+                assert left.exists()
+        file.write(b"whole")
+    assert {path.name for path in tmp_path.iterdir()} == {*others, left.name, "living"}
 
 
 def test_the_lock_file_goes_with_the_block(tmp_path):

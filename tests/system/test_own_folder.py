@@ -1,9 +1,12 @@
 """A folder goes with its owner; one whose owner was killed goes when the next is made, and one that is held never."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from mem_agent.system import own_folder as module
 from mem_agent.system.own_folder import machine, made_ours, own_folder
@@ -50,6 +53,32 @@ def test_a_folder_is_removed_twice_and_two_of_one_process_do_not_end_each_other(
     first.remove()
     assert list(tmp_path.iterdir()) == [second.path]
     second.remove()
+
+
+def test_a_folder_that_was_removed_is_made_again_and_is_held_as_before(tmp_path):
+    owned = own_folder(tmp_path, "run-")
+    (owned.path / "kept").touch()
+    owned.make_again()
+    assert (owned.path / "kept").exists()
+    for again in (lambda: None, owned.path.mkdir):  # by somebody else, under its name
+        shutil.rmtree(owned.path)
+        again()
+        owned.make_again()
+        assert owned.path.stat().st_mode & 0o777 == 0o700
+        own_folder(tmp_path, "run-").remove()
+        assert owned.path.is_dir(), "who comes next takes it for abandoned"
+    owned.remove()
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("take", [Path.mkdir, Path.touch, lambda path: path.symlink_to(path.parent)])
+def test_a_name_that_another_user_has_taken_meanwhile_is_not_used(tmp_path, monkeypatch, take):
+    owned = own_folder(tmp_path, "run-")
+    owned.path.rmdir()
+    take(owned.path)
+    monkeypatch.setattr(module.os, "geteuid", lambda: owned.path.lstat().st_uid + 1)
+    with pytest.raises(FileExistsError, match="another user's lies in its place"):
+        owned.make_again()
 
 
 def test_a_folder_of_another_machine_stays_whose_lock_may_not_be_seen_here(tmp_path, monkeypatch):

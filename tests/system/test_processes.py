@@ -178,6 +178,15 @@ def test_a_server_whose_log_has_no_room_is_told_from_one_that_failed(tmp_path, m
     child.stop()
 
 
+@pytest.mark.parametrize("remove", [lambda log: log.unlink(), lambda log: shutil.rmtree(log.parent)])
+def test_a_server_whose_log_was_removed_is_described_without_it(tmp_path, remove):
+    child = start(tmp_path / "logs", "raise SystemExit(3)")
+    wait_for(lambda: child.exit_code is not None)
+    remove(child.log_path)
+    assert child.describe().endswith(f"exited with code 3; log {child.log_path}: (its log is gone)")
+    child.stop()
+
+
 def test_failures_of_servers_are_errors_of_the_pack_and_the_guard_needs_nothing_of_it(tmp_path):
     """Every command prints the former in one line; the latter runs without the package in reach."""
     assert issubclass(ProcessError, FleetError) and issubclass(FleetError, MemAgentError)

@@ -48,6 +48,8 @@ def test_answers_that_failed_do_not_end_a_run(code, tmp_path):
     asyncio.run(made.run(Fleet()))
     asyncio.run(made.run(Fleet()))
     assert made.said() == "| table | ['--url', 'http://127.0.0.1:9']"  # of the last time alone
+    made.log_path.unlink()
+    assert made.said() == "(its log is gone)"
 
 
 def test_a_client_that_gives_up_ends_the_run_with_its_line(tmp_path):
@@ -114,9 +116,18 @@ def test_a_client_never_outlives_its_evaluation(ending, tmp_path, monkeypatch):
 def test_a_check_gives_its_two_numbers_or_its_line():
     check = [sys.executable, "-c", "import sys; assert sys.argv[1:] == ['--check']; print(256, 7)"]
     assert Check(check).result() == (256, 7)
+    noisy = r"import sys; sys.stdout.buffer.write(b'\xff Loading 1 of 2\n\n256 7\n')"
+    assert Check([sys.executable, "-c", noisy]).result() == (256, 7)
     refused = Check([sys.executable, "-c", "import sys; sys.exit('x\\nerror: /out holds results of another model')"])
     with pytest.raises(MemAgentError, match=r"^/out holds results of another model$"):
         refused.result()
+
+
+@pytest.mark.parametrize("said", ["", "256", "256 7 9", "256 x", "256 7\\nbye", "9" * 5000 + " 7", "\\x1b[2J"])
+def test_a_check_that_ends_with_other_words_is_one_line(said):
+    with pytest.raises(MemAgentError, match=r"^eval --check: '.*' is the last line of its standard output") as error:
+        Check([sys.executable, "-c", f"print('{said}')"]).result()
+    assert str(error.value).isprintable() and len(str(error.value)) < 400
 
 
 def test_the_rows_are_those_of_the_client(tmp_path, monkeypatch):

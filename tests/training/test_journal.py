@@ -39,6 +39,15 @@ def test_half_written_files_are_nothing(tmp_path):
     assert journal.read(4) is None and journal.read(5) is None and journal.read(3) == ROLLOUT
 
 
+def test_what_a_killed_run_has_left_of_a_record_goes_with_the_next(tmp_path):
+    journal = Journal(tmp_path, Config())
+    journal.write(3, ROLLOUT)
+    for number in (3, 4):
+        journal.folder.joinpath(f".rollout_000000{number}.json.{number}.tmp").write_bytes(b"{")
+    journal.write(4, ROLLOUT)
+    assert sorted(path.name for path in journal.folder.iterdir()) == ["rollout_0000003.json", "rollout_0000004.json"]
+
+
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
