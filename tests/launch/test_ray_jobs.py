@@ -199,7 +199,8 @@ def test_a_head_that_never_gets_an_agent_is_one_line(run, server, monkeypatch):
         run(patience=0.05)
 
 
-LEFT = "mem_agent-20261125-134216-20076"
+with ray_jobs.new_job() as LEFT:
+    """Its launcher is gone."""
 
 
 @pytest.fixture
@@ -207,9 +208,10 @@ def left(server, tmp_path):
     """``left(...)``: the cluster has a job that trains in ``tmp_path / "run"``, but for what is said otherwise."""
     (tmp_path / "run").mkdir()
 
-    def put(name=LEFT, status="RUNNING", folder=tmp_path / "run"):
-        command = shlex.join([*COMMAND, "--load", str(tmp_path / "run"), "--save", str(folder), "--save-interval"])
-        server.jobs.append({"type": "SUBMISSION", "entrypoint": command, "submission_id": name, "status": status})
+    def put(name=LEFT, status="RUNNING", folder=tmp_path / "run", command=""):
+        ours = shlex.join([*COMMAND, "--load", str(tmp_path / "run"), "--save", str(folder), "--save-interval"])
+        server.jobs.append({"type": "SUBMISSION", "entrypoint": command or ours, "submission_id": name,
+                            "status": status})
 
     return put
 
@@ -226,7 +228,30 @@ def test_the_job_of_a_launcher_that_was_killed_is_stopped_and_no_other_one(left,
     server.states = ["RUNNING", "STOPPED"]
     ray_jobs.stop_earlier_jobs(server.address, str(tmp_path / "run"))
     assert {asked for asked in server.asked if asked.startswith("POST")} == {f"POST /api/jobs/{LEFT}/stop"}
-    assert server.states == ["STOPPED"] and ray_jobs._OURS.fullmatch(ray_jobs.new_job())
+    assert server.states == ["STOPPED"]
+
+
+@pytest.mark.parametrize("whose", ["of a launcher that lives", "of another machine", "of an earlier version"])
+def test_a_job_whose_launcher_may_live_is_not_stopped(whose, left, server, tmp_path, monkeypatch):
+    """It may have another folder of the same name, in its container or on its machine."""
+    elsewhere, before = "mem_agent-20261125-134216-5e1ff0000078-9c41d2aa", "mem_agent-20261125-134216-20076"
+    with ray_jobs.new_job() as living:
+        name = {"of a launcher that lives": living, "of another machine": elsewhere}.get(whose, before)
+        left(name)
+        with pytest.raises(MemAgentError) as error:
+            ray_jobs.stop_earlier_jobs(server.address, str(tmp_path / "run"))
+    assert str(error.value) == (
+        f"SAVE_PATH={tmp_path / 'run'}: job {name} of {server.address} trains there, and its launcher may live; if "
+        f"you know that it does not, stop the job: ray job stop --address {server.address} {name}")
+    assert machine.trains_there_already(server.address, str(tmp_path / "run")) and server.asked[0] == "GET /api/jobs/"
+    assert not [asked for asked in server.asked if asked.startswith("POST")]
+
+
+@pytest.mark.parametrize("command", ["python -c 'oops --save RUN", "train --save 'RUN\0'", "train --save '\ud800'",
+                                     "x" * 2**25 + " --save RUN"], ids=["quote", "NUL", "half", "long"])
+def test_a_strangers_job_of_any_command_trains_elsewhere(command, left, server, tmp_path):
+    left(command=command.replace("RUN", str(tmp_path / "run")))
+    assert ray_jobs.earlier_jobs(server.address, str(tmp_path / "run")) == []
 
 
 def test_a_job_that_was_left_and_goes_on_is_one_line(left, server, tmp_path, pauses):
