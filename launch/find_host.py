@@ -62,7 +62,10 @@ def find_host(host: str, host_root: str, pack: Path) -> tuple[str, Path | None]:
 
 
 def _is_checkout(root: Path, name: str) -> bool:
-    return (root / "train.py").is_file() and (root / name / "utils" / "arguments.py").is_file()
+    try:
+        return (root / "train.py").is_file() and (root / name / "utils" / "arguments.py").is_file()
+    except OSError:  # closed to this user, who could not run it
+        return False
 
 
 def _refuse_strangers(root: Path, name: str, pack: Path) -> None:
