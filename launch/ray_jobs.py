@@ -27,7 +27,7 @@ import aiohttp
 import yaml
 from ray.job_submission import JobDetails
 
-from ..system.atomic_file import appending
+from ..system.atomic_file import appending, set_apart
 from ..system.errors import MemAgentError
 from ..system.own_folder import machine
 from ..system.signals import run_stoppable
@@ -206,6 +206,7 @@ async def _ended(server: JobServer, job: str) -> None:
 async def _follow_log(server: JobServer, job: str, log: Path, show: Callable[[str], None]) -> None:
     """Show the job's log, and add it to the file ``log``, until the job ends or the connection breaks."""
     try:
+        set_apart(log)
         with io.BufferedWriter(appending(log)) as kept:
             async for lines in server.tail_job_logs(job):
                 show(lines)

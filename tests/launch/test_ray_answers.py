@@ -119,6 +119,19 @@ def test_a_log_that_stands_still_is_followed_while_its_job_runs(server, states, 
     assert set(shown) <= {"began\n"} and "the log of job mine stands still" in caplog.text
 
 
+def test_the_log_of_a_run_that_was_copied_by_links_goes_on_in_it_alone(tmp_path):
+    """``cp -al run backup``."""
+    async def tail(job):
+        yield "new\n"
+
+    (tmp_path / "job.log").write_text("old\n")
+    (tmp_path / "backup.log").hardlink_to(tmp_path / "job.log")
+    shown, streaming = [], SimpleNamespace(tail_job_logs=tail)
+    asyncio.run(ray_jobs._follow_log(streaming, "mine", tmp_path / "job.log", shown.append))
+    assert shown == ["new\n"] and (tmp_path / "job.log").read_text() == "old\nnew\n"
+    assert (tmp_path / "backup.log").read_text() == "old\n"
+
+
 def test_an_answer_that_drips_is_lost_after_the_time_that_all_of_it_has(monkeypatch):
     """A limit between two pieces is none for the whole."""
     lead_astray(monkeypatch)
