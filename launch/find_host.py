@@ -39,7 +39,7 @@ def find_host(host: str, host_root: str, pack: Path) -> tuple[str, Path | None]:
         return LOCAL, None
     names = HOSTS if host == "auto" else (host,)
     if host_root:
-        root = Path(host_root).expanduser().absolute()
+        root = Path(os.path.expanduser(host_root)).absolute()
         for name in names:
             if _is_checkout(root, name):
                 return name, root

@@ -92,6 +92,7 @@ def test_a_relative_root_is_taken_from_where_one_stands(tmp_path, monkeypatch):
 @pytest.mark.parametrize("host,root,message", [
     ("verl", "", "HOST='verl': allowed: auto, local, slime, vime"),
     ("auto", "/etc", "HOST_ROOT='/etc': no checkout of slime or vime"),
+    ("auto", "~no body/x", "HOST_ROOT='~no body/x': no checkout of slime or vime"),
     ("vime", "/etc", "HOST_ROOT='/etc': no checkout of vime"),
     ("slime", "", "HOST=slime: no checkout of slime around"),
 ])

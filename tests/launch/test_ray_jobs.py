@@ -390,6 +390,7 @@ def test_a_head_that_no_machine_joins_listens_on_loopback(tmp_path, monkeypatch,
 @pytest.mark.parametrize(("changes", "made"), [
     ({}, True), ({"RAY_AUTH_TOKEN": "mine"}, False), ({"RAY_AUTH_TOKEN_PATH": "/mine"}, False),
     ({"RAY_AUTH_MODE": "disabled"}, False), ({"file": "mine"}, False), ({"nodes": "2"}, False),
+    ({"home": "none"}, True),
 ])
 def test_a_head_for_one_machine_has_a_token_where_the_user_has_none(tmp_path, monkeypatch, changes, made):
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -397,6 +398,9 @@ def test_a_head_for_one_machine_has_a_token_where_the_user_has_none(tmp_path, mo
         monkeypatch.delenv(name, raising=False)
     for name, value in changes.items():
         monkeypatch.setenv(name, value) if name.isupper() else None
+    if "home" in changes:
+        monkeypatch.delenv("HOME")
+        monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)  # of which no passwd knows
     if "file" in changes:
         (tmp_path / ".ray").mkdir()
         (tmp_path / ".ray" / "auth_token").write_text("mine")
