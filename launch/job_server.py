@@ -1,8 +1,9 @@
 """Ray's job server, asked through Ray's own client; here and in ``ray_jobs`` alone is Ray imported.
 
 Invariants:
-- it is never asked through the environment's proxy, nor without an end to waiting;
-- an answer is read within a bound: what is longer, or takes longer, counts as lost;
+- it is never asked through the environment's proxy;
+- each request has its end within a minute, and each answer within a bound: what takes longer, or is longer, counts as
+  lost;
 - no redirect is followed, and no answer is read in a charset of its own choice;
 - it is asked with the user's Ray token, wherever Ray looks for that: a head started by a user who has one wants it.
 """
@@ -10,8 +11,11 @@ Invariants:
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -38,7 +42,7 @@ else answers, such as a proxy."""
 _TIMEOUT_S = 60.0
 _MOST_BYTES = 2**26
 """Of an answer; a cluster of 10,000 machines has a third of it."""
-
+_NO_END = "its answer has no end after {:g} s"
 
 _BROKEN: dict[int | None, str] = {
     aiohttp.WSCloseCode.ABNORMAL_CLOSURE: "the connection was lost",
@@ -59,7 +63,7 @@ class JobServer(JobSubmissionClient):
         options |= {"timeout": _TIMEOUT_S, "proxies": {"no_proxy": "*"}, "hooks": {"response": _read_within_bound},
                     "allow_redirects": False}
         try:
-            answer = super()._do_request(method, endpoint, **options)
+            answer = _within_time(partial(super()._do_request, method, endpoint, **options))
         except _REFUSED:
             raise self._refusal() from None
         if answer.status_code in (401, 403):
@@ -94,6 +98,26 @@ class JobServer(JobSubmissionClient):
         return answer.json()["data"]
 
 
+def _within_time(ask: Callable[[], Any]) -> Any:
+    """What ``ask`` gives or raises. ``requests`` has a limit for each piece that comes, none for the whole of the
+    headers, of what a server says before them, and of finding it. So this has a thread, which is waited for, and then
+    left to the end of the process. Raises RequestException.
+    """
+    answer: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="job server", daemon=True).start()
+    try:
+        return answer.result(_TIMEOUT_S)
+    except TimeoutError:
+        raise requests.RequestException(_NO_END.format(_TIMEOUT_S)) from None
+
+
 def _read_within_bound(answer: requests.Response, **_: Any) -> None:
     """Before ``requests`` reads all of it. Raises RequestException."""
     if answer.is_redirect:
@@ -108,7 +132,7 @@ def _read_within_bound(answer: requests.Response, **_: Any) -> None:
             if len(body) > _MOST_BYTES:
                 raise requests.RequestException(f"its answer is longer than {_MOST_BYTES} bytes")
             if time.monotonic() > deadline:
-                raise requests.RequestException(f"its answer has no end after {_TIMEOUT_S:g} s")
+                raise requests.RequestException(_NO_END.format(_TIMEOUT_S))
     except urllib3.exceptions.HTTPError as error:
         raise requests.RequestException(str(error)) from None
     finally:

@@ -152,6 +152,32 @@ def test_an_answer_that_drips_is_lost_after_the_time_that_all_of_it_has(monkeypa
             machines(f"http://127.0.0.1:{listener.getsockname()[1]}")
 
 
+@pytest.mark.parametrize("begins,piece", [
+    (b"HTTP/1.1 200 OK\r\nA: ", b"a"), (b"", b"HTTP/1.1 100 Continue\r\n\r\n"), (b"HTTP/1.1 200 OK\r\n\r\n", b" "),
+], ids=["headers", "continue", "body"])
+def test_no_request_lasts_longer_than_its_time_whatever_comes(begins, piece, monkeypatch):
+    lead_astray(monkeypatch)
+    monkeypatch.setattr(job_server, "_TIMEOUT_S", 0.5)
+    given_up = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def drip():
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(2**16)
+                connection.sendall(begins)
+                for _ in range(2**14):  # some 20 s
+                    connection.sendall(piece)
+                    if given_up.wait(0.001):
+                        break
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        with pytest.raises(ConfigError, match=r"its answer has no end after|timed out"):
+            machines(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        given_up.set()
+        thread.join()
+
+
 def test_a_planner_that_is_led_elsewhere_is_told_at_once(server, monkeypatch):
     monkeypatch.setattr(server, "answer", lambda method, path, body: server.asked.append(path) or (301, ""))
     with pytest.raises(ConfigError, match=f"RAY_ADDRESS={server.address}: .*HTTP 301, a redirect, .*'s: /elsewhere/"):
