@@ -5,7 +5,8 @@ Invariants:
 - each request has its end within a minute, and each answer within a bound: what takes longer, or is longer, counts as
   lost;
 - no redirect is followed, and no answer is read in a charset of its own choice;
-- it is asked with the user's Ray token, wherever Ray looks for that: a head started by a user who has one wants it.
+- it is asked with the user's Ray token, wherever Ray looks for that: a head started by a user who has one wants it;
+- a head of our own is asked while this user listens on its port: whoever takes it from a dead one gets no token.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import urllib3
 from ray import exceptions
 from ray.job_submission import JobSubmissionClient
 
+from ..system.ports import listening_users
 from ..system.printable import one_line
 from ..system.redirects import Redirected, refusing_redirects
 from .layout import MachineGpus
@@ -55,13 +57,16 @@ _REFUSED: Any = getattr(exceptions, "AuthenticationError", ())
 class JobServer(JobSubmissionClient):
     """Ray's client, with the user's token, a limit on each request and without a proxy."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, head_port: int = 0) -> None:
+        """``head_port``: on this machine, of a head of our own."""
+        self._head_port = head_port
         maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
         super().__init__(address)
 
     def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
         options |= {"timeout": _TIMEOUT_S, "proxies": {"no_proxy": "*"}, "hooks": {"response": _read_within_bound},
                     "allow_redirects": False}
+        self._see_head()
         try:
             answer = _within_time(partial(super()._do_request, method, endpoint, **options))
         except _REFUSED:
@@ -69,6 +74,12 @@ class JobServer(JobSubmissionClient):
         if answer.status_code in (401, 403):
             raise self._refusal()
         return answer
+
+    def _see_head(self) -> None:
+        """Before each connection. Raises ConnectionError."""
+        users = listening_users(self._head_port) if self._head_port else None
+        if users is not None and os.geteuid() not in users:
+            raise ConnectionError(f"the Ray head of this run is gone from port {self._head_port}")
 
     def _refusal(self) -> TokenRefused:
         remedy = "set RAY_AUTH_TOKEN_PATH to a file with the cluster's, which `ray get-auth-token` prints on its head"
@@ -81,6 +92,7 @@ class JobServer(JobSubmissionClient):
 
     async def tail_job_logs(self, job_id: str) -> AsyncIterator[str]:
         """Ray's own follows redirects. Raises RuntimeError where the stream breaks off, or whatever aiohttp does."""
+        self._see_head()
         traces = [refusing_redirects(aiohttp.TraceConfig())]
         async with aiohttp.ClientSession(headers=self._headers, trace_configs=traces) as session:
             # No heartbeat: Ray's server answers no ping, and a job may say nothing for an hour.

@@ -63,7 +63,7 @@ def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
             new_job() as job,
         ):
             run_job(job_address(config), job, runtime_env, plan.command, plan.folder / "job.log", show,
-                    config.ray_start_timeout)
+                    config.ray_start_timeout, 0 if config.ray_address else config.ray_dashboard_port)
 
 
 def write_records(plan: Plan) -> None:

@@ -8,7 +8,7 @@ Invariants:
   MASTER_ADDR is another address; one that others join listens on every address;
 - a head for one machine has its sockets and logs in a folder that this user alone can open, which goes with it: in
   ``/tmp/ray`` Ray gives all of them mode 0777;
-- its ports are held from the plan on, and nothing is sent to the job server's before this user listens there.
+- its ports are held from the plan on, and nothing is sent to the job server's but while this user listens there.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def stop_earlier_jobs(address: str, save_path: str) -> None:
 
 def run_job(
     address: str, job: str, runtime_env: Path, command: Sequence[str], log: Path, show: Callable[[str], None],
-    patience_s: float,
+    patience_s: float, head_port: int = 0,
 ) -> None:
     """Submit, follow the job's log, and wait for its end; a KeyboardInterrupt stops the job first.
 
@@ -134,11 +134,12 @@ def run_job(
         patience_s: how long the cluster may take to have an agent that starts jobs.
         log: the file that keeps the job's log.
         show: called with each piece of it as it comes, of one line or more.
+        head_port: of the cluster's head on this machine, where that is our own.
 
     Raises:
         MemAgentError: it was not accepted, failed or was stopped, or the cluster does not answer any more.
     """
-    server = JobServer(address)
+    server = JobServer(address, head_port)
     environment = yaml.safe_load(runtime_env.read_text())
     began = log.stat().st_size if log.is_file() else 0
     try:

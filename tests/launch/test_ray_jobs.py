@@ -41,7 +41,8 @@ def run(server, tmp_path):
     (tmp_path / "runtime_env.yaml").write_text(yaml.safe_dump({"env_vars": {"A": "1"}}))
     environment, log = tmp_path / "runtime_env.yaml", tmp_path / "job.log"
     where = server.address, "mine", environment
-    return lambda patience=HANGS_AFTER_S: ray_jobs.run_job(*where, COMMAND, log, print_log, patience)
+    return lambda patience=HANGS_AFTER_S, head_port=0: ray_jobs.run_job(
+        *where, COMMAND, log, print_log, patience, head_port)
 
 
 @pytest.fixture
@@ -137,6 +138,19 @@ def test_each_answer_begins_the_time_that_a_cluster_may_be_away_anew(run, server
     server.states = [*[503, "RUNNING"] * 5, "SUCCEEDED"]
     run()
     assert pauses == [250.0] * 10
+
+
+@pytest.mark.parametrize("after", ["POST /api/jobs/", f"GET {JOB}/logs/tail", f"GET {JOB}"])
+@pytest.mark.parametrize("users", [set(), {12345}], ids=["nobody", "another user"])
+def test_whoever_has_the_port_of_our_dead_head_is_not_asked(users, after, run, server, monkeypatch, pauses):
+    """Once the launcher has been there; what it sends has the user's token."""
+    monkeypatch.setattr(ray_jobs, "_POLL_S", 250.0)
+    me = {os.geteuid()}
+    monkeypatch.setattr(job_server, "listening_users", lambda port: users if after in server.asked else me)
+    server.states = ["RUNNING", "SUCCEEDED"]
+    with pytest.raises(MemAgentError, match=r"cluster does not answer any more: the Ray head .* gone from port 80$"):
+        run(head_port=80)
+    assert server.asked[-1] == after and server.asked.count(after) == 1
 
 
 @pytest.fixture
