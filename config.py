@@ -559,7 +559,7 @@ _MODELS = ("hf_ckpt", "mem_recall_model", "mem_ir_model", "eval_embedding", "ans
 
 
 def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute()) if path else ""
+    return str(Path(os.path.expanduser(path)).absolute()) if path else ""
 
 
 def write_settings(config: Config) -> None:

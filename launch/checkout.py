@@ -7,6 +7,7 @@ ignore flags they do not know, so a missing one has to be found before training,
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +107,7 @@ def find_megatron(config: Config) -> Path:
         ConfigError: there is none.
     """
     if config.megatron_root:
-        candidates = [Path(config.megatron_root).expanduser().absolute()]
+        candidates = [Path(os.path.expanduser(config.megatron_root)).absolute()]
     else:
         candidates = [Path("/root/Megatron-LM"), *(p.parent for p in imported_root("megatron"))]
     for root in candidates:

@@ -39,7 +39,7 @@ def find_host(host: str, host_root: str, pack: Path) -> tuple[str, Path | None]:
         return LOCAL, None
     names = HOSTS if host == "auto" else (host,)
     if host_root:
-        root = Path(host_root).expanduser().absolute()
+        root = Path(os.path.expanduser(host_root)).absolute()
         for name in names:
             if _is_checkout(root, name):
                 return name, root
@@ -62,7 +62,10 @@ def find_host(host: str, host_root: str, pack: Path) -> tuple[str, Path | None]:
 
 
 def _is_checkout(root: Path, name: str) -> bool:
-    return (root / "train.py").is_file() and (root / name / "utils" / "arguments.py").is_file()
+    try:
+        return (root / "train.py").is_file() and (root / name / "utils" / "arguments.py").is_file()
+    except OSError:  # closed to this user, who could not run it
+        return False
 
 
 def _refuse_strangers(root: Path, name: str, pack: Path) -> None:

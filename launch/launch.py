@@ -60,9 +60,10 @@ def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
             remote_env.runtime_env_file(
                 plan.variables, os.environ, plan.folder, keys_asked_for(config)) as runtime_env,
             cluster(config, plan.layout.gpus_per_node, plan.cpus, log, tokens),
+            new_job() as job,
         ):
-            run_job(job_address(config), new_job(), runtime_env, plan.command, plan.folder / "job.log", show,
-                    config.ray_start_timeout)
+            run_job(job_address(config), job, runtime_env, plan.command, plan.folder / "job.log", show,
+                    config.ray_start_timeout, 0 if config.ray_address else config.ray_dashboard_port)
 
 
 def write_records(plan: Plan) -> None:

@@ -100,7 +100,7 @@ def machines(address: str) -> list[MachineGpus]:
 
 
 def trains_there_already(address: str, save_path: str) -> bool:
-    """Whether a job that the launcher will stop (``ray_jobs``) has GPUs of the cluster."""
+    """Whether a job that the launcher will stop, or tell of (``ray_jobs``), has GPUs of the cluster."""
     try:
         from . import ray_jobs
 

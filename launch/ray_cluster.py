@@ -8,7 +8,7 @@ Invariants:
   MASTER_ADDR is another address; one that others join listens on every address;
 - a head for one machine has its sockets and logs in a folder that this user alone can open, which goes with it: in
   ``/tmp/ray`` Ray gives all of them mode 0777;
-- its ports are held from the plan on, and nothing is sent to the job server's before this user listens there.
+- its ports are held from the plan on, and nothing is sent to the job server's but while this user listens there.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ _LONGEST_PARENT = 20
 def _own_token(config: Config, tokens: Path) -> Iterator[None]:
     """One for a head that no other machine joins, in a file, where the user has none and has not said that there be
     none; the head, its job and this process, which submits it, find it by a variable, and Ray then wants it (2.60)."""
-    if config.num_nodes > 1 or any(map(os.environ.get, _OF_TOKENS)) or (Path.home() / ".ray" / "auth_token").exists():
+    if config.num_nodes > 1 or any(map(os.environ.get, _OF_TOKENS)) or _has_token():
         yield
         return
     file = _token_file(tokens)
@@ -151,6 +151,14 @@ def _own_token(config: Config, tokens: Path) -> Iterator[None]:
     finally:
         for name in _OF_TOKENS:  # Ray's client has set the mode
             os.environ.pop(name, None)
+
+
+def _has_token() -> bool:
+    """Whether the user has one where Ray looks for it. A container's may be a bare number, without a home."""
+    try:
+        return (Path.home() / ".ray" / "auth_token").exists()
+    except RuntimeError:
+        return False
 
 
 _OF_TOKENS = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")

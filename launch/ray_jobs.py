@@ -2,8 +2,8 @@
 
 Invariants:
 - the job's state decides how the launcher ends, not its log's stream, which may break overnight;
-- an interrupt stops our job, and nothing else of the cluster; a launcher stops what one before it has left in its
-  SAVE_PATH.
+- an interrupt stops our job, and nothing else of the cluster;
+- a launcher stops what one before it has left in its SAVE_PATH, if it can tell that this one is gone.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import io
 import logging
 import os
 import re
+import secrets
 import shlex
+import socket
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,9 @@ import aiohttp
 import yaml
 from ray.job_submission import JobDetails
 
-from ..system.atomic_file import appending
+from ..system.atomic_file import appending, set_apart
 from ..system.errors import MemAgentError
+from ..system.own_folder import machine
 from ..system.signals import run_stoppable
 from .job_server import NO_ANSWER, JobServer
 from .machine import TokenRefused
@@ -43,8 +46,8 @@ _NO_AGENT = "No available agent"
 
 
 def earlier_jobs(address: str, save_path: str) -> list[str]:
-    """Those that launchers of this pack have begun, and that still train in the folder. While it is held
-    (``save_lock``) their launchers are gone: one that is killed leaves its job to a joined cluster.
+    """Those that launchers of this pack have begun, and that still train in the folder, or in one that another machine
+    or container calls the same: one that is killed leaves its job to a joined cluster.
 
     Raises:
         MemAgentError: they cannot be had.
@@ -59,32 +62,71 @@ def earlier_jobs(address: str, save_path: str) -> list[str]:
     return [name for name, entrypoint in named if _OURS.fullmatch(name) and _saves_in(entrypoint, save_path)]
 
 
-_OURS = re.compile(r"mem_agent-[0-9]{8}-[0-9]{6}-[0-9]+")
+_OURS = re.compile(r"mem_agent-[0-9]{8}-[0-9]{6}(?:-([0-9a-f]{1,24}))?-[0-9a-f]{1,24}")
+"""Without the group, which says where its launcher is, the name is of an earlier version."""
 
 
-def new_job() -> str:
-    """A name by which ``earlier_jobs`` knows that a launcher of this pack gave it."""
-    return f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+@contextmanager
+def new_job() -> Iterator[str]:
+    """A name by which ``earlier_jobs`` knows that a launcher of this pack gave it. A socket has it as well, until the
+    block or the process ends: by that others see whether the launcher lives."""
+    job = f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{_here()}-{secrets.token_hex(4)}"
+    with socket.socket(socket.AF_UNIX) as claim:
+        claim.bind(f"\0{job}")
+        yield job
+
+
+def _here() -> str:
+    """Of all processes that see each other's sockets, those of other containers among them; others have another."""
+    return f"{machine()}{os.stat('/proc/self/ns/net').st_ino:x}"
+
+
+def _is_left(job: str) -> bool:
+    """Whether the launcher of this one of ``earlier_jobs`` is gone, as far as can be seen here. That it does not hold
+    ``save_lock`` says nothing: its folder may be another one of the same name, or its disk know no locks."""
+    named = _OURS.fullmatch(job)
+    if named is None or named[1] != _here():
+        return False
+    with socket.socket(socket.AF_UNIX) as claim:
+        try:
+            claim.bind(f"\0{job}")
+        except OSError:
+            return False
+    return True
+
+
+_LONGEST_COMMAND = 2**17
+"""Of a job that runs: its shell has it as one argument, and Linux takes no longer one. The parser's time grows with
+the square of a word."""
 
 
 def _saves_in(entrypoint: str, save_path: str) -> bool:
-    command = shlex.split(entrypoint)
-    folders = (value for flag, value in pairwise(command) if flag == "--save")
-    return any(os.path.realpath(folder) == os.path.realpath(save_path) for folder in folders)
+    """Of a job that may be anybody's."""
+    if len(entrypoint) > _LONGEST_COMMAND:
+        return False
+    try:
+        folders = {value for flag, value in pairwise(shlex.split(entrypoint)) if flag == "--save"}
+        return os.path.realpath(save_path) in map(os.path.realpath, folders)
+    except ValueError:  # open quotes, or a NUL in a path
+        return False
 
 
 def stop_earlier_jobs(address: str, save_path: str) -> None:
     """So that one job trains in the folder. Raises MemAgentError where one goes on, or nobody knows."""
     for job in earlier_jobs(address, save_path):
+        by_hand = f"ray job stop --address {address} {job}"
+        if not _is_left(job):
+            raise MemAgentError(f"SAVE_PATH={save_path}: job {job} of {address} trains there, and its launcher may "
+                                f"live; if you know that it does not, stop the job: {by_hand}")
         logger.info("job %s still trains in %s, and its launcher is gone: stopping it", job, save_path)
         if not _stop(JobServer(address), job):
             raise MemAgentError(f"SAVE_PATH={save_path}: job {job} of {address} still trains there; stop it: "
-                                f"ray job stop --address {address} {job}")
+                                f"{by_hand}")
 
 
 def run_job(
     address: str, job: str, runtime_env: Path, command: Sequence[str], log: Path, show: Callable[[str], None],
-    patience_s: float,
+    patience_s: float, head_port: int = 0,
 ) -> None:
     """Submit, follow the job's log, and wait for its end; a KeyboardInterrupt stops the job first.
 
@@ -92,11 +134,12 @@ def run_job(
         patience_s: how long the cluster may take to have an agent that starts jobs.
         log: the file that keeps the job's log.
         show: called with each piece of it as it comes, of one line or more.
+        head_port: of the cluster's head on this machine, where that is our own.
 
     Raises:
         MemAgentError: it was not accepted, failed or was stopped, or the cluster does not answer any more.
     """
-    server = JobServer(address)
+    server = JobServer(address, head_port)
     environment = yaml.safe_load(runtime_env.read_text())
     began = log.stat().st_size if log.is_file() else 0
     try:
@@ -164,6 +207,7 @@ async def _ended(server: JobServer, job: str) -> None:
 async def _follow_log(server: JobServer, job: str, log: Path, show: Callable[[str], None]) -> None:
     """Show the job's log, and add it to the file ``log``, until the job ends or the connection breaks."""
     try:
+        set_apart(log)
         with io.BufferedWriter(appending(log)) as kept:
             async for lines in server.tail_job_logs(job):
                 show(lines)

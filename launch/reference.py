@@ -26,9 +26,9 @@ logger = logging.getLogger("mem_agent")
 
 def default_folder(config: Config) -> Path:
     """TORCH_DIST, or as the hosts do: beside the Hugging Face folder, with ``_torch_dist``; SAVE_PATH for a hub id."""
-    model = Path(config.hf_ckpt).expanduser()
+    model = Path(os.path.expanduser(config.hf_ckpt))
     beside = model.absolute() if model.is_dir() else Path(config.save_path) / model.name
-    return Path(config.torch_dist or f"{beside}_torch_dist").expanduser().absolute()
+    return Path(os.path.expanduser(config.torch_dist or f"{beside}_torch_dist")).absolute()
 
 
 def has_checkpoint(folder: Path) -> bool:

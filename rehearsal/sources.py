@@ -42,7 +42,7 @@ def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
     Raises:
         ConfigError: git, the commit or a patch is missing, or a patch does not apply.
     """
-    root = Path(given).expanduser().absolute()
+    root = Path(os.path.expanduser(given)).absolute()
     if given and (root / "megatron" / "training").is_dir() and not _is_repository(root):
         logger.warning("MEGATRON_ROOT=%s is no git clone: taken as it is, with whatever patches it has", root)
         return root

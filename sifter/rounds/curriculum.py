@@ -24,6 +24,7 @@ the settings that it was begun with, but for ``--rounds``, or not at all; one ru
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -198,7 +199,8 @@ def _tested(plan: Plan, number: int) -> list[str]:
 
 
 def _model(name: str) -> str:
-    return str(Path(name).expanduser().absolute()) if Path(name).expanduser().is_dir() else name
+    folder = Path(os.path.expanduser(name))
+    return str(folder.absolute()) if folder.is_dir() else name
 
 
 def _refused(reason: str) -> MemAgentError:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mem_agent.launch import find_host as find_host_module
 from mem_agent.launch.find_host import NoHost, find_host
 from mem_agent.tests.helpers.fake_host import make_host
 
@@ -56,6 +57,23 @@ def test_a_checkout_of_another_user_is_not_run_unless_the_pack_is_theirs_as_well
     assert find_host("auto", "", inside) == ("slime", root)
 
 
+def test_a_folder_that_is_closed_to_this_user_holds_no_checkout(tmp_path, monkeypatch):
+    root = make_host(tmp_path / "checkout", "slime")
+    inside = root / "mem_agent"
+    inside.mkdir()
+    monkeypatch.setattr(find_host_module, "imported_root", lambda name: [])
+    (root / "slime").chmod(0)
+    user = os.geteuid()
+    os.seteuid(user or 65534)  # nothing is closed to root
+    try:
+        assert find_host("auto", "", inside) == ("local", None)
+        with pytest.raises(NoHost, match=r"no checkout of slime or vime with its train\.py is there"):
+            find_host("auto", str(root), PACK)
+    finally:
+        os.seteuid(user)
+        (root / "slime").chmod(0o700)
+
+
 def test_an_installed_host_without_its_checkout_is_not_passed_over(tmp_path, monkeypatch):
     (tmp_path / "vime").mkdir()
     (tmp_path / "vime" / "__init__.py").touch()
@@ -74,6 +92,7 @@ def test_a_relative_root_is_taken_from_where_one_stands(tmp_path, monkeypatch):
 @pytest.mark.parametrize("host,root,message", [
     ("verl", "", "HOST='verl': allowed: auto, local, slime, vime"),
     ("auto", "/etc", "HOST_ROOT='/etc': no checkout of slime or vime"),
+    ("auto", "~no body/x", "HOST_ROOT='~no body/x': no checkout of slime or vime"),
     ("vime", "/etc", "HOST_ROOT='/etc': no checkout of vime"),
     ("slime", "", "HOST=slime: no checkout of slime around"),
 ])

@@ -166,6 +166,7 @@ def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
 WRONG = [
     ({"HOST_ROOT": "/nowhere"}, "HOST_ROOT='/nowhere': no checkout of slime"),
     ({"MEGATRON_ROOT": "/nowhere"}, "MEGATRON_ROOT='/nowhere': no Megatron-LM"),
+    ({"MEGATRON_ROOT": "~no body"}, "MEGATRON_ROOT='~no body': no Megatron-LM"),
     ({"MODEL_FAMILY": "qwen9"}, "MODEL_FAMILY='qwen9': no "),
     ({"MODEL_FAMILY": "qwen2.5-7b"}, "does not describe HF_CKPT: --num-layers 28 there, num_hidden_layers 36"),
     ({"HF_CKPT": "/nowhere"}, "HF_CKPT='/nowhere': no such folder"),

@@ -119,6 +119,19 @@ def test_a_log_that_stands_still_is_followed_while_its_job_runs(server, states, 
     assert set(shown) <= {"began\n"} and "the log of job mine stands still" in caplog.text
 
 
+def test_the_log_of_a_run_that_was_copied_by_links_goes_on_in_it_alone(tmp_path):
+    """``cp -al run backup``."""
+    async def tail(job):
+        yield "new\n"
+
+    (tmp_path / "job.log").write_text("old\n")
+    (tmp_path / "backup.log").hardlink_to(tmp_path / "job.log")
+    shown, streaming = [], SimpleNamespace(tail_job_logs=tail)
+    asyncio.run(ray_jobs._follow_log(streaming, "mine", tmp_path / "job.log", shown.append))
+    assert shown == ["new\n"] and (tmp_path / "job.log").read_text() == "old\nnew\n"
+    assert (tmp_path / "backup.log").read_text() == "old\n"
+
+
 def test_an_answer_that_drips_is_lost_after_the_time_that_all_of_it_has(monkeypatch):
     """A limit between two pieces is none for the whole."""
     lead_astray(monkeypatch)
@@ -137,6 +150,32 @@ def test_an_answer_that_drips_is_lost_after_the_time_that_all_of_it_has(monkeypa
         threading.Thread(target=drip, daemon=True).start()
         with pytest.raises(ConfigError, match="its answer has no end after 60 s"):
             machines(f"http://127.0.0.1:{listener.getsockname()[1]}")
+
+
+@pytest.mark.parametrize("begins,piece", [
+    (b"HTTP/1.1 200 OK\r\nA: ", b"a"), (b"", b"HTTP/1.1 100 Continue\r\n\r\n"), (b"HTTP/1.1 200 OK\r\n\r\n", b" "),
+], ids=["headers", "continue", "body"])
+def test_no_request_lasts_longer_than_its_time_whatever_comes(begins, piece, monkeypatch):
+    lead_astray(monkeypatch)
+    monkeypatch.setattr(job_server, "_TIMEOUT_S", 0.5)
+    given_up = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def drip():
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(2**16)
+                connection.sendall(begins)
+                for _ in range(2**14):  # some 20 s
+                    connection.sendall(piece)
+                    if given_up.wait(0.001):
+                        break
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        with pytest.raises(ConfigError, match=r"its answer has no end after|timed out"):
+            machines(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        given_up.set()
+        thread.join()
 
 
 def test_a_planner_that_is_led_elsewhere_is_told_at_once(server, monkeypatch):

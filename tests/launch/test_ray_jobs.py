@@ -41,7 +41,8 @@ def run(server, tmp_path):
     (tmp_path / "runtime_env.yaml").write_text(yaml.safe_dump({"env_vars": {"A": "1"}}))
     environment, log = tmp_path / "runtime_env.yaml", tmp_path / "job.log"
     where = server.address, "mine", environment
-    return lambda patience=HANGS_AFTER_S: ray_jobs.run_job(*where, COMMAND, log, print_log, patience)
+    return lambda patience=HANGS_AFTER_S, head_port=0: ray_jobs.run_job(
+        *where, COMMAND, log, print_log, patience, head_port)
 
 
 @pytest.fixture
@@ -139,6 +140,19 @@ def test_each_answer_begins_the_time_that_a_cluster_may_be_away_anew(run, server
     assert pauses == [250.0] * 10
 
 
+@pytest.mark.parametrize("after", ["POST /api/jobs/", f"GET {JOB}/logs/tail", f"GET {JOB}"])
+@pytest.mark.parametrize("users", [set(), {12345}], ids=["nobody", "another user"])
+def test_whoever_has_the_port_of_our_dead_head_is_not_asked(users, after, run, server, monkeypatch, pauses):
+    """Once the launcher has been there; what it sends has the user's token."""
+    monkeypatch.setattr(ray_jobs, "_POLL_S", 250.0)
+    me = {os.geteuid()}
+    monkeypatch.setattr(job_server, "listening_users", lambda port: users if after in server.asked else me)
+    server.states = ["RUNNING", "SUCCEEDED"]
+    with pytest.raises(MemAgentError, match=r"cluster does not answer any more: the Ray head .* gone from port 80$"):
+        run(head_port=80)
+    assert server.asked[-1] == after and server.asked.count(after) == 1
+
+
 @pytest.fixture
 def interrupted(monkeypatch):
     """A Ctrl-C comes in the first pause between two questions; later pauses take no time."""
@@ -199,7 +213,8 @@ def test_a_head_that_never_gets_an_agent_is_one_line(run, server, monkeypatch):
         run(patience=0.05)
 
 
-LEFT = "mem_agent-20261125-134216-20076"
+with ray_jobs.new_job() as LEFT:
+    """Its launcher is gone."""
 
 
 @pytest.fixture
@@ -207,9 +222,10 @@ def left(server, tmp_path):
     """``left(...)``: the cluster has a job that trains in ``tmp_path / "run"``, but for what is said otherwise."""
     (tmp_path / "run").mkdir()
 
-    def put(name=LEFT, status="RUNNING", folder=tmp_path / "run"):
-        command = shlex.join([*COMMAND, "--load", str(tmp_path / "run"), "--save", str(folder), "--save-interval"])
-        server.jobs.append({"type": "SUBMISSION", "entrypoint": command, "submission_id": name, "status": status})
+    def put(name=LEFT, status="RUNNING", folder=tmp_path / "run", command=""):
+        ours = shlex.join([*COMMAND, "--load", str(tmp_path / "run"), "--save", str(folder), "--save-interval"])
+        server.jobs.append({"type": "SUBMISSION", "entrypoint": command or ours, "submission_id": name,
+                            "status": status})
 
     return put
 
@@ -226,7 +242,30 @@ def test_the_job_of_a_launcher_that_was_killed_is_stopped_and_no_other_one(left,
     server.states = ["RUNNING", "STOPPED"]
     ray_jobs.stop_earlier_jobs(server.address, str(tmp_path / "run"))
     assert {asked for asked in server.asked if asked.startswith("POST")} == {f"POST /api/jobs/{LEFT}/stop"}
-    assert server.states == ["STOPPED"] and ray_jobs._OURS.fullmatch(ray_jobs.new_job())
+    assert server.states == ["STOPPED"]
+
+
+@pytest.mark.parametrize("whose", ["of a launcher that lives", "of another machine", "of an earlier version"])
+def test_a_job_whose_launcher_may_live_is_not_stopped(whose, left, server, tmp_path, monkeypatch):
+    """It may have another folder of the same name, in its container or on its machine."""
+    elsewhere, before = "mem_agent-20261125-134216-5e1ff0000078-9c41d2aa", "mem_agent-20261125-134216-20076"
+    with ray_jobs.new_job() as living:
+        name = {"of a launcher that lives": living, "of another machine": elsewhere}.get(whose, before)
+        left(name)
+        with pytest.raises(MemAgentError) as error:
+            ray_jobs.stop_earlier_jobs(server.address, str(tmp_path / "run"))
+    assert str(error.value) == (
+        f"SAVE_PATH={tmp_path / 'run'}: job {name} of {server.address} trains there, and its launcher may live; if "
+        f"you know that it does not, stop the job: ray job stop --address {server.address} {name}")
+    assert machine.trains_there_already(server.address, str(tmp_path / "run")) and server.asked[0] == "GET /api/jobs/"
+    assert not [asked for asked in server.asked if asked.startswith("POST")]
+
+
+@pytest.mark.parametrize("command", ["python -c 'oops --save RUN", "train --save 'RUN\0'", "train --save '\ud800'",
+                                     "x" * 2**25 + " --save RUN"], ids=["quote", "NUL", "half", "long"])
+def test_a_strangers_job_of_any_command_trains_elsewhere(command, left, server, tmp_path):
+    left(command=command.replace("RUN", str(tmp_path / "run")))
+    assert ray_jobs.earlier_jobs(server.address, str(tmp_path / "run")) == []
 
 
 def test_a_job_that_was_left_and_goes_on_is_one_line(left, server, tmp_path, pauses):
@@ -365,6 +404,7 @@ def test_a_head_that_no_machine_joins_listens_on_loopback(tmp_path, monkeypatch,
 @pytest.mark.parametrize(("changes", "made"), [
     ({}, True), ({"RAY_AUTH_TOKEN": "mine"}, False), ({"RAY_AUTH_TOKEN_PATH": "/mine"}, False),
     ({"RAY_AUTH_MODE": "disabled"}, False), ({"file": "mine"}, False), ({"nodes": "2"}, False),
+    ({"home": "none"}, True),
 ])
 def test_a_head_for_one_machine_has_a_token_where_the_user_has_none(tmp_path, monkeypatch, changes, made):
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -372,6 +412,9 @@ def test_a_head_for_one_machine_has_a_token_where_the_user_has_none(tmp_path, mo
         monkeypatch.delenv(name, raising=False)
     for name, value in changes.items():
         monkeypatch.setenv(name, value) if name.isupper() else None
+    if "home" in changes:
+        monkeypatch.delenv("HOME")
+        monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)  # of which no passwd knows
     if "file" in changes:
         (tmp_path / ".ray").mkdir()
         (tmp_path / ".ray" / "auth_token").write_text("mine")
