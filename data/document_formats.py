@@ -22,9 +22,7 @@ Invariants:
 from __future__ import annotations
 
 import codecs
-import io
 import re
-import zipfile
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +33,7 @@ from ..system.errors import MemAgentError
 from .guessed_encoding import guessed
 from .html_pages import page_text
 from .pdf_pages import DrawnAgain, pdf_pages
+from .word_archive import TooLarge, body_xml
 from .word_paragraphs import word_paragraphs
 
 
@@ -259,22 +258,17 @@ def _pdf_pages(name: str, content: bytes) -> Iterator[str | None]:
 
 
 # --- Word ------------------------------------------------------------------------------------------------------------
-_BODY = "word/document.xml"
-
-
 def _word(name: str, content: bytes, limits: Limits) -> Document:
-    """Of the archive nothing but the body is unpacked."""
     most = min(limits.file_bytes, limits.xml_bytes)
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            size = archive.getinfo(_BODY).file_size if _BODY in archive.namelist() else -1
-            xml = archive.read(_BODY) if 0 <= size <= most else b""
+        xml = body_xml(content, most)
+    except TooLarge:
+        told = f"{name}: unpacks to more than {most // 2**20} MiB of text with its marks; split it"
+        raise DocumentError(told) from None
     except Exception as error:  # BadZipFile, and of names and versions that are none what reading them raises
         raise DocumentError(f"{name}: a damaged archive ({_told(error)})") from None
-    if size < 0:
+    if xml is None:
         raise DocumentError(f"{name}: an archive, and no Word document; unpack it")
-    if size > most:
-        raise DocumentError(f"{name}: unpacks to more than {most // 2**20} MiB of text with its marks; split it")
     try:
         text = _at_most(limits.characters, (" ".join(line.split()) for line in word_paragraphs(xml)))
     except Exception as error:  # of damaged XML the parser's

@@ -25,6 +25,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import IO
 
+from ..system import bounded_json
+from ..system.printable import one_line
 from ..system.process_environment import without_secrets
 from ..system.python_command import python_module
 from . import document_worker, document_workers
@@ -35,6 +37,8 @@ _SECONDS, _SECONDS_TIMES, _MEMORY_TIMES = 600, 10 / 2**20, 64
 """For a file, and more for each byte of it: tables of a page take 4 s and 45 MiB a MiB."""
 _MORE_S = 10
 """CPU seconds beyond the limit: whoever waits is to end a process first, for the reason that it can tell."""
+_SAID = 400
+"""Characters of what a process says to people: a reason that is ours has half of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +159,10 @@ class Reading:
         """Once it has ended. Raises DocumentError."""
         said.seek(0)
         answer = said.read() if code == 0 else b""
-        if answer.startswith(document_worker.WHY):
-            raise DocumentError(answer[1:].decode("utf-8", "surrogatepass"))
         try:
+            if answer.startswith(document_worker.WHY):
+                why = answer[1:].decode("utf-8", "surrogatepass").removeprefix(f"{self.name}: ")
+                raise DocumentError(f"{self.name}: {one_line(why[:_SAID])}")
             return _understood(self.name, answer)
         except (ValueError, KeyError, TypeError):  # half an answer, or that of a process which is not ours any more
             raise self._failed() from None
@@ -177,7 +182,7 @@ def _understood(name: str, answer: bytes) -> Document:
         raise ValueError("no answer")
     text, _, rest = answer[1:].partition(document_worker.BEHIND)
     told, _, offsets = rest.partition(b"\n")
-    head = json.loads(told)
+    head = bounded_json.loads(told)
     starts = array("Q")
     starts.frombytes(offsets)
-    return Document(name, text.decode(), Unit(head["unit"]), starts, str(head["note"]))
+    return Document(name, text.decode(), Unit(head["unit"]), starts, one_line(str(head["note"])[:_SAID]))

@@ -34,6 +34,7 @@ def main(seconds: int, memory: int) -> None:
     that it may take."""
     end_with_parent()
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))  # an answer of ours was there before it is written
     if seconds:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     os.nice(5)  # those who wait for an answer go first

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pypdf import PageObject
 
-_AGAIN, _AGAIN_TIMES = 2**18, 16
-"""Bytes that were read before, and more of them for each byte of the file."""
+_AGAIN, _AGAIN_TIMES = 2**27, 16
+"""Bytes that were read before, and more of them for each byte of the file. A letterhead unpacks to some 100 KB and is
+on each of a thousand pages. A second is enough for 1 MiB of its lines, 0.35 of the slowest marks and 2 of a font or of
+names (one core of an EPYC): they end after two minutes, and six, within what a process may take."""
 _EACH, _ENTRY = 64, 16
 """Bytes that something is counted as that is read again, besides its own, and an entry of a list."""
 _READ = ("/ToUnicode", "/Encoding", "/Differences", "/DescendantFonts", "/W", "/Widths", "/CharProcs")

@@ -40,7 +40,7 @@ _LONGEST_NUMBER = 9
 
 def word_paragraphs(xml: bytes) -> Iterator[str]:
     """Of the part of a file that has its body. Raises lxml.etree.XMLSyntaxError, and MemoryError."""
-    for body in _nearest(_parsed(xml), {"body"}):
+    for body in _nearest(parsed(xml), {"body"}):
         for block in _nearest(body, _BLOCKS):
             if _name(block) == "p":
                 yield _paragraph(block)
@@ -48,7 +48,8 @@ def word_paragraphs(xml: bytes) -> Iterator[str]:
                 yield from map(" | ".join, _rows(block))
 
 
-def _parsed(xml: bytes) -> Any:
+def parsed(xml: bytes) -> Any:
+    """Of any part of the file. Raises as ``word_paragraphs``."""
     from lxml import etree
 
     parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True)

@@ -231,7 +231,7 @@ def test_what_is_refused_is_one_line_with_the_files_name(name, content, reason):
 
 @pytest.mark.parametrize(("parser", "name", "content"), [
     ("page_text", "a.html", b"<p>Ann"), ("pdf_pages", "a.pdf", PDF),
-    ("word_paragraphs", "a.docx", word_bytes(["Ann."])), ("zipfile.ZipFile", "a.docx", word_bytes(["Ann."])),
+    ("word_paragraphs", "a.docx", word_bytes(["Ann."])), ("body_xml", "a.docx", word_bytes(["Ann."])),
 ])  # fmt: skip
 def test_what_a_library_quotes_of_a_file_is_cut(parser, name, content, monkeypatch):
     def fail(*_):

@@ -1,5 +1,6 @@
 """Files of strangers that a command reads are parsed in a process, with the limits of their length."""
 
+import json
 import os
 import signal
 import socket
@@ -185,13 +186,36 @@ HEAD = b'+text\0{"unit": "line", "note": ""}\n'
 @pytest.mark.parametrize(("answer", "code"), [
     (HEAD + bytes(8), 1), (b"", 0), (b"+text", 0), (b"text", 0), (HEAD + bytes(7), 0),
     (HEAD.replace(b"line", b"mile"), 0), (b'+text\0["unit"]\n', 0), (b"+text\0{}\n", 0),
-    (HEAD.replace(b"text", b"\xff"), 0),
+    (HEAD.replace(b"text", b"\xff"), 0), (b"-\xff\xfe", 0), (b"+text\0" + b"[" * 9999 + b"\n", 0),
 ])  # fmt: skip
 def test_half_an_answer_is_none(answer, code):
     reading = Reading("a.pdf", b"", allowed_for(0))
     with pytest.raises(DocumentError, match=r"^a\.pdf: its parser failed, perhaps beyond its 2048 MiB of memory;"):
         reading.document(BytesIO(answer), code)
     assert reading.document(BytesIO(HEAD + bytes(8)), 0).text == "text"
+
+
+def test_what_a_process_says_is_a_short_line_behind_the_files_name():
+    """Whoever took it over may say anything."""
+    reading = Reading("a.pdf", b"", allowed_for(0))
+    with pytest.raises(DocumentError) as refused:
+        reading.document(BytesIO(b"-a.pdf: \x1b[2J\nno text" + b"!" * 2**20), 0)
+    assert str(refused.value).startswith("a.pdf: \ufffd[2J no text!") and len(str(refused.value)) < 500
+    note = json.dumps({"unit": "line", "note": "\x1b[2J" + "!" * 2**20}).encode()
+    document = reading.document(BytesIO(b"+text\0" + note + b"\n" + bytes(8)), 0)
+    assert document.note.startswith("\ufffd[2J!") and len(document.note) < 500
+
+
+def test_an_answer_is_no_longer_than_a_process_may_be():
+    """Whoever took a process over may write into the memory of the one that asked."""
+    code = ("import os; from mem_agent.data import document_worker as worker; "
+            f"worker.read_document = lambda *_: os.truncate(1, {MEMORY} + 1); worker.main(0, {MEMORY})")
+    reading = Reading("a.pdf", b"", allowed_for(0))
+    with reading.files() as (asked, said):
+        reading.ask(asked)
+        ended = subprocess.run([sys.executable, "-c", code], stdin=asked, stdout=said, stderr=subprocess.PIPE,
+                               env=os.environ | {"PYTHONPATH": str(ROOT.parent)})
+    assert ended.returncode == 1 and b"File too large" in ended.stderr
 
 
 def test_a_folder_says_of_each_file_why_it_was_skipped(tmp_path):

@@ -7,10 +7,30 @@ from mem_agent.data.guessed_encoding import guessed
 SHORT = {
     "cp1252": ["He said “yes” – it’s €5.", "Müller kaufte Äpfel.", "L’été à la plage, c’était génial…",
                "Königsstraße 5", "El niño comió – ¿verdad?", "São Paulo não é a capital.", "Åsa går på gatan.",
-               "Price: £5, 20 m² at 20°C", "• first\n• second", "Name;City\nZoë;Besançon\n", "© 2020 Ann Smith"],
-    "cp1251": ["Анна имеет золото, а Бен имеет серебро."],
-    "cp1250": ["Zażółć gęślą jaźń", "On rzekł: „tak” – i poszedł", "Łódź jest duża", "Příliš žluťoučký kůň"],
-    "cp866": ["Привет, мир"], "big5": ["金屬是銀", "臺北"], "shift_jis": ["彼女の金属は銀です"],
+               "Price: £5, 20 m² at 20°C", "• first\n• second", "Name;City\nZoë;Besançon\n", "© 2020 Ann Smith",
+               # French
+               "Téléphone n°4, entrée à gauche", "N° 5 été", "Voir l’article n° 5 de l’arrêté.", "Comment ça va?",
+               "« Où est-il ? » demanda-t-elle.", "L’œuvre de Molière, cœur naïf", "ÉTÉ À PARIS: CONFÉRENCE GÉNÉRALE",
+               "½ cup crème fraîche, 200°C, 5µm", "à", "ça",
+               # German
+               "Er sagte: „Ja, natürlich!“", "‚Zitat‘ für Anfänger", "Anna Schäfer (* 1950; † 2010)", "† und ‡ für Öl",
+               "Gefälle: 5 ‰, Größe: 3×4 µm", "MÜLLER GMBH, KÖLN",
+               # Spanish, Portuguese, Italian, Catalan, Danish
+               "Calle Mayor nº 5, 3º izquierda", "N.º 7 de la sección 2.ª", "él", "mañana: Él dijo “sí”.",
+               "Amanhã, mãe e irmãzinha", "coração, limões, pães", "Perché è così? Più città, caffè",
+               "la versió és instal·lada", "tertiære knæ, blåbær og rødgrød",
+               "rock ’n’ roll, dogs’ bowls, the ’90s", "‘I am’, a—b and “A”"],
+    "cp1251": ["Анна имеет золото, а Бен имеет серебро.", "Москва — столица России.", "Война и мир. Том 1",
+               "Он сказал: «Да».", "Файл не найден"],
+    "cp1250": ["Zażółć gęślą jaźń", "On rzekł: „tak” – i poszedł", "Łódź jest duża", "Příliš žluťoučký kůň",
+               "Ala ma kota i psa, bardzo ładnie.", "Dziękuję bardzo", "Gdańsk", "Wrocław, ul. Świdnicka 5",
+               "Bună ziua, mă numesc Ana", "hűvös ősz, erdő és mező"],
+    "cp866": ["Привет, мир"], "big5": ["金屬是銀", "臺北", "姓名: 張三"], "cp949": ["안녕하세요 세계", "이름: 김철수"],
+    "shift_jis": ["彼女の金属は銀です", "Name: 田中 Age: 30", "Order #12: 中 size", "Sato 健, Osaka, 1985",
+                  "Hello 日本", "会議 at 10:00", "Mr. 田 and Ms. 川", "Taro 山田, Tokyo", "中", "5 円", "OK です",
+                  "ファイル.txt", "Mr. Smithは東京に住む。", "Windowsの設定"],
+    "gbk": ["你好,世界。这是一个测试。", "Hello 中", "A: 中 B: 国", "中国", "姓名：王伟，年龄：30", "价格 5 元",
+            "联系电话 010-1234", "The word 银 is silver.", "PDF文件"],
     "cp1253": ["Καλημέρα κόσμε"],
 }
 

@@ -1,5 +1,7 @@
 """PDFs that name a page or what is drawn on it again and again."""
 
+import zlib
+
 import pytest
 
 from mem_agent.data import pdf_pages
@@ -73,7 +75,8 @@ def test_a_scan_that_is_there_twice_is_a_scan():
     (kids(*range(5, 405)), LETTERS, marks("a"), *[page(b"4 0 R", OWN_FONT)] * 400),
     (kids(*range(6, 406)), FONT, marks("a"), NAMES, *[page(b"4 0 R", b"").replace(b"<</Font<<>>>>", b" 5 0 R")] * 400),
 ], ids=["in a page", "on many pages", "empty streams", "no streams", "letters of fonts", "names"])
-def test_marks_are_not_drawn_without_end(objects, drawn):
+def test_marks_are_not_drawn_without_end(objects, drawn, monkeypatch):
+    monkeypatch.setattr(pdf_pages, "_AGAIN", 2**18)
     with pytest.raises(DocumentError, match=r"a\.pdf: page \d+ draws again and again what was drawn before; print it"):
         read_document("a.pdf", pdf(TREE, *objects))
     assert len(drawn) < 200
@@ -84,6 +87,17 @@ def test_a_letterhead_may_be_drawn_on_each_page_and_twice():
     content = pdf(TREE, kids(*range(5, 205, 2)), FONT, marks("Head of a letter. " * 10), *objects)
     text = read_document("a.pdf", content).text
     assert text.count("Head") == 2 * 100 * 10 and "page 6" in text and "page 204" in text
+
+
+def test_a_letterhead_of_many_lines_may_be_on_each_of_a_thousand_pages(monkeypatch):
+    from pypdf import PageObject
+
+    monkeypatch.setattr(PageObject, "extract_text", lambda self: "Dear customer")  # else two minutes
+    lines = zlib.compress(b"10 10 m 90 90 l S\n" * 5700)
+    head = b"<</Filter/FlateDecode/Length %d>>stream\n%b\nendstream" % (len(lines), lines)
+    objects = [page(b"[4 0 R %d 0 R]" % (n + 1)) if n % 2 else marks(f"page {n}") for n in range(5, 2005)]
+    content = pdf(TREE, kids(*range(5, 2005, 2)), FONT, head, *objects)
+    assert len(read_document("a.pdf", content).starts) == 1000
 
 
 def test_what_programs_write_draws_nothing_again(monkeypatch):
