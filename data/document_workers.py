@@ -22,7 +22,7 @@ from . import document_worker
 MESSAGE = 1024
 """Bytes, at most."""
 _PARSERS = (
-    "charset_normalizer", "inscriptis.css_profiles", "inscriptis.html_engine", "inscriptis.model.config", "lxml.html",
+    "chardetng_py", "inscriptis.css_profiles", "inscriptis.html_engine", "inscriptis.model.config", "lxml.html",
     "pypdf",
 )  # fmt: skip
 

@@ -69,7 +69,7 @@ def test_nothing_is_parsed_of_plain_text(starts, name, rest):
     with pytest.MonkeyPatch.context() as patch:
         for parser in parsers:
             patch.setattr(document_formats, parser, lambda *_: pytest.fail("parsed"))
-        patch.setitem(sys.modules, "charset_normalizer", None)
+        patch.setitem(sys.modules, "chardetng_py", None)
         if is_plain(name, content):
             try:
                 read_document(name, content)
