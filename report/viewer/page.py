@@ -33,8 +33,8 @@ from .pack import PackedGroup, pack
 from .packed_documents import PackedDocument, PackedDocuments, deflated
 
 MOST_BYTES = 20_000_000
-SCRIPTS = ("decode", "facts", "difference", "elements", "address", "questions", "strip", "turns", "siblings", "search",
-           "keys", "main")
+SCRIPTS = ("decode", "facts", "difference", "elements", "address", "lazily", "head", "questions", "strip", "turns",
+           "siblings", "search", "keys", "main")
 """The page's script is these files of ``web/``, one after another."""
 _PART = re.compile('<script type="text/plain" id="(?:index|part[0-9]+)">([A-Za-z0-9+/=]*)</script>')
 

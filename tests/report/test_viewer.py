@@ -203,8 +203,8 @@ def made_run(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("most", "said"), [
-    (10**7, []), (165_000, ["Log-probabilities"]), (130_000, ["Sections without", "Log-probabilities"]),
-    (90_000, ["of 48 trajectories are left out", "Sections without", "Log-probabilities"]),
+    (10**7, []), (177_000, ["Log-probabilities"]), (142_000, ["Sections without", "Log-probabilities"]),
+    (102_000, ["of 48 trajectories are left out", "Sections without", "Log-probabilities"]),
 ])
 def test_the_page_stays_under_its_bound_and_says_what_is_absent(tmp_path, made_run, most, said):
     page = write_viewer(made_run, tmp_path / "view.html", most)
