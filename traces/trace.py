@@ -126,7 +126,9 @@ class Trace:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Fields that this version does not know are left out, absent ones have their default."""
-        turns = values.get("turns", [])
+        length, turns = values.get("length"), values.get("turns", [])
+        if type(length) is str and len(length) > _LONGEST_NAME:
+            raise ValueError(f"length is no file's name, which has at most {_LONGEST_NAME} characters")
         if type(turns) is not list or not all(type(turn) is dict for turn in turns):
             raise ValueError("turns is no list of turns")
         return cls(**_known(cls, values) | {"turns": tuple(TraceTurn(**_known(TraceTurn, turn)) for turn in turns)})
@@ -164,6 +166,7 @@ def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _NUMBERS = {int, float, bool, type(None)}
+_LONGEST_NAME = 255
 _LARGEST = 1e100
 """Of a number in a list: the sum of as many as fit on a disk is a number still."""
 

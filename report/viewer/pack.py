@@ -70,7 +70,7 @@ def _sibling_line(sibling: Sibling, documents: Mapping[str, int]) -> dict[str, A
     return {
         "sample": trace.sample, "worth": worth(trace), "reward": trace.reward, "advantage": trace.advantage,
         "failure": trace.failure, "prediction": trace.prediction,
-        "document": documents[sibling.content] if sibling.document else -1,
+        "document": documents[sibling.content] if sibling.document else -1, "turns": len(trace.turns),
     }
 
 

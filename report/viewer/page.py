@@ -33,8 +33,8 @@ from .pack import PackedGroup, pack
 from .packed_documents import PackedDocument, PackedDocuments, deflated
 
 MOST_BYTES = 20_000_000
-SCRIPTS = ("decode", "facts", "difference", "elements", "address", "questions", "strip", "turns", "siblings", "search",
-           "keys", "main")
+SCRIPTS = ("decode", "facts", "difference", "elements", "address", "lazily", "head", "questions", "strip", "turns",
+           "siblings", "search", "keys", "main")
 """The page's script is these files of ``web/``, one after another."""
 _PART = re.compile('<script type="text/plain" id="(?:index|part[0-9]+)">([A-Za-z0-9+/=]*)</script>')
 
@@ -51,17 +51,31 @@ def write_viewer(folder: Path, output: Path, most: int = MOST_BYTES) -> Path:
     if not groups:
         raise nothing_kept(folder)
     title = encodable(real_path(folder).name)
-    empty = _render(title, _index(title, [], [], ()), ())
-    room = most - len(empty) - written(deflated([dict(group.group) for group in groups])) - 100 * len(groups)
-    choice = choose(groups, documents.by_key, room)
-    if not choice.groups:
+    page = _fitting(title, groups, documents.by_key, most)
+    if page is None:
         raise MemAgentError(f"{folder}: no question fits into {most / 1e6:g} MB; mem-agent show {folder} prints one")
-    index, parts = _laid_out(title, groups, documents.by_key, choice, notes(groups, choice, most))
-    page = _render(title, index, parts)
-    assert len(page) <= most, (len(page), most)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, page)
     return output
+
+
+def _fitting(
+    title: str, groups: Sequence[PackedGroup], documents: Mapping[str, PackedDocument], most: int
+) -> bytes | None:
+    """The page with as much as fits; None where nothing does.
+
+    How long an index becomes is not known before it is made: what one is too long by is taken from the room of the
+    next.
+    """
+    empty = _render(title, _index(title, [], [], ()), ())
+    room = most - len(empty) - written(deflated([dict(group.group) for group in groups])) - 100 * len(groups)
+    while (choice := choose(groups, documents, room)).groups:
+        index, parts = _laid_out(title, groups, documents, choice, notes(groups, choice, most))
+        page = _render(title, index, parts)
+        if len(page) <= most:
+            return page
+        room -= len(page) - most
+    return None
 
 
 def is_viewer(path: Path) -> bool:

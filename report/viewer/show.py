@@ -82,9 +82,10 @@ def _named(places: Sequence[Place]) -> str:
 
 
 def _question(groups: Sequence[Group], asked: str) -> Group:
-    for group in groups:
-        if asked in (group.first.question_id, group.name):
-            return group
+    named = [group for group in groups if group.first.question_id == asked]
+    named += [group for group in groups if group.name == asked]  # behind ids: one's number may be another's id
+    if named:
+        return named[0]
     names = [group.first.question_id or group.name for group in groups]
     more = f" and {len(names) - 12} more" * (len(names) > 12)
     raise TraceError(f"{groups[0].place.label}: no question {asked!r}; there are: {', '.join(names[:12])}{more}")

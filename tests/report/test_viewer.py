@@ -2,7 +2,9 @@
 test_viewer_browser.py."""
 
 import hashlib
+import random
 import re
+import string
 from base64 import b64decode, b64encode
 from dataclasses import replace
 from importlib import resources
@@ -201,8 +203,8 @@ def made_run(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("most", "said"), [
-    (10**7, []), (165_000, ["Log-probabilities"]), (130_000, ["Sections without", "Log-probabilities"]),
-    (90_000, ["of 48 trajectories are left out", "Sections without", "Log-probabilities"]),
+    (10**7, []), (177_000, ["Log-probabilities"]), (142_000, ["Sections without", "Log-probabilities"]),
+    (102_000, ["of 48 trajectories are left out", "Sections without", "Log-probabilities"]),
 ])
 def test_the_page_stays_under_its_bound_and_says_what_is_absent(tmp_path, made_run, most, said):
     page = write_viewer(made_run, tmp_path / "view.html", most)
@@ -210,6 +212,25 @@ def test_the_page_stays_under_its_bound_and_says_what_is_absent(tmp_path, made_r
     assert page.stat().st_size <= most
     assert len(index["notes"]) == len(said) and all(a in b for a, b in zip(said, index["notes"], strict=True))
     assert {group["place"] for group in index["groups"]} == {0, 1}
+
+
+def test_an_index_that_is_longer_than_was_thought_leaves_out_questions(tmp_path):
+    """Each of its places is named twice, and nothing of one is in another."""
+    drawn = random.Random(1)
+    for at in range(60):
+        name = "".join(drawn.choices(string.ascii_letters, k=255))
+        write(tmp_path, f"{at}", [Trace(id="1", length=name, question_id="q")])
+    small = len(write_viewer(tmp_path, tmp_path / "view.html").read_bytes()) - 10_000
+    page = write_viewer(tmp_path, tmp_path / "view.html", small)
+    index, _ = parts_of(page)
+    assert page.stat().st_size <= small and 0 < len(index["groups"]) < 60 and "left out" in index["notes"][0]
+
+
+def test_a_length_is_no_longer_than_a_files_name(tmp_path, capsys):
+    write(tmp_path, "50", [Trace(id="1", length="9" * 255), Trace(id="2", length="9" * 256)])
+    for command in (view, show):
+        assert command([str(tmp_path)]) == 1
+        assert "50.jsonl: line 2 is no trace (length is no file's name" in capsys.readouterr().err
 
 
 def parts_of(page):
@@ -311,6 +332,16 @@ def test_show_prints_a_trajectory_that_a_pipe_can_read(shown):
     assert "the Argentum: stands nowhere" in out
     assert "earned recall 0.5" in out and "log-prob mean" in out and "ended by length" in out
     assert "reward    0, answer 0, length -0.125" in out and "siblings  0:0.00 1:1.00 2:EngineError" in out
+
+
+def test_show_finds_a_question_by_its_id_before_its_group(tmp_path, capsys):
+    """Of rows that have an index alone, ids and the numbers of groups are both small whole numbers."""
+    rows = [("0", "2"), ("1", "0"), ("2", "1"), ("7", "")]
+    write(tmp_path, "50", [Trace(id=group, group=group, question_id=name, question=f"is it {name}?")
+                           for group, name in rows])
+    for asked, found in [("0", "0"), ("1", "1"), ("2", "2"), ("7", "")]:
+        assert show([str(tmp_path), "--question", asked]) == 0
+        assert f"is it {found}?" in capsys.readouterr().out
 
 
 def test_show_prints_one_turn_of_one_sibling(shown):

@@ -1,7 +1,6 @@
 """The page of trajectories in a real browser, used as a person would: nothing loaded or logged, texts are text."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -20,6 +19,7 @@ from mem_agent.tests.helpers.traces import (
     write_small_results,
     write_small_run,
 )
+from mem_agent.tests.helpers.viewer_scripts import scripts
 from mem_agent.traces.word_diff import Change
 
 
@@ -268,17 +268,18 @@ def test_a_long_trajectory_is_drawn_as_it_is_looked_at(opened):
 
 # --- the browser's rules are Python's -------------------------------------------------------------------------------
 
-WEB = Path(facts.__file__).parent / "web"
 SAMPLES = [*SECTIONS, *LOSES, *KEEPS, "the U.S. of A.", "Tower, the tower", "", " ", "a  b\n c", "我住在东京都",
-           "x—the—y", "\\boxed{silver}", "naïve été", "a, b; c", "ﬁ 1,000 IV", "e\u0301te", "  lead", "𝒳 😀 silver!"]
+           "x—the—y", "\\boxed{silver}", "naïve été", "a, b; c", "ﬁ 1,000 IV", "e\u0301te", "  lead", "𝒳 😀 silver!",
+           *(f"Ann{blank}silver{blank}x" for blank in "\x1c\x1f\x85\xa0\u2028\u3000\ufeff\u200b"),
+           "silver" + "!" * 99 + "a"]
 
 
 def test_facts_are_found_as_in_python(browser):
-    golds = [*GOLDS, "US", "A", "1000", "东京", "the tower", "x", "été"]
+    golds = [*GOLDS, "US", "A", "1000", "东京", "the tower", "x", "été", "Ann silver"]
     asked = [{"text": f.text, "words": f.words, "articles": f.articles} for f in facts_of(golds)]
     page = browser.new_page()
     found = page.evaluate(
-        f"([texts, facts]) => {{ {(WEB / 'facts.js').read_text()}"
+        f"([texts, facts]) => {{ {scripts('facts')}"
         "return texts.map(text => facts.map(fact => spansOf(text, fact).map(s => text.slice(s.start, s.end)))); }",
         [SAMPLES, asked],
     )
@@ -289,7 +290,7 @@ def test_facts_are_found_as_in_python(browser):
 def test_differences_are_as_short_as_in_python_and_make_up_both_texts(browser):
     pairs = [(a, b) for a in SAMPLES for b in SAMPLES]
     page = browser.new_page()
-    script = (WEB / "difference.js").read_text()
+    script = scripts("facts", "difference")
     found = page.evaluate(f"pairs => {{ {script} return pairs.map(p => difference(...p)); }}", pairs)
     page.close()
     for (before, after), parts in zip(pairs, found, strict=True):
@@ -302,10 +303,10 @@ def test_differences_are_as_short_as_in_python_and_make_up_both_texts(browser):
 
 def test_nothing_earned_is_neither_up_nor_down_and_next_to_zero_has_no_sign(browser):
     page = browser.new_page()
-    scripts = "".join((WEB / name).read_text() for name in ("elements.js", "turns.js"))
+    drawing = scripts("elements", "turns")
     page.set_content("<main id=main></main>")
-    assert page.evaluate(f"() => {{ {scripts} return [-1, 0, 1].map(a => advantageChip(a).className.trim()); }}") == [
+    assert page.evaluate(f"() => {{ {drawing} return [-1, 0, 1].map(a => advantageChip(a).className.trim()); }}") == [
         "chip down", "chip", "chip up"]
-    assert page.evaluate(f"() => {{ {scripts} return [-0.001, -0.5, 0, -10, null].map(v => number(v)); }}") == [
+    assert page.evaluate(f"() => {{ {drawing} return [-0.001, -0.5, 0, -10, null].map(v => number(v)); }}") == [
         "0.00", "-0.50", "0.00", "-10.00", "–"]
     page.close()

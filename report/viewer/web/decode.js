@@ -24,15 +24,17 @@ async function readGroup(line) {
   ]);
   const textOf = (number) => (number < 0 ? "" : texts.strings[number]);
   const sections = documents.map((document) => document.map(readSection));
+  const standing = new Map();
   const siblings = texts.traces.map((trace, at) => ({
     ...line.siblings[at],
     ...trace,
+    standing,
     response: textOf(trace.response),
     sections: sections[line.siblings[at].document] ?? [],
     turns: trace.turns.map((turn, number) => ({
       ...turn,
       number,
-      shown: turn.sections,
+      shown: [...new Set(turn.sections)],
       before: textOf(turn.before),
       recalled: textOf(turn.recalled),
       prompt: textOf(turn.prompt),
@@ -47,5 +49,5 @@ async function readGroup(line) {
 // A section is its text, or its beginning and how many characters were cut from it.
 function readSection(section) {
   const [text, cut] = typeof section === "string" ? [section, 0] : section;
-  return { text, cut, holds: new Map() };
+  return { text, cut };
 }

@@ -2,66 +2,84 @@
 
 const WITHOUT_BLANKS = String.raw`[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]`;
 const WORD = new RegExp(
-  String.raw`(?:${WITHOUT_BLANKS}|(?:(?!${WITHOUT_BLANKS})[\p{L}\p{N}\p{M}_])+|\S|^(?=\s))\s*`, "gu");
+  String.raw`(${WITHOUT_BLANKS}|(?:(?!${WITHOUT_BLANKS})[\p{L}\p{N}\p{M}_])+|[^${BLANK}]|^(?=[${BLANK}]))[${BLANK}]*`,
+  "gu");
 const MOST_CELLS = 16e6;
 
 // Parts in the order of reading, each with where it starts: removed ones in `before`, others in `after`.
 function difference(before, after) {
-  const old = cutWords(before);
-  const now = cutWords(after);
+  const numbers = new Map();
+  const old = cutWords(before, numbers);
+  const now = cutWords(after, numbers);
   let head = 0;
   while (head < old.length && head < now.length && old[head].key === now[head].key) head++;
   let tail = 0;
   while (tail < Math.min(old.length, now.length) - head && old.at(-1 - tail).key === now.at(-1 - tail).key) tail++;
-  const steps = [
-    ...Array(head).fill("same"),
-    ...middle(old.slice(head, old.length - tail), now.slice(head, now.length - tail)),
-    ...Array(tail).fill("same"),
+  const same = [
+    ...Array.from({ length: head }, (_, at) => [at, at]),
+    ...middle(old.slice(head, old.length - tail), now.slice(head, now.length - tail))
+      .map(([i, j]) => [head + i, head + j]),
+    ...Array.from({ length: tail }, (_, at) => [old.length - tail + at, now.length - tail + at]),
   ];
-  return joined(steps, old, now);
+  return joined(same, old, now);
 }
 
-function cutWords(text) {
-  return [...text.matchAll(WORD)].map((match) => ({ text: match[0], key: match[0].trimEnd(), start: match.index }));
+// Each word's key is a number, alike for alike words.
+function cutWords(text, numbers) {
+  return [...text.matchAll(WORD)].map(({ 0: whole, 1: word, index: start }) => {
+    if (!numbers.has(word)) numbers.set(word, numbers.size);
+    return { text: whole, key: numbers.get(word), start };
+  });
 }
 
-// The longest common subsequence; where that would take too long, all of one and then all of the other.
+// Pairs of places, the longest common subsequence; none where finding it would take too long. A word that the other
+// side has nowhere is in no pair and takes no time.
 function middle(old, now) {
-  const width = now.length + 1;
-  if ((old.length + 1) * width > MOST_CELLS || !old.length || !now.length) {
-    return [...Array(old.length).fill("removed"), ...Array(now.length).fill("added")];
-  }
-  const length = new Uint16Array((old.length + 1) * width);
-  for (let i = old.length - 1; i >= 0; i--) {
-    for (let j = now.length - 1; j >= 0; j--) {
+  const [i, j] = [placesShared(old, now), placesShared(now, old)];
+  if ((i.length + 1) * (j.length + 1) > MOST_CELLS) return [];
+  const [left, right] = [Int32Array.from(i, (at) => old[at].key), Int32Array.from(j, (at) => now[at].key)];
+  return common(left, right).map(([a, b]) => [i[a], j[b]]);
+}
+
+function placesShared(words, others) {
+  const keys = new Set(others.map((word) => word.key));
+  return words.flatMap((word, at) => (keys.has(word.key) ? [at] : []));
+}
+
+function common(left, right) {
+  const width = right.length + 1;
+  const length = new Uint16Array((left.length + 1) * width);
+  for (let i = left.length - 1; i >= 0; i--) {
+    for (let j = right.length - 1; j >= 0; j--) {
       const at = i * width + j;
-      length[at] = old[i].key === now[j].key
+      length[at] = left[i] === right[j]
         ? length[at + width + 1] + 1
         : Math.max(length[at + width], length[at + 1]);
     }
   }
-  const steps = [];
-  let i = 0;
-  let j = 0;
-  while (i < old.length && j < now.length) {
-    if (old[i].key === now[j].key) steps.push("same"), i++, j++;
-    else if (length[(i + 1) * width + j] >= length[i * width + j + 1]) steps.push("removed"), i++;
-    else steps.push("added"), j++;
+  const pairs = [];
+  for (let i = 0, j = 0; i < left.length && j < right.length;) {
+    if (left[i] === right[j]) pairs.push([i++, j++]);
+    else if (length[(i + 1) * width + j] >= length[i * width + j + 1]) i++;
+    else j++;
   }
-  return [...steps, ...Array(old.length - i).fill("removed"), ...Array(now.length - j).fill("added")];
+  return pairs;
 }
 
-function joined(steps, old, now) {
+// Between two words that stayed, first what is gone and then what is new.
+function joined(same, old, now) {
   const parts = [];
-  let i = 0;
-  let j = 0;
-  for (const change of steps) {
-    const word = change === "removed" ? old[i] : now[j];
-    if (change !== "added") i++;
-    if (change !== "removed") j++;
+  const add = (change, words) => words.forEach(({ text, start }) => {
     const last = parts.at(-1);
-    if (last?.change === change) last.text += word.text;
-    else parts.push({ change, text: word.text, start: word.start });
+    if (last?.change === change) last.text += text;
+    else parts.push({ change, text, start });
+  });
+  let [i, j] = [0, 0];
+  for (const [ofOld, ofNow] of [...same, [old.length, now.length]]) {
+    add("removed", old.slice(i, ofOld));
+    add("added", now.slice(j, ofNow));
+    add("same", now.slice(ofNow, ofNow + 1));
+    [i, j] = [ofOld + 1, ofNow + 1];
   }
   return parts;
 }

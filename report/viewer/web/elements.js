@@ -12,8 +12,10 @@ function make(tag, attributes = {}, ...children) {
     if (typeof value === "function") element.addEventListener(name, value);
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined)
-    .map((child) => (typeof child === "string" ? visible(child) : child)));
+  // One by one: a call takes only so many arguments.
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined) element.append(typeof child === "string" ? visible(child) : child);
+  }
   return element;
 }
 
@@ -22,12 +24,14 @@ const TAGS = { added: "ins", removed: "del", gold: "mark", hit: "mark" };
 // A text with layers of ranges over it, each sorted and without overlaps: [{start, end, name, title}].
 function layered(text, layers, from = 0, to = text.length) {
   const cuts = new Set([from, to]);
-  for (const range of layers.flat()) {
-    if (range.start > from && range.start < to) cuts.add(range.start);
-    if (range.end > from && range.end < to) cuts.add(range.end);
-  }
+  const next = layers.map((layer) => firstBehind(layer, from));
+  layers.forEach((layer, which) => {
+    for (let at = next[which]; layer[at]?.start < to; at++) {
+      if (layer[at].start > from) cuts.add(layer[at].start);
+      if (layer[at].end < to) cuts.add(layer[at].end);
+    }
+  });
   const places = [...cuts].sort((a, b) => a - b);
-  const next = layers.map(() => 0);
   const fragment = new DocumentFragment();
   for (let at = 0; at + 1 < places.length; at++) {
     const names = [];
@@ -45,6 +49,26 @@ function layered(text, layers, from = 0, to = text.length) {
     fragment.append(names.length ? make(tag, { class: names.join(" "), title }, stretch) : visible(stretch));
   }
   return fragment;
+}
+
+// Of sorted ranges the place of the first that ends behind `from`.
+function firstBehind(ranges, from) {
+  let [low, high] = [0, ranges.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (ranges[middle].end > from) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+// The ranges that reach into a stretch of their text, as the stretch counts.
+function within(ranges, from, to) {
+  const found = [];
+  for (let at = firstBehind(ranges, from); ranges[at]?.start < to; at++) {
+    found.push({ ...ranges[at], start: ranges[at].start - from, end: ranges[at].end - from });
+  }
+  return found;
 }
 
 const covering = (text, name) => (text ? [{ start: 0, end: text.length, name }] : []);
@@ -75,6 +99,12 @@ function chip(text, kind = "", title = null) {
   return make("span", { class: `chip ${kind}`, title }, text);
 }
 
+// In the place of what cannot be drawn.
+function notDrawn(error) {
+  console.error(error);
+  return make("p", { class: "notice", role: "alert" }, `This cannot be drawn (${error.message}); mem-agent show prints it.`);
+}
+
 const note = (text, more = {}) => make("p", { class: "muted", ...more }, text);
 
 const number = (value, digits = 2) =>
@@ -95,23 +125,3 @@ function standing(sibling) {
 }
 
 const SIGNS = { failed: "!", right: "✓", wrong: "✗", between: "~", unknown: "?" };
-
-const EAGER = 30;
-const BESIDE_SHOWN = 6;
-
-// Fills elements as they come near the window; of a few all at once. Gives what fills one and those beside it.
-function filledLazily(elements, fill) {
-  const once = (element) => element.dataset.filled || (fill(element), element.dataset.filled = "true");
-  if (elements.length <= EAGER) {
-    elements.forEach(once);
-  } else {
-    const near = (seen) => seen.forEach((one) => one.isIntersecting && once(one.target));
-    const watch = new IntersectionObserver(near, { rootMargin: "800px" });
-    elements.forEach((element) => watch.observe(element));
-  }
-  return (number) => {
-    // Those beside it too: what is drawn later above it would push it away.
-    elements.slice(Math.max(0, number - BESIDE_SHOWN), number + BESIDE_SHOWN).forEach(once);
-    return elements[number];
-  };
-}

@@ -2,49 +2,85 @@
 
 const PUNCTUATION = /[!-/:-@[-`{-~]/g;
 const LEADING = /^[!-/:-@[-`{-~]+/;
-const TRAILING = /[!-/:-@[-`{-~]+$/;
 const BOX = "\\boxed{";
 const ARTICLES = /(?<![\p{L}\p{N}_])(?:a|an|the)(?![\p{L}\p{N}_])/gu;
+// What Python calls a blank, as the metric and the terminal are Python's; a browser's \s is another set.
+const BLANK = String.raw`\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000`;
+const BLANKS = new RegExp(`[${BLANK}]+`);
+const RAW_WORD = new RegExp(`[^${BLANK}]+`, "g");
 
 function wordsOf(text, articles) {
   const words = [];
-  for (const match of text.replaceAll(BOX, " ".repeat(BOX.length)).matchAll(/\S+/g)) {
+  for (const match of text.replaceAll(BOX, " ".repeat(BOX.length)).matchAll(RAW_WORD)) {
     const [raw] = match;
     const start = match.index + raw.length - raw.replace(LEADING, "").length;
-    const end = match.index + raw.replace(TRAILING, "").length;
+    const end = match.index + lengthToLastLetter(raw);
     let form = raw.toLowerCase().replace(PUNCTUATION, "");
     if (!articles) form = form.replace(ARTICLES, " ");
-    for (const word of form.split(/\s+/)) {
+    for (const word of form.split(BLANKS)) {
       if (word) words.push({ word, start, end });
     }
   }
   return words;
 }
 
-function spansOf(text, fact) {
-  if (!text) return [];
-  return fact.words.length ? spansOfWords(text, fact) : spansOfCharacters(text, fact.text);
+// By hand, as a search for marks before an end would begin at each of them.
+function lengthToLastLetter(raw) {
+  let end = raw.length;
+  while (end && raw[end - 1].search(PUNCTUATION) === 0) end--;
+  return end;
 }
 
-function spansOfWords(text, fact) {
-  const letters = text.toLowerCase().replace(PUNCTUATION, "");
+// From left to right, none over another; the first `most` of them.
+function spansOf(text, fact, most = Infinity) {
+  if (!text) return [];
+  if (fact.words.length) return spansOfWords(text, fact, most);
+  return fact.text ? spansOfCharacters(text, fact.text, most) : [];
+}
+
+function spansOfWords(text, fact, most) {
   // So most texts are done with; the rest takes a hundred times longer.
+  const letters = kept(text, "letters", () => text.toLowerCase().replace(PUNCTUATION, ""));
   if (!fact.words.every((word) => letters.includes(word))) return [];
-  const words = wordsOf(text, fact.articles);
+  const words = kept(text, `words ${fact.articles}`, () => wordsOf(text, fact.articles));
+  const wanted = fact.words;
+  const again = fact.again ??= beginningsAgain(wanted);
   const spans = [];
-  for (let at = 0; at + fact.words.length <= words.length; at++) {
-    if (fact.words.every((word, next) => words[at + next].word === word)) {
-      const last = at + fact.words.length - 1;
-      spans.push({ start: words[at].start, end: words[last].end });
-      at = last;
+  let matched = 0;
+  for (let at = 0; at < words.length && spans.length < most; at++) {
+    while (matched && words[at].word !== wanted[matched]) matched = again[matched - 1];
+    if (words[at].word === wanted[matched]) matched++;
+    if (matched === wanted.length) {
+      spans.push({ start: words[at + 1 - matched].start, end: words[at].end });
+      matched = 0;
     }
   }
   return spans;
 }
 
-function spansOfCharacters(text, wanted) {
+// For every beginning of a fact, how many of its last words are the fact's first ones as well (Knuth, Morris, Pratt): so
+// no word of a text is looked at again.
+function beginningsAgain(wanted) {
+  const again = [0];
+  for (let at = 1, same = 0; at < wanted.length; at++) {
+    while (same && wanted[at] !== wanted[same]) same = again[same - 1];
+    if (wanted[at] === wanted[same]) same++;
+    again.push(same);
+  }
+  return again;
+}
+
+// Forms of the last text: whoever asks, asks for every fact in a text before the next text.
+const lastText = { text: null, forms: {} };
+
+function kept(text, form, make) {
+  if (lastText.text !== text) Object.assign(lastText, { text, forms: {} });
+  return lastText.forms[form] ??= make();
+}
+
+function spansOfCharacters(text, wanted, most) {
   const spans = [];
-  for (let at = text.indexOf(wanted); at >= 0; at = text.indexOf(wanted, at + wanted.length)) {
+  for (let at = text.indexOf(wanted); at >= 0 && spans.length < most; at = text.indexOf(wanted, at + wanted.length)) {
     spans.push({ start: at, end: at + wanted.length });
   }
   return spans;
@@ -56,36 +92,34 @@ function goldSpans(text, facts) {
   all.sort((a, b) => a.start - b.start || b.end - a.end);
   const apart = [];
   for (const span of all) {
-    const last = apart.at(-1);
-    if (last && span.start < last.end) last.end = Math.max(last.end, span.end);
+    const before = apart.at(-1);
+    if (before && span.start < before.end) before.end = Math.max(before.end, span.end);
     else apart.push(span);
   }
   return apart;
 }
 
-// For every turn of a sibling and every fact: what became of it; in a final turn, whether the reply holds it.
-function historyOf(sibling, facts) {
-  sibling.history ??= sibling.turns.map((turn) => facts.map((fact) => {
-    const seen = turn.shown.some((number) => sectionHolds(sibling.sections[number], fact)) ||
-      holds(turn.recalled, fact) || (!turn.shown.length && holds(turn.prompt, fact));
+// For every fact what became of it in a turn; in a final turn, whether the reply holds it.
+function eventsOf(sibling, turn, facts) {
+  const standing = (text) => standingIn(sibling.standing, text, facts);
+  const read = () => [turn.recalled, turn.shown.length ? "" : turn.prompt,
+    ...turn.shown.map((number) => sibling.sections[number]?.text ?? "")].map(standing);
+  return turn.events ??= told(turn, facts, read(), standing);
+}
+
+function told(turn, facts, read, standing) {
+  const [reply, memory, before] = [turn.reply, turn.memory, turn.before].map(standing);
+  return facts.map((_, at) => {
+    const seen = read.some((found) => found[at]);
     // An answer may come straight from a prompt with the document.
-    if (turn.kind === "final") return holds(turn.reply, fact) ? "answered" : seen ? "passed" : "";
-    return eventOf(seen, holds(turn.memory, fact), holds(turn.before, fact));
-  }));
-  return sibling.history;
+    if (turn.kind === "final") return reply[at] ? "answered" : seen ? "passed" : "";
+    if (memory[at]) return before[at] ? "held" : "entered";
+    return before[at] ? "lost" : seen ? "passed" : "";
+  });
 }
 
-// Siblings share their sections, so each is asked once.
-function sectionHolds(section, fact) {
-  if (!section) return false;
-  if (!section.holds.has(fact)) section.holds.set(fact, holds(section.text, fact));
-  return section.holds.get(fact);
-}
-
-const holds = (text, fact) => spansOf(text, fact).length > 0;
-
-function eventOf(seen, held, before) {
-  if (held) return before ? "held" : "entered";
-  if (before) return "lost";
-  return seen ? "passed" : "";
+// Which facts stand in a text, by their places; siblings share it, and each text is looked through once.
+function standingIn(known, text, facts) {
+  if (!known.has(text)) known.set(text, facts.map((fact) => spansOf(text, fact, 1).length > 0));
+  return known.get(text);
 }

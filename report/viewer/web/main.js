@@ -1,15 +1,21 @@
 // The page: what is shown follows the address, and everything that changes it goes through the address.
 
+const TYPING = 200; // milliseconds that who types in the search is waited for before its words are marked
+
 class Page {
   constructor(index) {
     this.index = index;
     this.filters = { kind: "all questions", query: "" };
     this.settings = { difference: true, shading: true };
     this.shown = shownAt(index, location.hash);
+    this.followed = location.hash;
     this.place = index.groups[this.shown.group].place;
     this.hiddenSiblings = new Set();
-    this.group = null;
+    this.group = null; // that is decoded
+    this.drawn = null; // what of `shown` is drawn
+    this.turns = null;
     this.controls = drawQuestions(this);
+    fillQuestions(this.controls, this);
     addEventListener("hashchange", () => this.follow());
   }
 
@@ -17,47 +23,82 @@ class Page {
 
   address(change) { return addressOf(this.index, { ...this.shown, ...change }); }
 
-  go(change) { location.hash = this.address(change); }
+  // Shown at once, as the next key may come before the browser tells of the new address.
+  go(change) {
+    const address = this.address(change);
+    location.hash = address;
+    this.show(address);
+  }
 
-  async follow() {
-    const before = this.shown;
-    this.shown = shownAt(this.index, location.hash);
-    const same = ["group", "sibling", "view", "absent"].every((key) => before[key] === this.shown[key]);
-    if (same && this.group) {
-      this.showTurn();
-    } else {
+  follow() {
+    if (location.hash !== this.followed) this.show(location.hash);
+  }
+
+  async show(address) {
+    this.followed = location.hash;
+    this.shown = shownAt(this.index, address);
+    this.place = this.index.groups[this.shown.group].place;
+    if (!this.isDrawn()) {
       await this.draw();
+      return;
     }
+    this.drawn = this.shown;
+    this.showTurn();
+  }
+
+  isDrawn() {
+    return this.drawn && ["group", "sibling", "view", "absent"].every((key) => this.drawn[key] === this.shown[key]) &&
+      firstBeside(this.drawn.turn) === firstBeside(this.shown.turn);
   }
 
   async draw() {
     const line = this.index.groups[this.shown.group];
     const asked = this.shown;
-    const group = await readGroup(line);
-    if (asked !== this.shown) return;
-    if (this.group?.line !== line) this.hiddenSiblings = firstHidden(group);
-    this.group = group;
-    this.drawMain();
-    this.showPlace(line.place);
+    this.drawn = null;
+    try {
+      const group = this.group?.line === line ? this.group : await readGroup(line);
+      if (asked !== this.shown) return;
+      if (this.group !== group) this.hiddenSiblings = firstHidden(group);
+      this.group = group;
+      this.drawMain();
+    } catch (error) {
+      document.getElementById("main").replaceChildren(notDrawn(error));
+    }
+    this.showPlace();
     document.getElementById("questions").classList.remove("open");
     this.showTurn();
   }
 
   drawMain() {
     const sibling = this.group.siblings[this.shown.sibling];
-    const { facts } = this.group.line;
-    const history = historyOf(sibling, facts);
-    const above = this.shown.view === "siblings" ? []
-      : [stripLegend(facts, history), drawStrip(this, sibling, facts, history)];
-    this.turns = above.length ? drawTurns(this, this.group, sibling, history) : drawSiblings(this, this.group);
-    const body = [...above, this.turns.element];
-    document.getElementById("main").replaceChildren(...drawHead(this, this.group, sibling), ...body);
+    const inTurns = this.shown.view === "turns";
+    this.drawn = this.shown;
+    this.turns = null;
+    const strip = inTurns ? attempted(() => drawStrip(this, sibling, this.group.line.facts)) : [];
+    const below = attempted(() => {
+      const { content, lazily } = inTurns ? drawTurns(this, this.group, sibling) : drawSiblings(this, this.group);
+      this.turns = lazily;
+      return content;
+    });
+    document.getElementById("main").replaceChildren(...drawHead(this, this.group, sibling), ...strip, ...below);
   }
 
-  showPlace(place) {
+  // What is drawn, again; what stands at the window's top stays there, and what has the focus has it.
+  redraw() {
+    if (!this.drawn) return; // it is about to be drawn
+    const above = [...document.querySelectorAll(".bar, .strip")].map((one) => one.getBoundingClientRect().bottom);
+    const seen = scrollY > 0 ? this.turns?.seen(Math.max(...above)) : null;
+    const focused = document.activeElement;
+    this.drawMain();
+    centreStrip();
+    const again = seen && this.turns?.reveal(seen.turn);
+    if (again) scrollBy({ top: again.getBoundingClientRect().top - seen.top, behavior: "instant" });
+    if (!focused.isConnected) focusAgain(focused);
+  }
+
+  showPlace() {
     const listed = this.controls.list.querySelector(`[data-group="${this.shown.group}"]`);
-    this.place = place;
-    this.controls.places.value = place;
+    this.controls.places.value = this.place;
     if (!listed && !this.controls.list.querySelector(".hit-line")) fillQuestions(this.controls, this);
     for (const item of this.controls.list.querySelectorAll(".question")) {
       const current = Number(item.dataset.group) === this.shown.group;
@@ -75,7 +116,7 @@ class Page {
     centreStrip();
     document.body.dataset.drawn = location.hash;
     if (turn === null) return;
-    const target = this.turns.reveal(turn);
+    const target = this.turns?.reveal(turn);
     target?.scrollIntoView({ block: "start" });
     target?.focus({ preventScroll: true });
   }
@@ -88,7 +129,10 @@ class Page {
   filter(change) {
     Object.assign(this.filters, change);
     fillQuestions(this.controls, this);
-    if ("query" in change) this.drawMain();
+    if ("query" in change) {
+      clearTimeout(this.typing);
+      this.typing = setTimeout(() => this.redraw(), TYPING);
+    }
   }
 
   async searchTexts() {
@@ -99,21 +143,22 @@ class Page {
     const say = (done, found) =>
       list.replaceChildren(note(`searched ${whole(done)} of ${all} questions, ${whole(found)} found`));
     say(0, 0);
-    const hits = await searchAll(this, query, say);
+    const { hits, cut } = await searchAll(this, query, say);
     if (this.query !== query) return;
     const more = hits.length === MOST_HITS ? ", the first ones" : "";
-    const count = note(`${whole(hits.length)} turns with “${query}”${more}`, { id: "count" });
+    const absent = cut ? "; what was cut from sections is not in this page and was not searched" : "";
+    const count = note(`${whole(hits.length)} turns with “${query}”${more}${absent}`, { id: "count" });
     list.replaceChildren(count, ...drawHits(this, hits, query));
   }
 
   stepTurn(step) {
-    const last = this.group.siblings[this.shown.sibling].turns.length - 1;
+    const last = turnsOf(this.index.groups[this.shown.group], this.shown) - 1;
     const from = this.shown.turn ?? (step > 0 ? -1 : 0);
-    this.go({ turn: Math.min(last, Math.max(0, from + step)) });
+    if (last >= 0) this.go({ turn: Math.min(last, Math.max(0, from + step)) });
   }
 
   stepSibling(step) {
-    const count = this.group.siblings.length;
+    const count = this.index.groups[this.shown.group].siblings.length;
     this.go({ sibling: (this.shown.sibling + step + count) % count });
   }
 
@@ -133,12 +178,12 @@ class Page {
 
   toggle(setting) {
     this.settings[setting] = !this.settings[setting];
-    this.drawMain();
+    this.redraw();
   }
 
   toggleSibling(at) {
     this.hiddenSiblings.has(at) ? this.hiddenSiblings.delete(at) : this.hiddenSiblings.add(at);
-    this.drawMain();
+    this.redraw();
   }
 
   toggleTheme() {
@@ -159,50 +204,10 @@ class Page {
   }
 }
 
-// The question, its siblings, and what the one that is shown earned.
-function drawHead(page, group, sibling) {
-  const { line } = group;
-  const tabs = group.siblings.map((one, at) => make("a", {
-    class: `chip ${standing(one)}`, href: page.address({ sibling: at, turn: null, view: "turns" }),
-    "aria-current": one === sibling && page.shown.view === "turns" ? "true" : null,
-  }, `${SIGNS[standing(one)]} sample ${one.sample}: ${number(one.worth)}`));
-  const absent = `Not in this page: ${page.shown.absent}. The first that fits is shown.`;
-  const button = (name, pressed, does) => make("button", { "aria-pressed": String(pressed), click: does }, name);
-  return [
-    ...(page.shown.absent ? [make("p", { class: "notice", role: "alert" }, absent)] : []),
-    ...page.index.notes.map((said) => make("p", { class: "notice" }, said)),
-    make("section", { class: "head" },
-      note(`${page.index.places[line.place].label}, question ${line.question_id || line.group}`),
-      make("h2", { dir: "auto" }, line.question || "(no question)"),
-      make("p", {}, "accepted: ", ...line.golds.map((gold) => make("mark", { class: "gold", dir: "auto" }, gold)),
-        line.golds.length ? null : "(none)"),
-      make("p", { class: "tabs" }, ...tabs),
-      page.shown.view === "turns" ? outcomeOf(sibling) : null,
-      make("p", { class: "tools" },
-        button("Side by side", page.shown.view === "siblings", () => page.toggleView()),
-        button("Changes", page.settings.difference, () => page.toggle("difference")),
-        button("Token probabilities", page.settings.shading, () => page.toggle("shading"))),
-      page.settings.difference ? changeLegend() : null,
-      page.settings.shading && page.shown.view === "turns" && sibling.turns.some((turn) => turn.tokens)
-        ? shadeLegend() : null),
-  ];
-}
-
-function outcomeOf(sibling) {
-  const accuracy = sibling.accuracy === null ? [] : [`accuracy ${number(sibling.accuracy)}`];
-  const scores = [...accuracy, ...listed(sibling.scores)];
-  const makers = [sibling.agent, sibling.task, sibling.weights && `weights ${sibling.weights}`];
-  const rows = [
-    ["answer", sibling.prediction || "(none)"],
-    ["outcome", sibling.failure ? `${sibling.failure}: ${sibling.failure_message ?? ""}` : sibling.outcome],
-    ["reward", [number(sibling.reward), ...listed(sibling.reward_parts)].join(", ")],
-    ["advantage", signed(sibling.advantage)],
-    ["scores", scores.join(", ")],
-    ["counts", listed(sibling.counts).join(", ")],
-    ["made by", makers.filter(Boolean).join(", ")],
-  ].filter(([, value]) => value && value !== "–");
-  const named = rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", { dir: "auto" }, value)]);
-  return make("dl", {}, ...named);
+function focusAgain(before) {
+  const alike = (one) => one.dataset.turn === before.dataset.turn &&
+    (before.tabIndex < 0 || one.textContent === before.textContent);
+  [...document.querySelectorAll(`#main ${before.tagName}`)].find(alike)?.focus({ preventScroll: true });
 }
 
 part("index").then(async (index) => {
@@ -217,4 +222,4 @@ part("index").then(async (index) => {
   });
   await page.draw();
   performance.mark("first trajectory");
-});
+}).catch((error) => document.getElementById("main").replaceChildren(notDrawn(error)));

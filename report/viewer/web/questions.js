@@ -13,7 +13,7 @@ function drawQuestions(page) {
   const { index } = page;
   const places = make("select", {
     id: "place", "aria-label": "Rollout or length", change: () => page.openPlace(Number(places.value)),
-  }, ...index.places.map((place, at) => make("option", { value: at }, place.label)));
+  }, index.places.map((place, at) => make("option", { value: at }, place.label)));
   const kinds = make("select", {
     id: "kind", "aria-label": "Which questions", change: () => page.filter({ kind: kinds.value }),
   }, ...Object.keys(KINDS).map((name) => make("option", {}, name)));
@@ -35,8 +35,8 @@ function matching(index, place, { kind, query }) {
 }
 
 function textOfLine(line) {
-  const texts = [line.question_id, line.question, ...line.golds, ...line.siblings.map((one) => one.prediction)];
-  return texts.join("\n").toLowerCase();
+  return line.searched ??= [line.question_id, line.question, line.golds, line.siblings.map((one) => one.prediction)]
+    .flat().join("\n").toLowerCase();
 }
 
 function fillQuestions(controls, page) {
@@ -56,7 +56,7 @@ function questionItem(page, at) {
     class: "question", href: page.address({ group: at, sibling: 0, turn: null }),
     "aria-current": at === page.shown.group ? "true" : null, "data-group": at,
   },
-  make("span", { class: "id" }, line.question_id || line.group),
+  make("span", { class: "id" }, nameOf(line)),
   make("span", { class: "asked", dir: "auto" }, line.question),
-  make("span", { class: "marks" }, ...marks));
+  make("span", { class: "marks" }, marks));
 }

@@ -1,27 +1,30 @@
 // Siblings side by side: a column for each, a row for each turn.
 
 const FIRST_SHOWN = 8;
+const MOST_NUMBERS = 100;
 
 function drawSiblings(page, group) {
   const facts = group.line.facts;
   const hidden = page.hiddenSiblings;
   const shown = group.siblings.filter((_, at) => !hidden.has(at));
-  const histories = shown.map((sibling) => historyOf(sibling, facts));
   const chips = group.siblings.map((sibling, at) => make("button", {
     class: `chip ${standing(sibling)}`, "aria-pressed": String(!hidden.has(at)), click: () => page.toggleSibling(at),
   }, `${SIGNS[standing(sibling)]} sample ${sibling.sample}`));
   const heads = shown.map((sibling) => make("th", { scope: "col" }, siblingHead(page, group, sibling)));
-  const head = make("tr", {}, make("th", { scope: "col" }, "turn"), ...heads);
-  const turns = Math.max(0, ...shown.map((sibling) => sibling.turns.length));
-  const rows = Array.from({ length: turns }, (_, at) =>
-    make("tr", { "data-turn": at, tabindex: -1 }, make("th", { scope: "row" }, String(at + 1))));
-  const fill = (row) => row.append(...shown.map((sibling, which) =>
-    make("td", {}, ...siblingTurn(page, sibling, facts, Number(row.dataset.turn), histories[which]))));
-  const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
+  const turns = shown.reduce((most, sibling) => Math.max(most, sibling.turns.length), 0);
+  const numbers = turnsBeside(page.shown.turn, turns);
+  const rows = numbers.map((number) =>
+    make("tr", { "data-turn": number, tabindex: -1 }, make("th", { scope: "row" }, String(number + 1))));
+  const fill = (number) => shown.map((sibling) => make("td", {}, siblingTurn(page, sibling, facts, number)));
+  const work = (number) => shown.reduce((sum, sibling) =>
+    sum + (number in sibling.turns ? lengthOf(sibling, sibling.turns[number]) : 0), 0);
+  const table = make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "turn"), heads)),
+    make("tbody", {}, rows));
   table.style.width = `max(100%, calc(3rem + ${shown.length} * 11rem))`;
-  const element = make("section", { class: "siblings" },
-    make("p", { class: "picked" }, "shown: ", ...chips), make("div", { class: "scroll", tabindex: 0 }, table));
-  return { element, reveal: filledLazily(rows, fill) };
+  const element = make("section", { class: "siblings" }, make("p", { class: "picked" }, "shown: ", chips),
+    otherTurns(page, numbers, turns),
+    make("div", { class: "scroll", tabindex: 0 }, table));
+  return { content: [element], lazily: new Lazily(rows, numbers[0] ?? 0, fill, work) };
 }
 
 function siblingHead(page, group, sibling) {
@@ -33,15 +36,15 @@ function siblingHead(page, group, sibling) {
     make("div", { class: "text", dir: "auto" }, sibling.failure ?? (sibling.prediction || "(no answer)")));
 }
 
-function siblingTurn(page, sibling, facts, at, history) {
+function siblingTurn(page, sibling, facts, at) {
   const turn = sibling.turns[at];
   if (!turn) return [];
-  const read = turn.shown.length ? [chip(`section ${turn.shown.map((number) => number + 1).join(", ")}`)] : [];
-  const events = history[at].flatMap((event, which) =>
-    event ? [chip(`${EVENTS[event][0]} ${facts[which].text}`, event, EVENTS[event][1])] : []);
-  const text = turn.kind === "final" ? markedText(page, turn.reply, facts)
-    : changedText(page, turn.before, turn.memory, facts, true);
-  return [make("p", { class: "facts" }, chip(turn.kind), ...read, ...events), text];
+  const sections = turn.shown.slice(0, MOST_NUMBERS).map((number) => number + 1).join(", ");
+  const read = turn.shown.length ? [chip(`section ${sections}${turn.shown.length > MOST_NUMBERS ? ", …" : ""}`)] : [];
+  const events = eventsOf(sibling, turn, facts).flatMap((event, which) =>
+    event ? [chip(`${EVENTS[event][0]} ${factName(facts[which])}`, event, EVENTS[event][1])] : []);
+  const text = turn.kind === "final" ? markedText(page, turn.reply, facts) : changedText(page, turn, facts, true);
+  return [make("p", { class: "facts" }, chip(turn.kind), read, events), text];
 }
 
 const firstHidden = (group) => new Set(group.siblings.map((_, at) => at).slice(FIRST_SHOWN));

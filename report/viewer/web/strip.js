@@ -8,36 +8,51 @@ const EVENTS = {
   answered: ["✓", "is in the answer"],
 };
 
-function drawStrip(page, sibling, facts, history) {
-  const found = facts.flatMap((fact, at) => (history.some((turn) => turn[at]) ? [at] : []));
-  const head = make("tr", {}, make("th", { scope: "col" }, "turn"), ...sibling.turns.map((turn) =>
-    make("th", { scope: "col" }, make("button", {
-      class: "cell", "data-turn": turn.number, click: () => page.go({ turn: turn.number }),
-      "aria-label": `turn ${turn.number + 1}`, "aria-current": turn.number === page.shown.turn ? "true" : null,
-    }, String(turn.number + 1)))));
-  const cell = (fact, event, number) => {
+const MOST_STRIP_CELLS = 30_000;
+const LONGEST_FACT = 200;
+
+const factName = ({ text }) => (text.length > LONGEST_FACT ? `${text.slice(0, LONGEST_FACT - 1)}…` : text);
+
+// What the cells mean, or why there are none, and the cells.
+function drawStrip(page, sibling, facts) {
+  const numbers = turnsBeside(page.shown.turn, sibling.turns.length);
+  const history = numbers.map((number) => eventsOf(sibling, sibling.turns[number], facts));
+  const found = facts.map((_, at) => at).filter((at) => history.some((turn) => turn[at]));
+  const rows = found.slice(0, Math.max(1, Math.floor(MOST_STRIP_CELLS / Math.max(1, numbers.length))));
+  const said = numbers.length < sibling.turns.length ? " in these turns" : "";
+  return [stripLegend(facts.length, found.length, rows.length, said),
+    stripTable(page, numbers, rows.map((at) => [factName(facts[at]), history.map((turn) => turn[at])]))];
+}
+
+function stripTable(page, numbers, rows) {
+  const head = numbers.map((number) => make("th", { scope: "col" }, make("button", {
+    class: "cell", "data-turn": number, click: () => page.go({ turn: number }),
+    "aria-label": `turn ${number + 1}`, "aria-current": number === page.shown.turn ? "true" : null,
+  }, String(number + 1))));
+  const cell = (name, event, number) => {
     const [sign, meaning] = EVENTS[event] ?? ["", "is not there"];
-    return make("td", { class: event, title: `turn ${number + 1}: ${fact.text} ${meaning}` }, sign);
+    return make("td", { class: event, title: `turn ${number + 1}: ${name} ${meaning}` }, sign);
   };
-  const rows = found.map((at) => make("tr", {}, make("th", { scope: "row", dir: "auto" }, facts[at].text),
-    ...history.map((turn, number) => cell(facts[at], turn[at], number))));
-  const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
+  const body = rows.map(([name, events]) => make("tr", {}, make("th", { scope: "row", dir: "auto" }, name),
+    events.map((event, at) => cell(name, event, numbers[at]))));
+  const table = make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "turn"), head)),
+    make("tbody", {}, body));
   return make("section", { class: "strip", "aria-label": "Accepted answers by turn" },
     make("div", { class: "scroll", tabindex: 0 }, table));
 }
 
-// What the cells mean, or why there are none.
-function stripLegend(facts, history) {
-  const found = facts.filter((_, at) => history.some((turn) => turn[at]));
-  if (!found.length) return make("p", { class: "muted" }, nothingFound(facts));
-  const others = facts.length - found.length;
-  return make("p", { class: "legend" }, ...Object.entries(EVENTS).map(([name, [sign, meaning]]) =>
+function stripLegend(facts, found, rows, said) {
+  if (!found) return make("p", { class: "muted" }, nothingFound(facts, said));
+  const answers = (count) => `${whole(count)} other accepted answer${count === 1 ? "" : "s"}`;
+  const others = facts - found;
+  return make("p", { class: "legend" }, Object.entries(EVENTS).map(([name, [sign, meaning]]) =>
     make("span", {}, make("span", { class: `key ${name}` }, sign), ` ${meaning}`)),
-  others ? make("span", {}, `${others} other accepted answer${others === 1 ? " stands" : "s stand"} nowhere`) : null);
+  rows < found ? make("span", {}, `${answers(found - rows)} would not fit here; the turns tell of them`) : null,
+  others ? make("span", {}, `${answers(others)} stand${others === 1 ? "s" : ""} nowhere${said}`) : null);
 }
 
-const nothingFound = (facts) => facts.length
-  ? "No accepted answer stands in what was read, remembered or answered."
+const nothingFound = (facts, said) => facts
+  ? `No accepted answer stands in what was read, remembered or answered${said}.`
   : "The accepted answers (none, or yes and no) cannot be searched for in texts.";
 
 // Brings the turn that is shown, or else the first with an answer, into the strip's window.

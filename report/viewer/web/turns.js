@@ -3,24 +3,40 @@
 const LONG = 900;
 const AROUND = 180;
 const SHORT = 60;
+const MOST_SECTIONS = 2000;
+const LINE = 80; // what a text counts at least, in characters
 const SHADES = [["at least 90%", 0.9], ["50%", 0.5], ["10%", 0.1], ["1%", 0.01], ["less", 0]];
 
-function drawTurns(page, group, sibling, history) {
+function drawTurns(page, group, sibling) {
   const facts = group.line.facts;
-  const cards = sibling.turns.map((turn) =>
-    make("article", { class: `turn ${turn.kind}`, id: `turn${turn.number}`, "data-turn": turn.number, tabindex: -1 }));
-  const fill = (card) => card.append(...turnContent(page, sibling, facts, Number(card.dataset.turn), history));
-  return { element: make("div", { class: "turns" }, ...cards), reveal: filledLazily(cards, fill) };
+  const numbers = turnsBeside(page.shown.turn, sibling.turns.length);
+  const cards = numbers.map((number) => make("article", {
+    class: `turn ${sibling.turns[number].kind}`, id: `turn${number}`, "data-turn": number, tabindex: -1,
+  }));
+  const fill = (number) => turnContent(page, sibling, facts, sibling.turns[number]);
+  const others = () => otherTurns(page, numbers, sibling.turns.length);
+  return {
+    content: [...others(), make("div", { class: "turns" }, cards), ...others()],
+    lazily: new Lazily(cards, numbers[0] ?? 0, fill, (number) => lengthOf(sibling, sibling.turns[number])),
+  };
 }
 
-function turnContent(page, sibling, facts, at, history) {
-  const turn = sibling.turns[at];
-  const events = history[at].flatMap((event, which) =>
-    event ? [chip(`${facts[which].text} ${EVENTS[event][1]}`, event)] : []);
+// The characters of all that a turn shows.
+function lengthOf(sibling, turn) {
+  const texts = [turn.before, turn.memory, turn.recalled, turn.prompt, turn.reply];
+  return [...texts, ...turn.shown.map((number) => sibling.sections[number]?.text ?? "")]
+    .reduce((sum, text) => sum + text.length + LINE, 0);
+}
+
+function turnContent(page, sibling, facts, turn) {
+  const events = eventsOf(sibling, turn, facts).flatMap((event, which) =>
+    event ? [chip(`${factName(facts[which])} ${EVENTS[event][1]}`, event)] : []);
+  const more = turn.shown.length - MOST_SECTIONS;
   return [
-    make("h3", {}, `Turn ${at + 1} of ${sibling.turns.length}`, chip(turn.kind), ...events, ...earned(turn),
+    make("h3", {}, `Turn ${turn.number + 1} of ${sibling.turns.length}`, chip(turn.kind), events, earned(turn),
       tokenCounts(turn)),
-    ...turn.shown.map((number) => sectionBlock(page, sibling, facts, number)),
+    ...turn.shown.slice(0, MOST_SECTIONS).map((number) => sectionBlock(page, sibling, facts, number)),
+    more > 0 ? note(`${whole(more)} more sections that it read; mem-agent show prints them`) : null,
     turn.recalled ? block("Recalled", markedText(page, turn.recalled, facts)) : null,
     memoryBlock(page, turn, facts),
     replyBlock(page, turn, facts),
@@ -93,23 +109,25 @@ const gap = (characters) => make("span", { class: "gap" }, ` … ${whole(charact
 
 function memoryBlock(page, turn, facts) {
   if (turn.kind === "final") return block("Memory shown", markedText(page, turn.memory || turn.before, facts));
-  return block("Memory", page.settings.difference ? changedText(page, turn.before, turn.memory, facts)
+  return block("Memory", page.settings.difference ? changedText(page, turn, facts)
     : markedText(page, turn.memory, facts));
 }
 
-// A memory with what it gained and lost against the one before; in short, with what stayed cut to its ends.
-function changedText(page, before, after, facts, short = false) {
-  const gold = { before: goldSpans(before, facts), after: goldSpans(after, facts) };
-  const box = textBox(...difference(before, after).map(({ change, text, start }) => {
-    const spans = change === "removed" ? gold.before : gold.after;
-    const here = spans.map((span) => ({ ...span, start: span.start - start, end: span.end - start }))
-      .filter((span) => span.end > 0 && span.start < text.length);
-    const marks = [here, hitSpans(text, page.query)];
-    if (change !== "same") return layered(text, [covering(text, change), ...marks]);
-    return short && text.length > 3 * SHORT ? excerpt(text, marks, { head: SHORT, around: SHORT, tail: SHORT })
-      : layered(text, marks);
+// A memory with what it gained and lost against the one before; in short, with what stayed cut to its ends. The
+// comparison is kept with the turn: whatever else changes, the memories do not.
+function changedText(page, turn, facts, short = false) {
+  const { before, memory } = turn;
+  turn.difference ??= difference(before, memory);
+  const layers = (text) => [goldSpans(text, facts), hitSpans(text, page.query)];
+  const marks = { before: layers(before), after: layers(memory) };
+  const box = textBox(turn.difference.map(({ change, text, start }) => {
+    const here = marks[change === "removed" ? "before" : "after"].map((one) =>
+      within(one, start, start + text.length));
+    if (change !== "same") return layered(text, [covering(text, change), ...here]);
+    return short && text.length > 3 * SHORT ? excerpt(text, here, { head: SHORT, around: SHORT, tail: SHORT })
+      : layered(text, here);
   }));
-  if (before === after && after) box.prepend(make("span", { class: "muted" }, "(unchanged) "));
+  if (before === memory && memory) box.prepend(make("span", { class: "muted" }, "(unchanged) "));
   return box;
 }
 
