@@ -16,7 +16,8 @@ from mem_agent.report.viewer.page import MOST_BYTES, write_viewer
 from mem_agent.report.viewer_pages import linked_pages
 from mem_agent.tests.helpers.fake_results import plain_row, write_folder, write_run
 from mem_agent.tests.helpers.fake_run import write_training_run
-from mem_agent.tests.helpers.traces import write_small_results
+from mem_agent.tests.helpers.traces import write, write_small_results
+from mem_agent.traces.trace import Trace, TraceTurn
 
 
 def test_a_row_has_the_answers_of_every_run_of_the_same_data(tmp_path):
@@ -95,16 +96,46 @@ def kept(folder):
     return folder
 
 
+def results_of(folder, reply):
+    return write(write_folder(folder, [plain_row("a")]), "50", [
+        Trace(id="50-a-0", length="50", question_id="a", group="a", question="Who?", prediction=reply,
+              turns=(TraceTurn(kind="final", reply=reply),)),
+    ])
+
+
 def test_a_page_is_linked_where_it_lies(tmp_path):
-    first, second = (kept(write_folder(tmp_path / name, [plain_row("a")])) for name in ("a b", "c"))
+    first, second = (results_of(tmp_path / name, name[:3]) for name in ("a <&\"' b", "c"))
     output = tmp_path / "out" / "report"
     output.mkdir(parents=True)
     assert linked_pages({first: "a", second: "c"}, output, write=False) == {}
-    made = write_viewer(write_small_results(tmp_path / "made <&\"' of"), first / "view.html").read_bytes()
-    assert linked_pages({first: "a", second: "c"}, output, write=False) == {first: "../../a%20b/view.html"}
-    (output / "view.html").write_bytes(made)
-    assert linked_pages({first: "a", second: "c"}, output, write=False) == {first: "../../a%20b/view.html"}
+    write_viewer(first, first / "view.html")
+    own = {first: "../../a%20%3C%26%22%27%20b/view.html"}
+    assert linked_pages({first: "a", second: "c"}, output, write=False) == own
+    write_viewer(second, output / "view.html")
+    assert linked_pages({first: "a", second: "c"}, output, write=False) == own
     assert linked_pages({second: "c"}, output, write=False) == {second: "view.html"}, "that of the only folder"
+
+
+def test_a_page_beside_the_report_is_linked_for_the_folder_that_it_is_of(tmp_path):
+    """An earlier report of another folder left it there, whose files are as long and whose name may be the same."""
+    first, second = (results_of(tmp_path / name / "same", f"from {name}") for name in "ab")
+    output = tmp_path / "report"
+    write_viewer(first, output / "view.html")
+    assert linked_pages({first: "same"}, output, write=False) == {first: "view.html"}
+    assert linked_pages({second: "same"}, output, write=False) == {}
+    write_viewer(second, second / "view.html")
+    assert linked_pages({second: "same"}, output, write=False) == {second: "../b/same/view.html"}
+    write_viewer(second, output / "view.html")
+    assert linked_pages({second: "same"}, output, write=False) == {second: "../b/same/view.html"}, "its own first"
+
+
+def test_a_page_of_trajectories_to_which_others_came_is_not_linked(tmp_path):
+    folder = results_of(tmp_path / "results", "gold")
+    write_viewer(folder, folder / "view.html")
+    moved = folder.rename(tmp_path / "moved")
+    assert linked_pages({moved: "moved"}, tmp_path, write=False) == {moved: "moved/view.html"}
+    write(moved, "100", [Trace(id="100-a-0", length="100", question_id="a", group="a")])
+    assert linked_pages({moved: "moved"}, tmp_path, write=False) == {}
 
 
 SCRIPT = b"<script>alert(1)</script>"
