@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import re
 import sys
+from importlib import resources
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +16,7 @@ from mem_agent.report.__main__ import main
 from mem_agent.report.questions import question_rows, questions_csv, questions_json
 from mem_agent.report.viewer.page import MOST_BYTES, write_viewer
 from mem_agent.report.viewer_pages import linked_pages
+from mem_agent.system.printable import printable
 from mem_agent.tests.helpers.fake_results import plain_row, write_folder, write_run
 from mem_agent.tests.helpers.fake_run import write_training_run
 from mem_agent.tests.helpers.traces import write, write_small_results
@@ -46,6 +49,16 @@ def test_texts_cannot_leave_the_pages_data(tmp_path):
     text, _ = questions_json(question_rows(runs), runs, {})
     (row,) = json.loads(text)["rows"]
     assert "<" not in text and row["text"].startswith("</script>") and len(row["text"]) == 400 and row["id"] == "<b>"
+
+
+def test_the_page_and_the_pack_show_the_same_characters_as_signs(tmp_path):
+    script = resources.files("mem_agent.report").joinpath("web/questions.js").read_text(encoding="utf-8")
+    steering = re.search(r"const STEERING = /(.*)/g;", script)[1]
+    every = [chr(n) for n in range(0x3000)]
+    assert [c for c in every if printable(c) != c] == [c for c in every if re.match(steering, c)]
+    assert main([str(write_folder(tmp_path / "a\u202eb\x07", [plain_row("a")]))]) == 0
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert "a\ufffdb\ufffd" in page and printable(shown := re.sub("(?s)<script.*?</script>", "", page)) == shown
 
 
 def test_a_page_holds_a_part_of_every_file_and_the_csv_all(tmp_path, monkeypatch):
@@ -178,7 +191,7 @@ def test_the_pages_are_written_beside_the_report(tmp_path, written, capsys):
     assert main([str(run), "--viewer", "--output", str(tmp_path / "r2")]) == 0
     assert written == [("one", "view.html"), ("my <run>", "view_my-run.html"), ("before", "view_before.html")]
     page = (tmp_path / "r2" / "index.html").read_text()
-    assert '<a href="view_my-run.html">Trajectories of my &lt;run&gt;</a>' in page
+    assert '<a href="view_my-run.html">Trajectories of <bdi>my &lt;run&gt;</bdi></a>' in page
     assert '"viewer":"view_before.html"' in page
 
 
