@@ -29,6 +29,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+from aiohttp.http import HttpProcessingError
 
 from ..agents.records import FailureKind, Generation, StopReason, TurnFailed
 from ..config import Config
@@ -218,7 +219,7 @@ class GenerationClient:
                 failure = self._failure(FailureKind.CONNECTION, error)
             except Redirected as error:
                 raise self._failed(FailureKind.REJECTED, str(error)) from None
-            except ValueError as error:  # of JSON, of a stream, or of a length
+            except (ValueError, HttpProcessingError) as error:  # of JSON, of a stream or a line of it, or of a length
                 raise self._failure(FailureKind.BAD_RESPONSE, error) from None
             if attempt == self.policy.retries or (stream and stream.told):
                 raise failure

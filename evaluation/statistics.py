@@ -109,6 +109,7 @@ def compare(first: Mapping[Q, float], second: Mapping[Q, float], *, seed: int = 
     ours = np.array([first[q] for q in shared])
     theirs = np.array([second[q] for q in shared])
     differences = theirs - ours
+    differences[np.abs(differences) <= _slack(0.0)] = 0.0
     p = sign_flip_p(differences, np.random.default_rng(seed))
     unlike = int(np.count_nonzero(differences))
     drawn = 0 if unlike <= EXACT else RESAMPLES
@@ -136,7 +137,7 @@ def _all_patterns(sizes: Values) -> Values:
 
 
 def _slack(found: float) -> float:
-    """Sums of the same numbers in another order differ by rounding."""
+    """Sums and means of the same numbers in another order differ by rounding."""
     return 1e-9 * max(1.0, found)
 
 

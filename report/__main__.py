@@ -162,7 +162,7 @@ def _evaluation_tables(
 
 
 def _markdown(content: Content) -> str:
-    parts = [f"# {content.title}\n", *map(_said, content.headlines)]
+    parts = [f"# {markdown_cell(content.title)}\n", *map(_said, content.headlines)]
     parts += [markdown(_list(_CARE, content.warned))] if content.warned else []
     parts += [markdown(table) for section in content.tables.values() for table in section]
     parts += [markdown(_list("Published numbers", CAVEATS))] if content.with_published else []
@@ -191,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first = real_path(options.folders[0])
     output = options.output or (first if is_training_run(first) else first.parent) / "report"
     page = make_report(options.folders, output, options.title, not options.no_published, options.viewer)
-    sections = (output / "report.md").read_text().split("\n### ")
+    sections = (output / "report.md").read_text(encoding="utf-8").split("\n### ")
     print(safe(unescape(sections[0]).strip()), end="\n\n")
     for section in sections[1:]:
         if section.startswith((_CARE, HEADLINE, f"{TITLES[RETRIEVAL]}\n", f"{TITLES[ANSWERS]}\n")):

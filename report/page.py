@@ -2,7 +2,7 @@
 
 Invariants:
 - every text that comes from a result is escaped by the template engine, or is JSON without ``<`` that a script puts
-  into text nodes; images are inlined;
+  into text nodes; either shows what would turn the writing around as a sign; images are inlined;
 - nothing is wider than the window: tables scroll within themselves, plots have a form for a narrow one;
 - without scripts everything is there but the table of questions, which a CSV beside the page has.
 """
@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from ..evaluation.results import Cell, Results, Row
 from ..evaluation.summary import Summary, main_metric, names_left_out
-from ..system.printable import encodable
+from ..system.printable import encodable, printable
 from .headline import Headline
 from .panels import Plot
 from .published import CAVEATS
@@ -74,7 +74,9 @@ class Content:
 
 def render(content: Content) -> str:
     """The page."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+    )
     runs, plots = content.runs, content.plots
     data, shown = questions_json(content.questions, runs, content.viewers)
     return environment.from_string(_file("page.html.jinja")).render(
@@ -100,6 +102,11 @@ def render(content: Content) -> str:
         provenance=[(run, *_provenance(run)) for run in runs],
         caveats=CAVEATS if content.with_published else (),
     )
+
+
+def _shown(value: object) -> object:
+    """A text as it may stand beside others; Markup is of this pack's own."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _file(name: str) -> str:

@@ -36,6 +36,8 @@ _THINNER = 0.7
 _WIDE, _NARROW, _DPI, _LINE = 8.0, 4.2, 150, 0.24
 _MOST, _TICKS = 60, 16
 """Panels of a plot, and names on an axis: hundreds cannot be read, and take minutes and gigabytes to draw."""
+_LETTERS, _NAME = 12.5, 12
+"""Letters in an inch, and those of a name on an axis: what is much longer leaves the axis no room."""
 
 
 Point = tuple[float, float, Estimate | None]
@@ -123,7 +125,7 @@ def _figure(panels: Sequence[Panel], width: float, columns: int) -> Figure:
     lines = ceil(len(panels) / columns)
     labels = list(dict.fromkeys(c.label for panel in panels for c in panel.curves if c.label))
     longest = max((len(shorten(label)) for label in labels), default=0)
-    legend_columns = max(1, min(3, int(width * 12.5) // (longest + 9)))
+    legend_columns = max(1, min(3, int(width * _LETTERS) // (longest + 9)))
     legend_lines = ceil(len(labels) / legend_columns)
     large = columns == 1 and width == _WIDE
     panel_height = 3.9 if large else 2.9 if columns > 1 or len(panels) == 1 else 2.4
@@ -131,11 +133,12 @@ def _figure(panels: Sequence[Panel], width: float, columns: int) -> Figure:
     axes = list(figure.subplots(lines, columns, squeeze=False).ravel())
     handles: dict[str, Artist] = {}
     for axis, panel in zip(axes, panels, strict=False):
-        handles |= _fill(axis, panel, 1.0 if large or columns == 1 else 0.85)
+        titled = replace(panel, title=_cut(shorten(panel.title), int(width * _LETTERS) // columns))
+        handles |= _fill(axis, titled, 1.0 if large or columns == 1 else 0.85)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     if handles:
-        room = int(width * 12.5) - 4
+        room = int(width * _LETTERS) - 4
         figure.legend(list(handles.values()), [_cut(shorten(label), room) for label in handles],
                       loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=9, handlelength=3.5)
     return figure
@@ -162,7 +165,7 @@ def _fill(axis: Axes, panel: Panel, size: float) -> dict[str, Artist]:
                         color=line.get_color(), linewidth=1.2, alpha=0.4 if crowded else 0.85)
     axis.set_title(panel.title, fontsize=10.5 * size, loc="left")
     axis.set_xlabel(panel.x_label, fontsize=10 * size)
-    axis.set_ylabel(panel.y_label, fontsize=10 * size)
+    axis.set_ylabel(shorten(panel.y_label), fontsize=10 * size)
     _across(axis, panel)
     _up(axis, panel)
     axis.tick_params(labelsize=9 * size)
@@ -184,7 +187,7 @@ def _across(axis: Axes, panel: Panel) -> None:
         return
     axis.set_xscale("log", base=2)
     step = ceil(len(panel.ticks) / _TICKS)
-    axis.set_xticks(list(panel.ticks)[::step], list(panel.ticks.values())[::step])
+    axis.set_xticks(list(panel.ticks)[::step], [_cut(name, _NAME) for name in list(panel.ticks.values())[::step]])
     axis.xaxis.set_minor_locator(NullLocator())
     across = [*panel.ticks, *(x * curve.aside for curve in panel.curves for x, _, _ in curve.points)]
     axis.set_xlim(min(across) / 2**0.3, max(across) * 2**0.3)

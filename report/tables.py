@@ -204,7 +204,8 @@ def agent_table(summaries: Sequence[Summary]) -> Table | None:
 
 def markdown(table: Table) -> str:
     lines = markdown_table(table.header, table.rows, table.words)
-    return f"### {markdown_cell(table.title)}\n\n{lines}\n" + (f"\n{table.note}\n" if table.note else "")
+    note = f"\n{markdown_cell(table.note)}\n" if table.note else ""
+    return f"### {markdown_cell(table.title)}\n\n{lines}\n{note}"
 
 
 def results_csv(summaries: Sequence[Summary], published: Mapping[str, Sequence[Published]]) -> str:

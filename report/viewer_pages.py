@@ -1,8 +1,9 @@
 """Which page of trajectories (``mem-agent view``) each folder of a report links into.
 
-A folder's own ``view.html`` is linked where it lies, if it is such a page: the folder may be a stranger's, and a
-script in a page of the disk may read more than it. With ``--viewer`` the pages are written beside the report, so
-that the report's folder can be moved as a whole: ``view.html`` of one folder, ``view_<label>.html`` of several.
+A folder's own ``view.html`` is linked where it lies, if it is such a page, of the trajectories that the folder has: it
+may be a stranger's, and a script in a page of the disk may read more than it. Where a single folder has none, one that
+an earlier report has left beside this one is. With ``--viewer`` the pages are written beside the report, so that
+the report's folder can be moved as a whole: ``view.html`` of one folder, ``view_<label>.html`` of several.
 """
 
 from __future__ import annotations
@@ -33,12 +34,15 @@ def linked_pages(folders: Mapping[Path, str], output: Path, *, write: bool) -> d
             raise MemAgentError(f"no trajectories in {', '.join(map(str, folders))}; evaluate and train with "
                                 "KEEP_TRAJECTORIES above 0, or leave --viewer out")
         return _written(kept, folders, output)
-    from .viewer.page import is_viewer
+    from .viewer.page import is_viewer_of
 
-    found = {folder: folder / _FILE for folder in kept if is_viewer(folder / _FILE)}
-    if len(folders) == 1 and is_viewer(output / _FILE):
-        found |= dict.fromkeys(kept, output / _FILE)
-    return {folder: quote(os.fsencode(os.path.relpath(page, real_path(output)))) for folder, page in found.items()}
+    beside = [output] if len(folders) == 1 else []
+    found = {}
+    for folder in kept:
+        pages = (place / _FILE for place in (folder, *beside))
+        if page := next((page for page in pages if is_viewer_of(folder, page)), None):
+            found[folder] = quote(os.fsencode(os.path.relpath(page, real_path(output))))
+    return found
 
 
 def files_kept(folder: Path) -> list[str]:

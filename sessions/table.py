@@ -49,15 +49,14 @@ def history_text(sessions: Iterable[Session]) -> str:
 
 def question_of(row: Mapping[str, Any], where: str, number: int = 0) -> HistoryQuestion:
     """The question of a row, ``where`` naming its file. Raises BadRow."""
-    given = _given(row, "question_id")
-    name = str(number if given is None or given == "" else given)
+    name = _text(row, "question_id") or str(number)
     at = f"{where}: row {number} ({name})"
-    question = str(_given(row, "question") or "").strip()
+    question = _text(row, "question").strip()
     if not question:
         raise BadRow(f"{at}: no question; expected a text in the column question")
     talks = _talks(row.get("haystack_sessions"), at)
     ids = [str(value) for value in _listed(row, "haystack_session_ids")] or [f"session_{n}" for n in range(len(talks))]
-    dates = [str(value or "") for value in _listed(row, "haystack_dates")] or [""] * len(talks)
+    dates = [_shown(value) for value in _listed(row, "haystack_dates")] or [""] * len(talks)
     for column, values in (("haystack_session_ids", ids), ("haystack_dates", dates)):
         if len(values) != len(talks):
             raise BadRow(f"{at}: {len(values)} {column} for {len(talks)} sessions")
@@ -68,10 +67,9 @@ def question_of(row: Mapping[str, Any], where: str, number: int = 0) -> HistoryQ
     if strange := [value for value in gold if value not in known]:
         raise BadRow(f"{at}: answer_session_ids names {strange[0]!r}, which is no session of the history")
     sessions = tuple(Session(i, turns, date) for i, turns, date in zip(ids, talks, dates, strict=True))
-    language = _given(row, "language")
+    language = _text(row, "language")
     return HistoryQuestion(
-        name, question, _answers(row), sessions, gold, str(_given(row, "question_date") or ""),
-        str(_given(row, "question_type") or ""),
+        name, question, _answers(row), sessions, gold, _text(row, "question_date"), _text(row, "question_type"),
         Language(language) if language in tuple(Language) else language_of(question),
         tuple(str(option) for option in _listed(row, "all_options")),
         {column: value for column, value in row.items() if column not in _READ},
@@ -103,6 +101,14 @@ def _turn(turn: Mapping[str, Any]) -> Turn:
 def _given(row: Mapping[str, Any], column: str) -> Any:
     value = row.get(column)
     return None if isinstance(value, float) and value != value else value  # pandas' NaN stands for nothing
+
+
+def _text(row: Mapping[str, Any], column: str) -> str:
+    return _shown(_given(row, column))
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else str(value)  # an array, as pandas reads lists, has no truth
 
 
 def _listed(row: Mapping[str, Any], column: str) -> Sequence[Any]:

@@ -7,6 +7,7 @@ line where whoever read standard output has left, as ``head`` does. Anything els
 
 from __future__ import annotations
 
+import codecs
 import errno
 import functools
 import io
@@ -44,6 +45,7 @@ def one_line_errors(
         @functools.wraps(main)
         def ending(*args: P.args, **kwargs: P.kwargs) -> int:
             log_printable()
+            _show_what_it_can()
             try:
                 code = main(*args, **kwargs)
                 if sys.stdout is not None:  # closed before this process began
@@ -66,6 +68,12 @@ def one_line_errors(
         return ending
 
     return decorate
+
+
+def _show_what_it_can() -> None:
+    """A standard output that is not UTF-8 has a question mark for what it cannot write, in the place of an error."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name != "utf-8":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _said(error: MemAgentError | OSError) -> str:

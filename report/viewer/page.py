@@ -6,7 +6,8 @@ holds.
 Invariants:
 - texts are data: they stand in the file compressed and in base64, and the page writes them as text nodes alone;
 - the browser is told to run this one script, by its hash, and to load nothing (Content-Security-Policy);
-- the file stays under ``MOST_BYTES``; what had to be left out is said in it.
+- the file stays under ``MOST_BYTES``; what had to be left out is said in it;
+- it has the fingerprint of the files that it was made of.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ...system.atomic_file import write_atomically
 from ...system.errors import MemAgentError
 from ...system.links import real_path
 from ...system.printable import encodable
+from ...traces.read_traces import fingerprint
 from .budget import Choice, choose, notes, written
 from .groups import Place, nothing_kept, read_groups
 from .pack import PackedGroup, pack
@@ -46,12 +48,12 @@ def write_viewer(folder: Path, output: Path, most: int = MOST_BYTES) -> Path:
         TraceError: the folder has no traces, or one cannot be read.
         MemAgentError: a single question does not fit.
     """
-    documents = PackedDocuments()
+    documents, made_of = PackedDocuments(), fingerprint(folder)
     groups = sorted((pack(group, documents) for group in read_groups(folder)), key=lambda group: group.place)
     if not groups:
         raise nothing_kept(folder)
     title = encodable(real_path(folder).name)
-    page = _fitting(title, groups, documents.by_key, most)
+    page = _fitting(title, made_of, groups, documents.by_key, most)
     if page is None:
         raise MemAgentError(f"{folder}: no question fits into {most / 1e6:g} MB; mem-agent show {folder} prints one")
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -60,26 +62,26 @@ def write_viewer(folder: Path, output: Path, most: int = MOST_BYTES) -> Path:
 
 
 def _fitting(
-    title: str, groups: Sequence[PackedGroup], documents: Mapping[str, PackedDocument], most: int
+    title: str, made_of: str, groups: Sequence[PackedGroup], documents: Mapping[str, PackedDocument], most: int
 ) -> bytes | None:
     """The page with as much as fits; None where nothing does.
 
     How long an index becomes is not known before it is made: what one is too long by is taken from the room of the
     next.
     """
-    empty = _render(title, _index(title, [], [], ()), ())
+    empty = _render(title, made_of, _index(title, [], [], ()), ())
     room = most - len(empty) - written(deflated([dict(group.group) for group in groups])) - 100 * len(groups)
     while (choice := choose(groups, documents, room)).groups:
         index, parts = _laid_out(title, groups, documents, choice, notes(groups, choice, most))
-        page = _render(title, index, parts)
+        page = _render(title, made_of, index, parts)
         if len(page) <= most:
             return page
         room -= len(page) - most
     return None
 
 
-def is_viewer(path: Path) -> bool:
-    """Whether the file is a page that this version writes, of whatever trajectories.
+def is_viewer_of(folder: Path, path: Path) -> bool:
+    """Whether the file is a page that this version has written of the folder's trajectories as they are now.
 
     Its title and its parts are data; all else is the same text to the letter, so a stranger's runs nothing of its own
     and leads nowhere. The policy in its head alone would not keep it from leading to another page, which has none.
@@ -93,7 +95,7 @@ def is_viewer(path: Path) -> bool:
     except ValueError:
         return False
     title = unescape(page.partition("<title>")[2].partition(": trajectories</title>")[0])
-    return _render(title, index, parts) == content
+    return _render(title, fingerprint(folder), index, parts) == content
 
 
 def _laid_out(
@@ -130,7 +132,7 @@ def _index(title: str, places: Sequence[Place], groups: Sequence[dict[str, Any]]
     return deflated({"title": title, "notes": list(said), "places": named, "groups": list(groups)})
 
 
-def _render(title: str, index: bytes, parts: Sequence[bytes]) -> bytes:
+def _render(title: str, made_of: str, index: bytes, parts: Sequence[bytes]) -> bytes:
     web = resources.files(__package__).joinpath("web")
     script = "\n".join(web.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
     style = web.joinpath("viewer.css").read_text(encoding="utf-8")
@@ -139,8 +141,8 @@ def _render(title: str, index: bytes, parts: Sequence[bytes]) -> bytes:
     template = environment.from_string(web.joinpath("page.html.jinja").read_text(encoding="utf-8"))
     script = f'"use strict";\n(() => {{\n{script}\n}})();'
     return template.render(
-        title=title, script=Markup(script), style=Markup(style), script_hash=_hash(script), style_hash=_hash(style),
-        index=b64encode(index).decode(), parts=[b64encode(part).decode() for part in parts],
+        title=title, made_of=made_of, script=Markup(script), style=Markup(style), script_hash=_hash(script),
+        style_hash=_hash(style), index=b64encode(index).decode(), parts=[b64encode(part).decode() for part in parts],
     ).encode()
 
 

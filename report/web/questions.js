@@ -1,4 +1,5 @@
-// The table of questions: filtered, sorted and drawn a part at a time. Texts become text nodes, never markup.
+// The table of questions: filtered, sorted and drawn a part at a time. Texts become text nodes, never markup;
+// characters that would turn what stands beside them are shown as signs.
 (() => {
   const PART = 20;
   const data = JSON.parse(document.getElementById("question-data").textContent);
@@ -11,7 +12,8 @@
   for (const row of data.rows) {
     row.means = data.runs.map((_, run) => {
       const found = row.answers[run];
-      return found ? found.reduce((sum, each) => sum + each.score, 0) / found.length : null;
+      // In whole tenths, which sums of any order have exactly: means are compared.
+      return found ? found.reduce((sum, each) => sum + Math.round(10 * each.score), 0) / (10 * found.length) : null;
     });
     const given = Object.values(row.answers).flat();
     row.failed = given.some((each) => each.failure);
@@ -38,18 +40,21 @@
     change: (a, b) => Math.abs(b.change ?? 0) - Math.abs(a.change ?? 0),
   };
 
+  const STEERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+  const printable = (text) => text.replace(STEERING, "\ufffd");
   const make = (tag, className, ...children) => {
     const element = document.createElement(tag);
     if (className) element.className = className;
-    element.append(...children);
+    element.append(...children.map((child) => (typeof child === "string" ? printable(child) : child)));
     return element;
   };
+  const text = (given, className) => make("bdi", className, given);
   const points = (value) => (Number.isInteger(value) ? value : value.toFixed(1));
 
   function answer(row, run, each) {
     const standing = each.failure ? "failed" : each.score >= 100 ? "right" : each.score > 0 ? "between" : "wrong";
     const score = make("span", `score ${standing}`, each.failure ? "failed" : `${points(each.score)}%`);
-    const line = make("div", "answer", score, " ", each.failure || each.given || "(nothing)");
+    const line = make("div", "answer", score, " ", text(each.failure || each.given || "(nothing)"));
     const { viewer, kept } = data.runs[run];
     if (viewer && kept.includes(row.file)) {
       const link = make("a", "", "trajectory");
@@ -62,14 +67,15 @@
 
   function drawn(row) {
     const line = document.createElement("tr");
-    const where = make("td", "", make("span", "where", `${row.file} / ${row.id}`), make("span", "asked", row.text));
-    const golds = make("td", "", row.golds.join(" / "));
+    const place = make("span", "where", text(row.file), " / ", text(row.id));
+    const where = make("td", "", place, text(row.text, "asked"));
+    const golds = make("td", "", text(row.golds.join(" / ")));
     golds.dataset.name = "accepted";
     line.append(where, golds);
     data.runs.forEach((run, number) => {
       const cell = make("td", "", ...(row.answers[number] ?? []).map((each) => answer(row, number, each)));
       if (!cell.firstChild) cell.append("–");
-      cell.dataset.name = run.label;
+      cell.dataset.name = printable(run.label);
       line.append(cell);
     });
     return line;
@@ -83,7 +89,7 @@
   function show() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     found = data.rows.filter((row) =>
-      (!file.value || row.file === file.value) && KINDS[kind.value](row) && words.every((word) => row.searched.includes(word)));
+      (!file.value || printable(row.file) === file.value) && KINDS[kind.value](row) && words.every((word) => row.searched.includes(word)));
     if (ORDERS[order.value]) found.sort(ORDERS[order.value]);
     count.textContent = `${found.length.toLocaleString("en")} of ${data.rows.length.toLocaleString("en")} questions`;
     body.replaceChildren();

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from aiohttp.http import HttpProcessingError
 
 from mem_agent.agents.records import FailureKind, TurnFailed
 from mem_agent.client.answer_body import BodyTooLong, beginning, most_bytes, whole_body
@@ -11,7 +12,10 @@ from mem_agent.client.chat_settings import ChatFailed, ChatSettings
 from mem_agent.client.engine_api import Dialect, Endpoint
 from mem_agent.client.retry_after import LONGEST_WAIT_S, seconds_asked
 from mem_agent.client.rollout_client import GenerationClient, RetryPolicy
+from mem_agent.client.server_session import NO_ANSWER
 from mem_agent.tests.helpers.endless import PIECE, Endless, beside
+from mem_agent.tests.helpers.fake_chat import Raw
+from mem_agent.tests.helpers.fake_router import FakeRouter
 
 
 def failure(server, ask):
@@ -47,6 +51,14 @@ def test_an_answer_without_end_is_refused_while_it_is_read(ask, kind):
     failed = failure(server, ask)
     assert failed.kind is FailureKind.BAD_RESPONSE and "longer than" in str(failed) and "\n" not in str(failed)
     assert server.pieces * PIECE < most_bytes(9) + 2**26  # what lies in sockets besides
+
+
+@pytest.mark.parametrize("length", [2**19 + 1, 900_000])
+def test_a_line_of_a_stream_that_is_longer_than_lines_are_is_no_answer(length):
+    events = Raw(b"data: " + b"x" * length + b"\n\n", headers={"Content-Type": "text/event-stream"})
+    failed = failure(FakeRouter(default=events), of_engine)
+    assert failed.kind is FailureKind.BAD_RESPONSE and str(failed).isprintable() and len(str(failed)) < 400
+    assert issubclass(HttpProcessingError, NO_ANSWER)  # for those who read no lines, and get it without aiohttp's C
 
 
 @BOTH

@@ -135,3 +135,12 @@ def test_equal_runs_differ_by_nothing():
     same = {"a": 1.0, "b": 0.0}
     found = compare(same, same)
     assert (found.difference.mean, found.difference.low, found.difference.high, found.p) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_the_same_answers_in_another_order_differ_by_nothing():
+    scores = [66.7, 40.0, 28.6, 0.1, 0.2]
+    first, second = (by_question([("a", score) for score in each]) for each in (scores, sorted(scores)))
+    assert first != second, "these floats show it"
+    found = compare(first, second)
+    assert (found.difference.mean, found.difference.low, found.difference.high, found.p) == (0.0, 0.0, 0.0, 1.0)
+    assert found.floor == 1.0, "no question differs"

@@ -89,6 +89,17 @@ def test_of_very_many_positions_some_are_named():
     assert list(axis.get_xticks()) == [2.0**n for n in range(0, 64, 4)]
 
 
+@pytest.mark.parametrize("name", ["9" * 230, "w" * 250])
+def test_names_that_are_longer_than_an_axis_leave_it_its_room(name):
+    named = replace(panel(1), title=name, y_label=name, ticks={x: f"{x:g}{name}" for x, _, _ in POINTS})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert plot("x", "", "", [named] * 3)
+    axis = panels._figure([named], 8.0, 1).axes[0]
+    written = [axis.get_title(loc="left"), axis.get_ylabel(), *(tick.get_text() for tick in axis.get_xticklabels())]
+    assert all("…" in text and len(text) <= 60 for text in written)
+
+
 def test_nothing_to_draw_is_no_plot():
     assert plot("x", "", "", [panel(2, [])]) is None
 

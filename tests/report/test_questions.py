@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import re
 import sys
+from importlib import resources
 from types import SimpleNamespace
 
 import pytest
@@ -14,9 +16,11 @@ from mem_agent.report.__main__ import main
 from mem_agent.report.questions import question_rows, questions_csv, questions_json
 from mem_agent.report.viewer.page import MOST_BYTES, write_viewer
 from mem_agent.report.viewer_pages import linked_pages
+from mem_agent.system.printable import printable
 from mem_agent.tests.helpers.fake_results import plain_row, write_folder, write_run
 from mem_agent.tests.helpers.fake_run import write_training_run
-from mem_agent.tests.helpers.traces import write_small_results
+from mem_agent.tests.helpers.traces import write, write_small_results
+from mem_agent.traces.trace import Trace, TraceTurn
 
 
 def test_a_row_has_the_answers_of_every_run_of_the_same_data(tmp_path):
@@ -45,6 +49,16 @@ def test_texts_cannot_leave_the_pages_data(tmp_path):
     text, _ = questions_json(question_rows(runs), runs, {})
     (row,) = json.loads(text)["rows"]
     assert "<" not in text and row["text"].startswith("</script>") and len(row["text"]) == 400 and row["id"] == "<b>"
+
+
+def test_the_page_and_the_pack_show_the_same_characters_as_signs(tmp_path):
+    script = resources.files("mem_agent.report").joinpath("web/questions.js").read_text(encoding="utf-8")
+    steering = re.search(r"const STEERING = /(.*)/g;", script)[1]
+    every = [chr(n) for n in range(0x3000)]
+    assert [c for c in every if printable(c) != c] == [c for c in every if re.match(steering, c)]
+    assert main([str(write_folder(tmp_path / "a\u202eb\x07", [plain_row("a")]))]) == 0
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert "a\ufffdb\ufffd" in page and printable(shown := re.sub("(?s)<script.*?</script>", "", page)) == shown
 
 
 def test_a_page_holds_a_part_of_every_file_and_the_csv_all(tmp_path, monkeypatch):
@@ -95,16 +109,46 @@ def kept(folder):
     return folder
 
 
+def results_of(folder, reply):
+    return write(write_folder(folder, [plain_row("a")]), "50", [
+        Trace(id="50-a-0", length="50", question_id="a", group="a", question="Who?", prediction=reply,
+              turns=(TraceTurn(kind="final", reply=reply),)),
+    ])
+
+
 def test_a_page_is_linked_where_it_lies(tmp_path):
-    first, second = (kept(write_folder(tmp_path / name, [plain_row("a")])) for name in ("a b", "c"))
+    first, second = (results_of(tmp_path / name, name[:3]) for name in ("a <&\"' b", "c"))
     output = tmp_path / "out" / "report"
     output.mkdir(parents=True)
     assert linked_pages({first: "a", second: "c"}, output, write=False) == {}
-    made = write_viewer(write_small_results(tmp_path / "made <&\"' of"), first / "view.html").read_bytes()
-    assert linked_pages({first: "a", second: "c"}, output, write=False) == {first: "../../a%20b/view.html"}
-    (output / "view.html").write_bytes(made)
-    assert linked_pages({first: "a", second: "c"}, output, write=False) == {first: "../../a%20b/view.html"}
+    write_viewer(first, first / "view.html")
+    own = {first: "../../a%20%3C%26%22%27%20b/view.html"}
+    assert linked_pages({first: "a", second: "c"}, output, write=False) == own
+    write_viewer(second, output / "view.html")
+    assert linked_pages({first: "a", second: "c"}, output, write=False) == own
     assert linked_pages({second: "c"}, output, write=False) == {second: "view.html"}, "that of the only folder"
+
+
+def test_a_page_beside_the_report_is_linked_for_the_folder_that_it_is_of(tmp_path):
+    """An earlier report of another folder left it there, whose files are as long and whose name may be the same."""
+    first, second = (results_of(tmp_path / name / "same", f"from {name}") for name in "ab")
+    output = tmp_path / "report"
+    write_viewer(first, output / "view.html")
+    assert linked_pages({first: "same"}, output, write=False) == {first: "view.html"}
+    assert linked_pages({second: "same"}, output, write=False) == {}
+    write_viewer(second, second / "view.html")
+    assert linked_pages({second: "same"}, output, write=False) == {second: "../b/same/view.html"}
+    write_viewer(second, output / "view.html")
+    assert linked_pages({second: "same"}, output, write=False) == {second: "../b/same/view.html"}, "its own first"
+
+
+def test_a_page_of_trajectories_to_which_others_came_is_not_linked(tmp_path):
+    folder = results_of(tmp_path / "results", "gold")
+    write_viewer(folder, folder / "view.html")
+    moved = folder.rename(tmp_path / "moved")
+    assert linked_pages({moved: "moved"}, tmp_path, write=False) == {moved: "moved/view.html"}
+    write(moved, "100", [Trace(id="100-a-0", length="100", question_id="a", group="a")])
+    assert linked_pages({moved: "moved"}, tmp_path, write=False) == {}
 
 
 SCRIPT = b"<script>alert(1)</script>"
@@ -147,7 +191,7 @@ def test_the_pages_are_written_beside_the_report(tmp_path, written, capsys):
     assert main([str(run), "--viewer", "--output", str(tmp_path / "r2")]) == 0
     assert written == [("one", "view.html"), ("my <run>", "view_my-run.html"), ("before", "view_before.html")]
     page = (tmp_path / "r2" / "index.html").read_text()
-    assert '<a href="view_my-run.html">Trajectories of my &lt;run&gt;</a>' in page
+    assert '<a href="view_my-run.html">Trajectories of <bdi>my &lt;run&gt;</bdi></a>' in page
     assert '"viewer":"view_before.html"' in page
 
 

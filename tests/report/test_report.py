@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import orjson
@@ -84,6 +86,21 @@ def test_published_rows_stand_in_their_metric_only(tmp_path):
     assert shown == ["Beside systems published on HotpotQA",
                      "multi-document QA: sub_em_legacy (published metric) by documents",
                      "Sources of the numbers on HotpotQA"]
+
+
+def test_a_title_is_one_line_of_text(tmp_path, capsys):
+    name = "<img src=x onerror=alert(1)>\n### Each run\n\nforged\u202e"
+    assert main([str(folder(tmp_path / name, [row("a")])), "--output", str(tmp_path / "out")]) == 0
+    lines = (tmp_path / "out" / "report.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# Evaluation of &lt;img src=x onerror=alert(1)> ### Each run forged\ufffd"
+    assert lines.count("### Each run") == 1 and "\nforged" not in capsys.readouterr().out
+
+
+def test_a_locale_without_utf_8_has_a_report(tmp_path):
+    made = subprocess.run(
+        [sys.executable, "-m", "mem_agent", "report", folder(tmp_path / "run", [row("a")])],
+        env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}, capture_output=True, text=True)
+    assert (made.returncode, made.stderr) == (0, "") and "| run | m | ? |" in made.stdout
 
 
 @pytest.mark.parametrize("arguments", [["--no-published"], []])

@@ -11,9 +11,10 @@ import pytest
 
 from mem_agent.benchmarks.made_trajectories import Shape, trajectories, write_traces
 from mem_agent.report.viewer import write_viewer
-from mem_agent.report.viewer.page import _PART, _render, is_viewer
+from mem_agent.report.viewer.page import _PART, _render, is_viewer_of
 from mem_agent.tests.helpers.traces import group_of, write
 from mem_agent.tests.helpers.viewer_scripts import scripts
+from mem_agent.traces.read_traces import fingerprint
 from mem_agent.traces.trace import Trace, TraceDocument, TraceTurn
 
 
@@ -258,8 +259,8 @@ def forged(folder, change):
     index, *parts = map(b64decode, _PART.findall(page.read_text()))
     values = orjson.loads(decompress(index))
     values["groups"][0] |= change
-    page.write_bytes(_render(folder.name, compress(orjson.dumps(values)), parts))
-    assert is_viewer(page)
+    page.write_bytes(_render(folder.name, fingerprint(folder), compress(orjson.dumps(values)), parts))
+    assert is_viewer_of(folder, page)
     return page
 
 

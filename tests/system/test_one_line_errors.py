@@ -10,6 +10,14 @@ ENDING = "from mem_agent.system.one_line_errors import one_line_errors as ended"
 FULL = "error: standard output, or a file that the system does not name: No space left on device\n"
 
 
+def test_what_an_output_cannot_write_is_a_question_mark():
+    command = f"{ENDING}\n@ended('go on')\ndef main():\n print('5 \\u2013 \\xe9')\nmain()"
+    for encoding, told in (("ascii", b"5 ? ?\n"), ("latin-1", b"5 ? \xe9\n"), ("UTF8", "5 \u2013 \xe9\n".encode())):
+        ended = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True,
+                               env=os.environ | {"PYTHONIOENCODING": encoding})
+        assert ended.stdout == told
+
+
 @pytest.mark.parametrize(("body", "output", "code", "said"), [
     ("print(1)", "/dev/null", 0, ""),
     ("print(1)", "/dev/full", 1, FULL), ("print('1' * 99_999)", "/dev/full", 1, FULL),
