@@ -127,9 +127,10 @@ def test_what_a_wrapper_of_python_prints_is_not_taken_for_the_host(tmp_path):
 
 def test_recipes_keep_quoted_blanks_and_equal_signs(tmp_path):
     recipe = tmp_path / "own.env"
-    recipe.write_text('# comment\nA=plain\nHOST_ARGS="--flag \'q r\'"\nC=x=y=\nTASK_ARGS=$A/$C\nE=a=1 s="b c"\n'
-                      '[A=pl*] F=7\nF=8')
-    values = " ".join(f'"${name}"' for name in ("A", "HOST_ARGS", "C", "TASK_ARGS", "E", "F"))
+    recipe.write_text('# comment\nNAME=plain\nHOST_ARGS="--flag \'q r\'"\nEXP_NAME=x=y=\nTASK_ARGS=$NAME/$EXP_NAME\n'
+                      'REWARD_ARGS=a=1 s="b c"\n[NAME=pl*] SEED=7\nSEED=8')
+    names = ("NAME", "HOST_ARGS", "EXP_NAME", "TASK_ARGS", "REWARD_ARGS", "SEED")
+    values = " ".join(f'"${name}"' for name in names)
     code = f"source '{ROOT}/_common.sh'; load_recipe '{recipe}'; printf '%s|' {values}"
     done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, cwd="/")
     assert done.stdout == "plain|--flag 'q r'|x=y=|plain/x=y=|a=1 s=\"b c\"|7|", done.stderr
