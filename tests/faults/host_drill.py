@@ -19,7 +19,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import psutil
 import pytest
 
 from mem_agent.rehearsal.host_log import Metrics, read_log
@@ -42,17 +41,13 @@ _LATE_S = 60
 
 # --- faults ----------------------------------------------------------------------------------------------------------
 
-def _named(place: Scene, what: str) -> list[psutil.Process]:
-    return [process for process in place.processes() if what in " ".join(process.cmdline())]
-
-
 CONNECTIONS_RESET = Fault("connections reset", order("reset", 3))
 GARBAGE = Fault("garbage for an answer", order("garbage", 1), Answer.COUNTED)
 ENDLESS = Fault("an answer without end", order("endless", 1), Answer.COUNTED)
 LATE = Fault("an answer after MEM_REQUEST_TIMEOUT", order("late", 1), Answer.COUNTED)
 KEPT_FULL = Fault("disk full for trajectories", lambda s: s.fill("kept"), Answer.COUNTED, needs_disks=True)
-HOST_KILLED = Fault("the host's train.py killed", lambda s: send(signal.SIGKILL, _named(s, "/train.py")), Answer.ENDS)
-ENGINE_GONE = Fault("the engine killed for good", lambda s: send(signal.SIGKILL, _named(s, _ENGINE)), Answer.ENDS)
+HOST_KILLED = Fault("the host's train.py killed", lambda s: send(signal.SIGKILL, s.named("/train.py")), Answer.ENDS)
+ENGINE_GONE = Fault("the engine killed for good", lambda s: send(signal.SIGKILL, s.named(_ENGINE)), Answer.ENDS)
 
 INTERRUPTED_RUN = (
     Strike(ENGINE_ERRORS, Moment.EVALUATION, 0, count=3),

@@ -121,13 +121,27 @@ class Scene:
         led_by_guard = not psutil.pid_exists(group) or psutil.Process(group).create_time() == began
         return led_by_guard and process.create_time() >= began
 
+    def named(self, *what: str) -> list[psutil.Process]:
+        """Whose command lines hold all of this; one that ends meanwhile is none."""
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                line = " ".join(process.cmdline())
+                if all(part in line for part in what):
+                    found.append(process)
+        return found
+
     def guards(self, what: str) -> list[psutil.Process]:
         """Guards of engines, of the router, or of further ranks."""
-        return [p for p in self.processes() if GUARD in (line := " ".join(p.cmdline())) and what in line]
+        return self.named(GUARD, what)
 
     def servers(self, what: str) -> list[psutil.Process]:
         """What the guards guard: an engine's API server, a router, a rank."""
-        return [child for guard in self.guards(what) for child in guard.children()]
+        found = []
+        for guard in self.guards(what):
+            with contextlib.suppress(psutil.Error):
+                found += guard.children()
+        return found
 
     def engine_cores(self, server: psutil.Process) -> list[psutil.Process]:
         """Of one API server. It has other children as well, such as ``lscpu`` while it starts, which come and go."""

@@ -44,6 +44,19 @@ def test_a_group_that_got_the_number_of_an_earlier_guard_is_not_of_the_run(tmp_p
     assert found(place, leader.pid) == 0
 
 
+def test_who_has_ended_since_they_were_seen_is_none_of_those_named_or_guarded(tmp_path, leader, monkeypatch):
+    place = Scene(tmp_path, None, {leader.pid: psutil.Process(leader.pid).create_time()})
+    seen = place.processes()
+    gone = subprocess.Popen(["sleep", "600"])
+    seen.append(psutil.Process(gone.pid))
+    gone.kill()
+    gone.wait()
+    monkeypatch.setattr(place, "processes", lambda: seen)
+    assert leader.pid in (named := {process.pid for process in place.named("sleep")}) and gone.pid not in named
+    monkeypatch.setattr(place, "guards", lambda what: seen)
+    assert {child.pid for child in place.servers("")} == {child.pid for child in psutil.Process(leader.pid).children()}
+
+
 def test_a_scene_ends_with_what_is_left_of_its_run_though_nobody_reaps_it():
     with scene(disks=False) as place:
         command = ["sh", "-c", 'env "$0" sleep 600 & echo $!; read _', f"{MARK}={place.mark}"]
