@@ -1,7 +1,7 @@
 """Files that are the old one or the new one, never half of either; folders that one run at a time writes to.
 
 A write goes to a draft beside its target, reaches the disk, and takes the target's place by one rename. A link stays a
-link: the file it leads to is replaced. An error of a write names the file, which the system's "No space left on device"
+link: the file it leads to is replaced. An error of a write names the file, which "No space left on device" alone
 does not.
 """
 
