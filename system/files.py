@@ -7,6 +7,7 @@ does not.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -20,13 +21,21 @@ import psutil
 
 from .errors import MemAgentError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class DiskFull(MemAgentError, OSError):
+    """One line with the file that could not be written."""
+
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """An OSError of the block that names no file names ``path``."""
+    """A full disk in the block becomes DiskFull, which names ``path``; other errors without a file get its name."""
     try:
         yield
     except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFull(f"{path}: {error.strerror}; make room, and the same command goes on") from error
         if error.filename is None and error.errno is not None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise

@@ -5,39 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from typing import TextIO
-
-from .printable import printable, printable_log
 
 
-class _Record(logging.LogRecord):
-    """Libraries have handlers of their own, and log names of tensors and classes of models as they found them."""
-
-    def getMessage(self) -> str:
-        return printable_log(super().getMessage())
-
-
-class _Printable(logging.Formatter):
-    """What models, servers and files say stands in the lines."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
-
-
-def log_printable() -> None:
-    """From now on no message in a log of this process commands a terminal, whoever logs it and wherever it is shown.
-
-    For commands: in a process of a host, records are the host's.
-    """
-    if logging.getLogRecordFactory() is logging.LogRecord:
-        logging.setLogRecordFactory(_Record)
-
-
-def log_to_terminal(level: int, lines: str = "%(message)s", stream: TextIO | None = None) -> None:
-    """``logging.basicConfig`` with lines that command no terminal."""
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(_Printable(lines, datefmt="%H:%M:%S"))
-    logging.basicConfig(level=level, handlers=[handler])
+def log_to_terminal(level: int, lines: str = "%(message)s") -> None:
+    logging.basicConfig(level=level, format=lines, datefmt="%H:%M:%S")
 
 
 def start_logging() -> None:

@@ -20,7 +20,6 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
 from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -30,8 +29,6 @@ from typing import Any, TypeVar, cast
 from .errors import ConfigError
 
 T = TypeVar("T")
-_LONGEST = 10_000
-"""Characters of a class's settings, which come with models too; splitting them takes time with their square."""
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
@@ -54,16 +51,10 @@ def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: typ
     found = getattr(_module(variable, name, place), attribute, None)
     if not inspect.isclass(found):
         raise ConfigError(f"{variable}={name!r}: {place} has no class {attribute}")
-    missing = [method for method in required_methods(base) if not _has(found, method)]
-    if missing:
-        raise ConfigError(f"{variable}={name!r}: {attribute} has no method {missing[0]}, see {_path(base)}")
     if not issubclass(found, base):
         raise ConfigError(f"{variable}={name!r}: {attribute} does not derive from {_path(base)}")
-    for method in _own_methods(found, base):
-        arguments = _arguments(base, method)
-        if not _takes(found, method, arguments):
-            called = f"{method}({', '.join(arguments)})"
-            raise ConfigError(f"{variable}={name!r}: {attribute}.{method} cannot be called as {called}")
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise ConfigError(f"{variable}={name!r}: {attribute} has no method {missing[0]}, see {_path(base)}")
     return cast("type[T]", found)
 
 
@@ -75,11 +66,6 @@ def make(variable: str, name: str, kind: Callable[[Any], T], settings: Any) -> T
         raise
     except Exception as error:  # whatever a user's class raises while it is made
         raise ConfigError(f"{variable}={name!r}: cannot be made ({_reason(error)})") from error
-
-
-def required_methods(base: type) -> list[str]:
-    """What a class of this kind must bring itself, sorted."""
-    return sorted(getattr(base, "__abstractmethods__", ()))
 
 
 def absolute_name(name: str) -> str:
@@ -109,8 +95,6 @@ def parse_settings(kind: type[T], text: str, variable: str) -> T:
     """
     by_name = {f.name: f for f in _settings_fields(kind, variable)}
     values: dict[str, Any] = {}
-    if len(text) > _LONGEST:
-        raise ConfigError(f"{variable}: {len(text)} characters; allowed: {_LONGEST}")
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -155,11 +139,10 @@ def kind_of_number(kind: type) -> str:
 @cache
 def _module(variable: str, name: str, place: str) -> ModuleType:
     try:
-        with redirect_stdout(sys.stderr):  # what commands print is read by scripts
-            if place.endswith(".py"):
-                return _module_of_file(Path(place).expanduser())
-            return importlib.import_module(place)
-    except (Exception, SystemExit) as error:  # whatever a user's module raises while it is imported
+        if place.endswith(".py"):
+            return _module_of_file(Path(place).expanduser())
+        return importlib.import_module(place)
+    except Exception as error:  # whatever a user's module raises while it is imported
         unknown = isinstance(error, ModuleNotFoundError) and error.name == place.partition(".")[0]
         remedy = "; add its folder to PYTHONPATH, or name the file, as my.py:Name" if unknown else ""
         raise ConfigError(f"{variable}={name!r}: {place} cannot be imported ({_reason(error)}){remedy}") from error
@@ -181,42 +164,6 @@ def _module_of_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _has(found: type, method: str) -> bool:
-    return callable(getattr(found, method, None)) and method not in getattr(found, "__abstractmethods__", ())
-
-
-def _own_methods(found: type, base: type) -> list[str]:
-    """The methods of ``base`` that ``found`` has in its place."""
-    public = [name for name, value in inspect.getmembers(base, inspect.isroutine) if not name.startswith("_")]
-    return [name for name in public if _function(found, name) is not _function(base, name)]
-
-
-def _function(kind: type, name: str) -> Any:
-    return getattr(getattr(kind, name), "__func__", getattr(kind, name))
-
-
-def _arguments(base: type, method: str) -> list[str]:
-    """Names of the arguments that ``method`` is called with, without ``self``."""
-    names = list(inspect.signature(getattr(base, method)).parameters)
-    return names[1:] if _is_bound_later(base, method) else names
-
-
-def _takes(found: type, method: str, arguments: list[str]) -> bool:
-    given = ["self", *arguments] if _is_bound_later(found, method) else arguments
-    try:
-        inspect.signature(getattr(found, method)).bind(*given)
-    except TypeError:
-        return False
-    except ValueError:  # what is not written in Python does not always tell
-        return True
-    return True
-
-
-def _is_bound_later(kind: type, method: str) -> bool:
-    """Whether it is a plain method, which an object adds ``self`` to."""
-    return inspect.isfunction(inspect.getattr_static(kind, method))
 
 
 def _reason(error: BaseException) -> str:

@@ -1,9 +1,8 @@
 """Stopping on request: SIGINT, SIGTERM and a closed terminal's SIGHUP end a command once, in order.
 
 The first signal raises ``KeyboardInterrupt`` in the main thread; later ones are ignored, so that stopping servers is
-never cut short by an impatient second Ctrl-C. An exception that arrives inside a callback of a library (a weak
-reference's, a finaliser's) is lost there, so a long loop also asks ``stop_if_asked`` between its steps. Handlers are
-set explicitly because a shell starts background jobs with SIGINT ignored, and Python then leaves it ignored.
+not cut short by a second Ctrl-C. An exception that arrives inside a callback of a library is lost there, so a long
+loop also calls ``stop_if_asked`` between its steps.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ T = TypeVar("T")
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _asked = False
-"""A plain flag: a second signal may come while a first is handled, where a lock would wait for itself for ever."""
 
 
 def stop_on_signals() -> None:
-    """Call once, early, in a command's main thread."""
-    for number in _heeded():
-        signal.signal(number, _interrupt)
+    """Call once, early, in a command's main thread. Under nohup SIGHUP stays ignored."""
+    for number in _STOPPING:
+        if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN):
+            signal.signal(number, _interrupt)
 
 
 def stop_if_asked() -> None:
@@ -41,57 +40,41 @@ def run_stoppable(main: Coroutine[Any, Any, T], runner: asyncio.Runner | None = 
     Raises:
         KeyboardInterrupt: a signal came, and ``main`` has cleaned up.
     """
-
-    async def watched() -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-
-        def stop() -> None:
-            if _first_request():
-                task.cancel()
-
-        for number in _heeded():
-            loop.add_signal_handler(number, stop)
-        if _asked:
-            main.close()
-            stop_if_asked()
-        try:
-            return await main
-        finally:
-            for number in _heeded():
-                loop.remove_signal_handler(number)
-
+    loop_runner = runner or asyncio.Runner()
     before = {number: signal.getsignal(number) for number in _STOPPING}
+    loop = loop_runner.get_loop()
+    task = loop.create_task(main)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if _first_request():
+            loop.call_soon_threadsafe(task.cancel)
+
     try:
-        result = runner.run(watched()) if runner else asyncio.run(watched())
+        for number in _STOPPING:
+            if before[number] != signal.SIG_IGN:
+                signal.signal(number, stop)
+        if _asked:
+            task.cancel()
+        try:
+            result = loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            stop_if_asked()
+            raise
         stop_if_asked()
         return result
-    except asyncio.CancelledError:
-        stop_if_asked()
-        raise
-    finally:  # the loop has left the signals at their defaults
+    finally:
         for number, handler in before.items():
-            signal.signal(number, _nothing if _asked else handler)
+            signal.signal(number, handler)
+        if runner is None:
+            loop_runner.close()
 
 
-def _heeded() -> list[signal.Signals]:
-    nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    return [number for number in _STOPPING if not (nohup and number == signal.SIGHUP)]
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _first_request():
+        raise KeyboardInterrupt
 
 
 def _first_request() -> bool:
     global _asked
     first, _asked = not _asked, True
     return first
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    first = _first_request()
-    for each in _STOPPING:
-        signal.signal(each, _nothing)
-    if first:
-        raise KeyboardInterrupt
-
-
-def _nothing(number: int, frame: FrameType | None) -> None:
-    """A handler in place of SIG_IGN: Python complains of a signal that came just before it was ignored."""

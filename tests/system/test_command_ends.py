@@ -1,0 +1,104 @@
+"""How a command ends: one line for what the user can mend, a traceback for the unexpected, in order after a signal."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+COMMAND = """
+    import asyncio, os, signal, sys
+    from mem_agent.system.errors import ConfigError
+    from mem_agent.system.files import write_atomically
+    from mem_agent.system.gather import gather_or_cancel
+    from mem_agent.system.one_line_errors import one_line_errors
+    from mem_agent.system.signals import run_stoppable, stop_if_asked, stop_on_signals
+    from pathlib import Path
+
+    @one_line_errors("the same command goes on")
+    def main():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests run under nohup
+        stop_on_signals()
+        BODY
+        return 0
+
+    sys.exit(main())
+"""
+
+
+def run(body: str, *, stdout=subprocess.PIPE) -> subprocess.CompletedProcess:
+    code = textwrap.dedent(COMMAND).replace("BODY", textwrap.indent(textwrap.dedent(body), "    ").strip())
+    return subprocess.run([sys.executable, "-c", code], stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(("body", "code", "named"), [
+    ("raise ConfigError('LR=-1: allowed: above 0')", 1, "LR=-1"),
+    ("open('/nowhere/a')", 1, "/nowhere/a"),
+    ("raise PermissionError(13, 'Permission denied', 'runs/mine')", 1, "runs/mine"),
+    ("raise KeyboardInterrupt", 130, "the same command goes on"),
+])
+def test_what_the_user_can_mend_is_one_line(body, code, named):
+    done = run(body)
+    assert done.returncode == code and named in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("body", [
+    "raise TimeoutError", "raise OSError('of a library')", "raise FileNotFoundError('without a path')", "1 / 0",
+    "raise ConnectionResetError(104, 'reset by peer')",
+])
+def test_what_nobody_expected_keeps_its_traceback(body):
+    done = run(body)
+    assert done.returncode == 1 and done.stderr.startswith("Traceback") and "in main" in done.stderr
+
+
+def test_a_full_disk_is_one_line_with_the_file(tmp_path):
+    body = f"""
+        import resource
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        write_atomically(Path({str(tmp_path / 'weights')!r}), bytes(5000))
+    """
+    done = run(body)
+    assert done.returncode == 1 and str(tmp_path / "weights") in done.stderr and done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_reader_that_leaves_is_no_error():
+    with subprocess.Popen(["head", "-c", "1"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as head:
+        done = run("for _ in range(10**6): print('line')", stdout=head.stdin)
+        head.stdin.close()
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_among_many_tasks_is_one_line_after_their_clean_up(name):
+    done = run(f"""
+        async def work(number):
+            try:
+                for step in range(1000):
+                    if (number, step) == (3, 5):
+                        os.kill(os.getpid(), signal.{name})
+                        os.kill(os.getpid(), signal.{name})
+                    await asyncio.sleep(0.001)
+            finally:
+                await asyncio.sleep(0)
+                print('left', number, flush=True)
+        run_stoppable(asyncio.sleep(0))
+        run_stoppable(gather_or_cancel(*(work(number) for number in range(8))))
+    """)
+    assert (done.returncode, done.stderr) == (130, "interrupted; the same command goes on\n")
+    assert sorted(done.stdout.splitlines()) == [f"left {number}" for number in range(8)]
+
+
+def test_a_signal_that_a_library_swallows_stops_the_next_step():
+    done = run("""
+        class Dying:
+            def __del__(self):
+                os.kill(os.getpid(), signal.SIGTERM)
+                sum(range(1000))
+        Dying()
+        print('went on', flush=True)
+        stop_if_asked()
+        print('not reached')
+    """)
+    assert done.returncode == 130 and done.stdout == "went on\n"
