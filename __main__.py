@@ -15,13 +15,13 @@ if not __package__:
 import os
 import runpy
 import sys
-from contextlib import suppress
 from dataclasses import fields
 
+from .system.errors import MemAgentError
 from .system.near_names import near_misses
 from .system.one_line_errors import one_line_errors
 from .system.process_environment import settle_process
-from .system.python_command import leave_working_folder
+from .system.recipe import use_recipe
 
 COMMANDS = {
     "train": ("training.train", "train with the embedded host; run-train.sh evaluates and converts as well"),
@@ -52,11 +52,21 @@ COMMANDS = {
     "synthesize": ("data.eval_files", "evaluation files of any length from raw questions"),
     "download": ("data.download", "the published evaluation files"),
     "closed-book": ("evaluation.closed_book", "find the questions that a model answers without a document"),
-    "templates": ("agents.published.command", "the wording of MemAgent, ReMemR1, RULER or MemSifter, from a checkout"),
+    "templates": ("agents.published", "the wording of MemAgent, ReMemR1, RULER or MemSifter, from a checkout"),
     "ruler": ("ruler.generate", "evaluation files of RULER's tasks"),
     "pocket": ("pocket.prepare", "data of the small demonstration"),
 }
 """Name -> its module in the package, and what it does."""
+EXTRAS = {
+    "ask": ("chardetng_py", "inscriptis", "lxml", "mammoth", "pypdf"),
+    "serve": ("prometheus_client",),
+    "report": ("matplotlib",),
+    "intrinsic": ("sentence_transformers",),
+    "memsifter": ("ray",),
+    "train": ("mbridge", "megatron", "safetensors", "torch"),
+    "verifiers": ("verifiers",),
+}
+"""Extra of pyproject.toml -> the modules that it brings."""
 
 
 @one_line_errors("nothing was begun")  # a command that is imported whole has its own word
@@ -69,12 +79,20 @@ def main(argv: list[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"error: no command {name!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
+    use_recipe()
     if name != "launch":  # its processes are the host's, which settles them
         settle_process()
     warn_of_near_misses()
     module, _ = COMMANDS[name]
     sys.argv[1:] = arguments
-    runpy.run_module(f"{__package__}.{module}", run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(f"{__package__}.{module}", run_name="__main__", alter_sys=True)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == __package__:
+            raise
+        extra = next((f"[{extra}]" for extra, modules in EXTRAS.items() if missing in modules), "")
+        raise MemAgentError(f"mem-agent {name} needs {missing}: pip install 'mem-agent{extra}'") from None
     return 0
 
 
@@ -83,9 +101,7 @@ def warn_of_near_misses() -> None:
 
     settings = {field.name.upper() for field in fields(Config)}
     for name, meant in near_misses(os.environ, settings):
-        if sys.stderr is not None:  # closed before this process began
-            with suppress(OSError):  # a full disk's: a command is worth more than a warning
-                print(f"warning: {name} is no setting and has no effect; is {meant} meant?", file=sys.stderr)
+        print(f"warning: {name} is no setting and has no effect; is {meant} meant?", file=sys.stderr)
 
 
 def usage() -> str:
@@ -94,5 +110,4 @@ def usage() -> str:
 
 
 if __name__ == "__main__":
-    leave_working_folder()
     sys.exit(main())

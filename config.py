@@ -32,10 +32,10 @@ from typing import Any
 
 import yaml
 
-from .system.atomic_file import write_atomically
 from .system.errors import ConfigError
-from .system.plain_yaml import read_plain_yaml
+from .system.files import write_atomically
 from .system.plugins import absolute_name, parse_value
+from .system.recipe import use_recipe
 from .system.setting import Shapes, check_setting, in_section, knob
 from .system.tracker_library import LIBRARIES
 
@@ -341,13 +341,8 @@ class Config:
     serve_concurrency: int = knob(64, "documents that are read at once; further requests get 429 and when to come "
                                    "back", _NOTHING, at_least=1)
     serve_timeout: float = knob(600.0, "seconds for one request; 0: no limit", _NOTHING, at_least=0)
-    serve_parse_timeout: float = knob(60.0, "seconds for the text of one PDF, Word or HTML file that is sent; 0: no "
-                                      "limit", _NOTHING, at_least=0)
     serve_document_tokens: int = knob(1_000_000, "tokens of all documents of a request; longer ones are refused, "
                                        "never cut; 0: no limit", _NOTHING, at_least=0)
-    serve_body_mb: int = knob(32, "MiB of one request's body, uploads among them", _NOTHING, at_least=1)
-    serve_files_mb: int = knob(256, "MiB of all uploaded files together; they are kept in memory", _NOTHING,
-                                at_least=1)
 
     in_section("slime and vime")
     host_root: str = knob("", "checkout of slime or vime; empty: the one around this pack, or the installed one",
@@ -509,10 +504,11 @@ class Config:
             defaults: ``{VARIABLE: value}`` for those, in place of the pack's own defaults.
 
         Raises:
-            ConfigError: a value is not allowed, or RECIPE names a recipe that no script has loaded.
+            ConfigError: a value is not allowed, or RECIPE cannot be read.
         """
-        env = os.environ if env is None else env
-        refuse_unloaded_recipe(env)
+        if env is None:
+            use_recipe()
+            env = os.environ
         return cls.from_mapping({**(defaults or {}), **STYLES.get(env.get("STYLE", ""), {}), **_set_in(env)})
 
     @classmethod
@@ -594,22 +590,12 @@ def load_yaml(path: str | Path) -> Config:
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The settings in a file written by ``Config.to_yaml``, by variable. Raises ConfigError."""
     try:
-        content = read_plain_yaml(path)
-    except (OSError, ValueError) as error:
+        content = yaml.safe_load(Path(path).read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict) or not isinstance(content.get("mem_agent"), dict):
         raise ConfigError(f"{path}: expected a mapping with the key mem_agent")
     return content["mem_agent"]
-
-
-def refuse_unloaded_recipe(env: Mapping[str, str]) -> None:
-    """Raises ConfigError where RECIPE is set, but its lines are not: scripts load them (``load_recipe``)."""
-    recipe = env.get("RECIPE", "")
-    if recipe and env.get("MEM_AGENT_RECIPE_LOADED", "") != recipe:
-        raise ConfigError(
-            f"RECIPE={recipe!r} is read by the scripts alone; run `bash run-train.sh` or `bash run-eval.sh`, or "
-            "export its lines and unset RECIPE"
-        )
 
 
 def variable_names() -> tuple[str, ...]:

@@ -26,7 +26,6 @@ if not __package__:
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -41,11 +40,11 @@ from .evaluation.questions import EvalError, load_questions
 from .evaluation.reading import unasked_form
 from .evaluation.run import check, engine_config, run
 from .evaluation.tables import comparison, failures, table, tables, unread
-from .system.atomic_file import write_atomically
+from .system.files import write_atomically
 from .system.logging_setup import log_to_terminal
 from .system.one_line_errors import one_line_errors
-from .system.printable import one_line
 from .system.signals import stop_on_signals
+from .system.text import one_line
 
 __all__ = ["EvalError", "load_questions", "main", "run", "table"]
 
@@ -94,8 +93,6 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
         raise ConfigError("LENGTH is empty; name the <n> of the eval_<n>.json to evaluate")
     model = local_folder(options.model, "MODEL_PATH")
     config, model_says = config_for_model(model)
-    if "embedding" in (config.eval_retriever, config.mem_recall):
-        _show_torch()
     try:
         with redirect_stdout(sys.stderr):  # a user's class may print; run-eval.sh reads the line of --check
             config = engine_config(config, model)
@@ -121,18 +118,6 @@ def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> l
     return failures(options.output, lengths)
 
 
-def _hide_torch() -> None:
-    """Let transformers find no torch: it takes 330 MB, and a client that only tokenises has no use for it."""
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
-
-
-def _show_torch() -> None:
-    """Call before transformers is imported."""
-    if sys.modules.get("torch") is None:
-        sys.modules.pop("torch", None)
-
-
 def _parser() -> argparse.ArgumentParser:
     description = "Evaluate a memory agent on RULER-HQA and RULER files."
     parser = argparse.ArgumentParser(prog="mem-agent eval", description=description)
@@ -155,5 +140,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    _hide_torch()
     sys.exit(main())

@@ -15,10 +15,10 @@ shows them all. Each line written has the fields slime and vime expect::
     {"prompt": "Who ...?", "label": "Ann", "metadata": {"ground_truth": ["Ann", "Ann Lee"], "context": "Document ..."}}
 
 ``label`` is the first gold, ``metadata.ground_truth`` all of them; ``id``, ``level``, ``type``, ``supporting_facts``
-and ``task`` are carried along in the metadata. Synthesised rows have ``id``, ``num_docs`` and ``supporting`` (titles
-of the gold documents) there. Documents longer than ``--inline-context-chars`` go to ``<output>.docs`` (see
-document_store.py), and their rows hold ``context_id`` in place of ``context``; with ``--no-context`` rows may have
-neither.
+and ``task`` are carried along in the metadata; ``supporting`` has the titles of the gold documents where the data
+marks them otherwise. Synthesised rows have ``id``, ``num_docs`` and ``supporting``. Documents longer than
+``--inline-context-chars`` go to ``<output>.docs`` (see document_store.py), and their rows hold ``context_id`` in place
+of ``context``; with ``--no-context`` rows may have neither.
 
 Invariants:
 - Rows stream: memory does not grow with the input.
@@ -41,7 +41,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -52,11 +52,11 @@ from .data.bad_rows import BadRows, NoGoodRows
 from .data.document_store import DocumentStore, DocumentWriter, store_folder
 from .data.options import Layout, add_options, check_published, layout_of
 from .data.questions import BadRow
-from .data.sources import Source, SourceError, first_line, open_dataset, open_file
-from .data.training_rows import COLUMNS, Conversion, Schema, UnknownSchema, check_columns, row_of, schema_of
-from .system.atomic_file import replacing
+from .data.sources import Source, SourceError, open_dataset, open_file
+from .data.training_rows import COLUMNS, Conversion, Schema, UnknownSchema, row_of, schema_of
 from .system.command_line_types import positive_number, whole_number
 from .system.errors import MemAgentError
+from .system.files import replacing
 from .system.one_line_errors import one_line_errors
 from .system.signals import stop_if_asked, stop_on_signals
 
@@ -83,7 +83,7 @@ def _run(args: argparse.Namespace) -> str:
     else:
         source = open_dataset(args.hf_dataset, args.hf_split, args.hf_revision, COLUMNS)
     name = str(args.input or args.hf_dataset)
-    conversion = _conversion(source, args, name)
+    conversion = _conversion(source, args)
     with DocumentWriter(store_folder(args.output)) as documents, _replacing(args.output) as out:
         counts = _write_rows(source, conversion, args, documents, out)
         if not counts["written"]:
@@ -126,14 +126,11 @@ def _stored(count: int, output: Path) -> str:
     return f", {count} of them with documents in {store_folder(output)}" if count else ""
 
 
-def _conversion(source: Source, args: argparse.Namespace, name: str) -> Conversion:
+def _conversion(source: Source, args: argparse.Namespace) -> Conversion:
     schema = None if args.schema == _AUTO else Schema(args.schema)
-    if source.columns is not None:
-        try:
-            schema = schema or schema_of(source.columns)
-            check_columns(source.columns, schema, not args.no_context)
-        except BadRow as error:
-            raise SourceError(f"{name}: {error}; found {', '.join(source.columns)}") from None
+    if schema is None and source.columns is not None:
+        with suppress(UnknownSchema):  # said of every row
+            schema = schema_of(source.columns)
     store = DocumentStore(store_folder(args.input)) if args.input else None
     return Conversion(schema, not args.no_context, args.inline_context_chars, store)
 
@@ -167,8 +164,8 @@ def _write_rows(
 def _write(row: dict[str, Any], document: str | None, documents: DocumentWriter, out: BinaryIO) -> None:
     try:
         line = orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
-    except orjson.JSONEncodeError as error:
-        raise BadRow(f"cannot be written as JSON ({first_line(error)})") from None
+    except orjson.JSONEncodeError as error:  # a date or bytes of a table
+        raise BadRow(f"cannot be written as JSON ({error})") from None
     if document is not None:
         documents.add(document)  # not before: a row that cannot be written leaves no document behind
     out.write(line)

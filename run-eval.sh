@@ -9,8 +9,8 @@
 # A model that this pack converted is asked as it was trained: settings that are not set come from its mem_agent.yaml.
 # Results: RESULTS/SAVE_FILE (default results/<model's name>). A second run continues.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
-if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
 setup_python
+if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
 
 if [ "${CONVERT:-0}" = 1 ]; then
     [ -n "${SAVE_PATH:-}" ] && [ -n "${SINGLE_ITER:-}" ] || die "CONVERT=1 needs SAVE_PATH and SINGLE_ITER=iter_<number>"
@@ -27,7 +27,7 @@ fi
 if [ ! -f "$MODEL_PATH/mem_agent.yaml" ] && [ -z "${BASE_URL:-}" ]; then default_recipe; fi
 SAVE_FILE="${SAVE_FILE:-$(basename -- "$MODEL_PATH")}"
 output="${RESULTS:-$PACK_DIR/results}/$SAVE_FILE"
-python=(setpriv --pdeathsig TERM "$VENV/bin/python" -P)  # ends with this script, even where that is killed
+python=(setpriv --pdeathsig TERM "$VENV/bin/python" -P) # ends with this script, even where that is killed
 evaluate=("${python[@]}" -m mem_agent eval --model "$MODEL_PATH" --output "$output")
 serve=("${python[@]}" -m mem_agent serve-engines --model "$MODEL_PATH")
 

@@ -11,22 +11,51 @@
 # what would run. PUSH_TO_HUB=ORG/NAME uploads the trained model with its card.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 
-if [ "${REHEARSE:-0}" = 1 ]; then rehearse; fi
+# Run a host's job in small on this machine.
+rehearse() {
+    case "${HOST:-}" in slime | vime) ;; *) die "REHEARSE=1 rehearses a host's job: set HOST to slime or vime" ;; esac
+    if [ -z "${HF_CKPT:-}" ] && [ -z "${TRAIN_DATA:-}" ]; then RECIPE="${RECIPE:-$PACK_DIR/recipes/pocket.env}"; fi
+    setup_rehearsal
+    if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
+    export HOST SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}" MEM_AGENT_ENGINE_PYTHON="$VENV/bin/python"
+    if [ -n "${POCKET_DATA:-}" ]; then make_pocket_data; fi
+    MEGATRON_ROOT='' make_importable # the rehearsal makes a patched copy of its own
+    if [ "$DRY_RUN" = 1 ] && [ ! -x "$HOSTS_VENV/bin/python" ]; then exit; fi
+    local dry=()
+    [ "$DRY_RUN" != 1 ] || dry=(--dry-run)
+    DRY_RUN=0 run_and_forward_signals "$HOSTS_VENV/bin/python" -P -m mem_agent rehearse "${dry[@]}"
+}
+
+# Train in slime or vime, and convert the newest checkpoint.
+train_in_host() {
+    local python="${PYTHON:-python3}" newest
+    if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE" "$python"; fi
+    export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
+    if [ "${CONVERT:-1}" = 1 ]; then converting_python; else make_importable; fi
+    if [ "$DRY_RUN" = 1 ]; then "$python" -P -m mem_agent launch --dry-run; return; fi
+    run_and_forward_signals "$python" -P -m mem_agent launch
+    [ "${CONVERT:-1}" = 1 ] || return 0
+    newest="$(tracked "$SAVE_PATH")" || exit 1
+    if [ -e "$SAVE_PATH/hf/$newest/config.json" ]; then
+        say "there: $SAVE_PATH/hf/$newest"
+    else
+        env -u AVERAGE -u OUTPUT SINGLE_ITER="$newest" bash "$PACK_DIR/convert-to-hf.sh"
+    fi
+}
+
+if [ "${REHEARSE:-0}" = 1 ]; then rehearse; exit; fi
 find_host
-if [ "$HOST" != local ]; then train_in_host; fi
+if [ "$HOST" != local ]; then train_in_host; exit; fi
 
 if [ -z "${HF_CKPT:-}" ] && [ -z "${TRAIN_DATA:-}" ]; then
     if has_gpu; then die "set HF_CKPT and TRAIN_DATA (or RECIPE=recipes/pocket.env for the small demonstration)"; fi
     RECIPE="${RECIPE:-$PACK_DIR/recipes/pocket.env}"
 fi
+setup_python
 default_recipe
 export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
-
-setup_python
 python=("$VENV/bin/python" -P)
-if [ -n "${POCKET_DATA:-}" ]; then
-    make_pocket_data
-fi
+if [ -n "${POCKET_DATA:-}" ]; then make_pocket_data; fi
 
 if [ "${EVAL:-1}" = 1 ] && [ -n "${DATA_ROOT:-}" ]; then
     finish=--evaluate
@@ -38,16 +67,6 @@ fi
 code=0
 run_and_forward_signals "${python[@]}" -m mem_agent train "$finish" || code=$?
 
-# Set `last` to the name of the checkpoint that the trainer has ended with: what the tracker names, as a folder that was
-# copied has none the newest.
-find_last() {
-    if [ -s "$SAVE_PATH/latest_checkpointed_iteration.txt" ]; then
-        last="$(tracked "$SAVE_PATH")" || exit 1
-    else
-        last="$(cd -- "$SAVE_PATH" && printf '%s\n' iter_* | grep -xE 'iter_[0-9]{7,18}' | sort -V | tail -n 1)"
-    fi
-}
-
 # What a run that ended before has left undone, on engines of its own.
 evaluate() { # NAME MODEL
     # 3: some questions failed; they count as wrong.
@@ -56,7 +75,7 @@ evaluate() { # NAME MODEL
 }
 [ "$code" = 0 ] || [ "$code" = 4 ] || exit "$code"
 [ "$DRY_RUN" != 1 ] || exit 0
-find_last
+last="$(tracked "$SAVE_PATH")" || exit 1
 if [ "$code" = 4 ]; then
     [ -e "$SAVE_PATH/hf/$last/config.json" ] ||
         env -u OUTPUT -u AVERAGE SINGLE_ITER="$last" bash "$PACK_DIR/convert-to-hf.sh"

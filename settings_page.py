@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from dataclasses import fields
 
-from .config import Config, refuse_unloaded_recipe
+from .config import Config
 from .system.one_line_errors import one_line_errors
+from .system.recipe import use_recipe
 
 
 def listing() -> str:
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent config", description="List every setting and its default.")
     parser.add_argument("--markdown", action="store_true", help="as the page docs/settings.md")
     options = parser.parse_args(argv)
-    refuse_unloaded_recipe(os.environ)
+    use_recipe()
     print(markdown_tables() if options.markdown else listing())
     return 0
 

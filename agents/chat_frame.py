@@ -10,17 +10,14 @@ message stands at the head of the first user message, a blank line between them:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from ..config import ConfigError
+from ..system.errors import ConfigError, reason_of
 from .records import Message, Role
 
 _BLANK_LINE = "\n\n"
-_LONGEST_S = 60
-"""Templates take a millisecond."""
 
 
 class TemplateRefused(ValueError):
@@ -65,35 +62,11 @@ class ChatFrame:
 
 
 def render(tokenizer: Any, chat: Sequence[Mapping[str, str]], **options: Any) -> str:
-    """What the tokenizer's template makes of a chat. Raises TemplateRefused.
-
-    A template is a program: it ends in whatever error its author made, or not at all. So it has a thread of its own,
-    which is waited for no longer than ``_LONGEST_S``, and then left to the end of the process.
-    """
-    shown: list[str] = []
-    failed: list[Exception] = []
-
-    def run() -> None:
-        try:
-            shown.append(tokenizer.apply_chat_template(chat, tokenize=False, **options))
-        except Exception as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="chat template", daemon=True)
-    thread.start()
-    for _ in range(_LONGEST_S):  # second by second: a process that was stopped meanwhile is not taken for a slow one
-        thread.join(1)
-        if not thread.is_alive():
-            break
-    else:
-        raise TemplateRefused(f"it has not ended after {_LONGEST_S} s")
-    if failed:
-        raise TemplateRefused(" ".join(str(failed[0]).split())[:200] or type(failed[0]).__name__) from failed[0]
+    """What the tokenizer's template makes of a chat. Raises TemplateRefused."""
     try:
-        shown[0].encode()
-    except UnicodeEncodeError:
-        raise TemplateRefused("it shows half a character, which no tokenizer takes") from None
-    return shown[0]
+        return tokenizer.apply_chat_template(chat, tokenize=False, **options)
+    except Exception as error:  # a template is a program: it ends in whatever its author raises
+        raise TemplateRefused(reason_of(error)) from error
 
 
 def _folded(messages: Sequence[Message]) -> list[Message]:

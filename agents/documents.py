@@ -3,22 +3,12 @@
 A 900K-token document takes seconds to tokenise; a group of 16 siblings asks for it at the same moment. The first asks
 a worker thread (``Vocabulary.encode_text`` releases the GIL), the others wait for the same result. Token ids are kept
 as 4-byte integers, least recently used documents leave first.
-
-A tokenizer needs some hundred bytes per token while it works, so a long text is encoded piece by piece. Where a text
-may be cut is asked of the tokenizer itself: between words or sentences, at a place where the two sides encode to the
-very ids that they have together::
-
-    encode("... the red key") == encode("... the red") + encode(" key")      a cut behind "red"
-
-A piece without such a place grows until one comes; a tokenizer that has none (one that marks the start of every text)
-gets the text whole. So pieces joined are the ids of the whole text.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import threading
 from array import array
 from collections import OrderedDict
@@ -28,13 +18,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 Ids = array
 Encode = Callable[[str], Sequence[int]]
 
-PIECE = 2**18
-"""Characters of a piece, at least."""
 _ENTRY = 128
 """Tokens whose memory a cached document takes besides its ids: key, array, their places; rather more than less."""
-_WINDOW = 256
-"""Characters on each side of a cut that the tokenizer is asked about; no word of a vocabulary is nearly that long."""
-_MAY_CUT = re.compile(r"(?<=\w)(?= \w)|(?<=[。！？])(?=\w)")
 
 
 class DocumentCache:
@@ -55,7 +40,7 @@ class DocumentCache:
         self.encoded = 0
 
     async def get(self, text: str) -> Ids:
-        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        key = hashlib.sha256(text.encode()).digest()
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -69,7 +54,7 @@ class DocumentCache:
     def _to_ids(self, key: bytes, text: str) -> Ids:
         try:
             self.encoded += 1
-            ids = encode_in_pieces(self._encode, text)
+            ids = array("I", self._encode(text))
             with self._lock:
                 self._keep(key, ids)
             return ids
@@ -83,24 +68,3 @@ class DocumentCache:
         while self._held > self._max_tokens and len(self._kept) > 1:
             _, oldest = self._kept.popitem(last=False)
             self._held -= len(oldest) + _ENTRY
-
-
-def encode_in_pieces(encode: Encode, text: str, piece: int = PIECE) -> Ids:
-    """The ids of ``text``, encoded in pieces of at least ``piece`` characters."""
-    ids = array("I")
-    start = 0
-    while start < len(text):
-        end = _cut(encode, text, start + piece)
-        ids.extend(encode(text[start:end]))
-        start = end
-    return ids
-
-
-def _cut(encode: Encode, text: str, earliest: int, tries: int = 64) -> int:
-    """The first place from ``earliest`` on where the text may be cut; its end where the tokenizer shows none."""
-    for _, place in zip(range(tries), _MAY_CUT.finditer(text, earliest), strict=False):
-        at = place.start()
-        left, right = text[max(0, at - _WINDOW) : at], text[at : at + _WINDOW]
-        if [*encode(left), *encode(right)] == list(encode(left + right)):
-            return at
-    return len(text)

@@ -13,7 +13,7 @@ that the chunk adds nothing. Replies that say so, are empty (a fallback), or rep
 
 Invariants:
 - chunks are read in order, each once;
-- n chunks, K at a time, take at most ``most_rounds(n, K)`` rounds before the final turn: never more than the n of
+- n chunks, K at a time, take at most about 2n / K rounds before the final turn: never more than the n of
   plain reading, and fewer wherever K >= 3 and n >= 3, even if every reply is useful;
 - a merge prompt holds at most K replies of ``MEM_MAX_MEMORY`` tokens beside the memory and the question;
 - memories are sampled ids, and so are the replies shown to the merge turn.
@@ -134,12 +134,3 @@ class Parallel(memagent.MemAgent):
             merges=state.merges + 1,
             format_fallbacks=state.format_fallbacks + (not merged),
         )
-
-
-def most_rounds(chunks: int, parallel: int) -> int:
-    """Rounds before the final turn if every reply is useful: two for each group of chunks, one for a single chunk.
-
-    ``most_rounds(8, 4) -> 4``, ``most_rounds(9, 4) -> 5``, ``most_rounds(8, 1) -> 8``.
-    """
-    groups, rest = divmod(chunks, parallel)
-    return groups * (1 if parallel == 1 else 2) + min(rest, 2)

@@ -14,7 +14,7 @@ Worked example, layout ``section_first``, ids in brackets::
 In this order all siblings of a group share everything up to the memory, so an engine computes a chunk once for the
 whole group. ``memory_first`` is the published order. ``MEM_PROMPTS`` names a YAML file with the keys ``memory``,
 ``final``, ``empty_memory``, ``no_recall`` and the names of the turns that only some agents or EVAL_MODEs have (all
-optional) that replaces the wording, e.g. by that of published weights (``published/``).
+optional) that replaces the wording, e.g. by that of published weights (``published.py``).
 
 ``MEM_QUERY_BLIND=1``: no turn but the final one has a slot for the problem, so no agent can show it before.
 """
@@ -27,8 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import ConfigError
-from ..system.plain_yaml import read_plain_yaml
+import yaml
+
+from ..system.errors import ConfigError, reason_of
 from .chat_frame import ChatFrame as Frame
 from .records import TurnKind, TurnRequest
 from .vocabulary import Vocabulary
@@ -129,12 +130,10 @@ def read_prompts(override: str, own: Mapping[str, Wording] | None = None) -> dic
     """
     if not override:
         return {}
-    if not Path(override).is_file():
-        raise ConfigError(f"MEM_PROMPTS={override!r}: no such file")
     try:
-        content = read_plain_yaml(override)
-    except ValueError as error:
-        raise ConfigError(f"MEM_PROMPTS={override!r}: not YAML: {' '.join(str(error).split())}") from None
+        content = yaml.safe_load(Path(override).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"MEM_PROMPTS={override!r}: cannot be read: {reason_of(error)}") from None
     allowed = (*_COMMON, *(own or {}), *_MARKERS)
     if not isinstance(content, dict) or not all(k in allowed and isinstance(v, str) for k, v in content.items()):
         raise ConfigError(f"MEM_PROMPTS={override!r}: allowed: a mapping of {', '.join(allowed)} to texts")

@@ -18,7 +18,7 @@ Which memory wins among equals is left to the order of a Python set there, so to
 empty memories alone nothing is found (the published evaluation then shows the word None, its training the marker).
 
 scikit-learn fits 700 memories anew in 625 ms, and idf changes with every memory; so the counts of a memory's words are
-taken once and only the weights are computed per query (``benchmarks/recall.py``). The tests hold the order to that of
+taken once and only the weights are computed per query. The tests hold the order to that of
 scikit-learn and of bm25s.
 
 Example, three memories and two queries::
@@ -80,10 +80,9 @@ def histories(config: Config, tokenize: Callable[[str], Sequence[str]] = str.spl
         from .embedding import Embedding
 
         try:
-            model = Embedding(Path(config.mem_recall_model))
-        except (OSError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ConfigError(f"MEM_RECALL_MODEL={config.mem_recall_model!r}: cannot be loaded: {reason}") from error
+            model = Embedding(Path(config.mem_recall_model), trust_remote_code=config.trust_remote_code)
+        except ConfigError as error:
+            raise ConfigError(f"MEM_RECALL_MODEL={error}") from error
         return lambda: VectorHistory(lambda text: model.embed([text])[0])
     score = {"tfidf": tfidf, "bm25": bm25}[config.mem_recall]
     return lambda: WordHistory(score)

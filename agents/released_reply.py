@@ -19,17 +19,15 @@ from __future__ import annotations
 
 import re
 
-from ..rewards.marked import longest
-
-_BEGIN, _END = "<recall>", "</recall>"
 _CLOSED = re.compile(r"<recall>.*?</recall>", re.DOTALL)
+_QUERY = re.compile(r"<recall>(.+)</recall>")
 
 
 def released_memory(reply: str) -> str:
-    head, end, tail = reply.rpartition(_END)  # behind the last end every beginning would be searched from in vain
-    return (_CLOSED.sub("", head + end) + tail).strip()
+    return _CLOSED.sub("", reply).strip()
 
 
 def released_query(reply: str) -> str:
     """Empty where nothing is asked; a query of blanks alone is one."""
-    return next(longest(reply, _BEGIN, _END), "")
+    found = _QUERY.search(reply)
+    return found[1] if found else ""

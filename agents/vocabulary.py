@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, models
+from tokenizers import Tokenizer
 
-from ..system.tokenizer_panics import panics_told
-from ..system.whole_text import whole
 from .chat_frame import TemplateRefused, render
 
 _TAG = re.compile(r"^[<\[].+[>\]]$", re.DOTALL)
@@ -52,10 +50,9 @@ class Vocabulary:
         self._think_open_id = next((i for i, text in control.items() if text == _THINK_OPEN), None)
         self._model = _without_added_tokens(tokenizer.backend_tokenizer)
         # Added tokens that are ordinary text (runs of blanks, a user's own words) keep their ids.
-        self._words = {t.content: i for i, t in added.items() if i not in self.control_ids}
-        # Some vocabularies hold control strings as ordinary entries too; those literals are encoded letter by letter.
-        self._leaks = {text for text in control.values() if self.control_ids & set(self._encode_plain(text))}
-        self._literals = _Literals({*self._words, *self._leaks})
+        self._words = {t.content: i for i, t in added.items() if i not in self.control_ids and t.content}
+        words = sorted(self._words, key=len, reverse=True)
+        self._parts = re.compile(f"({'|'.join(map(re.escape, words))})") if words else None
         if not all(map(self.encode_text, string.ascii_lowercase)) or not self.encode_markup(string.ascii_lowercase):
             raise ValueError("it knows no letters")
 
@@ -72,22 +69,17 @@ class Vocabulary:
 
     def encode_text(self, text: str) -> list[int]:
         """Ids of untrusted text (documents, questions): never a control id, never a BOS or EOS."""
+        if self._parts is None:
+            return self._encode_plain(text)
         ids: list[int] = []
-        for part in self._literals.split(whole(text)):
-            if part in self._words:
-                ids.append(self._words[part])
-            elif part:
-                for piece in part if part in self._leaks else [part]:
-                    ids += self._encode_plain(piece)
-        # A normaliser may still turn odd characters into a control string of the vocabulary; that entry is left out.
-        return [i for i in ids if i not in self.control_ids]
+        for part in filter(None, self._parts.split(text)):
+            ids += [self._words[part]] if part in self._words else self._encode_plain(part)
+        return ids
 
-    @panics_told()
     def encode_markup(self, text: str) -> list[int]:
         """Ids of a trusted template piece: control tokens written in it become control ids."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
-    @panics_told()
     def decode(self, ids: Sequence[int]) -> str:
         """Text without control tokens and without ids outside the vocabulary."""
         return self.tokenizer.decode(self._text_ids(ids), skip_special_tokens=True)
@@ -104,7 +96,6 @@ class Vocabulary:
         """
         return self._text_ids(self._after_thinking(sampled, thinking_open))[:limit]
 
-    @panics_told()
     def reply_text(self, sampled: Sequence[int]) -> str:
         """The reply as a chat server tells it: without special tokens, but with ``<think>`` and its like as text."""
         return self.tokenizer.decode([i for i in sampled if 0 <= i < self.size], skip_special_tokens=True)
@@ -190,43 +181,11 @@ class Vocabulary:
                 return cut, len(head)
         return 0, -1
 
-    @panics_told()
     def _encode_plain(self, text: str) -> list[int]:
         # `encode` would hold the GIL, and stop every event loop of the process for as long as a document takes.
-        return self._model.encode_batch_fast([text], add_special_tokens=False)[0].ids
-
-
-class _Literals:
-    """Finds texts in another: each the first that follows, and of those that begin there the longest.
-
-    A tokenizer of these alone does so in one pass and without the GIL, however many they are; a regular expression
-    tries each at every place.
-    """
-
-    def __init__(self, literals: Collection[str]) -> None:
-        self._by_id = ["", *sorted(filter(None, literals))]
-        self._search = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
-        self._search.add_tokens([AddedToken(literal, normalized=False) for literal in self._by_id[1:]])
-
-    def split(self, text: str) -> Iterator[str]:
-        """The literals in it and what stands between them, in order.
-
-        The search tells their order alone. As it takes the first one, that stands nowhere before its place.
-        """
-        end = 0
-        for literal in self._found(text):
-            start = text.index(literal, end)
-            yield text[end:start]
-            yield literal
-            end = start + len(literal)
-        yield text[end:]
-
-    @panics_told()
-    def _found(self, text: str) -> list[str]:
-        if len(self._by_id) == 1:
-            return []
-        ids = self._search.encode_batch_fast([text], add_special_tokens=False)[0].ids
-        return [self._by_id[i] for i in ids if i]
+        ids = self._model.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        # Some vocabularies hold control strings as ordinary entries too.
+        return ids if self.control_ids.isdisjoint(ids) else [i for i in ids if i not in self.control_ids]
 
 
 def _without_added_tokens(backend: Tokenizer) -> Tokenizer:

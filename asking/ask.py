@@ -23,13 +23,12 @@ from pathlib import Path
 from ..agents.records import FailureKind
 from ..checkpoints.hf_model import config_for_model, local_folder
 from ..config import Config, ConfigError
-from ..data.read_documents import Documents, read_documents
+from ..data.documents import Documents, read_documents
 from ..system.command_line_types import whole_number
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.processes import FleetError
 from ..system.signals import run_stoppable
-from ..system.whole_text import whole
 from .outputs import AnswerAlone, Answers, JsonLines, People
 from .progress import Progress, progress_console
 from .steps import Answered, Failed, Step
@@ -48,7 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    options.question = whole(options.question)
     if not options.question.strip():
         raise ConfigError("the question is empty; it is the second argument, behind the model")
     Config.from_env()  # bad settings end it before a model is downloaded

@@ -24,8 +24,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .document_room import DocumentRoom
-from .document_texts import needs_process
 from .fields import BODY, DOCUMENT, MESSAGE, PART, STREAM_OPTIONS, checked
 from .request_error import RequestError, shown
 from .split_message import split_message
@@ -35,8 +33,6 @@ ReadFile = Callable[[str], str]
 ToText = Callable[[str, bytes], Awaitable[str]]
 """The text in a file's bytes, by its name. Raises RequestError."""
 BETWEEN = "\n\n"
-_STOPS, _STOP = 16, 1000
-"""Stop strings of a request, and characters of one: all are looked for in every piece of an answer."""
 
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "n": (1,), "logprobs": (False, 0), "top_logprobs": (0,), "tools": ([],), "functions": ([],), "logit_bias": ({},),
@@ -71,13 +67,11 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class MessageReader:
-    """What it takes to read messages: how long a question may be, where files are, and how much all may be."""
+    """What it takes to read messages: how long a question may be, and where files are."""
 
     is_long: Callable[[str], bool]
     read_file: ReadFile
     to_text: ToText
-    most: int
-    """Characters of all documents of a request."""
 
     async def chat(self, body: Any) -> ChatRequest:
         """Raises RequestError."""
@@ -89,14 +83,13 @@ class MessageReader:
 
     async def chats(self, body: Mapping[str, Any], conversations: Sequence[Sequence[Any]]) -> list[ChatRequest]:
         """One for each, all of them about the documents beside them, which are read once. Raises RequestError."""
-        room = DocumentRoom(self.most)
         given = body.get("documents") or []
-        documents = [await self._document(f"documents[{i}]", one, room) for i, one in enumerate(given)]
+        documents = [await self._document(f"documents[{i}]", one) for i, one in enumerate(given)]
         beside = [BETWEEN.join(documents)] if documents else []
-        return [await self._conversation(body, messages, beside, room) for messages in conversations]
+        return [await self._conversation(body, messages, beside) for messages in conversations]
 
     async def _conversation(
-        self, body: Mapping[str, Any], given: Sequence[Any], beside: list[str], room: DocumentRoom
+        self, body: Mapping[str, Any], given: Sequence[Any], beside: list[str]
     ) -> ChatRequest:
         last = max((i for i, m in enumerate(given) if isinstance(m, dict) and m.get("role") == "user"), default=-1)
         if last < 0:
@@ -104,7 +97,7 @@ class MessageReader:
         messages: list[dict[str, str]] = []
         of_messages: list[str] = []
         for number, message in enumerate(given):
-            role, found, text = await self._message(f"messages[{number}]", message, room, has_document=bool(beside))
+            role, found, text = await self._message(f"messages[{number}]", message, has_document=bool(beside))
             of_messages += found
             if text or number == last:
                 messages.append({"role": role, "content": text})
@@ -113,7 +106,7 @@ class MessageReader:
         )
 
     async def _message(
-        self, where: str, message: Any, room: DocumentRoom, *, has_document: bool
+        self, where: str, message: Any, *, has_document: bool
     ) -> tuple[str, list[str], str]:
         """Role, documents and text of one message."""
         said = checked(where, message, MESSAGE).get("role")
@@ -124,7 +117,7 @@ class MessageReader:
         parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         for part in parts:
             checked(f"{where}.content", part, PART)
-        files = [await self._document(f"{where}.content", part, room) for part in parts if part.get("type") in _FILES]
+        files = [await self._document(f"{where}.content", part) for part in parts if part.get("type") in _FILES]
         texts = [_text(f"{where}.content", part) for part in parts if part.get("type") not in _FILES]
         if role != "user":
             return role, files, "\n".join(texts)
@@ -134,12 +127,8 @@ class MessageReader:
         document, question = await asyncio.to_thread(split_message, last, self.is_long)
         return role, [document] if document else [], question
 
-    async def _document(self, where: str, given: Any, room: DocumentRoom) -> str:
-        """The text of one document, counted. Raises RequestError."""
-        return room.take(await self._found(where, given, room))
-
-    async def _found(self, where: str, given: Any, room: DocumentRoom) -> str:
-        """The text of one document; a part of type ``file`` has its file inside."""
+    async def _document(self, where: str, given: Any) -> str:
+        """The text of one document; a part of type ``file`` has its file inside. Raises RequestError."""
         if isinstance(given, str):
             return given
         inside = given.get("file") or given if isinstance(given, dict) else None
@@ -148,11 +137,7 @@ class MessageReader:
             if (name := inside.get("file_id")) is not None:
                 return self.read_file(name)
             if (data := inside.get("file_data")) is not None:
-                content = await asyncio.to_thread(_bytes, where, data)
-                name = inside.get("filename") or "file"
-                if needs_process(name, content):
-                    room.take_parsed(where)
-                return await self.to_text(name, content)
+                return await self.to_text(inside.get("filename") or "file", _bytes(where, data))
             text = inside.get("content") if inside.get("text") is None else inside["text"]
             if text is not None:
                 title = inside.get("title")
@@ -207,9 +192,6 @@ def options_of(body: Mapping[str, Any]) -> AskedOptions:
 
 def _stops(given: str | list[str] | None) -> tuple[str, ...]:
     stops = [given] if isinstance(given, str) else given or []
-    if len(stops) > _STOPS or any(len(one) > _STOP for one in stops):
-        told = f"stop: more than {_STOPS} texts, or one of more than {_STOP} characters"
-        raise RequestError(400, told, param="stop")
     return tuple(filter(None, stops))
 
 

@@ -35,13 +35,11 @@ from .bodies import json_body, within
 from .chat_reply import ChatReply
 from .chat_request import AskedOptions, ChatRequest, MessageReader
 from .completion import CompletionReply, prompts_of
-from .document_room import most_characters
 from .document_texts import DocumentTexts
 from .event_stream import DONE, event, events, with_pauses
 from .files import Files
 from .forms import form_file
 from .metrics import CONTENT_TYPE, Metrics
-from .quiet import quiet_about_heads
 from .reader import AskingReader
 from .request_error import RequestError, error_of, shown
 from .steps import Failed, Limits, Started, Step, TurnDone
@@ -50,9 +48,8 @@ log = logging.getLogger(__name__)
 
 PAUSE_S = 15.0
 """After so long without a word a stream has a comment, so that nobody on the way takes it for dead."""
-HEAD_S = 75.0
-"""A connection is closed that has had no whole head of a request for so long, since it began or was last answered.
-Proxies keep theirs for a minute."""
+BODY_BYTES = 2**28
+"""Of a request, uploads among them."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -70,20 +67,16 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         config: Config = self.reader.config
-        self.files = Files(config.serve_files_mb * 2**20)
+        self.files = Files()
         self.admission = Admission(config.serve_concurrency)
         self.uploads = Admission(config.serve_concurrency)
         self.metrics.reading.set_function(lambda: self.admission.now)
-        self._texts = DocumentTexts(config.serve_parse_timeout)
-        most = most_characters(config)
-        self._messages = MessageReader(self.reader.is_long, self.files.text, self._texts.text, most)
+        self._texts = DocumentTexts()
+        self._messages = MessageReader(self.reader.is_long, self.files.text, self._texts.text)
 
     def app(self) -> web.Application:
-        quiet_about_heads()
-        most = self.reader.config.serve_body_mb * 2**20
-        app = web.Application(
-            client_max_size=most, middlewares=[self._answered], handler_args={"keepalive_timeout": HEAD_S}
-        )
+        app = web.Application(client_max_size=BODY_BYTES, middlewares=[self._answered])
+        app.on_cleanup.append(lambda _: self._texts.close())
         app.add_routes([
             web.post("/v1/chat/completions", self.chat),
             web.post("/v1/completions", self.completions),
@@ -212,7 +205,7 @@ class Endpoint:
 
     async def upload(self, request: web.Request) -> web.Response:
         with self.uploads.reading():  # the body is in memory until a core is free to parse it
-            name, purpose, content = await form_file(request, self.reader.config.serve_timeout)
+            name, purpose, content = await form_file(request)
             text = await self._texts.text(name, content)
             return _json(self.files.add(name, purpose, content, text).to_object())
 
@@ -284,7 +277,7 @@ class Endpoint:
 
 _BUG = RequestError(500, "the server failed; its log says why")
 _SAID = {404: "no such path; see /v1/chat/completions", 405: "not with this method",
-         413: "the body is larger than SERVE_BODY_MB allows"}
+         413: f"the body is larger than {BODY_BYTES} bytes"}
 
 
 def spare_the_heap() -> None:

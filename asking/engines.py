@@ -21,7 +21,6 @@ from ..config import Config
 from ..evaluation.connect import KEYS, connect
 from ..serving.fleet import Fleet
 from ..system.processes import FleetError
-from ..system.redirects import Redirected
 from ..system.server_url import checked_url
 from .reader import AskingReader
 
@@ -82,7 +81,5 @@ async def _answers(url: str) -> bool:
         try:
             async with session.get(f"{url}/health") as reply:
                 return reply.status < 500
-        except Redirected:  # somebody is there
-            return True
         except NO_ANSWER:
             return False

@@ -1,20 +1,16 @@
-"""Uploaded documents, in memory, for as long as the server runs: a bound holds for all of them together.
+"""Uploaded documents, in memory, for as long as the server runs.
 
-They are texts: what an upload is (``document_texts``) is found out when it comes, so that a bad one is refused then.
+They are texts: an upload is parsed when it comes (``document_texts``), so that a bad one is refused then.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
 from .request_error import RequestError
-
-_EACH = 1024
-"""Bytes that a file takes besides its texts, rather more than less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +22,6 @@ class StoredFile:
     id: str = field(default_factory=lambda: f"file-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
 
-    @property
-    def held(self) -> int:
-        """Bytes of memory; an archive unpacks to far more than was sent."""
-        return _EACH + sum(map(sys.getsizeof, (self.name, self.purpose, self.content)))
-
     def to_object(self) -> dict[str, Any]:
         """As OpenAI's clients read it."""
         return {
@@ -40,21 +31,12 @@ class StoredFile:
 
 
 class Files:
-    """``_held`` is the sum of what the files hold: asked for at each upload, of up to as many as there is room for."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
+    def __init__(self) -> None:
         self._files: dict[str, StoredFile] = {}
-        self._held = 0
 
     def add(self, name: str, purpose: str, content: bytes, text: str) -> StoredFile:
-        """Raises RequestError where there is no room."""
         file = StoredFile(name, purpose, len(content), text)
-        if self._held + file.held > self._most:
-            raise RequestError(413, f"{file.held} bytes of text do not fit: files hold {self._held} of {self._most} "
-                                    "(SERVE_FILES_MB); delete some")
         self._files[file.id] = file
-        self._held += file.held
         return file
 
     def get(self, id: str) -> StoredFile:
@@ -67,8 +49,7 @@ class Files:
         return self.get(id).content
 
     def remove(self, id: str) -> dict[str, Any]:
-        self._held -= self.get(id).held
-        del self._files[id]
+        del self._files[self.get(id).id]
         return {"id": id, "object": "file", "deleted": True}
 
     def all(self) -> list[StoredFile]:

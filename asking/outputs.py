@@ -27,9 +27,8 @@ from typing import Any, Protocol, TextIO
 
 import orjson
 
-from ..data.read_documents import Documents
-from ..system.printable import one_line, printable
-from ..system.whole_text import whole
+from ..data.documents import Documents
+from ..system.text import one_line
 from .quotes import Source, sources_with_quotes
 from .steps import Answered, Delta, Failed, Section, Started, Step, TurnDone
 
@@ -51,7 +50,7 @@ class AnswerAlone:
 
     def step(self, step: Step) -> None:
         if isinstance(step, Answered) and step.text.strip():
-            print(printable(answer_of(step)), file=self._out, flush=True)
+            print(answer_of(step), file=self._out, flush=True)
 
 
 class People:
@@ -67,7 +66,7 @@ class People:
         if isinstance(step, Started):
             self._sections = step.sections
         elif isinstance(step, Delta):
-            print(printable(step.text), end="", file=self._out, flush=True)
+            print(step.text, end="", file=self._out, flush=True)
         elif isinstance(step, Answered) and step.text.strip():
             answer = answer_of(step)
             found = sources_with_quotes(self._documents, self._sections, step.sources, answer, self._question)
@@ -76,7 +75,7 @@ class People:
 
     def _answer(self, answered: Answered, answer: str) -> list[str]:
         same = answer == answered.text.strip()
-        return [] if same else ["", f"Answer: {printable(answer)}"]
+        return [] if same else ["", f"Answer: {answer}"]
 
     def _sources(self, found: Sequence[Source]) -> list[str]:
         if not self._sections:
@@ -112,10 +111,10 @@ class JsonLines:
         match step:
             case Started():
                 documents = [
-                    {"name": whole(d.name), "unit": d.unit, "units": len(d.starts), "characters": len(d.text),
+                    {"name": d.name, "unit": d.unit, "units": len(d.starts), "characters": len(d.text),
                      "note": d.note} for d in self._documents.documents
                 ]
-                skipped = [{"name": whole(s.name), "reason": whole(s.reason)} for s in self._documents.skipped]
+                skipped = [{"name": s.name, "reason": s.reason} for s in self._documents.skipped]
                 sections = [self._places(self._documents.places(s.start, s.end)) for s in step.sections]
                 return {"event": "started", "documents": documents, "skipped": skipped,
                         "document_tokens": step.document_tokens, "sections": sections}
@@ -129,7 +128,7 @@ class JsonLines:
                     "seconds": round(time.monotonic() - self._began, 3),
                 }
             case Failed():
-                return {"event": "failed", "kind": step.kind, "message": whole(step.message)}
+                return {"event": "failed", "kind": step.kind, "message": step.message}
 
     def _sources(self, step: Answered) -> list[dict[str, Any]]:
         found = sources_with_quotes(self._documents, self._sections, step.sources, answer_of(step), self._question)
@@ -137,4 +136,4 @@ class JsonLines:
                 for s in found]
 
     def _places(self, places: Sequence[Any]) -> list[dict[str, Any]]:
-        return [asdict(place) | {"document": whole(place.document)} for place in places]
+        return [asdict(place) | {"document": place.document} for place in places]

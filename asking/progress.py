@@ -6,8 +6,7 @@ On a terminal changes have colours; elsewhere they are marked, a line for each s
     [2/3] notes.txt, lines 40-71: unchanged
     [3/3] notes.txt, lines 71-96: metal silver{+, fruit fig+}
 
-It goes to standard error, so that standard output has the answer and nothing else. Text of models and files cannot
-command the terminal (``printable``).
+It goes to standard error, so that standard output has the answer and nothing else.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from rich.padding import Padding
 from rich.status import Status
 from rich.text import Text
 
-from ..data.read_documents import Documents, Skipped
-from ..system.printable import one_line, printable
+from ..data.documents import Documents, Skipped
+from ..system.text import one_line
 from ..traces.word_diff import Change, Piece, marked, shortened, word_diff
 from .steps import Answered, Delta, Section, Started, Step, TurnDone
 
@@ -113,7 +112,7 @@ class Progress:
         if not changed and not (self._whole_memory and pieces):
             return self._say(f"{heading}: {otherwise}", "dim")
         self._say(heading, "bold")
-        text = Text.assemble(*((printable(piece.text), _STYLES[piece.change]) for piece in shown))
+        text = Text.assemble(*((piece.text, _STYLES[piece.change]) for piece in shown))
         self._console.print(Padding(text, (0, 0, 0, 4)))
 
     def _next(self) -> None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..data.read_documents import Documents, Place
+from ..data.documents import Documents, Place
 from .sources import words
 from .steps import Section
 

@@ -50,11 +50,9 @@ from ..config import Config
 from ..hooks.reader import Reader, reader_for
 from ..hooks.sample import Sample
 from ..hooks.task_row import messages_before, question_of, reply_form, task_by_name
-from .document_room import TOKEN_CHARACTERS
 from .sections import sections_of
 from .sources import sources
 from .steps import ABORTED, TOO_LONG, Answered, Delta, Failed, Limits, Section, Started, Step, TurnDone
-from .stop_text import StopText, up_to_stop
 
 Question = str | Sequence[Mapping[str, Any]]
 """A text, or chat messages whose last user message is the question."""
@@ -81,9 +79,7 @@ class AskingReader:
 
     def is_long(self, text: str) -> bool:
         """Whether it has more tokens than a question may have."""
-        most = self.config.mem_max_question
-        head = text[: most * TOKEN_CHARACTERS]
-        return len(head) < len(text) or len(self._reader.vocabulary.encode_text(head)) > most
+        return len(self._reader.vocabulary.encode_text(text)) > self.config.mem_max_question
 
     async def read(
         self,
@@ -204,6 +200,35 @@ def _with_document(prompt: Any, document: str) -> Any:
     last = max(i for i, message in enumerate(prompt) if message.get("role") == "user")
     changed = {**prompt[last], "content": f"{document}\n\n{question_of(Sample(prompt=[prompt[last]], metadata={}))}"}
     return [*prompt[:last], changed, *prompt[last + 1 :]]
+
+
+@dataclass
+class StopText:
+    """Cuts a text that comes in pieces before its first stop string; what could begin one is held back."""
+
+    stops: Sequence[str]
+    stopped: bool = False
+    _held: str = ""
+
+    def add(self, piece: str) -> str:
+        """What may be told now."""
+        if self.stopped:
+            return ""
+        text = self._held + piece
+        cut = up_to_stop(text, self.stops)
+        self.stopped = len(cut) < len(text)
+        keep = 0 if self.stopped else max(0, len(text) - max(map(len, self.stops), default=1) + 1)
+        self._held = "" if self.stopped else text[keep:]
+        return cut if self.stopped else text[:keep]
+
+    def rest(self) -> str:
+        """What was held back, now that nothing follows."""
+        out, self._held = self._held, ""
+        return out
+
+
+def up_to_stop(text: str, stops: Sequence[str]) -> str:
+    return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]
 
 
 @dataclass

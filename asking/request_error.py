@@ -14,7 +14,6 @@ from typing import Any
 
 from ..agents.records import FailureKind
 from ..system.errors import MemAgentError
-from ..system.whole_text import whole
 from .steps import ABORTED, TOO_LONG, Failed
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -26,7 +25,7 @@ class RequestError(MemAgentError):
     def __init__(
         self, status: int, message: str, *, param: str | None = None, code: str | None = None, retry_after: int = 0
     ) -> None:
-        super().__init__(whole(message))  # headers may hold what no JSON can
+        super().__init__(message)
         self.status, self.param, self.code, self.retry_after = status, param, code, retry_after
 
     @property

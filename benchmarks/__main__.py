@@ -1,10 +1,8 @@
-"""The benchmark suite: ``mem-agent bench [NAME...]``, or ``python -m mem_agent.benchmarks [NAME...]``.
+"""The benchmarks: ``mem-agent bench [NAME...]``, or ``python -m mem_agent.benchmarks [NAME...]``.
 
-    mem-agent bench --list                                  what there is
-    mem-agent bench --output speed.json                     all of it, about half an hour on two cores
-    mem-agent bench trainer converter --quick               two of them, with the fewest repetitions
-    mem-agent bench --gate                                  exit code 1 where a ratio is 15% worse than baseline.json
-    mem-agent bench --read speed.json --markdown docs/speed.md    the table of an earlier run, into the page
+    mem-agent bench --list                       what there is
+    mem-agent bench --output speed.json          all of it, about 20 minutes on two cores
+    mem-agent bench trainer converter --quick    two of them, with the fewest repetitions
 
 Seeds are fixed. Alternatives are measured in turns and compared round by round, so a busy machine slows both.
 """
@@ -17,11 +15,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import orjson
+
+from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
 from . import machine
-from .gate import BASELINE, failures, read_baseline, write_baseline
-from .outcome import table
-from .report import Report, check_writable, into_page, read, write
+from .outcome import table, to_json
 from .suite import BENCHMARKS, chosen, run
 
 
@@ -31,11 +30,6 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="name the benchmarks and what they measure")
     parser.add_argument("--quick", action="store_true", help="fewest repetitions; the longest parts are cut short")
     parser.add_argument("--output", type=Path, metavar="FILE.json", help="every sample, and the machine")
-    parser.add_argument("--read", type=Path, metavar="FILE.json", help="measure nothing: take an earlier run's output")
-    parser.add_argument("--markdown", type=Path, metavar="PAGE", help="write the table between the marks of this page")
-    parser.add_argument("--gate", action="store_true", help="compare ratios with the baseline; exit code 1 if worse")
-    parser.add_argument("--write-baseline", action="store_true", help="make this run's ratios the baseline")
-    parser.add_argument("--baseline", type=Path, default=BASELINE, help="another file than benchmarks/baseline.json")
     return parser
 
 
@@ -46,30 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(f"{name:14}{what}" for name, what in BENCHMARKS.items()))
         return 0
     names = chosen(options.names)
-    for path in (options.output, options.markdown, options.baseline if options.write_baseline else None):
-        if path is not None:
-            check_writable(path)
-    baseline = read_baseline(options.baseline) if options.gate else None
-    report = read(options.read, names) if options.read else _measured(names, quick=options.quick)
     if options.output:
-        write(options.output, report)
-    print(f"{machine.line(report.machine)}\n\n{table(report.outcomes)}", flush=True)
-    if options.markdown:
-        into_page(options.markdown, report)
-    if options.write_baseline:
-        count = write_baseline(options.baseline, report.outcomes, report.machine, report.names)
-        print(f"{count} ratios written to {options.baseline}", file=sys.stderr)
-    found = failures(report.outcomes, baseline, report.names) if baseline else []
-    for line in found:
-        print(f"gate: {line}", file=sys.stderr)
-    return 1 if found else 0
-
-
-def _measured(names: Sequence[str], *, quick: bool) -> Report:
-    before, began = machine.describe(), time.time()
-    outcomes = list(run(names, quick=quick))
-    return Report(before | {"load_after": machine.describe()["load"]}, tuple(names), quick, began,
-                  time.time() - began, outcomes)
+        options.output.touch()  # hours are not spent on a file that cannot be written
+    found, began = machine.describe(), time.time()
+    outcomes = list(run(names, quick=options.quick))
+    if options.output:
+        content = {
+            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)), "seconds": round(time.time() - began, 1),
+            "quick": options.quick, "names": names, "machine": found | {"load_after": machine.describe()["load"]},
+            "outcomes": [to_json(outcome) for outcome in outcomes],
+        }
+        write_atomically(options.output, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
+    print(f"{machine.line(found)}\n\n{table(outcomes)}", flush=True)
+    return 0
 
 
 if __name__ == "__main__":

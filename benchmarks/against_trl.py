@@ -70,7 +70,7 @@ def compare(trainer: Trainer, python: Path, rollout: str, rows: Sequence[TrainRo
     own, own_wall = faster(samples["TRL"], samples["ours, own advantages"])
     tokens = sum(len(row.tokens) for row in rows)
     note = f"TRL {theirs.version}; log-probs add to {ours:.2f} in ours, {trl:.2f} in TRL's"
-    lines = [Outcome(NAME, _what(rollout), tuple(by_cpu), target=TARGET if rollout == FIRST else None, gated=True,
+    lines = [Outcome(NAME, _what(rollout), tuple(by_cpu), target=TARGET if rollout == FIRST else None,
                      note=note, wall=tuple(by_wall), samples=samples),
              Outcome(NAME, f"{_what(rollout)}, with the rows' own advantages", tuple(own), wall=tuple(own_wall))]
     for name, computed in (("TRL", f"{theirs.tokens:,} with padding"), ("ours", f"{tokens:,} row tokens")):

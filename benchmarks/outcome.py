@@ -13,11 +13,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..system.errors import MemAgentError
-from ..system.markdown import markdown_table
+from ..system.text import markdown_table
 from .stopwatch import Sample, Spread, spread
-
-SCHEMA = 1
-"""Of the JSON. A file of another one is refused."""
 
 _FORMATS = {"times": "{:.2f} times", "share": "{:.1%}", "s": "{:.2f} s", "ms": "{:.2f} ms", "MB": "{:,.0f} MB",
             "GB": "{:.2f} GB", "tokens/s": "{:,.0f} tokens/s", "tokens": "{:,.0f} tokens", "GFLOP/s": "{:.1f} GFLOP/s",
@@ -39,8 +36,6 @@ class Outcome:
     target: float | None = None
     at_most: bool = False
     """Whether less is better."""
-    gated: bool = False
-    """A ratio that should not depend on the machine, which ``--gate`` holds to the baseline."""
     note: str = ""
     wall: tuple[float, ...] = ()
     """The same ratio by wall seconds, where ``values`` are by CPU seconds."""
@@ -85,7 +80,7 @@ HEADER = ("benchmark", "what", "target", "measured: median (least to most)", "me
 
 def table(outcomes: Iterable[Outcome]) -> str:
     rows = [(o.benchmark, o.what, _target(o), _measured(o), _met(o), _remarks(o)) for o in outcomes]
-    return markdown_table(HEADER, rows, words={*HEADER})
+    return markdown_table(HEADER, rows, words=HEADER)
 
 
 def _target(outcome: Outcome) -> str:

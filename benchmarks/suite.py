@@ -19,18 +19,9 @@ BENCHMARKS = {
     "trainer": "rows as tries against rows: passes and steps, and their share of a matrix product's speed",
     "against_trl": "the trainer's step against that of TRL's GRPOTrainer, on the same rows",
     "converter": "2,048 trajectories of 8 turns of 6,000 tokens to training rows: time and memory",
-    "tracing": "what keeping trajectories adds to a rollout of 64 trajectories of 8 turns",
-    "rewards": "the rewards of 2,048 answers, and state rewards of 2,048 trajectories",
-    "intrinsic": "the memory of MEM_IR=knn+ with 10,000 questions of 100 vectors: time, memory, state; embeddings",
     "sifter": "MemSifter's pre-filter and packing of 500 sessions; stage 1 over 10,000 questions: time and memory",
-    "answer_utility": "REWARD=answer_utility: 96 rankings of 7 tiers against a chat model that takes 200 ms",
-    "recall": "what AGENT=rememr1 does between two requests: retrieval, reading a reply",
-    "evaluation": "the evaluation client: its own share of a run, memory for a long document, tables of many rows",
-    "endpoint": "what mem-agent serve adds to a turn, and how long its loop is away with 64 documents at once",
-    "viewer": "the page of 1,024 trajectories: writing it, its size, opening it in a browser",
-    "synthesis": "evaluation files of up to 6400 documents: time and memory",
+    "endpoint": "mem-agent serve: CPU of a turn, and how long others wait with 64 documents at once",
     "prefill": "rollouts on engines: prefill against what whole blocks allow, and against memory first; wall seconds",
-    "pocket": "the pocket run, bash run-train.sh: wall seconds by phase",
 }
 """Name of the module -> what it measures."""
 

@@ -148,7 +148,7 @@ def _added(samples: Mapping[str, Sequence[Sample]], *parts: str) -> dict[str, li
 def _ratio(what: str, samples: Mapping[str, Sequence[Sample]], part: str, target: float | None) -> Outcome:
     used = {name: samples[f"{name} {part}"] for name in (TRIES, ROWS)}
     by_cpu, by_wall = faster(used[ROWS], used[TRIES])
-    return Outcome(NAME, f"{what}: tries against rows", tuple(by_cpu), target=target, gated=True,
+    return Outcome(NAME, f"{what}: tries against rows", tuple(by_cpu), target=target,
                    wall=tuple(by_wall), samples=used)
 
 
@@ -169,7 +169,7 @@ def _shares(case: Case, samples: Mapping[str, Sequence[Sample]], shape: Shape, t
         used = samples[f"{name} step"]
         values = tuple(flops / s.cpu / peak for s, peak in zip(used, peaks, strict=True))
         lines.append(Outcome(NAME, f"share of a matrix product, step, {case.label}, {name}", values, unit="share",
-                             target=target, gated=target is not None,
+                             target=target,
                              samples={"step": used, "product": samples["product"]},
                              note=f"{flops / 1e9:,.0f} GFLOP; product {max(peaks) / 1e9:.0f} GFLOP/s"))
     return lines

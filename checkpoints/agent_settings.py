@@ -3,12 +3,6 @@
 ``SAVE_PATH/mem_agent.yaml`` has all settings of the run. Of those a model gets what says how its agent reads and
 answers, none that says where things are or how answers are sampled. Prompts come along as a file; a class of the
 user's (``AGENT=file.py:Name``) does not, so its absolute path stays, with a comment.
-
-Invariant: a run or a model of somebody else names no file of this user's into the model that is written. What
-MEM_PROMPTS names outside the run has to be prompts, and of a model no link is followed that leads out of it::
-
-    MEM_PROMPTS: /home/me/prompts.yaml      {memory: 'Read {section} ...'}      taken along
-    MEM_PROMPTS: /home/me/.netrc            machine hub password ...            refused
 """
 
 from __future__ import annotations
@@ -19,13 +13,8 @@ from typing import Any
 
 import yaml
 
-from ..agents import all_wording
-from ..agents.prompts import SLOT, Wording, read_prompts
 from ..config import SETTINGS_FILE, ConfigError, read_yaml, shaping_agent
-from ..system.atomic_file import write_atomically
-from ..system.links import remedy
-from ..system.plain_yaml import read_plain_yaml
-from .links import leads_out
+from ..system.files import write_atomically
 
 PROMPTS_FILE = "mem_agent_prompts.yaml"
 _HEAD = "# How this model was trained to read. Evaluation takes these settings where its environment has none.\n"
@@ -35,7 +24,7 @@ def settings_of_run(run: Path) -> dict[str, bytes]:
     """Files for a model that was trained in ``run``, by name; none where the run has left no settings.
 
     Raises:
-        ConfigError: what it has left is damaged, or names prompts that are gone or are none.
+        ConfigError: what it has left is damaged, or names prompts that are gone.
     """
     source = run / SETTINGS_FILE
     if not source.is_file():
@@ -47,28 +36,9 @@ def settings_of_run(run: Path) -> dict[str, bytes]:
         prompts = Path(str(settings["MEM_PROMPTS"]))
         if not prompts.is_file():
             raise ConfigError(f"{source}: MEM_PROMPTS={str(prompts)!r} is gone; put it back, or remove {source}")
-        if leads_out(prompts, run):
-            _check_prompts(prompts, source, own=":" in str(settings.get("AGENT")))
         files[PROMPTS_FILE], settings["MEM_PROMPTS"] = prompts.read_bytes(), PROMPTS_FILE
     text = _HEAD + _warning(settings) + yaml.safe_dump({"mem_agent": settings}, sort_keys=False)
     return files | {SETTINGS_FILE: text.encode()}
-
-
-def _check_prompts(prompts: Path, source: Path, *, own: bool) -> None:
-    """Raise ConfigError where a file outside of the run that names it is no prompts.
-
-    Args:
-        own: the agent is a class of somebody's, which is not loaded for this: what has a slot words a turn of it.
-    """
-    names = all_wording()
-    try:
-        texts = read_plain_yaml(prompts) if own else None
-        if isinstance(texts, dict):
-            names |= {name: Wording("", (), "") for name, text in texts.items() if SLOT.search(str(text))}
-        read_prompts(str(prompts), names)
-    except ValueError:
-        raise ConfigError(f"{source}: MEM_PROMPTS={str(prompts)!r} holds no prompts, and is not taken along from "
-                          f"outside the run; if it is yours, put it into {source.parent} and name it there") from None
 
 
 def _warning(settings: dict[str, Any]) -> str:
@@ -80,21 +50,14 @@ def _warning(settings: dict[str, Any]) -> str:
 
 
 def shared_settings(models: Sequence[Path]) -> dict[str, bytes] | None:
-    """The files that all of ``models`` have alike; None where they differ.
-
-    Raises:
-        ConfigError: one of them is a link to a file elsewhere (``links.py``).
-    """
+    """The files that all of ``models`` have alike; None where they differ."""
     of_models = [_files_of(model) for model in models]
     return of_models[0] if all(files == of_models[0] for files in of_models) else None
 
 
 def _files_of(model: Path) -> dict[str, bytes]:
-    paths = [path for name in (SETTINGS_FILE, PROMPTS_FILE) if (path := model / name).is_file()]
-    for path in paths:
-        if leads_out(path, model):
-            raise ConfigError(f"{path}: a link out of the model's folder, which is not copied; {remedy(path)}")
-    return {path.name: path.read_bytes() for path in paths}
+    paths = [model / name for name in (SETTINGS_FILE, PROMPTS_FILE)]
+    return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
 
 def write_files(files: Mapping[str, bytes], folder: Path) -> None:

@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from mbridge.core import LLMBridge
+from mbridge.core.parallel_states import ParallelStates
+from mbridge.models import LLaMABridge, Qwen2Bridge, Qwen3Bridge
 from megatron.core import tensor_parallel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
@@ -25,11 +28,8 @@ from megatron.core.tensor_parallel import RowParallelLinear
 from megatron.core.transformer.spec_utils import ModuleSpec
 from transformers import AutoConfig, PretrainedConfig
 
-from ..system.model_requests import refuse_other_models
-from ..system.model_sizes import model_config
 from .attention import SDPACoreAttention
 from .hf_folder import DTYPES, UnsupportedModel, hf_shapes
-from .mbridge_parts import LLaMABridge, LLMBridge, ParallelStates, Qwen2Bridge, Qwen3Bridge
 from .megatron_cpu import device, device_mode
 
 
@@ -129,14 +129,11 @@ _LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_p
 
 
 def _check_supported(hf_config: PretrainedConfig, where: str) -> None:
-    architecture = str(next(iter(hf_config.architectures or [hf_config.model_type])))[:80]
+    architecture = next(iter(hf_config.architectures or [hf_config.model_type]))
     if hf_config.model_type not in _BRIDGES:
         raise UnsupportedModel(f"{where}: architecture {architecture} is not supported; use Qwen2, Qwen3 or Llama")
     if hf_config.dtype not in (None, *DTYPES.values()):
-        raise UnsupportedModel(f"{where}: dtype {str(hf_config.dtype)[:80]} is not supported; use {', '.join(DTYPES)}")
-    for name in ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size"):
-        if not getattr(hf_config, name):
-            raise UnsupportedModel(f"{where}: {name} is {getattr(hf_config, name)}; a model has at least one")
+        raise UnsupportedModel(f"{where}: dtype {hf_config.dtype} is not supported; use {', '.join(DTYPES)}")
     rope = hf_config.rope_parameters
     kind = rope["rope_type"]
     if kind not in ("default", "linear", "llama3"):
@@ -158,9 +155,7 @@ def _check_supported(hf_config: PretrainedConfig, where: str) -> None:
 def load_hf_config(hf_dir: str | Path) -> PretrainedConfig:
     """The folder's model configuration, checked to be one that trains exactly here."""
     if not (Path(hf_dir) / "config.json").is_file():
-        raise FileNotFoundError(f"{hf_dir}: no config.json; expected a Hugging Face model folder")
-    model_config(Path(hf_dir))
-    refuse_other_models(Path(hf_dir))
+        raise UnsupportedModel(f"{hf_dir}: no config.json; expected a Hugging Face model folder")
     try:
         hf_config = AutoConfig.from_pretrained(hf_dir, trust_remote_code=False)
         _check_supported(hf_config, str(hf_dir))

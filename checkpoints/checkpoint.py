@@ -3,14 +3,14 @@
 ::
 
     SAVE_PATH/latest_checkpointed_iteration.txt      "99", written last
-    SAVE_PATH/iter_0000099/{.metadata, __0_0.distcp, ..., common.pt, metadata.json, SHA256SUMS}
+    SAVE_PATH/iter_0000099/{.metadata, __0_0.distcp, ..., common.pt, metadata.json}
 
 A checkpoint is written into a hidden sibling folder and renamed when complete, so an ``iter_*`` folder is never half
 written and the tracker never names one that is. Tensors carry Megatron's names without prefix and load under any
 other TP or number of processes; ``common.pt`` holds what is not a tensor, ``args`` among it, which the hosts'
 converters read.
 
-What is loaded has been read by ``whole.py`` before, which knows damage and runs nothing.
+A damaged checkpoint is never used: a run goes on from the newest one before it that can be read, and says so.
 
 ``save``, ``load`` and ``load_weights`` are collective: every rank calls them with the same arguments.
 """
@@ -18,10 +18,13 @@ What is loaded has been read by ``whole.py`` before, which knows damage and runs
 from __future__ import annotations
 
 import argparse
-import contextlib
+import json
+import logging
 import os
+import pickle
 import queue
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,20 +39,27 @@ from megatron.core.dist_checkpointing.dict_utils import nested_values
 from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor, ShardedTensorFactory
 from megatron.core.dist_checkpointing.strategies import filesystem_async
 from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.safe_globals import register_safe_globals
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
-from ..system.atomic_file import write_atomically
-from ..system.errors import MemAgentError
-from ..system.removal import remove, remove_or_tell
+from ..system.errors import MemAgentError, reason_of
+from ..system.files import remove, write_atomically
 from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
-from .damage import DamagedCheckpoint, damaged
-from .folders import TRACKER, CheckpointError, latest, number_of, numbered, resolve
-from .hashes import check_hashes, write_hashes
-from .torch_dist import PADDED, ModelTensors, misfit, stored_name
-from .whole import NO_OTHER, newest_whole, other_named, read_checkpoint, whole_before
+from .folders import (
+    TRACKER,
+    CheckpointError,
+    DamagedCheckpoint,
+    before,
+    latest,
+    newest_of_run,
+    number_of,
+    resolve,
+)
+from .torch_dist import PADDED, ModelTensors, check_bytes, damage_explained, misfit, read_metadata, stored_name
 
+logger = logging.getLogger("mem_agent")
 T = TypeVar("T")
 
 
@@ -97,7 +107,7 @@ def save(save_path: str | Path, iteration: int, trainer: Trained, host_state: di
     # Writing fails in many types, and torch's CheckpointException is not an Exception.
     except (Exception, CheckpointException) as error:
         if dist.get_rank() == 0:
-            remove_or_tell(temporary)
+            shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
             f"{final}: checkpoint not written: {_cause(error)}; free disk space or set another SAVE_PATH, "
             f"then resume; {_what_is_left(save_path)}"
@@ -119,7 +129,6 @@ def _empty_folder(folder: Path) -> None:
 
 
 def _publish(temporary: Path, final: Path) -> None:
-    write_hashes(temporary)
     replaced = final.with_name(f".{final.name}.replaced")
     tracker = final.with_name(TRACKER)
     if os.path.lexists(final):
@@ -127,33 +136,41 @@ def _publish(temporary: Path, final: Path) -> None:
         remove(replaced)  # of a run that was killed right here
         final.rename(replaced)
     temporary.rename(final)
-    write_atomically(tracker, str(int(final.name.removeprefix("iter_"))).encode())
-    remove_or_tell(replaced)
+    write_atomically(tracker, str(number_of(final)).encode())
+    remove(replaced)
 
 
 def _name_an_older(tracker: Path, final: Path) -> None:
     """Whoever is killed between two renames leaves no ``final``: then nobody may look for it."""
     if latest(tracker.parent) == final:
-        older = [number for number in map(number_of, numbered(tracker.parent)) if number < number_of(final)]
-        if older:
-            write_atomically(tracker, str(older[-1]).encode())
+        if older := before(final):
+            write_atomically(tracker, str(number_of(older[-1])).encode())
         else:
             tracker.unlink()
 
 
 def on_first_rank(action: Callable[[], T]) -> T:
-    """What ``action`` gives on rank 0; its error is raised on every rank: none waits for the others in vain."""
-    outcome: list[tuple[T | None, Exception | None]] = [(None, None)]
+    """What ``action`` gives on rank 0; its error is raised on every rank, so that none waits for rank 0 in vain."""
+    outcome: list[tuple[T | None, BaseException | None]] = [(None, None)]
     if dist.get_rank() == 0:
         try:
             outcome = [(action(), None)]
-        except (MemAgentError, OSError) as error:
-            outcome = [(None, error)]
+        except (Exception, CheckpointException) as error:
+            outcome = [(None, _sendable(error))]
     dist.broadcast_object_list(outcome, src=0)
     result, problem = outcome[0]
     if problem is not None:
         raise problem
     return cast("T", result)
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """The error, or where it cannot be pickled and read again, what it says."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(reason_of(error))
+    return error
 
 
 def _cause(error: BaseException) -> str:
@@ -175,41 +192,70 @@ def load(path: str | Path, trainer: Trained) -> dict[str, Any]:
 
     ``path`` is the checkpoint, or the folder of its run: then, where the newest is damaged, a whole one before it.
     """
-    folder = on_first_rank(lambda: newest_whole(path))
-    with _way_back_named(folder):
-        common, metadata = read_checkpoint(folder)
-        _check_adapters(common.get("lora"), trainer.lora, folder)
-        state = _sharded_state(trainer, with_optimizer="optimizer" in common, loading=True)
-        _check_shapes(state, metadata, folder, trainer.bridge.vocab_size)
-        # Objects are stored as pickles, which megatron-core runs. Without FP8 they hold nothing.
-        objects = {key: None for key, value in state["model"].items() if isinstance(value, ShardedObject)}
-        state["model"] = {key: value for key, value in state["model"].items() if key not in objects}
-        assert not any(isinstance(value, ShardedObject) for value in nested_values(state)), "the optimizer has objects"
+    newest = on_first_rank(lambda: newest_of_run(path) or resolve(path))
+    older = on_first_rank(lambda: before(newest)) if newest != Path(path) else []
+    for folder in (newest, *reversed(older)):
+        try:
+            return _load(folder, trainer)
+        except DamagedCheckpoint as error:
+            logger.warning("%s; going on from the checkpoint before it", error)
+            last = error
+    raise CheckpointError(
+        f"{last}; no checkpoint before it can be read; copy it again if it is a copy, "
+        "or start anew in another SAVE_PATH"
+    )
+
+
+def _load(folder: Path, trainer: Trained) -> dict[str, Any]:
+    """Raises DamagedCheckpoint on every rank where one of them cannot read its part."""
+    common, metadata = on_first_rank(lambda: _read_checkpoint(folder))
+    _check_adapters(common.get("lora"), trainer.lora, folder)
+    state = _sharded_state(trainer, with_optimizer="optimizer" in common, loading=True)
+    _check_shapes(state, metadata, folder, trainer.bridge.vocab_size)
+    # Objects are stored as pickles, which megatron-core runs. Without FP8 they hold nothing.
+    objects = {key: None for key, value in state["model"].items() if isinstance(value, ShardedObject)}
+    state["model"] = {key: value for key, value in state["model"].items() if key not in objects}
+    assert not any(isinstance(value, ShardedObject) for value in nested_values(state)), "the optimizer has objects"
+    try:
         with megatron_cpu.device_mode():
             loaded = dist_checkpointing.load(state, str(folder))
-        trainer.model.load_state_dict(loaded["model"] | objects)
-        if "optimizer" in common:
-            trainer.optimizer.load_state_dict(loaded["optimizer"])
-        if type(common["steps"]) is not int or not 0 <= common["steps"] < 2**53:
-            raise damaged(folder, "common.pt", "steps are no number")
-        trainer.state.steps = common["steps"]
-        _set_rng_state(common["rng_state"])
-    return common["host_state"]
-
-
-@contextlib.contextmanager
-def _way_back_named(folder: Path) -> Iterator[None]:
-    """What only megatron-core's own reading shows, of checkpoints without hashes, becomes one line."""
-    try:
-        yield
-    except (CheckpointError, MemoryError, torch.OutOfMemoryError):
+    except (MemoryError, torch.OutOfMemoryError):
         raise
-    # Reading fails in many types, and torch's CheckpointException is not an Exception.
+    # Reading fails in many types, on all ranks alike, and torch's CheckpointException is not an Exception.
     except (Exception, CheckpointException) as error:
-        cause = str(error) if isinstance(error, DamagedCheckpoint) else f"{folder}: cannot be read: {_cause(error)}"
-        older = whole_before(folder)
-        back = f"to go on from {older}, write its number into {folder.parent / TRACKER}" if older else NO_OTHER
-        raise CheckpointError(f"{cause}; {back}") from error
+        raise DamagedCheckpoint(f"{folder}: cannot be read: {_cause(error)}") from error
+    trainer.model.load_state_dict(loaded["model"] | objects)
+    if "optimizer" in common:
+        trainer.optimizer.load_state_dict(loaded["optimizer"])
+    trainer.state.steps = common["steps"]
+    _set_rng_state(common["rng_state"])
+    host_state: dict[str, Any] = common["host_state"]
+    return host_state
+
+
+def _read_checkpoint(folder: Path) -> tuple[dict[str, Any], Metadata]:
+    """``common.pt`` and ``.metadata`` of a checkpoint of this pack.
+
+    Raises:
+        CheckpointError: another host wrote it.
+        DamagedCheckpoint: a file is missing, cut or overwritten.
+    """
+    of_another_host = f"{folder} was not written by this host; to start from its weights, set TORCH_DIST"
+    if not any((folder / name).is_file() for name in ("common.pt", "metadata.json")):
+        raise CheckpointError(of_another_host)
+    metadata = read_metadata(folder)
+    with damage_explained(folder, "metadata.json"):
+        json.loads((folder / "metadata.json").read_bytes())["sharded_backend"]
+    register_safe_globals()  # argparse.Namespace among them
+    with damage_explained(folder, "common.pt"):
+        try:
+            common = torch.load(folder / "common.pt", map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:  # classes of another host
+            raise CheckpointError(of_another_host) from None
+        if "host_state" not in common:
+            raise CheckpointError(of_another_host)
+    check_bytes(folder, metadata)
+    return common, metadata
 
 
 def _check_adapters(saved: dict[str, float] | None, own: dict[str, float] | None, folder: Path) -> None:
@@ -251,8 +297,6 @@ def _sharded_tensors(state: dict[str, Any]) -> Iterator[ShardedTensor]:
 def load_weights(path: str | Path, bridge: LocalBridge, model: GPTModel) -> None:
     """The weights alone, from a checkpoint of this pack, slime or vime; of those, nothing but tensors is read."""
     folder = resolve(path)
-    with other_named(folder, "set TORCH_DIST={}".format):
-        on_first_rank(lambda: check_hashes(folder))
     tensors, expected = ModelTensors(folder), expected_tensors(bridge)
     problem = misfit(tensors.shapes, expected)
     if problem:
@@ -327,7 +371,5 @@ def _rng_state() -> dict[str, Any]:
 def _set_rng_state(state: dict[str, Any]) -> None:
     random.setstate(state["python"])
     name, keys, position, *rest = state["numpy"]
-    if not 0 <= position <= len(keys):  # where numpy reads, without a look of its own
-        raise ValueError(f"rng_state is at number {position} of {len(keys)}")
     np.random.set_state((name, keys.numpy().astype(np.uint32), position, *rest))
     torch.set_rng_state(state["torch"])

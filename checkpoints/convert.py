@@ -17,29 +17,24 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 
 from ..config import SETTINGS_FILE
-from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
+from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .agent_settings import settings_of_run, write_files
 from .bridge import build_bridge, expected_tensors, to_hf
-from .complete_folder import check_free, complete_folder
-from .folders import TRACKER, number_of, resolve
-from .hashes import check_hashes
-from .hf_folder import DTYPES, copy_model_files, plan_shards, write_shards
+from .folders import CheckpointError, DamagedCheckpoint, before, check_free, complete_folder, resolve
+from .hf_folder import DTYPES, SHARD_SIZE, copy_model_files, plan_shards, write_shards
 from .hf_model import local_folder
 from .hub import add_push_arguments, check_token, push
 from .model_card import card_of_run, write_card
 from .torch_dist import ModelTensors, misfit
-from .unreplaced import unreplaced
-from .whole import other_named
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -55,55 +50,46 @@ def convert(
     *,
     force: bool = False,
     dtype: str | None = None,
-    shard_size: int = 5 * 10**9,
+    shard_size: int = SHARD_SIZE,
+    base: str | None = None,
 ) -> Path:
-    """Write the Hugging Face folder ``output``; gives back the checkpoint folder that was read."""
+    """Write the Hugging Face folder ``output``; gives back the checkpoint folder that was read.
+
+    Args:
+        base: what the card calls the model in ``hf_dir``, such as its hub id.
+    """
     output, hf_dir = Path(output).absolute(), Path(hf_dir)
     folder = resolve(source)
     made_of = [folder, hf_dir]
     check_free(output, force, made_of)
-    with unreplaced(folder) as confirm, other_named(folder, lambda older: _other_ways(folder, older)):
-        check_hashes(folder)
-        write = _conversion(folder, hf_dir, dtype, shard_size)
+    try:
+        bridge = build_bridge(hf_dir)
+        tensors, expected = ModelTensors(folder), expected_tensors(bridge)
+        if problem := misfit(tensors.shapes, expected):
+            remedy = "HF_CKPT (--hf) must be the folder of the model that was trained"
+            raise ConvertError(f"{folder} does not fit {hf_dir}: {problem}; {remedy}")
+        settings = settings_of_run(folder.parent)
+        card = card_of_run(folder.parent, folder.name, base or str(hf_dir.absolute()))
+        target = DTYPES[dtype] if dtype else bridge.hf_config.dtype or torch.float32
+        assert isinstance(target, torch.dtype), target
+
+        def converted(name: str) -> list[tuple[str, torch.Tensor]]:
+            whole = tensors.read(name)[: expected[name][0]]  # cuts vocabulary padding
+            return [(hf_name, part.to(target).contiguous()) for hf_name, part in to_hf(bridge, name, whole)]
+
+        sizes = {name: torch.Size(shape).numel() * target.itemsize for name, shape in expected.items()}
         with complete_folder(output, force=force, made_of=made_of) as temporary:
-            write(temporary)
-            confirm()
+            write_shards(temporary, plan_shards(sizes, shard_size), converted)
+            copy_model_files(hf_dir, temporary)
+            write_files(settings, temporary)
+            write_card(temporary, card)
+            if dtype:
+                _set_dtype(temporary / "config.json", dtype)
+    except DamagedCheckpoint as error:
+        older = before(folder)
+        other = f"{older[-1]} is the one before it" if older else "copy it again if it is a copy"
+        raise CheckpointError(f"{error}; {other}") from error
     return folder
-
-
-def _other_ways(damaged: Path, whole: Path) -> str:
-    tracker = damaged.with_name(TRACKER)
-    return f"convert that, or write {number_of(whole)} into {tracker} and train again, which makes {damaged.name} anew"
-
-
-def _conversion(folder: Path, hf_dir: Path, dtype: str | None, shard_size: int) -> Callable[[Path], None]:
-    """What writes the Hugging Face folder, once the checkpoint is known to fit the model."""
-    bridge = build_bridge(hf_dir)
-    settings, card = settings_of_run(folder.parent), card_of_run(folder.parent, folder.name, str(hf_dir))
-    tensors = ModelTensors(folder)
-    expected = expected_tensors(bridge)
-    problem = misfit(tensors.shapes, expected)
-    if problem:
-        remedy = "HF_CKPT (--hf) must be the folder of the model that was trained"
-        raise ConvertError(f"{folder} does not fit {hf_dir}: {problem}; {remedy}")
-    target = DTYPES[dtype] if dtype else bridge.hf_config.dtype or torch.float32
-    assert isinstance(target, torch.dtype), target
-
-    def converted(name: str) -> list[tuple[str, torch.Tensor]]:
-        whole = tensors.read(name)[: expected[name][0]]  # cuts vocabulary padding
-        return [(hf_name, part.to(target).contiguous()) for hf_name, part in to_hf(bridge, name, whole)]
-
-    sizes = {name: torch.Size(shape).numel() * target.itemsize for name, shape in expected.items()}
-
-    def write(output: Path) -> None:
-        copy_model_files(hf_dir, output)  # before hours of weights, as a link in it may be refused
-        write_shards(output, plan_shards(sizes, shard_size), converted)
-        write_files(settings, output)
-        write_card(output, card)
-        if dtype:
-            _set_dtype(output / "config.json", dtype)
-
-    return write
 
 
 def _set_dtype(file: Path, dtype: str) -> None:
@@ -133,13 +119,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.push_to_hub:
         check_token()
-    try:
-        model = local_folder(args.hf)
-        folder = convert(
-            args.input, model, args.output, force=args.force, dtype=args.dtype, shard_size=args.shard_size
-        )
-    except SafetensorError as error:
-        raise ConvertError(f"a weights file of {args.hf} is damaged: {error}") from None
+    folder = convert(
+        args.input, local_folder(args.hf), args.output, force=args.force, dtype=args.dtype,
+        shard_size=args.shard_size, base=str(Path(args.hf).absolute()) if Path(args.hf).is_dir() else args.hf,
+    )
     print(f"{folder} -> {args.output}")
     if not (Path(args.output) / SETTINGS_FILE).is_file():
         print(f"without settings of an agent: {folder.parent} has no {SETTINGS_FILE}")

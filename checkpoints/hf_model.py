@@ -9,6 +9,7 @@ Those lie beside its weights where this pack has converted it (``agent_settings.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -24,13 +25,9 @@ from ..agents.longest_turn import longest_turn, shortening
 from ..agents.vocabulary import Vocabulary
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
 from ..system.errors import reason_of
-from ..system.model_requests import refuse_other_models
-from ..system.model_sizes import check_sizes, model_config
-from ..system.printable import one_line
-from ..system.tokenizer_ids import check_tokenizer
-from ..system.tokenizer_panics import panics_told
-from .foreign_code import REMEDY
+from ..system.text import one_line
 
+REMEDY = "look at its code, and set TRUST_REMOTE_CODE=1 to run it"
 _WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]
 _TOKENIZER = ("tokenizer", "tokenization", "special_tokens_map", "added_tokens", "vocab", "merges", "spiece",
               "sentencepiece", "chat_template")
@@ -54,25 +51,39 @@ def local_folder(
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise ConfigError(f"{variable}={name!r}: the folder has no config.json{_model_near(folder)}")
-        model_config(folder)
         return folder
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise ConfigError(f"{variable}={name!r}: no such folder")
     try:
         return Path(snapshot_download(name, ignore_patterns=[*ignored, *([] if weights else _WEIGHTS)] or None))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(str(error), 200)
         raise ConfigError(f"{variable}={name!r}: no such folder, and not to be had from the hub: {reason}") from None
 
 
-def check_weights_of_torch(folder: Path) -> None:
-    """Of a model that is read in this process: what ``torch.load`` may be given. Raises ConfigError."""
-    files = sorted(file for file in folder.rglob("pytorch_model*.bin") if file.is_file())
-    if files:
-        from .torch_weights import check_weights  # torch takes seconds, and most folders have none of these
+def read_json_object(file: Path) -> dict[str, Any]:
+    """Of a model's folder. Raises ConfigError."""
+    try:
+        value = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: cannot be read: {reason_of(error)}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{file}: is not a JSON object")
+    return value
 
-        for file in files:
-            check_weights(file)
+
+def model_config(folder: Path) -> dict[str, Any]:
+    """The ``config.json`` of the model in ``folder``. Raises ConfigError."""
+    return read_json_object(folder / "config.json")
+
+
+def refuse_foreign_code(folder: Path, trusted: bool) -> None:
+    """Raises ConfigError where the model's files name Python of its own (``auto_map``) that is not ``trusted``: slime,
+    vime and their engines run it without being asked.
+    """
+    for file in () if trusted else sorted(folder.glob("*config.json")):
+        if read_json_object(file).get("auto_map"):
+            raise ConfigError(f"{file} names Python that comes with the model (auto_map); {REMEDY}")
 
 
 def _model_near(folder: Path) -> str:
@@ -84,9 +95,6 @@ def _model_near(folder: Path) -> str:
 
 
 _CLASSES = ("AGENT", "TASK")
-_FORMER = {"MEM_MAX_CHUNKS"}
-_LONGEST_LINE = 2000
-"""Written beside models when it cut documents in evaluation too."""
 
 
 def model_settings(folder: Path) -> dict[str, Any]:
@@ -98,7 +106,7 @@ def model_settings(folder: Path) -> dict[str, Any]:
     file = folder / SETTINGS_FILE
     if not file.is_file():
         return {}
-    settings = {name: value for name, value in read_yaml(file).items() if name not in _FORMER}
+    settings = read_yaml(file)
     allowed = [name.upper() for name in shaping_agent()]
     for name in settings:
         if name not in allowed:
@@ -131,7 +139,7 @@ def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple
     replaced = {name: used[name] for name, value in own.items() if not _alike(name, used[name], value)}
     parts = [f"settings from {folder / SETTINGS_FILE}: {_words(taken)}" if taken else ""]
     parts += [f"not those of {folder / SETTINGS_FILE}: {_words(replaced)}" if replaced else ""]
-    return config, one_line("; ".join(filter(None, parts)), _LONGEST_LINE)
+    return config, one_line("; ".join(filter(None, parts)))
 
 
 def _alike(name: str, one: Any, other: Any) -> bool:
@@ -152,14 +160,9 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
     """
     from transformers import AutoTokenizer
 
-    check_sizes(Path(folder))  # of the file that transformers reads to find the tokenizer's class
-    if not trusted:
-        refuse_other_models(Path(folder))
-    check_tokenizer(Path(folder))
     try:
-        with panics_told():
-            known = {"local_files_only": not trusted, "trust_remote_code": trusted}
-            return Vocabulary(AutoTokenizer.from_pretrained(folder, **known))
+        known = {"local_files_only": not trusted, "trust_remote_code": trusted}
+        return Vocabulary(AutoTokenizer.from_pretrained(folder, **known))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own, KeyError among them
         if not trusted and "trust_remote_code" in str(error):
             raise ConfigError(f"the tokenizer of {folder} is Python of its own; {REMEDY}") from None
@@ -189,8 +192,6 @@ def with_local_models(config: Config, *, weights: bool = True) -> Config:
     """
     names = agent_class(config).model_settings(config)
     found = {name: local_folder(getattr(config, name), name.upper(), weights=weights) for name in names}
-    for folder in found.values() if weights else ():
-        check_weights_of_torch(folder)
     folders: dict[str, Any] = {name: str(folder) for name, folder in found.items()}
     return replace(config, **folders)
 

@@ -5,7 +5,7 @@
     mem-agent hf-to-torch-dist --hf MODEL --output DIR [--dtype bfloat16] [--force]
 
     DIR/latest_checkpointed_iteration.txt      "release", written last
-    DIR/release/{.metadata, __0_0.distcp, common.pt, metadata.json, SHA256SUMS}
+    DIR/release/{.metadata, __0_0.distcp, common.pt, metadata.json}
 
 This is what the hosts' tools/convert_hf_to_torch_dist.py writes, for ``--ref-load``, ``--load`` or this pack's
 TORCH_DIST. Tensors go through one at a time, so memory stays near the largest of them.
@@ -30,22 +30,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter, SavePlan, save
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
-from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
+from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf, hf_names
 from .checkpoint import hosts_args
-from .complete_folder import OutputRefused, complete_folder
-from .folders import TRACKER, tracked
-from .hashes import write_hashes
-from .hf_folder import DTYPES, HfTensors, check_unchanged, check_weights
+from .folders import TRACKER, OutputRefused, complete_folder, tracked
+from .hf_folder import DTYPES, HfTensors, check_weights
+from .hf_model import local_folder
 from .torch_dist import stacked_name
 
 _STATEFUL = (
@@ -75,11 +73,9 @@ def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None =
     _check_free(output, force)
     bridge = build_bridge(hf_dir)
     check_weights(bridge.hf_config, hf_dir)
-    check_unchanged(hf_dir)
     tensors = HfTensors(hf_dir)
     target = DTYPES[dtype] if dtype else _stored_dtype(bridge, tensors, hf_dir)
     with complete_folder(output / "release", force=True, made_of=[hf_dir]) as temporary:
-        _check_free(output, force)  # another run may have written it since
         writer = FileSystemWriter(temporary, thread_count=1)
         try:
             save({}, storage_writer=writer, planner=_Stream(_pieces(bridge, tensors, target)), no_dist=True)
@@ -87,7 +83,6 @@ def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None =
             raise next(iter(error.failures.values()))[0] from None
         write_atomically(temporary / "common.pt", _saved(_common(bridge)).getvalue())
         write_atomically(temporary / "metadata.json", json.dumps(_FORMAT).encode())
-        write_hashes(temporary)
     write_atomically(output / TRACKER, b"release")
     return output / "release"
 
@@ -178,15 +173,12 @@ class _Stream(DefaultSavePlanner):
 def main(argv: Sequence[str] | None = None) -> int:
     description = __doc__.splitlines()[0]
     parser = argparse.ArgumentParser(prog="mem-agent hf-to-torch-dist", description=description)
-    parser.add_argument("--hf", required=True, help="Hugging Face folder of the model")
+    parser.add_argument("--hf", required=True, help="Hugging Face folder or id of the model")
     parser.add_argument("--output", required=True, help="folder to write release/ and the tracker into")
     parser.add_argument("--dtype", choices=sorted(DTYPES), help="number format; default: that of the files of --hf")
     parser.add_argument("--force", action="store_true", help="replace an existing release")
     args = parser.parse_args(argv)
-    try:
-        folder = write_release(args.hf, args.output, dtype=args.dtype, force=args.force)
-    except SafetensorError as error:
-        raise ReleaseError(f"a weights file of {args.hf} is damaged: {error}") from None
+    folder = write_release(local_folder(args.hf, "--hf"), args.output, dtype=args.dtype, force=args.force)
     print(f"{args.hf} -> {folder}")
     return 0
 

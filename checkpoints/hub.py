@@ -7,8 +7,6 @@ removed.
 from __future__ import annotations
 
 import argparse
-import logging
-import re
 from pathlib import Path
 
 from huggingface_hub import HfApi
@@ -16,11 +14,8 @@ from huggingface_hub.errors import HFValidationError, HTTPError, LocalTokenNotFo
 from huggingface_hub.utils import validate_repo_id
 
 from ..system.errors import MemAgentError
-from ..system.links import remedy
-from .links import leads_out
+from ..system.text import one_line
 
-logger = logging.getLogger(__name__)
-_KEY = re.compile(r"Bearer .*", re.DOTALL)
 _REFUSED = (HTTPError, OSError, ValueError)
 """No connection and no answer, what the hub says, and a token that no header can hold."""
 
@@ -56,9 +51,6 @@ def check_token() -> None:
 
 def push(folder: Path, repo: str, *, private: bool) -> str:
     """The address of the repository that has ``folder`` now. Raises HubError; the folder stays as it is."""
-    for file in folder.glob("**/*"):
-        if file.is_symlink() and leads_out(file, folder):
-            raise HubError(f"{file}: a link out of the model's folder, which is not uploaded; {remedy(file)}")
     api = HfApi()
     try:
         url = api.create_repo(repo, private=private, exist_ok=True)
@@ -70,6 +62,5 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
 
 
 def _line(error: BaseException) -> str:
-    if isinstance(error, UnicodeError):  # it holds the token
-        return "the token is no ASCII text"
-    return " ".join(_KEY.sub("Bearer ...", str(error)).split())[:200]
+    """Without the token, which the error of a header that cannot be sent holds."""
+    return one_line(str(error).partition("Bearer ")[0], 200)

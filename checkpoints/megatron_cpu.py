@@ -46,10 +46,10 @@ def device() -> torch.device:
 
 def prepare() -> None:
     """Make this process fit for megatron-core; harmless to call twice. Call before building a model."""
-    # Compiling the fused ops costs more than it gives at these sizes, and needs a C++ compiler.
-    torch._dynamo.config.disable = True
     if torch.cuda.is_available():
         return
+    # Compiling the fused ops costs more than it gives at these sizes, and needs a C++ compiler.
+    torch._dynamo.config.disable = True
     from megatron.core.tensor_parallel import random as mcore_random
 
     torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment,return-value]

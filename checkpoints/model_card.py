@@ -13,28 +13,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
 from .. import __version__
 from ..config import SETTINGS_FILE, Config, read_yaml, shaping_answers, shaping_training
 from ..data.manifest import sha256_of
-from ..data.row_files import holds_rows
 from ..data.shards import ShardError, training_files
-from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
-from ..system.links import remedy
-from ..system.markdown import RawCell, fenced, markdown_cell, markdown_code, markdown_table
-from ..system.plain_yaml import plain_yaml
-from .links import leads_out
+from ..system.files import write_atomically
+from ..system.text import markdown_cell, markdown_table
 
 CARD = "README.md"
 _BEGIN, _END = "<!-- evaluation -->", "<!-- end of evaluation -->"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_PATH = re.compile(
-    r"""(?<![\w./~-])(?:file://)?(?:~[\w.-]*|\.\.?)?   # no part of a hub's id, of an address or of a fraction
-    (?:(?<=['"])(?P<quoted>/[^'"\n]+)(?=['"])           # between quotes blanks belong to it
-    | (?:/[^\s/'",;:=|()\[\]{}<>]+)+/?)""", re.X)
+_PATH = re.compile(r"(?<![\w./~-])~?(?:/[^\s/'\",;:=|()]+)+/?")
 _ALSO = ("num_rollout",)
 """Shapes no rollout, and says how many there were."""
 
@@ -52,10 +45,10 @@ def card_of_run(run: Path, checkpoint: str, model: str) -> str:
     source = run / SETTINGS_FILE
     settings = read_yaml(source) if source.is_file() else {}
     model = str(settings.get("HF_CKPT") or model)
-    # A folder's name may hold anything, and must not begin a line or a mark of its own.
     name = markdown_cell(_name(model))
     data = ModelCardData(
-        base_model=model if _HUB_ID.fullmatch(model) else None, library_name="transformers",
+        base_model=model if _HUB_ID.fullmatch(model) and not Path(model).exists() else None,
+        library_name="transformers",
         tags=["mem-agent", "memory-agent", "long-context", "reinforcement-learning"],
     )
     title = f"# {name}, trained as a memory agent"
@@ -63,7 +56,7 @@ def card_of_run(run: Path, checkpoint: str, model: str) -> str:
     if settings:
         trained_on = data_table(str(settings.get("TRAIN_DATA") or ""))
         parts += ["## Training", _settings_table(settings), "## Data", trained_on]
-        parts += ["## To do it again", fenced("bash", command(settings))]
+        parts += ["## To do it again", f"```bash\n{command(settings)}\n```"]
     return "\n\n".join([*parts, "## Evaluation", f"{_BEGIN}\nNone is recorded.\n{_END}"]) + "\n"
 
 
@@ -95,19 +88,13 @@ def command(settings: Mapping[str, Any]) -> str:
 
 
 def data_table(train_data: str) -> str:
-    """The files that were trained on, with what tells whether others are the same.
-
-    The run may be somebody else's and name any file of this user's: of one without training rows nothing is told, not
-    even whether it is there.
-    """
+    """The files that were trained on, with what tells whether others are the same."""
     try:
-        files: Sequence[Path] = training_files(train_data) if train_data else ()
+        files = [file for file in training_files(train_data) if file.is_file()] if train_data else []
     except ShardError:
-        files = ()
-    if not train_data:
-        return "Not recorded."
-    if not files or not all(map(holds_rows, files)):
-        return f"`{_name(train_data)}` was no longer there, with training rows in it, when this was written."
+        files = []
+    if not files:
+        return f"`{_name(train_data)}` was no longer there when this was written." if train_data else "Not recorded."
     rows = [[file.name, file.stat().st_size, f"`{sha256_of(file)}`"] for file in files]
     return markdown_table(["file", "bytes", "sha256"], rows, ("file", "sha256"))
 
@@ -124,10 +111,8 @@ def with_evaluation(card: str, table: str, results: Sequence[EvalResult], file: 
         raise CardError(f"{file} has no place for an evaluation; convert the checkpoint again")
     text = f"{before}{_BEGIN}\n{table}\n{_END}{after}"
     try:
-        if there := REGEX_YAML_BLOCK.search(text):
-            plain_yaml(there[2])  # what the library reads of it bears no nesting
         found = ModelCard(text, ignore_metadata_errors=True)
-    except ValueError as error:
+    except (ValueError, yaml.YAMLError) as error:
         raise CardError(f"{file}: its head is no YAML ({' '.join(str(error).split())}); correct it") from None
     head: Any = found.data  # ModelCardData, typed by the library as its base
     head.model_name = re.sub(r"\W+", "-", _title(before)) or "model"
@@ -138,8 +123,6 @@ def with_evaluation(card: str, table: str, results: Sequence[EvalResult], file: 
 def read_card(folder: Path) -> str:
     """Raises CardError where the model in ``folder`` has none."""
     try:
-        if not (folder / CARD).is_file():
-            raise ValueError("no such file")
         return (folder / CARD).read_text()
     except (OSError, ValueError) as error:
         remedy = "convert the checkpoint with mem-agent convert"
@@ -154,12 +137,10 @@ def card_of_mean(folders: Sequence[Path]) -> str:
     """The card of the mean of several models: the last one's, where that has a card, without its evaluation.
 
     Raises:
-        CardError: its head is damaged, or it is a link to a file elsewhere (``links.py``).
+        CardError: its head is damaged.
     """
     note = f"The weights are the mean of {', '.join(f'`{folder.name}`' for folder in folders)}."
     last = folders[-1] / CARD
-    if last.is_file() and leads_out(last, folders[-1]):
-        raise CardError(f"{last}: a link out of the model's folder, which is not copied; {remedy(last)}")
     card = last.read_text(errors="replace") if last.is_file() else ""  # any model's, in any encoding
     if _BEGIN not in card:
         return f"# A mean of models\n\n{note}\n\n## Evaluation\n\n{_BEGIN}\nNone is recorded.\n{_END}\n"
@@ -171,7 +152,7 @@ def _title(card: str) -> str:
 
 
 def _settings_table(settings: Mapping[str, Any]) -> str:
-    rows = [[f"`{name}`", RawCell(markdown_code(value))] for name, value in shaping(settings).items()]
+    rows = [[f"`{name}`", f"`{value}`"] for name, value in shaping(settings).items()]
     return "All that is not the default:\n\n" + markdown_table(["setting", "value"], rows, ("setting", "value"))
 
 
@@ -181,4 +162,4 @@ def _name(value: Any) -> Any:
         return value
     if value.startswith(("/", "~", "./", "../")):
         return Path(value).name
-    return _PATH.sub(lambda found: (found["quoted"] or found[0]).rstrip("/").rpartition("/")[2], value)
+    return _PATH.sub(lambda found: Path(found[0]).name, value)

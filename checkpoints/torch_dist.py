@@ -3,35 +3,35 @@
 Checkpoints stack all layers of a kind into one tensor, ``decoder.layers.self_attention.linear_proj.weight [L, ...]``;
 older ones keep a tensor per layer, and some put ``module.`` or ``model.`` in front. ``ModelTensors`` shows them all
 under one naming, ``decoder.layers.<i>.<parameter>``, and reads one layer at a time. A weight with an adapter
-(``lora.py``) is read merged. Optimizer, RNG and scheduler
-entries are not model tensors and are left out.
+(``lora.py``) is read merged. Optimizer, RNG and scheduler entries are not model tensors and are skipped.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import pickle
 import re
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.distributed.checkpoint import FileSystemReader, LoadPlan, ReadItem
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
-from .damage import damaged
+from ..system.errors import MemAgentError
+from .folders import damaged
 from .lora_weights import adapted_weight, adapter_names, fits, merged
-from .metadata import check_sizes, damage_explained, read_metadata
-from .shared_parts import SharedParts, spans_layers
-from .torch_files import check_tensors
 
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")
 _STACKED = re.compile(r"decoder\.layers\.(?!\d+\.)(.+)")
-_MOST_LAYERS, _MOST_LETTERS = 2**10, 2**27
-"""As many layers as a ``config.json`` may name; and letters of the names of all tensors in all layers, of which two
-million have as many: a name is made for each, whatever is on disk."""
 OUTPUT_LAYER = "output_layer.weight"
 PADDED = ("embedding.word_embeddings.weight", OUTPUT_LAYER)
 _FUSED = {
@@ -42,7 +42,7 @@ _FUSED = {
 
 def stacked_name(name: str) -> tuple[str, int | None]:
     """The key a uniform name has in new checkpoints, and its place in that tensor if the key holds all layers."""
-    match = re.fullmatch(r"decoder\.layers\.([0-9]{1,18})\.(.+)", name)
+    match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
     return (f"decoder.layers.{match[2]}", int(match[1])) if match else (name, None)
 
 
@@ -78,6 +78,103 @@ def misfit(found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...
     return problems[first] + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
 
 
+# --- .metadata -------------------------------------------------------------------------------------------------------
+
+
+_DESCRIPTIONS = {
+    "torch.distributed.checkpoint.metadata": {
+        "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties", "TensorStorageMetadata",
+        "BytesStorageMetadata", "ChunkStorageMetadata", "_MEM_FORMAT_ENCODING"},
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo", "_StoragePrefix"},
+    "torch.distributed.checkpoint.planner": {
+        "SavePlan", "WriteItem", "WriteItemType", "TensorWriteData", "BytesIOWriteData"},
+    "torch.distributed._shard.sharded_tensor.metadata": {"TensorProperties", "MEM_FORMAT_ENCODING"},  # torch < 2.2
+    "torch": {"Size", *(str(v).removeprefix("torch.") for v in vars(torch).values() if isinstance(v, torch.dtype))},
+    "torch.serialization": {"_get_layout"},
+    "builtins": {"set", "frozenset", "list", "dict", "tuple", "int", "bool", "slice"},
+    "collections": {"OrderedDict", "defaultdict"},
+    "pathlib": {"PosixPath"},
+    "pathlib._local": {"PosixPath"},
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    """Of ``.metadata``: a pickle runs whatever it names, so nothing may be named but what describes tensors. Classes
+    of the Megatron that wrote it are not needed.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith("megatron."):
+            return _Unknown
+        if (module, name) == ("builtins", "getattr"):
+            return _member  # of an enum, as Python 3.11.0 to 3.11.3 pickles it
+        if name not in _DESCRIPTIONS.get(module, ()):
+            raise pickle.UnpicklingError(f"asks for {module}.{name}, which describes no tensor")
+        return super().find_class(module, name)
+
+
+def _member(kind: type[Enum], name: str) -> Enum:
+    return kind[name]
+
+
+class _Unknown:
+    """Stands for an object that describing tensors does not need."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+def read_metadata(folder: str | Path) -> Metadata:
+    """What ``folder/.metadata`` holds, whose files are there and long enough. Raises DamagedCheckpoint."""
+    with damage_explained(folder, ".metadata"):
+        with (Path(folder) / ".metadata").open("rb") as pickled:
+            metadata = _Unpickler(pickled).load()
+        if not isinstance(metadata, Metadata):
+            raise damaged(folder, ".metadata", "describes no tensors")
+        ends: dict[str, int] = {}
+        for info in metadata.storage_data.values():
+            ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)
+    for name, end in ends.items():
+        file = Path(folder) / name
+        size = file.stat().st_size if file.is_file() else None
+        if size is None or size < end:
+            raise damaged(folder, name, "is missing" if size is None else f"has {size} of at least {end} bytes")
+    return metadata
+
+
+def check_bytes(folder: str | Path, metadata: Metadata) -> None:
+    """Read all of it against the checksums in the zip files that torch writes, which reading a tensor passes over."""
+    for index, info in metadata.storage_data.items():
+        with damage_explained(folder, info.relative_path):
+            with (Path(folder) / info.relative_path).open("rb") as file:
+                file.seek(info.offset)
+                stored = zipfile.ZipFile(io.BytesIO(file.read(info.length)))
+            if stored.testzip() is not None:
+                raise damaged(folder, info.relative_path, f"the checksum of {index.fqn} is another")
+
+
+@contextlib.contextmanager
+def damage_explained(folder: str | Path, file: str) -> Iterator[None]:
+    """Whatever reading a broken file raises becomes DamagedCheckpoint: KeyError, UnicodeDecodeError, ..."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise damaged(folder, Path(error.filename or file).name, "is missing") from None
+    except (MemAgentError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        cause = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise damaged(folder, file, cause) from error
+
+
+# --- tensors ---------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class _Source:
     key: str
@@ -91,16 +188,11 @@ class ModelTensors:
 
     def __init__(self, folder: str | Path) -> None:
         metadata = read_metadata(folder)
-        check_sizes(folder, metadata)
         self._folder, self._reader = folder, FileSystemReader(folder)
         self._reader.set_up_storage_reader(metadata, is_coordinator=True)
         entries = metadata.state_dict_metadata.items()
         self._stored = {key: entry for key, entry in entries if isinstance(entry, TensorStorageMetadata)}
-        with damage_explained(folder, ".metadata"):
-            found = dict(_sources(self._stored))
-        check_tensors(folder, metadata, {source.key for source in found.values()})
-        stacked = {source.key for source in found.values() if source.layer is not None}
-        self._parts, self._shared = SharedParts(folder), {key for key in stacked if spans_layers(self._stored[key])}
+        found = dict(_sources(self._stored))
         self._adapters = {name: source for name, source in found.items() if adapted_weight(name)}
         self._sources = {name: source for name, source in found.items() if name not in self._adapters}
         for name in self._adapters:
@@ -134,20 +226,13 @@ class ModelTensors:
             offsets[0], sizes[0] = source.layer, 1
         chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
         with damage_explained(self._folder, source.key):
-            # No memory of this process where parts overlap and so leave something out.
             target = torch.zeros(sizes, dtype=stored.properties.dtype)
-            items, into = create_read_items_for_chunk_list(source.key, stored, [chunk]), _Into(target)
-            if source.key in self._shared:
-                for item in items:
-                    place = self._reader.storage_data[item.storage_index]
-                    into.resolve_tensor(item).copy_(self._parts.read(place, item.storage_offsets, item.lengths))
-            else:
-                self._reader.read_data(LoadPlan(items), into).wait()
+            items = create_read_items_for_chunk_list(source.key, stored, [chunk])
+            self._reader.read_data(LoadPlan(items), _Into(target)).wait()
         return target.view(source.shape)
 
 
 def _sources(stored: dict[str, TensorStorageMetadata]) -> Iterator[tuple[str, _Source]]:
-    made = 0
     for key, entry in stored.items():
         if _NOT_MODEL.search(key):
             continue
@@ -156,11 +241,6 @@ def _sources(stored: dict[str, TensorStorageMetadata]) -> Iterator[tuple[str, _S
         if stacked is None:
             yield stored_name(name), _Source(key, None, shape)
             continue
-        if shape[0] > _MOST_LAYERS:
-            raise ValueError(f"{key!r:.80} has {shape[0]} layers")
-        made += shape[0] * len(key)
-        if made > _MOST_LETTERS:
-            raise ValueError(f"describes tensors whose names have more than {_MOST_LETTERS} letters")
         for layer in range(shape[0]):
             yield stored_name(f"decoder.layers.{layer}.{stacked[1]}"), _Source(key, layer, shape[1:])
 

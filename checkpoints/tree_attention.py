@@ -154,13 +154,6 @@ def _block_mask(end: Tensor) -> BlockMask:
 
 @lru_cache(maxsize=2)
 def _flex(compiled: bool) -> Callable[..., Any]:
-    """FlexAttention; compiled where a kernel can be made, although the process compiles nothing else."""
-    if not compiled:
-        return flex_attention
-    kernel = torch.compile(flex_attention, dynamic=True)
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with torch._dynamo.config.patch(disable=False):
-            return kernel(*args, **kwargs)
-
-    return run
+    """FlexAttention; unfused, it holds all scores."""
+    function: Callable[..., Any] = flex_attention
+    return torch.compile(function, dynamic=True) if compiled else function

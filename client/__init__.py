@@ -1,1 +1,1 @@
-"""How inference servers are asked: engines by token ids, chat endpoints by messages; no answer without a bound."""
+"""Clients of inference servers: engines by token ids, chat endpoints by messages."""

@@ -45,8 +45,8 @@ class Dialect(StrEnum):
 class Patience(Protocol):
     """Of one request with a server that may come back."""
 
-    async def try_again(self, failure: TurnFailed, began: float) -> bool:
-        """Wait, perhaps, and say whether to send the request anew; ``began`` is when it was sent (monotonic)."""
+    async def try_again(self, failure: TurnFailed) -> bool:
+        """Wait, perhaps, and say whether to send the request again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,6 @@ def _versions(spans: list[Mapping[str, Any]] | None, last: Any) -> str:
     return "+".join(dict.fromkeys(str(span["version"]) for span in spans or ())) or str(last or "")
 
 
-_IDS = 2**31
-"""More than any vocabulary, or prompt, has."""
 _STOP_REASONS = {
     "stop": StopReason.STOP,
     "length": StopReason.LENGTH,
@@ -199,14 +197,8 @@ def _stop_reason(finish: Any) -> StopReason:
     return _STOP_REASONS[reason]
 
 
-def told_cached(count: Any) -> int | None:
-    """How many prompt tokens a server says that it had; None where it says nothing, or what is no such number: an
-    answer is one all the same."""
-    return count if type(count) is int and 0 <= count < _IDS else None
-
-
-def _generation(ids: list[int], log_probs: list[float], finish: Any, version: str, cached: Any) -> Generation:
-    reason, cached = _stop_reason(finish), told_cached(cached)
+def _generation(ids: list[int], log_probs: list[float], finish: Any, version: str, cached: int | None) -> Generation:
+    reason = _stop_reason(finish)
     if reason is StopReason.ABORT:
         # Partial tokens of an aborted request are never used; some servers send them without log-probs.
         return Generation([], [], reason, version, cached)
@@ -214,8 +206,6 @@ def _generation(ids: list[int], log_probs: list[float], finish: Any, version: st
         raise ValueError("no token was sampled")
     if len(ids) != len(log_probs):
         raise ValueError(f"{len(log_probs)} log-probs for {len(ids)} sampled tokens")
-    if not all(type(i) is int and 0 <= i < _IDS for i in ids):
-        raise ValueError("a sampled id is not a whole number from 0 on, or none of any vocabulary")
-    if not all(type(p) in (int, float) and math.isfinite(p) and p < 0.01 for p in log_probs):
+    if not all(math.isfinite(p) and p < 0.01 for p in log_probs):
         raise ValueError("a log-prob is not a finite number up to 0")
     return Generation(list(ids), [float(p) for p in log_probs], reason, version, cached)

@@ -9,9 +9,7 @@ Invariants:
 - a prompt that cannot fit the engine's context is refused before it is sent;
 - retries happen on connection errors, 5xx and 429 only, a bounded number of times with doubling waits, or what
   ``Retry-After`` asks for where that is longer; a 4xx or a timeout is final;
-- a redirect is a refusal, and not followed (``system/redirects.py``);
-- no more of an answer is read than the tokens that were asked for can take (``answer_body``);
-- the message of a failure is one short line of printable text, without what the endpoint keeps secret;
+- the message of a failure is one short line without the endpoint's key;
 - an aborted request is a normal answer with ``StopReason.ABORT``;
 - once somebody was told of tokens, their request is not sent again: it would sample others.
 """
@@ -21,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,21 +26,16 @@ from typing import Any
 
 import aiohttp
 import orjson
-from aiohttp.http import HttpProcessingError
 
 from ..agents.records import FailureKind, Generation, StopReason, TurnFailed
 from ..config import Config
-from ..system.bounded_json import loads
-from ..system.printable import one_line
 from ..system.priority_gate import PriorityGate
-from ..system.redirects import Redirected
-from .answer_body import BodyTooLong, beginning, most_bytes, whole_body
+from ..system.text import one_line
 from .engine_api import MALFORMED, Endpoint
-from .retry_after import seconds_asked
-from .server_session import NO_ANSWER, server_session
+from .server_session import NO_ANSWER, seconds_asked, server_session
 from .sessions import Sessions
 from .siblings import Ahead
-from .token_stream import STREAMED, TokenStream, is_stream
+from .token_stream import STREAMED, TokenStream
 
 logger = logging.getLogger(__name__)
 _TOLD = 300
@@ -58,7 +50,7 @@ class RetryPolicy:
     """Seconds for one attempt."""
     retries: int
     backoff: float
-    """Seconds before the first retry; doubles, with up to 25% jitter, capped at 30 s."""
+    """Seconds before the first retry; doubles up to 30 s, with up to 25% jitter."""
 
     def wait(self, attempt: int) -> float:
         return min(30.0, self.backoff * 2**attempt) * random.uniform(1.0, 1.25)
@@ -94,7 +86,7 @@ class GenerationClient:
         self._counts_sessions = bool(endpoint.finish_url)
         timeout = aiohttp.ClientTimeout(total=policy.timeout, connect=min(30.0, policy.timeout))
         connector = aiohttp.TCPConnector(limit=concurrency + 1, keepalive_timeout=60)  # one tells of ended keys
-        self._session = server_session(timeout=timeout, connector=connector)
+        self._session = server_session(endpoint.base_url, timeout=timeout, connector=connector)
         self._slots = PriorityGate(concurrency)
 
     async def close(self) -> None:
@@ -113,8 +105,6 @@ class GenerationClient:
         try:
             async with self._session.post(self.endpoint.finish_url, params={"session_id": key}) as response:
                 self._counts_sessions = response.status == 200
-        except Redirected:
-            self._counts_sessions = False
         except NO_ANSWER as error:
             logger.debug("the router was not told that %s has ended: %s", key, error)
 
@@ -145,14 +135,13 @@ class GenerationClient:
         patience = self.endpoint.patience()
         stream = _Stream(tell) if tell and self.endpoint.streams else None
         while True:
-            began = time.monotonic()
             try:
                 return await self._generate(
                     prompt_ids, max_new_tokens, sampling, routing_key, is_aborted, weight, stream
                 )
             except TurnFailed as failure:
                 told = stream is not None and stream.told
-                if told or patience is None or not await patience.try_again(failure, began):
+                if told or patience is None or not await patience.try_again(failure):
                     raise
 
     async def _generate(
@@ -175,7 +164,7 @@ class GenerationClient:
         body, headers = self.endpoint.build_request(prompt_ids, max_new_tokens, sampling, routing_key)
         body |= STREAMED if stream else {}
         async with self._slots.slot(weight):
-            answer = await self._post(orjson.dumps(body), headers, is_aborted, stream, most_bytes(max_new_tokens))
+            answer = await self._post(orjson.dumps(body), headers, is_aborted, stream)
         if answer is None:
             return Generation([], [], StopReason.ABORT)
         try:
@@ -186,12 +175,7 @@ class GenerationClient:
         return generation
 
     async def _post(
-        self,
-        body: bytes,
-        headers: Mapping[str, str],
-        is_aborted: Callable[[], bool],
-        stream: _Stream | None,
-        most: int,
+        self, body: bytes, headers: Mapping[str, str], is_aborted: Callable[[], bool], stream: _Stream | None
     ) -> Any:
         """The answer, or None where the host asked to end before it was sent."""
         for attempt in range(self.policy.retries + 1):
@@ -202,10 +186,10 @@ class GenerationClient:
                 async with self._session.post(
                     self.endpoint.url, data=body, headers={**headers, "Content-Type": "application/json"}
                 ) as response:
-                    if stream and response.status == 200 and is_stream(response.headers.get("Content-Type", "")):
-                        return await stream.read(response, most)
+                    if stream and response.status == 200 and response.content_type == "text/event-stream":
+                        return await stream.read(response)
                     if response.status == 200:
-                        return loads(await whole_body(response.content.iter_any(), most))
+                        return orjson.loads(await response.read())
                     failure = await self._status_failure(response)
                     if failure.kind is FailureKind.REJECTED:
                         raise failure
@@ -217,9 +201,7 @@ class GenerationClient:
                 raise self._failed(FailureKind.TIMEOUT, reason) from error
             except aiohttp.ClientError as error:
                 failure = self._failure(FailureKind.CONNECTION, error)
-            except Redirected as error:
-                raise self._failed(FailureKind.REJECTED, str(error)) from None
-            except (ValueError, HttpProcessingError) as error:  # of JSON, of a stream or a line of it, or of a length
+            except ValueError as error:  # of JSON or of a stream
                 raise self._failure(FailureKind.BAD_RESPONSE, error) from None
             if attempt == self.policy.retries or (stream and stream.told):
                 raise failure
@@ -228,17 +210,16 @@ class GenerationClient:
         raise AssertionError("unreachable")
 
     async def _status_failure(self, response: aiohttp.ClientResponse) -> TurnFailed:
-        status, content = response.status, await beginning(response.content.iter_any())
+        status, text = response.status, await response.text(errors="replace")
         kind = FailureKind.SERVER_ERROR if status >= 500 else FailureKind.REJECTED
         kind = FailureKind.RATE_LIMITED if status == 429 else kind
         wait = seconds_asked(response.headers.get("Retry-After"))
-        return self._failed(kind, f"HTTP {status}: {content.decode('utf-8', 'replace')}", wait)
+        return self._failed(kind, f"HTTP {status}: {text}", wait)
 
     def _failure(self, kind: FailureKind, error: Exception) -> TurnFailed:
         return self._failed(kind, f"{type(error).__name__}: {error}")
 
     def _failed(self, kind: FailureKind, reason: str, wait: float = 0.0) -> TurnFailed:
-        """``reason`` may hold whatever a server said: its secrets go first, since a cut could leave half of one."""
         return TurnFailed(kind, f"{self.endpoint.url}: {one_line(self.endpoint.redacted(reason), _TOLD)}", wait)
 
 
@@ -249,13 +230,10 @@ class _Stream:
         self._tell = tell
         self.told = False
 
-    async def read(self, response: aiohttp.ClientResponse, most: int) -> dict[str, Any]:
-        """The answer. Raises ValueError where the stream breaks off, or has more than ``most`` bytes."""
+    async def read(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
+        """The answer. Raises ValueError where the stream breaks off."""
         stream = TokenStream()
         async for line in response.content:
-            most -= len(line)
-            if most < 0:
-                raise BodyTooLong("the stream is longer than what was asked for can be")
             if stream.add(line):
                 self.told = True
                 if self._tell(stream.token_ids):

@@ -6,14 +6,11 @@ that drawing a split of 2.7 GB of histories builds none of them.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from ..sessions.records import HistoryQuestion
-
-_QUESTIONS = 1024
 
 
 class BadQuestion(ValueError):
@@ -21,7 +18,7 @@ class BadQuestion(ValueError):
 
 
 class LeftOut(Exception):
-    """A question that the converter leaves out on purpose, and why; counted by that text, and no error."""
+    """A question that the converter skips on purpose, and why; counted by that text, and no error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +41,6 @@ def unreadable(where: str, problem: str) -> Asked:
     return Asked(where, where, where, build)
 
 
-def bounded(found: Iterable[Asked]) -> Iterator[Asked]:
-    """The same, with all but the first 1,024 questions about a history as bad ones.
-
-    For formats that have a history once and its questions apart: a row is written with all of its history, so what a
-    short list of questions makes of a long history has no bound but this. LoCoMo asks at most 260 about one.
-    """
-    counts = Counter[str]()
-    for asked in found:
-        counts[asked.history] += 1
-        yield asked if counts[asked.history] <= _QUESTIONS else replace(asked, build=_one_too_many)
-
-
-def _one_too_many() -> NoReturn:
-    raise BadQuestion(f"its history has {_QUESTIONS} questions already; give it again, under another name")
-
-
 def text_of(entry: Mapping[str, Any], *names: str) -> str:
     """The text, or number, of the first of these fields that holds one, without blanks around; "" where none does."""
     for name in names:
@@ -80,11 +61,11 @@ def needed(entry: Mapping[str, Any], *names: str) -> str:
 
 def unique(names: Collection[str]) -> list[str]:
     """The names, where one repeats with its count behind it: a a b -> a a#2 b; a count that is a name is not taken."""
-    given, seen, found = set(names), dict[str, int](), []
+    taken, found = set(names), list[str]()
     for name in names:
-        count = seen.get(name, 0) + 1
-        while count > 1 and f"{name}#{count}" in given:
+        fresh, count = name, 1
+        while fresh in found or (count > 1 and fresh in taken):
             count += 1
-        seen[name] = count
-        found.append(name if count == 1 else f"{name}#{count}")
+            fresh = f"{name}#{count}"
+        found.append(fresh)
     return found

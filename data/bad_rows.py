@@ -7,11 +7,11 @@ import sys
 from tqdm import tqdm
 
 from ..system.errors import MemAgentError
-from ..system.printable import one_line
+from ..system.text import one_line
 
 _SHOWN = 20
 _LONGEST = 1000
-"""Of a line."""
+"""Characters of a line."""
 
 
 class NoGoodRows(MemAgentError):

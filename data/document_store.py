@@ -8,16 +8,14 @@ documents therefore carry ``metadata.context_id`` only, and readers look the tex
         documents.bin   the documents' UTF-8 bytes, end to end, only ever appended to
         index.jsonl     {"id": "9f86d081884c7d65", "offset": 0, "bytes": 4} per document
 
-Why plain files and not SQLite: many processes on many nodes read one store, often over a network file system, where
-SQLite's locks are slow or absent. Here a reader takes no lock at all: it loads the index once (about 60 bytes a
-document) and reads byte ranges with ``pread``.
+Plain files and not SQLite: many processes on many nodes read one store, often over a network file system, where
+SQLite's locks are slow or absent.
 
 Invariants:
 - id = first 16 hex digits of the SHA-256 of the bytes. Equal texts are stored once, and a reader checks what it read.
-- ``index.jsonl`` is replaced by one rename, after ``documents.bin`` is on disk. Bytes past the last indexed document
-  are leftovers of an interrupted writer; readers never see them and the next writer cuts them off.
+- ``index.jsonl`` is replaced by one rename, after ``documents.bin`` is on disk. Bytes that no entry names are
+  leftovers of an interrupted writer.
 - Documents are never removed, so training rows written earlier stay valid; delete the folder to start afresh.
-- One writer at a time, enforced with a lock where the file system has locks.
 """
 
 from __future__ import annotations
@@ -25,32 +23,24 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import threading
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from functools import cached_property
 from io import FileIO
 from pathlib import Path
-from typing import Any, NoReturn
 
 import orjson
 
-from ..system.atomic_file import appending, replacing
-from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
-from ..system.file_lock import locked
+from ..system.files import append_whole, folder_lock, remove, replacing
 from .shards import is_sharded, shard_folder
 
 DATA_NAME, INDEX_NAME = "documents.bin", "index.jsonl"
 SHARED_STORE = "parquet.docs"
-_SLICE = re.compile(r"@\[(-?[0-9]{1,18})?:(-?[0-9]{1,18})?\]$")  # hosts accept train.jsonl@[0:100] as training data
+_SLICE = re.compile(r"@\[(-?[0-9]+)?:(-?[0-9]+)?\]$")  # hosts accept train.jsonl@[0:100] as training data
 
 
 class MissingDocument(MemAgentError, LookupError):
     """The store or the document is absent or damaged; the message says which, where, and what to do."""
-
-
-class StoreError(MemAgentError):
-    """A store cannot be written: another writer is at work, or the files there do not fit together."""
 
 
 def store_folder(train_data: str | Path) -> Path:
@@ -89,114 +79,57 @@ def _id_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    id: str
-    offset: int
-    bytes: int
+Index = dict[str, tuple[int, int]]
+"""Offset and bytes by id."""
 
 
-def _load_index(path: Path) -> dict[str, _Entry]:
-    with path.open("rb") as lines:
-        entries = [_Entry(**loads(line)) for line in lines]
-    for entry in entries:
-        places = (entry.offset, entry.bytes)
-        if type(entry.id) is not str or not all(type(place) is int and 0 <= place < 2**62 for place in places):
-            raise ValueError("an entry is not id, offset and bytes")
-    return {entry.id: entry for entry in entries}
-
-
-def _end_of(index: dict[str, _Entry]) -> int:
-    return max((entry.offset + entry.bytes for entry in index.values()), default=0)
+def _load_index(folder: Path) -> Index:
+    try:
+        with (folder / INDEX_NAME).open("rb") as lines:
+            return {entry["id"]: (entry["offset"], entry["bytes"]) for entry in map(orjson.loads, lines)}
+    except FileNotFoundError:
+        raise MissingDocument(
+            f"{folder}: no document store; copy the .docs folder along with the training data, or set MEM_DOC_STORE"
+        ) from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise MissingDocument(f"{folder / INDEX_NAME}: is damaged ({error}); copy the folder again, or delete it and "
+                              "rerun prepare_data") from None
 
 
 class DocumentStore:
-    """Reads documents by id. Opens on first use, may be shared by threads, and pickles as its path alone."""
+    """Reads documents by id. Opens on first use; may be shared by threads and pickled."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._reset()
 
-    def _reset(self) -> None:
-        self._index: dict[str, _Entry] | None = None
-        self._fd = -1
-        self._opening = threading.Lock()
+    @cached_property
+    def _index(self) -> Index:
+        return _load_index(self.path)
 
     def get(self, context_id: str) -> str:
         """The document's text. Raises MissingDocument when store or document are absent or damaged."""
-        index = self._loaded()
-        entry = index.get(context_id)
-        if entry is None:
+        if context_id not in self._index:
             raise MissingDocument(
-                f"{self.path}: no document {context_id!r} among {len(index)}; "
+                f"{self.path}: no document {context_id!r} among {len(self)}; "
                 "use the .docs folder written together with this training data"
             )
-        content = self._read(entry)
-        if _id_of(content) != context_id:
-            self._fail(f"the bytes of document {context_id!r} are damaged")
+        offset, size = self._index[context_id]
         try:
-            return content.decode()
-        except UnicodeDecodeError:
-            self._fail(f"document {context_id!r} is not UTF-8")
+            with (self.path / DATA_NAME).open("rb") as file:
+                file.seek(offset)
+                content = file.read(size)
+        except OSError as error:
+            raise MissingDocument(f"{error}; copy the .docs folder along with the training data") from None
+        if _id_of(content) != context_id:
+            raise MissingDocument(f"{self.path}: the bytes of document {context_id!r} are damaged; copy the folder "
+                                  "again, or rerun prepare_data")
+        return content.decode()
 
     def __contains__(self, context_id: str) -> bool:
-        return context_id in self._loaded()
+        return context_id in self._index
 
     def __len__(self) -> int:
-        return len(self._loaded())
-
-    def close(self) -> None:
-        """Give the file handle back; the next ``get`` opens the store again."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._reset()
-
-    def _loaded(self) -> dict[str, _Entry]:
-        if self._index is None:
-            self._open()
-        assert self._index is not None
-        return self._index
-
-    def _open(self) -> None:
-        with self._opening:
-            if self._index is not None:
-                return
-            try:
-                index = _load_index(self.path / INDEX_NAME)
-                self._fd = os.open(self.path / DATA_NAME, os.O_RDONLY | os.O_CLOEXEC)
-                if _end_of(index) > os.fstat(self._fd).st_size:
-                    self._fail(f"{DATA_NAME} is damaged (shorter than indexed)")
-            except FileNotFoundError as error:
-                raise MissingDocument(
-                    f"{self.path}: no document store ({Path(error.filename).name} is absent); copy the .docs folder "
-                    "along with the training data, or set MEM_DOC_STORE"
-                ) from None
-            except (OSError, ValueError, TypeError) as error:
-                self._fail(f"cannot be read ({error})")
-            self._index = index  # last: other threads test it without the lock
-
-    def _read(self, entry: _Entry) -> bytes:
-        parts, done = [], 0
-        while done < entry.bytes:  # one pread returns at most 2 GiB, and less on some network file systems
-            part = os.pread(self._fd, entry.bytes - done, entry.offset + done)
-            if not part:
-                break
-            parts.append(part)
-            done += len(part)
-        return b"".join(parts)
-
-    def _fail(self, what: str) -> NoReturn:
-        raise MissingDocument(f"{self.path}: {what}; copy the folder again, or rerun prepare_data") from None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.path = state["path"]
-        self._reset()
-
-    def __repr__(self) -> str:
-        return f"DocumentStore({str(self.path)!r})"
+        return len(self._index)
 
 
 class DocumentWriter:
@@ -206,29 +139,29 @@ class DocumentWriter:
         context_id = documents.add(text)
         documents.commit()
 
-    Leaving the block without a commit puts the store back as it was. Raises StoreError when another writer holds the
-    store or its files do not fit together, OSError when the folder cannot be written.
+    Raises MemAgentError when another process writes the store, OSError when the folder cannot be written.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._file: FileIO | None = None
-        self._entries: dict[str, _Entry] = {}
+        self._index: Index = {}
         self._committed_end = self._end = 0
-        self._pending = self._created_folder = False
+        self._pending = False
+        self._held = ExitStack()
 
     def add(self, text: str) -> str:
         """Store a text, unless it is there already, and return its id."""
         if self._file is None:
             self._file = self._open()
         content = text.encode()
-        entry = _Entry(_id_of(content), self._end, len(content))
-        known = self._entries.setdefault(entry.id, entry)
-        if known is entry:
+        context_id = _id_of(content)
+        if context_id not in self._index:
+            append_whole(self._file, content)
+            self._index[context_id] = self._end, len(content)
+            self._end += len(content)
             self._pending = True
-            self._write(content)
-        assert known.bytes == entry.bytes, f"two documents share the id {entry.id}"
-        return entry.id
+        return context_id
 
     def commit(self) -> None:
         """Make everything added visible to readers that open the store from now on."""
@@ -236,58 +169,25 @@ class DocumentWriter:
             return
         os.fsync(self._file.fileno())
         with replacing(self.path / INDEX_NAME) as out:
-            out.writelines(orjson.dumps(asdict(entry)) + b"\n" for entry in self._entries.values())
-        self._committed_end, self._pending, self._created_folder = self._end, False, False
-
-    def close(self) -> None:
-        """Drop what was not committed and release the store."""
-        if self._file is None:
-            return
-        if self._pending:
-            self._file.truncate(self._committed_end)
-        if self._created_folder:
-            (self.path / DATA_NAME).unlink()
-        self._file.close()
-        self._file = None
-        if self._created_folder:
-            with suppress(OSError):  # another writer has put something there
-                self.path.rmdir()
-
-    def _write(self, content: bytes) -> None:
-        assert self._file is not None
-        rest = memoryview(content)
-        while rest:  # unbuffered: a full disk fails here, not at close, and a single write may be short
-            written = self._file.write(rest)
-            self._end += written
-            rest = rest[written:]
+            out.writelines(orjson.dumps({"id": context_id, "offset": offset, "bytes": size}) + b"\n"
+                           for context_id, (offset, size) in self._index.items())
+        self._committed_end, self._pending = self._end, False
 
     def _open(self) -> FileIO:
-        # Without locks the reader's check of every document still catches a mixed-up store.
-        busy = StoreError(f"{self.path}: another prepare_data is writing this store; wait for it to end")
-        file = locked(self.path / DATA_NAME, self._opened, busy)
-        try:
-            index = self.path / INDEX_NAME
-            self._created_folder = self._created_folder and not index.exists()  # else another has filled it since
-            self._entries = _load_index(index) if index.exists() else {}
-            self._end = self._committed_end = _end_of(self._entries)
-            if os.fstat(file.fileno()).st_size < self._committed_end:
-                raise StoreError(f"{self.path}: {DATA_NAME} is shorter than indexed; delete the folder and retry")
-            file.truncate(self._committed_end)
-        except (ValueError, TypeError) as error:
-            file.close()
-            raise StoreError(f"{self.path}: {INDEX_NAME} is damaged ({error}); delete the folder and retry") from None
-        except BaseException:
-            file.close()
-            raise
+        busy = "another process is writing this store; wait for it to end"
+        self._held.enter_context(folder_lock(self.path, busy=busy))
+        file = self._held.enter_context((self.path / DATA_NAME).open("ab", buffering=0))
+        self._index = _load_index(self.path) if (self.path / INDEX_NAME).exists() else {}
+        self._end = self._committed_end = os.fstat(file.fileno()).st_size
         return file
-
-    def _opened(self, data: Path) -> FileIO:
-        self._created_folder = not self.path.exists()
-        self.path.mkdir(parents=True, exist_ok=True)
-        return appending(data)
 
     def __enter__(self) -> DocumentWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if self._file is not None and self._pending:
+            self._file.truncate(self._committed_end)
+            if not (self.path / INDEX_NAME).exists():
+                remove(self.path)
+        self._held.close()
+        self._file = None

@@ -26,23 +26,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 from tqdm import tqdm
 
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError
-from ..system.forked_map import in_order
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
 from .corpus_file import CORPUS
 from .distant_evidence import CANDIDATES, DISTANCES, Places, places_of, subset_name
 from .haystack import haystack
-from .manifest import Draft, Manifest, locked_manifest
+from .manifest import Manifest, locked_manifest
 from .options import (
     INDEX_ONLY_ABOVE,
     LENGTHS,
@@ -56,6 +55,7 @@ from .options import (
 from .pool import Corpora, Pool, PoolQuestion
 from .questions import assemble
 from .selection import Selection
+from .workers import in_order
 
 QUESTIONS = 128
 _PUBLISHED_DISTANCES = "published"
@@ -111,8 +111,10 @@ def synthesise(order: Order, output: Path, say: Callable[[str], None] = print) -
             if not indices:
                 say(f"{output / file.name}: not written, no question has its evidence that far apart")
                 continue
-            corpus = {"corpus": _corpus_entry(manifest)} if order.is_index_only(file.length) else {}
-            with manifest.draft(file.name, file.source, **corpus) as draft:
+            more = {}
+            if order.is_index_only(file.length):
+                more["corpus"] = {"file": CORPUS, "sha256": manifest.files[CORPUS]["sha256"]}
+            with manifest.draft(file.name, file.source, **more) as draft:
                 maker.write(file, indices, draft)
             say(_line(output / file.name, manifest))
 
@@ -141,10 +143,6 @@ def _write_corpus(pool: Pool, manifest: Manifest, source: dict[str, Any]) -> Non
     with manifest.draft(CORPUS, source, documents=len(pool)) as draft:
         for number in range(len(pool)):
             draft.write(orjson.dumps(pool.texts[number], option=orjson.OPT_APPEND_NEWLINE))
-
-
-def _corpus_entry(manifest: Manifest) -> dict[str, str]:
-    return {"file": CORPUS, "sha256": manifest.files[CORPUS]["sha256"]}
 
 
 def _line(path: Path, manifest: Manifest) -> str:
@@ -177,12 +175,13 @@ class _Maker:
         far = [number for number, places in enumerate(self._places[1]) if places.belongs_to(file.distance)]
         return far[: len(self._corpora.questions)]
 
-    def write(self, file: _File, indices: Sequence[int], draft: Draft) -> None:
+    def write(self, file: _File, indices: Sequence[int], draft: BinaryIO) -> None:
         def encoded(index: int) -> bytes:
             return orjson.dumps(self._entry(file, index))
 
         with in_order(encoded, indices, self._order.processes) as entries:
-            for number, entry in enumerate(_progress(entries, file.name, len(indices))):
+            shown = tqdm(entries, desc=file.name, total=len(indices), unit=" questions", disable=None)
+            for number, entry in enumerate(shown):  # disable None: silent unless a terminal
                 stop_if_asked()
                 draft.write((b",\n" if number else b"[\n") + entry)
         draft.write(b"\n]\n")
@@ -219,10 +218,6 @@ class _Maker:
         return fields | document
 
 
-def _progress(entries: Iterable[bytes], name: str, total: int) -> Iterable[bytes]:
-    return tqdm(entries, desc=name, total=total, unit=" questions", disable=None)  # None: silent unless a terminal
-
-
 # --- command line ----------------------------------------------------------------------------------------------------
 @one_line_errors("the same command continues with what is missing")
 def main(argv: Sequence[str] | None = None) -> int:
@@ -248,12 +243,12 @@ def _distances(asked: str | None, longest: int, published: bool) -> tuple[int, .
         raise OptionError(
             "--distant-evidence chooses among more questions than --published-questions names; give one of the two"
         )
-    if asked == _PUBLISHED_DISTANCES and longest > DISTANCES[0]:
-        return tuple(distance for distance in DISTANCES if distance < longest)
     distances = DISTANCES if asked == _PUBLISHED_DISTANCES else parse_lengths(asked)
-    if too_far := [distance for distance in distances if distance >= longest]:
-        raise OptionError(f"--distant-evidence {too_far[0]}: there is no such distance in {longest} documents")
-    return distances
+    fit = tuple(distance for distance in distances if distance < longest)
+    if not fit or (fit != distances and distances is not DISTANCES):
+        far = next(distance for distance in distances if distance >= longest)
+        raise OptionError(f"--distant-evidence {far}: there is no such distance in {longest} documents")
+    return fit
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -23,14 +23,13 @@ their worker processes were scheduled.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from ..rewards.answer_kinds import AnswerKind, kind_of
 from ..rewards.qa_metrics import normalise_squad
 from ..system.errors import MemAgentError
 from .options import Layout
-from .phrases import Phrases
 from .pool import Pool, PoolQuestion
 
 
@@ -39,8 +38,6 @@ class HaystackError(MemAgentError):
 
 
 _PUBLISHED_SHUFFLE = 4
-_FEW = 32
-"""Forms of answers; most questions have one, and of TriviaQA's some have hundreds."""
 
 
 def haystack(
@@ -80,32 +77,23 @@ def haystack(
 
 def _without_answer(pool: Pool, question: PoolQuestion) -> Callable[[int], bool]:
     """Whether a document holds none of the answers."""
-    plain, articles = set(), set()
+    plain, articles = [], []
     for answer in question.answers:
         form = normalise_squad(answer)
         if kind_of(answer) is AnswerKind.CHOICE:
             continue
         if form:
-            plain.add(form)
+            plain.append(f" {form} ".encode())
         elif form := normalise_squad(answer, keep_articles=True):  # "The The": all articles
-            articles.add(form)
-    holds_plain, of_articles = _holds_one(pool, plain), Phrases(articles)
+            articles.append(f" {form} ")
 
     def is_clean(number: int) -> bool:
-        if holds_plain(number):
+        if any(pool.words.holds(number, form) for form in plain):
             return False
-        return not articles or not of_articles.any_in(normalise_squad(pool.texts[number], keep_articles=True))
+        text = f" {normalise_squad(pool.texts[number], keep_articles=True)} " if articles else ""
+        return not any(form in text for form in articles)
 
     return is_clean
-
-
-def _holds_one(pool: Pool, forms: Collection[str]) -> Callable[[int], bool]:
-    """Whether a document holds one of these forms: a few are searched for faster one by one than all at once."""
-    if len(forms) <= _FEW:
-        needles = [f" {form} ".encode() for form in forms]
-        return lambda number: any(pool.words.holds(number, needle) for needle in needles)
-    phrases = Phrases(forms)
-    return lambda number: phrases.any_in(pool.words[number])
 
 
 def _permutation(rng: random.Random, size: int) -> Iterator[int]:

@@ -37,8 +37,7 @@ from .sources import SourceError, open_file
 KINDS = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 NOT_MENTIONED = ("Not mentioned in the conversation", "No information available")
 _OPEN_DOMAIN, _ADVERSARIAL = 3, 5
-_SESSION = re.compile(r"session_(0|[1-9][0-9]{0,8})")
-"""Numbers as LoCoMo writes them; other keys are no sessions."""
+_SESSION = re.compile(r"session_(0|[1-9][0-9]*)")
 _TURN = re.compile(r"D:?(\d+):\s*\d+", re.I)
 
 
@@ -71,8 +70,7 @@ def _question(id: str, entry: Any, name: str, sessions: Any, adversarial: bool) 
     answer = "" if refused else needed(entry, "answer")
     history: tuple[Session, ...] = sessions()
     evidence = _texts(entry.get("evidence"))
-    numbers = [number.lstrip("0") or "0" for text in evidence for number in _TURN.findall(text)]
-    named = {f"session_{number}" for number in numbers}
+    named = {f"session_{int(number)}" for text in evidence for number in _TURN.findall(text)}
     gold = tuple(session.id for session in history if session.id in named)
     answers = (answer.split(";")[0].strip(), answer) if category == _OPEN_DOMAIN else (answer,)
     return HistoryQuestion(

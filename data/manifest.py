@@ -9,7 +9,6 @@ Invariants:
   before the rename, so an interrupted run leaves at most an entry without a file, which counts as missing;
 - a file that is there is used only if it has that SHA-256 and comes from the very same source; it is never
   overwritten: the user removes it, or names another folder;
-- one process at a time writes a folder, where the file system has locks;
 - manifests hold no times and no paths: equal work gives an equal manifest.
 """
 
@@ -23,33 +22,14 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ..system.atomic_file import remove_drafts, replacing, write_atomically
-from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
-from ..system.file_lock import lock_dir
-from ..system.printable import one_line
+from ..system.files import folder_lock, remove_drafts, replacing, write_atomically
 
 MANIFEST, _LOCK = "manifest.json", ".manifest.lock"
-_LONGEST = 80
-"""Of a name that is told."""
 
 
 class ManifestError(MemAgentError):
-    """A folder or file in it cannot be used or written; names it and the remedy."""
-
-
-class Draft:
-    """A file being written, hashed on the way."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.digest = hashlib.sha256()
-        self.bytes = 0
-
-    def write(self, content: bytes) -> None:
-        self._file.write(content)
-        self.digest.update(content)
-        self.bytes += len(content)
+    """A file of a folder cannot be used; names it and the remedy."""
 
 
 class Manifest:
@@ -66,30 +46,29 @@ class Manifest:
             return False
         if entry is None:
             raise ManifestError(f"{path}: is there, but {MANIFEST} does not say from where; remove or move it")
-        if entry["source"] != source:
-            there = entry["source"]
-            differing = next(key for key in {**there, **source} if _of(there, key) != _of(source, key))
-            told = f"was made with another {one_line(differing, _LONGEST)}; remove it, or choose another folder"
-            raise ManifestError(f"{path}: {told}")
-        if path.stat().st_size != entry["bytes"] or sha256_of(path) != entry["sha256"]:
+        if (there := entry["source"]) != source:
+            differing = next(key for key in {**there, **source} if there.get(key, ...) != source.get(key, ...))
+            raise ManifestError(f"{path}: was made with another {differing}; remove it, or choose another folder")
+        if sha256_of(path) != entry["sha256"]:
             raise ManifestError(f"{path}: is damaged (not the SHA-256 in {MANIFEST}); remove it and run again")
         return True
 
     @contextmanager
-    def draft(self, name: str, source: Mapping[str, Any], **more: Any) -> Iterator[Draft]:
+    def draft(self, name: str, source: Mapping[str, Any], **more: Any) -> Iterator[BinaryIO]:
         """A file that appears, with its entry, when the block ends well, and vanishes otherwise."""
         with replacing(self.folder / name) as file:
-            draft = Draft(file)
-            yield draft
-            entry = {"source": dict(source), "sha256": draft.digest.hexdigest(), "bytes": draft.bytes}
-            self._enter(name, entry | more)
+            yield file
+            file.flush()
+            path = Path(file.name)
+            self._enter(name, path, source, sha256_of(path), **more)
 
     def move_in(self, path: Path, name: str, source: Mapping[str, Any], sha256: str) -> None:
         """Move a finished file here under its name, and enter it."""
-        self._enter(name, {"source": dict(source), "sha256": sha256, "bytes": path.stat().st_size})
+        self._enter(name, path, source, sha256)
         path.replace(self.folder / name)
 
-    def _enter(self, name: str, entry: dict[str, Any]) -> None:
+    def _enter(self, name: str, path: Path, source: Mapping[str, Any], sha256: str, **more: Any) -> None:
+        entry = {"source": dict(source), "sha256": sha256, "bytes": path.stat().st_size, **more}
         self.files = dict(sorted((self.files | {name: entry}).items()))
         content = orjson.dumps({"files": self.files}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         write_atomically(self.folder / MANIFEST, content)
@@ -97,10 +76,9 @@ class Manifest:
 
 @contextmanager
 def locked_manifest(folder: Path) -> Iterator[Manifest]:
-    """A folder's manifest, for writing. Raises ManifestError if the folder cannot be written, or somebody does."""
-    # Where there are no locks nothing is lost: two runs of the same work write the same bytes.
-    busy = "another run is writing there; wait for it to end"
-    with lock_dir(folder, _LOCK, ManifestError, busy=busy, other="choose another folder"):
+    """A folder's manifest, for writing. Raises MemAgentError if another run writes there."""
+    busy = "another run is writing there; wait for it to end, or choose another folder"
+    with folder_lock(folder, busy=busy, name=_LOCK):
         remove_drafts(folder)
         yield Manifest(folder)
 
@@ -112,26 +90,11 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        files = dict(loads(path.read_bytes())["files"])
-        if not all(map(_is_entry, files.values())):
-            raise ValueError
-        return files
+        return dict(orjson.loads(path.read_bytes())["files"])
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, KeyError):
         raise ManifestError(f"{path}: is damaged; remove it together with the files it describes") from None
-
-
-def _of(source: Mapping[str, Any], key: str) -> tuple[Any, ...]:
-    """Its value; a null is one as well."""
-    return (source[key],) if key in source else ()
-
-
-def _is_entry(entry: Any) -> bool:
-    kinds = {"source": dict, "sha256": str, "bytes": int}
-    if not isinstance(entry, dict) or not isinstance(entry.get("corpus", {}), dict):
-        return False
-    return all(type(entry.get(name)) is kind for name, kind in kinds.items())
 
 
 def sha256_of(path: Path) -> str:

@@ -21,8 +21,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from ..rewards.boxed import last_boxed
-from ..system.bounded_json import loads
 from .countdown import Problem, Term, solve
 from .questions import BadRow
 
@@ -78,7 +79,7 @@ def read_math(fields: Mapping[str, Any]) -> MathQuestion:
 def read_countdown(fields: Mapping[str, Any]) -> MathQuestion:
     """Raises BadRow."""
     numbers, target = _decoded(fields.get("nums", fields.get("numbers"))), _decoded(fields.get("target"))
-    if not isinstance(numbers, list) or len(numbers) < 2 or not all(map(_whole, numbers)) or not _whole(target):
+    if not isinstance(numbers, list) or len(numbers) < 2 or any(type(one) is not int for one in [*numbers, target]):
         raise BadRow("nums (or numbers) and target must be at least two whole numbers and one")
     if min(numbers) < 0:
         raise BadRow(f"nums has {min(numbers)}; a sum of numbers with signs of their own cannot be checked")
@@ -114,16 +115,12 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     return value.strip()
 
 
-def _whole(value: Any) -> bool:
-    return type(value) is int
-
-
 def _decoded(value: Any) -> Any:
     """A number or list, of which a table may hold the JSON text."""
     if not isinstance(value, str):
         return value
     try:
-        return loads(value.encode())
+        return orjson.loads(value)
     except ValueError:
         return value
 
@@ -133,4 +130,4 @@ def _id(fields: Mapping[str, Any], question: str) -> str:
     given = fields.get("id", fields.get("unique_id"))
     if given is not None:
         return str(given)
-    return hashlib.sha256(question.encode(errors="surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(question.encode()).hexdigest()[:16]

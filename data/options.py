@@ -20,15 +20,11 @@ class Layout(StrEnum):
     """Which distractors get in, and where documents stand; the values are options."""
 
     CLEAN = "clean"
-    """Of no option: no distractor holds an answer, every order is equally likely."""
+    """The default: no distractor holds an answer, every order is equally likely."""
     KEEP_OWN = "keep-distractors"
     """The same, but with all paragraphs that came with the question."""
     PUBLISHED = "published-layout"
     """As the published generators place them."""
-
-
-_DIGITS = 18
-"""Of a number of documents."""
 
 
 class OptionError(MemAgentError):
@@ -42,9 +38,9 @@ def eval_name(length: int) -> str:
 def parse_lengths(text: str) -> tuple[int, ...]:
     """``"50 200"`` -> ``(50, 200)``. Raises OptionError."""
     words = text.split()
-    wrong = [word for word in words if not word.isdecimal() or len(word) > _DIGITS or int(word) == 0]
+    wrong = [word for word in words if not word.isdecimal() or int(word) == 0]
     if wrong or not words:
-        raise OptionError(f"length {(wrong or [''])[0]!r:.40}: allowed: numbers of documents, such as 50 200")
+        raise OptionError(f"length {(wrong or [''])[0]!r:.40}: allowed: numbers above 0, such as 50 200")
     return tuple(dict.fromkeys(map(int, words)))
 
 

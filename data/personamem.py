@@ -20,26 +20,25 @@ that the blocks name is taken. How MemSifter found them is not published.
 
 from __future__ import annotations
 
+import ast
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from ..sessions.records import HistoryQuestion, Session, Turn
 from ..sessions.wording import language_of
-from ..system.bounded_json import loads
-from ..system.links import real_path
-from ..system.plain_python import plain_python
+from ..system.errors import reason_of
 from .asked import Asked, BadQuestion, needed, text_of, unreadable
 from .sources import SourceError, open_file
 
 SESSION_TURNS = 10
 _NEAR = 0.015
-_LONGEST_LITERAL = 1 << 20
-_NUMBER = re.compile(r"-?\d{1,18}")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 """Of options."""
 Messages = Sequence[Mapping[str, Any]]
@@ -52,7 +51,6 @@ def read_personamem(
     if contexts is None:
         raise SourceError("--contexts: name PersonaMem's shared_contexts file, or the folder of its histories")
     shared = _Contexts(contexts) if contexts.is_file() else None
-    home = real_path(contexts)
     histories = lru_cache(maxsize=2)(shared.messages if shared else partial(_linked, contexts))
     for path in paths:
         for number, row in enumerate(open_file(path).rows):
@@ -64,7 +62,7 @@ def read_personamem(
                 id = text_of(row.fields, "question_id") or f"{path.stem}_{number}"
                 build = partial(_shared_question, id, row.fields, histories, session_turns)
             else:
-                history = _one_spelling(home, text_of(row.fields, f"chat_history_{size}_link", "chat_history_link"))
+                history = text_of(row.fields, f"chat_history_{size}_link", "chat_history_link")
                 id = text_of(row.fields, "question_id") or f"{text_of(row.fields, 'persona_id')}_{number}"
                 build = partial(_linked_question, id, row.fields, partial(histories, history), session_turns, size)
             yield Asked(f"{path.name}: {row.where} ({id})", id, history, build)
@@ -81,26 +79,18 @@ class _Contexts:
         position = 0
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if line.strip():
-                    for id in self._read(line, number):
-                        self._offsets[id] = position
+                try:
+                    self._offsets |= dict.fromkeys(orjson.loads(line) if line.strip() else (), position)
+                except (ValueError, TypeError) as error:
+                    raise SourceError(f"{path}: line {number}: expected {{id: [messages]}} ({error})") from None
                 position += len(line)
 
     def messages(self, id: str) -> Messages:
         if id not in self._offsets:
-            raise BadQuestion(f"its context {id[:16]!r} is not in {self._path.name}")
+            raise BadQuestion(f"its context {id!r} is not in {self._path.name}")
         with self._path.open("rb") as file:
             file.seek(self._offsets[id])
-            return _checked(self._read(file.readline(), 0)[id])
-
-    def _read(self, line: bytes, number: int) -> dict[str, Any]:
-        try:
-            found = loads(line)
-        except ValueError as error:
-            raise SourceError(f"{self._path}: line {number}: not valid JSON ({error})") from None
-        if not isinstance(found, dict) or len(found) > 1:  # each is read with all of its line
-            raise SourceError(f"{self._path}: line {number}: expected {{id: [messages]}}, one context a line")
-        return found
+            return _checked(orjson.loads(file.readline())[id])
 
 
 def _shared_question(id: str, entry: Mapping[str, Any], histories: Any, turns: int) -> HistoryQuestion:
@@ -141,26 +131,11 @@ def _by_distance(sessions: Sequence[Session], entry: Mapping[str, Any]) -> tuple
 # --- version 2 ------------------------------------------------------------------------------------------------------
 
 
-def _one_spelling(home: Path, link: str) -> str:
-    """Of a link into ``home``, which is a real path: "./a/../h.json" is h.json."""
-    try:
-        return real_path(home / link).relative_to(home).as_posix() if link else ""
-    except ValueError:  # it leads elsewhere, or is no name of a file
-        return link
-
-
 def _linked(folder: Path, link: str) -> Messages:
-    path = folder / link
     try:
-        is_there = path.resolve().is_relative_to(folder.resolve()) and path.is_file()
-    except (OSError, ValueError):  # no name of a file
-        is_there = False
-    if not is_there:
-        raise BadQuestion(f"its history {link[:80]!r} is not in {folder}")
-    try:
-        found = loads(path.read_bytes())
-    except ValueError as error:
-        raise BadQuestion(f"its history {link[:80]!r} is not valid JSON ({error})") from None
+        found = orjson.loads((folder / link).read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadQuestion(f"its history {link!r} in {folder} cannot be read ({reason_of(error)})") from None
     if isinstance(found, dict):
         found = next((found[key] for key in ("chat_history", "conversations") if key in found), found)
     return _checked(found)
@@ -225,23 +200,20 @@ def _sessions(messages: Messages, turns: int) -> tuple[Session, ...]:
 
 
 def _checked(messages: Any) -> Messages:
-    if not isinstance(messages, list) or not messages:
-        raise BadQuestion("its history is no list of messages")
-    for message in messages:
-        if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
-            raise BadQuestion("a message of its history has no role and content")
-    return messages
+    try:
+        if messages and all(isinstance(message[key], str) for message in messages for key in ("role", "content")):
+            return messages
+    except (TypeError, KeyError):
+        pass
+    raise BadQuestion("its history is no list of messages with role and content")
 
 
 def _literal(value: Any) -> Any:
     """The text, message or list that a cell writes as JSON or as Python does; the cell itself where it writes none."""
-    if not isinstance(value, str) or len(value) > _LONGEST_LITERAL:
-        return value
-    for read in (lambda text: loads(text.encode()), plain_python):
-        try:
-            return read(value)
-        except ValueError:
-            continue
+    if isinstance(value, str):
+        for read in (orjson.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError):
+                return read(value)
     return value
 
 
@@ -254,6 +226,7 @@ def _literal_texts(entry: Mapping[str, Any], name: str) -> list[str]:
 
 def _whole(entry: Mapping[str, Any], name: str) -> int:
     text = text_of(entry, name)
-    if not _NUMBER.fullmatch(text):
-        raise BadQuestion(f"{name} is {text!r:.20}, no number")
-    return int(text)
+    try:
+        return int(text)
+    except ValueError:
+        raise BadQuestion(f"{name} is {text!r:.20}, no number") from None

@@ -13,7 +13,7 @@ Invariants:
 - documents are numbered in the order in which they are first met; equal texts have one number;
 - a question's ``gold`` and ``own`` documents are disjoint, and it has a gold one; ``own`` are distractors chosen for
   it by its data set (SQuAD: the other paragraphs of its article);
-- ids are unique. Whatever is wrong with a file ends the reading with one line; sound rows of no use are counted.
+- ids are unique. A broken row ends the reading with one line; sound rows of no use are counted.
 
 Texts lie end to end in one buffer per column, not in a Python object each: worker processes share it by fork, and
 reading never copies pages through reference counts. Memory is about 1.2 KB per document and 1 KB per question.
@@ -22,33 +22,18 @@ reading never copies pages through reference counts. Memory is about 1.2 KB per 
 from __future__ import annotations
 
 import hashlib
-import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from ..rewards.qa_metrics import normalise_squad
-from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
-from .paragraphs import Paragraph, spaced_documents
-from .questions import (
-    DOCUMENT_COLUMNS,
-    BadRow,
-    Impossible,
-    Question,
-    fact_titles,
-    read_question,
-    squad_rows,
-    without_wrapping,
-)
+from .paragraphs import spaced_documents
+from .questions import DOCUMENT_COLUMNS, BadRow, Impossible, Question, fact_titles, read_question, without_wrapping
 from .sources import SourceError, open_file
-
-_SQUAD_FILE = re.compile(rb'\s*\{\s*("version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:')
 
 
 class CorpusError(MemAgentError):
@@ -90,7 +75,6 @@ class Pool:
         self.texts = Column()
         self.words = Column()
         self._numbers: dict[bytes, int] = {}
-        self._last: tuple[tuple[Paragraph, ...], tuple[int, ...]] = (), ()
 
     def add(self, text: str) -> int:
         """The number of this text, new or known."""
@@ -99,14 +83,6 @@ class Pool:
             self.texts.append(text)
             self.words.append(f" {normalise_squad(text)} ")
         return number
-
-    def add_row(self, paragraphs: tuple[Paragraph, ...], as_they_are: bool) -> tuple[int, ...]:
-        """The numbers of a row's documents, those of the row before if it had the same: all questions of a paragraph
-        of SQuAD have one object of it, so that it costs them no time."""
-        if paragraphs != self._last[0]:
-            texts = [p.document for p in paragraphs] if as_they_are else spaced_documents(paragraphs)
-            self._last = paragraphs, tuple(map(self.add, texts))
-        return self._last[1]
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -129,7 +105,7 @@ class PoolQuestion:
     """The document of every supporting fact, in the order in which the data names the facts, with repetitions; none
     where a fact is in no gold document, as its row marks paragraphs that are no evidence of it."""
     article: tuple[int, ...] = ()
-    """All paragraphs of its article: one tuple for all questions of it, else they took its length squared."""
+    """All paragraphs of its article: one tuple for all questions of it."""
 
     @property
     def own(self) -> tuple[int, ...]:
@@ -172,7 +148,8 @@ def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
                 at = seen[question.id]
                 raise CorpusError(f"{path}: {where}: id {question.id} is at {at} already; remove one of the two")
             seen[question.id] = f"{path.name} {where}"
-            numbers = pool.add_row(question.paragraphs, as_they_are=as_published)
+            plain = [paragraph.document for paragraph in question.paragraphs] if as_published else None
+            numbers = [pool.add(text) for text in plain or spaced_documents(question.paragraphs)]
             if question.article:
                 articles.setdefault(question.article, {}).update(dict.fromkeys(numbers))
             questions.append((_pool_question(question, numbers), question.article))
@@ -185,18 +162,12 @@ def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
 
 def _usable(question: Question, where: str, blank_too: bool) -> Question | Skip:
     """The question with its paragraphs that have text, or all of them."""
-    kept = _with_text(question.paragraphs)
+    kept = tuple(paragraph for paragraph in question.paragraphs if any(map(str.strip, paragraph.sentences)))
     if not kept:
         raise CorpusError(f"{where}: no paragraph has any text; expected a row of HotpotQA, MuSiQue or SQuAD")
     gold = {paragraph.title for paragraph in kept if paragraph.gold}
     found = question if blank_too else replace(question, paragraphs=kept)
     return found if gold and gold.issuperset(question.supporting) else Skip.GOLD_ABSENT
-
-
-@lru_cache(maxsize=1)
-def _with_text(paragraphs: tuple[Paragraph, ...]) -> tuple[Paragraph, ...]:
-    """One object where the paragraphs are."""
-    return tuple(paragraph for paragraph in paragraphs if any(map(str.strip, paragraph.sentences)))
 
 
 def _pool_question(question: Question, numbers: Sequence[int]) -> PoolQuestion:
@@ -218,47 +189,19 @@ def _pool_question(question: Question, numbers: Sequence[int]) -> PoolQuestion:
 def read_questions(path: Path) -> Iterator[tuple[str, Question | Skip]]:
     """Every row of a file with where it stands. Raises CorpusError."""
     try:
-        for where, fields in _rows(path):
+        for row in open_file(path).rows:
             try:
-                if not any(name in without_wrapping(fields) for name in DOCUMENT_COLUMNS):
+                if row.fields is None:
+                    raise BadRow(f"{row.problem}; fetch the file again")
+                if not any(name in without_wrapping(row.fields) for name in DOCUMENT_COLUMNS):
                     raise BadRow("fits no known data set; expected HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD")
-                question = read_question(fields)
+                question = read_question(row.fields)
                 if fact_titles(question.extras.get("supporting_facts")) is None:
                     raise BadRow("supporting_facts is neither titles, pairs of title and sentence, nor two columns")
-                yield where, question
+                yield row.where, question
             except Impossible:
-                yield where, Skip.IMPOSSIBLE
+                yield row.where, Skip.IMPOSSIBLE
             except BadRow as error:
-                raise CorpusError(f"{path}: {where}: {error}") from None
+                raise CorpusError(f"{path}: {row.where}: {error}") from None
     except SourceError as error:
         raise CorpusError(str(error)) from None
-
-
-def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if path.is_file() and _is_squad(path):
-        try:
-            yield from ((f"article {number}", fields) for number, fields in squad_rows(read_articles(path)))
-        except BadRow as error:
-            raise CorpusError(f"{path}: {error}") from None
-        return
-    for row in open_file(path).rows:
-        if row.fields is None:
-            raise CorpusError(f"{path}: {row.where}: {row.problem}; fetch the file again")
-        yield row.where, row.fields
-
-
-def _is_squad(path: Path) -> bool:
-    with path.open("rb") as file:
-        return _SQUAD_FILE.match(file.read(4096).removeprefix(b"\xef\xbb\xbf")) is not None
-
-
-def read_articles(path: Path) -> Any:
-    """``data`` of an original SQuAD file. Raises CorpusError."""
-    try:
-        return loads(path.read_bytes())["data"]
-    except OSError as error:
-        raise CorpusError(f"{path}: cannot be read ({error.strerror}); fetch the file first") from None
-    except ValueError as error:
-        raise CorpusError(f"{path}: not valid JSON ({error}); fetch the file again") from None
-    except (KeyError, TypeError):
-        raise CorpusError(f"{path}: not a SQuAD file, {{'data': [{{'paragraphs': ...}}]}}") from None

@@ -32,17 +32,17 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import orjson
 from tqdm import tqdm
 
-from ..system.atomic_file import replacing
 from ..system.command_line_types import positive_number, whole_number
-from ..system.errors import MemAgentError
+from ..system.errors import MemAgentError, reason_of
+from ..system.files import replacing
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
 from .bad_rows import BadRows, NoGoodRows
@@ -52,7 +52,7 @@ from .math_questions import COLUMNS, READERS, MathQuestion, of_problem
 from .math_rows import Form, Wording, reply, system_wording
 from .options import OptionError, eval_name
 from .questions import BadRow
-from .sources import Source, SourceError, first_line, open_dataset, open_file
+from .sources import Source, SourceError, open_dataset, open_file
 
 _ROLES = ("system", "user")
 
@@ -80,10 +80,12 @@ def _run(args: argparse.Namespace) -> str:
         # Both are made before either is put in its place.
         if args.eval:
             path = _folder(args) / eval_name(args.eval)
-            _write_list(files, path, [wording.entry(question, index) for index, question in enumerate(held_out)])
+            entries = [orjson.dumps(wording.entry(question, index)) for index, question in enumerate(held_out)]
+            _open(files, path).write(b"[\n" + b",\n".join(entries) + b"\n]\n")
             written.append(f"{path}: {len(held_out)} rows")
         if args.output:
-            _write_lines(files, args.output, map(wording.training_row, trained))
+            rows = map(wording.training_row, trained)
+            _open(files, args.output).writelines(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
             written.append(f"{args.output}: {len(trained)} rows")
     return "; ".join([*reversed(written), f"{bad.count} bad rows left out"])
 
@@ -138,7 +140,6 @@ def _read(source: Source, task: str, bad: BadRows, limit: int | None = None, nam
             if row.fields is None:
                 raise BadRow(row.problem)
             question = READERS[task](row.fields)
-            _check_text(question)
         except BadRow as error:
             bad.add(f"{name}{row.where}: {error}")
             continue
@@ -146,14 +147,6 @@ def _read(source: Source, task: str, bad: BadRows, limit: int | None = None, nam
         if len(found) == limit:
             break
     return found
-
-
-def _check_text(question: MathQuestion) -> None:
-    """Raises BadRow where the texts cannot be written."""
-    try:
-        "\n".join((question.question, question.answer, question.steps, question.id)).encode()
-    except UnicodeEncodeError:
-        raise BadRow("holds half of a Unicode character") from None
 
 
 def _split(
@@ -199,20 +192,12 @@ def _system(args: argparse.Namespace, form: Form) -> str:
     try:
         return args.system.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        raise OptionError(f"--system {args.system}: cannot be read ({first_line(error)})") from None
+        raise OptionError(f"--system {args.system}: cannot be read ({reason_of(error)})") from None
 
 
-def _write_lines(files: ExitStack, path: Path, rows: Iterable[dict[str, Any]]) -> None:
+def _open(files: ExitStack, path: Path) -> BinaryIO:
     path.parent.mkdir(parents=True, exist_ok=True)
-    out = files.enter_context(replacing(path))
-    for row in rows:
-        out.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
-
-
-def _write_list(files: ExitStack, path: Path, entries: Sequence[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    out = files.enter_context(replacing(path))
-    out.write(b"[\n" + b",\n".join(map(orjson.dumps, entries)) + b"\n]\n")
+    return files.enter_context(replacing(path))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -30,22 +30,20 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from tqdm import tqdm
 
-from ..sessions.records import HistoryQuestion, Language, Session
-from ..system.atomic_file import replacing
+from ..sessions.records import HistoryQuestion, Language
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError
+from ..system.files import replacing
 from ..system.one_line_errors import one_line_errors
-from ..system.printable import one_line
 from ..system.signals import stop_if_asked, stop_on_signals
-from .asked import Asked, BadQuestion, LeftOut, bounded
+from .asked import Asked, BadQuestion, LeftOut
 from .bad_rows import BadRows, NoGoodRows
 from .locomo import read_locomo
 from .longmemeval import read_longmemeval
@@ -56,8 +54,6 @@ from .session_rows import read_rows
 from .sources import SourceError
 
 _TRAIN, _TEST = "train", "test"
-_SHOWN, _NAME = 20, 80
-"""Columns that are told by name, and letters of one."""
 _FORMATS = ("locomo", "longmemeval", "personamem", "rows")
 Reader = Callable[[Sequence[Path]], Iterator[Asked]]
 
@@ -72,8 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> str:
     _check(args)
-    read, checked = _reader(args), _Checks(args)
-    split_of = _split(read, args, checked)
+    read = _reader(args)
+    split_of = _split(read, args)
     bad, left_out, written = BadRows("prepare_sessions", strict=args.strict), Counter[str](), set[str]()
     with ExitStack() as stack:
         # All are made before any is put in its place.
@@ -90,7 +86,7 @@ def _run(args: argparse.Namespace) -> str:
             try:
                 if asked.id in written:
                     raise BadQuestion(f"question_id {asked.id!r:.60} is that of a row before; give each its own")
-                target.add(checked(asked.build()))
+                target.add(_question(asked, args))
                 written.add(asked.id)
             except BadQuestion as error:
                 bad.add(f"{asked.where}: {error}")
@@ -103,8 +99,7 @@ def _run(args: argparse.Namespace) -> str:
         for file in files.values():
             file.close()
     lines = [f"{path}: {files[split].count} rows" for split, path in _outputs(args).items()]
-    lost = sum((file.left_out for file in files.values()), Counter[str]())
-    return "\n".join([*lines, _told(bad, left_out), *_lost(lost)])
+    return "\n".join([*lines, _told(bad, left_out)])
 
 
 def _told(bad: BadRows, left_out: Counter[str]) -> str:
@@ -112,34 +107,12 @@ def _told(bad: BadRows, left_out: Counter[str]) -> str:
     return f"left out: {bad.count + left_out.total()} rows" + (f" ({'; '.join(reasons)})" if reasons else "")
 
 
-def _lost(values: Counter[str]) -> list[str]:
-    """The first columns one by one: a file may name as many as it has bytes."""
-    shown = [f"left out: {count} values of column {one_line(name, _NAME)}, for which the file has no place"
-             for name, count in islice(values.items(), _SHOWN)]
-    return shown if len(values) <= _SHOWN else [*shown, f"left out: values of {len(values) - _SHOWN} more columns"]
-
-
-class _Checks:
-    """What every question goes through; a history that questions share is looked at once."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self._args = args
-        self._whole: tuple[Session, ...] | None = None
-
-    def __call__(self, asked: HistoryQuestion) -> HistoryQuestion:
-        """The question in the language that is asked for. Raises BadQuestion, LeftOut."""
-        if self._args.with_gold and not asked.gold:
-            raise LeftOut("without a gold session")
-        if self._args.language:
-            asked = replace(asked, language=Language(self._args.language))
-        try:
-            for session in asked.sessions if asked.sessions is not self._whole else ():
-                "\n".join(turn.content for turn in session.turns).encode()
-            "\n".join((asked.question, *asked.answers, *asked.options)).encode()
-        except UnicodeEncodeError:
-            raise BadQuestion("holds half of a Unicode character") from None
-        self._whole = asked.sessions
-        return asked
+def _question(asked: Asked, args: argparse.Namespace) -> HistoryQuestion:
+    """The question in the language that is asked for. Raises BadQuestion, LeftOut."""
+    question = asked.build()
+    if args.with_gold and not question.gold:
+        raise LeftOut("without a gold session")
+    return replace(question, language=Language(args.language)) if args.language else question
 
 
 def _outputs(args: argparse.Namespace) -> dict[str, Path]:
@@ -175,19 +148,18 @@ def _check(args: argparse.Namespace) -> None:
 
 def _reader(args: argparse.Namespace) -> Reader:
     if args.format == "locomo":
-        return lambda paths: bounded(read_locomo(paths, adversarial=args.adversarial))
+        return partial(read_locomo, adversarial=args.adversarial)
     if args.format == "personamem":
-        read = partial(read_personamem, contexts=args.contexts, size=args.size, session_turns=args.session_turns)
-        return lambda paths: bounded(read(paths))
+        return partial(read_personamem, contexts=args.contexts, size=args.size, session_turns=args.session_turns)
     return {"longmemeval": read_longmemeval, "rows": read_rows}[args.format]
 
 
-def _split(read: Reader, args: argparse.Namespace, checked: _Checks) -> Callable[[Asked], str]:
+def _split(read: Reader, args: argparse.Namespace) -> Callable[[Asked], str]:
     """Which split a question is in. Raises OptionError."""
     if args.test_share is None and args.test_rows is None:
         return lambda asked: args.split or _TEST
     source = [args.split_order] if args.split_order else args.input
-    entries = (asked for asked in read(source) if args.test_rows is None or _is_kept(asked, checked))
+    entries = (asked for asked in read(source) if args.test_rows is None or _is_kept(asked, args))
     units = list(dict.fromkeys(asked.history if args.by_history else asked.id for asked in entries))
     trains = int(len(units) * (1 - args.test_share) + 1e-9) if args.test_share else len(units) - args.test_rows
     test = len(units) - trains
@@ -207,13 +179,11 @@ def _split(read: Reader, args: argparse.Namespace, checked: _Checks) -> Callable
     return split_of
 
 
-def _is_kept(asked: Asked, checked: _Checks) -> bool:
+def _is_kept(asked: Asked, args: argparse.Namespace) -> bool:
     stop_if_asked()
-    try:
-        checked(asked.build())
-    except (BadQuestion, LeftOut):
-        return False
-    return True
+    with suppress(BadQuestion, LeftOut):
+        return bool(_question(asked, args))
+    return False
 
 
 def _share(text: str) -> float:

@@ -7,7 +7,7 @@ HotpotQA,  ``context`` and ``supporting_facts`` as lists of pairs (the original 
 2Wiki      the JSON text of either (some parquet copies); what follows a title is a list of sentences
 FlashRAG   ``golden_answers``; the fields of HotpotQA's columns (or ``content`` for ``sentences``) in ``metadata``
 MuSiQue    ``paragraphs[{title, paragraph_text, is_supporting}]`` in place of ``context``; more in ``answer_aliases``
-SQuAD      ``answers{text}``; ``squad_rows`` brings the original files, one object of articles, into this shape
+SQuAD      ``answers{text}``; ``sources`` brings the original files, one object of articles, into this shape
 MemAgent   ``prompt`` (text or chat messages) or ``extra_info.question``; ``context``; ``reward_model.ground_truth``
 own        ``prompt, label, metadata{ground_truth, context or context_id}``: training rows already (``own_row``)
 =========  ===========================================================================================================
@@ -20,21 +20,20 @@ A worked example, of which all shapes of HotpotQA give the same::
        (Paragraph("Ann", ("Ann is.", " She was."), True), Paragraph("Bob", ("Bob is.",), False))
        document "Document 1:\\nAnn\\nAnn is. She was.\\n\\nDocument 2:\\nBob\\nBob is."
 
-Lists may be numpy arrays, as pandas returns them. Invariants of a Question: its texts encode as UTF-8; question and
-document are not blank; it has an answer, and its answers keep the order of the data without duplicates. A row that
-cannot meet them raises ``BadRow``.
+A Question has a question, an answer and, unless none is needed, a document that are not blank; its answers keep the
+order of the data without duplicates. A row that cannot meet them raises ``BadRow``.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
-from ..system.bounded_json import DEEPEST, TooDeep, loads
+import orjson
+
 from ..system.errors import MemAgentError
 from .paragraphs import Paragraph, spaced_documents
 
@@ -110,8 +109,8 @@ def read_question(fields: Mapping[str, Any], needs_document: bool = True) -> Que
         return replace(found, paragraphs=paragraphs, supporting=supporting)
     if not is_squad or not fields.get("title"):
         return replace(found, context=_text(given, name))
-    title = fields["title"] if isinstance(fields["title"], str) else _text(fields["title"], "title")
-    return replace(found, context=given, paragraphs=_place(title, given), supporting=(title,), article=title)
+    title, text = _text(fields["title"], "title"), _text(given, name)
+    return replace(found, context=text, paragraphs=(Paragraph(title, (text,)),), supporting=(title,), article=title)
 
 
 def without_wrapping(fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -143,8 +142,8 @@ def own_row(fields: Mapping[str, Any], needs_document: bool = True) -> dict[str,
     metadata = fields.get("metadata")
     if not isinstance(metadata, Mapping):
         raise BadRow(f"metadata is {_kind(metadata)}, expected an object")
-    _text(_chat_text(_plain(fields.get("prompt"), "prompt")), "prompt")
-    _answers("metadata.ground_truth", _plain(metadata.get("ground_truth"), "ground_truth"))
+    _text(_chat_text(fields.get("prompt")), "prompt")
+    _answers("metadata.ground_truth", metadata.get("ground_truth"))
     documents = [name for name in ("context", "context_id") if metadata.get(name) is not None]
     for name in documents:
         _text(metadata[name], f"metadata.{name}")
@@ -168,57 +167,30 @@ def fact_titles(supporting_facts: Any) -> tuple[str, ...] | None:
     return tuple(titles) if all(isinstance(title, str) for title in titles) else None
 
 
-def squad_rows(articles: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The questions of an original SQuAD file's ``data``, each with the number of its article. Raises BadRow."""
-    if not isinstance(articles, list):
-        raise BadRow("data is no list of articles, as SQuAD files have it")
-    for number, article in enumerate(articles, start=1):
-        try:
-            for paragraph in article["paragraphs"]:
-                place = {"title": article.get("title"), "context": paragraph["context"]}
-                for qa in paragraph["qas"]:
-                    texts = [] if qa.get("is_impossible", False) else [answer["text"] for answer in qa["answers"]]
-                    row = {"id": qa.get("id"), "question": qa["question"], "answers": {"text": texts}}
-                    yield number, row | place
-        except (KeyError, TypeError, AttributeError) as error:
-            raise BadRow(f"article {number} is not as in SQuAD files ({type(error).__name__}: {error})") from None
-
-
 # --- pieces of rows --------------------------------------------------------------------------------------------------
 def _known(fields: Mapping[str, Any], needs_document: bool) -> dict[str, Any]:
     """The fields that are there and looked at."""
-    known = {name: _plain(fields[name], name) for name in COLUMNS if fields.get(name) is not None}
+    known = {name: fields[name] for name in COLUMNS if fields.get(name) is not None}
     if needs_document and not any(name in known for name in DOCUMENT_COLUMNS):
         raise BadRow(_NO_DOCUMENT)
     return known
 
 
-@lru_cache(maxsize=1)
-def _place(title: str, context: str) -> tuple[Paragraph, ...]:
-    """SQuAD's paragraph, looked at once and one object for all questions that are asked about it in a row."""
-    return (Paragraph(_text(title, "title"), (_text(context, "context"),)),)
-
-
 def _paragraphs(value: Any, name: str, titles: tuple[str, ...]) -> tuple[tuple[Paragraph, ...], tuple[str, ...]]:
     """Paragraphs of any shape, and the titles of the gold ones where ``titles`` or the paragraphs mark them."""
     if isinstance(value, dict):
-        titled, texts = value.get("title"), value.get("sentences")
-        if not isinstance(titled, list) or not isinstance(texts, list) or len(titled) != len(texts):
-            raise BadRow(f"{name} has no title and sentences lists of equal length")
-        value = list(zip(titled, texts, strict=True))
+        try:
+            value = list(zip(value["title"], value["sentences"], strict=True))
+        except (KeyError, TypeError, ValueError):
+            raise BadRow(f"{name} has no title and sentences lists of equal length") from None
     if not isinstance(value, list):
         raise BadRow(f"{name} is {_kind(value)}, expected a text, a list of texts or paragraphs")
-    if not value:
-        raise BadRow(f"{name} is empty")
     marked = any(isinstance(entry, dict) and entry.get("is_supporting") is not None for entry in value)
-    found, golden = [], frozenset(titles)
+    found = []
     for entry in value:
+        gold = isinstance(entry, dict) and entry.get("is_supporting") is True if marked else not titles
         title, sentences = _title_and_sentences(entry, name)
-        if marked:
-            gold = isinstance(entry, dict) and entry.get("is_supporting") is True
-        else:
-            gold = not titles or title in golden
-        found.append(Paragraph(title, sentences, gold))
+        found.append(Paragraph(title, sentences, gold or (not marked and title in titles)))
     if not any(paragraph.document.strip() for paragraph in found):
         raise BadRow(f"{name} is blank")
     if marked:
@@ -239,7 +211,6 @@ def _title_and_sentences(entry: Any, name: str) -> tuple[str | None, tuple[str, 
     sentences = tuple(text) if isinstance(text, list) else ("" if text is None else text,)
     if not isinstance(title, str | None) or not all(isinstance(sentence, str) for sentence in sentences):
         raise BadRow(f"{name} holds a paragraph that is neither a text nor a title with a text or a list of sentences")
-    _check_unicode("".join([title or "", *sentences]), name)
     return title, sentences
 
 
@@ -287,7 +258,7 @@ def _answer_text(answer: Any, name: str) -> str:
         return str(answer)
     if not isinstance(answer, str):
         raise BadRow(f"{name} holds {_kind(answer)}, expected text")
-    return _check_unicode(answer, name)
+    return answer
 
 
 def _decoded(value: Any) -> Any:
@@ -295,9 +266,7 @@ def _decoded(value: Any) -> Any:
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value
     try:
-        return loads(value.encode())
-    except TooDeep as error:
-        raise BadRow(f"JSON in a text is {error}") from None
+        return orjson.loads(value)
     except ValueError:
         return value
 
@@ -318,29 +287,6 @@ def _text(value: Any, name: str) -> str:
         raise BadRow(f"{name} is {_kind(value)}, expected text")
     if not value.strip():
         raise BadRow(f"{name} is blank")
-    return _check_unicode(value, name)
-
-
-def _check_unicode(text: str, name: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadRow(f"{name} holds half a Unicode character (a lone surrogate)") from None
-    return text
-
-
-def _plain(value: Any, name: str, depth: int = 0) -> Any:
-    """Lists for numpy arrays and tuples, however nested; everything else as it is."""
-    if isinstance(value, str):
-        return value
-    if depth > DEEPEST:
-        raise BadRow(f"{name} is nested deeper than {DEEPEST}")
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(item, name, depth + 1) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item, name, depth + 1) for key, item in value.items()}
     return value
 
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from .pool import CorpusError, PoolQuestion, Skip, read_articles, read_questions
-from .questions import BadRow, Impossible, Question, read_question, squad_rows
+from .pool import CorpusError, PoolQuestion, Skip, read_questions
+from .questions import BadRow, Impossible, Question, read_question
+from .sources import SourceError, read_articles, squad_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +31,22 @@ class Corpus:
 
 def read_squad(path: Path) -> Corpus:
     """An original SQuAD file. Raises CorpusError."""
-    articles, found = read_articles(path), list[tuple[Question, list[str], int]]()
+    found = list[tuple[Question, list[str], int]]()
     try:
+        articles = read_articles(path)
         for number, fields in squad_rows(articles):
             try:
                 question = read_question(fields)
             except Impossible:
                 continue
             found.append((question, [question.context], number))
-        groups = {number: _contexts(articles, number) for number in {number for _, _, number in found}}
-    except BadRow as error:
+    except SourceError as error:
+        raise CorpusError(str(error)) from None
+    except (BadRow, ValueError) as error:
         raise CorpusError(f"{path}: {error}") from None
+    groups = {number: [paragraph["context"] for paragraph in articles[number - 1]["paragraphs"]]
+              for number in {number for _, _, number in found}}
     return _corpus(path, found, groups)
-
-
-def _contexts(articles: Any, number: int) -> list[str]:
-    contexts = [paragraph["context"] for paragraph in articles[number - 1]["paragraphs"]]
-    if not all(isinstance(context, str) for context in contexts):
-        raise BadRow(f"article {number} has a context that is no text")
-    return contexts
 
 
 def read_hotpotqa(path: Path) -> Corpus:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..sessions.records import HistoryQuestion
-from ..sessions.table import BadRow, question_of
+from ..sessions.table import question_in
 from .asked import Asked, BadQuestion, text_of, unreadable
 from .sources import open_file
 
@@ -25,16 +25,16 @@ def read_rows(paths: Sequence[Path]) -> Iterator[Asked]:
                 yield unreadable(f"{path.name}: {row.where}", row.problem)
                 continue
             id = text_of(row.fields, "question_id") or f"{path.stem}_{number}"
-            history = blake2b(str(row.fields.get("haystack_sessions")).encode(errors="replace"), digest_size=16)
-            build = partial(_question, {**row.fields, "question_id": id}, path.name, number)
+            history = blake2b(str(row.fields.get("haystack_sessions")).encode(), digest_size=16)
+            build = partial(_question, {**row.fields, "question_id": id})
             yield Asked(f"{path.name}: {row.where} ({id})", id, history.hexdigest(), build)
 
 
-def _question(row: Mapping[str, Any], name: str, number: int) -> HistoryQuestion:
+def _question(row: Mapping[str, Any]) -> HistoryQuestion:
     try:
-        asked = question_of(row, name, number)
-    except BadRow as error:
-        raise BadQuestion(str(error).partition("): ")[2]) from None
+        asked = question_in(row)
+    except ValueError as error:
+        raise BadQuestion(str(error)) from None
     if not asked.sessions:
         raise BadQuestion("no sessions")
     return asked

@@ -22,7 +22,7 @@ from typing import Any
 
 from .document_store import DocumentStore, MissingDocument, document_id
 from .questions import COLUMNS as QUESTION_COLUMNS
-from .questions import DOCUMENT_COLUMNS, OWN_COLUMNS, BadRow, Question, own_row, read_memagent_question, read_question
+from .questions import OWN_COLUMNS, BadRow, Question, own_row, read_memagent_question, read_question
 
 COLUMNS = QUESTION_COLUMNS.union(OWN_COLUMNS)
 """Every field that is looked at; a reader may leave out all others."""
@@ -33,15 +33,6 @@ class Schema(StrEnum):
     PLAIN = "plain"
     HOTPOTQA = "hotpotqa"
     PACK = "pack"
-
-
-_REQUIRED = {
-    Schema.MEMAGENT: (("context",), ("reward_model",)),
-    Schema.PLAIN: (("question",), ("answer", "answers"), DOCUMENT_COLUMNS),
-    Schema.HOTPOTQA: (("question",), ("answer",), ("context",)),
-    Schema.PACK: (("prompt",), ("metadata",)),
-}
-"""Of each tuple one column must be there."""
 
 
 class UnknownSchema(BadRow):
@@ -64,15 +55,6 @@ def schema_of(columns: Collection[str]) -> Schema:
     if "question" in columns or "answer" in columns:
         return Schema.PLAIN
     raise UnknownSchema
-
-
-def check_columns(columns: Collection[str], schema: Schema, needs_document: bool) -> None:
-    """Raises BadRow if every row of a table with these columns would be a bad one."""
-    for allowed in _REQUIRED[schema]:
-        is_document = set(allowed) <= set(DOCUMENT_COLUMNS)
-        if not set(allowed) & set(columns) and (needs_document or not is_document):
-            hint = "; --no-context takes questions without a document" if is_document else ""
-            raise BadRow(f"no column {' or '.join(allowed)} (schema {schema}){hint}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +99,8 @@ def row_of(question: Question, inline_chars: int) -> tuple[dict[str, Any], str |
     """The training row of a question, and its document if that is longer than ``inline_chars``."""
     document = question.document
     metadata = {"ground_truth": question.answers} | ({"context": document} if document else {}) | question.extras
+    if question.supporting and "supporting_facts" not in metadata:
+        metadata["supporting"] = question.supporting
     row = {"prompt": question.question, "label": question.answers[0], "metadata": metadata}
     if len(document) <= inline_chars:
         return row, None

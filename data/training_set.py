@@ -15,11 +15,11 @@ import random
 from collections.abc import Generator, Sequence
 
 from ..system.errors import MemAgentError
-from ..system.forked_map import in_order
 from .haystack import haystack
 from .options import Layout
 from .pool import Corpora
 from .questions import Question, assemble
+from .workers import in_order
 
 Curriculum = tuple[tuple[int, float], ...]
 

@@ -17,8 +17,8 @@ from huggingface_hub import EvalResult
 
 from ..checkpoints.hub import add_push_arguments, check_token, push
 from ..checkpoints.model_card import CARD, read_card, with_evaluation, write_card
-from ..system.markdown import markdown_table
 from ..system.one_line_errors import one_line_errors
+from ..system.text import markdown_table
 from .results import read_results
 from .summary import Summary, main_metric_of, summarise
 

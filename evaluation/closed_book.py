@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import orjson
 from tqdm import tqdm
@@ -36,17 +35,16 @@ from ..client.chat_settings import ChatFailed, ChatSettings, key_from
 from ..data.closed_book_rules import Asked, judge
 from ..data.manifest import sha256_of
 from ..data.pool import PoolQuestion, load_corpora
-from ..system.atomic_file import appending, cut, write_atomically
-from ..system.bounded_json import loads
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError
-from ..system.file_lock import lock_dir
+from ..system.files import append_whole, folder_lock, write_atomically
 from ..system.gather import gather_or_cancel
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable, stop_if_asked, stop_on_signals
+from .results import cut_half_line
 
 INSTRUCTION = "\n\nAnswer from what you know, and put only the answer into \\boxed{}."
-_RUN, _REPLIES, VERDICT, _LOCK = "run.json", "replies.jsonl", "verdict.json", ".lock"
+_RUN, _REPLIES, VERDICT = "run.json", "replies.jsonl", "verdict.json"
 
 
 class ClosedBookError(MemAgentError):
@@ -77,8 +75,7 @@ def run(raw: Sequence[Path], sampling: Sampling, url: str, concurrency: int, out
     settings = asdict(sampling) | {
         "instruction": INSTRUCTION, "raw": [{"file": path.name, "sha256": sha256_of(path)} for path in raw],
     }
-    busy, other = "another closed-book is asking; wait for it, or choose another --output", "choose another --output"
-    with lock_dir(output, _LOCK, ClosedBookError, busy=busy, other=other):
+    with folder_lock(output, busy="another closed-book is asking; wait for it, or choose another --output"):
         _check_same_run(output, settings)
         known = _read_replies(output / _REPLIES, sampling.samples)
         missing = [question for question in questions if question.id not in known]
@@ -94,43 +91,30 @@ def run(raw: Sequence[Path], sampling: Sampling, url: str, concurrency: int, out
 
 def _check_same_run(output: Path, settings: dict[str, Any]) -> None:
     path = output / _RUN
-    known = _settings_in(path) if path.is_file() else settings
-    if known != settings:
-        differing = next((key for key in settings if known.get(key) != settings[key]), "version")
-        raise ClosedBookError(f"{output}: holds replies of another {differing}; choose another --output")
+    try:
+        known = orjson.loads(path.read_bytes()) if path.is_file() else settings
+        differing = [key for key in settings if known.get(key) != settings[key]]
+    except (ValueError, AttributeError):
+        raise ClosedBookError(f"{path}: is damaged; choose another --output") from None
+    if differing:
+        raise ClosedBookError(f"{output}: holds replies of another {differing[0]}; choose another --output")
     write_atomically(path, orjson.dumps(settings, option=orjson.OPT_INDENT_2))
 
 
-def _settings_in(path: Path) -> dict[str, Any]:
-    try:
-        known = loads(path.read_bytes())
-    except ValueError:
-        known = None
-    if not isinstance(known, dict):
-        raise ClosedBookError(f"{path}: is damaged; choose another --output")
-    return known
-
-
 def _read_replies(path: Path, samples: int) -> dict[str, tuple[str, ...]]:
-    """So many replies by id; half a line of a killed run is cut off."""
-    if not path.is_file():
-        return {}
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        cut(path, whole)
+    """Replies by the question's id; the half line of a killed run is cut off."""
+    cut_half_line(path)
     found = {}
-    for number, line in enumerate(content[:whole].split(b"\n")[:-1], 1):
+    for number, line in enumerate(path.read_bytes().splitlines() if path.is_file() else (), 1):
         try:
-            row = loads(line)
-            id, replies = row["id"], row["replies"]
+            row = orjson.loads(line)
+            id, replies = row["id"], tuple(row["replies"])
+            if len(replies) != samples:
+                raise ValueError
         except (ValueError, LookupError, TypeError):
-            id = replies = None
-        are_texts = isinstance(replies, list) and all(isinstance(reply, str) for reply in replies)
-        if not isinstance(id, str) or not are_texts or len(replies) != samples:
             what = f"line {number} does not have {samples} replies"
-            raise ClosedBookError(f"{path}: {what}; remove that line, and they are asked again")
-        found[id] = tuple(replies)
+            raise ClosedBookError(f"{path}: {what}; remove that line, and they are asked again") from None
+        found[id] = replies
     return found
 
 
@@ -145,14 +129,14 @@ async def _ask_all(
     waiting = iter(questions)
     bar = tqdm(total=len(questions), unit=" questions", disable=None)
     try:
-        with io.BufferedWriter(appending(path)) as rows, bar:
+        with path.open("ab", buffering=0) as rows, bar:
             await gather_or_cancel(*(_ask_some(client, waiting, sampling, rows, bar) for _ in range(concurrency)))
     finally:
         await client.close()
 
 
 async def _ask_some(
-    client: ChatClient, waiting: Iterator[PoolQuestion], sampling: Sampling, rows: BinaryIO, bar: tqdm
+    client: ChatClient, waiting: Iterator[PoolQuestion], sampling: Sampling, rows: IO[bytes], bar: tqdm
 ) -> None:
     """Ask one question after the other, sharing ``waiting`` with those who do the same."""
     for question in waiting:
@@ -164,8 +148,7 @@ async def _ask_some(
         except ChatFailed as error:
             raise ClosedBookError(f"question {question.id}: {error}; run again later") from None
         row = {"id": question.id, "replies": replies}
-        rows.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
-        rows.flush()
+        append_whole(rows, orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
         bar.update()
 
 

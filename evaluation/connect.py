@@ -11,36 +11,44 @@ The key comes from ``BASE_URL_KEY`` or ``OPENAI_API_KEY`` and is only sent to ``
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 
 from ..agents.prompts import chat_frame
-from ..client.answer_body import most_bytes, whole_body
-from ..client.chat_settings import key_from, without_key
+from ..client.chat_settings import key_from
 from ..client.engine_api import MALFORMED, Dialect
-from ..client.server_session import NO_ANSWER, server_session
+from ..client.server_session import NO_ANSWER, seconds_asked, server_session
 from ..config import Config, ConfigError
 from ..hooks.reader import reader_for
 from ..system import server_url
-from ..system.bounded_json import loads
-from ..system.redirects import REDIRECTS
-from .endpoint import Api, EvalEndpoint, frame_of
-from .outage import POLL_S, TOO_MANY, Probe, probe, told
+from ..system.text import one_line
+from .endpoint import POLL_S, Api, EvalEndpoint, frame_of
 from .questions import EvalError
 
 KEYS = ("BASE_URL_KEY", "OPENAI_API_KEY")
 _BUDGETS = ("max_tokens", "max_completion_tokens")
 """OpenAI's two names of a reply's limit; some chat servers know one of them only."""
-_TIMEOUT = aiohttp.ClientTimeout(30, connect=10)
-_LISTED = 4096
-"""Models, each in a few lines: some servers have thousands."""
+_LIST_TIMEOUT, _PROBE_TIMEOUT = aiohttp.ClientTimeout(30, connect=10), aiohttp.ClientTimeout(60, connect=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What became of the smallest request."""
+
+    status: int
+    """Of HTTP; 0 where nothing answers."""
+    text: str
+    """The beginning of the answer, or the reason why there is none."""
+    is_reply: bool = False
+    wait: float = 0.0
+    """Seconds that the server asks to be left alone."""
 
 
 async def connect(url: str, model: Path, config: Config, keys: Sequence[str] = KEYS) -> EvalEndpoint:
@@ -52,7 +60,6 @@ async def connect(url: str, model: Path, config: Config, keys: Sequence[str] = K
         EvalError: nothing answers there, or nothing that can be used; the line says what was tried.
     """
     vocabulary = reader_for(str(model), config, "{}").vocabulary
-    _give_back_memory()
     own = bool(url)
     endpoint = EvalEndpoint(
         dialect=Dialect.VLLM,
@@ -63,19 +70,11 @@ async def connect(url: str, model: Path, config: Config, keys: Sequence[str] = K
         key="" if own else key_from(os.environ, keys),
         server_wait=config.eval_server_wait,
     )
-    async with server_session() as session:
+    async with server_session(endpoint.base_url) as session:
         if own:
             return await _first_that_answers(session, [endpoint])
         endpoint = await _with_model(session, endpoint, config)
         return await _first_that_answers(session, _wordings(endpoint, config.eval_api))
-
-
-def _give_back_memory() -> None:
-    """To the system, what loading a tokenizer has left free: 100 MB after a vocabulary of 150,000."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc has it
-        trim(0)
-
-
 
 
 def checked_url(name: str, url: str) -> str:
@@ -93,25 +92,22 @@ def _wordings(endpoint: EvalEndpoint, api: str) -> list[EvalEndpoint]:
 
 
 async def _first_that_answers(session: aiohttp.ClientSession, endpoints: list[EvalEndpoint]) -> EvalEndpoint:
-    tried, elsewhere = [], True
+    tried = []
     for endpoint in endpoints:
         found = await _probed(session, endpoint)
         if found.is_reply:
             return endpoint
-        elsewhere &= found.status in REDIRECTS
         match found.status:
             case 0:
-                why = f"nothing answers there ({found.text}); start it, or correct the URL"
-                raise EvalError(f"{endpoint.base_url}: {why}")
+                reason = f"nothing answers there ({found.text}); start it, or correct the URL"
+                raise EvalError(f"{endpoint.base_url}: {reason}")
             case 401 | 403:
-                why = f"the key is refused; set {KEYS[0]} or {KEYS[1]}"
-                raise EvalError(f"{endpoint.url}: HTTP {found.status}, {why}")
+                reason = f"the key is refused; set {KEYS[0]} or {KEYS[1]}"
+                raise EvalError(f"{endpoint.url}: HTTP {found.status}, {reason}")
             case 429:
-                why = f"too many requests ({found.text}); run it again later, or raise EVAL_SERVER_WAIT"
-                raise EvalError(f"{endpoint.url}: HTTP 429, {why}")
+                reason = f"too many requests ({found.text}); run it again later, or raise EVAL_SERVER_WAIT"
+                raise EvalError(f"{endpoint.url}: HTTP 429, {reason}")
         tried.append(f"{endpoint.api} -> HTTP {found.status}" + ", but no reply" * (found.status == 200))
-    if elsewhere:  # as http:// leads to https:// whatever is asked
-        raise EvalError(f"{endpoint.url}: {found.text}")
     what = f"{', '.join(tried)}: {found.text}"
     raise EvalError(f"{endpoints[0].base_url}: no usable API ({what}); see EVAL_API and EVAL_MODEL")
 
@@ -119,7 +115,7 @@ async def _first_that_answers(session: aiohttp.ClientSession, endpoints: list[Ev
 async def _probed(session: aiohttp.ClientSession, endpoint: EvalEndpoint) -> Probe:
     """Waits for its turn where the server takes no more requests for now, EVAL_SERVER_WAIT seconds at most."""
     deadline = time.monotonic() + endpoint.server_wait
-    while (found := await probe(session, endpoint)).status == TOO_MANY:
+    while (found := await probe(session, endpoint)).status == 429:
         wait = max(POLL_S, found.wait)
         if time.monotonic() + wait > deadline:
             break
@@ -127,16 +123,41 @@ async def _probed(session: aiohttp.ClientSession, endpoint: EvalEndpoint) -> Pro
     return found
 
 
+async def probe(session: aiohttp.ClientSession, endpoint: EvalEndpoint) -> Probe:
+    """Ask for one token. HTTP 200 is not enough: the body must be readable as a reply."""
+    try:
+        async with session.post(
+            endpoint.url, json=endpoint.probe(), headers=endpoint.headers(), timeout=_PROBE_TIMEOUT
+        ) as reply:
+            text, wait = await reply.text(errors="replace"), seconds_asked(reply.headers.get("Retry-After"))
+            is_reply = reply.status == 200 and _is_reply(endpoint, text)
+            return Probe(reply.status, _shown(endpoint, text), is_reply, wait)
+    except NO_ANSWER as error:
+        return Probe(0, _shown(endpoint, f"{type(error).__name__}: {error}"))
+
+
+def _is_reply(endpoint: EvalEndpoint, text: str) -> bool:
+    try:
+        endpoint.parse_response(orjson.loads(text))
+    except MALFORMED:
+        return False
+    return True
+
+
+def _shown(endpoint: EvalEndpoint, text: str) -> str:
+    """The beginning of what a server said, for a message."""
+    return one_line(endpoint.redacted(text), 200)
+
+
 async def _with_model(session: aiohttp.ClientSession, endpoint: EvalEndpoint, config: Config) -> EvalEndpoint:
     """The endpoint with the served model's name, and with its length where ENGINE_MAX_LEN says none."""
     served = await _served_models(session, endpoint)
-    known = {without_key(str(entry.get("id")), endpoint.key): entry for entry in served}
+    known = {str(entry.get("id")): entry for entry in served}
     name = config.eval_model or (next(iter(known)) if len(known) == 1 else "")
     if not name and config.eval_api in ("auto", Api.COMPLETIONS, Api.CHAT) and known:
-        some = told(endpoint, ", ".join(sorted(known)[:5]))
+        some = ", ".join(sorted(known)[:5])
         raise EvalError(f"{endpoint.base_url} serves {len(known)} models ({some}); name one with EVAL_MODEL")
-    length = known.get(name, {}).get("max_model_len")
-    limit = endpoint.max_tokens or (length if type(length) is int and length > 0 else 0)
+    limit = endpoint.max_tokens or known.get(name, {}).get("max_model_len") or 0
     return replace(endpoint, model=name, max_tokens=limit)
 
 
@@ -144,14 +165,11 @@ async def _served_models(session: aiohttp.ClientSession, endpoint: EvalEndpoint)
     """What ``/v1/models`` lists; nothing where the server has no such list."""
     try:
         async with session.get(
-            f"{endpoint.base_url}/v1/models", headers=endpoint.headers(), timeout=_TIMEOUT
+            f"{endpoint.base_url}/v1/models", headers=endpoint.headers(), timeout=_LIST_TIMEOUT
         ) as reply:
-            if reply.status != 200:
-                return []
-            listed = loads(await whole_body(reply.content.iter_any(), most_bytes(_LISTED)))["data"]
-            return [entry for entry in listed if isinstance(entry, dict)]
+            return list((await reply.json())["data"]) if reply.status == 200 else []
     except (aiohttp.ClientConnectionError, TimeoutError) as error:
-        reason = told(endpoint, f"{type(error).__name__}: {error}")
+        reason = _shown(endpoint, f"{type(error).__name__}: {error}")
         raise EvalError(
             f"{endpoint.base_url}: nothing answers there ({reason}); start it, or correct the URL"
         ) from None

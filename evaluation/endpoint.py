@@ -11,27 +11,28 @@ the server puts its own around the message; what stands before ``</think>`` stay
 again is good enough to be carried as a memory or scored, and it has no log-probs: such replies never train.
 
 Invariants:
-- the key goes into the request header and nowhere else: no ``repr``, error, log line or reply holds it, not even where
-  the server repeats it;
-- of a server that stops answering, or turns requests away, ``outage`` tells how long it is waited for.
+- the key goes into the request header and nowhere else: no ``repr``, error or log line holds it;
+- a request waits EVAL_SERVER_WAIT seconds in all for a server that does not answer or turns it away (``Patience``).
+  After one that waited in vain while nobody was answered, ``server.gone`` is true and nobody waits again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..agents.records import Generation, StopReason
+from ..agents.records import FailureKind, Generation, StopReason, TurnFailed
 from ..agents.vocabulary import Vocabulary
 from ..client.chat_settings import without_key
-from ..client.engine_api import Endpoint, told_cached, vllm_body
-from .outage import Outage, ServerPatience
+from ..client.engine_api import Endpoint, vllm_body
 
-_AUTHORISED = "Bearer {}"
 _THINK_END = "</think>"
+POLL_S = 2.0
+_MAY_PASS = (FailureKind.CONNECTION, FailureKind.SERVER_ERROR, FailureKind.RATE_LIMITED)
 _STOPS = {"stop": StopReason.STOP, "length": StopReason.LENGTH}
 
 
@@ -67,6 +68,37 @@ def frame_of(render: Callable[[str], str]) -> Frame:
     return Frame(head, tail)
 
 
+@dataclass(slots=True)
+class Server:
+    """What all requests of an evaluation know of its server."""
+
+    gone: bool = False
+    answered_at: float = 0.0
+    """The last time at which it gave a reply (monotonic)."""
+
+
+class Patience:
+    """Of one request: it waits ``seconds`` in all; with a server that answers others it tries once more, but for 429,
+    where its turn may come."""
+
+    def __init__(self, server: Server, seconds: float) -> None:
+        self._server, self._began = server, time.monotonic()
+        self._deadline = self._began + seconds
+        self._last_chance = False
+
+    async def try_again(self, failure: TurnFailed) -> bool:
+        if failure.kind not in _MAY_PASS or self._last_chance or self._server.gone:
+            return False
+        others_answered = self._server.answered_at > self._began
+        wait = max(POLL_S, failure.wait)
+        if time.monotonic() + wait > self._deadline:
+            self._server.gone = not others_answered
+            return False
+        self._last_chance = others_answered and failure.kind is not FailureKind.RATE_LIMITED
+        await asyncio.sleep(wait)
+        return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalEndpoint(Endpoint):
     """An endpoint with what its wording needs; ``vocabulary`` is that of the model whose ids the agents use."""
@@ -79,7 +111,7 @@ class EvalEndpoint(Endpoint):
     budget_name: str = "max_tokens"
     key: str = field(default="", repr=False)
     server_wait: float = 0.0
-    outage: Outage = field(default_factory=Outage, compare=False, repr=False)
+    server: Server = field(default_factory=Server, compare=False, repr=False)
 
     @property
     def url(self) -> str:
@@ -93,8 +125,8 @@ class EvalEndpoint(Endpoint):
     def streams(self) -> bool:
         return self.api is Api.GENERATE
 
-    def patience(self) -> ServerPatience:
-        return ServerPatience(self)
+    def patience(self) -> Patience:
+        return Patience(self.server, self.server_wait)
 
     def build_request(
         self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], routing_key: str
@@ -106,23 +138,15 @@ class EvalEndpoint(Endpoint):
         return body, headers | self.headers()
 
     def parse_response(self, answer: Any) -> Generation:
-        generation = self._sampled(answer) if self.api is Api.GENERATE else self.read(answer)
-        self.outage.answered_at = time.monotonic()
-        return generation
-
-    def _sampled(self, answer: Any) -> Generation:
-        """Of ids nothing can be taken out: their log-probs are those of all of them."""
-        generation = Endpoint.parse_response(self, answer)
-        told = (generation.weight_version, self.vocabulary.reply_text(generation.token_ids)) if self.key else ()
-        if any(without_key(text, self.key) != text for text in told):
-            raise ValueError("the reply repeats the key that was sent")
+        generation = Endpoint.parse_response(self, answer) if self.api is Api.GENERATE else self.read(answer)
+        self.server.answered_at = time.monotonic()
         return generation
 
     def headers(self) -> dict[str, str]:
-        return {"Authorization": _AUTHORISED.format(self.key)} if self.key else {}
+        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
     def redacted(self, text: str) -> str:
-        return text.replace(self.key, "***") if self.key else text
+        return without_key(text, self.key)
 
     def probe(self) -> dict[str, Any]:
         """The body of the smallest request: one token."""
@@ -152,9 +176,9 @@ class EvalEndpoint(Endpoint):
             text = _said(choice["message"].get("content"))
             if _THINK_END not in text and self.thinking_is_open:
                 text = _THINK_END + text  # the server took the thinking out
-        ids = reply_ids(self.vocabulary, without_key(text, self.key))
+        ids = reply_ids(self.vocabulary, text)
         usage = answer.get("usage") or {}
-        cached = told_cached((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         return Generation(ids, [0.0] * len(ids), _STOPS[choice["finish_reason"]], cached_tokens=cached)
 
     @property
@@ -173,3 +197,9 @@ def reply_ids(vocabulary: Vocabulary, text: str) -> list[int]:
     if not end:
         return vocabulary.encode_text(text)
     return [*vocabulary.encode_text(thinking), *vocabulary.encode_markup(_THINK_END), *vocabulary.encode_text(rest)]
+
+
+def gone_line(endpoint: EvalEndpoint) -> str:
+    """What ended a run whose ``server.gone`` is true."""
+    return (f"{endpoint.base_url} did not answer, or turned requests away, for EVAL_SERVER_WAIT="
+            f"{endpoint.server_wait:g} s; the same command continues")

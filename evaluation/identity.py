@@ -6,13 +6,9 @@ Invariant: more lengths and more samples of the same join; anything else is refu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from ..config import Config
-from ..rewards.ruler import TASKS as RULER_TASKS
 from .questions import EvalError
 from .results import Run, has_run, read_run, rows_path
 
@@ -41,7 +37,10 @@ def check_same_run(output: Path, run: Run) -> Run:
     known = read_run(output)
     if known.model != run.model:
         raise EvalError(_other(output, "model"))
-    differing = _differing(_settings_of(known), run.settings)
+    differing = [
+        f"{name.upper()} was {known.settings.get(name)!r}, is {value!r}"[:80]
+        for name, value in sorted(run.settings.items()) if known.settings.get(name) != value
+    ]
     if differing:
         raise EvalError(_other(output, "settings", f" ({'; '.join(differing[:3])})"))
     for length, digest in run.data.items():
@@ -53,24 +52,6 @@ def check_same_run(output: Path, run: Run) -> Run:
     )
 
 
-def _settings_of(known: Run) -> Mapping[str, Any]:
-    """Its settings; before there was EVAL_ANSWER, RULER's answers were read from boxes, and before there was
-    EVAL_MAX_CHUNKS, MEM_MAX_CHUNKS cut what was evaluated.
-    """
-    boxed = any(name.rpartition("_")[0] in RULER_TASKS for name in known.data)
-    cut = {"eval_max_chunks": known.settings["mem_max_chunks"]} if "mem_max_chunks" in known.settings else {}
-    return ({"eval_answer": "boxed"} if boxed else {}) | cut | dict(known.settings)
-
-
 def _other(output: Path, what: str, differences: str = "") -> str:
     remedy = "set another SAVE_FILE (of a training run: SAVE_PATH), or remove it"
     return f"{output} holds results of another {what}{differences}; {remedy}"
-
-
-def _differing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """What is not the same, in words: of all that shapes an answer now; what was made before there was such a setting
-    has its default."""
-    # Results made before MEM_PROMPTS was recorded under its own name have its content as ``prompts``.
-    defaults = {f.name: f.default for f in fields(Config)} | {"mem_prompts": known.get("prompts", "")}
-    pairs = [(name, known.get(name, defaults.get(name)), wanted[name]) for name in sorted(wanted)]
-    return [f"{name.upper()} was {was!r}, is {now!r}"[:80] for name, was, now in pairs if was != now]

@@ -71,10 +71,16 @@ class KeptTrajectories:
         trace = self._teller.trace(
             self._config, sample, record, id=_id(row.length, row.question, row.sample), length=row.length,
             question_id=row.question, group=row.question, sample=row.sample, question=row.text, golds=row.answers,
-            document=document.id if document else None, prediction=row.prediction, scores=dict(row.scores),
+            document=document.id if document else None, prediction=row.prediction, scores=_headline_first(row),
             failure_message=row.failure_message,
         )
         return document, trace
+
+
+def _headline_first(row: Row) -> dict[str, float]:
+    """The scores, the one that the task is judged by first."""
+    first = {row.headline: row.scores[row.headline]} if row.headline in row.scores else {}
+    return first | dict(row.scores)
 
 
 def _id(length: str, question: str, sample: int) -> str:

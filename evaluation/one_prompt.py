@@ -35,7 +35,7 @@ from ..config import Config
 from ..hooks.host import HostArgs
 from ..hooks.record import Record, failed, write_record
 from ..hooks.sample import Sample
-from .questions import Contexts, EvalQuestion, Place
+from .questions import EvalQuestion
 from .retrieval import Retriever, split_passages
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class OnePromptMode:
     """Answers a question by one prompt; with a retriever the prompt has its passages, else the whole document."""
 
     def __init__(
-        self, args: SimpleNamespace, vocabulary: Vocabulary, contexts: Contexts, retriever: Retriever | None
+        self, args: SimpleNamespace, vocabulary: Vocabulary, retriever: Retriever | None
     ) -> None:
         self._args = args
         self._config: Config = args.mem_agent
@@ -56,17 +56,16 @@ class OnePromptMode:
         frame = chat_frame(vocabulary.tokenizer, self._config.mem_thinking, {})
         agent = BASELINES[self._config.eval_mode]
         self._agent = agent.from_config(self._config, vocabulary, check_agent(self._config), frame)
-        self._contexts = contexts
         self._retriever = retriever
         self._documents = DocumentCache(vocabulary.encode_text)
         # One thread, so that the samples of a question find what the first of them retrieved.
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieve")
         self._retrieved = lru_cache(maxsize=1024)(self._retrieve)
 
-    async def __call__(self, question: EvalQuestion, place: Place, sampling: dict[str, Any]) -> Sample:
+    async def __call__(self, question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Sample:
         sample = Sample(prompt=question.text, metadata=question.metadata)
         try:
-            text, counts = await self._text(question, place)
+            text, counts = await self._text(question, context)
             trajectory = await self._run(question, text, sampling)
             trajectory = replace(trajectory, counts=trajectory.counts | counts)
         except TurnFailed as error:
@@ -76,17 +75,17 @@ class OnePromptMode:
             trajectory = failed(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
         return write_record(sample, Record.of_trajectory(trajectory, evaluation=True), trajectory)
 
-    async def _text(self, question: EvalQuestion, place: Place) -> tuple[str, dict[str, float]]:
+    async def _text(self, question: EvalQuestion, context: str) -> tuple[str, dict[str, float]]:
         """What the prompt shows, with counts of its own."""
-        loop = asyncio.get_running_loop()
         if self._retriever is None:
-            return question.example + await loop.run_in_executor(self._pool, self._contexts.get, place), {}
-        text, counts = await loop.run_in_executor(self._pool, self._retrieved, question.text, place)
+            return question.example + context, {}
+        retrieve = asyncio.get_running_loop().run_in_executor(self._pool, self._retrieved, question.text, context)
+        text, counts = await retrieve
         return question.example + text, counts
 
-    def _retrieve(self, question: str, place: Place) -> tuple[str, dict[str, float]]:
+    def _retrieve(self, question: str, context: str) -> tuple[str, dict[str, float]]:
         assert self._retriever is not None
-        passages = split_passages(self._contexts.get(place))
+        passages = split_passages(context)
         chosen = sorted(self._retriever.rank(question, passages, self._config.eval_top_k)) if passages else []
         return "\n\n".join(passages[i] for i in chosen), {"passages": len(passages), "retrieved": len(chosen)}
 

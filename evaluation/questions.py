@@ -1,4 +1,4 @@
-"""Reads ``eval_<length>.json``, one entry at a time, and keeps the documents off the heap.
+"""Reads ``eval_<length>.json``, one entry at a time.
 
 A file is a JSON list of entries with ``input`` (the question), ``answers`` and ``index`` (or ``id``; the entry's
 number where neither is there), and the document either inline or by numbers of lines of ``corpus.jsonl`` beside it::
@@ -18,32 +18,27 @@ messages that AGENT=chat shows before the question, what every reply goes on fro
     {"messages": [{"role": "system", "content": "..."}], "input": "Reach 24.", "answers": ["6 * 4"], "index": 0,
      "task": "countdown", "metadata": {"numbers": [6, 4, 1], "target": 24}, "reply_prefix": "Let me try: "}
 
-Invariants: at most one document is in memory while a file is read, however many gigabytes it has; every error names
-the file and the entry.
+Every error names the file and the entry.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from ..agents.records import Message, Role
 from ..data.corpus_file import CORPUS, CorpusFile, CorpusFileError, open_corpus, read_context
 from ..data.published import PublishedError, RawFile, find_raw
-from ..data.sources import Broken, NotJson, json_list
+from ..data.sources import NotJson, json_list
 from ..hooks.task_row import REPLY_PREFIX, REPLY_TOKENS
 from ..rewards.ruler import METRICS as RULER_METRICS
-from ..system.atomic_file import nameless
 from ..system.errors import MemAgentError
-
-T = TypeVar("T")
-_MOST_TOKENS = 2**20
-"""Of a final reply; tasks ask for a few hundred."""
 
 
 class EvalError(MemAgentError):
@@ -98,6 +93,35 @@ class EvalQuestion:
 class Entry:
     question: EvalQuestion
     context: str
+
+
+_Text = Annotated[str, StringConstraints(pattern=r"\S")]
+
+
+class _Message(BaseModel):
+    role: Literal["system", "user", "assistant"]
+    content: _Text
+
+
+class _Row(BaseModel):
+    """An entry as it stands in the file; ``null`` is like a field that is not there."""
+
+    model_config = ConfigDict(strict=True)
+
+    input: _Text
+    answers: Annotated[list[_Text | int | float], Field(min_length=1)]
+    context: str | list[Any] = ""
+    documents: list[int] = []
+    index: str | int | None = None
+    id: str | int | None = None
+    task: str = ""
+    metric: str = ""
+    answer_prefix: str = ""
+    example: str = ""
+    tokens_to_generate: Annotated[int, Field(ge=0)] = 0
+    messages: list[_Message] = []
+    reply_prefix: str = ""
+    metadata: dict[str, Any] = {}
 
 
 def load_questions(data_root: Path, length: str, raw_file: Path | None = None) -> Iterator[Entry]:
@@ -162,106 +186,26 @@ class _Texts:
 
 
 def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Entry:
-    def needed(name: str, kind: type) -> Any:
-        if not isinstance(raw, dict) or not isinstance(raw.get(name), kind) or not raw[name]:
-            raise EvalError(f"{where} has no usable `{name}`")
-        return raw[name]
-
-    def optional(name: str, default: T) -> T:
-        value = raw.get(name)
-        if value is not None and type(value) is not type(default):
-            raise EvalError(f"{where} has no usable `{name}`")
-        return default if value is None else value
-
-    if isinstance(raw, Broken):
-        raise EvalError(f"{where}: {raw.problem}; fetch or make the file again")
-    text, answers = needed("input", str), tuple(map(_answer, needed("answers", list)))
-    if not text.strip():
-        raise EvalError(f"{where} has no usable `input`: it is blank")
-    if None in answers:
-        raise EvalError(f"{where} has no usable `answers`: each is a text that is not blank, or a number")
-    if "context" not in raw and "documents" in raw:
-        if not all(type(document) is int for document in needed("documents", list)):
-            raise EvalError(f"{where} has no usable `documents`: they are numbers of lines of {CORPUS}")
-        try:
+    try:
+        row = _Row.model_validate({name: value for name, value in raw.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise EvalError(f"{where} has no usable `{first['loc'][0]}`: {first['msg']}") from None
+    except AttributeError:
+        raise EvalError(f"{where} is no object with `input` and `answers`") from None
+    if row.metric and row.metric not in RULER_METRICS:
+        raise EvalError(f"{where} has the metric {row.metric!r}; known are {', '.join(RULER_METRICS)}")
+    try:
+        if "context" not in raw and row.documents:
             context = read_context(raw, texts.corpus)
-        except CorpusFileError as error:
-            raise EvalError(f"{where}: {error}") from None
-    elif isinstance(raw.get("context"), list):
-        try:
-            context = texts.raw().context(raw)
-        except PublishedError as error:
-            raise EvalError(f"{where}: {error}") from None
-    else:
-        context = needed("context", str) if "context" in raw else ""
-    metric = optional("metric", "")
-    if metric and metric not in RULER_METRICS:
-        raise EvalError(f"{where} has the metric {metric!r}; known are {', '.join(RULER_METRICS)}")
-    name = next((raw[key] for key in ("index", "id") if raw.get(key) is not None), number)
-    if type(name) not in (str, int):
-        raise EvalError(f"{where} has no usable `index`: it is a text or a whole number")
-    prefix, example, begun = (optional(name, "") for name in ("answer_prefix", "example", "reply_prefix"))
-    tokens = optional("tokens_to_generate", 0)
-    if not 0 <= tokens <= _MOST_TOKENS:
-        raise EvalError(f"{where} has no usable `tokens_to_generate`: it is at most {_MOST_TOKENS}")
-    task = optional("task", "")
-    said: list[Any] = optional("messages", [])
-    messages = tuple(_message(where, message) for message in said)
-    own: dict[str, Any] = optional("metadata", {})
-    for field_name in ("task", REPLY_PREFIX):
-        if not isinstance(own.get(field_name), str | None):
-            raise EvalError(f"{where} has no usable `metadata`: its `{field_name}` is no text")
+        else:
+            context = texts.raw().context(raw) if isinstance(row.context, list) else row.context
+    except (CorpusFileError, PublishedError) as error:
+        raise EvalError(f"{where}: {error}") from None
+    name = next((given for given in (row.index, row.id) if given is not None), number)
     question = EvalQuestion(
-        length, str(name), text, tuple(filter(None, answers)), task, metric, prefix, example, tokens, messages, begun,
-        own,
+        length, str(name), row.input, tuple(map(str, row.answers)), row.task, row.metric, row.answer_prefix,
+        row.example, row.tokens_to_generate, tuple(Message(Role(one.role), one.content) for one in row.messages),
+        row.reply_prefix, row.metadata,
     )
     return Entry(question, context)
-
-
-def _answer(given: Any) -> str | None:
-    """None where nobody could give it: ``null`` would be the text "None", ``true`` "True", a list that of a list."""
-    is_one = isinstance(given, str | int | float) and not isinstance(given, bool)
-    return str(given) if is_one and str(given).strip() else None
-
-
-def _message(where: str, raw: Any) -> Message:
-    role, text = (raw.get("role"), raw.get("content")) if isinstance(raw, dict) else (None, None)
-    if role not in tuple(Role) or not isinstance(text, str) or not text:
-        raise EvalError(f"{where} has no usable `messages`: each has a role ({', '.join(Role)}) and a text as content")
-    return Message(Role(role), text)
-
-
-class Contexts:
-    """Documents in a file without a name."""
-
-    def __init__(self, folder: Path) -> None:
-        self._file = nameless(folder)
-        self._end = 0
-
-    def put(self, text: str) -> Place:
-        content = text.encode("utf-8", "surrogatepass")
-        place = Place(self._end, len(content))
-        while content:
-            content = content[self._file.write(content) :]
-        self._end += place.bytes
-        return place
-
-    def get(self, place: Place) -> str:
-        """The document at ``place``; any thread may ask."""
-        parts, done = [], 0
-        while done < place.bytes:  # one call returns at most 2 GiB
-            parts.append(os.pread(self._file.fileno(), place.bytes - done, place.offset + done))
-            assert parts[-1], f"a document of {place.bytes} bytes ends after {done}"
-            done += len(parts[-1])
-        return b"".join(parts).decode("utf-8", "surrogatepass")
-
-    def close(self) -> None:
-        self._file.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a document lies in ``Contexts``."""
-
-    offset: int
-    bytes: int

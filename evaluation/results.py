@@ -11,8 +11,8 @@ Rows of RULER tasks have ``ruler`` in place of the four scores, and files named 
 other tasks stand in ``scores``, by name, and ``headline`` says which of all scores the task is judged by.
 
 Invariants:
-- a row is on disk as soon as it is known; what a killed run left of a line is not read, and cut off before the next
-  one is written. Every other line is a row, or ``EvalError`` names it;
+- a row is on disk as soon as it is known; the half line that a killed run left is not read, and cut off before the
+  next one is written. Every other line is a row, or ``EvalError`` names it;
 - the newest row of a (question, sample) counts, so a failed one that is asked again is replaced;
 - a length that the run is to answer and has no rows of yet is a cell without rows, never a silent gap;
 - one process at a time writes a folder; reading changes nothing.
@@ -20,6 +20,7 @@ Invariants:
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,29 +28,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import orjson
 
-from ..system.atomic_file import appending, cut, write_atomically
-from ..system.bounded_json import loads
-from ..system.file_lock import lock_dir
-from ..system.links import real_path
-from ..system.printable import encodable
+from ..system.files import append_whole, folder_lock, write_atomically
 from .questions import EvalError
 
 METRICS = ("sub_em", "em", "f1", "sub_em_legacy", "ruler")
 """Score keys of a row, in the order in which they are shown."""
 _RUN, _LOCK = "run.json", ".lock"
-_NUMBER = (float, int)
-_LARGEST = 1e100
-"""Of a number in a row: sums of the squares of as many as fit on a disk are numbers still."""
-_MOST = 10**9
-"""Of a sample's number, and of the samples and questions of a run: their products are numbers in any JSON."""
-_LONGEST_NAME, _LONGEST_PATH = 240, 4096
-"""Bytes of a length's name, which is a file's, and of the model's folder: Linux has no longer path."""
-_LATEST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
-_TEXT_OR_NULL = (str, type(None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +144,7 @@ def read_results(folders: Sequence[Path]) -> tuple[Results, ...]:
     Raises:
         EvalError: a folder is given twice, is not an evaluation's, has no rows, or has a damaged one.
     """
-    resolved = [real_path(folder) for folder in folders]
+    resolved = [folder.resolve() for folder in folders]
     for folder, count in Counter(resolved).items():
         if count > 1:
             raise EvalError(f"{folder} is given {count} times; name each result folder once")
@@ -169,17 +157,11 @@ def _results(label: str, folder: Path) -> Results:
     if not any(cell.rows for cell in cells):
         raise EvalError(f"{folder}: no rows yet; run the evaluation first")
     newest = max(rows_path(folder, cell.name).stat().st_mtime for cell in cells if cell.rows)
-    return Results(label, folder, run, cells, date_of(newest))
-
-
-def date_of(time: float) -> datetime:
-    """Of seconds since 1970, which a file may have any number of."""
-    return datetime.fromtimestamp(min(max(time, 0), _LATEST), UTC)
+    return Results(label, folder, run, cells, datetime.fromtimestamp(newest, UTC))
 
 
 def labels_of(folders: Sequence[Path]) -> list[str]:
-    """Names of the folders, with as many parents as it takes to tell them apart, as texts that can be written."""
-    folders = [Path(encodable(str(folder))) for folder in folders]
+    """Names of the folders, with as many parents as it takes to tell them apart."""
     labels = [folder.name for folder in folders]
     for depth in range(2, max((len(folder.parts) for folder in folders), default=0) + 1):
         repeated = {label for label, count in Counter(labels).items() if count > 1}
@@ -205,24 +187,8 @@ def read_run(output: Path) -> Run:
         raise EvalError(f"{output}: no results; give the folder of an evaluation")
     path = output / _RUN
     try:
-        fields = _object(path.read_bytes())
-        data = _field(fields, "data", dict)
-        questions = _field(fields, "questions", dict)
-        if outside := [name for name in data if name != PurePath(name).name]:
-            raise ValueError(f"`data` names {outside[0][:80]!r}, outside of the folder")
-        if unusable := [name for name in data if "\0" in name or len(name.encode()) > _LONGEST_NAME]:
-            raise ValueError(f"`data` names {unusable[0][:80]!r}, which can be no file")
-        model_name = _field(fields, "model_name", str) if "model_name" in fields else ""
-        if "\0" in model_name or len(model_name.encode()) > _LONGEST_PATH:
-            raise ValueError(f"`model_name` is {model_name[:80]!r}, which can be no folder")
-        return Run(
-            model=_field(fields, "model", str), mode=_field(fields, "mode", str),
-            settings=_field(fields, "settings", dict), samples=_whole(fields, "samples"),
-            data={name: _field(data, name, str) for name in data},
-            questions={name: _whole(questions, name) for name in data},
-            model_name=model_name,
-        )
-    except ValueError as error:
+        return Run(**orjson.loads(path.read_bytes()))
+    except (ValueError, TypeError) as error:
         raise EvalError(f"{path}: damaged ({error}); remove {output} and evaluate again") from None
 
 
@@ -250,9 +216,9 @@ def read_rows(output: Path, length: str) -> list[Row]:
             if not line.endswith(b"\n"):
                 break
             try:
-                row = _row(_object(line))
-            except ValueError as error:
-                what = f"line {number} is no row of an evaluation ({error})"
+                row = _row(orjson.loads(line))
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                what = f"line {number} is no row of an evaluation ({type(error).__name__}: {error})"
                 raise EvalError(f"{path}: {what}; remove that line and run again") from None
             newest[row.question, row.sample] = row
     return list(newest.values())
@@ -264,59 +230,17 @@ def answered(rows: Sequence[Row]) -> set[tuple[str, int]]:
 
 
 def _row(fields: dict[str, Any]) -> Row:
-    counts = _field(fields, "counts", dict)
-    answers, memories = _field(fields, "answers", list), _field(fields, "memories", list)
-    if not all(type(answer) is str for answer in answers):
-        raise ValueError("`answers` are not str")
+    memories = fields["memories"]
     return Row(
-        question=_field(fields, "_id", str), sample=_whole(fields, "sample"),
-        length=_field(fields, "length", str), task=_field(fields, "task", str), mode=_field(fields, "mode", str),
-        text=_field(fields, "input", str), answers=tuple(answers), response=_field(fields, "response", str),
-        prediction=_field(fields, "pred", str),
-        scores=_scores(fields), headline=_field(fields, "headline", str) if "headline" in fields else "",
-        outcome=_field(fields, "outcome", str), failure=_field(fields, "failure", *_TEXT_OR_NULL),
-        failure_message=_field(fields, "failure_message", *_TEXT_OR_NULL),
-        counts={name: _field(counts, name, *_NUMBER) for name in counts},
-        memory_tokens=tuple([_field(memory, "tokens", int) for memory in memories]),
-        memory_gold=tuple([_field(memory, "gold", bool, type(None)) for memory in memories]),
-        seconds=_field(fields, "seconds", *_NUMBER),
+        question=fields["_id"], sample=fields["sample"], length=fields["length"], task=fields["task"],
+        mode=fields["mode"], text=fields["input"], answers=tuple(fields["answers"]), response=fields["response"],
+        prediction=fields["pred"],
+        scores={name: fields[name] for name in METRICS if name in fields} | fields.get("scores", {}),
+        headline=fields.get("headline", ""), outcome=fields["outcome"], failure=fields["failure"],
+        failure_message=fields["failure_message"], counts=fields["counts"],
+        memory_tokens=tuple([memory["tokens"] for memory in memories]),
+        memory_gold=tuple([memory["gold"] for memory in memories]), seconds=fields["seconds"],
     )
-
-
-def _scores(fields: dict[str, Any]) -> dict[str, float]:
-    own = _field(fields, "scores", dict) if "scores" in fields else {}
-    common = {name: _field(fields, name, *_NUMBER) for name in METRICS if name in fields}
-    return common | {name: _field(own, name, *_NUMBER) for name in own}
-
-
-def _object(content: bytes) -> dict[str, Any]:
-    """Raises ValueError where the content is no JSON object; orjson refuses NaN and infinity as well."""
-    try:
-        fields = loads(content)
-    except ValueError as error:
-        raise ValueError(f"not JSON: {error}") from None
-    if type(fields) is not dict:
-        raise ValueError("no JSON object")
-    return fields
-
-
-def _field(fields: Any, name: str, *kinds: type) -> Any:
-    """``fields[name]``, which is of one of these kinds; true and false are no numbers."""
-    if type(fields) is not dict or name not in fields:
-        raise ValueError(f"no `{name}`")
-    value = fields[name]
-    if type(value) not in kinds:
-        raise ValueError(f"`{name}` is not {kinds[0].__name__}")
-    if type(value) in _NUMBER and abs(value) > _LARGEST:
-        raise ValueError(f"`{name}` is beyond {_LARGEST:g}")
-    return value
-
-
-def _whole(fields: Any, name: str) -> int:
-    value: int = _field(fields, name, int)
-    if not 0 <= value <= _MOST:
-        raise ValueError(f"`{name}` is not between 0 and {_MOST:,}")
-    return value
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
@@ -324,9 +248,9 @@ def _whole(fields: Any, name: str) -> int:
 
 @contextmanager
 def lock_results(output: Path) -> Iterator[None]:
-    """Be the only one who writes ``output``, which is made. Raises EvalError where that cannot be."""
+    """Make ``output`` and be its only writer. Raises MemAgentError where another evaluation is."""
     busy = "another evaluation is writing there; wait for it, or set another SAVE_FILE"
-    with lock_dir(output, _LOCK, EvalError, busy=busy, other="set RESULTS to another folder"):
+    with folder_lock(output, busy=busy, name=_LOCK):
         yield
 
 
@@ -339,19 +263,15 @@ class RowWriter:
 
     def __init__(self, output: Path) -> None:
         self._output = output
-        self._files: dict[str, BinaryIO] = {}
+        self._files: dict[str, IO[bytes]] = {}
 
     def write(self, row: Row) -> None:
         file = self._files.get(row.length)
         if file is None:
             path = rows_path(self._output, row.length)
             cut_half_line(path)
-            file = self._files[row.length] = appending(path)
-        line = _line(row)
-        written = file.write(line)
-        if written != len(line):
-            file.truncate(file.tell() - written)  # another answer may be written before the run has ended
-            raise EvalError(f"{file.name}: the disk is full; make room, then the same command continues")
+            file = self._files[row.length] = path.open("ab", buffering=0)
+        append_whole(file, _line(row))
 
     def __enter__(self) -> RowWriter:
         return self
@@ -378,19 +298,10 @@ def _line(row: Row) -> bytes:
     return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def cut_half_line(path: Path, block: int = 2**20) -> None:
-    """Take off what stands behind the last line end. Raises NotAFile as ``cut`` does."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        size = end = file.seek(0, 2)
-        while end:
-            start = max(0, end - block)
-            file.seek(start)
-            newline = file.read(end - start).rfind(b"\n")
-            if newline >= 0:
-                end = start + newline + 1
-                break
-            end = start
-    if end < size:
-        cut(path, end)
+def cut_half_line(path: Path) -> None:
+    """Cut off what stands behind the last line end."""
+    if path.is_file():
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(path, whole)

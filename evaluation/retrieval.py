@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..agents.embedding import Embedding
 from ..agents.recall import bm25, count_query, count_words
-from ..checkpoints.hf_model import check_weights_of_torch, local_folder
+from ..checkpoints.hf_model import local_folder
 from ..config import Config
 
 WORDS = 150
@@ -49,7 +49,6 @@ def retriever_for(config: Config) -> Retriever:
     if config.eval_retriever == "bm25":
         return Bm25()
     folder = local_folder(config.eval_embedding, "EVAL_EMBEDDING")
-    check_weights_of_torch(folder)
     return ByMeaning(Embedding(folder))
 
 

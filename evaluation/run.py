@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,12 +24,11 @@ from ..hooks.task_row import task_by_name
 from ..system.signals import run_stoppable
 from ..tasks import Task
 from .connect import connect
-from .endpoint import Api, EvalEndpoint
+from .endpoint import Api, EvalEndpoint, gone_line
 from .identity import check_same_run, model_hash
 from .keep_trajectories import KeptTrajectories
 from .one_prompt import OnePromptMode
-from .outage import gone_line
-from .questions import Contexts, Entry, EvalError, EvalQuestion, Place, data_hash, data_path, load_questions
+from .questions import Entry, EvalError, EvalQuestion, data_hash, data_path, load_questions
 from .reading import as_asked
 from .results import RowWriter, Run, answered, lock_results, read_rows, write_run
 from .retrieval import retriever_for
@@ -106,9 +104,8 @@ async def _fill(
             f"{endpoint.base_url} takes one message at a time (EVAL_API=chat), AGENT={config.agent} shows "
             "conversations; ask a server of token ids or completions"
         )
-    contexts = Contexts(output)
     thinks = config.mem_thinking or endpoint.thinking_is_open
-    jobs, counts = _jobs(data_root, lengths, config, output, contexts, thinks)
+    jobs, counts = _jobs(data_root, lengths, config, output, thinks)
     name = _name_of(model, weights) + f" {endpoint.api} {endpoint.model}" * (not own)
     write_run(output, check_same_run(output, _run_of(data_root, counts, name, model, config)))
     total = sum(counts.values()) * config.eval_samples
@@ -117,19 +114,18 @@ async def _fill(
         args = embedded_args(config, endpoint)
         asked = [(job.question.length, job.question.id, job.sample) for job in jobs]
         with RowWriter(output) as rows, KeptTrajectories(output, asked, endpoint.vocabulary, config) as kept:
-            mode = _mode(args, contexts, endpoint)
-            await sweep(jobs, mode, config, rows, kept, lambda: endpoint.outage.gone, quiet=quiet)
-        if endpoint.outage.gone:
+            mode = _mode(args, endpoint)
+            await sweep(jobs, mode, config, rows, kept, lambda: endpoint.server.gone, quiet=quiet)
+        if endpoint.server.gone:
             raise EvalError(gone_line(endpoint))
     finally:
         await close_clients()
-        contexts.close()
 
 
 def _jobs(
-    data_root: Path, lengths: Sequence[str], config: Config, output: Path, contexts: Contexts, thinks: bool
+    data_root: Path, lengths: Sequence[str], config: Config, output: Path, thinks: bool
 ) -> tuple[list[Job], dict[str, int]]:
-    """What is to be answered, with the documents it needs put into ``contexts``; and the questions of each length."""
+    """What is to be answered, and the questions of each length."""
     jobs: list[Job] = []
     counts: dict[str, int] = {}
     for length in lengths:
@@ -139,9 +135,8 @@ def _jobs(
             counts[length] += 1
             samples = [s for s in range(config.eval_samples) if (entry.question.id, s) not in done]
             if samples:
-                place = contexts.put(entry.context)
                 question = as_asked(entry.question, _task_of(entry.question, config), config, thinks=thinks)
-                jobs += [Job(question, place, sample) for sample in samples]
+                jobs += [Job(question, entry.context, sample) for sample in samples]
     return jobs, counts
 
 
@@ -166,15 +161,15 @@ def _task_of(question: EvalQuestion, config: Config) -> Task:
     return task_by_name(question.metadata.get("task") or config.tasks[0], config)
 
 
-def _mode(args: SimpleNamespace, contexts: Contexts, endpoint: EvalEndpoint) -> Answer:
+def _mode(args: SimpleNamespace, endpoint: EvalEndpoint) -> Answer:
     config: Config = args.mem_agent
     if config.eval_mode != "recurrent":
         retriever = retriever_for(config) if config.eval_mode == "rag" else None
-        return OnePromptMode(args, endpoint.vocabulary, contexts, retriever)
+        return OnePromptMode(args, endpoint.vocabulary, retriever)
 
-    async def recurrent(question: EvalQuestion, place: Place, sampling: dict[str, Any]) -> Sample:
-        context = question.example + await asyncio.to_thread(contexts.get, place)
-        sample = Sample(prompt=question.prompt, metadata=question.metadata | {"context": context})
+    async def recurrent(question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Sample:
+        metadata = question.metadata | {"context": question.example + context}
+        sample = Sample(prompt=question.prompt, metadata=metadata)
         return await rollout.generate(args, sample, sampling, evaluation=True)
 
     return recurrent

@@ -4,9 +4,7 @@ Invariants:
 - the unit of every interval is the question: samples of one question are averaged first (``statistics``);
 - scores are over ALL rows, failed ones as the evaluation scored them; costs are over the rows that did not fail;
 - two runs are subtracted question by question, over the questions that both have;
-- percent for scores, plain numbers for costs; what no row can tell is absent, never 0;
-- of the names that rows give their scores and counts themselves the first ``MOST_NAMES`` are summarised and have
-  columns: a table of every row by every name would grow as the square of the files.
+- percent for scores, plain numbers for costs; what no row can tell is absent, never 0.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from ..hooks.metrics import turn_range
 from ..rewards.best_of import expected_best, pass_at, pass_sizes
@@ -24,8 +21,6 @@ from .statistics import RESAMPLES, Comparison, Estimate, by_question, compare, i
 _COST_RESAMPLES = 2000
 """Costs vary little and there are many of them: their intervals are drawn coarser than the scores'."""
 
-MOST_NAMES = 64
-"""Scores of a table, and as many of the counts that are not COSTS."""
 COSTS = ("turns", "rounds", "seconds", "document_tokens", "prompt_tokens", "response_tokens", "memory_tokens")
 
 
@@ -58,8 +53,6 @@ class Summary:
     scores: Mapping[str, Estimate]
     costs: Mapping[str, Estimate]
     """COSTS, as far as a row tells, and whatever else the agent counts."""
-    left_out: frozenset[str] = frozenset()
-    """Names of scores and counts behind the first MOST_NAMES."""
     turns: tuple[TurnRange, ...]
     samples: int = 1
     """Most answers that a question has."""
@@ -87,17 +80,16 @@ class Difference:
 def summarise(run: str, cell: Cell) -> Summary:
     """The summary of one cell of the run that is called ``run``."""
     ended = [row for row in cell.rows if row.failure is None]
-    shared, counts = shared_metrics(cell.rows), _counts(ended)
-    scores = {name: _estimate(cell.rows, _score_of(name), RESAMPLES, full=100.0) for name in _first(shared)}
-    costs = {name: _pooled(counts[name]) for name in (*COSTS, *_further(counts)) if counts[name]}
+    counts = _counts(ended)
+    scores = {name: _estimate(cell.rows, _score_of(name), RESAMPLES, full=100.0) for name in shared_metrics(cell.rows)}
+    costs = {name: _pooled(counts[name]) for name in counts if counts[name]}
     metric, samples = main_metric(scores), max(Counter(row.question for row in cell.rows).values(), default=1)
     return Summary(
         run=run, name=cell.name, task=cell.task, length=cell.length, data=cell.data,
         questions=len({row.question for row in cell.rows}), rows=len(cell.rows),
         failed=len(cell.rows) - len(ended), missing=cell.missing,
         scores={name: score for name, score in scores.items() if score},
-        costs=costs, left_out=frozenset((*shared, *counts)) - scores.keys() - costs.keys() - set(COSTS),
-        turns=_turns(ended), samples=samples,
+        costs=costs, turns=_turns(ended), samples=samples,
         best=_best(cell.rows, metric) if metric and samples > 1 else None,
         passes=_passes(cell.rows, metric) if metric and samples > 1 else {},
         not_read=_estimate(ended, _not_read),
@@ -125,34 +117,19 @@ def main_metric_of(summaries: Iterable[Summary]) -> str | None:
 def agent_counts(summaries: Sequence[Summary]) -> list[str]:
     """What the agents of these runs count, but for tokens: turns, rounds, and whatever else any of them does."""
     every = dict.fromkeys(name for summary in summaries for name in summary.costs)
-    shown = {*COSTS, *_further(every)} - {"seconds"}
-    return [name for name in every if name in shown and not name.endswith("_tokens")]
+    return [name for name in every if name != "seconds" and not name.endswith("_tokens")]
 
 
 def score_names(summaries: Iterable[Summary]) -> list[str]:
     """The scores that a table of them has columns for, METRICS first."""
     every = dict.fromkeys(name for summary in summaries for name in summary.scores)
-    return _first([*(name for name in METRICS if name in every), *(name for name in every if name not in METRICS)])
+    return [*(name for name in METRICS if name in every), *(name for name in every if name not in METRICS)]
 
 
 def count_names(summaries: Iterable[Summary]) -> list[str]:
     """The counts that a table of them has columns for, without COSTS."""
-    return _further(name for summary in summaries for name in summary.costs)
-
-
-def names_left_out(summaries: Sequence[Summary]) -> str:
-    """A sentence where there are more scores or counts than a table has columns for; else empty."""
-    every = {name for summary in summaries for name in (*summary.scores, *summary.costs, *summary.left_out)}
-    left = len(every - {*COSTS, *score_names(summaries), *count_names(summaries)})
-    return f"{left:,} names of scores and counts are left out: there is room for {MOST_NAMES} of each." * bool(left)
-
-
-def _first(names: Iterable[str]) -> list[str]:
-    return list(islice(dict.fromkeys(names), MOST_NAMES))
-
-
-def _further(names: Iterable[str]) -> list[str]:
-    return _first(name for name in names if name not in COSTS)
+    every = dict.fromkeys(name for summary in summaries for name in summary.costs)
+    return [name for name in every if name not in COSTS]
 
 
 def difference(base: Cell, cell: Cell) -> Difference | None:

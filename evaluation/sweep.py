@@ -1,7 +1,7 @@
 """All questions of all lengths through one pool of requests, longest documents first.
 
 Invariants:
-- at most MEM_CONCURRENCY answers are in the making, and a document is in memory only while one of its answers is;
+- at most MEM_CONCURRENCY answers are in the making;
 - longest first, so that no long document is left running alone at the end; the samples of a question side by side, so
   that they meet the same prefix cache;
 - every answer that was begun has a row, whatever became of it; a failed one scores 0 everywhere. Its trajectory is
@@ -30,20 +30,20 @@ from ..rewards.reward import plain_parts
 from ..system.gather import gather_or_cancel
 from ..tasks import Task
 from .keep_trajectories import KeptTrajectories
-from .questions import EvalError, EvalQuestion, Place
+from .questions import EvalError, EvalQuestion
 from .reading import read
 from .results import Row, RowWriter
 
 logger = logging.getLogger(__name__)
 
-Answer = Callable[[EvalQuestion, Place, dict[str, Any]], Awaitable[Sample]]
-"""A mode: one answer to one question, with these sampling parameters."""
+Answer = Callable[[EvalQuestion, str, dict[str, Any]], Awaitable[Sample]]
+"""A mode: one answer to one question about a document, with these sampling parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     question: EvalQuestion
-    place: Place
+    context: str
     sample: int
 
     @property
@@ -52,7 +52,7 @@ class Job:
 
 
 def schedule(jobs: Iterable[Job]) -> list[Job]:
-    return sorted(jobs, key=lambda job: (-job.place.bytes, job.question.length, job.question.id, job.sample))
+    return sorted(jobs, key=lambda job: (-len(job.context), job.question.length, job.question.id, job.sample))
 
 
 async def sweep(
@@ -85,7 +85,7 @@ async def _row(job: Job, answer: Answer, config: Config, kept: KeptTrajectories)
         "seed": config.seed_for(f"{question.id}/{job.sample}"),
     }
     began = time.monotonic()
-    sample = await answer(question, job.place, sampling)
+    sample = await answer(question, job.context, sampling)
     record = Record.of(sample)
     assert record is not None, "a mode writes its trajectory into the sample"
     task = task_of(config, sample)

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..system.links import real_path
-from ..system.markdown import markdown_table
+from ..system.text import markdown_table
 from .questions import EvalError
 from .results import METRICS, labels_of, read_cell, read_rows, read_run
 from .ruler_average import RulerLine, ruler_lines, tasks_of
@@ -22,7 +21,6 @@ from .summary import (
     agent_counts,
     difference,
     main_metric,
-    names_left_out,
     not_read_share,
     score_names,
     summarise,
@@ -56,14 +54,12 @@ def tables(outputs: Sequence[Path]) -> str:
         shown.append(_pass_table(summaries))
     if lines := ruler_lines(summaries):
         shown.append(_ruler_table(lines))
-    if left_out := names_left_out(summaries):
-        shown.append(left_out)
     return "\n\n".join(shown)
 
 
 def _summaries(outputs: Sequence[Path]) -> list[Summary]:
     summaries: list[Summary] = []
-    for label, output in zip(labels_of([real_path(output) for output in outputs]), outputs, strict=True):
+    for label, output in zip(labels_of([output.resolve() for output in outputs]), outputs, strict=True):
         run = read_run(output)
         found = [summarise(label, read_cell(output, run, name)) for name in run.lengths]
         if not any(summary.rows for summary in found):
@@ -180,7 +176,7 @@ def comparison(first: Path, second: Path) -> str:
     shared = [name for name in base.lengths if name in run.data]
     if not shared:
         raise EvalError(f"{first} and {second} have no length in common")
-    labels = labels_of([real_path(first), real_path(second)])
+    labels = labels_of([first.resolve(), second.resolve()])
     header = ("length", "questions", "left out", *labels, "difference", "95% interval", "p")
     rows = []
     for name in shared:

@@ -10,7 +10,7 @@ refusals (``refusals.py``).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 ANSWER_KEYS = ("ANSWER_KEY", *KEYS)
 JUDGE_KEYS = ("JUDGE_KEY",)
 """Of a judge at an address of its own: no other server's key is sent there."""
-ANSWER_FILE, JUDGE_FILE = "ANSWER_KEY_FILE", "JUDGE_KEY_FILE"
-"""Variables that may name a file with the key: a launcher's way to give it to workers, whose variables Ray shows."""
 
 
 def check(config: Config) -> AnswerUtilitySettings:
@@ -82,10 +80,10 @@ def answer_utility(config: Config, host: HostArgs | None) -> AnswerUtility:
         return AnswerUtility(settings)
     from ..client.chat_client import ChatClient  # whose library takes a second, which other rewards need not wait
 
-    key = _key(ANSWER_FILE, keys_asked_for(config)[ANSWER_FILE])
+    key = "" if config.answer_ckpt else key_from(os.environ, ANSWER_KEYS)
     answering = ChatSettings(
         url=_url(host), model=_model(config), key=key, concurrency=config.answer_concurrency,
-        timeout_s=config.answer_timeout, retries=config.answer_retries, backoff_s=config.mem_retry_backoff,
+        timeout_s=config.answer_timeout, retries=config.answer_retries,
         max_output_tokens=config.answer_max_tokens, temperature=config.answer_temperature,
         is_own=bool(config.answer_ckpt),
     )
@@ -99,13 +97,6 @@ def answer_utility(config: Config, host: HostArgs | None) -> AnswerUtility:
     return AnswerUtility(settings, frozen)
 
 
-def keys_asked_for(config: Config) -> dict[str, tuple[str, ...]]:
-    """Variable that names a key's file -> variables that may hold the key, as far as this run asks anybody."""
-    if config.reward != "answer_utility":
-        return {}
-    return {ANSWER_FILE: () if config.answer_ckpt else ANSWER_KEYS, JUDGE_FILE: JUDGE_KEYS}
-
-
 def answer_length(config: Config) -> int:
     """Tokens of the longest request to the frozen model with its reply: its tokenizer may need more than the one that
     counted the sessions. At most what the model can read, where its folder says.
@@ -116,22 +107,12 @@ def answer_length(config: Config) -> int:
     return min(wanted, limit or wanted)
 
 
-def _key(file: str, names: Sequence[str]) -> str:
-    path = os.environ.get(file, "")
-    try:
-        return Path(path).read_text(encoding="utf-8").strip() if path else key_from(os.environ, names)
-    except OSError as error:
-        raise ConfigError(f"{file}={path!r}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{file}={path!r}: it holds bytes that are no text; write the key into it anew") from None
-
-
 def _judge(settings: AnswerUtilitySettings, answering: ChatSettings) -> ChatSettings:
     if not settings.judge_url and not settings.judge_model:
         return answering
     own = answering
     if settings.judge_url:
-        own = replace(own, url=settings.judge_url, key=_key(JUDGE_FILE, JUDGE_KEYS), is_own=False)
+        own = replace(own, url=settings.judge_url, key=key_from(os.environ, JUDGE_KEYS), is_own=False)
     return replace(own, model=settings.judge_model or own.model, temperature=0.0)
 
 

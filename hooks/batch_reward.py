@@ -31,9 +31,8 @@ from ..rewards.added import Added
 from ..rewards.answer_utility import AnswerUtility
 from ..rewards.cosine_length import CosineLength
 from ..rewards.reward import Answered, Parts, Reward, plain_parts
-from ..system.atomic_file import full_disk_named
+from ..system.files import naming, remove
 from ..system.plugins import load_class, make, parse_settings
-from ..system.removal import remove, remove_or_tell
 from .answer_utility import answer_utility
 from .host import HostArgs
 from .intrinsic import intrinsic_reward
@@ -277,7 +276,7 @@ def _save(host: HostArgs, reward: Reward, rollout: int) -> None:
     draft = final.with_name(f".{final.name}.writing")
     remove(draft)
     draft.mkdir(parents=True)
-    with full_disk_named(final):  # whoever wrote the reward
+    with naming(final):
         reward.save(draft)
     remove(final)
     draft.rename(final)
@@ -288,7 +287,7 @@ def _save(host: HostArgs, reward: Reward, rollout: int) -> None:
     for number in until[:-_KEPT]:
         awaited = number > newest and (number + 1) % host.config.save_interval == 0  # its checkpoint may come yet
         if number not in checkpoints and not awaited:
-            remove_or_tell(_folder(host, number))
+            remove(_folder(host, number))
 
 
 def _folder(host: HostArgs, rollout: int) -> Path:

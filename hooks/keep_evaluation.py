@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..system.atomic_file import replacing
+from ..system.files import replacing
 from ..traces.read_traces import FOLDER
 from ..traces.trace import line_of
 from .host import HostArgs

@@ -28,8 +28,7 @@ import numpy as np
 from ..agents.records import TurnKind
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
-from ..system.whole_text import whole
-from ..traces.pieces import Pieces
+from ..traces.pieces import pieces_of
 from ..traces.trace import Trace, TraceDocument, TraceTurn
 from .record import MemoryRecord, Record, TurnRecord
 from .sample import ended, gold_answers, lost, reward_of
@@ -44,7 +43,7 @@ class Teller:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._pieces = Pieces(vocabulary.reply_text)
+        self._backend = vocabulary.tokenizer.backend_tokenizer
         # Questions and samples share documents.
         self._section = lru_cache(maxsize=256)(self._decoded)
 
@@ -75,12 +74,12 @@ class Teller:
             known: further fields of the trace.
         """
         versions = getattr(sample, "weight_versions", None) or [""]
-        values = {
+        values: dict[str, Any] = {
             "question": question_of(sample), "golds": tuple(gold_answers(sample)),
             "response": sample.response or "", "failure_message": record.failure_message,
         } | known
         return Trace(
-            **{name: _plain(value) for name, value in values.items()},
+            **values,
             task=record.task, agent=config.agent if config.eval_mode == "recurrent" else config.eval_mode,
             weight_version=str(versions[-1]),
             outcome=record.outcome.value, failure=record.failure.value if record.failure else None,
@@ -116,7 +115,7 @@ class Teller:
             prompt="" if turn.told else self._vocabulary.reply_text(turn.tokens[:split]),
             reply=reply, memory=after.text, gold=after.gold, stop=turn.stop.value,
             prompt_tokens=split, cached_tokens=turn.cached_tokens, rewards=dict(turn.state_rewards or {}),
-            advantage=advantage, pieces=self._pieces.of(reply_ids, reply) if sampled else (),
+            advantage=advantage, pieces=pieces_of(self._backend, reply_ids, reply) if sampled else (),
             log_probs=_rounded(turn.log_probs) if sampled else (),
         )
 
@@ -140,10 +139,3 @@ def _digest(sections: Sequence[str]) -> str:
     for section in sections:
         digest.update(section.encode() + b"\0")
     return digest.hexdigest()[:16]
-
-
-def _plain(value: Any) -> Any:
-    """Texts of data sets may hold halves of characters, which no JSON may."""
-    if isinstance(value, str):
-        return whole(value)
-    return tuple(map(_plain, value)) if isinstance(value, tuple) else value

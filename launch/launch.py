@@ -21,79 +21,50 @@ from typing import Any
 import yaml
 
 from ..config import Config, write_settings
-from ..hooks.answer_utility import keys_asked_for
-from ..system.atomic_file import write_atomically
-from ..system.errors import MemAgentError
+from ..system.files import folder_lock, write_atomically
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
-from ..system.printable import one_line, printable, printable_log
-from ..system.save_lock import save_lock
 from ..system.signals import stop_on_signals
-from . import reference, remote_env
+from . import reference
 from .answer_engine import MODELS_FILE
 from .one_file import join_shards
 from .plan import PACK, Plan, make_plan
 from .preflight import find_problems
-from .ray_cluster import cluster, head_command, head_variables, held_ports, job_address, submit_command, worker_command
+from .ray_job import cluster, head_command, head_variables, run_job, submit_command, worker_command
+from .worker_env import without_proxy
 
 
 def print_log(lines: str) -> None:
-    print(printable_log(lines), end="", flush=True)
+    print(lines, end="", flush=True)
 
 
 def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
     """Run the plan to its end; ``show`` gets the job's log as it comes."""
-    from .ray_jobs import new_job, run_job, stop_earlier_jobs  # with Ray, which preflight has seen; dry runs need none
-
     config = plan.config
-    if config.ray_address:
-        stop_earlier_jobs(config.ray_address, config.save_path)
-    with held_ports(config):
-        write_records(plan)
-        join_shards(config)
-        folder = Path(config.torch_dist)
-        if not reference.has_checkpoint(folder):
-            log = plan.folder / "conversion.log"
-            reference.convert_reference(plan.conversion, plan.python_path, folder, plan.checkout.root, log)
-        log, tokens = plan.folder / "ray_head.log", plan.folder / "tokens"
-        with (
-            remote_env.runtime_env_file(
-                plan.variables, os.environ, plan.folder, keys_asked_for(config)) as runtime_env,
-            cluster(config, plan.layout.gpus_per_node, plan.cpus, log, tokens),
-            new_job() as job,
-        ):
-            run_job(job_address(config), job, runtime_env, plan.command, plan.folder / "job.log", show,
-                    config.ray_start_timeout, 0 if config.ray_address else config.ray_dashboard_port)
+    write_records(plan)
+    join_shards(config)
+    folder = Path(config.torch_dist)
+    if not reference.has_checkpoint(folder):
+        log = plan.folder / "conversion.log"
+        reference.convert_reference(plan.conversion, plan.python_path, folder, plan.checkout.root, log)
+    os.environ |= without_proxy(os.environ)
+    with cluster(config, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log"):
+        run_job(config, plan.variables, plan.command, plan.folder / "job.log", show)
 
 
 def write_records(plan: Plan) -> None:
     """Write the config for every worker, the command as it runs, and a link that names this pack ``mem_agent``."""
-    _link_pack(plan.folder / "import")
+    link = plan.folder / "import" / "mem_agent"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(PACK, target_is_directory=True)
     settings = plan.config.to_yaml() + yaml_of(plan.host_settings)
     write_atomically(plan.folder / "mem_agent.yaml", settings.encode())
     if plan.models:
         write_atomically(plan.folder / MODELS_FILE, plan.models.encode())
     write_settings(plan.config)
+    write_atomically(plan.folder / "runtime_env.yaml", yaml_of({"env_vars": dict(plan.variables)}).encode())
     write_atomically(plan.folder / "command.sh", f"{_shell(plan.command)}\n".encode())
-
-
-def _link_pack(folder: Path) -> None:
-    """Make ``folder``, the first in which every process of the run looks for modules, with the link to this pack.
-
-    Raises:
-        MemAgentError: something else lies there, in a run that may have been somebody else's, and would be imported.
-    """
-    link = folder / "mem_agent"
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise MemAgentError(f"{folder}: is no folder of this pack, and Python would be run out of it; remove it")
-    folder.mkdir(parents=True, exist_ok=True)
-    others = sorted(path.name for path in folder.iterdir() if path != link or not path.is_symlink())
-    if others:
-        raise MemAgentError(f"{folder}: holds {one_line(', '.join(others), 100)}, which Python would run; look at it, "
-                            "and remove that folder")
-    if not link.is_symlink() or os.readlink(link) != str(PACK):
-        link.unlink(missing_ok=True)
-        link.symlink_to(PACK, target_is_directory=True)
 
 
 def yaml_of(settings: Mapping[str, Any]) -> str:
@@ -105,15 +76,14 @@ def print_plan(plan: Plan) -> None:
     config = plan.config
     print(f"# {plan.checkout.name} in {plan.checkout.root}, model family {plan.family}")
     print(f"# {plan.layout}")
-    print("# --- config of every worker, but for settings that are their defaults")
+    print("# --- config of every worker, except settings that are their defaults")
     changed = {name: value for name, value in config.to_mapping().items() if value != getattr(Config, name.lower())}
     print(yaml.safe_dump({"mem_agent": changed}, sort_keys=False), end="")
     if plan.models:
         print(f"# --- {MODELS_FILE}\n{plan.models}", end="")
     print("# --- environment of every worker")
-    references = remote_env.token_files(os.environ, plan.folder / "tokens", keys_asked_for(config))
-    for name, value in (*plan.variables.items(), *((variable, path) for path, (variable, _) in references.items())):
-        print(f"{name}={shlex.quote(str(value))}")
+    for name, value in plan.variables.items():
+        print(f"{name}={shlex.quote(value)}")
     print("# --- commands")
     if not reference.has_checkpoint(Path(config.torch_dist)):
         print(_shell(plan.conversion(Path(config.torch_dist))))
@@ -153,11 +123,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         sys.stdout.flush()
         for line in dict.fromkeys(problems):
-            print(f"error: {printable(line)}", file=sys.stderr)
+            print(f"error: {line}", file=sys.stderr)
     if problems:
         return 1
     if not options.dry_run:
-        with save_lock(plan.config.save_path):
+        with folder_lock(Path(plan.config.save_path), busy="is in use by another run; set another SAVE_PATH"):
             launch(plan)
     return 0
 

@@ -42,14 +42,6 @@ class Gpus:
         return self.nodes * self.per_node
 
 
-@dataclass(frozen=True, order=True)
-class MachineGpus:
-    """One machine of a running cluster. ``free`` is ``total`` where the cluster does not tell."""
-
-    total: int
-    free: int
-
-
 @dataclass(frozen=True)
 class Layout:
     """How GPUs are used: ``train_nodes`` x ``train_per_node`` GPUs train, ``rollout_gpus`` sample."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import logging
-import os
 import re
 import shutil
 import socket
@@ -13,18 +11,10 @@ import subprocess
 import sys
 
 from ..config import Config, ConfigError
-from ..system.errors import MemAgentError
-from ..system.printable import one_line
-from ..system.process_environment import without_secrets
-from .layout import GIB, Gpus, MachineGpus
+from ..system.errors import reason_of
+from .layout import GIB, Gpus
 
 _RAY_WORKER_PORTS = range(10002, 20000)
-_NVIDIA_SMI_ANSWERS_IN_S = 60.0
-logger = logging.getLogger(__name__)
-
-
-class TokenRefused(ConfigError):
-    """The cluster's job server wants a token that is not here; asking again changes nothing."""
 
 
 def find_gpus(config: Config) -> Gpus:
@@ -33,80 +23,48 @@ def find_gpus(config: Config) -> Gpus:
     Raises:
         ConfigError: no GPU is found and none is declared, or the Ray cluster has too few.
     """
-    told = _nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").splitlines()
-    memories = [line.strip() for line in told if line.strip()]
+    memories = _nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").splitlines()
     per_node = config.num_gpus or len(memories)
     if config.ray_address:
         per_node = _gpus_of_cluster(config)
     if not per_node:
         raise ConfigError("no GPU was found; set NUM_GPUS and GPU_MEMORY_GB (of one machine), or HOST=local")
-    memory = config.gpu_memory_gb * GIB or min(map(_mebibytes, memories), default=0) * 2**20
+    memory = config.gpu_memory_gb * GIB or min((int(m) for m in memories if m.isdecimal()), default=0) * 2**20
     if not memory:
-        raise ConfigError("GPU_MEMORY_GB is not set, and there is no nvidia-smi here to ask")
+        raise ConfigError("GPU_MEMORY_GB is not set, and nvidia-smi does not tell it here; set it")
     return Gpus(config.num_nodes, per_node, memory)
-
-
-def _mebibytes(told: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,12}", told):
-        raise ConfigError(f"GPU_MEMORY_GB is not set, and nvidia-smi says {one_line(told, 40)!r} in its place; set it")
-    return float(told)
 
 
 def _gpus_of_cluster(config: Config) -> int:
     """GPUs of each of NUM_NODES machines of the running cluster."""
     found = machines(config.ray_address)
-    per_node = config.num_gpus or (found[config.num_nodes - 1].total if len(found) >= config.num_nodes else 0)
-    if sum(machine.total >= max(per_node, 1) for machine in found) < config.num_nodes:
-        have = ", ".join(str(machine.total) for machine in found) or "none"
+    per_node = config.num_gpus or (found[config.num_nodes - 1] if len(found) >= config.num_nodes else 0)
+    if sum(gpus >= max(per_node, 1) for gpus in found) < config.num_nodes:
         raise ConfigError(
             f"RAY_ADDRESS={config.ray_address}: NUM_NODES={config.num_nodes} machines with {per_node or 'some'} GPUs "
-            f"are needed, those of the cluster have {have}; lower NUM_NODES or NUM_GPUS, or add machines"
+            f"are needed, those of the cluster have {', '.join(map(str, found)) or 'none'}; lower NUM_NODES or "
+            "NUM_GPUS, or add machines"
         )
     return per_node
 
 
-def check_free(config: Config, per_node: int) -> None:
-    """Raise ConfigError if other jobs hold GPUs that are needed."""
-    found = machines(config.ray_address)
-    if sum(machine.free >= per_node for machine in found) < config.num_nodes:
-        have = ", ".join(f"{machine.free} of {machine.total}" for machine in found)
-        raise ConfigError(
-            f"RAY_ADDRESS={config.ray_address}: {per_node} free GPUs are needed on NUM_NODES={config.num_nodes} "
-            f"machines, free are {have}; wait for other jobs to end, or lower NUM_GPUS"
-        )
-
-
-def machines(address: str) -> list[MachineGpus]:
-    """The living machines of a running cluster, the one with most GPUs first.
+def machines(address: str) -> list[int]:
+    """GPUs of each living machine of a running cluster, the most first.
 
     Raises:
-        TokenRefused: it answers those only who have its token.
-        ConfigError: no job server of Ray is at this address, or there is no Ray here to ask it with.
+        ConfigError: no Ray answers at this address, or there is no Ray here to ask with.
     """
     try:
-        from . import job_server  # planning needs Ray for nothing else
+        from ray.util.state import list_nodes  # planning does not need Ray otherwise
 
-        return sorted(job_server.machines(address), reverse=True)
+        nodes = list_nodes(address, [("state", "=", "ALIVE")], limit=10000, detail=True, raise_on_missing_output=False)
     except ImportError as error:
         raise ConfigError(f"RAY_ADDRESS={address}: {sys.executable} cannot ask there ({error}); set PYTHON to the "
                           "Python of the host's environment") from None
-    except TokenRefused:
-        raise
-    except Exception as error:  # whatever Ray's client makes of another service's answer
-        reason = " ".join(str(error).split())[-300:]
-        raise ConfigError(
-            f"RAY_ADDRESS={address}: no Ray job server answers there ({reason}); it is http://HEAD:8265 by default"
-        ) from None
-
-
-def trains_there_already(address: str, save_path: str) -> bool:
-    """Whether a job that the launcher will stop, or tell of (``ray_jobs``), has GPUs of the cluster."""
-    try:
-        from . import ray_jobs
-
-        return bool(ray_jobs.earlier_jobs(address, save_path))
-    except (ImportError, MemAgentError):
-        return False
+    except Exception as error:  # Ray's client has no common class for what another service's answer leads to
+        raise ConfigError(f"RAY_ADDRESS={address}: no Ray job server answers there ({reason_of(error)}); it is "
+                          "http://HEAD:8265 by default") from None
+    return sorted((int(node.resources_total.get("GPU", 0)) for node in nodes), reverse=True)
 
 
 def has_sticky_router() -> bool:
@@ -129,12 +87,9 @@ def _nvidia_smi(*arguments: str) -> str:
     """The output of nvidia-smi, or nothing where it is missing, fails or hangs, as it does on a driver that does."""
     if shutil.which("nvidia-smi") is None:
         return ""
-    command = ["nvidia-smi", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=without_secrets(os.environ),
-                              timeout=_NVIDIA_SMI_ANSWERS_IN_S)
+        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
-        logger.warning("`%s` gave no answer in %g s and is passed over", " ".join(command), _NVIDIA_SMI_ANSWERS_IN_S)
         return ""
     return done.stdout if done.returncode == 0 else ""
 

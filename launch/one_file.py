@@ -7,19 +7,15 @@ Documents stay where they are: without MEM_DOC_STORE a run of shards gets their 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from ..config import Config, ConfigError
 from ..data.document_store import row_slice, store_folder, without_slice
 from ..data.shards import is_sharded, training_files
-from ..system.atomic_file import replacing, write_atomically
-from ..system.bounded_parquet import check_group, row_counts
+from ..system.files import replacing, write_atomically
 
 
 def prompt_file(config: Config) -> str:
@@ -57,33 +53,12 @@ def join_shards(config: Config) -> None:
 def _copy(files: tuple[Path, ...], target: Path) -> None:
     import pyarrow.parquet as pq
 
-    with _named(files[0]), pq.ParquetFile(files[0]) as first:
-        schema = first.schema_arrow
+    schema = pq.read_schema(files[0])
     with replacing(target) as out, pq.ParquetWriter(out, schema, compression="zstd") as writer:
         for path in files:
-            for table in _row_groups(path):
-                if table.schema != schema:
+            with pq.ParquetFile(path) as shard:
+                if shard.schema_arrow != schema:
                     raise ConfigError(f"{path}: its columns differ from those of {files[0].name}; a host reads both "
                                       "as one file, so prepare them together")
-                writer.write_table(table)
-
-
-def _row_groups(path: Path) -> Iterator[Any]:
-    import pyarrow.parquet as pq
-
-    with _named(path), pq.ParquetFile(path, pre_buffer=False) as shard:
-        row_counts(shard.metadata, path)
-        for group in range(shard.num_row_groups):
-            check_group(shard.metadata, path, group)
-            yield shard.read_row_group(group, use_threads=False)
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    import pyarrow as pa
-
-    try:
-        yield
-    except (OSError, ValueError, pa.ArrowException) as error:  # a name that is no text
-        reason = " ".join(str(error).split())[:120]
-        raise ConfigError(f"{path}: is damaged ({reason}); prepare the data again") from None
+                for group in range(shard.num_row_groups):
+                    writer.write_table(shard.read_row_group(group))

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..agents.longest_turn import longest_turn
-from ..checkpoints.foreign_code import refuse_foreign_code
-from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
+from ..checkpoints.hf_model import load_vocabulary, local_folder, refuse_foreign_code, with_engine_length
 from ..config import Config, ConfigError
 from ..hooks.plugins import check_plugins
-from . import reference, remote_env
+from . import reference
 from .answer_engine import check_gpus, models_yaml
 from .arguments import build_arguments, keeps_policy
 from .checkout import (
@@ -35,6 +34,7 @@ from .layout import GIB, Gpus, Layout, derive_layout
 from .machine import find_gpus, has_nvlink, has_sticky_router
 from .model_args import ModelSize, model_args, model_size, read_model_config
 from .one_file import with_store
+from .worker_env import worker_variables
 
 T = TypeVar("T")
 PACK = Path(__file__).resolve().parents[1]
@@ -58,8 +58,6 @@ class Plan:
     """What the workers' YAML says to the host beside the config."""
     cpus: int = 0
     """Logical CPUs of the Ray head; 0: those of the machine."""
-    rehearsed: bool = False
-    """On a CPU, where the GPU and what a host imports for it are answered for."""
 
     @property
     def folder(self) -> Path:
@@ -136,7 +134,7 @@ def make_plan(
     folder = Path(config.save_path) / "launch"
     entries = [str(folder / "import"), config.megatron_root, config.host_root, *_user_path()]
     python_path = os.pathsep.join(dict.fromkeys(entries))
-    variables = remote_env.worker_variables(
+    variables = worker_variables(
         os.environ, python_path=python_path, save_path=config.save_path, master_addr=config.master_addr,
         nvlink=has_nvlink(),
     )
@@ -178,8 +176,6 @@ _REFUSED_ARGUMENTS = {
     "--use-checkpoint-opt-param-scheduler": "a continued run has the schedule of its settings",
     "--max-tokens-per-gpu": "set MAX_TOKENS_PER_GPU",
 }
-_FORMER_HOOK_MODULES = ("mem_agent.rollout_eval.", "mem_agent.rollout_log.", "mem_agent.rollout_filter.")
-"""Their functions are in ``mem_agent.rollout``; a host would look for the old path only on its workers."""
 
 
 def _check_settings(config: Config) -> None:
@@ -200,9 +196,6 @@ def _check_settings(config: Config) -> None:
         if config.fully_async and wanted:
             raise ConfigError(f"FULLY_ASYNC=1: {reason}")
     check_ray_address(config)
-    if os.environ.get("RAY_API_SERVER_ADDRESS"):
-        raise ConfigError("RAY_API_SERVER_ADDRESS is set, which Ray takes for every cluster's address; unset it, or "
-                          "set RAY_ADDRESS in its place")
     try:
         given = shlex.split(config.host_args)
     except ValueError as error:
@@ -213,9 +206,6 @@ def _check_settings(config: Config) -> None:
     if config.lr_warmup_rollouts and any(item.partition("=")[0] == BEFORE_STEP for item in given):
         raise ConfigError(f"HOST_ARGS: {BEFORE_STEP} would replace the pack's own, which LR_WARMUP_ROLLOUTS="
                           f"{config.lr_warmup_rollouts} needs; leave it out, or set LR_WARMUP_STEPS in its place")
-    for path in (item.rpartition("=")[2] for item in given):
-        if path.startswith(_FORMER_HOOK_MODULES):
-            raise ConfigError(f"HOST_ARGS: {path} has moved; name mem_agent.rollout.{path.rpartition('.')[2]}")
 
 
 def check_ray_address(config: Config) -> None:

@@ -15,8 +15,7 @@ from pathlib import Path
 from ..checkpoints.folders import TRACKER
 from ..config import Config, ConfigError
 from ..system.errors import MemAgentError
-from ..system.own_folder import own_folder
-from ..system.process_environment import without_secrets
+from ..system.files import scratch_folder
 from ..system.processes import ChildProcess
 from ..system.python_command import python_module
 from .checkout import Checkout
@@ -58,32 +57,19 @@ _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LO
 def convert_reference(
     command: Callable[[Path], list[str]], python_path: str, folder: Path, cwd: Path, log: Path
 ) -> None:
-    """Run the conversion ``command(output)`` into a hidden folder, and rename the result to ``folder``.
-
-    Should this process be killed, the conversion and the hidden folder go as well.
-    """
+    """Run the conversion ``command(output)`` into a hidden folder, and rename the result to ``folder``."""
     # In an allocation of many the host's tool would wait for ranks that nobody starts.
-    single = {name: value for name, value in without_secrets(os.environ).items() if name not in _RANK_VARIABLES}
+    single = {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
     environment = single | {"PYTHONPATH": python_path, "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        own = own_folder(folder.parent, f".{folder.name}.writing-")
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-    try:
-        draft = own.path / folder.name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with scratch_folder(f".{folder.name}.writing-", folder.parent) as own:
+        draft = own / folder.name
         logger.info("converting the reference model; log %s", log)
-        _convert(ChildProcess("conversion", command(draft), environment, log, [own.path], cwd), draft)
-        if not has_checkpoint(folder):
+        _convert(ChildProcess("conversion", command(draft), environment, log, [own], cwd), draft)
+        if not has_checkpoint(folder):  # that of another launch, which was quicker, stays
             if folder.exists():
                 folder.rmdir()
             draft.rename(folder)
-    except OSError as error:
-        if has_checkpoint(folder):  # of another launch, which was quicker
-            return
-        raise _unwritable(folder, error) from None
-    finally:
-        own.remove()
 
 
 def _convert(conversion: ChildProcess, draft: Path) -> None:
@@ -98,6 +84,3 @@ def _convert(conversion: ChildProcess, draft: Path) -> None:
     finally:
         conversion.stop()
 
-
-def _unwritable(folder: Path, error: OSError) -> MemAgentError:
-    return MemAgentError(f"TORCH_DIST={str(folder)!r} cannot be written: {error}; name another folder")

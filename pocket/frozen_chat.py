@@ -20,9 +20,9 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+import orjson
 from aiohttp import web
 
-from ..system.bounded_json import loads
 from ..system.command_line_types import port_number
 
 MODEL = "frozen-chat"
@@ -54,7 +54,7 @@ def completion(messages: Sequence[Mapping[str, Any]], model: str) -> dict[str, A
 
 async def _complete(request: web.Request) -> web.Response:
     try:
-        body = loads(await request.read())
+        body = orjson.loads(await request.read())
         return web.json_response(completion(body["messages"], str(body.get("model", MODEL))))
     except (ValueError, TypeError, KeyError, IndexError) as error:
         return web.json_response({"error": {"message": str(error), "type": "invalid_request_error"}}, status=400)

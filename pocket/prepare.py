@@ -1,9 +1,9 @@
-"""Write the pocket profile's data: ``mem-agent pocket --output DIR [--seed N] [--task two-hop|arithmetic|sifter]``.
+"""Write the pocket profile's data: ``mem-agent pocket --output DIR [--seed N] [--task two-hop|sifter]``.
 
-``DIR/train.jsonl`` depends on the seed; ``DIR/eval_<length>.json`` do not (the length counts chunks; arithmetic and
-sifter have none and say their name), so runs with different seeds are evaluated on the same held-out rows. Documents
-of evaluation are never those of training, their generator is seeded apart; arithmetic problems are parted by their
-text. The sifter's sessions also lie in ``DIR/train.jsonl.docs``, where its reward finds them.
+``DIR/train.jsonl`` depends on the seed; ``DIR/eval_<length>.json`` do not (the length counts chunks; the sifter has
+none and says its name), so runs with different seeds are evaluated on the same held-out rows. Documents of evaluation
+are never those of training, their generator is seeded apart. The sifter's sessions also lie in
+``DIR/train.jsonl.docs``, where its reward finds them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ..data.document_store import DocumentWriter, store_folder
-from ..system.atomic_file import replacing, write_atomically
 from ..system.command_line_types import whole_number
+from ..system.files import replacing, write_atomically
 from ..system.one_line_errors import one_line_errors
 from . import sifter
-from .arithmetic import arithmetic_problems, eval_entry, train_row
 from .task import PocketExample, document_eval_entry, document_train_row, make_examples
 from .two_hop import TwoHopShape, two_hop_examples
 
@@ -65,10 +64,6 @@ def _two_hop(seed: int, count: int, chunks: int) -> Iterator[PocketExample]:
 TASKS: Mapping[str, Task] = {
     "look-up": _of_documents(make_examples, 3, (3, 8)),
     "two-hop": _of_documents(_two_hop, 5, (5,)),
-    "arithmetic": Task(
-        lambda seed: starmap(train_row, enumerate(arithmetic_problems(seed, TRAIN_ROWS))),
-        {"arithmetic": lambda seed: starmap(eval_entry, enumerate(arithmetic_problems(seed, EVAL_ROWS, True)))},
-    ),
     "sifter": Task(
         lambda seed: starmap(sifter.train_row, enumerate(sifter.histories(seed, TRAIN_ROWS))),
         {"sifter": lambda seed: starmap(sifter.eval_entry, enumerate(sifter.histories(seed, EVAL_ROWS)))},
@@ -81,7 +76,7 @@ def prepare(folder: Path, seed: int, name: str = "look-up") -> None:
     """Write the files; their content is a function of task and seed alone.
 
     Raises:
-        StoreError: another process writes the sifter's.
+        MemAgentError: another process writes the sifter's.
     """
     assert seed >= 0, "-999 is the seed of what is held out"
     task = TASKS[name]

@@ -1,7 +1,7 @@
 """Supervised rows of the sifter task: the ability to choose in any way, then a mix of ways with the right one rare.
 
-As in ``arithmetic_rows``: after the first stage a model can finish whatever way it has begun, and the second moves
-only which one it begins with. There most rankings look at half of the question or are in no order, and the gold
+After the first stage a model can finish whatever way it has begun, and the second moves only which one it begins
+with. There most rankings look at half of the question or are in no order, and the gold
 session comes first about as often as by chance.
 
 Prompts come from the agent's own state machine, so that rows and rollouts agree to the token.

@@ -18,7 +18,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast
 
 from ..agents.gated import FINISH, SKIP, UPDATE
-from ..system.atomic_file import write_atomically
+from ..system.files import write_atomically
 from .task import FILLERS, NAMES, THINGS, question_for
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"

@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ from ..checkpoints.hf_folder import save_weights
 from ..config import Config
 from ..system.logging_setup import start_logging
 from ..training.rows import TrainRow
-from . import arithmetic_rows, sifter, sifter_rows, two_hop_rows
+from . import sifter, sifter_rows, two_hop_rows
 from . import tokenizer as pocket_tokenizer
 from .habits import AbilityMix, Gate, Habits, Row, RowMaker, Shape, ability_rows, mixed_rows
 from .model import PocketModel, save_initial
@@ -66,7 +65,7 @@ GATE = Gate(finish=0.35, hasty=0.06)
 TWO_HOP_GOOD = 0.6
 LARGE = PocketModel()
 SMALL = PocketModel(hidden=128, head_dim=32, ffn=256, max_positions=256)
-"""Of the arithmetic and the sifter task; 0.7 million weights."""
+"""Of the sifter task; 0.7 million weights."""
 
 
 def train_stage(trainer: Trainer, stage: Stage, rows: Iterator[Row], name: str) -> None:
@@ -113,12 +112,6 @@ TASKS = {
         lambda tokenizer, prompts, seed: mixed_rows(RowMaker(tokenizer, prompts, Shape()), seed, HABITS, GATE),
     ),
     "two-hop": Task(two_hop_rows.save_tokenizer, two_hop_rows.PROMPTS, _two_hop(1.0), _two_hop(TWO_HOP_GOOD)),
-    "arithmetic": Task(
-        arithmetic_rows.save_tokenizer, arithmetic_rows.PROMPTS,
-        partial(arithmetic_rows.rows_of_ways, shares=arithmetic_rows.ANY),
-        partial(arithmetic_rows.rows_of_ways, shares=arithmetic_rows.HABITS),
-        SMALL,
-    ),
     "sifter": Task(
         sifter_rows.save_tokenizer, sifter.PROMPTS,
         sifter_rows.ability_rows, sifter_rows.mixed_rows,

@@ -16,9 +16,6 @@ _LINE = re.compile(r"\b(step|rollout|perf|eval) ([0-9]{1,18}): (?=\{)")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _NOT_FINITE = re.compile(r"-?\b(nan|inf)\b")
 
-_LONGEST_LINE = 2**16
-"""A rollout's metrics are a hundred names with their numbers, 5 KB."""
-
 Metrics = dict[int, dict[str, float]]
 
 
@@ -37,17 +34,17 @@ def read_metrics(text: str) -> dict[str, Metrics]:
 def _logged(line: str) -> tuple[str, int, str] | None:
     """(kind, number, printed dict) of a line of metrics."""
     line = line.rstrip()
-    match = _LINE.search(line) if line.endswith("}") and len(line) <= _LONGEST_LINE else None
+    match = _LINE.search(line) if line.endswith("}") else None
     return match and (match[1], int(match[2]), line[match.end():])
 
 
 def _numbers(text: str) -> dict[str, float]:
-    """The numbers of a printed dict; nothing where it is none, or holds what is no literal."""
+    """The numbers of a printed dict; nothing if it is not one."""
     try:
         content = ast.literal_eval(_NOT_FINITE.sub("None", text))
         values = {str(name): math.nan if value is None else value for name, value in content.items()}
         return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
-    except (ValueError, SyntaxError, TypeError, AttributeError, OverflowError, RecursionError, MemoryError):
+    except (ValueError, SyntaxError, TypeError, AttributeError):
         return {}
 
 
@@ -56,17 +53,17 @@ def read_log(path: Path, start: int = 0) -> dict[str, Metrics]:
     return read_metrics(path.read_bytes()[start:].decode(errors="replace")) if path.is_file() else {}
 
 
-_BEGUN = re.compile(r"\b(rollout|eval) [0-9]+\b")
-_SUMMARY = re.compile(r": [0-9]+ trajectories \| ")
+_SUMMARY = re.compile(r"\b(rollout|eval) [0-9]+\b[^{]*: [0-9]+ trajectories \| ")
+"""Of this pack."""
 _ENGINE_ERROR = re.compile(r"\bERROR [\d-]+ [\d:]+ \[\S+\] (([\w.]+\.)?\w*(Error|Exception): .*)")
 _ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b: .*|.*\[(ERROR|CRITICAL)\].*")
 
 
 def progress_of(line: str) -> str:
     """What a person wants to see of a line while it runs: this pack's summaries, steps, errors; else nothing."""
-    plain = _COLOUR.sub("", line).rstrip().rpartition("\r")[2][:_LONGEST_LINE]
-    if ours := _ours(plain):
-        return ours
+    plain = _COLOUR.sub("", line).rstrip().rpartition("\r")[2]
+    if ours := _SUMMARY.search(plain):
+        return plain[ours.start():]
     kind, number, text = _logged(plain) or ("", 0, "")
     if kind == "step":
         values = _numbers(text)
@@ -75,17 +72,6 @@ def progress_of(line: str) -> str:
     if engine := _ENGINE_ERROR.search(plain):
         return f"engine: {engine[1]}"
     return plain if _ERROR.match(_RAY_PREFIX.sub("", plain)) else ""
-
-
-def _ours(line: str) -> str:
-    """A summary of this pack's: from ``rollout 3 ...: 64 trajectories | `` on, with no brace between these."""
-    end = -1
-    for part in line.split("{"):
-        start, end = end + 1, end + 1 + len(part)
-        begun = _BEGUN.search(line, start, end)
-        if begun and _SUMMARY.search(line, begun.end(), end):
-            return line[begun.start():]
-    return ""
 
 
 _STEP = ("train/loss", "train/grad_norm", "train/kl_loss", "train/train_rollout_logprob_abs_diff")

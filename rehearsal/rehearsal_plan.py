@@ -8,11 +8,11 @@ two command lines.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shlex
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from typing import Any
 
 from ..agents.longest_turn import longest_turn
 from ..checkpoints.hf_model import load_vocabulary, local_folder
-from ..config import Config, ConfigError
+from ..config import Config
 from ..data.document_store import row_slice, without_slice
 from ..data.shards import is_sharded, training_files
 from ..launch.layout import Layout
@@ -89,22 +89,13 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
 
 @contextlib.contextmanager
 def _new_folder(parent: Path) -> Iterator[Path]:
-    """A folder that no other rehearsal has, named by the time; where the block fails none is left."""
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = f"cannot be written: {error.strerror}; name another"
-        raise ConfigError(f"SAVE_PATH={str(parent.parent)!r} {reason}") from None
-    name = time.strftime("%Y%m%d-%H%M%S")
-    for number in itertools.count(1):
-        folder = parent / (name if number == 1 else f"{name}-{number}")
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
-            break
+    """A new folder, named by the time; removed if the block fails."""
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{time.strftime('%Y%m%d-%H%M%S')}-", dir=parent))
     try:
         yield folder
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)  # what failed is what the user is told
+        shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
@@ -157,7 +148,7 @@ def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
     }
     return replace(
         plan, arguments=groups, python_path=python_path, variables=variables, host_settings=SETTINGS,
-        cpus=_LOGICAL_CPUS, rehearsed=True,
+        cpus=_LOGICAL_CPUS,
     )
 
 

@@ -33,15 +33,12 @@ from ..launch.launch import launch, print_plan
 from ..launch.layout import logit_bytes
 from ..launch.plan import PACK, Plan
 from ..launch.preflight import find_problems, settings_problems
-from ..launch.ray_cluster import cluster, held_ports, job_address
-from ..system.atomic_file import write_atomically
+from ..launch.ray_job import cluster, job_address
 from ..system.errors import MemAgentError
+from ..system.files import write_atomically
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
-from ..system.printable import printable
 from ..system.processes import wait_until_healthy
-from ..system.redirects import refusing_redirects
-from ..system.save_lock import save_lock
 from ..system.signals import stop_on_signals
 from .host_log import progress_of, read_log
 from .rehearsal_plan import Rehearsal, plan_rehearsal
@@ -64,7 +61,7 @@ def rehearse(rehearsal: Rehearsal) -> Seen:
     runs = {"train": joined, "resume": replace(joined, num_rollout=config.num_rollout + 1)}
     seconds: dict[str, float] = {}
     log, resumed_from = plan.folder / "job.log", 0
-    with _ray(plan):
+    with cluster(config, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log"):
         for phase, settings in runs.items():
             resumed_from = log.stat().st_size if log.is_file() else 0
             with _timed(seconds, phase), _engine(rehearsal, phase):
@@ -103,14 +100,6 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ray(plan: Plan) -> Iterator[None]:
-    """The head that the launcher starts, for both runs."""
-    gpus, log = plan.layout.gpus_per_node, plan.folder / "ray_head.log"
-    with held_ports(plan.config), cluster(plan.config, gpus, plan.cpus, log, plan.folder / "head"):
-        yield
-
-
-@contextlib.contextmanager
 def _engine(rehearsal: Rehearsal, phase: str) -> Iterator[None]:
     """slime's engine for as long as the block lasts, as on a cluster a new one for each run; vime starts its own."""
     plan, config = rehearsal.here, rehearsal.here.config
@@ -131,13 +120,9 @@ def _engine(rehearsal: Rehearsal, phase: str) -> Iterator[None]:
 
 async def _answers(url: str) -> bool:
     try:
-        limit, traces = aiohttp.ClientTimeout(5), [refusing_redirects(aiohttp.TraceConfig())]
-        async with (
-            aiohttp.ClientSession(timeout=limit, trace_configs=traces) as session,
-            session.get(url) as response,
-        ):
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
             return response.status == 200
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+    except aiohttp.ClientError:
         return False
 
 
@@ -210,18 +195,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_plan(rehearsal.here)
         print(deviations(rehearsal))
     for line in problems:
-        print(f"error: {printable(line)}", file=sys.stderr)
+        print(f"error: {line}", file=sys.stderr)
     if problems or options.dry_run:
         shutil.rmtree(folder)  # nothing in it but the random model
         return 1 if problems else 0
-    with save_lock(str(folder)):
-        seen = rehearse(rehearsal)
+    seen = rehearse(rehearsal)
     wrong = faults(rehearsal, seen)
     page = report(rehearsal, seen, wrong)
     write_atomically(folder / "rehearsal.md", page.encode())
-    print(printable(page))
+    print(page)
     for line in wrong:
-        print(f"error: {printable(line)}", file=sys.stderr)
+        print(f"error: {line}", file=sys.stderr)
     return 1 if wrong else 0
 
 

@@ -6,8 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from ..system.atomic_file import write_atomically
-from ..system.process_environment import without_secrets
+from ..system.files import write_atomically
 from ..system.processes import ChildProcess
 from ..system.python_command import python_module
 
@@ -33,7 +32,7 @@ def start_sglang(python: str, model: Path, port: int, context: int, folder: Path
         "--random-seed", str(seed), "--sleep-on-idle",
     ]
     environment = {
-        **without_secrets(os.environ), "PYTHONPATH": str(_write_stand_ins(folder / "stand_ins")),
+        **os.environ, "PYTHONPATH": str(_write_stand_ins(folder / "stand_ins")),
         "HF_HUB_OFFLINE": "1", "SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0",
         "OMP_NUM_THREADS": "1",
     }

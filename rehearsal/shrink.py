@@ -147,11 +147,5 @@ def shrink_model(content: Mapping[str, Any]) -> dict[str, Any]:
                "num_key_value_heads": 2, "head_dim": 32}
     return {
         **content, **numbers, "dtype": "float32", "layer_types": None, "torch_dtype": None,
-        "pad_token_id": _padding(content.get("pad_token_id")),
+        "pad_token_id": None if content.get("pad_token_id") == -1 else content.get("pad_token_id"),  # -1: none
     }
-
-
-def _padding(token: Any) -> Any:
-    """-1 is how some published models say that they have none: it can be read, but not be saved anew. One past the
-    vocabulary stays, as a checkpoint could not be converted with it either."""
-    return None if isinstance(token, int) and token < 0 else token

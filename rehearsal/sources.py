@@ -17,7 +17,6 @@ from pathlib import Path
 
 from ..config import ConfigError
 from ..launch.checkout import Checkout
-from ..system.process_environment import without_secrets
 
 logger = logging.getLogger("mem_agent")
 
@@ -28,7 +27,6 @@ HOST_SOURCES = {
 """Where a host is fetched from, and the commit this pack was tested with."""
 _MEGATRON = "https://github.com/NVIDIA/Megatron-LM"
 _REMEDY = "set MEGATRON_ROOT to a git clone of Megatron-LM, or unset it to fetch one"
-_GIT_S = 900.0
 
 
 def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
@@ -46,14 +44,11 @@ def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
     if given and (root / "megatron" / "training").is_dir() and not _is_repository(root):
         logger.warning("MEGATRON_ROOT=%s is no git clone: taken as it is, with whatever patches it has", root)
         return root
-    if given and not _is_repository(root):
-        raise ConfigError(f"MEGATRON_ROOT={given!r}: is no git clone of Megatron-LM; {_REMEDY}")
     commit, patches = _pinned_commit(checkout), _patches(checkout)
     ready = patched_copy(checkout, home)
     if ready.is_dir():
         return ready
-    if shutil.which("git") is None:
-        raise ConfigError("there is no git here, which takes Megatron-LM at the host's commit; install git")
+    _need_git()
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home) as folder:
         tree = Path(folder) / "tree"
@@ -63,7 +58,7 @@ def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
         for patch in patches:
             _run("git", "apply", "-p1", "--include=megatron/*", str(patch), cwd=tree,
                  error=f"{patch} does not apply to Megatron-LM {commit[:8]}; take the host's patches as they are")
-        _put(tree, ready)
+        tree.rename(ready)
     return ready
 
 
@@ -73,6 +68,11 @@ def patched_copy(checkout: Checkout, home: Path) -> Path:
     return home / f"Megatron-LM-{_pinned_commit(checkout)[:8]}-{digest}"
 
 
+def _need_git() -> None:
+    if shutil.which("git") is None:
+        raise ConfigError("there is no git here, which takes the sources at the tested commits; install git")
+
+
 def _is_repository(root: Path) -> bool:
     """Its own, not one that happens to lie around it."""
     return (root / ".git").exists() or (root / "HEAD").is_file()
@@ -80,7 +80,8 @@ def _is_repository(root: Path) -> bool:
 
 def _pinned_commit(checkout: Checkout) -> str:
     dockerfile = checkout.root / "docker" / "Dockerfile"
-    found = re.search(r"^ARG MEGATRON_COMMIT=([0-9a-f]{40})", _text(dockerfile), re.MULTILINE)
+    text = dockerfile.read_text() if dockerfile.is_file() else ""
+    found = re.search(r"^ARG MEGATRON_COMMIT=([0-9a-f]{40})", text, re.MULTILINE)
     if found is None:
         raise ConfigError(f"{dockerfile}: names no MEGATRON_COMMIT; use a full checkout of {checkout.name}")
     return found[1]
@@ -92,13 +93,6 @@ def _patches(checkout: Checkout) -> list[Path]:
     if not patches:
         raise ConfigError(f"{folder}: no megatron*.patch; use a full checkout of {checkout.name}")
     return patches
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; HOST_ROOT must be a full checkout") from None
 
 
 def _export(repository: Path, commit: str, tree: Path) -> None:
@@ -132,8 +126,7 @@ def fetch_host(name: str, home: Path) -> Path:
     folder = fetched_host(name, home)
     if folder.is_dir():
         return folder
-    if shutil.which("git") is None:
-        raise ConfigError(f"there is no git here to fetch {name} with; install git, or set HOST_ROOT to a checkout")
+    _need_git()
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home) as draft:
         tree = Path(draft) / "tree"
@@ -141,36 +134,21 @@ def fetch_host(name: str, home: Path) -> Path:
         _run("git", "init", "--quiet", str(tree), error=error)
         _run("git", "-C", str(tree), "fetch", "--quiet", "--depth", "1", url, commit, error=error)
         _run("git", "-C", str(tree), "checkout", "--quiet", "FETCH_HEAD", error=error)
-        _put(tree, folder)
+        tree.rename(folder)
     return folder
-
-
-def _put(tree: Path, place: Path) -> None:
-    """Rename, unless another process has made the same meanwhile."""
-    try:
-        tree.rename(place)
-    except OSError:
-        if not place.is_dir():
-            raise
 
 
 def commit_of(checkout: Checkout) -> str:
     """The checkout's commit, empty where git cannot tell or is not there."""
     if shutil.which("git") is None:
         return ""
-    done = subprocess.run(["git", "-C", str(checkout.root), "rev-parse", "HEAD"], capture_output=True, text=True,
-                          env=without_secrets(os.environ))
+    done = subprocess.run(["git", "-C", str(checkout.root), "rev-parse", "HEAD"], capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _run(*command: str, error: str, cwd: Path | None = None) -> None:
-    """Run git, which asks nobody for a password and gives up a connection that stands still."""
-    quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_HTTP_LOW_SPEED_LIMIT": "1000", "GIT_HTTP_LOW_SPEED_TIME": "30"}
-    try:
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                              env={**without_secrets(os.environ), **quiet}, timeout=_GIT_S)
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"{error} (no end after {_GIT_S:.0f} s)") from None
+    """Run git, which asks nobody for a password."""
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          env={**os.environ, "GIT_TERMINAL_PROMPT": "0"})
     if done.returncode:
-        said = " ".join(done.stderr.split())[-160:]
-        raise ConfigError(f"{error} ({said})")
+        raise ConfigError(f"{error} ({' '.join(done.stderr.split())[-160:]})")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..launch.layout import Layout
-from ..system.markdown import markdown_table
+from ..system.text import markdown_table
 from .host_log import Metrics
 from .rehearsal_plan import Rehearsal, differences, setting_differences, transport
 
@@ -91,7 +91,7 @@ def exercised(rehearsal: Rehearsal, seen: Seen) -> list[tuple[str, str]]:
     return [
         ("the host's unedited driver, as a Ray job by the launcher's command",
          str(plan.checkout.driver(plan.config.fully_async))),
-        ("rollouts through router and engine, with these hooks", f"{len(rollouts)}, {_took(seen, 'train')}"),
+        ("rollouts through router and engine, with these hooks", f"{len(rollouts)}, {seen.seconds['train']:.0f} s"),
         ("reward", _series(rollouts, "rollout/memory/reward")),
         ("trajectories that failed, a rollout", _series(rollouts, "rollout/memory/failed")),
         ("log-probs of trainer and engine, mean difference", _series(steps, _GAP)),
@@ -99,8 +99,8 @@ def exercised(rehearsal: Rehearsal, seen: Seen) -> list[tuple[str, str]]:
         ("KL to the reference", _series(steps, "train/kl_loss")),
         ("trainer ranks", _ranks(layout)),
         ("evaluation while training", _evaluations(evaluations) if evaluations else "no, FULLY_ASYNC=1 has none"),
-        ("save, end, resume", f"continued with rollout {seen.resumed_at}, {_took(seen, 'resume')}"),
-        ("conversion to Hugging Face", f"{seen.converted}, {_took(seen, 'convert')}"),
+        ("save, end, resume", f"continued with rollout {seen.resumed_at}, {seen.seconds['resume']:.0f} s"),
+        ("conversion to Hugging Face", f"{seen.converted}, {seen.seconds['convert']:.0f} s"),
     ]
 
 
@@ -134,10 +134,6 @@ def _ranks(layout: Layout) -> str:
     return f"{layout.train_gpus}: tensor {layout.tp}, pipeline {layout.pp}, data parallel {layout.data_parallel}"
 
 
-def _took(seen: Seen, phase: str) -> str:
-    return f"{seen.seconds[phase]:.0f} s"
-
-
 def _series(metrics: Metrics, name: str) -> str:
     values = [of[name] for of in metrics.values() if name in of]
     return ", ".join(map(_number, values)) or "not logged"
@@ -150,6 +146,4 @@ def _evaluations(metrics: Metrics) -> str:
 
 
 def _number(value: float) -> str:
-    if math.isnan(value):
-        return "nan"
     return f"{value:.1e}" if 0 < abs(value) < 1e-3 else f"{value:.3f}"

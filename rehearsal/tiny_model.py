@@ -10,12 +10,10 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ..checkpoints.hf_folder import copy_model_files, weights_named
+from ..checkpoints.hf_folder import copy_model_files
 from ..config import ConfigError
-from ..system.atomic_file import write_atomically
-from ..system.errors import MemAgentError, reason_of
-from ..system.model_requests import refuse_other_models
-from ..system.model_sizes import check_sizes
+from ..system.errors import reason_of
+from ..system.files import naming, write_atomically
 
 
 def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) -> None:
@@ -26,25 +24,18 @@ def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) 
 
     Raises:
         ConfigError: transformers makes no model of such a configuration.
-        UnsupportedModel: a file of ``tokenizer`` is a link out of that folder.
-        WeightsNotWritten: most often the disk is full.
+        OSError: most often the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
     copy_model_files(tokenizer, folder)
     text = json.dumps({k: v for k, v in content.items() if v is not None}, indent=1)
     write_atomically(folder / "config.json", text.encode())
-    check_sizes(folder)  # what was not made small is somebody else's yet
-    refuse_other_models(folder)
+    torch.manual_seed(1)
     try:
-        torch.manual_seed(1)
-        model = AutoModelForCausalLM.from_config(
-            AutoConfig.from_pretrained(folder, trust_remote_code=False), attn_implementation="eager",
-            dtype=torch.float32, trust_remote_code=False,
-        )
-        with weights_named(folder):
-            model.save_pretrained(folder)
-    except (MemAgentError, OSError):
-        raise
-    except Exception as error:  # for what it cannot take the code of each family has errors of its own
-        reason = reason_of(error)
-        raise ConfigError(f"HF_CKPT={str(tokenizer)!r}: no small model of its family can be made: {reason}") from error
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"HF_CKPT={str(tokenizer)!r}: no small model of its family can be made: "
+                          f"{reason_of(error)}") from error
+    with naming(folder):
+        model.save_pretrained(folder)

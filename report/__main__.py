@@ -13,7 +13,6 @@ Writes into DIR (``report`` beside the first result folder, or in the first run,
 ``results.csv`` ``memory_by_turn.csv`` the numbers in full precision, with intervals
 ``questions.csv``                      every answer with its score
 ``*.png``                              the plots
-``lm_eval/<run>/results_<time>.json``  each run in the form of lm-evaluation-harness
 =====================================  ============================================================================
 """
 
@@ -31,17 +30,14 @@ from ..evaluation.ruler_average import ruler_lines
 from ..evaluation.summary import Summary, differences, main_metric_of, summarise
 from ..sifter.table.score_lines import ANSWERS, RETRIEVAL
 from ..sifter.table.sifter_table import TITLES
-from ..system.atomic_file import write_atomically
 from ..system.errors import MemAgentError
-from ..system.links import real_path
-from ..system.markdown import markdown_cell
+from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
-from ..system.printable import encodable
 from ..system.signals import stop_on_signals
+from ..system.text import markdown_cell
 from .figures import draw
 from .given import Given, sorted_out
 from .headline import Headline, headlines
-from .lm_eval_export import export
 from .page import Content, render, warnings
 from .published import CAVEATS, METRIC, Published, published_comparisons, published_rows
 from .questions import question_rows, questions_csv
@@ -66,7 +62,6 @@ from .tables import (
 from .training_figures import draw_training
 from .training_run import is_training_run, points_of
 from .training_tables import training_tables
-from .viewer.terminal import safe
 from .viewer_pages import linked_pages
 from .wording import model_title, named
 
@@ -91,7 +86,7 @@ def make_report(
     published = _published(summaries) if with_published else {}
     labels = {run.folder: run.label for run in given.trained} | {run.folder: run.label for run in runs}
     content = Content(
-        title=encodable(title) or _title(given, runs),
+        title=title or _title(given, runs),
         headlines=headlines(runs, given.trained),
         runs=runs, trained=given.trained,
         plots=(*draw_training(given.trained, points), *draw(summaries, published), *sifter_plot(given.sifted)),
@@ -108,12 +103,9 @@ def make_report(
         files["results.csv"] = results_csv(summaries, published).encode()
         files["memory_by_turn.csv"] = turns_csv(summaries).encode()
         files["questions.csv"] = questions_csv(content.questions, runs).encode()
-    for run in runs:
-        path, exported = export(run)
-        files[f"lm_eval/{path}"] = exported
     files["index.html"] = render(content).encode()
+    output.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
-        (output / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output / name, data)
     return output / "index.html"
 
@@ -188,15 +180,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-published", action="store_true", help="without published reference rows")
     parser.add_argument("--viewer", action="store_true", help="write the trajectories' page, too, and link into it")
     options = parser.parse_args(arguments)
-    first = real_path(options.folders[0])
+    first = options.folders[0].resolve()
     output = options.output or (first if is_training_run(first) else first.parent) / "report"
     page = make_report(options.folders, output, options.title, not options.no_published, options.viewer)
     sections = (output / "report.md").read_text(encoding="utf-8").split("\n### ")
-    print(safe(unescape(sections[0]).strip()), end="\n\n")
+    print(unescape(sections[0]).strip(), end="\n\n")
     for section in sections[1:]:
         if section.startswith((_CARE, HEADLINE, f"{TITLES[RETRIEVAL]}\n", f"{TITLES[ANSWERS]}\n")):
-            print(safe(section.partition("\n")[2].strip()), end="\n\n")
-    print(encodable(str(page)))
+            print(section.partition("\n")[2].strip(), end="\n\n")
+    print(str(page))
     return 0
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from ..sifter.table.score_lines import FILE, SifterScores, read_scores
 from ..system.errors import MemAgentError
-from ..system.links import real_path
-from ..system.printable import encodable
 from .training_run import TrainingRun, between_rollouts, evaluations_in, is_training_run, read_training_runs
 
 
@@ -32,13 +30,13 @@ def sorted_out(folders: Sequence[Path]) -> Given:
         if not (folder / FILE).is_file() and next(folder.glob("*/*_embed.parquet"), None):
             raise MemAgentError(f"{folder}: stages without scores; mem-agent sifter-table {folder} makes them")
     sifted = [folder for folder in folders if (folder / FILE).is_file()]
-    trained = list(dict.fromkeys(real_path(folder) for folder in folders if is_training_run(folder)))
+    trained = list(dict.fromkeys(folder.resolve() for folder in folders if is_training_run(folder)))
     kept = [path for run in trained for path in evaluations_in(run)]
     known = {*trained, *kept}
-    named = [folder for folder in folders if folder not in sifted and real_path(folder) not in known]
-    compared = {real_path(folder) for folder in named}
+    named = [folder for folder in folders if folder not in sifted and folder.resolve() not in known]
+    compared = {folder.resolve() for folder in named}
     return Given(
         read_training_runs(trained), [*kept, *named],
         [path for run in trained for path in between_rollouts(run) if path not in compared],
-        [(encodable(real_path(folder).name), read_scores(folder / FILE)) for folder in sifted],
+        [(folder.resolve().name, read_scores(folder / FILE)) for folder in sifted],
     )

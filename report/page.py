@@ -2,7 +2,7 @@
 
 Invariants:
 - every text that comes from a result is escaped by the template engine, or is JSON without ``<`` that a script puts
-  into text nodes; either shows what would turn the writing around as a sign; images are inlined;
+  into text nodes; images are inlined;
 - nothing is wider than the window: tables scroll within themselves, plots have a form for a narrow one;
 - without scripts everything is there but the table of questions, which a CSV beside the page has.
 """
@@ -21,8 +21,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from ..evaluation.results import Cell, Results, Row
-from ..evaluation.summary import Summary, main_metric, names_left_out
-from ..system.printable import encodable, printable
+from ..evaluation.summary import Summary, main_metric, shared_metrics
 from .headline import Headline
 from .panels import Plot
 from .published import CAVEATS
@@ -74,9 +73,7 @@ class Content:
 
 def render(content: Content) -> str:
     """The page."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     runs, plots = content.runs, content.plots
     data, shown = questions_json(content.questions, runs, content.viewers)
     return environment.from_string(_file("page.html.jinja")).render(
@@ -104,11 +101,6 @@ def render(content: Content) -> str:
     )
 
 
-def _shown(value: object) -> object:
-    """A text as it may stand beside others; Markup is of this pack's own."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
 def _file(name: str) -> str:
     assert __package__
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
@@ -132,8 +124,7 @@ def warnings(runs: Sequence[Results], summaries: Sequence[Summary]) -> list[str]
             found.append(f"{where}: {s.missing} answers are missing; its means are over the {s.rows} that are there.")
         if s.not_read and s.not_read.mean > 0:
             found.append(f"{where}: {s.not_read.mean:.1f}% of its documents' tokens were not read.")
-    left_out = names_left_out(summaries)
-    return [*found, left_out] if left_out else found
+    return found
 
 
 def conflicting(runs: Sequence[Results]) -> dict[str, list[list[str]]]:
@@ -162,7 +153,7 @@ def failures_by_kind(run: Results) -> list[Kind]:
 def wrong_answers(run: Results) -> Kind | None:
     """The first answers at the longest length that score 0 in the main metric, failures apart."""
     cell = [cell for cell in run.cells if cell.rows][-1]
-    metric = main_metric(cell.rows[0].scores)
+    metric = main_metric(shared_metrics(cell.rows))
     wrong = [row for row in cell.rows if row.failure is None and metric and not row.scores.get(metric)]
     if not wrong:
         return None
@@ -184,7 +175,7 @@ def _provenance(run: Results) -> tuple[list[tuple[str, str]], list[tuple[str, st
     facts = [
         *zip(("model", "checkpoint"), model_title(run), strict=True),
         ("model folder", run.run.model_name or "–"), ("hash of the weights", run.run.model),
-        ("mode", run.run.mode), ("folder", encodable(str(run.folder))),
+        ("mode", run.run.mode), ("folder", str(run.folder)),
         ("newest row", run.written.strftime("%Y-%m-%d %H:%M UTC")),
         ("data", ", ".join(f"{cell.name}: {cell.data}" for cell in run.cells)),
     ]

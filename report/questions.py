@@ -18,7 +18,7 @@ import orjson
 
 from ..evaluation.results import Results, Row
 from ..evaluation.summary import main_metric, shared_metrics
-from .spreadsheet import csv_text
+from .tables import csv_text
 from .viewer_pages import files_kept
 from .wording import metric_name, task_name
 

@@ -8,7 +8,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..sifter.table.score_lines import ANSWERS, MAIN, RETRIEVAL, Line, SifterScores, names_left_out
+from ..sifter.table.score_lines import ANSWERS, MAIN, RETRIEVAL, Line, SifterScores
 from ..sifter.table.sifter_table import HEADINGS, TITLES, WORDS, table_of, versus_table
 from .panels import Plot
 from .tables import Table
@@ -26,8 +26,6 @@ _NOTES = {
 _AGAINST = "Points, over the questions of both; p of a test that flips the signs of differences."
 _COLOURS = {RETRIEVAL: COLOURS[0], ANSWERS: COLOURS[1]}
 _WIDE, _NARROW, _DPI, _LINE = 8.0, 4.2, 150, 0.34
-_MOST = 60
-"""Lines of a panel: more can be read in the tables alone, and a drawing of thousands takes minutes."""
 Rows = Sequence[tuple[str, SifterScores]]
 
 
@@ -42,8 +40,7 @@ def sifter_tables(found: Rows) -> list[Table]:
                 if lines:
                     header, rows = table_of(lines)
                     title = TITLES[measure] + (", by type of question" if kinds else "") + ending
-                    note = f"{_NOTES[measure]} {names_left_out(lines)}".rstrip()
-                    tables.append(_table(title, header, rows, note))
+                    tables.append(_table(title, header, rows, _NOTES[measure]))
         if scores.versus:
             header, rows = versus_table(scores.versus)
             tables.append(_table(f"Against the first method{ending}", header, rows, _AGAINST))
@@ -61,16 +58,14 @@ def sifter_plot(found: Rows) -> list[Plot]:
                    if MAIN[measure] in line.scores])
         for measure in (RETRIEVAL, ANSWERS)
     ]
-    dropped = any(len(lines) > _MOST for _, lines in panels)
-    panels = [(measure, lines[:_MOST]) for measure, lines in panels if lines]
+    panels = [(measure, lines) for measure, lines in panels if lines]
     if not panels:
         return []
     with rc_context(STYLE):
         wide, narrow = _figure(panels, len(panels)), _figure(panels, 1)
         images = png_of(wide), svg_of(wide), svg_of(narrow)
     names = " and ".join(HEADINGS[MAIN[measure]] for measure, _ in panels)
-    which = f"the first {_MOST} lines of the tables" if dropped else "every method"
-    caption = f"{names} of {which}, in percent, with 95% intervals over questions."
+    caption = f"{names} of every method, in percent, with 95% intervals over questions."
     return [Plot(PLOT, "Sessions found and questions answered", caption, *images)]
 
 

@@ -8,12 +8,14 @@ Invariants:
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ..evaluation.results import METRICS, length_order
+from ..evaluation.results import length_order
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import (
     COSTS,
@@ -25,9 +27,8 @@ from ..evaluation.summary import (
     score_names,
 )
 from ..evaluation.tables import pass_sizes_of, percent
-from ..system.markdown import markdown_cell, markdown_table
+from ..system.text import markdown_cell, markdown_table
 from .published import METRIC, QUESTIONS, Published, PublishedComparison
-from .spreadsheet import csv_text
 from .wording import metric_name, number, shorten, task_name, unit_of, with_interval
 
 HEADLINE = "Each run"
@@ -210,7 +211,8 @@ def markdown(table: Table) -> str:
 
 def results_csv(summaries: Sequence[Summary], published: Mapping[str, Sequence[Published]]) -> str:
     """Runs, then the published rows that the tables show."""
-    metrics = score_names(summaries) if not any(published.values()) else [*METRICS[:4], "ruler"]
+    metrics = list(dict.fromkeys(name for s in summaries for name in s.scores))
+    metrics += [METRIC] * (any(published.values()) and METRIC not in metrics)
     names = [*metrics, *COSTS, *count_names(summaries)]
     names += [f"pass@{k}" for k in pass_sizes_of(summaries)]
     header = ["kind", "run", "source", "task", "length", "data", "questions", "rows", "failed", "missing"]
@@ -248,6 +250,15 @@ def turns_csv(summaries: Sequence[Summary]) -> str:
                 row |= {name: e.mean, f"{name}_low": e.low, f"{name}_high": e.high} if e else {}
             rows.append(row)
     return csv_text(header, rows)
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """A line for each row, whose keys are of the header; what a row does not have is empty."""
+    lines = io.StringIO()
+    writer = csv.DictWriter(lines, header, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return lines.getvalue()
 
 
 def _signed(points: Estimate) -> str:

@@ -21,18 +21,16 @@ from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+
+import orjson
 
 from ..evaluation.results import METRICS, Results, labels_of, length_order
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import main_metric, summarise
-from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
-from ..system.links import real_path
 from .drawable import is_drawable
 
 METRICS_FILE, _EVALUATIONS, _BETWEEN, _KEY = "metrics.jsonl", "eval", "during-", "eval/"
-_MOST_ROLLOUTS = 10**9
 _ENDS = 10
 """Rollouts at either end that a run's progress is read from."""
 _PUT_ASIDE = re.compile(r"iter_[0-9]+\.[0-9]+$")
@@ -70,7 +68,7 @@ def is_training_run(folder: Path) -> bool:
 
 def read_training_runs(folders: Sequence[Path]) -> list[TrainingRun]:
     """Raises RunError where one has no rollout, or a damaged line."""
-    resolved = [real_path(folder) for folder in folders]
+    resolved = [folder.resolve() for folder in folders]
     return [TrainingRun(label, folder, _rollouts(folder / METRICS_FILE))
             for label, folder in zip(labels_of(resolved), resolved, strict=True)]
 
@@ -96,7 +94,7 @@ def _evaluated(folder: Path) -> list[Path]:
 
 def _is_begun(folder: Path) -> bool:
     """Whether it has an answer; a full disk, or a killed run, leaves a file with none, or with half a line."""
-    for path in filter(Path.is_file, folder.glob("*.jsonl")):  # a FIFO would be waited at
+    for path in folder.glob("*.jsonl"):
         with path.open("rb") as file:
             if file.readline().endswith(b"\n"):
                 return True
@@ -141,7 +139,7 @@ def first_and_last(run: TrainingRun, name: str) -> tuple[float, float, int] | No
 def _position(run: TrainingRun, result: Results) -> int | None:
     """The rollouts that the evaluated model has seen; None where it is not of this run."""
     of_run = result.folder.parent == run.folder / _EVALUATIONS
-    within = run.folder in real_path(Path(result.run.model_name)).parents
+    within = run.folder in Path(result.run.model_name).resolve().parents
     if not of_run and not within:
         return None
     own = _checkpoint(result.folder) if of_run else None
@@ -162,8 +160,8 @@ def _rollouts(path: Path) -> dict[int, dict[str, float]]:
             if not line.endswith(b"\n"):
                 break
             try:
-                fields = loads(line)
-                done = _number_of(fields) + 1
+                fields = orjson.loads(line)
+                done = int(fields["rollout"]) + 1
                 numbers = {name: _number(v) for name, v in fields.items() if type(v) in (int, float, type(None))}
             except (ValueError, TypeError, KeyError, AttributeError):
                 raise RunError(f"{path}: line {number} is no rollout; remove that line") from None
@@ -171,14 +169,6 @@ def _rollouts(path: Path) -> dict[int, dict[str, float]]:
     if not lines:
         raise RunError(f"{path}: no rollout yet; wait for the first one")
     return dict(sorted(lines.items()))
-
-
-def _number_of(fields: Mapping[str, Any]) -> int:
-    """Raises ValueError where the line has none that an axis can have."""
-    number = fields["rollout"]
-    if type(number) is not int or not 0 <= number < _MOST_ROLLOUTS:
-        raise ValueError("no number of a rollout")
-    return number
 
 
 def _number(value: float | None) -> float:

@@ -1,9 +1,8 @@
 """Which page of trajectories (``mem-agent view``) each folder of a report links into.
 
-A folder's own ``view.html`` is linked where it lies, if it is such a page, of the trajectories that the folder has: it
-may be a stranger's, and a script in a page of the disk may read more than it. Where a single folder has none, one that
-an earlier report has left beside this one is. With ``--viewer`` the pages are written beside the report, so that
-the report's folder can be moved as a whole: ``view.html`` of one folder, ``view_<label>.html`` of several.
+A folder's own ``view.html`` is linked where it lies. Where a single folder has none, one that an earlier report has
+left beside this one is. With ``--viewer`` the pages are written beside the report, so that the report's folder can be
+moved as a whole: ``view.html`` of one folder, ``view_<label>.html`` of several.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..system.errors import MemAgentError
-from ..system.links import real_path
-from ..system.printable import encodable
 from ..traces.read_traces import kept_files
 
 _FILE = "view.html"
@@ -34,20 +31,18 @@ def linked_pages(folders: Mapping[Path, str], output: Path, *, write: bool) -> d
             raise MemAgentError(f"no trajectories in {', '.join(map(str, folders))}; evaluate and train with "
                                 "KEEP_TRAJECTORIES above 0, or leave --viewer out")
         return _written(kept, folders, output)
-    from .viewer.page import is_viewer_of
-
     beside = [output] if len(folders) == 1 else []
     found = {}
     for folder in kept:
         pages = (place / _FILE for place in (folder, *beside))
-        if page := next((page for page in pages if is_viewer_of(folder, page)), None):
-            found[folder] = quote(os.fsencode(os.path.relpath(page, real_path(output))))
+        if page := next((page for page in pages if page.is_file()), None):
+            found[folder] = quote(os.path.relpath(page.resolve(), output.resolve()))
     return found
 
 
 def files_kept(folder: Path) -> list[str]:
     """What is named by a run's or an evaluation's files of trajectories."""
-    return [encodable(path.stem) for path in kept_files(folder)]
+    return [path.stem for path in kept_files(folder)]
 
 
 def _written(kept: list[Path], labels: Mapping[Path, str], output: Path) -> dict[Path, str]:

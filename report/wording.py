@@ -11,7 +11,6 @@ from ..evaluation.results import Results
 from ..evaluation.ruler_average import FIRST_GOLD
 from ..evaluation.statistics import Estimate
 from ..evaluation.summary import Summary
-from ..system.printable import encodable
 from .published import METRIC
 
 _METRICS = {
@@ -52,7 +51,7 @@ def model_title(result: Results) -> tuple[str, str]:
     run, path = result.run, PurePath(result.run.model_name)
     made_in_run = re.fullmatch(r"(?:during|after)-(iter_[0-9]{7,18})", result.folder.name)
     if made_in_run and result.folder.parent.name == "eval":
-        return encodable(result.folder.parent.parent.name), made_in_run[1]
+        return result.folder.parent.parent.name, made_in_run[1]
     hub = next((part for part in path.parts if part.startswith("models--")), "")  # a downloaded model's folder
     if hub:
         return hub.removeprefix("models--").replace("--", "/", 1), "–"

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,9 +36,8 @@ from ..sessions.ranking import BadRanking, strict_ranking
 from ..sessions.records import Session
 from ..sessions.render import render_history
 from ..sessions.wording import Wording
-from ..system import bounded_json
-from ..system.atomic_file import write_atomically
 from ..system.errors import ConfigError
+from ..system.files import write_atomically
 from ..system.gather import gather_or_cancel
 from .judge import judge_prompt
 from .marginal_utility import marginal_utility, read_tiers, tiers_for
@@ -198,15 +196,15 @@ class AnswerUtility(Reward):
         return self._told
 
     def save(self, folder: Path) -> None:
-        write_atomically(folder / "rollouts.json", json.dumps(self._rollouts).encode())
+        write_atomically(folder / "rollouts.json", str(self._rollouts).encode())
 
     def load(self, folder: Path) -> None:
         file = folder / "rollouts.json"
         try:
-            rollouts = bounded_json.loads(file.read_bytes() if file.is_file() else b"")
-            if type(rollouts) is not int or not 0 <= rollouts < 2**53:
+            rollouts = int(file.read_text())
+            if rollouts < 0:
                 raise ValueError
-        except ValueError:
+        except (OSError, ValueError):
             problem = "damaged" if file.exists() else "not there"
             raise ConfigError(f"{file}: is {problem}; write the number of rollouts that were scored, or go back to a "
                               "checkpoint whose reward_state is whole") from None
@@ -224,7 +222,7 @@ class AnswerUtility(Reward):
 
     async def _score(self, frozen: Frozen, row: RankedRow, shown: tuple[int, ...]) -> float:
         asked = (row.history_id, row.question, row.date, row.language, row.options, row.answers)
-        key = hashlib.blake2b(repr((asked, shown)).encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
+        key = hashlib.blake2b(repr((asked, shown)).encode(), digest_size=16).hexdigest()
         return await self._scores.get(key, lambda: self._made(frozen, row, shown, frozen.seed_for(key)))
 
     async def _made(self, frozen: Frozen, row: RankedRow, shown: tuple[int, ...], seed: int) -> float:

@@ -40,7 +40,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from .boxed import after_thinking, last_boxed, published_boxed
-from .normal_form import normal_form
 
 PUBLISHED_WINDOW = 300
 
@@ -84,8 +83,6 @@ _ESCAPED = re.compile(r"\\([$%&#_{}])")
 _STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "−": "-", "‐": "-", "‑": "-"})
 _MEANINGFUL_ENDS = frozenset("%#&@/-")  # punctuation by its Unicode category, but part of an answer
 _ARTICLE = re.compile(r"(?:a|an|the)\s+(?=\S)")
-_MOST_WRAPPERS = 16
-"""Around each other, or side by side without anything between them: more are no answer, and are left as they are."""
 
 
 def normalise_answer(text: str) -> str:
@@ -94,17 +91,14 @@ def normalise_answer(text: str) -> str:
     >>> normalise_answer(r"\textbf{The  Beatles}.")
     'beatles'
     """
-    text = _unwrap(normal_form("NFC", text).lower().replace("\\!", ""))
+    text = _unwrap(unicodedata.normalize("NFC", text).lower().replace("\\!", ""))
     text = _SIZING.sub("", _DEGREES.sub("°", _SPACES.sub(" ", text)))
     text = " ".join(_ESCAPED.sub(r"\1", text).translate(_STRAIGHT).split())
     return _bare(text)
 
 
 def _unwrap(text: str) -> str:
-    for _ in range(_MOST_WRAPPERS):
-        inner = _GROUP.sub(r"\1", text)
-        if inner == text:
-            return text
+    while (inner := _GROUP.sub(r"\1", text)) != text:
         text = inner
     return text
 

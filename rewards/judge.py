@@ -14,7 +14,6 @@ import orjson
 
 from ..sessions.records import Language
 from ..sessions.thinking import after_thinking
-from ..system.bounded_json import loads
 
 _STEPS = 5
 _FENCE = "```"
@@ -56,7 +55,7 @@ def read_verdict(reply: str) -> float:
     """The score. Raises BadVerdict."""
     text = (after_thinking(reply) or "").strip()
     try:
-        given = loads(_unfenced(text).encode("utf-8", "surrogatepass"))
+        given = orjson.loads(_unfenced(text))
     except ValueError:
         raise BadVerdict(f"no JSON object: {text!r:.80}") from None
     score = given.get("score") if isinstance(given, dict) else None

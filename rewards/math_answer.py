@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
 
-from .math_checker import Questions
+from .math_checker import math_equal
 from .plain_number import Number, number_and_unit, read_number
 from .reply_form import answer_place
 
@@ -53,13 +53,9 @@ def is_right(mode: Mode | str, reply: str, golds: Sequence[str], place: str | No
     Args:
         golds: each an answer, or a whole solution that has its answer in a place.
         place: what the reply has there, as ``alone_in_its_place`` finds it unless given.
-
-    Raises:
-        NoWorker: two answers must be compared by math-verify, and that cannot be started.
     """
     judge, place = _JUDGES[Mode(mode)], alone_in_its_place(reply) if place is None else place
-    asked = Questions()
-    return any(judge(asked, reply, place, gold) for gold in map(gold_answer, golds) if gold)
+    return any(judge(reply, place, gold) for gold in map(gold_answer, golds) if gold)
 
 
 def gold_answer(gold: str) -> str:
@@ -76,10 +72,10 @@ def alone_in_its_place(reply: str) -> str:
 
 
 # --- the modes ------------------------------------------------------------------------------------------------------
-# Each by what is asked about the reply, the reply, what is in its place, and a gold.
+# Each by the reply, what is in its place, and a gold.
 
 
-def _strict(asked: Questions, reply: str, place: str, gold: str) -> bool:
+def _strict(reply: str, place: str, gold: str) -> bool:
     text, wanted = place or reply, read_number(gold)
     given = number_and_unit(text)
     if _same_text(text, gold):
@@ -88,22 +84,22 @@ def _strict(asked: Questions, reply: str, place: str, gold: str) -> bool:
         return given.same_as(wanted, _DECIMALS)
     if not _could_be(text, wanted):
         return False
-    if _is_one(place) and asked.equal("equal", _undelimited(place), _for_sympy(gold, wanted)):
+    if _is_one(place) and math_equal("equal", _undelimited(place), _for_sympy(gold, wanted)):
         return True
     anchor = "answer " if place and "<answer>" in reply else ""  # which LightEval sees in the tag
-    return asked.equal("strict", anchor + text, _for_sympy(gold, wanted))
+    return math_equal("strict", anchor + text, _for_sympy(gold, wanted))
 
 
-def _medium(asked: Questions, reply: str, place: str, gold: str) -> bool:
+def _medium(reply: str, place: str, gold: str) -> bool:
     wanted, given = read_number(gold), read_number(place)
     if wanted:
         return given is not None and given.same_as(wanted)
     if _same_text(place, gold):
         return True
-    return _is_one(place) and asked.equal("equal", _undelimited(place), _undelimited(gold))
+    return _is_one(place) and math_equal("equal", _undelimited(place), _undelimited(gold))
 
 
-def _loose(asked: Questions, reply: str, place: str, gold: str) -> bool:
+def _loose(reply: str, place: str, gold: str) -> bool:
     answer, wanted = _undelimited(place or _said(reply)), number_and_unit(gold)
     if _same_text(answer, gold):
         return True
@@ -113,14 +109,14 @@ def _loose(asked: Questions, reply: str, place: str, gold: str) -> bool:
     if given and wanted:
         sizes = (Number(wanted.value * factor) for factor in (1, 100, Fraction(1, 100)))
         return any(Number(given.value).close_to(size, _TOLERANCE) for size in sizes)
-    return _could_be(answer, wanted) and asked.equal("close", answer, _for_sympy(gold, wanted))
+    return _could_be(answer, wanted) and math_equal("close", answer, _for_sympy(gold, wanted))
 
 
-def _exact(asked: Questions, reply: str, place: str, gold: str) -> bool:
+def _exact(reply: str, place: str, gold: str) -> bool:
     return reply.rpartition("<answer>")[2].partition("</answer>")[0].strip() == gold
 
 
-_JUDGES: Mapping[Mode, Callable[[Questions, str, str, str], bool]] = {
+_JUDGES: Mapping[Mode, Callable[[str, str, str], bool]] = {
     Mode.STRICT: _strict, Mode.MEDIUM: _medium, Mode.LOOSE: _loose, Mode.EXACT: _exact,
 }
 

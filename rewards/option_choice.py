@@ -1,9 +1,10 @@
-"""Which option of a multiple-choice question a reply chooses (PersonaMem's form: ``(a) ...``, one of four).
+r"""Which option of a multiple-choice question a reply chooses (PersonaMem's form: ``(a) ...``, one of four).
 
 The first rule that finds exactly one option decides; one that finds several decides that none is chosen::
 
-    1. letters in brackets       "(c)", "I would say (c)."            but "(a) or (c)" chooses none
-    2. a letter that stands for itself   "c", "C.", "c) Tea", "option c", "the answer is C", "选 c", "答案是C"
+    1. letters in brackets, bold or boxed   "(c)", "I would say **C**.", "\boxed{c}"; but "(a) or (c)" chooses none
+    2. a letter that stands for itself   "c", "C.", "c) Tea", "option c", "the answer is C", "选 c", "答案是C",
+       "The best one is C", "C is right"
     3. the text of an option     "You said you like tea": the option's own words, whole, in order
 
 A lone "a" within a sentence is a word, not an option. The published rule (PersonaMem, ``extract_answer``) takes any of
@@ -21,13 +22,15 @@ from .text_f1 import answer_words
 MOST_OPTIONS = len(string.ascii_lowercase)
 """As many as there are letters to choose by; with more it is no multiple choice."""
 _LABEL = re.compile(r"\s*[(（\[]?([a-z])[)）\].:：、]\s*", re.I)
-_BRACKETED = re.compile(r"[(（\[]\s*([a-z])\s*[)）\]]", re.I)
+_MARKED = re.compile(r"(?:[(（\[]|\*\*|\\boxed\s*\{(?:\\text\s*\{)?)\s*([a-z])\s*(?:[)）\]}]|\*\*)", re.I)
 _ALONE = re.compile(r"\s*([a-z])\s*(?:[).:：、,。]|$)", re.I)
 _NAMED = re.compile(
     r"(?:\b(?:options?|choices?|answers?)(?:\s++is)?+\s*+[:：]?|选项?|选择|答案是?[:：]?)\s*+\**"
     r"(a(?!\s+[a-z])|[b-z])(?![a-z'])",
     re.I,
 )
+_JUDGED = re.compile(
+    r"\bis\s+([A-Z])(?=\s*(?:[.,;!]|$))|\b([A-Z])\s+is\s+(?:the\s+)?(?:right|correct|best|answer)\b")
 
 
 def chosen_option(reply: str | None, options: Sequence[str]) -> int | None:
@@ -35,7 +38,8 @@ def chosen_option(reply: str | None, options: Sequence[str]) -> int | None:
     text = (reply or "").strip()
     letters = {label: number for number, label in enumerate(option_labels(options))}
     alone = _ALONE.match(text)
-    rules = (_BRACKETED.findall(text), [alone[1]] if alone else [], _NAMED.findall(text))
+    judged = ["".join(groups) for groups in _JUDGED.findall(text)]
+    rules = (_MARKED.findall(text), [alone[1]] if alone else [], [*_NAMED.findall(text), *judged])
     for found in rules:
         if named := {letters[letter.lower()] for letter in found if letter.lower() in letters}:
             return named.pop() if len(named) == 1 else None

@@ -21,19 +21,18 @@ was recalled::
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
-from .marked import longest, shortest
 from .memory_state import Rewards, Step
 
-_MOST_WORDS = 2**10
-"""Of a gold, each of which is looked for in the whole prompt; an answer has a few, and further ones do not count."""
-_UPDATE, _MEMORY, _BOX = ("<update>", "</update>"), ("<memory>", "</memory>"), ("\\boxed{", "}")
+_UPDATE, _MEMORY = re.compile("<update>(.*?)</update>"), re.compile("<memory>(.*?)</memory>")
+_BOX = re.compile(r"\\boxed\{(.+)\}")
 
 
 def published_state_rewards(steps: Sequence[Step], answer: str, golds: Sequence[str]) -> list[Rewards]:
     """The named rewards of every turn, the final one last."""
-    return [*(_memory_turn(step, golds) for step in steps), {"format": _one_filled(longest(answer, *_BOX))}]
+    return [*(_memory_turn(step, golds) for step in steps), {"format": _one_filled(_BOX.findall(answer))}]
 
 
 def prompt_weight(prompt: str, golds: Sequence[str]) -> float:
@@ -47,7 +46,7 @@ def recall_of_substrings(text: str, golds: Sequence[str]) -> float:
     >>> recall_of_substrings("I know Ann", ["Ann Lee", "no"])
     0.75
     """
-    shares = [_share(text, gold.split(maxsplit=_MOST_WORDS)[:_MOST_WORDS]) for gold in golds]
+    shares = [_share(text, gold.split()) for gold in golds]
     return sum(shares) / len(shares) if shares else 0.0
 
 
@@ -59,12 +58,17 @@ def _memory_turn(step: Step, golds: Sequence[str]) -> Rewards:
     prompt, reply = step.whole_prompt(), step.reply()
     shown = recall_of_substrings(prompt, golds)
     together = recall_of_substrings(f"{step.shown_recall} {prompt}", golds)
-    before = recall_of_substrings(next(shortest(prompt, *_MEMORY), ""), golds)
+    before = recall_of_substrings(_first(_MEMORY, prompt), golds)
     return {
-        "format": _one_filled(shortest(reply, *_UPDATE)),
-        "gain": recall_of_substrings(next(shortest(reply, *_UPDATE), ""), golds) - before,
+        "format": _one_filled(_UPDATE.findall(reply)),
+        "gain": recall_of_substrings(_first(_UPDATE, reply), golds) - before,
         "recall": max(0.0, together - shown),
     }
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found[1] if found else ""
 
 
 def _one_filled(contents: Iterable[str]) -> float:

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from ..sessions.records import Language, Session, Turn
 from ..sessions.table import BadRow
-from ..system import bounded_json
 from .option_choice import MOST_OPTIONS
 
 
@@ -42,7 +43,7 @@ def read_row(metadata: Mapping[str, Any]) -> RankedRow:
             int(metadata["shown"]), tuple(int(n) for n in metadata["session_tokens"]), str(metadata["history_id"]),
             _texts(metadata.get("options") or ()),
         )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise BadRow(f"{name} is no row of rank_sessions: {type(error).__name__} {error}") from None
     if not row.question.strip() or not any(answer.strip() for answer in row.answers):
         raise BadRow(f"{name} has no question, or no accepted answer")
@@ -50,8 +51,6 @@ def read_row(metadata: Mapping[str, Any]) -> RankedRow:
         raise BadRow(f"{name} has {len(row.options)} options, more than the {MOST_OPTIONS} that there are letters for")
     if not 0 < row.shown == len(row.session_tokens):
         raise BadRow(f"{name} shows {row.shown} sessions and has the tokens of {len(row.session_tokens)}")
-    if min(row.session_tokens) < 0:
-        raise BadRow(f"{name} has a session of {min(row.session_tokens)} tokens")
     return row
 
 
@@ -65,7 +64,7 @@ def _texts(values: Any) -> tuple[str, ...]:
 def read_history(document: str, shown: int) -> tuple[Session, ...]:
     """The sessions of a stored history. Raises BadRow where they are not ``shown``."""
     try:
-        stored = bounded_json.loads(document.encode())
+        stored = orjson.loads(document)
         sessions = tuple(
             Session(str(name), tuple(Turn(str(turn["role"]), str(turn["content"] or "")) for turn in talk),
                     str(date or ""))

@@ -3,7 +3,8 @@
 A text becomes words, and two texts are compared as multisets of words::
 
     lower case, full-width digits and letters are plain ones (NFKC); curly quotes and short dashes are ASCII's
-    "1,000" is 1000, "3.5" keeps its point; other ASCII punctuation goes, that of other scripts becomes a blank
+    "1,000" is 1000, "3.5" keeps its point, ".5" is 0.5, "-5" keeps its sign
+    other ASCII punctuation goes, that of other scripts becomes a blank
     a, an, the go, unless nothing else is left (SQuAD; Rajpurkar et al. 2016)
     what Latin writing parts by blanks stays whole; Chinese and Japanese runs are cut into words by jieba
 
@@ -14,8 +15,6 @@ A text becomes words, and two texts are compared as multisets of words::
     3.5                   35             0   0
     他住在上海。          上海             0   0.4     words 他 住 在 上海
     二〇二三年５月        二〇二三年5月    1   1
-
-``unit="character"`` counts Chinese characters in place of words, as CMRC 2018 does; that needs no dictionary.
 
 Unlike ``qa_metrics``, which published long-document results are in: yes and no are words like others (LoCoMo's golds
 say "Likely no"), a decimal point counts, and Chinese is not one word. Unlike MemSifter's own F1 (reference A15, 6),
@@ -34,43 +33,42 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
-from .normal_form import normal_form
-
-Unit = Literal["word", "character"]
 _UNSPACED = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Scripts without blanks between words: kana and Han."""
 _PIECE = re.compile(rf"[{_UNSPACED}]+|[^\s{_UNSPACED}]+")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_POINT = re.compile(r"(?<=\d)\.(?=\d)")
-_HELD = "\ue000"
-"""Stands for a decimal point while punctuation goes; of no text, whose private characters have gone before."""
+_POINT, _BARE_POINT = re.compile(r"(?<=\d)\.(?=\d)"), re.compile(r"(?<![\w.])\.(?=\d)")
+_MINUS = re.compile(r"(?<![\w.])-(?=\d)")
+_HELD_POINT, _HELD_MINUS = "\ue000", "\ue001"
+"""Stand for what is kept while punctuation goes; no text has them, whose private characters have gone before."""
 _PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
-_ASCII = str.maketrans({"\u2018": "'", "\u2019": "'", **dict.fromkeys("\u2010\u2011\u2012\u2013", "-")})
+_ASCII = str.maketrans({"\u2018": "'", "\u2019": "'", **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-")})
 _ARTICLES = frozenset({"a", "an", "the"})
 
 
-def answer_em(prediction: str | None, golds: Sequence[str], unit: Unit = "word") -> float:
+def answer_em(prediction: str | None, golds: Sequence[str]) -> float:
     """1.0 where the prediction has the words of a gold, in order."""
-    said = answer_words(prediction or "", unit)
-    return float(any(said == gold for gold in _golds(golds, unit) if said))
+    said = answer_words(prediction or "")
+    return float(any(said == gold for gold in _golds(golds) if said))
 
 
-def answer_f1(prediction: str | None, golds: Sequence[str], unit: Unit = "word") -> float:
+def answer_f1(prediction: str | None, golds: Sequence[str]) -> float:
     """The best harmonic mean of precision and recall of words over the golds."""
-    said = Counter(answer_words(prediction or "", unit))
+    said = Counter(answer_words(prediction or ""))
     size = said.total()
-    return max((_f1(said, size, Counter(gold)) for gold in _golds(golds, unit) if size and gold), default=0.0)
+    return max((_f1(said, size, Counter(gold)) for gold in _golds(golds) if size and gold), default=0.0)
 
 
-def answer_words(text: str, unit: Unit = "word") -> list[str]:
+def answer_words(text: str) -> list[str]:
     """The words by which a text is compared, in order."""
     plain = "".join(map(_parted, text.translate(_ASCII)))
-    plain = normal_form("NFKC", plain).lower()
-    plain = _POINT.sub(_HELD, _THOUSANDS.sub("", plain))
-    plain = plain.translate(_PUNCTUATION).replace(_HELD, ".")
-    words = [word for piece in _PIECE.findall(plain) for word in _cut(piece, unit)]
+    plain = unicodedata.normalize("NFKC", plain).lower()
+    plain = _BARE_POINT.sub("0.", _THOUSANDS.sub("", plain))
+    plain = _POINT.sub(_HELD_POINT, _MINUS.sub(_HELD_MINUS, plain))
+    plain = plain.translate(_PUNCTUATION).replace(_HELD_POINT, ".").replace(_HELD_MINUS, "-")
+    words = [word for piece in _PIECE.findall(plain) for word in _cut(piece)]
     return [word for word in words if word not in _ARTICLES] or words
 
 
@@ -79,10 +77,10 @@ def _parted(character: str) -> str:
     return " " if not character.isascii() and unicodedata.category(character)[0] in "PSZC" else character
 
 
-def _cut(piece: str, unit: Unit) -> Sequence[str]:
+def _cut(piece: str) -> Sequence[str]:
     if not re.match(rf"[{_UNSPACED}]", piece):
         return (piece,)
-    return list(piece) if unit == "character" else _segmenter()(piece)
+    return _segmenter()(piece)
 
 
 @lru_cache(maxsize=1)
@@ -102,10 +100,10 @@ def _segmenter() -> Callable[[str], list[str]]:
     return lambda run: tokenizer.lcut(run, HMM=False)
 
 
-def _golds(golds: Sequence[str], unit: Unit) -> list[list[str]]:
+def _golds(golds: Sequence[str]) -> list[list[str]]:
     if isinstance(golds, str) or len(golds) == 0:
         raise ValueError(f"golds must be a non-empty list of strings, got {golds!r}")
-    return [answer_words(gold, unit) for gold in golds]
+    return [answer_words(gold) for gold in golds]
 
 
 def _f1(said: Counter[str], size: int, gold: Counter[str]) -> float:

@@ -15,8 +15,6 @@ from .wording import Sentences
 
 _SEAMS = 2
 """Tokens by which a text may be longer than its two parts, one for each seam."""
-_HERE = "\ud800"
-"""Half a character, which no text of a wording has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +35,8 @@ def frame_of(task: str, wording: Sentences) -> Frame:
     """That of one of ``TASKS``."""
     form = NIAH.get(task)
     if form is None:
-        text = getattr(wording, f"{task.partition('_')[0]}_document").format(document=_HERE)
+        name, kind = task.partition("_")[0], ""
     else:
-        name = "niah_one_document" if form.queries * form.values == 1 else "niah_many_document"
-        text = getattr(wording, name).format(document=_HERE, kind=form.value, kinds=f"{form.value}s")
-    before, _, behind = text.partition(_HERE)
-    return Frame(before, behind)
+        name, kind = "niah_one" if form.queries * form.values == 1 else "niah_many", form.value
+    before, _, behind = getattr(wording, f"{name}_document").partition("{document}")
+    return Frame(before.format(kind=kind, kinds=f"{kind}s"), behind.format(kind=kind, kinds=f"{kind}s"))

@@ -29,22 +29,20 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 from tqdm import tqdm
 
-from ..system.atomic_file import replacing
+from ..data.options import parse_lengths
+from ..data.workers import in_order
 from ..system.command_line_types import positive_number, whole_number
-from ..system.forked_map import in_order
+from ..system.files import replacing
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .maker import Ingredients, Maker, Wanted
 from .sample import RulerError
 from .tasks import TASKS
-
-T = TypeVar("T")
 
 
 @one_line_errors("files written so far are whole")
@@ -60,7 +58,7 @@ def _run(options: argparse.Namespace) -> None:
         options.tokenizer, tuple(options.haystack), options.squad, options.hotpotqa, options.wording, options.seed,
         options.prompt_tokens,
     )
-    tasks, lengths = _tasks(options.tasks, plan), _lengths(options.lengths)
+    tasks, lengths = _tasks(options.tasks, plan), parse_lengths(options.lengths)
     essays = [task for task in tasks if TASKS[task].essay]
     if essays and not plan.haystack:
         print(f"no --haystack: {', '.join(essays)} use the built-in repeated sentences as essay", file=sys.stderr)
@@ -87,27 +85,12 @@ def _write(path: Path, samples: Iterator[tuple[int, bytes]], number: int) -> Non
 
 
 def _tasks(text: str | None, plan: Ingredients) -> list[str]:
-    names = [name for name in TASKS if plan.has_data_for(name)] if text is None else text.split()
-    for name in names:
-        if name not in TASKS:
-            raise RulerError(f"--tasks: no task {name!r}; allowed: {', '.join(TASKS)}")
-        if not plan.has_data_for(name):
-            raise RulerError(f"--tasks: {name} needs --{TASKS[name].raw} FILE, or leave it out")
-    return _unique(names, "--tasks")
-
-
-def _lengths(text: str) -> list[int]:
-    for word in text.split():
-        if not word.isdecimal() or int(word) == 0:
-            raise RulerError(f"--lengths: {word!r} is no number of tokens")
-    return _unique([int(word) for word in text.split()], "--lengths")
-
-
-def _unique(values: Iterable[T], option: str) -> list[T]:
-    found = list(dict.fromkeys(values))
-    if not found:
-        raise RulerError(f"{option}: names nothing; give at least one")
-    return found
+    names = [name for name in TASKS if plan.has_data_for(name)] if text is None else list(dict.fromkeys(text.split()))
+    if not names or (unknown := [name for name in names if name not in TASKS]):
+        raise RulerError(f"--tasks: no task {unknown[0] if names else ''!r}; allowed: {', '.join(TASKS)}")
+    if without := [name for name in names if not plan.has_data_for(name)]:
+        raise RulerError(f"--tasks: {without[0]} needs --{TASKS[without[0]].raw} FILE, or leave it out")
+    return names
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -18,11 +18,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .sample import RulerError
-
 _TYPICAL_CHARACTERS_PER_TOKEN = 4.0
-_MOST_STEPS_PER_TOKEN = 256
-"""Of a document as large as the budget: English has four or five characters in a token, other languages fewer."""
 
 
 class LengthError(Exception):
@@ -47,7 +43,6 @@ def fill(build: Callable[[int], str], count: Callable[[str], int], budget: int) 
 
     Raises:
         LengthError: even the document of size 0 is longer than ``budget``, or neighbouring sizes jump over the window.
-        RulerError: the tokenizer makes next to nothing of the document, however large it is.
     """
 
     def measure(size: int) -> Filled:
@@ -63,10 +58,7 @@ def fill(build: Callable[[int], str], count: Callable[[str], int], budget: int) 
             return under
         if over is None:
             aim = next((tokens for tokens in rehearsals if tokens > 2 * under.tokens), _target(budget))
-            size = min(under.size + max(1, int((aim - under.tokens) * price)), _MOST_STEPS_PER_TOKEN * budget)
-            if size == under.size:
-                raise RulerError(f"this tokenizer makes {under.tokens} tokens of a text of {len(under.context)} "
-                                 "characters; give another --tokenizer, --haystack or --wording")
+            size = under.size + max(1, int((aim - under.tokens) * price))
         elif over.size - under.size == 1:
             break
         else:

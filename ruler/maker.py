@@ -15,7 +15,6 @@ import orjson
 
 from ..agents.one_prompt import direct_frame_tokens
 from ..data.ruler_corpus import Corpus, read_hotpotqa, read_squad
-from ..system.bounded_json import loads
 from .document_frame import frame_of
 from .length import LengthError
 from .sample import Essay, Haystack, RulerError
@@ -126,12 +125,7 @@ def read_essay(paths: Sequence[Path], wording: Sentences) -> Essay:
 
 def _essay_text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".json":
-            text = loads(text.encode())["text"]
-            if not isinstance(text, str):
-                raise ValueError(f"it is {type(text).__name__}")
-        return text
+        return str(orjson.loads(path.read_bytes())["text"]) if path.suffix == ".json" else path.read_text("utf-8")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RulerError(f"--haystack {path}: not UTF-8 text, or JSON with a field `text` ({error})") from None
 

@@ -12,26 +12,21 @@ The ``_document`` texts are what stands around the document, as RULER has words 
 
     cwe_document: "A list of words follows.\n{document}"
 
-Invariant: every text has the names it needs and no others, so that formatting cannot fail later, and it is as large
-as what stands in it.
+Invariant: every text has the names it needs and no others, so that formatting cannot fail later.
 """
 
 from __future__ import annotations
 
 import hashlib
 import string
-from collections import Counter
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from ..system.errors import MemAgentError
-from ..system.plain_yaml import plain_yaml
+import yaml
+
+from ..system.errors import MemAgentError, reason_of
 
 _OPTIONAL = frozenset({"kind", "kinds", "count", "prefix"})
-_ONCE = frozenset({"document", "context", "question", "prefix", "answers"})
-"""In the place of these stand whole texts, one of which may hold another."""
-_MOST_REPEATED = 8
-"""A word; RULER's sentences name a kind three times."""
 
 
 class WordingError(MemAgentError):
@@ -93,9 +88,9 @@ def load_wording(path: Path) -> Sentences:
     """
     try:
         content = path.read_bytes()
-        texts = plain_yaml(content.decode())
-    except (OSError, ValueError) as error:
-        raise WordingError(f"--wording {path}: cannot be read: {' '.join(str(error).split())}") from None
+        texts = yaml.safe_load(content.decode())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise WordingError(f"--wording {path}: cannot be read: {reason_of(error)}") from None
     if not isinstance(texts, dict) or not texts or not set(texts) <= set(_NAMES):
         raise WordingError(f"--wording {path}: allowed: a mapping of {', '.join(_NAMES)} to texts")
     for key, text in texts.items():
@@ -108,16 +103,12 @@ def _check(path: Path, key: str, text: object) -> None:
     try:
         if not isinstance(text, str):
             raise ValueError
-        found = [field[1:] for field in string.Formatter().parse(text) if field[1] is not None]
+        found = [field for field in string.Formatter().parse(text) if field[1] is not None]
+        if any(form or conversion for _, _, form, conversion in found):
+            raise ValueError
+        names = {name for _, name, _, _ in found}
     except ValueError:
         raise WordingError(f"--wording {path}: {key} is not a text with names in braces: {text!r}") from None
-    if any(form or conversion for _, form, conversion in found):  # {key:>9999999999} is ten gigabytes
-        raise WordingError(f"--wording {path}: {key} has more than a name in braces; {{key}} is one, {{key:d}} is not")
-    counts = Counter(name for name, _, _ in found)
-    names = set(counts)
     if (not text.strip() and not key.endswith("_prefix")) or not needed <= names <= _NAMES[key]:
         allowed = ", ".join(f"{{{name}}}" for name in sorted(_NAMES[key])) or "none"
         raise WordingError(f"--wording {path}: {key} must hold {sorted(needed) or 'a text'}; names allowed: {allowed}")
-    for name, count in counts.items():
-        if count > (most := 1 if name in _ONCE else _MOST_REPEATED):
-            raise WordingError(f"--wording {path}: {key} has {{{name}}} {count} times; at most {most} may be there")

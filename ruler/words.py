@@ -14,12 +14,6 @@ from random import Random
 
 from wonderwords import Defaults, RandomWord
 
-from .sample import RulerError
-
-_DRAWS = 1000
-"""Of which one is new, unless far more than nine in ten of all names are taken or stand in the text; essays hold a
-handful of them."""
-
 
 @cache
 def nouns() -> tuple[str, ...]:
@@ -56,16 +50,8 @@ def uuid4(rng: Random) -> str:
 
 
 def draw_new(draw: Callable[[Random], str], rng: Random, taken: set[str], text: str = "") -> str:
-    """The first draw that is neither ``taken`` nor part of ``text``; it is taken from then on.
-
-    Raises:
-        RulerError: none of ``_DRAWS`` is.
-    """
-    for drawn in (draw(rng) for _ in range(_DRAWS)):
-        if drawn not in taken and drawn not in text:
-            taken.add(drawn)
-            return drawn
-    raise RulerError(
-        f"of {_DRAWS} names or numbers like {drawn!r} none is new: the text around them holds nearly all there are; "
-        "give another --haystack, or another `noise` in --wording"
-    )
+    """The first draw that is neither ``taken`` nor part of ``text``; it is taken from then on."""
+    while (drawn := draw(rng)) in taken or drawn in text:
+        pass
+    taken.add(drawn)
+    return drawn

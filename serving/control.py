@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import aiohttp
 
-from ..client.answer_body import beginning, most_bytes, whole_body
-from ..client.engine_api import MALFORMED
-from ..client.server_session import NO_ANSWER
-from ..system.printable import one_line
+from ..system.errors import reason_of
 from ..system.processes import FleetError
+from ..system.text import one_line
 from .engine_key import headers_with
 
-_TOLD = 300
-"""Characters of what a server said."""
+CONTROL_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,6 @@ class ControlClient:
 
     url: str
     session: aiohttp.ClientSession
-    """Of ``server_session``."""
     key: str = field(default="", repr=False)
     """Of the server, where it wants one (``engine_key.py``)."""
     kind: ClassVar[str]
@@ -36,20 +32,18 @@ class ControlClient:
         try:
             async with self.session.get(self.url + path, timeout=aiohttp.ClientTimeout(timeout_s)) as reply:
                 return reply.status == 200
-        except NO_ANSWER:
+        except (aiohttp.ClientError, OSError):
             return False
 
     async def call(
         self,
         method: str,
         path: str,
-        *,
-        timeout_s: float,
-        params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        read: Callable[[bytes], Any] = bytes,
+        timeout_s: float = CONTROL_TIMEOUT_S,
+        params: Mapping[str, str] | None = None,
     ) -> Any:
-        """What ``read`` makes of the answer's body, which is as short as one without tokens. Raises ``error``."""
+        """The answer's JSON; an empty object where it has no body. Raises ``error``."""
         where = " ".join([f"{self.kind} {self.url}: {method} {path}", *(params or {}).values()])
         timeout = aiohttp.ClientTimeout(timeout_s)
         try:
@@ -57,9 +51,8 @@ class ControlClient:
                 method, self.url + path, params=params, json=body, timeout=timeout, headers=headers_with(self.key)
             ) as reply:
                 if reply.status != 200:
-                    text = (await beginning(reply.content.iter_any())).decode(errors="replace")
-                    raise self.error(f"{where} answered {reply.status}: {one_line(text, _TOLD)}")
-                return read(await whole_body(reply.content.iter_any(), most_bytes(0)))
-        except (*NO_ANSWER, *MALFORMED) as cause:  # too long, or not to be read
-            said = one_line(f"{type(cause).__name__} {cause}", _TOLD)
-            raise self.error(f"{where} failed: {said}") from cause
+                    raise self.error(f"{where} answered {reply.status}: {one_line(await reply.text(), 300)}")
+                is_json = reply.content_type == "application/json"
+                return await reply.json() if is_json and await reply.read() else {}
+        except (aiohttp.ClientError, OSError, ValueError) as cause:
+            raise self.error(f"{where} failed: {reason_of(cause, 300)}") from cause

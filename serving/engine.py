@@ -18,17 +18,16 @@ Settings that are more than taste:
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from ..client.engine_api import Dialect
-from ..config import Config
-from ..system.bounded_json import loads
-from ..system.process_environment import without_secrets
+from ..config import Config, ConfigError
 from ..system.processes import FleetError
 from ..system.python_command import python_module
-from .control import ControlClient
+from .control import CONTROL_TIMEOUT_S, ControlClient
 
 Device = Literal["cpu", "cuda"]
 PauseMode = Literal["abort", "wait", "keep"]
@@ -39,7 +38,6 @@ FORKING_SERVER = "mem_agent.serving.engine_server"
 SERVED_NAME = "policy"
 """What requests may put into their ``model`` field."""
 GENERATE = Dialect.VLLM.path
-CONTROL_TIMEOUT_S = 60.0
 RELOAD_TIMEOUT_S, LOOK_EVERY_S = 600.0, 5.0
 """Weights may take minutes to be read; that often is looked whether the engine still lives."""
 HUNG_TIMEOUT_S = 20.0
@@ -49,8 +47,6 @@ KERNELS = "64"
 """As many oneDNN keeps, by shape, of those that it compiled, unless ONEDNN_PRIMITIVE_CACHE_CAPACITY says otherwise. By
 its own default, 1,024, a pocket engine grows from 640 to 1,110 MB within 6,000 requests; with 64 it stays at 684, and
 takes the same CPU time (51.7 s for 3,872 requests against 50.5; vLLM 0.32, AMD EPYC, once each)."""
-GPU_MEMORY_UTILIZATION = 0.6
-"""Leaves room for a trainer on the same GPU."""
 
 
 class EngineError(FleetError):
@@ -76,8 +72,20 @@ def engine_command(config: Config, model: Path, port: int, device: Device, index
     if config.trust_remote_code:
         command += ["--trust-remote-code"]
     if device == "cuda":
-        command += ["--gpu-memory-utilization", str(GPU_MEMORY_UTILIZATION)]
+        engines_of_one_gpu = -(-config.num_engines // len(visible_gpus(os.environ)))
+        command += ["--gpu-memory-utilization", f"{config.engine_memory_fraction / engines_of_one_gpu:g}"]
     return command
+
+
+def visible_gpus(env: Mapping[str, str]) -> list[str]:
+    """As CUDA_VISIBLE_DEVICES names them. Raises ConfigError where there is none."""
+    import torch
+
+    count = torch.cuda.device_count()
+    named = [name for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if count == 0:
+        raise ConfigError("no GPU for engines: torch.cuda finds none; look at CUDA_VISIBLE_DEVICES and the driver")
+    return named[:count] or [str(number) for number in range(count)]
 
 
 def engine_options(config: Config, device: Device) -> list[str]:
@@ -104,16 +112,17 @@ def engine_dtype(config: Config, device: Device) -> str:
 
 
 def engine_environment(base: Mapping[str, str], device: Device, index: int) -> dict[str, str]:
-    """``base`` with what a server needs, without secrets; on GPUs server ``index`` gets the device of that rank."""
-    env = {k: v for k, v in without_secrets(base).items() if k != "VLLM_CPU_KVCACHE_SPACE"}
+    """``base`` with what a server needs; servers get the visible GPUs in turns."""
+    env = {k: v for k, v in base.items() if k != "VLLM_CPU_KVCACHE_SPACE"}
     env |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1",
             "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}  # whatever address the machine's name has
     if device == "cpu":
         env.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KERNELS)
         return env | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                       "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
-    visible = [d for d in base.get("CUDA_VISIBLE_DEVICES", "").split(",") if d] or [str(index)]
-    return env | {"CUDA_VISIBLE_DEVICES": visible[index % len(visible)]}
+    env.pop("TORCHDYNAMO_DISABLE", None)  # vLLM 0.32 compiles ahead of time, and fails with it
+    gpus = visible_gpus(base)
+    return env | {"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]}
 
 
 class EngineClient(ControlClient):
@@ -129,7 +138,7 @@ class EngineClient(ControlClient):
     async def try_out(self, timeout_s: float) -> None:
         """Have a prompt read and a token decoded. No cache block is filled and no random number drawn by it."""
         params = {"max_tokens": 2, "temperature": 0, "ignore_eos": True}
-        await self._call("POST", GENERATE, {"token_ids": [0, 0], "sampling_params": params}, timeout_s)
+        await self.call("POST", GENERATE, {"token_ids": [0, 0], "sampling_params": params}, timeout_s)
 
     async def load(self, folder: Path, version: str, mode: PauseMode, drain_timeout_s: float) -> None:
         """From whatever it serves to ``folder``'s weights as ``version``, with nothing cached from before.
@@ -151,29 +160,29 @@ class EngineClient(ControlClient):
 
     async def pause(self, mode: PauseMode = "abort", timeout_s: float = CONTROL_TIMEOUT_S) -> None:
         """Stop scheduling. abort: requests in flight return what they have; wait: they finish; keep: they freeze."""
-        await self._call("POST", f"/pause?mode={mode}", timeout_s=timeout_s)
+        await self.call("POST", f"/pause?mode={mode}", timeout_s=timeout_s)
 
     async def resume(self) -> None:
-        await self._call("POST", "/resume")
+        await self.call("POST", "/resume")
 
     async def reload_weights(self, folder: Path, timeout_s: float = RELOAD_TIMEOUT_S) -> None:
         """Load ``folder``'s safetensors in place. After a failure the weights are broken: keep it paused."""
         body = {"method": "reload_policy", "kwargs": {"weights_path": str(folder)}}
-        await self._while_it_lives(self._call("POST", "/collective_rpc", body, timeout_s))
+        await self._while_it_lives(self.call("POST", "/collective_rpc", body, timeout_s))
 
     async def update_weight_version(self, version: str) -> None:
         """Name the loaded weights; every later token is reported with this name."""
-        await self._call("POST", "/update_weight_version", {"new_version": version})
+        await self.call("POST", "/update_weight_version", {"new_version": version})
 
     async def reset_prefix_cache(self) -> None:
         """Forget key-value blocks of earlier weights. Refused while requests hold blocks, hence an error then."""
-        reply = await self._call("POST", "/reset_prefix_cache")
+        reply = await self.call("POST", "/reset_prefix_cache")
         if reply.get("success") is not True:
             raise EngineError(f"engine {self.url}: /reset_prefix_cache was refused: {reply!s:.300}")
 
     async def weight_info(self, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
         """The weight version, asked of the engine process itself: an answer proves that it is not hung."""
-        reply = await self._call("GET", "/weight_info", timeout_s=timeout_s)
+        reply = await self.call("GET", "/weight_info", timeout_s=timeout_s)
         return str(reply.get("weight_version"))
 
     async def _while_it_lives(self, call: Coroutine[Any, Any, Any]) -> None:
@@ -186,17 +195,3 @@ class EngineClient(ControlClient):
             await work
         finally:
             work.cancel()
-
-    async def _call(
-        self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = CONTROL_TIMEOUT_S
-    ) -> dict[str, Any]:
-        reply: dict[str, Any] = await self.call(method, path, body=body, timeout_s=timeout_s, read=_fields)
-        return reply
-
-
-def _fields(content: bytes) -> dict[str, Any]:
-    """Raises ValueError where it is no object."""
-    value = loads(content)
-    if not isinstance(value, dict):
-        raise ValueError("the answer is no JSON object")
-    return value

@@ -14,8 +14,7 @@ Invariants:
   engine that cannot get there is replaced, never resumed.
 - An engine has answered a request before anybody relies on it: what it dies of is the error of its start.
 - A replaced engine has a new port and the current weights before the router hears of it.
-- ``stop`` ends every process that this fleet started, and no other; it is not interrupted by cancellation. What they
-  leave in TMPDIR goes as well.
+- ``stop`` ends every process that this fleet started, and no other; it is not interrupted by cancellation.
 
 Methods are for one asyncio loop; ``sync_weights`` and ``ensure_alive`` exclude each other.
 """
@@ -23,6 +22,7 @@ Methods are for one asyncio loop; ``sync_weights`` and ``ensure_alive`` exclude 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import tempfile
@@ -35,11 +35,10 @@ from typing import Literal
 import aiohttp
 import torch
 
-from ..client.server_session import server_session
 from ..config import Config, ConfigError
+from ..system.files import scratch_folder
 from ..system.gather import gather_or_cancel
-from ..system.own_folder import OwnFolder, made_ours, own_folder
-from ..system.ports import HeldPort, hold_port, hold_ports
+from ..system.ports import free_ports, is_free
 from ..system.processes import (
     TERM_GRACE_S,
     ChildProcess,
@@ -52,8 +51,8 @@ from . import router as routers
 from .engine import HUNG_TIMEOUT_S, Device, EngineClient, EngineError
 from .engine_key import VARIABLE as KEY_VARIABLE
 from .engine_key import new_key
-from .router import RouterAdmin, RouterError
-from .sync_folder import SyncFolder, checkpoint_names
+from .router import RouterAdmin
+from .sync_folder import SyncFolder, checkpoint_names, sync_folder
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,6 @@ class _Engine:
     index: int
     process: ChildProcess
     client: EngineClient
-    port: int
     settled: bool = False  # serving, not somewhere inside a weight update
 
 
@@ -87,21 +85,19 @@ class Fleet:
         self.config = config
         self.model = Path(model).resolve()
         self.logs = Path(run_folder or config.save_path).resolve() / "logs"
-        self.host = "127.0.0.1"
         self.port = port
         """0 until ``start`` has chosen one."""
         self._metrics_port = 0
-        self._held: dict[int, HeldPort] = {}
-        """The router's ports for as long as the fleet lives, since a router that is replaced gets them again; those of
-        an engine until the router has forgotten it."""
         self._used: set[int] = set()
+        """Ports that servers of this fleet have or had: the router must not mistake a new server for an old one."""
         self.version = version
         """The weight version that every engine has confirmed, or is about to while a sync runs."""
         self.restarts = 0
         self.device: Device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._names = checkpoint_names(self.model)
         self._folder: SyncFolder | None = None
-        self._temporary: OwnFolder | None = None
+        self._sockets: Path | None = None
+        self._folders = contextlib.ExitStack()
         self._engines: list[_Engine] = []
         self._router: ChildProcess | None = None
         self._processes: list[ChildProcess] = []
@@ -111,7 +107,7 @@ class Fleet:
     @property
     def url(self) -> str:
         """Where to send generation requests."""
-        return f"http://{self.host}:{self.port}"
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def engine_urls(self) -> list[str]:
@@ -143,13 +139,13 @@ class Fleet:
         """Engines in parallel with the router; returns once all serve version ``self.version``."""
         assert self._session is None, "a fleet starts once"
         began = time.monotonic()
-        self._hold_router_ports()
+        self._choose_router_ports()
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
-        self._session = server_session(connector=aiohttp.TCPConnector(force_close=True))
-        self._folder = SyncFolder.create(self.model, fallback=self.logs.parent)
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
+        self._folder = self._folders.enter_context(sync_folder(self.model, fallback=self.logs.parent))
         named = tempfile.gettempdir()
         parent = named if len(os.fsencode(named)) <= LONGEST_TMPDIR else "/tmp"
-        self._temporary = own_folder(Path(parent), "mem_agent-tmp-")
+        self._sockets = self._folders.enter_context(scratch_folder("mem_agent-tmp-", Path(parent)))
         _, *self._engines = await gather_or_cancel(
             self._start_router(), *(self._start_engine(i) for i in range(self.config.num_engines))
         )
@@ -166,13 +162,8 @@ class Fleet:
         deadline = time.monotonic() + TERM_GRACE_S
         for process in self._processes:
             self._end(process, deadline - time.monotonic())
-        for port in self._held.values():
-            port.close()
-        self._engines, self._router, self._held = [], None, {}
-        if self._folder is not None:
-            self._folder.remove()
-        if self._temporary is not None:
-            self._temporary.remove()
+        self._engines, self._router = [], None
+        self._folders.close()
         if self._session is not None:
             await self._session.close()
 
@@ -274,7 +265,7 @@ class Fleet:
             await self._router_client.remove_worker(engine.client.url)
         self._end(engine.process, REPLACE_GRACE_S)
         fresh = await self._start_engine(engine.index)
-        engine.process, engine.client, engine.port, engine.settled = fresh.process, fresh.client, fresh.port, False
+        engine.process, engine.client, engine.settled = fresh.process, fresh.client, False
         await self._load_current(engine)
 
     async def _check_router(self) -> None:
@@ -282,14 +273,9 @@ class Fleet:
         for _ in range(2):
             if self._router.exit_code is None and await self._router_client.alive():
                 return
-        await self._replace_router("it does not answer /liveness")
-
-    async def _replace_router(self, cause: str) -> None:
-        """The new one knows no engines."""
-        assert self._router is not None
-        self._count_restart(self._router, cause)
+        self._count_restart(self._router, "it does not answer /liveness")
         self._end(self._router, 0.0)
-        await self._start_router()
+        await self._start_router()  # it knows no engines
 
     def _count_restart(self, process: ChildProcess, cause: str) -> None:
         self.restarts += 1
@@ -300,21 +286,9 @@ class Fleet:
 
     async def _admit(self) -> None:
         """Make the router's workers exactly the fleet's engines, all of which have confirmed the version."""
-        try:
-            known = await self._known_engines()
-        except RouterError as error:  # any user of the machine can tell it of more workers than an answer may list
-            await self._replace_router(str(error))
-            known = set()
-        await gather_or_cancel(*(self._router_client.add_worker(u) for u in self.engine_urls if u not in known))
-        for port in set(self._held) - {self.port, self._metrics_port, *(e.port for e in self._engines)}:
-            self._held.pop(port).close()
-
-    async def _known_engines(self) -> set[str]:
-        """Those of the fleet's that the router knows; it forgets all others. Raises RouterError."""
-        known = set(await self._router_client.workers())
-        for url in sorted(known - set(self.engine_urls)):
-            await self._router_client.remove_worker(url)
-        return known & set(self.engine_urls)
+        known, wanted = set(await self._router_client.workers()), set(self.engine_urls)
+        await gather_or_cancel(*(self._router_client.remove_worker(u) for u in known - wanted))
+        await gather_or_cancel(*(self._router_client.add_worker(u) for u in wanted - known))
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -323,48 +297,41 @@ class Fleet:
         assert self._session is not None, "the fleet is not started"
         return RouterAdmin(self.url, self._session)
 
-    def _hold_router_ports(self) -> None:
+    def _choose_router_ports(self) -> None:
         if self.port:
             try:
-                held = hold_port(self.port)
-            except OSError as error:  # below 1024 it is for root
-                why = f"{error.strerror}; choose another one or none"
-                raise ConfigError(f"port {self.port} on 127.0.0.1: {why}") from None
-            if held is None:  # answers from there would be taken for our router's
+                free = is_free(self.port)
+            except PermissionError as error:  # below 1024 it is for root
+                raise ConfigError(f"port {self.port} on 127.0.0.1: {error.strerror}; choose another one") from None
+            if not free:  # answers from there would be taken for our router's
                 raise ConfigError(f"port {self.port} on 127.0.0.1 is in use; choose another one or none")
-            self._held[self.port] = held
             self._used.add(self.port)
-        self.port = self.port or self._hold_port()
-        self._metrics_port = self._hold_port()
+        self.port = self.port or self._new_port()
+        self._metrics_port = self._new_port()
 
-    def _hold_port(self) -> int:
-        """One that this fleet never had: the router must not mistake a new server for an old one."""
-        [held] = hold_ports(1, avoid=self._used)
-        self._held[held.number] = held
-        self._used.add(held.number)
-        return held.number
+    def _new_port(self) -> int:
+        [port] = free_ports(1, avoid=self._used)
+        self._used.add(port)
+        return port
 
     async def _start_engine(self, index: int) -> _Engine:
         assert self._session is not None
-        port, key = self._hold_port(), new_key()
+        port, key = self._new_port(), new_key()
         command = engines.engine_command(self.config, self.model, port, self.device, index)
         environment = engines.engine_environment(os.environ, self.device, index) | {KEY_VARIABLE: key}
         process = self._launch(f"engine-{index}", command, environment)
-        client = EngineClient(f"http://{self.host}:{port}", self._session, key)
+        client = EngineClient(f"http://127.0.0.1:{port}", self._session, key)
         try:
             await wait_until_healthy(process, client.healthy, self.config.engine_start_timeout)
-            await self._try_out(process, client)
-        except BaseException:
-            self._end(process, 0.0)
-            raise
-        return _Engine(index, process, client, port)
-
-    async def _try_out(self, process: ChildProcess, client: EngineClient) -> None:
-        """A server can be healthy and die of its first request, as of a head size that its kernels lack."""
-        try:
+            # A server can be healthy and die of its first request, as of a head size that its kernels lack.
             await client.try_out(self.config.engine_start_timeout)
-        except EngineError as error:
-            raise ProcessError(f"{process.describe()} (its first request failed: {error})") from error
+        except BaseException as error:
+            said = f"{process.describe()} (its first request failed: {error})"
+            self._end(process, 0.0)
+            if isinstance(error, EngineError):
+                raise ProcessError(said) from error
+            raise
+        return _Engine(index, process, client)
 
     async def _start_router(self) -> None:
         command = routers.router_command(self.config, self.port, self._metrics_port)
@@ -372,15 +339,10 @@ class Fleet:
         await wait_until_healthy(self._router, self._router_client.alive, self.config.engine_start_timeout)
 
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> ChildProcess:
-        assert self._folder is not None and self._temporary is not None
-        self._temporary.make_again()  # TMPDIR is tidied where runs take days
-        # What servers compile is for the next run as well.
-        named = Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}"
-        compiled = named if made_ours(named) else self._temporary.path / named.name
-        # Sockets that servers leave behind go with it; a full TMPDIR is none, and vLLM would put them into /tmp.
-        folder = str(self._temporary.path)
-        env = {"TORCHINDUCTOR_CACHE_DIR": str(compiled), **env, "TMPDIR": folder, "VLLM_RPC_BASE_PATH": folder}
-        own = [self._folder.path, self._temporary.path]
+        assert self._folder is not None and self._sockets is not None
+        self._sockets.mkdir(exist_ok=True)  # TMPDIR is tidied where runs take days
+        own = [self._folder.path, self._sockets]
+        env = env | {"VLLM_RPC_BASE_PATH": str(self._sockets)}
         process = ChildProcess(name, command, env, self.logs / f"{name}.log", cleanup=own)
         self._processes.append(process)
         return process

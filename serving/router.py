@@ -13,12 +13,9 @@ consistent hash would put 4 groups on 2 engines as 3 and 1, or worse, five times
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from ..config import Config
-from ..system.bounded_json import loads
-from ..system.process_environment import without_secrets
 from ..system.processes import FleetError
 from ..system.python_command import python_module
 from .control import ControlClient
@@ -52,8 +49,8 @@ def router_command(config: Config, port: int, metrics_port: int) -> list[str]:
 
 
 def router_environment(base: Mapping[str, str]) -> dict[str, str]:
-    """``base`` without secrets, and without a proxy for the local engines."""
-    return {**without_secrets(base), "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+    """``base`` without a proxy for the local engines."""
+    return {**base, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
 
 
 class RouterAdmin(ControlClient):
@@ -68,22 +65,12 @@ class RouterAdmin(ControlClient):
 
     async def add_worker(self, worker_url: str) -> None:
         """Admit an engine; returns once the router has seen it healthy."""
-        await self._call("POST", "/add_worker", worker_url)
+        await self.call("POST", "/add_worker", timeout_s=ADMIT_TIMEOUT_S + 10, params={"url": worker_url})
 
     async def remove_worker(self, worker_url: str) -> None:
         """Send nothing more to an engine; an unknown one is no error."""
-        await self._call("POST", "/remove_worker", worker_url)
+        await self.call("POST", "/remove_worker", params={"url": worker_url})
 
     async def workers(self) -> list[str]:
-        listed: list[str] = await self._call("GET", "/list_workers", read=_urls)
+        listed: list[str] = (await self.call("GET", "/list_workers"))["urls"]
         return listed
-
-    async def _call(
-        self, method: str, path: str, worker_url: str | None = None, read: Callable[[bytes], Any] = bytes
-    ) -> Any:
-        params = {} if worker_url is None else {"url": worker_url}
-        return await self.call(method, path, params=params, timeout_s=ADMIT_TIMEOUT_S + 10, read=read)
-
-
-def _urls(content: bytes) -> list[str]:
-    return [url + "" for url in loads(content)["urls"]]

@@ -18,8 +18,8 @@ from typing import NoReturn
 
 from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_serving_length
 from ..config import Config, ConfigError
-from ..system.atomic_file import write_atomically
 from ..system.command_line_types import port_number
+from ..system.files import write_atomically
 from ..system.logging_setup import log_to_terminal
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable
@@ -50,16 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _serve(fleet: Fleet, url_file: Path | None) -> NoReturn:
     """Run until cancelled."""
     async with fleet:
-        told = f"{fleet.url}\n".encode()
         if url_file is not None:
-            write_atomically(url_file, told)  # what it refuses is not ours to remove
+            write_atomically(url_file, f"{fleet.url}\n".encode())
         try:
             print(f"READY {fleet.url}", flush=True)
             while True:
                 await asyncio.sleep(CHECK_EVERY_S)
                 await fleet.ensure_alive(fleet.config.mem_request_timeout)
         finally:
-            if url_file is not None and url_file.is_file() and url_file.read_bytes() == told:  # else a later command's
+            if url_file is not None:
                 url_file.unlink(missing_ok=True)
 
 

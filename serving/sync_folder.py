@@ -1,24 +1,24 @@
 """The folder through which new weights reach the engines: one complete ``model.safetensors``, replaced atomically.
 
-It lives in shared memory when that has room for two copies, else in the run's folder, and it belongs to one run: a
-new folder each time, removed at the end (``own_folder.py``). Its file is only ever absent or complete, so an engine
-that is restarted at any moment reads either the previous or the current weights, never a torn file (which would break
-the engine). Weights that were written and are there no longer are an error: an engine would go on with the starting
-ones.
+It lies in shared memory when that has room for two copies, else in the run's folder, and it belongs to one run: a
+new folder each time, removed at the end. Its file is only ever absent or complete, so an engine that is restarted at
+any moment reads either the previous or the current weights, never a torn file (which would break the engine). Weights
+that were written and are there no longer are an error: an engine would go on with the starting ones.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from ..checkpoints.hf_folder import HfTensors, save_weights
-from ..system.own_folder import OwnFolder, own_folder
+from ..system.files import scratch_folder
 from ..system.processes import FleetError
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -30,19 +30,8 @@ ROOM_FACTOR = 6
 @dataclass
 class SyncFolder:
     path: Path
-    own: OwnFolder | None = None
     written: bool = False
     """Whether engines are to have its weights: false until the first sync."""
-
-    @classmethod
-    def create(cls, model: Path, fallback: Path) -> SyncFolder:
-        """A new empty folder for checkpoints like ``model``."""
-        size = sum(f.stat().st_size for f in model.glob("*.safetensors"))
-        roomy = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_FACTOR * size
-        parent = SHARED_MEMORY if roomy else fallback
-        parent.mkdir(parents=True, exist_ok=True)
-        own = own_folder(parent, "mem_agent-weights-")
-        return cls(own.path, own)
 
     @property
     def file(self) -> Path:
@@ -56,23 +45,27 @@ class SyncFolder:
                              "checkpoint")
 
     def write(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Replace the weights; readers of the old file keep it. A folder that somebody has removed is made again.
-        Raises WeightsNotWritten, and the old ones stay.
-        """
-        if self.own is not None:
-            self.own.make_again()
+        """Replace the weights; readers of the old file keep it. Raises WeightsNotWritten, and the old ones stay."""
+        self.path.mkdir(exist_ok=True)
         draft = self.path / "draft.tmp"
         save_weights(_storable(tensors), draft)
         os.replace(draft, self.file)
         self.written = True
 
-    def remove(self) -> None:
-        if self.own is not None:
-            self.own.remove()
+
+@contextlib.contextmanager
+def sync_folder(model: Path, fallback: Path) -> Iterator[SyncFolder]:
+    """A new empty folder for checkpoints like ``model``, removed in the end."""
+    size = sum(f.stat().st_size for f in model.glob("*.safetensors"))
+    roomy = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_FACTOR * size
+    parent = SHARED_MEMORY if roomy else fallback
+    parent.mkdir(parents=True, exist_ok=True)
+    with scratch_folder("mem_agent-weights-", parent) as path:
+        yield SyncFolder(path)
 
 
 def checkpoint_names(model: Path) -> frozenset[str]:
-    """The tensor names of a Hugging Face folder with safetensors; a folder that is none is an error."""
+    """The tensor names of a Hugging Face folder with safetensors. Raises FleetError for any other folder."""
     if not (model / "config.json").is_file():
         raise FleetError(f"{model}: not a Hugging Face model folder (no config.json); pass the folder of a checkpoint")
     if not any((model / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):

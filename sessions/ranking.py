@@ -15,8 +15,6 @@ so a reply without ``<think>`` is as good; one that opens it and never closes it
 
 Published parsers differ between training and inference, let ``-1`` mean the last session, and fall back to the order
 of time (reference A15: 14, 11); here a reply that trains well is one that is used well.
-
-Every search moves forward only, so a reply of any length and content is read in time in proportion to its length.
 """
 
 from __future__ import annotations
@@ -29,8 +27,6 @@ from .thinking import after_thinking
 _OPEN, _CLOSE = re.compile(r"<ranking>", re.I), re.compile(r"</ranking>", re.I)
 # ASCII: a Chinese word may touch a number. Signs, points and letters make it something else than a session's number.
 _NUMBER = re.compile(r"(?<![0-9A-Za-z_.+-])[0-9]{1,9}(?![0-9A-Za-z_]|\.[0-9])")
-_LONGEST = 9
-"""Digits of a session's number."""
 ASKED = 10
 """Sessions that a ranking names, or all where there are fewer."""
 
@@ -50,7 +46,7 @@ def strict_ranking(reply: str, shown: int, asked: int = ASKED) -> tuple[int, ...
     words = [word.strip() for word in block.split(",")]
     if odd := [word for word in words if not (word.isascii() and word.isdigit())]:
         raise BadRanking(f"not a session number: {odd[0]!r:.40}")
-    if beyond := [word for word in words if len(word) > _LONGEST or int(word) >= shown]:
+    if beyond := [word for word in words if len(word) > 9 or int(word) >= shown]:
         raise BadRanking(f"session {beyond[0]:.12} of {shown}")
     numbers = tuple(map(int, words))
     if len(set(numbers)) != len(numbers):

@@ -16,27 +16,23 @@ A session's number is its place among those shown, not in the history. A role co
 
 For a budget a session counts as many tokens as ``render_session(session, number)`` and the newline behind it have.
 
-Invariant: no text of a session opens or closes a tag of this form, or one of the prompts around it, so a session
-cannot pretend to be two, to be another speaker's, or to be the question: the ``<`` of such a tag becomes ``&lt;``.
-Other markup, the HTML that somebody asks about, stays as it is.
+No text of a session opens or closes a tag of this form, or one of the prompts around it, so a session that quotes one
+is not two: the ``<`` of such a tag becomes ``&lt;``. Other markup, the HTML that somebody asks about, stays as it is.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from .records import Session, Turn
 
 _FRAME = frozenset({"session", "date", "history", "question", "ranking", "think", "answer"})
 """Tags of the renderer and of the prompts: no speaker's name."""
-_FIXED = _FRAME | {"user", "assistant", "system"}
-"""No text opens or closes these, whoever speaks."""
 _NO_NAME = re.compile(r"[^\w-]+")
-# The `<` of a tag, numbered or not, read as loosely as models do. Any name: one search for each would take a time with
-# the square of a session that everybody speaks in. No speaker's name ends in a digit.
-_TAG = re.compile(r"<(?=\s{0,3}/?\s{0,3}([\w-]+?)\d{0,9}[\s/>])")
+_TAG = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(sorted(_FRAME | {'user', 'assistant', 'system'}))})\d*[\s/>])", re.I)
+"""The ``<`` of a tag, numbered or not, read as loosely as models do."""
 
 
 def render_history(sessions: Sequence[Session]) -> str:
@@ -45,7 +41,7 @@ def render_history(sessions: Sequence[Session]) -> str:
 
 
 def render_session(session: Session, number: int) -> str:
-    shown = _plain(" ".join(session.date.split()), _names(session.turns))
+    shown = _plain(" ".join(session.date.split()))
     date = f" <date>{shown}</date>" if shown else ""
     return "\n".join([f"<session{number}>{date}", *_lines(session.turns), "</session>"])
 
@@ -57,16 +53,10 @@ def embedded_text(session: Session) -> str:
 
 def _lines(turns: Sequence[Turn]) -> Iterable[str]:
     said: Counter[str] = Counter()
-    names = _names(turns)
     for turn in turns:
         role = _role(turn.role)
-        yield f"<{role}{said[role]}>{_plain(turn.content, names)}</{role}>"
+        yield f"<{role}{said[role]}>{_plain(turn.content)}</{role}>"
         said[role] += 1
-
-
-def _names(turns: Sequence[Turn]) -> Collection[str]:
-    """Of tags that no text of a session with these turns opens or closes."""
-    return _FIXED | {_caseless(_role(turn.role)) for turn in turns}
 
 
 def _role(name: str) -> str:
@@ -75,10 +65,5 @@ def _role(name: str) -> str:
     return f"{role}_" if role.lower() in _FRAME or role[-1].isdigit() else role
 
 
-def _plain(text: str, names: Collection[str]) -> str:
-    """Without a tag of these names."""
-    return _TAG.sub(lambda tag: "&lt;" if _caseless(tag[1]) in names else "<", text.strip())
-
-
-def _caseless(name: str) -> str:
-    return name.replace("\u0130", "i").replace("\u0131", "i").casefold()  # Turkish: other cases of i, for some readers
+def _plain(text: str) -> str:
+    return _TAG.sub("&lt;", text.strip())

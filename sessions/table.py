@@ -8,13 +8,11 @@ along. ``answer`` is a text, a number, or what ``gold_answer`` says.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
-from ..system import bounded_json
 from ..system.errors import MemAgentError
 from .records import HistoryQuestion, Language, Session, Turn
 from .wording import language_of
@@ -50,26 +48,33 @@ def history_text(sessions: Iterable[Session]) -> str:
 def question_of(row: Mapping[str, Any], where: str, number: int = 0) -> HistoryQuestion:
     """The question of a row, ``where`` naming its file. Raises BadRow."""
     name = _text(row, "question_id") or str(number)
-    at = f"{where}: row {number} ({name})"
+    try:
+        return question_in({**row, "question_id": name})
+    except ValueError as error:
+        raise BadRow(f"{where}: row {number} ({name}): {error}") from None
+
+
+def question_in(row: Mapping[str, Any]) -> HistoryQuestion:
+    """The question of a row that has an id. Raises ValueError, which says what is wrong."""
     question = _text(row, "question").strip()
     if not question:
-        raise BadRow(f"{at}: no question; expected a text in the column question")
-    talks = _talks(row.get("haystack_sessions"), at)
+        raise ValueError("no question; expected a text in the column question")
+    talks = _talks(row.get("haystack_sessions"))
     ids = [str(value) for value in _listed(row, "haystack_session_ids")] or [f"session_{n}" for n in range(len(talks))]
     dates = [_shown(value) for value in _listed(row, "haystack_dates")] or [""] * len(talks)
     for column, values in (("haystack_session_ids", ids), ("haystack_dates", dates)):
         if len(values) != len(talks):
-            raise BadRow(f"{at}: {len(values)} {column} for {len(talks)} sessions")
+            raise ValueError(f"{len(values)} {column} for {len(talks)} sessions")
+    if len(set(ids)) != len(ids):
+        raise ValueError("haystack_session_ids names a session twice; give each its own id")
     gold = tuple(dict.fromkeys(str(value) for value in _listed(row, "answer_session_ids")))
-    known = set(ids)
-    if len(known) != len(ids):
-        raise BadRow(f"{at}: haystack_session_ids repeats {Counter(ids).most_common(1)[0][0]!r}; give each its own")
-    if strange := [value for value in gold if value not in known]:
-        raise BadRow(f"{at}: answer_session_ids names {strange[0]!r}, which is no session of the history")
+    if strange := set(gold) - set(ids):
+        raise ValueError(f"answer_session_ids names {min(strange)!r}, which is no session of the history")
     sessions = tuple(Session(i, turns, date) for i, turns, date in zip(ids, talks, dates, strict=True))
     language = _text(row, "language")
     return HistoryQuestion(
-        name, question, _answers(row), sessions, gold, _text(row, "question_date"), _text(row, "question_type"),
+        _text(row, "question_id"), question, _answers(row), sessions, gold, _text(row, "question_date"),
+        _text(row, "question_type"),
         Language(language) if language in tuple(Language) else language_of(question),
         tuple(str(option) for option in _listed(row, "all_options")),
         {column: value for column, value in row.items() if column not in _READ},
@@ -83,15 +88,12 @@ def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(several)) or ((str(one),) if one is not None and str(one).strip() else ())
 
 
-def _talks(value: Any, at: str) -> list[tuple[Turn, ...]]:
+def _talks(value: Any) -> list[tuple[Turn, ...]]:
     try:
-        text = value.encode() if isinstance(value, str) else value
-        talks = bounded_json.loads(text) if isinstance(text, bytes) else text
+        talks = orjson.loads(value) if isinstance(value, str | bytes) else value
         return [tuple(_turn(turn) for turn in talk) for talk in talks]
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise BadRow(
-            f"{at}: haystack_sessions is no JSON list of sessions, each a list of {{role, content}}"
-        ) from None
+    except (ValueError, TypeError, KeyError):
+        raise ValueError("haystack_sessions is no JSON list of sessions, each a list of {role, content}") from None
 
 
 def _turn(turn: Mapping[str, Any]) -> Turn:

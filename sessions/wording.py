@@ -7,7 +7,6 @@ reads a slot out of a text: a session that says ``{question}`` stays as it is.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,8 +15,7 @@ from typing import Any
 
 import yaml
 
-from ..system.errors import ConfigError
-from ..system.plain_yaml import read_plain_yaml
+from ..system.errors import ConfigError, reason_of
 from .ranking import ASKED
 from .records import Language
 
@@ -25,8 +23,6 @@ OWN = Path(__file__).with_name("wording.yaml")
 _KEYS = ("rank", "chat", "empty_history", "date")
 _NEEDED = {"rank": ("history", "question"), "chat": ("history", "question"), "date": ("date",)}
 _SLOT = re.compile(r"\{(history|question|date|count|example)\}")
-_MOST_REPEATED = 4
-"""Of all but the history: a question may stand before the history and behind it."""
 _CJK = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 _LETTER = re.compile(r"[^\W\d_]")
 
@@ -83,19 +79,15 @@ def load_wording(path: str = "") -> Wording:
 def _read(path: str) -> dict[str, Any]:
     name = f"SIFTER_PROMPTS={path!r}"
     try:
-        found = read_plain_yaml(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{name}: {' '.join(str(error).split())[:160]}") from None
+        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{name}: cannot be read ({reason_of(error)})") from None
     if not isinstance(found, dict) or not set(found) <= set(Language) or not all(map(_is_texts, found.values())):
         raise ConfigError(f"{name}: expected {' and '.join(Language)}, each with texts of {', '.join(_KEYS)}")
     for language, texts in found.items():
         for key, slots in _NEEDED.items():
             if missing := [slot for slot in slots if key in texts and f"{{{slot}}}" not in texts[key]]:
                 raise ConfigError(f"{name}: {language}.{key} has no {{{missing[0]}}}")
-        for key, text in texts.items():
-            for slot, count in Counter(_SLOT.findall(text)).items():
-                if count > (most := 1 if slot == "history" else _MOST_REPEATED):
-                    raise ConfigError(f"{name}: {language}.{key} has {{{slot}}} {count} times; at most {most}")
     return found
 
 

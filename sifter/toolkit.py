@@ -110,7 +110,7 @@ class Sifter:
 
         Raises:
             ConfigError: a model, tokenizer or wording cannot be had.
-            LogError: another process has the folder open, or it is damaged or cannot be written.
+            MemAgentError: another process has the folder open, or it is damaged.
         """
         self._wording = load_wording(prompts)
         self._language = _language(language)
@@ -289,13 +289,9 @@ def _turn(said: Said) -> Turn:
 
 
 def _text(value: object, name: str) -> str:
-    """What the log can keep and models can be shown. Raises ConfigError."""
+    """Raises ConfigError."""
     if not isinstance(value, str):
         raise ConfigError(f"{name}={value!r:.80}: is no text")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"{name}={value!r:.80}: holds half of a Unicode character") from None
     return value
 
 

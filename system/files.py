@@ -45,6 +45,9 @@ def naming(path: Path) -> Iterator[None]:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path``, on disk, when the block ends well, and vanishes otherwise."""
     target = Path(os.path.realpath(path))
+    if target.is_dir() or not target.parent.is_dir():
+        reason = "is a folder" if target.is_dir() else "has no folder to lie in"
+        raise MemAgentError(f"{path}: cannot be written, it {reason}")
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with naming(path):
         try:

@@ -7,13 +7,13 @@ starts the server in it, and adopts the server's orphans. Invariants:
   whole group: SIGTERM, a grace period, SIGKILL.
 - The guard watches its parent. If the launcher is gone, even by SIGKILL, the group ends within a second or the grace
   period, and ``cleanup`` (folders with files only this run needs) are removed.
-- A process is known by the pid that this launcher got from its own fork. The guard is only reaped in ``stop``, after
-  the group was signalled, so its number cannot have been given to somebody else.
+- The guard is only reaped in ``stop``, after the group was signalled, so its number is not somebody else's by then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -26,7 +26,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from . import guard
-from .atomic_file import appending, set_apart
 from .errors import MemAgentError
 from .guard import ORPHAN_GRACE_S
 
@@ -60,8 +59,7 @@ class ChildProcess:
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
         told = [str(os.getpid()), *map(str, cleanup), "--"]
         guarded = [sys.executable, "-I", "-S", guard.__file__, *told, *command]
-        set_apart(log_path)
-        with appending(log_path) as out:
+        with log_path.open("ab") as out:
             self._guard = subprocess.Popen(
                 guarded, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=dict(env),
                 start_new_session=True, cwd=cwd,
@@ -70,7 +68,7 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs. Looks without reaping: see the module's third invariant."""
+        """None while it runs. Looks without reaping, so that the pid stays this process's."""
         if self._guard.returncode is None:
             status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if status is None:
@@ -85,25 +83,20 @@ class ChildProcess:
 
     def stop(self, grace_s: float = TERM_GRACE_S) -> None:
         """End the whole group and wait for it; no grace is SIGKILL. Blocking: no cancellation can interrupt it."""
+        if self._guard.returncode is not None:
+            return
         if grace_s > 0:
             self.terminate()
         deadline = time.monotonic() + grace_s
         while self.exit_code is None and time.monotonic() < deadline:
             time.sleep(0.02)
-        if self._guard.returncode is None:
-            os.killpg(self.pid, signal.SIGKILL)
-            self._guard.wait()
-            self._wait_for_empty_group()
-
-    def _wait_for_empty_group(self) -> None:
-        """Killed members vanish a moment after the guard; nobody should see them once ``stop`` has returned."""
+        os.killpg(self.pid, signal.SIGKILL)
+        self._guard.wait()
         deadline = time.monotonic() + ORPHAN_GRACE_S
-        while time.monotonic() < deadline:
-            try:
+        with contextlib.suppress(ProcessLookupError):  # killed members vanish a moment after the guard
+            while time.monotonic() < deadline:
                 os.killpg(self.pid, 0)
-            except ProcessLookupError:
-                return
-            time.sleep(0.01)
+                time.sleep(0.01)
 
     def last_error(self) -> str:
         """The last exception in this process's log, else its last line of level ERROR, else its last line."""
@@ -118,9 +111,7 @@ class ChildProcess:
         return _PREFIX.sub("", last).strip()[:500]
 
     def describe(self) -> str:
-        """One line for error messages, also where the log was removed. A server whose log cannot grow fails at what it
-        says, and cannot say so.
-        """
+        """One line for error messages. A server whose log cannot grow cannot say why it ended."""
         code = self.exit_code
         state = "is running" if code is None else f"exited with code {code}"
         try:

@@ -34,7 +34,7 @@ def show_checkout() -> None:
 
 
 show_checkout()
-os.environ["VENV"] = sys.prefix
+os.environ |= {"VENV": sys.prefix, "INSTALL_VENV": "0"}  # scripts take it as it is
 os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT="0", TORCHDYNAMO_DISABLE="1")
 
 # Run by test_hosts.py in a process inside the host; elsewhere its imports are not there.
@@ -42,6 +42,25 @@ collect_ignore = [] if "INSIDE_HOST" in os.environ else ["inside_host"]
 
 settings.register_profile("pack", deadline=None)
 settings.load_profile("pack")
+
+
+HOSTS = ("SLIME_ROOT", "VIME_ROOT", "MEGATRON_ROOT", "REHEARSAL_PYTHON", "SGLANG_PYTHON", "MEMAGENT_ROOT",
+         "REMEMR1_ROOT", "RULER_ROOT")
+"""Variables that name what some tests need; the reason of such a skip names one."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--require-hosts", action="store_true", help=f"fail where a test skips for want of {HOSTS}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    if report.skipped and item.config.getoption("require_hosts") and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+        if any(name in reason for name in HOSTS):
+            report.outcome, report.longrepr = "failed", f"--require-hosts: {reason}"
+    return report
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every check of the pack, from nothing: environment, linters, type checks, all tests. Arguments go to pytest.
+# Every check of the pack, once, from nothing: environment, linters, type checks, all tests. Arguments go to pytest;
+# --require-hosts fails where a checkout of a host or of published code is missing.
 # Tests with real servers come last. All wait now and then, so there is one more worker than cores.
 # shellcheck source=_common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../_common.sh"

@@ -10,10 +10,10 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
-from ..system.atomic_file import appending, replacing
+from ..system.files import append_whole, replacing
 from .read_traces import FOLDER, kept_files, read_traces
 from .trace import Trace, TraceDocument, line_of
 
@@ -32,7 +32,7 @@ class EvaluationFiles:
         self._bound = bound
         others = sum(size for name, size in self._sizes().items() if name not in asked)
         self._share = max(0, bound - others) // max(1, len(asked))
-        self._files: dict[str, BinaryIO] = {}
+        self._files: dict[str, FileIO] = {}
         self._documents: dict[str, set[str]] = {}
         self._full: set[str] = set()
 
@@ -53,10 +53,7 @@ class EvaluationFiles:
         if end + len(content) > self._share or sum(self._sizes().values()) + len(content) > self._bound:
             self._full.add(length)
             return False
-        if file.write(content) != len(content):
-            file.truncate(end)
-            self._full.add(length)
-            raise OSError(f"{file.name}: the disk is full")
+        append_whole(file, content)
         if document is not None and new:
             self._documents[length].add(document.id)
         return True
@@ -69,11 +66,11 @@ class EvaluationFiles:
         """Bytes of the files that are there, by length."""
         return {path.stem: path.stat().st_size for path in kept_files(self._results)}
 
-    def _opened(self, length: str) -> BinaryIO:
+    def _opened(self, length: str) -> FileIO:
         path = self._results / FOLDER / f"{length}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         self._documents[length] = _without(path, set(self._asked[length])) if path.is_file() else set()
-        self._files[length] = appending(path)
+        self._files[length] = path.open("ab", buffering=0)
         return self._files[length]
 
 

@@ -13,12 +13,10 @@ written again, and gives nothing up. Hosts evaluate before rollout 0 under its n
 
 from __future__ import annotations
 
-import os
 import re
 from itertools import count
 from pathlib import Path
 
-from ..system.links import real_path
 from .read_traces import FOLDER
 
 _NAME = re.compile(r"(?:rollout_([0-9]{6,})|eval_([0-9]{6,})_.+)\.jsonl")
@@ -36,15 +34,12 @@ def put_given_up_aside(folder: Path, rollout: int) -> None:
     if not later:
         return
     names = (folder / f"given_up_{rollout:06d}.{n}" for n in count(1))
-    aside = next(path for path in names if not os.path.lexists(path)) / FOLDER
+    aside = next(path for path in names if not path.exists()) / FOLDER
     aside.mkdir(parents=True)
     for path in (*later, *own):
         path.rename(aside / path.name)
 
 
 def given_up(folder: Path) -> list[Path]:
-    """The files that were put aside, each reached through no link: they are removed to make room, and what a run's
-    links lead to may be another's."""
-    home = real_path(folder)
-    named = folder.glob(f"given_up_*/{FOLDER}/*.jsonl")
-    return sorted(one for one in named if one.is_file() and real_path(one) == home / one.relative_to(folder))
+    """The files that were put aside."""
+    return sorted(folder.glob(f"given_up_*/{FOLDER}/*.jsonl"))

@@ -20,6 +20,7 @@ Invariants:
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Iterable, Sequence
@@ -28,13 +29,12 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import BinaryIO
 
-from ..system.atomic_file import cut, remove_drafts, replacing, set_apart
+from ..system.files import remove_drafts, replacing
 from .given_up import given_up, put_given_up_aside
 from .read_traces import FOLDER
 from .trace import Trace, TraceDocument, TraceError, line_of, record_of
 
-_NAME = re.compile(r"rollout_([0-9]{6}|[1-9][0-9]{6,})\.jsonl")
-"""A number has one name."""
+_NAME = re.compile(r"rollout_([0-9]{6,})\.jsonl")
 Group = Iterable[TraceDocument | Trace]
 
 
@@ -112,7 +112,7 @@ def _write(file: BinaryIO, groups: Iterable[Group], room: int) -> tuple[int, int
 def _others(path: Path) -> dict[int, Path]:
     """By number, in order; a run that was set back has later ones, too."""
     named = {int(found[1]): one for one in path.parent.iterdir()
-             if (found := _NAME.fullmatch(one.name)) and one.is_file()}
+             if (found := _NAME.fullmatch(one.name))}
     return {number: named[number] for number in sorted(named) if named[number] != path}
 
 
@@ -155,10 +155,7 @@ def _cut(path: Path, groups: int) -> int:
                 if len(seen) > groups:
                     break
                 end = at
-        behind = file.seek(0, 2) > end
-    if behind:
-        set_apart(path)
-        cut(path, end)
+    os.truncate(path, end)
     return end
 
 

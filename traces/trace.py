@@ -16,20 +16,18 @@ Invariants:
 - ``"".join(pieces) == reply``; ``pieces`` and ``log_probs`` have one entry for each sampled token, or are both empty
   where tokens are not kept;
 - a line is read whole or not at all; what a killed run left of its last line is not read;
-- whoever reads a line gets values of the types below: any other is no trace. As JSON has no word for what is no
-  number, null stands for it in lists and mappings of numbers.
+- values are of the types below. JSON has no word for NaN and infinity: null stands for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from statistics import fmean
-from typing import Any, Self
+from typing import Any
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
-from ..system.bounded_json import loads
 from ..system.errors import MemAgentError
 
 
@@ -67,22 +65,14 @@ class TraceTurn:
     stop: str = "stop"
     prompt_tokens: int = 0
     cached_tokens: int | None = None
-    rewards: Mapping[str, float] = field(default_factory=dict)
+    rewards: Mapping[str, float | None] = field(default_factory=dict)
     """What the turn earned by itself, by name."""
     advantage: float | None = None
     """As it was trained; None in evaluation, and of what was not trained."""
     pieces: tuple[str, ...] = ()
     """The reply, token by token."""
-    log_probs: tuple[float, ...] = ()
+    log_probs: tuple[float | None, ...] = ()
     """Natural logarithms, as the engine sampled them, with four decimals."""
-
-    @property
-    def mean_log_prob(self) -> float | None:
-        return fmean(self.log_probs) if self.log_probs else None
-
-    @property
-    def lowest_log_prob(self) -> float | None:
-        return min(self.log_probs, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,23 +105,13 @@ class Trace:
     failure_message: str | None = None
     reward: float | None = None
     """As it was trained, all parts added; None where nothing was trained."""
-    reward_parts: Mapping[str, float] = field(default_factory=dict)
+    reward_parts: Mapping[str, float | None] = field(default_factory=dict)
     accuracy: float | None = None
-    scores: Mapping[str, float] = field(default_factory=dict)
-    """Evaluation: by metric, as result rows have them."""
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    """Evaluation: by metric, the one that the task is judged by first."""
     advantage: float | None = None
-    counts: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, float | None] = field(default_factory=dict)
     turns: tuple[TraceTurn, ...] = ()
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """Fields that this version does not know are left out, absent ones have their default."""
-        length, turns = values.get("length"), values.get("turns", [])
-        if type(length) is str and len(length) > _LONGEST_NAME:
-            raise ValueError(f"length is no file's name, which has at most {_LONGEST_NAME} characters")
-        if type(turns) is not list or not all(type(turn) is dict for turn in turns):
-            raise ValueError("turns is no list of turns")
-        return cls(**_known(cls, values) | {"turns": tuple(TraceTurn(**_known(TraceTurn, turn)) for turn in turns)})
 
 
 def line_of(record: TraceDocument | Trace) -> bytes:
@@ -142,61 +122,16 @@ def line_of(record: TraceDocument | Trace) -> bytes:
 
 
 def record_of(line: bytes) -> TraceDocument | Trace:
-    """Raises ValueError where the line is neither."""
-    values = loads(line)
-    if type(values) is not dict or values.get("kind") not in ("document", "trajectory"):
+    """Fields that this version does not know are ignored. Raises ValueError: the line is neither."""
+    values = orjson.loads(line)
+    kind = values.get("kind") if isinstance(values, dict) else None
+    if kind not in _RECORDS:
         raise ValueError("neither a document nor a trajectory")
     try:
-        return TraceDocument(**_known(TraceDocument, values)) if values["kind"] == "document" else Trace.of(values)
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+        return _RECORDS[kind].validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
-def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that are fields of ``kind``, lists as tuples. Raises ValueError where one is of another type."""
-    known = {}
-    for one in fields(kind):
-        if one.name in values:
-            value = values[one.name]
-            fits, said = _FITS.get(str(one.type), (_anything, ""))
-            if not fits(value):
-                raise ValueError(f"{one.name} is no {said}")
-            known[one.name] = tuple(value) if isinstance(value, list) else value
-    return known
-
-
-_NUMBERS = {int, float, bool, type(None)}
-_LONGEST_NAME = 255
-_LARGEST = 1e100
-"""Of a number in a list: the sum of as many as fit on a disk is a number still."""
-
-
-def _anything(value: Any) -> bool:
-    return True
-
-
-def _list_of(*types: type) -> Callable[[Any], bool]:
-    return lambda value: type(value) is list and set(map(type, value)) <= set(types)
-
-
-def _are_log_probs(value: Any) -> bool:
-    return _list_of(*_NUMBERS)(value) and all(one is None or abs(one) <= _LARGEST for one in value)
-
-
-def _one_of(*types: type) -> Callable[[Any], bool]:
-    return lambda value: type(value) in types
-
-
-_FITS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "str": (_one_of(str), "text"),
-    "str | None": (_one_of(str, type(None)), "text"),
-    "int": (_one_of(int), "whole number"),
-    "int | None": (_one_of(int, type(None)), "whole number"),
-    "float | None": (_one_of(*_NUMBERS), "number"),
-    "bool | None": (_one_of(bool, type(None)), "yes or no"),
-    "tuple[str, ...]": (_list_of(str), "list of texts"),
-    "tuple[int, ...]": (_list_of(int), "list of whole numbers"),
-    "tuple[float, ...]": (_are_log_probs, f"list of numbers up to {_LARGEST:g}"),
-    "Mapping[str, float]": (lambda v: type(v) is dict and set(map(type, v.values())) <= _NUMBERS, "numbers by name"),
-}
-"""By a field's type as it is written above: what fits it in JSON, and what that is called."""
+_RECORDS: dict[str, TypeAdapter[Any]] = {"document": TypeAdapter(TraceDocument), "trajectory": TypeAdapter(Trace)}

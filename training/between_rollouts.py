@@ -34,7 +34,7 @@ import orjson
 from ..config import Config, ConfigError
 from ..data.document_store import without_slice
 from ..serving.fleet import Fleet
-from ..system.atomic_file import write_atomically
+from ..system.files import write_atomically
 from .ask_rows import ask_rows
 from .evaluation import Check, Evaluation, EvaluationFailed, kept_alive
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from pathlib import Path
 from typing import Any
 
-from ..checkpoints.damage import damaged
 from ..checkpoints.folders import newest_of_run, number_of, numbered, prune
 from ..config import Config, ConfigError
-from .journal import MOST_GROUPS, Journal, fingerprint
+from .journal import Journal, fingerprint
 from .ranks import is_rank_zero
 
 logger = logging.getLogger("mem_agent")
@@ -24,18 +22,15 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     if newest is None:
         return 0, 0
     state = checkpoint.load(config.save_path, trainer)
-    _check(state, newest)
     folder = newest.with_name(f"iter_{state['rollout']:07d}")  # an older one, where the newest is damaged
-    if not folder.is_dir():
-        raise damaged(newest, "common.pt", f"host_state is of {folder.name}; start anew in another SAVE_PATH")
     if state["start"] != start_of(config):
         raise ConfigError(
             f"{config.save_path} holds a run that started from {state['start']}, not from {start_of(config)}; "
             "set another SAVE_PATH, or HF_CKPT and TORCH_DIST as they were"
         )
-    if state.get("loss", "grpo") != config.loss:
+    if state["loss"] != config.loss:
         raise ConfigError(
-            f"{config.save_path} holds a run of LOSS={state.get('loss', 'grpo')}, not of LOSS={config.loss}; set "
+            f"{config.save_path} holds a run of LOSS={state['loss']}, not of LOSS={config.loss}; set "
             "another SAVE_PATH, and to go on from its weights HF_CKPT to a folder that convert-to-hf.sh has written"
         )
     if state["fingerprint"] != fingerprint(config):
@@ -44,20 +39,6 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     if folder != newest and is_rank_zero():
         _say_what_is_done_again(config, state["rollout"] + 1, number_of(newest))
     return state["rollout"] + 1, state["next_group"]
-
-
-def _check(state: Any, folder: Path) -> None:
-    """That it is what ``save`` writes. Raises DamagedCheckpoint."""
-    said: dict[str, Any] = {"loss": "grpo", **state} if isinstance(state, dict) else {}
-    lacking = [] if _is_count(said.get("rollout"), number_of(folder) + 1) else ["rollout"]
-    lacking += [] if _is_count(said.get("next_group"), MOST_GROUPS) else ["next_group"]
-    lacking += [name for name in ("fingerprint", "start", "loss") if type(said.get(name)) is not str]
-    if lacking:
-        raise damaged(folder, "common.pt", f"host_state says no {lacking[0]}; start anew in another SAVE_PATH")
-
-
-def _is_count(value: Any, end: int) -> bool:
-    return type(value) is int and 0 <= value < end
 
 
 def _say_what_is_done_again(config: Config, first: int, last: int) -> None:

@@ -24,9 +24,9 @@ from typing import Protocol
 
 from ..config import Config
 from ..system.errors import MemAgentError
-from ..system.printable import one_line
 from ..system.processes import LOG_GONE, ChildProcess, ProcessError
 from ..system.python_command import python_module
+from ..system.text import one_line
 
 logger = logging.getLogger("mem_agent")
 

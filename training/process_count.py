@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints.hf_model import model_config
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml
-from ..system.model_sizes import model_config
 
 WORTH_A_PROCESS = 50_000_000
 """Parameters from which on a second copy pays."""

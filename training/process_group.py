@@ -1,7 +1,7 @@
 """The process group of the trainer: one process alone, or the ranks of ``ranks.py``; data parallel x tensor parallel.
 
-Nothing of it listens but on loopback: ranks meet in a file, and gloo and NCCL connect them over ``lo``. Ranks that
-somebody else has started (torchrun) meet where they were told to, with what that opens.
+Ranks meet in a file, and gloo and NCCL connect them over ``lo``. Ranks that torchrun has started meet where they were
+told to.
 
 Ranks of one tensor-parallel group are neighbours: with TP=2 and four processes, ranks 0 and 1 hold the two halves of
 one copy of the model and train the same rows, ranks 2 and 3 the other copy.
@@ -20,8 +20,6 @@ from .ranks import MEETING
 
 # Trainers wait in a collective while rank 0 samples a rollout, which may take hours; a dead rank is noticed anyway.
 PATIENCE = timedelta(days=1)
-_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-"""Otherwise gloo listens on the address that the machine's name has."""
 
 
 def start(tp: int) -> None:
@@ -35,7 +33,8 @@ def start(tp: int) -> None:
         if is_rank and MEETING not in os.environ:
             dist.init_process_group(backend, timeout=PATIENCE)
         else:
-            os.environ.update(_LOOPBACK)
+            for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+                os.environ.setdefault(name, "lo")  # gloo listens on the address of the machine's name otherwise
             store, rank, ranks = _meeting()
             dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=PATIENCE)
     if not parallel_state.is_initialized():

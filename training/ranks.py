@@ -4,15 +4,12 @@ The children run the same command with ``RANK`` set, log into ``<save>/logs/trai
 process, however it ends. If one of them dies, the error of rank 0 is replaced by the line that names it: rank 0 sees
 a connection close at once, and who closed it a moment later.
 
-They meet in a file that their user alone can open (``process_group.py``), and not at a port: torch's own store listens
-on every address of the machine and asks nobody who they are. The file lies in shared memory, which has the locks that
-the store needs, and room where TMPDIR is full.
+They meet in a file (``process_group.py``) in shared memory, which has the locks that torch's store needs.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +17,7 @@ from pathlib import Path
 
 from ..config import Config
 from ..serving.sync_folder import SHARED_MEMORY
-from ..system.own_folder import own_folder
+from ..system.files import scratch_folder
 from ..system.processes import ChildProcess, ProcessError
 from ..system.python_command import python_module
 
@@ -44,26 +41,25 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
     if config.train_procs == 1 or "RANK" in os.environ:
         yield
         return
-    place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    folder = own_folder(place, "mem_agent-ranks-")
-    meeting = {MEETING: str(folder.path / "store"), "WORLD_SIZE": str(config.train_procs)}
-    children = [_start(rank, config, arguments, meeting) for rank in range(1, config.train_procs)]
-    # ``process_group.start`` reads its meeting point from the environment.
-    os.environ.update(meeting | {"RANK": "0", "LOCAL_RANK": "0"})
-    try:
-        yield
-    except Exception as error:
-        collective = any(isinstance(one, RuntimeError) for one in (error, error.__cause__))
-        dead = _dead(children, DEATH_SEEN_S if collective else 0.0)
-        if dead is not None:
-            raise ProcessError(dead.describe()) from error
-        raise
-    finally:
-        for child in children:
-            child.stop()
-        for name in (*meeting, "RANK", "LOCAL_RANK"):
-            os.environ.pop(name, None)
-        folder.remove()
+    place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
+    with scratch_folder("mem_agent-ranks-", place) as folder:
+        meeting = {MEETING: str(folder / "store"), "WORLD_SIZE": str(config.train_procs)}
+        children = [_start(rank, config, arguments, meeting) for rank in range(1, config.train_procs)]
+        # ``process_group.start`` reads its meeting point from the environment.
+        os.environ.update(meeting | {"RANK": "0", "LOCAL_RANK": "0"})
+        try:
+            yield
+        except Exception as error:
+            collective = any(isinstance(one, RuntimeError) for one in (error, error.__cause__))
+            dead = _dead(children, DEATH_SEEN_S if collective else 0.0)
+            if dead is not None:
+                raise ProcessError(dead.describe()) from error
+            raise
+        finally:
+            for child in children:
+                child.stop()
+            for name in (*meeting, "RANK", "LOCAL_RANK"):
+                os.environ.pop(name, None)
 
 
 def _dead(children: Sequence[ChildProcess], patience_s: float) -> ChildProcess | None:
@@ -81,4 +77,4 @@ def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[st
     env["TRAIN_PROCS"] = str(config.train_procs)  # 0 is found once
     command = python_module("mem_agent.training.train", *arguments)
     log = Path(config.save_path) / "logs" / f"trainer-{rank}.log"
-    return ChildProcess(f"trainer-{rank}", command, env, log, cleanup=[Path(meeting[MEETING]).parent])
+    return ChildProcess(f"trainer-{rank}", command, env, log)

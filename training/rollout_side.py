@@ -61,13 +61,13 @@ class RolloutSide(Side):
 
     def _replay_to_a_state(self, number: int) -> None:
         """Replay from ``number`` on only what leads to a rollout that can be sampled: a replay trains the policy, and
-        a reward with a state learns nothing from it. What leads nowhere is put aside and sampled again.
+        a reward with a state learns nothing from it. What leads nowhere is removed and sampled again.
         """
         host, lacking = HostArgs.of(self._args()), self.journal.first_lacking(number)
         if number < lacking < self.config.num_rollout and not batch_reward.can_prepare(host, lacking):
             logger.warning(
-                "the reward's state before rollout %d is not there: those from %d on are sampled again; put aside: %s",
-                lacking + 1, number + 1, self.journal.put_aside(number),
+                "the reward's state before rollout %d is not there: those from %d on are sampled again; removed: %s",
+                lacking + 1, number + 1, self.journal.remove_from(number),
             )
 
     async def _start(self) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from ..system.atomic_file import append_whole, appending, file_to_write, set_apart, write_atomically
+from ..system.files import append_whole, write_atomically
 
 
 class RunLog:
@@ -15,13 +15,12 @@ class RunLog:
     def __init__(self, save_path: str | Path, first_rollout: int) -> None:
         self.path = Path(save_path) / "metrics.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if file_to_write(self.path).is_file():  # what cannot be written is told before a rollout is made
+        if self.path.exists():
             kept = [line for line in self.path.read_bytes().splitlines() if _rollout(line) < first_rollout]
             write_atomically(self.path, b"".join(line + b"\n" for line in kept))
 
     def write(self, rollout: int, metrics: dict[str, float]) -> None:
-        set_apart(self.path)
-        with appending(self.path) as file:
+        with self.path.open("ab", buffering=0) as file:
             append_whole(file, orjson.dumps({"rollout": rollout} | metrics | {"rollout": rollout}) + b"\n")
 
 
@@ -32,10 +31,9 @@ def read_metrics(save_path: str | Path) -> list[dict[str, float]]:
 
 def _rollout(line: bytes) -> float:
     try:
-        number = orjson.loads(line)["rollout"]
-    except (orjson.JSONDecodeError, LookupError, TypeError):  # half a line of a killed run, or no line of any
+        return float(orjson.loads(line)["rollout"])
+    except (ValueError, LookupError, TypeError):  # half a line of a killed run
         return float("inf")
-    return number if type(number) is int else float("inf")
 
 
 _SHOWN = (

@@ -32,16 +32,17 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints.folders import latest, newest_of_run, number_of
 from ..config import Config, load_yaml, write_settings
+from ..system.files import folder_lock
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.process_environment import share_cores
-from ..system.save_lock import save_lock
 from ..system.signals import stop_if_asked, stop_on_signals
 from .between_rollouts import check_of_questions, evaluates_after
 from .checks import checked
@@ -215,7 +216,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if config.train_procs > 1:
         logger.info("%d trainer processes", config.train_procs)
     share_cores(config.train_procs)
-    with save_lock(config.save_path), other_ranks(config, sys.argv[1:] if argv is None else argv):
+    busy = "is in use by another run; wait for it or set another SAVE_PATH"
+    lock = folder_lock(Path(config.save_path), busy=busy) if is_rank_zero() else nullcontext()
+    with lock, other_ranks(config, sys.argv[1:] if argv is None else argv):
         trained = train(config, evaluate=options.evaluate, convert=options.convert)
     return 0 if trained or not (options.evaluate or options.convert) else NOTHING_TO_TRAIN
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from mbridge.core.parallel_states import ParallelStates
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.models.gpt.gpt_model import GPTModel
@@ -28,10 +29,9 @@ from torch import Tensor
 
 from ..checkpoints import megatron_cpu
 from ..checkpoints.bridge import build_bridge, build_model, to_hf
-from ..checkpoints.checkpoint import TrainState, load_weights, on_first_rank
-from ..checkpoints.hf_folder import check_unchanged, check_weights
+from ..checkpoints.checkpoint import TrainState, load_weights
+from ..checkpoints.hf_folder import check_weights
 from ..checkpoints.lora import adapters_off, add_adapters, merged_weights
-from ..checkpoints.mbridge_parts import ParallelStates
 from ..checkpoints.torch_dist import stored_name
 from ..config import Config
 from ..hooks.schedule import learning_rate
@@ -65,7 +65,6 @@ class Trainer:
         self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state())
         if not config.torch_dist:
             check_weights(self.bridge.hf_config, config.hf_ckpt)
-            on_first_rank(lambda: check_unchanged(config.hf_ckpt))
         self.model = self._starting_model()
         self.lora: dict[str, float] | None = None
         if config.lora_rank:

@@ -28,18 +28,13 @@ from functools import lru_cache
 from itertools import accumulate
 
 from ...rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad
+from ...traces.word_diff import WITHOUT_BLANKS
 
 Span = tuple[int, int]
 _RAW_WORD = re.compile(r"\S+")
 _BOX = "\\boxed{"
 _TEXTS = 4
 """Whose words are kept: whoever asks, asks for every fact in a text before the next text."""
-_MOST = 256
-"""Facts of a question; each is searched for in every text."""
-_LONGEST = 1_000
-"""Words of a fact; the browser compares word by word, wherever the first one stands."""
-WITHOUT_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-"""Thai, Lao, Burmese, Khmer, Japanese and Chinese characters, as a class of a regular expression."""
 _NO_BLANKS = re.compile(f"[{WITHOUT_BLANKS}]")
 
 
@@ -100,15 +95,14 @@ def places(bits: int) -> Iterator[int]:
 
 
 def facts_of(golds: Sequence[str]) -> tuple[Fact, ...]:
-    """The accepted answers that can be searched for, each once: the first ``_MOST`` of at most ``_LONGEST`` words."""
+    """The accepted answers that can be searched for, each once."""
     found: dict[tuple[str, ...], Fact] = {}
     for gold in golds:
         if normalise_squad(gold, keep_articles=True) in CLOSED_ANSWERS | {""}:
             continue
         articles = not normalise_squad(gold)
         words = () if _NO_BLANKS.search(gold) else tuple(normalise_squad(gold, keep_articles=articles).split())
-        if len(words) <= _LONGEST and len(found) < _MOST:
-            found.setdefault(words or (gold.strip(),), Fact(gold.strip(), words, articles))
+        found.setdefault(words or (gold.strip(),), Fact(gold.strip(), words, articles))
     return tuple(found.values())
 
 

@@ -119,8 +119,8 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def _counts(text: str) -> bool:
-    """Whether it is a number; Python reads none of thousands of digits."""
-    return text.isdecimal() and len(text) < 1000
+    """Whether it is a number."""
+    return text.isdecimal()
 
 
 def before_of(turns: tuple[TraceTurn, ...], number: int) -> str:
@@ -136,10 +136,11 @@ def _sibling(trace: Trace, document: TraceDocument | None, content: str) -> Sibl
 
 def _tokens(turn: TraceTurn) -> Tokens | None:
     """None where they are not those of the reply, as JSON has no number for the logarithm of 0."""
-    if not turn.log_probs or None in turn.log_probs:
+    log_probs = [value for value in turn.log_probs if value is not None]
+    if not log_probs or not len(turn.pieces) == len(turn.log_probs) == len(log_probs):
         return None
-    if len(turn.pieces) != len(turn.log_probs) or "".join(turn.pieces) != turn.reply:
+    if "".join(turn.pieces) != turn.reply:
         return None
     lengths = array("I", [len(p) if p.isascii() else len(p.encode("utf-16-le")) // 2 for p in turn.pieces])
-    hundredths = array("H", [min(MOST_HUNDREDTHS, max(0, round(-100 * p))) for p in turn.log_probs])
-    return Tokens(lengths, hundredths, fmean(turn.log_probs), min(turn.log_probs))
+    hundredths = array("H", [min(MOST_HUNDREDTHS, max(0, round(-100 * p))) for p in log_probs])
+    return Tokens(lengths, hundredths, fmean(log_probs), min(log_probs))

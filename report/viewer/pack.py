@@ -7,20 +7,22 @@ again, as the memory that the next turn is shown, is a number into the group's `
                  {"kind": "memory", "sections": [0], "before": -1, "reply": 0, "memory": 0, ...},
                  {"kind": "memory", "sections": [1], "before": 0, "reply": 1, "memory": 1, ...}]}]}
     tokens   [[[[3, 2], [21, 3]], [[5, 7], [1, 90]]]]        by sibling and turn: lengths, hundredths of -log_prob
-    document ["Ann has it", ["Bo sleeps and ...", 4120]]     a section, or its beginning and how much was cut
+    document ["Ann has it", "Bo sleeps and ..."]             its sections
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import orjson
 
 from ...evaluation.summary import main_metric
 from ...traces.trace import Trace, TraceTurn
 from .facts import facts_of
 from .groups import Group, Place, Sibling, Tokens, before_of
-from .packed_documents import PackedDocuments, deflated
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +31,20 @@ class PackedGroup:
     """What the index says of it."""
     place: Place
     documents: tuple[str, ...]
-    """Keys; the index's siblings name them by their place here."""
+    """Hashes; the index's siblings name them by their place here."""
     texts: bytes
     tokens: bytes | None
 
-    @property
-    def trajectories(self) -> int:
-        return len(self.group["siblings"])
 
-
-def pack(group: Group, documents: PackedDocuments) -> PackedGroup:
-    """The group; documents that are new are added to ``documents``."""
+def pack(group: Group, documents: dict[str, bytes]) -> PackedGroup:
+    """The group; documents that are new are added to ``documents``, by the hash of their sections."""
     facts = facts_of(group.first.golds)
-    keys: dict[str, str] = {}
+    order: dict[str, int] = {}
     for sibling in group.siblings:
-        if sibling.document is not None and sibling.content not in keys:
-            keys[sibling.content] = documents.key_of(sibling.document, sibling.content, facts)
-    order = {content: number for number, content in enumerate(keys)}
+        if sibling.document is not None:
+            order.setdefault(sibling.content, len(order))
+            if sibling.content not in documents:
+                documents[sibling.content] = deflated(sibling.document.sections)
     line = {
         "question_id": group.first.question_id, "group": group.name, "question": group.first.question,
         "golds": group.first.golds, "facts": [asdict(fact) for fact in facts],
@@ -53,7 +52,7 @@ def pack(group: Group, documents: PackedDocuments) -> PackedGroup:
     }
     tokens = [[_token_lists(t) for t in sibling.tokens] for sibling in group.siblings]
     kept = any(any(t is not None for t in sibling.tokens) for sibling in group.siblings)
-    return PackedGroup(line, group.place, tuple(keys.values()), deflated(_texts(group)),
+    return PackedGroup(line, group.place, tuple(order), deflated(_texts(group)),
                        deflated(tokens) if kept else None)
 
 
@@ -63,6 +62,10 @@ def worth(trace: Trace) -> float | None:
     if trace.accuracy is not None:
         return trace.accuracy
     return trace.scores[metric] if metric else trace.reward
+
+
+def deflated(content: Any) -> bytes:
+    return zlib.compress(orjson.dumps(content))
 
 
 def _sibling_line(sibling: Sibling, documents: Mapping[str, int]) -> dict[str, Any]:

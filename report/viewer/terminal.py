@@ -1,33 +1,19 @@
-"""A trajectory as text, for a terminal or a pipe.
-
-Invariants:
-- what a file says cannot steer the terminal: control characters, and those that turn the direction of writing, are
-  shown as signs of their own;
-- without colours everything that a colour says is said by marks;
-- what is printed of a trajectory is in proportion to its length: a section that many turns name is shown again, and an
-  answer's way told again, as long as there is room (``_AGAIN``).
-"""
+"""A trajectory as text, for a terminal or a pipe: without colours everything that a colour says is said by marks."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from rich.text import Text
 
 from ...traces.trace import TraceTurn
-from ...traces.word_diff import Change
+from ...traces.word_diff import Change, word_diff
 from .facts import Fact, FactTurns, Span, Standing, facts_of, places, spans
 from .groups import Group, Sibling, Tokens, before_of
 from .pack import worth
-from .words import difference
 
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _AROUND, _LONG = 160, 600
-_WIDEST_ID, _LONGEST_FACT, _MOST_EVENTS = 40, 200, 100
-_AGAIN, _LINE = 1_000_000, 80
-"""Characters of a trajectory that are shown besides each of its sections once, and what a line counts at least."""
+_WIDEST_ID = 40
 _BESIDE = " " * 11
 _GOLD, _LABEL = "bold black on yellow", "bold"
 _CHANGES = {Change.SAME: ("", "", ""), Change.ADDED: ("green underline", "{+", "+}"),
@@ -40,7 +26,7 @@ def listed(groups: Sequence[Group]) -> Iterator[Text]:
     wide = min(_WIDEST_ID, max(len(group.first.question_id or group.name) for group in groups))
     for group in groups:
         standing = " ".join(_standing(sibling) for sibling in group.siblings)
-        yield Text(safe(f"{group.first.question_id or group.name:>{wide}}  {standing}  {group.first.question}"))
+        yield Text(f"{group.first.question_id or group.name:>{wide}}  {standing}  {group.first.question}")
 
 
 def printed(
@@ -51,20 +37,14 @@ def printed(
     yield from _head(group, sibling)
     standing = Standing(facts)
     history = [_facts_of_turn(sibling, at, standing) for at in range(len(trace.turns))]
-    shown = _Shown(sibling, facts, whole, coloured)
     for at in range(len(trace.turns)):
         if turn in (None, at + 1):
             yield Text()
-            yield from _turn(sibling, at, facts, history[at], shown)
+            yield from _turn(sibling, at, facts, history[at], whole, coloured)
     yield Text()
     answers = {at: standing.of(t.reply) for at, t in enumerate(trace.turns, start=1) if t.kind == "final"}
     for fact, story in zip(facts, _stories(history, answers, len(facts)), strict=True):
-        yield Text(safe(f"{fact.text}: {story}"))
-
-
-def safe(text: str) -> str:
-    """The text without what would steer a terminal."""
-    return _STEERING.sub(lambda found: f"<{ord(found.group()):02x}>", text)
+        yield Text(f"{fact.text}: {story}")
 
 
 def marked(text: str, gold: Sequence[Span], coloured: bool, style: str = "") -> Text:
@@ -73,11 +53,11 @@ def marked(text: str, gold: Sequence[Span], coloured: bool, style: str = "") -> 
     for start, end in gold:
         if start < at:
             continue
-        made.append(safe(text[at:start]))
-        answer = safe(text[start:end])
+        made.append(text[at:start])
+        answer = text[start:end]
         made.append(answer if coloured else f"<<{answer}>>", _GOLD)
         at = end
-    return made.append(safe(text[at:]))
+    return made.append(text[at:])
 
 
 def _head(group: Group, sibling: Sibling) -> Iterator[Text]:
@@ -92,40 +72,20 @@ def _head(group: Group, sibling: Sibling) -> Iterator[Text]:
         ("reward", ", ".join(rewards)),
         ("advantage", "" if trace.advantage is None else f"{trace.advantage:+.3g}"), ("siblings", others),
     ]
-    yield Text(safe(f"{group.place.label}, question {trace.question_id or group.name}, sample {trace.sample}"), _LABEL)
+    yield Text(f"{group.place.label}, question {trace.question_id or group.name}, sample {trace.sample}", _LABEL)
     for name, value in facts:
         if value:
-            yield Text.assemble((f"{name:10}", _LABEL), safe(value))
+            yield Text.assemble((f"{name:10}", _LABEL), value)
 
 
-class _Shown:
-    """What is shown of a trajectory's sections and of its answers' way, as long as there is room."""
-
-    def __init__(self, sibling: Sibling, facts: Sequence[Fact], whole: bool, coloured: bool) -> None:
-        self._sibling, self._facts = sibling, facts
-        self.whole, self.coloured = whole, coloured
-        self._excerpts: dict[int, Text] = {}
-        self._room = _AGAIN + sum(map(len, sibling.document.sections if sibling.document else ()))
-
-    def has_room(self, text: Text | str) -> bool:
-        """For the text; it is taken."""
-        size = len(text) + _LINE
-        if size > self._room:
-            return False
-        self._room -= size
-        return True
-
-    def section(self, number: int) -> Text:
-        if number not in self._excerpts:
-            text = _section(self._sibling, number)
-            self._excerpts[number] = _excerpt(text, _gold(text, self._facts), self.whole, self.coloured)
-        return self._excerpts[number]
-
-
-def _turn(sibling: Sibling, at: int, facts: Sequence[Fact], found: FactTurns, shown: _Shown) -> Iterator[Text]:
-    turn, before, coloured = sibling.trace.turns[at], before_of(sibling.trace.turns, at), shown.coloured
-    yield Text(safe(f"turn {at + 1} of {len(sibling.trace.turns)}: {_said(turn, sibling.tokens[at])}"), _LABEL)
-    yield from _sections(turn, at, shown)
+def _turn(
+    sibling: Sibling, at: int, facts: Sequence[Fact], found: FactTurns, whole: bool, coloured: bool
+) -> Iterator[Text]:
+    turn, before = sibling.trace.turns[at], before_of(sibling.trace.turns, at)
+    yield Text(f"turn {at + 1} of {len(sibling.trace.turns)}: {_said(turn, sibling.tokens[at])}", _LABEL)
+    for number in dict.fromkeys(turn.sections):
+        text = _section(sibling, number)
+        yield _labelled(f"section {number + 1}", _excerpt(text, _gold(text, facts), whole, coloured))
     if turn.recalled:
         yield _labelled("recalled", marked(turn.recalled, _gold(turn.recalled, facts), coloured))
     if turn.kind == "final":
@@ -134,34 +94,11 @@ def _turn(sibling: Sibling, at: int, facts: Sequence[Fact], found: FactTurns, sh
         yield _labelled("memory", _changed(before, turn.memory, facts, coloured))
         if turn.reply.strip() != turn.memory.strip():
             yield _labelled("reply", marked(turn.reply, _gold(turn.reply, facts), coloured))
-    if turn.prompt and shown.whole:
+    if turn.prompt and whole:
         yield _labelled("prompt", marked(turn.prompt, _gold(turn.prompt, facts), coloured))
     if turn.kind != "final":
-        yield from _events(found, facts, shown)
-
-
-def _sections(turn: TraceTurn, at: int, shown: _Shown) -> Iterator[Text]:
-    left_out = []
-    for number in dict.fromkeys(turn.sections):
-        if shown.has_room(text := shown.section(number)):
-            yield _labelled(f"section {number + 1}", text)
-        else:
-            left_out.append(str(number + 1))
-    if left_out:
-        yield _labelled("sections", Text(f"{', '.join(left_out)} are not shown again; --turn {at + 1} prints them"))
-
-
-def _events(found: FactTurns, facts: Sequence[Fact], shown: _Shown) -> Iterator[Text]:
-    left_out = 0
-    for place in places(_told(found)):
-        text = facts[place].text
-        said = text if len(text) <= _LONGEST_FACT else f"{text[: _LONGEST_FACT - 1]}…"
-        if shown.has_room(said):
-            yield Text(_BESIDE + safe(f"{said}: {_event(found, place)}"))
-        else:
-            left_out += 1
-    if left_out:
-        yield Text(f"{_BESIDE}and {left_out} more of the accepted answers")
+        for place in places(_told(found)):
+            yield Text(f"{_BESIDE}{facts[place].text}: {_event(found, place)}")
 
 
 def _said(turn: TraceTurn, tokens: Tokens | None) -> str:
@@ -186,7 +123,7 @@ def _labelled(label: str, text: Text) -> Text:
 def _changed(before: str, after: str, facts: Sequence[Fact], coloured: bool) -> Text:
     """The memory with what it gained and lost; marks of answers only where a part holds one whole."""
     made = Text()
-    for part in difference(before, after):
+    for part in word_diff(before, after):
         style, opening, closing = _CHANGES[part.change]
         text = marked(part.text, _gold(part.text, facts), coloured, style)
         made.append_text(text if coloured else Text.assemble(opening, text, closing))
@@ -248,33 +185,15 @@ def _event(found: FactTurns, place: int) -> str:
 
 def _stories(history: Sequence[FactTurns], answers: Mapping[int, int], facts: int) -> Iterator[str]:
     """What became of each fact, in a line: ``turn 2 enters the memory, turn 5 is lost from the memory``."""
-    in_turns, in_answers = ([_Events() for _ in range(facts)] for _ in range(2))
+    told: list[list[str]] = [[] for _ in range(facts)]
     for number, found in enumerate(history, start=1):
         for place in places(_told(found) & ~answers.get(number, 0)):
-            in_turns[place].add(f"turn {number} {_event(found, place)}")
+            told[place].append(f"turn {number} {_event(found, place)}")
     for number, held in answers.items():
         for place in places(held):
-            in_answers[place].add(f"turn {number} is in the answer")
-    for told, answered in zip(in_turns, in_answers, strict=True):
-        yield ", ".join(told.said + answered.said) or "stands nowhere in what was read, remembered or answered"
-
-
-@dataclass(slots=True)
-class _Events:
-    """The first ``_MOST_EVENTS``, and how many more."""
-
-    first: list[str] = field(default_factory=list)
-    more: int = 0
-
-    def add(self, event: str) -> None:
-        if len(self.first) < _MOST_EVENTS:
-            self.first.append(event)
-        else:
-            self.more += 1
-
-    @property
-    def said(self) -> list[str]:
-        return self.first + [f"and {self.more:,} times more"] * bool(self.more)
+            told[place].append(f"turn {number} is in the answer")
+    for events in told:
+        yield ", ".join(events) or "stands nowhere in what was read, remembered or answered"
 
 
 def _number(value: float | None) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...system.one_line_errors import one_line_errors
-from ...system.printable import encodable
 from ...system.signals import stop_on_signals
 from .page import write_viewer
 
@@ -27,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     output = options.output or options.folder / FILE
     write_viewer(options.folder, output)
-    print(encodable(str(output)))
+    print(output)
     return 0
 
 

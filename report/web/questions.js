@@ -40,12 +40,10 @@
     change: (a, b) => Math.abs(b.change ?? 0) - Math.abs(a.change ?? 0),
   };
 
-  const STEERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-  const printable = (text) => text.replace(STEERING, "\ufffd");
   const make = (tag, className, ...children) => {
     const element = document.createElement(tag);
     if (className) element.className = className;
-    element.append(...children.map((child) => (typeof child === "string" ? printable(child) : child)));
+    element.append(...children);
     return element;
   };
   const text = (given, className) => make("bdi", className, given);
@@ -75,7 +73,7 @@
     data.runs.forEach((run, number) => {
       const cell = make("td", "", ...(row.answers[number] ?? []).map((each) => answer(row, number, each)));
       if (!cell.firstChild) cell.append("–");
-      cell.dataset.name = printable(run.label);
+      cell.dataset.name = run.label;
       line.append(cell);
     });
     return line;
@@ -89,7 +87,7 @@
   function show() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     found = data.rows.filter((row) =>
-      (!file.value || printable(row.file) === file.value) && KINDS[kind.value](row) && words.every((word) => row.searched.includes(word)));
+      (!file.value || row.file === file.value) && KINDS[kind.value](row) && words.every((word) => row.searched.includes(word)));
     if (ORDERS[order.value]) found.sort(ORDERS[order.value]);
     count.textContent = `${found.length.toLocaleString("en")} of ${data.rows.length.toLocaleString("en")} questions`;
     body.replaceChildren();

@@ -6,8 +6,7 @@ alone decide. So neither a reward nor the state after depends on the order of th
 
 episodic     MEM_IR=knn, knn+: near the mean of earlier successes, far from earlier failures
 text_reward  MEM_IR=entropy, lexical: unlike the texts before
-store        questions with the vectors of their answers; codes: those vectors in few bits
+store        questions with the vectors of their answers
 terms, window, texts, lexical, spread      the formulas, one by one
 encoder, embedder                          texts to vectors, batched and cached
-state_file                                 what is saved, with its checksums
 """

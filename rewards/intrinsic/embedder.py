@@ -1,4 +1,4 @@
-"""The vectors of texts as the stores compare them: embedded in batches, rotated once, the newest kept.
+"""The vectors of texts: embedded in batches, the newest kept.
 
 Answers of a rollout end one by one. ``warm`` lets each wait, off the event loop, for a batch of all that have come
 since the last one began; when the rollout is scored as a whole its vectors are there.
@@ -14,8 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .codes import Vectors, rotated
-from .encoder import Encoder
+from .encoder import Encoder, Vectors
 
 MOST_TEXTS = 8_192
 """Vectors that are kept: two rollouts of 256 answers of 16 sentences. Those of 384 coordinates take 12 MB."""
@@ -33,10 +32,10 @@ class Embedder:
         self._turns: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """[texts, dims], rotated (``codes.rotated``); at least one text."""
+        """[texts, dims]; at least one text."""
         with self._lock:
             missing = [text for text in dict.fromkeys(texts) if text not in self._known]
-            fresh = dict(zip(missing, rotated(self.encoder.encode(missing)), strict=True)) if missing else {}
+            fresh = dict(zip(missing, self.encoder.encode(missing), strict=True)) if missing else {}
             found = [fresh[text] if text in fresh else self._known[text] for text in texts]
             for text in dict.fromkeys(texts):
                 self._known[text] = fresh[text] if text in fresh else self._known[text]

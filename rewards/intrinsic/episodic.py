@@ -16,6 +16,8 @@ the rollout as a set. Equal answers of siblings are all stored, as published: wh
 
 from __future__ import annotations
 
+import json
+import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,25 +25,20 @@ from typing import Any
 
 import numpy as np
 
-from ...system.errors import ConfigError
+from ...system.files import replacing
 from ..reward import Answered, Parts, Reward
 from . import terms
-from .codes import Vectors
 from .embedder import Embedder
+from .encoder import Vectors
 from .settings import KnnPlusSettings, KnnSettings
 from .spread import intrinsic_share
-from .state_file import Archive, Array, Pieces, reading, write
-from .store import Content, Entry, Store
+from .state import refuse_other, unreadable
+from .store import Entry, Store
 from .texts import normalised, place, question_id, sentences
 from .window import Window
 
 FILE = "episodic.npz"
 EXPLOIT, EXPLORE = "intrinsic_exploit", "intrinsic_explore"
-_FORMAT = 1
-_MOST = 2**53
-"""Of anything that is counted: what a float can tell apart."""
-_SETTINGS = ("level", "text", "bits")
-"""Those that a saved memory must share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +74,8 @@ class Episodic(Reward):
         self.settings: KnnSettings = settings
         self._k, self._embedder = k, embedder
         self._explores = isinstance(settings, KnnPlusSettings)
-        self.stores: dict[str, Store] = {}
-        """``success`` and ``failure``; none before the first vector is known."""
+        self.stores = self._empty()
+        """``success`` and, of knn+, ``failure``."""
         self._windows = {name: Window(settings.window) for name in ("exploit", "explore")}
         self._rollouts = 0
         self._share = 0.0
@@ -120,21 +117,19 @@ class Episodic(Reward):
     def _raws(self, cases: Sequence[Case]) -> list[Raw]:
         """Of equal cases one is computed; questions and texts in an order of their own."""
         fresh = {case.key: case for case in cases if case.pieces}
-        if not fresh or not self.stores:
+        if not fresh:
             return [Raw()] * len(cases)
         by_question: dict[bytes, list[Case]] = {}
         for case in sorted(fresh.values(), key=lambda case: case.order):
             by_question.setdefault(case.question, []).append(case)
         asked = list(by_question)
         keys = self._embedder.vectors([by_question[question][0].question_text for question in asked])
-        if (held := self.stores["success"].codes.dims) != keys.shape[1]:
-            raise ConfigError(f"the memory of MEM_IR has vectors of {held} numbers, those of MEM_IR_MODEL have "
-                              f"{keys.shape[1]}; it was changed: start a new SAVE_PATH")
         found: dict[Any, Raw] = {}
         near = {name: store.nearest(asked, keys, self._k) for name, store in self.stores.items()}
         for i, question in enumerate(asked):
-            successes = self.stores["success"].vectors(near["success"][i])
-            failures = self.stores["failure"].vectors(near["failure"][i]) if self._explores else successes[:0]
+            held = {name: store.vectors(near[name][i], keys.shape[1]) for name, store in self.stores.items()}
+            successes = held["success"]
+            failures = held.get("failure", successes[:0])
             vectors = [self._embedder.vectors(case.pieces) for case in by_question[question]]
             for case, raw in zip(by_question[question], _compared(vectors, successes, failures), strict=True):
                 found[case.key] = raw
@@ -151,8 +146,7 @@ class Episodic(Reward):
         return parts
 
     def _warm(self, settings: KnnPlusSettings) -> bool:
-        failed = self.stores["failure"].questions if self.stores else 0
-        return failed >= settings.warmup and self._rollouts >= settings.warmup_rollouts
+        return self.stores["failure"].questions >= settings.warmup and self._rollouts >= settings.warmup_rollouts
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -161,22 +155,17 @@ class Episodic(Reward):
         if isinstance(self.settings, KnnPlusSettings):
             failure = self.settings.failure
             kinds["failure"] = [case for case, worth in answers if worth < failure and case.pieces]
-        if not any(kinds.values()):
-            return
         for name, cases in kinds.items():
             entries = [Entry(case.question, self._vector(case.question_text), self._embedder.vectors(case.pieces))
                        for case in cases]
-            if entries and not self.stores:
-                self.stores = self._empty(entries[0].key.shape[0])
-            if entries:
-                self.stores[name].add(entries)
+            self.stores[name].add(entries)
 
     def _vector(self, text: str) -> Vectors:
         return self._embedder.vectors([text])[0]
 
-    def _empty(self, dims: int) -> dict[str, Store]:
+    def _empty(self) -> dict[str, Store]:
         names = ("success", "failure") if self._explores else ("success",)
-        return {name: Store(dims, self.settings.keys, self.settings.values, self.settings.bits) for name in names}
+        return {name: Store(self.settings.keys, self.settings.values) for name in names}
 
     # --- telling, saving, loading ---------------------------------------------------------------------------------
 
@@ -191,34 +180,33 @@ class Episodic(Reward):
         return {f"intrinsic/{name}": float(value) for name, value in told.items()}
 
     def save(self, folder: Path) -> None:
-        arrays: dict[str, Array | Pieces] = {
-            f"{name}.window": np.array(window.values, np.float64) for name, window in self._windows.items()
-        }
+        arrays: dict[str, Any] = {f"{name}.window": np.array(window.values) for name, window in self._windows.items()}
         for name, store in self.stores.items():
-            held = store.content()
-            shape = (int(held.counts.sum()), store.codes.size)
-            arrays |= {f"{name}.questions": held.questions, f"{name}.keys": held.keys, f"{name}.counts": held.counts,
-                       f"{name}.values": Pieces(shape, np.uint8, held.values)}
-        write(folder / FILE, self._about(), arrays)
+            arrays |= {f"{name}.{part}": array for part, array in store.arrays().items()}
+        about = {**self._about(), "rollouts": self._rollouts, "name": self._embedder.encoder.name}
+        with replacing(folder / FILE) as file:
+            np.savez(file, about=np.array(json.dumps(about)), **arrays)
 
-    def _about(self) -> dict[str, Any]:
-        encoder = self._embedder.encoder
-        shared = {name: getattr(self.settings, name) for name in _SETTINGS}
-        dims = next(iter(self.stores.values())).codes.dims if self.stores else 0
-        return {"format": _FORMAT, "model": encoder.name, "fingerprint": encoder.fingerprint, "dims": dims,
-                "rollouts": self._rollouts, "mode": "knn+" if self._explores else "knn", **shared}
+    def _about(self) -> dict[str, str]:
+        """What a saved memory must share with this one."""
+        return {"model": self._embedder.encoder.fingerprint, "mode": "knn+" if self._explores else "knn",
+                "level": self.settings.level, "text": self.settings.text}
 
     def load(self, folder: Path) -> None:
-        """Raises ConfigError where the file is damaged, or of another model, mode or precision."""
-        with reading(folder / FILE) as archive:
-            _refuse_other(folder / FILE, archive.about, self._about())
-            windows = {name: Window(self.settings.window, archive.numbers(f"{name}.window"))
-                       for name in self._windows}
-            dims, rollouts = (_count(archive.about[name]) for name in ("dims", "rollouts"))
-            stores = self._empty(dims) if dims else {}
+        """Raises ConfigError: the file is damaged, or of another model, mode, level or text."""
+        try:
+            with np.load(folder / FILE) as archive:
+                about, arrays = json.loads(str(archive["about"])), dict(archive)
+            refuse_other(folder / FILE, about, self._about())
+            windows = {name: Window(self.settings.window, arrays[f"{name}.window"].tolist()) for name in self._windows}
+            stores = self._empty()
             for name, store in stores.items():
-                store.restore(_content(archive, name))
-        self._windows, self.stores, self._rollouts = windows, stores, rollouts
+                parts = (part.partition(".") for part in arrays)
+                store.restore({part: arrays[f"{kind}.{part}"] for kind, _, part in parts
+                               if kind == name and part != "window"})
+            self._windows, self.stores, self._rollouts = windows, stores, int(about["rollouts"])
+        except (OSError, EOFError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
+            raise unreadable(folder / FILE, error) from None
 
 
 def _compared(vectors: Iterable[Vectors], successes: Vectors, failures: Vectors) -> list[Raw]:
@@ -230,30 +218,3 @@ def _compared(vectors: Iterable[Vectors], successes: Vectors, failures: Vectors)
             terms.explore(pieces, failures, norms) if len(failures) else None)
         for pieces in vectors
     ]
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST:
-        raise ValueError(f"{value!r:.40} is no number of anything")
-    return value
-
-
-def _content(archive: Archive, name: str) -> Content:
-    counts = archive.array(f"{name}.counts")
-    return Content(archive.array(f"{name}.questions"), archive.array(f"{name}.keys"), counts,
-                   archive.pieces(f"{name}.values", map(int, counts)))
-
-
-def _refuse_other(path: Path, held: Any, own: Any) -> None:
-    if held["format"] != own["format"]:
-        raise ConfigError(f"{path}: format {held['format']}, this version reads {own['format']}; use the version that "
-                          "wrote it, or start a new SAVE_PATH")
-    if held["fingerprint"] != own["fingerprint"]:
-        raise ConfigError(
-            f"{path}: its vectors are of {held['model']!r} ({held['dims']} dims, {held['fingerprint']}), MEM_IR_MODEL "
-            f"is {own['model']!r} ({own['fingerprint']}); set MEM_IR_MODEL as it was, or start a new SAVE_PATH"
-        )
-    for name in ("mode", *_SETTINGS):
-        if held[name] != own[name]:
-            raise ConfigError(f"{path}: a memory of {name}={held[name]}, set is {name}={own[name]}; set it as it was, "
-                              "or start a new SAVE_PATH")

@@ -35,8 +35,6 @@ class KnnSettings(TextChoice):
     """Questions of a store; the oldest one goes first."""
     values: int = 100
     """Vectors of a question; the oldest one goes first."""
-    bits: int = 4
-    """Of one coordinate of a stored vector: 4, 8 or 16."""
     level: str = "response"
     """What is compared: whole responses, or each sentence."""
     success: float = 0.5
@@ -49,7 +47,6 @@ class KnnSettings(TextChoice):
         at_least(self, 1, "window", "keys", "values")
         if self.keys * self.values > _MOST_VALUES:
             raise ConfigError(f"MEM_IR_ARGS: keys={self.keys} x values={self.values}: at most {_MOST_VALUES:,} in all")
-        one_of(self, "bits", 4, 8, 16)
         one_of(self, "level", "response", "sentence")
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .codes import Vectors
+from .encoder import Vectors
 
 _TINY = 1e-12
 

@@ -15,19 +15,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-
-from ...system.errors import ConfigError
+from ...system.files import write_atomically
 from ..reward import Answered, Parts, Reward
 from . import novelty
 from .settings import EntropySettings, LexicalSettings
 from .spread import intrinsic_share
-from .state_file import reading, write
+from .state import refuse_other, unreadable
 from .texts import place, question_id
 from .window import Window
 
-FILE = "texts.npz"
-_FORMAT = 1
+FILE = "texts.json"
 Measure = Callable[[str], float]
 
 
@@ -97,22 +94,21 @@ class TextReward(Reward):
                 for name, value in {"share": self._share, "texts": len(self._texts), **named}.items()}
 
     def save(self, folder: Path) -> None:
-        texts = np.frombuffer(json.dumps(list(self._texts)).encode(), np.uint8)
-        write(folder / FILE, self._about(), {"texts": texts, "window": np.array(self._window.values, np.float64)})
+        state = {**self._about(), "texts": list(self._texts), "values": list(self._window.values)}
+        write_atomically(folder / FILE, json.dumps(state).encode())
 
-    def _about(self) -> dict[str, object]:
+    def _about(self) -> dict[str, str]:
         measure = getattr(self.settings, "measure", "letters")
-        return {"format": _FORMAT, "mode": self._mode, "measure": measure, "text": self.settings.text}
+        return {"mode": self._mode, "measure": measure, "text": self.settings.text}
 
     def load(self, folder: Path) -> None:
-        """Raises ConfigError where the file is damaged, or of another mode."""
-        with reading(folder / FILE) as archive:
-            for name, own in self._about().items():
-                if archive.about[name] != own:
-                    raise ConfigError(f"{folder / FILE}: a memory of {name}={archive.about[name]}, set is {name}="
-                                      f"{own}; set it as it was, or start a new SAVE_PATH")
-            texts = json.loads(archive.array("texts").tobytes())
-            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-                raise ValueError("texts are no texts")
-            window = Window(self.settings.window, archive.numbers("window"))
-        self._texts, self._window = deque(texts, maxlen=self.settings.texts), window
+        """Raises ConfigError: the file is damaged, or of other settings."""
+        file = folder / FILE
+        try:
+            state = json.loads(file.read_bytes())
+            refuse_other(file, state, self._about())
+            texts, values = map(str, state["texts"]), map(float, state["values"])
+            self._texts = deque(texts, maxlen=self.settings.texts)
+            self._window = Window(self.settings.window, values)
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise unreadable(file, error) from None

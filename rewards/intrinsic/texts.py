@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-
-from ..normal_form import normal_form
+import unicodedata
 
 _END = re.compile(r"(?<=[.!?])\s+|\n")
 
 
 def normalised(question: str) -> str:
     """The same for questions that differ in nothing but blanks and Unicode's forms of a letter."""
-    return " ".join(normal_form("NFKC", question).split())
+    return " ".join(unicodedata.normalize("NFKC", question).split())
 
 
 def question_id(question: str) -> bytes:

@@ -5,22 +5,6 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../../_common.sh"
 if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
 setup_python
 
-# Variables of a Ray runtime environment (env_vars in the YAML file RUNTIME_ENV) that the user has not set.
-load_runtime_env() {
-    [ -n "${RUNTIME_ENV:-}" ] || return 0
-    [ -f "$RUNTIME_ENV" ] || die "RUNTIME_ENV='$RUNTIME_ENV': no such file"
-    [ -x "$VENV/bin/python" ] || return 0 # DRY_RUN=1 before the installation
-    local variable variables found
-    found="$(mktemp)"
-    "$VENV/bin/python" -P -m mem_agent.sifter.stages.runtime_env "$RUNTIME_ENV" >"$found" || { rm -- "$found"; exit 1; }
-    mapfile -d '' -t variables <"$found"
-    rm -- "$found"
-    for variable in "${variables[@]}"; do
-        if may_set "RUNTIME_ENV='$RUNTIME_ENV'" "${variable%%=*}" "${variable#*=}"; then export "${variable?}"; fi
-    done
-}
-load_runtime_env
-
 export DATA_DIR="${DATA_DIR:-$PACK_DIR/data}"
 export OUTPUT_DIR="${OUTPUT_DIR:-$DATA_DIR/results}" EMBED_STORE_PATH="${EMBED_STORE_PATH:-$DATA_DIR/embedding_store}"
 python=(setpriv --pdeathsig TERM "$VENV/bin/python" -P) # ends with this script, even where that is killed

@@ -14,9 +14,9 @@
 source "$(dirname -- "${BASH_SOURCE[0]}")/../../_common.sh"
 case "${RECIPE:-}" in *.yaml | *.yml) DATA_RECIPE="${DATA_RECIPE:-$RECIPE}"; unset RECIPE ;; esac
 export HF_CKPT="${HF_CKPT:-${MODEL_PATH:-}}" KEEP_CHECKPOINTS="${KEEP_CHECKPOINTS:-10}"
+setup_python
 load_recipe "${RECIPE:-$PACK_DIR/recipes/memsifter-qwen3-4b.env}"
 [ -n "$HF_CKPT" ] || die "set HF_CKPT to the Hugging Face folder or id that the first round starts from"
-setup_python
 if [ -n "${POCKET_DATA:-}" ]; then make_pocket_data; fi
 
 command=("$VENV/bin/python" -P -m mem_agent curriculum --work "${CURRICULUM_DIR:-$PACK_DIR/runs/memsifter}"

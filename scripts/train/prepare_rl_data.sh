@@ -11,8 +11,8 @@
 # shellcheck source=_common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../../_common.sh"
 case "${RECIPE:-}" in *.yaml | *.yml) DATA_RECIPE="${DATA_RECIPE:-$RECIPE}"; unset RECIPE ;; esac
-if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
 setup_python
+if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
 
 tokenizer="${TOKENIZER:-${HF_CKPT:-}}"
 [ -n "$tokenizer" ] || die "set HF_CKPT (or TOKENIZER) to the model that is trained: its tokenizer counts"

@@ -10,15 +10,12 @@
 # shellcheck source=_common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../../_common.sh"
 
-# A folder for find, which takes -delete for what it is to do.
-no_option() { case "$1" in /*) printf '%s' "$1" ;; *) printf './%s' "$1" ;; esac; }
-
 # Of a list of shards, the pattern that means the same: all of one folder.
 shards_of() {
     local files folder there
     IFS=, read -ra files <<<"$(sed -E "s/^\[ *//; s/ *\]$//; s/ *, */,/g; s/[\"']//g" <<<"$1")"
     folder="$(dirname -- "${files[0]}")"
-    there="$(find "$(no_option "$folder")" -maxdepth 1 -name 'train_*.parquet' 2>/dev/null | wc -l)"
+    there="$(find "$folder" -maxdepth 1 -name 'train_*.parquet' 2>/dev/null | wc -l)"
     [ "${#files[@]}" = "$there" ] ||
         die "TRAIN_FILE names ${#files[@]} shards, $folder has $there train_*.parquet; name the folder, or one file"
     printf '%s' "$folder"
@@ -26,7 +23,7 @@ shards_of() {
 
 # The names of the files to evaluate with.
 tests_in() {
-    find "$(no_option "$1")" -maxdepth 1 -name 'eval_*.json' -printf '%f\n' | sed -E 's/^eval_|\.json$//g' | sort | paste -sd ' '
+    find "$1" -maxdepth 1 -name 'eval_*.json' -printf '%f\n' | sed -E 's/^eval_|\.json$//g' | sort | paste -sd ' '
 }
 
 case "${TRAIN_FILE:-}" in '['*) TRAIN_FILE="$(shards_of "$TRAIN_FILE")" || exit 1 ;; esac

@@ -8,7 +8,6 @@ computed once.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from .worker import Row
 
 BLOCK = 64
 """Rows of a block."""
-_PART_NAME = re.compile(r"[0-9]{6,12}-[0-9a-f]{16}")
 
 
 class BlockError(MemAgentError):
@@ -50,9 +48,6 @@ class OnRay:
     cpus: float = 1.0
     """Of each worker."""
     gpus: float = 0.0
-    keys: tuple[str, ...] = ()
-    """Variables with the keys that workers ask with; a ``local`` Ray gets no others whose names say that they are
-    secret. A Ray that is joined has the environment of its machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +86,6 @@ class BlockRun:
     def blocks(self) -> int:
         return -(-self.rows // self.block)
 
-    def kinds(self, names: Sequence[str]) -> pa.Schema:
-        """Of these added columns."""
-        return pa.schema([self.adds.field(name) for name in names])
-
-    def fits(self, row: Row) -> bool:
-        """Whether a result that a file has can be one of this run's."""
-        try:
-            pa.Table.from_pylist([row], schema=self.adds)
-        except (pa.ArrowException, ValueError, TypeError, ArithmeticError):
-            return False
-        return True
-
     def part(self, name: str) -> Path:
         return self.folder / f"{name}.parquet"
 
@@ -122,11 +105,6 @@ def row_key(digest: bytes) -> str:
 
 def part_name(number: int, digests: Sequence[bytes]) -> str:
     return f"{number:06d}-{hashlib.sha256(b''.join(digests)).hexdigest()[:16]}"
-
-
-def is_part_name(name: str) -> bool:
-    """Whether ``part_name`` can have made it; any other may be a path to anywhere."""
-    return _PART_NAME.fullmatch(name) is not None
 
 
 KEY_LENGTH = 16

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from .block_reader import BlockReader
+from .block_reader import BlockReader, read_table
 from .block_run import BlockRun, Done, part_name, row_digests, row_key
 from .earlier_rows import EarlierRows
-from .output_file import finished_parts, finished_rows, read_part, write_part
+from .output_file import finished_parts, finished_rows, write_part
 from .row_journal import RowJournal
 from .worker import OK, Row, Worker
 
@@ -27,7 +27,7 @@ class BlockWork:
         rows, name, keys = self._read(number)
         if self._is_whole(name, len(rows)):
             return Done(number, name, len(rows), computed=False)
-        with RowJournal(self._run.journal(name), keys, self._run.fits) as journal:
+        with RowJournal(self._run.journal(name), keys) as journal:
             known = self._known(name, keys, journal)
             if len(known) < len(rows):
                 added = self._worked_on(rows, known, journal)
@@ -44,7 +44,7 @@ class BlockWork:
         rows, name, keys = self._read(number)
         if self._is_whole(name, len(rows)):
             return 0
-        with RowJournal(self._run.journal(name), keys, self._run.fits) as journal:
+        with RowJournal(self._run.journal(name), keys) as journal:
             return len(rows) - len(self._known(name, keys, journal))
 
     def close(self) -> None:
@@ -66,25 +66,23 @@ class BlockWork:
 
     def _is_whole(self, name: str, rows: int) -> bool:
         """Whether all rows of a block have good results under its name."""
-        status, table = self._run.status, read_part(self._run, self._run.part(name), rows)
-        if not status:
-            return table is not None or name in self._finished
-        if table is None and name in self._finished:
-            table = finished_rows(self._run, self._finished[name], [status])
-        return table is not None and set(table[status].to_pylist()) <= {OK}
+        if not self._run.status:
+            return self._run.part(name).exists() or name in self._finished
+        said = [row[self._run.status] for row in self._of_its_name(name)]
+        return len(said) == rows and all(status == OK for status in said)
 
-    def _of_its_name(self, name: str, rows: int) -> list[Row]:
-        table = read_part(self._run, self._run.part(name), rows)
-        if table is None and name in self._finished:
-            table = finished_rows(self._run, self._finished[name])
-        return table.to_pylist() if table is not None else []
+    def _of_its_name(self, name: str) -> list[Row]:
+        part = self._run.part(name)
+        if part.exists():
+            return read_table(part).to_pylist()
+        return finished_rows(self._run, self._finished[name]).to_pylist() if name in self._finished else []
 
     def _known(self, name: str, keys: Sequence[str], journal: RowJournal) -> dict[int, Row]:
         """Good results of the block's rows, by position: of its own name, its journal, and whatever block had them."""
         known = dict(journal.done)
         if self._earlier is None:
             return known
-        for position, row in enumerate(self._of_its_name(name, len(keys))):
+        for position, row in enumerate(self._of_its_name(name)):
             if row[self._run.status] == OK:
                 known.setdefault(position, row)
         for position, key in enumerate(keys):

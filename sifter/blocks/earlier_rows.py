@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from .block_reader import read_table
 from .block_run import BlockRun
-from .output_file import finished_parts, finished_rows, read_part, row_keys
+from .output_file import finished_parts, finished_rows, row_keys
 from .row_journal import read_journal
 from .worker import OK, Row
 
@@ -40,24 +40,19 @@ class EarlierRows:
         return self._last[1][at]
 
     def _table(self, place: Path | int) -> pa.Table:
-        if isinstance(place, Path):
-            return read_table(place, kinds=self._run.adds)
-        return finished_rows(self._run, place)
+        return read_table(place) if isinstance(place, Path) else finished_rows(self._run, place)
 
     @cached_property
     def _journalled(self) -> dict[str, Row]:
-        return {key: row for path in sorted(self._run.folder.glob("*.jsonl")) for key, row in read_journal(path)
-                if self._run.fits(row)}
+        return {key: row for path in sorted(self._run.folder.glob("*.jsonl")) for key, row in read_journal(path)}
 
     @cached_property
     def _places(self) -> dict[str, tuple[Path | int, int]]:
         """A part, or a row group of the output, and the row in it."""
         found: dict[str, tuple[Path | int, int]] = {}
         for path in sorted(self._run.folder.glob("*.parquet")):
-            if (table := read_part(self._run, path)) is not None:
-                for keys in row_keys(path):
-                    if len(keys) == len(table):
-                        found |= self._good(path, keys, table[self._run.status].to_pylist())
+            for keys in row_keys(path):
+                found |= self._good(path, keys, read_table(path)[self._run.status].to_pylist())
         groups = sorted(finished_parts(self._run).values())
         held = row_keys(self._run.output) if groups else []
         for group, keys in zip(groups if held else [], held, strict=True):

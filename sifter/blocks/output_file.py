@@ -13,7 +13,6 @@ kept as a part.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -21,10 +20,9 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...system.atomic_file import replacing
-from ...system.printable import one_line
-from .block_reader import BlockReader, NoTable, open_table, read_table
-from .block_run import KEY_LENGTH, BlockError, BlockRun, is_part_name
+from ...system.files import replacing
+from .block_reader import BlockReader, open_table, read_table
+from .block_run import KEY_LENGTH, BlockError, BlockRun
 
 _RUN, _PARTS, _ABOUT, _DATA = b"mem_agent.run", b"mem_agent.parts", b"mem_agent.about", b"mem_agent.data"
 _ROWS = b"mem_agent.rows"
@@ -34,16 +32,10 @@ def check_output(run: BlockRun) -> None:
     """Raises BlockError where ``output`` is there and is not this run's."""
     if not run.output.exists():
         return
-    file = open_table(run.output).metadata
-    rows = [file.row_group(group).num_rows for group in range(file.num_row_groups)]
     if _said(run.output, _RUN) != run.name:
         about = identity_of(run.output) or "something else"
         raise BlockError(f"{run.output}: was made with other settings ({about:.200}), not {run.identity:.200}; move "
                          "it away, or choose another output")
-    keyed = list(map(len, row_keys(run.output))) or rows
-    names = finished_parts(run)
-    if len(names) != len(rows) or keyed != rows or not all(map(is_part_name, names)):
-        raise NoTable(f"{run.output}: says of other rows which they are; delete it, and what wrote it makes it again")
 
 
 def identity_of(output: Path) -> str:
@@ -66,8 +58,7 @@ def finished_parts(run: BlockRun) -> dict[str, int]:
 
 def finished_rows(run: BlockRun, group: int, columns: Sequence[str] | None = None) -> pa.Table:
     """What the stage has added to the rows of a row group of the output."""
-    names = columns or run.adds.names
-    return read_table(run.output, names, group, run.kinds(names))
+    return read_table(run.output, columns or run.adds.names, group)
 
 
 def row_keys(file: Path) -> list[list[str]]:
@@ -79,21 +70,7 @@ def row_keys(file: Path) -> list[list[str]]:
 def write_part(path: Path, table: pa.Table, keys: Sequence[str] = ()) -> None:
     with replacing(path) as file:
         own = {_ROWS: "".join(keys).encode()} if keys else None
-        pq.write_table(table.replace_schema_metadata(own), file, compression="zstd", write_page_checksum=True)
-
-
-def read_part(run: BlockRun, path: Path, rows: int | None = None) -> pa.Table | None:
-    """A whole part, of so many rows; a damaged one is told, and is as if it were not there."""
-    if not path.exists():
-        return None
-    try:
-        table = read_table(path, kinds=run.adds)
-        if rows in (None, len(table)):
-            return table
-    except NoTable:
-        pass
-    print(f"{one_line(str(path))}: is damaged, and is made again", file=sys.stderr)
-    return None
+        pq.write_table(table.replace_schema_metadata(own), file, compression="zstd")
 
 
 def join(run: BlockRun, names: Sequence[str]) -> None:
@@ -141,7 +118,7 @@ def _writer(run: BlockRun, file: BinaryIO, names: Sequence[str], keys: Sequence[
     about = {_RUN: run.name, _PARTS: " ".join(names), _ABOUT: run.identity, _DATA: run.data,
              _ROWS: " ".join(map("".join, keys)) if all(keys) else ""}
     schema = pa.schema([*own, *run.adds], metadata={name: value.encode() for name, value in about.items()})
-    return pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
+    return pq.ParquetWriter(file, schema, compression="zstd")
 
 
 def _said(file: Path, name: bytes) -> str:

@@ -23,20 +23,16 @@ Invariants:
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 from tqdm import tqdm
 
-from ...system.atomic_file import remove_drafts
-from ...system.file_lock import lock_dir
-from ...system.printable import one_line
+from ...system.files import folder_lock, remove_drafts
 from ...system.signals import stop_if_asked
-from .block_reader import NoTable, open_table
-from .block_run import BLOCK, BlockError, BlockRun, Counts, Done, OnRay
+from .block_reader import open_table
+from .block_run import BLOCK, BlockRun, Counts, Done, OnRay
 from .block_work import BlockWork
 from .output_file import check_output, join
 from .worker import Worker
@@ -69,11 +65,12 @@ def run_blocks(
 
     Raises:
         BlockError: another run writes ``output``, or a file of other settings is in its place.
-        NoTable: ``source`` cannot be read, or two of its columns have one name.
+        NoTable: ``source`` cannot be read.
         MemAgentError: what the worker raises.
     """
     run = _run(source, output, identity, adds, block, limit, status, data)
-    with _locked(output, describe):
+    busy = "another run writes it; wait for it to end, or choose another output"
+    with folder_lock(output.parent, busy=f"{output.name}: {busy}", name=f".{output.name}.lock"):
         check_output(run)
         _prepare(run, describe)
         blocks = _on_ray(run, make_worker, ray) if ray else _here(run, make_worker)
@@ -103,9 +100,7 @@ def _run(
     data: str = "",
 ) -> BlockRun:
     with open_table(source) as file:
-        total, names = file.metadata.num_rows, file.schema_arrow.names
-    if twice := [name for name, times in Counter(names).items() if times > 1]:
-        raise NoTable(f"{source}: has several columns of the name {twice[0]:.80}; give each a name of its own")
+        total = file.metadata.num_rows
     rows = total if limit is None else min(limit, total)
     return BlockRun(source, output, identity, adds, block, rows, status, data)
 
@@ -128,22 +123,11 @@ def _on_ray(run: BlockRun, make_worker: Callable[[], Worker], ray: OnRay) -> Ite
     return done_on_ray(run, make_worker, ray)
 
 
-@contextmanager
-def _locked(output: Path, describe: str) -> Iterator[None]:
-    def refused(reason: str) -> BlockError:
-        return BlockError(f"{describe}: {reason}")
-
-    busy = f"another run writes {output.name}; wait for it to end, or choose another output"
-    with lock_dir(output.parent, f".{output.name}.lock", refused, busy=busy, other="choose another output"):
-        yield
-
-
 def _prepare(run: BlockRun, describe: str) -> None:
     others = [path.name for path in run.folder.parent.glob("*") if path.name != run.name]
     if others:
-        names = one_line(", ".join(others), 500)
-        print(f"{describe}: {run.folder.parent} keeps unfinished parts of other settings ({names}); they "
+        print(f"{describe}: {run.folder.parent} keeps unfinished parts of other settings ({', '.join(others)}); they "
               "are left alone", file=sys.stderr)
     run.folder.mkdir(parents=True, exist_ok=True)
     remove_drafts(run.folder)
-    remove_drafts(run.output.parent, run.output.name)
+    remove_drafts(run.output.parent)

@@ -31,13 +31,11 @@ from functools import partial
 from pathlib import Path
 
 import orjson
-import pyarrow as pa
 
 from ...config import Config, ConfigError
-from ...system.atomic_file import write_atomically
 from ...system.command_line_types import positive_number, whole_number
 from ...system.errors import MemAgentError
-from ...system.file_lock import lock_dir
+from ...system.files import folder_lock, write_atomically
 from ...system.one_line_errors import one_line_errors
 from ...system.python_command import python_module
 from ...system.signals import stop_on_signals
@@ -76,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for step in planned(plan, args.rounds):
             print(f"# round {step.round}: {step.name}\n{step.shown()}")
         return 0
-    with lock_dir(plan.work, ".lock", _refused, busy="another run is at work there", other="choose another folder"):
+    with folder_lock(plan.work, busy="another run is at work there; choose another folder"):
         keep_settings(plan, config)
         for number in range(1, args.rounds + 1):
             _round(plan, number, last=number == args.rounds)
@@ -182,7 +180,7 @@ def rank(plan: Plan, number: int) -> Step:
 def _check_ranked(outputs: Sequence[Path]) -> None:
     """Raises MemAgentError where all rows of a file failed: the next round would be chosen by similarity alone."""
     for path in outputs:
-        said = read_table(path, [_STATUS], kinds=pa.schema({_STATUS: pa.string()}))[_STATUS].to_pylist()
+        said = read_table(path, [_STATUS])[_STATUS].to_pylist()
         if said and OK not in said:
             raise MemAgentError(f"{path}: none of {len(said)} questions was ranked ({said[-1]}); once that is "
                                 "seen to, the same command asks for them again")
@@ -201,10 +199,6 @@ def _tested(plan: Plan, number: int) -> list[str]:
 def _model(name: str) -> str:
     folder = Path(os.path.expanduser(name))
     return str(folder.absolute()) if folder.is_dir() else name
-
-
-def _refused(reason: str) -> MemAgentError:
-    return MemAgentError(reason)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import yaml
+from pydantic import BaseModel, NonNegativeInt, ValidationError
 
 from ...system.errors import MemAgentError
-from ...system.plain_yaml import read_plain_yaml
 
 SPLITS = ("train", "test")
-_KINDS = ("memory_datasets", "deepsearch_datasets")
 
 
 class RecipeError(MemAgentError):
@@ -41,41 +41,33 @@ class DataRecipe:
         return {"train": self.train, "test": self.test}[split]
 
 
+class _Splits(BaseModel, extra="forbid"):
+    train: dict[str, NonNegativeInt] | None = None
+    test: dict[str, NonNegativeInt] | None = None
+
+
+class _File(_Splits):
+    memory_datasets: _Splits | None = None
+    deepsearch_datasets: _Splits | None = None
+
+
 def read_recipe(path: Path) -> DataRecipe:
     """Raises RecipeError."""
     try:
-        content = read_plain_yaml(path)
-    except (OSError, ValueError) as error:
+        content = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise RecipeError(f"{path}: {place}: {first['msg']}, not {first['input']!r:.40}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise RecipeError(f"{path}: {' '.join(str(error).split())[:160]}") from None
-    if not isinstance(content, dict):
-        raise RecipeError(f"{path}: expected a mapping with {' or '.join(_KINDS)}, each with train and test")
-    if strange := [key for key in content if key not in (*_KINDS, *SPLITS)]:
-        raise RecipeError(f"{path}: unknown key {strange[0]!r}; allowed: {', '.join((*_KINDS, *SPLITS))}")
     found: dict[str, dict[str, int]] = {split: {} for split in SPLITS}
-    for kind in _KINDS:
-        part = content.get(kind) or {}
-        if not isinstance(part, dict) or (strange := [key for key in part if key not in SPLITS]):
-            raise RecipeError(f"{path}: {kind}: expected {' and '.join(SPLITS)}, each a mapping of data sets")
+    for part in (content.memory_datasets, content.deepsearch_datasets, content):
         for split in SPLITS:
-            _add(path, f"{kind}.{split}", part.get(split), found[split])
-    for split in SPLITS:
-        _add(path, split, content.get(split), found[split])
-    if not found["train"]:
+            for name, count in (getattr(part, split, None) or {}).items():
+                if found[split].setdefault(name, count) != count:
+                    raise RecipeError(f"{path}: {split}.{name}: {count}, and {found[split][name]} before; leave one")
+    train, test = ({name: count for name, count in found[split].items() if count} for split in SPLITS)
+    if not train:
         raise RecipeError(f"{path}: no data set to train; expected one under memory_datasets.train, say")
-    return DataRecipe(found["train"], found["test"])
-
-
-def _add(path: Path, place: str, counts: Any, found: dict[str, int]) -> None:
-    if counts is None:
-        return
-    if not isinstance(counts, dict):
-        raise RecipeError(f"{path}: {place}: expected data sets with a number of questions each, not {counts!r:.40}")
-    for name, count in counts.items():
-        if not isinstance(name, str) or not name or "/" in name:
-            raise RecipeError(f"{path}: {place}: {name!r:.40} is no name of a data set")
-        if type(count) is not int or count < 0:
-            raise RecipeError(f"{path}: {place}.{name}: expected a number of questions, not {count!r:.40}")
-        if found.get(name, count) != count:
-            raise RecipeError(f"{path}: {place}.{name}: {count}, and {found[name]} elsewhere; leave one")
-        if count:
-            found[name] = count
+    return DataRecipe(train, test)

@@ -28,6 +28,7 @@ Exit codes: 0 written or there already, 2 the input cannot be used, 130 interrup
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -43,12 +44,9 @@ from ...config import Config
 from ...data.document_store import SHARED_STORE, DocumentWriter, is_store
 from ...data.manifest import Manifest, locked_manifest, sha256_of
 from ...sessions.wording import load_wording
-from ...system.atomic_file import draft_of
-from ...system.bounded_json import loads
 from ...system.command_line_types import positive_number, whole_number
 from ...system.errors import MemAgentError
 from ...system.one_line_errors import one_line_errors
-from ...system.printable import one_line
 from ...system.signals import stop_on_signals
 from .data_recipe import DataRecipe, read_recipe
 from .rank_rows import PROMPT_TOKENS, Prompting, evaluation_entry
@@ -56,8 +54,6 @@ from .round_rows import Input, Tested, find_inputs, made_rows, usable_rows
 from .row_shards import Spool, shuffled_shards, write_shard
 
 SUMMARY = "prepared.json"
-_LONGEST = 1000
-"""Of a line that is told."""
 
 
 class PrepareError(MemAgentError):
@@ -78,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _is_there(manifest, source):
             _write(manifest, source, inputs, args)
         told = _summary(folder)
-    print(*(one_line(line, _LONGEST) for line in told["lines"]), sep="\n")
+    print(*told["lines"], sep="\n")
     print(f"{folder}: {told['train']} rows in {told['shards']} shards, {told['test']} to test")
     return 0
 
@@ -108,16 +104,11 @@ def _is_there(manifest: Manifest, source: Mapping[str, Any]) -> bool:
 
 
 def _summary(folder: Path) -> dict[str, Any]:
-    """What ``_write`` has told of the folder. Raises PrepareError where that is something else."""
+    """What ``_write`` has told of the folder. Raises PrepareError where that cannot be read."""
     try:
-        told = loads((folder / SUMMARY).read_bytes())
-        words, numbers = (told["lines"], told["files"]), (told["train"], told["test"], told["shards"])
-        good = all(type(one) is list and all(type(word) is str for word in one) for one in words)
-        if not good or not all(type(number) is int for number in numbers):
-            raise ValueError
-    except (ValueError, LookupError, TypeError):
+        return dict(orjson.loads((folder / SUMMARY).read_bytes()))
+    except ValueError:
         raise PrepareError(f"{folder / SUMMARY}: is damaged; remove it and run again") from None
-    return dict(told)
 
 
 def _write(manifest: Manifest, source: Mapping[str, Any], inputs: Sequence[Input], args: argparse.Namespace) -> None:
@@ -159,7 +150,7 @@ def _write(manifest: Manifest, source: Mapping[str, Any], inputs: Sequence[Input
 
 def _write_shard(manifest: Manifest, name: str, source: Mapping[str, Any], rows: Iterator[dict[str, Any]]) -> None:
     if not manifest.has(name, source):
-        draft = draft_of(manifest.folder / name)
+        draft = manifest.folder / f".{name}.{os.getpid()}.tmp"  # as system.files names drafts
         write_shard(draft, rows)
         manifest.move_in(draft, name, source, sha256_of(draft))
 

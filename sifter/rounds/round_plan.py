@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 from ...config import Config, ConfigError, shaping_training
-from ...system import bounded_json
-from ...system.atomic_file import write_atomically
+from ...system.files import write_atomically
 from .data_recipe import DataRecipe
 
 _PLACES = frozenset({"hf_ckpt", "train_data", "torch_dist", "reward"})
@@ -85,16 +84,13 @@ def rankings_name(work: Path) -> str:
     """Told apart from those of folders of the same name elsewhere, and kept where the folder is moved later."""
     path = work / "curriculum.json"
     if path.is_file():
-        name = _settings(path).get("rankings", work.name)
-        if not isinstance(name, str) or PurePath(name).name != name or name in ("", ".."):
-            raise ConfigError(f"{path}: rankings={_short(name)} is no plain name of a folder; choose another folder")
-        return name
+        return str(_settings(path).get("rankings", work.name))
     return f"{work.name}-{hashlib.sha256(str(work).encode()).hexdigest()[:8]}"
 
 
 def _settings(path: Path) -> Mapping[str, Any]:
     try:
-        return dict(bounded_json.loads(path.read_bytes()))
+        return dict(orjson.loads(path.read_bytes()))
     except (TypeError, ValueError):
         raise ConfigError(f"{path}: damaged; choose another folder") from None
 

@@ -21,7 +21,6 @@ from ...sessions.records import HistoryQuestion
 from ...sessions.table import BadRow, question_of
 from ...system.errors import MemAgentError
 from ...system.signals import stop_if_asked
-from ..stage_columns import numbers, positions, whole_numbers
 from .data_recipe import SPLITS, DataRecipe
 from .rank_rows import Counted, Prompting, RankRow, Unusable, check_usable, rank_row
 from .row_choice import Candidate, in_order
@@ -193,15 +192,13 @@ def _read(each: Input, only: frozenset[int] | None = None) -> Iterator[_Asked]:
 
 def _tokens(question: HistoryQuestion, row: Mapping[str, Any]) -> list[int] | None:
     """As stage 1 counted them, None where it did not."""
-    tokens = whole_numbers(row, "session_tokens")
-    if tokens is None or len(tokens) != len(question.sessions) or any(count < 0 for count in tokens):
-        return None
-    return tokens
+    tokens = row.get("session_tokens")
+    return None if tokens is None or None in tokens or len(tokens) != len(question.sessions) else tokens
 
 
 def _similarities(question: HistoryQuestion, row: Mapping[str, Any]) -> list[float | None]:
     """Raises Unusable where there is not one for each session; a session whose own is empty comes last."""
-    found = numbers(row, "similarities")
+    found = row.get("similarities")
     if found is None or len(found) != len(question.sessions):
         raise Unusable("no similarities")
     return found
@@ -209,6 +206,6 @@ def _similarities(question: HistoryQuestion, row: Mapping[str, Any]) -> list[flo
 
 def _score(question: HistoryQuestion, row: Mapping[str, Any]) -> float:
     """Of the last ranking; of the order by similarity, which is used in its place, where it names nothing."""
-    named = positions(row, "haystack_session_gen_rankings", len(question.sessions))
+    named = row.get("haystack_session_gen_rankings") or ()
     ranking = list(dict.fromkeys(named)) or by_score(_similarities(question, row))
     return anchor_score(ranking, question.gold_positions)

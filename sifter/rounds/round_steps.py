@@ -18,8 +18,8 @@ from pathlib import Path
 
 import orjson
 
-from ...system.atomic_file import write_atomically
 from ...system.errors import MemAgentError
+from ...system.files import write_atomically
 
 
 class StepFailed(MemAgentError):

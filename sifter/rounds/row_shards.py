@@ -6,8 +6,8 @@ the system takes it back however the process ends.
 
 from __future__ import annotations
 
-import io
 import random
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...data.row_files import ROW_GROUP
-from ...system.atomic_file import nameless, replacing
 
 _TEXTS = pa.list_(pa.string())
 _NUMBERS = pa.list_(pa.int32())
@@ -38,7 +37,7 @@ class Spool:
     """Rows by number, in the order in which they were put."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = io.BufferedRandom(nameless(folder))
+        self._file = tempfile.TemporaryFile(dir=folder)
         self._places: list[tuple[int, int]] = []
         self._end = 0
 
@@ -73,7 +72,7 @@ def shuffled_shards(rows: int, most: int, seed: int) -> list[list[int]]:
 
 
 def write_shard(path: Path, rows: Iterator[dict[str, Any]]) -> None:
-    with replacing(path) as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+    with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
         while group := list(islice(rows, ROW_GROUP)):
             writer.write_table(_table(group))
 

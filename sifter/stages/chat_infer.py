@@ -27,15 +27,15 @@ from pathlib import Path
 
 from ...checkpoints.hf_model import local_folder, model_positions
 from ...client.chat_client import ChatClient
-from ...client.chat_settings import KEYS, REDACTED, ChatSettings, key_from
+from ...client.chat_settings import KEYS, ChatSettings, key_from
 from ...config import Config, ConfigError
 from ...evaluation.identity import model_hash
 from ...system.command_line_types import positive_number
 from ...system.logging_setup import log_to_terminal
 from ...system.one_line_errors import one_line_errors
-from ...system.printable import one_line
 from ...system.server_url import chat_base
 from ...system.signals import stop_on_signals
+from ...system.text import one_line
 from ..blocks.block_reader import read_table
 from ..blocks.run_blocks import rows_left, run_blocks
 from ..blocks.worker import OK
@@ -44,8 +44,6 @@ from .chat_worker import ADDS, STATUS, ChatPlan, ChatWorker
 from .shown_sessions import Method, Order, methods
 from .stage_settings import FINISHED_WITH_FAILURES, stage_config
 
-_LONGEST_NAME = 200
-"""Letters of a model's name, which is a folder's here and stands in what is printed."""
 _AROUND = 1024
 """Tokens of question, instruction and chat template that a prompt has beside its sessions, at most."""
 
@@ -104,9 +102,6 @@ async def _only_model(url: str, key: str, is_own: bool = False) -> str:
     if len(names) != 1:
         some = one_line(", ".join(sorted(names)[:5]), 200)
         raise ConfigError(f"BASE_URL={url} serves {len(names)} models ({some}); name one with MODEL_NAME")
-    if REDACTED in names[0] or not names[0].isprintable() or len(names[0]) > _LONGEST_NAME:
-        raise ConfigError(f"BASE_URL={url} serves a model called {names[0]!r:.80}, which is no folder's name; set "
-                          "MODEL_NAME")
     return names[0]
 
 

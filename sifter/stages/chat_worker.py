@@ -63,8 +63,8 @@ class ChatPlan:
 class ChatWorker(AskingWorker):
     status = STATUS
 
-    def __init__(self, plan: ChatPlan, *, stoppable: bool = True) -> None:
-        super().__init__(stoppable=stoppable)
+    def __init__(self, plan: ChatPlan) -> None:
+        super().__init__(stoppable=True)
         self._plan = plan
         self._client = plan.client()
         self._wording = load_wording(plan.config.sifter_prompts)

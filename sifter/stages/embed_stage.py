@@ -23,10 +23,9 @@ from ...rewards.intrinsic.encoder import Encoder
 from ...sessions.records import HistoryQuestion
 from ...sessions.render import embedded_text
 from ...sessions.table import BadRow, question_of
-from ...system.atomic_file import replacing
-from ...system.file_lock import lock_dir
+from ...system.files import folder_lock, replacing
 from ..blocks.block_reader import BlockReader, open_table, read_table
-from ..blocks.block_run import BlockError, OnRay
+from ..blocks.block_run import OnRay
 from ..blocks.output_file import identity_of
 from ..blocks.row_journal import RowJournal
 from ..blocks.run_blocks import run_blocks
@@ -59,7 +58,6 @@ class EmbedPlan:
     """An output that is there stays with the tokenizer that has counted it."""
     batch: int = 32
     length: int = 512
-    windows: int = 1
     device: str | None = None
 
     def beside(self, store: Path) -> EmbedPlan:
@@ -82,8 +80,7 @@ class EmbedPlan:
 
     @cached_property
     def encoder(self) -> Encoder:
-        return embedding_model(self.model, path=self.path, batch=self.batch, length=self.length, windows=self.windows,
-                               device=self.device)
+        return embedding_model(self.model, path=self.path, batch=self.batch, length=self.length, device=self.device)
 
     def vectors(self) -> EmbeddingStore:
         return EmbeddingStore(self.store, self.encoder, self.batch)
@@ -112,11 +109,8 @@ def embed_part(
     plan: EmbedPlan, source: Path, output: Path, *, describe: str, limit: int | None = None, ray: OnRay | None = None
 ) -> EmbedCounts:
     """Raises MemAgentError."""
-    def refused(reason: str) -> BlockError:
-        return BlockError(f"{describe}: {reason}")
-
     busy = f"another run embeds {output.name}; wait for it to end, or choose another output"
-    with lock_dir(output.parent, f".{output.name}.texts.lock", refused, busy=busy, other="choose another output"):
+    with folder_lock(output.parent, busy=busy, name=f".{output.name}.texts.lock"):
         plan = plan.as_counted(output)
         embedded, known = _embed_missing(plan, source, output, describe, limit, ray)
         run_blocks(

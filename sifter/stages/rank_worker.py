@@ -18,8 +18,7 @@ from ...checkpoints.hf_model import load_vocabulary, model_positions
 from ...client.rollout_client import close_clients
 from ...config import Config, ConfigError
 from ...evaluation.connect import connect
-from ...evaluation.endpoint import EvalEndpoint
-from ...evaluation.outage import gone_line
+from ...evaluation.endpoint import EvalEndpoint, gone_line
 from ...evaluation.questions import EvalError
 from ...hooks.host import embedded_args
 from ...hooks.record import Record
@@ -107,7 +106,7 @@ class RankWorker(AskingWorker):
         sample = await rollout.generate(self._args(endpoint), sample, self._sampling(name), evaluation=True)
         record = Record.of(sample)
         assert record is not None, "the pack's own hook writes it"
-        if endpoint.outage.gone:
+        if endpoint.server.gone:
             raise EvalError(gone_line(endpoint))
         if record.outcome in (Outcome.FAILED, Outcome.ABORTED):
             why = f"{record.failure}: {record.failure_message}" if record.failure else "aborted: the server ended it"

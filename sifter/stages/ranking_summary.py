@@ -9,7 +9,6 @@ from typing import Any
 
 from ..blocks.block_reader import read_rows
 from ..blocks.worker import OK
-from ..stage_columns import text, whole_numbers
 from ..table.question_scores import KEPT
 from ..table.scored_files import by_model, by_similarity
 
@@ -26,10 +25,10 @@ def summary(file: Path) -> tuple[str, int]:
     scores: dict[str, list[float]] = {}
     for row in _rows(file):
         rows += 1
-        ranked = text(row, "rank_status") == OK
+        ranked = row.get("rank_status") == OK
         failed += not ranked
         valid += ranked and not row.get("ranking_error")
-        named += bool(whole_numbers(row, "haystack_session_gen_rankings"))
+        named += bool(row.get("haystack_session_gen_rankings"))
         for name, value in _scores(row).items():
             scores.setdefault(name, []).append(value)
     told = ", ".join(f"{name} {100 * fmean(values):.1f}" for name, values in scores.items())

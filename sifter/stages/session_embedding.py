@@ -35,9 +35,6 @@ from ..stores.embedding_store import VARIABLE
 from .embed_stage import EmbedPlan, embed_part
 from .stage_settings import stage_config
 
-_HUB_KEYS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-"""A worker downloads the model where nobody has."""
-
 
 @one_line_errors("the same command continues")
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for part in chosen:
         part.source(config)  # says at once what is missing
     address = options.ray if options.ray is not None else config.ray_address
-    ray = OnRay(address, options.workers, gpus=options.gpus, keys=_HUB_KEYS) if address else None
+    ray = OnRay(address, options.workers, gpus=options.gpus) if address else None
     plan = _plan(config, options)
     for part in chosen:
         plan = plan.beside(Path(config.embed_store_path, part.dataset))
@@ -75,7 +72,7 @@ def _plan(config: Config, options: argparse.Namespace) -> EmbedPlan:
         raise ConfigError(f"{VARIABLE}={HASHING} has no tokenizer; name one with --tokenizer")
     return EmbedPlan(
         store=Path(config.embed_store_path), model=name, path=path, batch=options.batch_size,
-        length=options.max_seq_len, windows=options.windows, device=options.device,
+        length=options.max_seq_len, device=options.device,
         tokenizer=options.tokenizer or str(encoder_folder(path or name, VARIABLE)),
         keeps_counts=options.keep_counts or not options.tokenizer,
     )
@@ -95,8 +92,6 @@ def _parser() -> argparse.ArgumentParser:
                         "has counted them, and --tokenizer is for new ones; so it is without --tokenizer")
     parser.add_argument("--batch-size", type=positive_number, default=32, help="texts that are embedded at once (32)")
     parser.add_argument("--max-seq-len", type=positive_number, default=512, help="tokens read of a text (512)")
-    parser.add_argument("--windows", type=positive_number, default=1,
-                        help="of so many tokens, whose mean is a text's vector (1: what follows does not count)")
     parser.add_argument("--device", help="cpu or cuda; else a GPU where there is one")
     parser.add_argument("--limit", type=positive_number, help="only so many questions of each file")
     parser.add_argument("--ray", metavar="ADDRESS", help="work on Ray Data: local, auto, HEAD:6379 or "

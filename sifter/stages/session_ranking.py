@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(own.engine_max_len, own.mem_max_question, own.mem_max_final, left)
         return 0
     address = options.ray if options.ray is not None else config.ray_address
-    ray = OnRay(address, options.workers, keys=() if options.url else KEYS) if address else None
+    ray = OnRay(address, options.workers) if address else None
     failed = sum(_run(plan, part, options.limit, ray) for part in chosen)
     if failed:
         print(f"{failed} questions have no reply; run again to ask for them", file=sys.stderr)

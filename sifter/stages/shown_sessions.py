@@ -27,7 +27,6 @@ from ...sessions.records import HistoryQuestion
 from ...sessions.render import render_history
 from ...sessions.table import BadRow
 from ..baselines import bm25_order, full_order
-from ..stage_columns import numbers, whole_numbers
 from ..stage_files import EMBED, MEMORY, RANKING, MissingStage, Part, has_files, parts
 
 T = TypeVar("T")
@@ -118,18 +117,18 @@ def _order(row: Mapping[str, Any], asked: HistoryQuestion, method: Method) -> Se
     similar = by_score(similarities(row, asked))
     if method.order is Order.SIMILARITY:
         return similar
-    ranking = whole_numbers(row, "haystack_session_gen_rankings")
+    ranking = row.get("haystack_session_gen_rankings")
     if ranking is None or any(not 0 <= position < len(asked.sessions) for position in ranking):
         raise BadRow(f"question {asked.id}: haystack_session_gen_rankings are no positions of its history")
     return completed(ranking, similar)
 
 
 def similarities(row: Mapping[str, Any], asked: HistoryQuestion) -> Sequence[float | None]:
-    return _one_each(numbers(row, "similarities"), "similarities", asked)
+    return _one_each(row.get("similarities"), "similarities", asked)
 
 
 def session_tokens(row: Mapping[str, Any], asked: HistoryQuestion) -> Sequence[int]:
-    return _one_each(whole_numbers(row, "session_tokens"), "session_tokens", asked)
+    return _one_each(row.get("session_tokens"), "session_tokens", asked)
 
 
 def _one_each(values: Sequence[T] | None, name: str, asked: HistoryQuestion) -> Sequence[T]:

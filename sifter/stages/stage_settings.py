@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ...config import STAGES, Config
+from ...config import Config
 from ...sessions import wording
 
 FINISHED_WITH_FAILURES = 3
@@ -34,11 +34,6 @@ def identity(config: Config, names: Sequence[str], **own: object) -> str:
     assert known >= set(names), set(names) - known
     values = {name: getattr(config, name) for name in names} | own
     return " ".join(f"{name}={value}" for name, value in values.items()) + f" wording={_wording(config)}"
-
-
-def stage_names() -> list[str]:
-    """The settings that shape the stages alone."""
-    return [f.name for f in fields(Config) if f.metadata["modes"] == STAGES]
 
 
 def _wording(config: Config) -> str:

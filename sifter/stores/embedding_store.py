@@ -25,12 +25,9 @@ from ...hooks.intrinsic import HASHING, encoder_folder
 from ...rewards.intrinsic.encoder import Encoder, HashingEncoder, SentenceEncoder
 from ...sessions.records import Session
 from ...sessions.render import render_session
-from ...system.atomic_file import write_atomically
 from ...system.errors import ConfigError
-from ...system.tokenizer_ids import check_tokenizer_file
-from ...system.tokenizer_panics import panics_told
+from ...system.files import write_atomically
 from .record_store import RecordStore, key_of
-from .windows import WindowEncoder
 
 _AT_ONCE = 32
 """Texts that are embedded before they are written: what a kill costs at most."""
@@ -39,17 +36,16 @@ _TOKENIZER = "tokenizer.json"
 
 
 def embedding_model(
-    name: str, *, path: str = "", batch: int = 32, length: int = 512, windows: int = 1, device: str | None = None
+    name: str, *, path: str = "", batch: int = 32, length: int = 512, device: str | None = None
 ) -> Encoder:
-    """The model of this name, its weights at ``path`` where that is given. Raises ConfigError.
+    """The model of this name, its weights at ``path`` where that is given. It reads ``length`` tokens of a text.
 
-    It reads ``length`` tokens of a text, or, with ``windows`` above 1, the mean of so many times as many.
+    Raises ConfigError.
     """
     if name == HASHING:
         return HashingEncoder()
     folder = encoder_folder(path or name, VARIABLE)
-    model = SentenceEncoder(name, folder, batch=batch, length=length, device=device, variable=VARIABLE)
-    return model if windows == 1 else WindowEncoder(model, _tokenizer(_tokenizer_file(str(folder))), length, windows)
+    return SentenceEncoder(name, folder, batch=batch, length=length, device=device, variable=VARIABLE)
 
 
 class EmbeddingStore:
@@ -122,8 +118,7 @@ class TokenCounter:
         found, there = self._records.find(keys)
         if not there.all():
             new = {texts[number]: keys[number] for number in np.flatnonzero(~there)}
-            with panics_told(f"{self._file}: this"):
-                counts = [len(one.ids) for one in self._loaded.encode_batch(list(new), add_special_tokens=False)]
+            counts = [len(one.ids) for one in self._loaded.encode_batch(list(new), add_special_tokens=False)]
             self._records.add(list(new.values()), np.array(counts, np.uint32).reshape(-1, 1))
             if not self._kept.exists():
                 write_atomically(self._kept, self._file.read_bytes())
@@ -133,8 +128,7 @@ class TokenCounter:
 
     def count(self, text: str) -> int:
         """Of a text that is not kept."""
-        with panics_told(f"{self._file}: this"):
-            return len(self._loaded.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        return len(self._loaded.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     @cached_property
     def _loaded(self) -> Tokenizer:
@@ -143,10 +137,8 @@ class TokenCounter:
 
 def _tokenizer(file: Path) -> Tokenizer:
     """Raises ConfigError."""
-    check_tokenizer_file(file)
     try:
-        with panics_told():
-            tokenizer = Tokenizer.from_file(str(file))
+        tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower
         raise ConfigError(f"{file}: cannot be read as a tokenizer ({error})") from None
     tokenizer.no_truncation()

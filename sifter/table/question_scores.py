@@ -12,7 +12,6 @@ from typing import Any
 from ...rewards.option_choice import choice_score
 from ...rewards.ranking_metrics import ndcg_at, recall_at, reciprocal_rank
 from ...rewards.text_f1 import answer_em, answer_f1
-from ..stage_columns import listed, texts
 
 CUTOFFS = (1, 5, 10)
 RANKING_SCORES = (*(f"ndcg@{k}" for k in CUTOFFS), *(f"recall@{k}" for k in CUTOFFS), f"mrr@{CUTOFFS[-1]}")
@@ -53,5 +52,5 @@ def answer_scores(answer: str | None, answers: Sequence[str], options: Sequence[
 
 def gold_positions(row: Mapping[str, Any]) -> list[int]:
     """Where the gold sessions stand in the history, ascending; ids that the history has not are no positions."""
-    gold = set(texts(row, "answer_session_ids"))
-    return [position for position, id in enumerate(listed(row, "haystack_session_ids") or ()) if str(id) in gold]
+    gold = set(map(str, row.get("answer_session_ids") or ()))
+    return [position for position, id in enumerate(row.get("haystack_session_ids") or ()) if str(id) in gold]

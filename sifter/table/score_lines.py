@@ -5,37 +5,28 @@ Invariants:
 - a failed row counts as it stands: a ranking that failed is the order of similarity, an answer that failed is wrong.
   It is in ``failed`` as well, and a row that is not there is in ``missing``;
 - ``n`` says how many questions a line's scores are over; those without gold or answers are not among them;
-- two methods are compared on the questions that both have;
-- data sets and files name scores, costs and types of questions themselves: of each the first ``MOST_NAMES`` have a
-  column, or a line, as a table of every line by every name would grow as the square of the file.
+- two methods are compared on the questions that both have.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
 
 import orjson
+from pydantic import TypeAdapter
 
 from ...evaluation.statistics import Estimate, compare, interval
-from ...system import bounded_json
-from ...system.atomic_file import write_atomically
 from ...system.errors import MemAgentError
+from ...system.files import write_atomically
 
 FILE = "sifter.json"
 """What a folder of results has that a report can show."""
 RETRIEVAL, ANSWERS = "retrieval", "answers"
 MAIN = {RETRIEVAL: "ndcg@10", ANSWERS: "f1"}
 """The score that methods are compared by."""
-MOST_NAMES = 64
-OTHERS = "(others)"
-"""The line of the types of questions behind the ``MOST_NAMES`` that have the most questions."""
 _FORM = 1
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +96,12 @@ class SifterScores:
 
 def lines_of(run: Run, expected: int) -> list[Line]:
     """Of all questions, then of each kind, where there are several; ``expected`` rows should be there."""
-    shown = sorted(kind for kind, _ in Counter(row.kind for row in run.rows).most_common(MOST_NAMES))
-    by_kind: dict[str, list[Scored]] = {kind: [] for kind in shown}
-    others: list[Scored] = []
+    by_kind: dict[str, list[Scored]] = {kind: [] for kind in sorted({row.kind for row in run.rows})}
     for row in run.rows:
-        by_kind.get(row.kind, others).append(row)
+        by_kind[row.kind].append(row)
     lines = [_line(run, "", run.rows, max(0, expected - len(run.rows)))]
-    if len(shown) > 1:
+    if len(by_kind) > 1:
         lines += [_line(run, kind or "(none)", rows, 0) for kind, rows in by_kind.items()]
-        lines += [_line(run, OTHERS, others, 0)] if others else []
     return lines
 
 
@@ -160,54 +148,21 @@ def write_scores(path: Path, scores: SifterScores) -> None:
 def read_scores(path: Path) -> SifterScores:
     """Raises MemAgentError where the file is none of these, or of another form."""
     try:
-        found = bounded_json.loads(path.read_bytes())
+        found = orjson.loads(path.read_bytes())
         if found["sifter"] != _FORM:
             raise ValueError(f"form {found['sifter']!r}, expected {_FORM}")
-        return SifterScores(
-            tuple(_made(Line, each | {name: _estimates(each[name]) for name in ("scores", "costs")})
-                  for each in found["lines"]),
-            tuple(_made(Versus, each | {"difference": _estimate(each["difference"])}) for each in found["versus"]),
-            tuple(map(str, found["notes"])),
-        )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        return TypeAdapter(SifterScores).validate_python(found)
+    except (OSError, ValueError, TypeError, KeyError) as error:
         reason = " ".join(str(error).split())[:160]
         raise MemAgentError(f"{path}: not the scores of mem-agent sifter-table ({reason}); run it again") from None
 
 
-def _estimates(scores: Mapping[str, Any]) -> dict[str, Estimate]:
-    return {name: _estimate(each) for name, each in scores.items()}
-
-
-def _estimate(found: Mapping[str, Any]) -> Estimate:
-    made = _made(Estimate, found)
-    return replace(made, low=min(made.low, made.mean), high=max(made.high, made.mean))  # a plot takes no other
-
-
-_KINDS = {"str": str, "int": int, "float": int | float}
-
-
-def _made(kind: type[T], values: Mapping[str, Any]) -> T:
-    """The record, whose texts and numbers are such."""
-    for name, declared in inspect.get_annotations(kind).items():
-        value = values.get(name, "")
-        if declared in _KINDS and (isinstance(value, bool) or not isinstance(value, _KINDS[declared])):
-            raise ValueError(f"{name} is {value!r:.40}")
-    return kind(**values)
-
-
 def names_of(lines: Iterable[Line], order: Sequence[str]) -> list[str]:
-    """The scores that any line has, in this order, others behind; the first ``MOST_NAMES``."""
+    """The scores that any line has, in this order, others behind."""
     have = dict.fromkeys(name for line in lines for name in line.scores)
-    return [*(name for name in order if name in have), *(name for name in have if name not in order)][:MOST_NAMES]
+    return [*(name for name in order if name in have), *(name for name in have if name not in order)]
 
 
 def costs_of(lines: Iterable[Line]) -> list[str]:
-    """The costs that any line has; the first ``MOST_NAMES``."""
-    return list(dict.fromkeys(name for line in lines for name in line.costs))[:MOST_NAMES]
-
-
-def names_left_out(lines: Sequence[Line]) -> str:
-    """A sentence where lines have more scores or costs than a table has columns for; else empty."""
-    left = sum(max(0, len({name for names in found for name in names}) - MOST_NAMES)
-               for found in ((line.scores for line in lines), (line.costs for line in lines)))
-    return f"{left:,} names of scores and costs are left out: there is room for {MOST_NAMES} of each." * bool(left)
+    """The costs that any line has."""
+    return list(dict.fromkeys(name for line in lines for name in line.costs))

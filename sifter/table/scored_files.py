@@ -24,12 +24,10 @@ from ...sessions.packing import by_score
 from ...sessions.ranking import completed
 from ...sessions.table import BadRow, question_of
 from ...system.errors import MemAgentError
-from ...system.printable import one_line
 from ...system.signals import stop_if_asked
 from ..baselines import bm25_order
 from ..blocks.block_reader import open_table, read_rows
 from ..blocks.output_file import data_of
-from ..stage_columns import listed, numbers, positions, text, texts, whole_numbers
 from .question_scores import VALID, answer_scores, gold_positions, prefilter_scores, ranking_scores
 from .score_lines import ANSWERS, RETRIEVAL, Run, Scored
 
@@ -143,7 +141,7 @@ def _run(
 
 def _rows(path: Path, columns: Sequence[str], describe: str) -> Iterator[dict[str, Any]]:
     total = open_table(path).metadata.num_rows
-    with tqdm(total=total, unit=" rows", desc=one_line(describe, 80), disable=None, leave=False) as progress:
+    with tqdm(total=total, unit=" rows", desc=describe, disable=None, leave=False) as progress:
         for rows in read_rows(path, columns, _ROWS):
             stop_if_asked()
             yield from rows
@@ -170,10 +168,10 @@ def by_model(row: Mapping[str, Any]) -> _Score:
     failed = row.get("rank_status") != _OK
     if similar is None:
         return _FAILED
-    named = positions(row, "haystack_session_gen_rankings", len(similar))
+    named = row.get("haystack_session_gen_rankings") or ()
     scores = ranking_scores(completed(named, similar), gold)
     scores[VALID] = float(not failed and not row.get("ranking_error"))
-    kept = whole_numbers(row, "prefiltered_session_idx")
+    kept = row.get("prefiltered_session_idx")
     if kept or (kept is not None and not failed):  # a row may fail before anything is filtered
         scores |= prefilter_scores(kept, gold)
     return _Score(scores, failed)
@@ -181,17 +179,18 @@ def by_model(row: Mapping[str, Any]) -> _Score:
 
 def _answered(row: Mapping[str, Any]) -> _Score:
     failed = row.get("api_status") != _OK
-    answers = [answer for answer in texts(row, "answers") if answer.strip()]
+    answers = [answer for answer in row.get("answers") or () if answer and answer.strip()]
     single = next((str(row[name]) for name in ("answer", "gold_answer") if str(row.get(name) or "").strip()), "")
     answers = answers or [single] * bool(single)
-    scores = answer_scores(None if failed else text(row, "predicted_answer"), answers, texts(row, "all_options"))
+    predicted = None if failed else row.get("predicted_answer") or ""
+    scores = answer_scores(predicted, answers, row.get("all_options") or ())
     shown = row.get("shown_tokens")
     return _Score(scores, failed, {SHOWN: float(shown)} if isinstance(shown, int) else {})
 
 
 def _similar(row: Mapping[str, Any]) -> list[int] | None:
     """Positions by similarity; None where stage 1 has not as many as there are sessions."""
-    similarities = numbers(row, "similarities")
-    if similarities is None or len(similarities) != len(listed(row, "haystack_session_ids") or ()):
+    similarities = row.get("similarities")
+    if similarities is None or len(similarities) != len(row.get("haystack_session_ids") or ()):
         return None
     return by_score(similarities)

@@ -21,10 +21,9 @@ from pathlib import Path
 
 from ...evaluation.statistics import Estimate
 from ...system.errors import MemAgentError
-from ...system.markdown import markdown_table
 from ...system.one_line_errors import one_line_errors
-from ...system.printable import one_line
 from ...system.signals import stop_on_signals
+from ...system.text import markdown_table
 from ..stage_files import CHAT, EMBED, MEMORY, RANKING
 from .question_scores import ANSWER_SCORES, KEPT, KEPT_ALL, RANKING_SCORES, VALID
 from .score_lines import (
@@ -37,7 +36,6 @@ from .score_lines import (
     Versus,
     costs_of,
     lines_of,
-    names_left_out,
     names_of,
     versus,
     write_scores,
@@ -50,7 +48,6 @@ HEADINGS = {
     KEPT: "kept", KEPT_ALL: "kept all", "f1": "F1", "em": "EM", "option": "right option",
 }
 TITLES = {RETRIEVAL: "Sessions found", ANSWERS: "Questions answered"}
-_WIDEST_CELL, _LONGEST_NOTE = 120, 500
 WORDS = ("data", "chat model", "method", "type", "against", "score")
 
 
@@ -113,20 +110,11 @@ def markdown(scores: SifterScores) -> str:
         for title, kinds in ((TITLES[measure], False), (f"{TITLES[measure]}, by type of question", True)):
             lines = [line for line in scores.lines if line.measure == measure and bool(line.kind) == kinds]
             if lines:
-                parts.append(f"### {title}\n\n{_table(*table_of(lines))}\n")
-                parts += [f"{note}\n" for note in (names_left_out(lines),) if note]
+                parts.append(f"### {title}\n\n{markdown_table(*table_of(lines), WORDS)}\n")
     if scores.versus:
-        parts.append(f"### Against the first method\n\n{_table(*versus_table(scores.versus))}\n")
-    parts += [f"- {one_line(note, _LONGEST_NOTE)}" for note in scores.notes] + [""] * bool(scores.notes)
+        parts.append(f"### Against the first method\n\n{markdown_table(*versus_table(scores.versus), WORDS)}\n")
+    parts += [f"- {note}" for note in scores.notes] + [""] * bool(scores.notes)
     return "\n".join(parts)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """In Markdown, of cells that a line has room for: types of questions and names of scores are anybody's."""
-    def short(cells: Sequence[str]) -> list[str]:
-        return [one_line(cell, _WIDEST_CELL) for cell in cells]
-
-    return markdown_table(short(header), map(short, rows), WORDS)
 
 
 def table_of(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -63,18 +62,3 @@ def test_its_own_tests_pass(notebook):
     exec(compile(TESTS, "tests/test_notebook.py", "exec"), scope)
     for replies, memories, dropped in scope["CASES"].values():
         scope["test_what_a_reply_does"](replies, memories, dropped)
-
-
-def test_it_is_clean_and_short(tmp_path):
-    (tmp_path / "notebook.py").write_text(AGENT)
-    pack = README.parents[1]
-    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--config", str(pack / "pyproject.toml")]
-    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-    assert len(AGENT.splitlines()) <= 100
-
-
-def test_every_agent_has_its_line():
-    named = re.findall(r"^\| `(\w+)` \|.*`(\w+\.py)` \|$", TEXT, re.MULTILINE)
-    assert [name for name, _ in named] == list(agents.AGENTS)
-    assert all((README.parent / file).is_file() for _, file in named)

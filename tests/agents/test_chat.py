@@ -1,8 +1,6 @@
 """AGENT=chat: a row's messages through chat templates of several kinds, as token ids; budgets; what is shared."""
 
 import asyncio
-import os
-from pathlib import Path
 
 import pytest
 
@@ -89,7 +87,7 @@ def test_no_text_of_a_row_becomes_a_control_token():
 
 @pytest.mark.parametrize("name,before,reason", [
     ("last", SHOT, "user, assistant, user: it does not show each once, unchanged and the question last"),
-    ("gemma", SHOT[:1], "user, user: roles must take turns"),
+    ("gemma", SHOT[:1], "user, user: .*roles must take turns"),
 ])
 def test_what_a_template_cannot_show_fails_the_row_alone(name, before, reason):
     words = vocabulary(TEMPLATES[name])
@@ -102,15 +100,6 @@ def test_what_a_template_cannot_show_fails_the_row_alone(name, before, reason):
 def test_a_template_that_shows_no_question_ends_the_run():
     with pytest.raises(ConfigError, match="cannot show the messages user: it does not show each once"):
         agent(vocabulary("{{ 'hello' }}"))
-
-
-def test_digits_between_a_markers_words_are_no_number_where_they_are_too_many():
-    shown = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    odd = agent(vocabulary("{{ 'MEMMESSAGE' + '1' * 5000 + 'X7Q ' }}" + shown))
-    (request,) = odd.requests(odd.start(reading(VOCABULARY, ())))
-    assert VOCABULARY.tokenizer.decode(request.prompt_ids) == f"MEMMESSAGE{'1' * 5000}X7Q 2+2?"
-    with pytest.raises(ConfigError, match="it does not show each once"):
-        agent(vocabulary("MEMMESSAGE7X7Q" + shown))
 
 
 # --- the loop -----------------------------------------------------------------------------------------------------
@@ -171,39 +160,7 @@ def test_the_longest_turn_is_a_bound_and_is_reached(name):
         assert max(lengths) == longest_turn(CONFIG, words)
 
 
-def test_what_shots_have_in_common_is_compiled_once(monkeypatch):
-    one = agent()
-    rendered = []
-    monkeypatch.setattr(one._frame, "conversation", lambda messages: rendered.append(messages) or CHATML_MARKED)
-    for question in ("2+2?", "3+3?"):
-        one.start(reading(VOCABULARY, question=question))
-    assert len(rendered) == 1
-
-
 CHATML_MARKED = "".join(f"<|im_start|>MEMMESSAGE{number}X7Q<|im_end|>" for number in range(4)) + "<|im_start|>"
 
 
 # --- published templates ------------------------------------------------------------------------------------------
-
-
-def test_published_templates_show_the_same_as_messages_and_as_pieces():
-    """CHAT_TEMPLATES=FOLDER: its *.jinja, rendered whole, are the pieces' text; or the row is refused."""
-    folder = os.environ.get("CHAT_TEMPLATES")
-    if not folder:
-        pytest.skip("CHAT_TEMPLATES names no folder of *.jinja")
-    shown = {}
-    for file in sorted(Path(folder).glob("*.jinja")):
-        words = vocabulary(file.read_text())
-        options = {"enable_thinking": False, "tokenize": False, "add_generation_prompt": True}
-        plain = [{"role": m.role.value, "content": m.text} for m in (*BEFORE, Message(Role.USER, "2+2?"))]
-        try:
-            state = agent(words).start(reading(words))
-        except (TurnFailed, ConfigError):
-            shown[file.stem] = False
-            continue
-        shown[file.stem] = True
-        if build_agent(CONFIG, words, {})._frame.has_system:
-            whole = words.tokenizer.apply_chat_template(plain, **options)
-            assert words.tokenizer.decode(state.prompt) == whole, file.stem
-    assert any(shown.values()), shown
-    print(sum(shown.values()), "of", len(shown), "shown; refused:", [name for name, good in shown.items() if not good])

@@ -1,10 +1,7 @@
 """A document is tokenised once for all siblings, off the event loop, and survives a cancelled sibling."""
 
 import asyncio
-import gc
 import threading
-import tracemalloc
-from array import array
 
 import pytest
 
@@ -61,47 +58,6 @@ def test_old_documents_leave_first():
         return cache.encoded
 
     assert asyncio.run(main()) == 4
-
-
-def test_short_documents_are_bounded_by_the_memory_that_they_take():
-    most = 2**15
-
-    async def main():
-        cache = DocumentCache(lambda text: array("I", [7]), max_tokens=most)
-        await cache.get("warm")
-        tracemalloc.start()
-        for number in range(2000):
-            await cache.get(str(number))
-        gc.collect()
-        held = tracemalloc.get_traced_memory()[0]
-        tracemalloc.stop()
-        return held, cache.encoded
-
-    held, encoded = asyncio.run(main())
-    assert encoded == 2001 and held < 4 * most
-
-
-def test_what_nobody_waits_for_any_longer_is_kept_and_bounded_all_the_same():
-    release = threading.Event()
-
-    def encode(text):
-        assert release.wait(HANGS_AFTER_S)
-        return [0] * 1000
-
-    async def main():
-        cache = DocumentCache(encode, max_tokens=2500)
-        waiting = [asyncio.ensure_future(cache.get(text)) for text in ("a", "b", "c")]
-        await asyncio.sleep(0)
-        for one in waiting:
-            one.cancel()
-        release.set()
-        await cache.get("d")
-        assert cache.encoded == 4
-        for text in ("c", "d", "a"):
-            await cache.get(text)
-        return cache.encoded
-
-    assert asyncio.run(main()) == 5
 
 
 def test_an_encoder_error_reaches_every_sibling():

@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mem_agent.agents.gated import FINISH, SKIP, UPDATE, split_decision
 from mem_agent.agents.records import StopReason
-from mem_agent.config import ConfigError
 from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read, spliced
 
 BOX = "\\boxed{red}"
@@ -71,38 +69,12 @@ def test_thinking_is_no_decision():
     assert run.count("format_fallbacks") == 1 and run.count("exited") == 0
 
 
-def test_a_decision_in_the_document_is_only_text():
-    run = read(["skip", "skip", "skip", BOX], agent="gated")
-    assert run.read == ["QW", "ZR", "XY"]
-    assert all(prompt.rstrip().count("`finish`") == 1 for prompt in run.prompts[:3])
-
-
 def test_the_memory_is_the_run_of_ids_behind_the_line():
     odd = [VOCABULARY.encode_text(c)[0] for c in "The"]  # no encoder would write this word so
     reply = [*VOCABULARY.encode_text("update\n"), *odd, *VOCABULARY.encode_markup("<|im_end|>")]
     run = read([reply, "skip", "finish", BOX], agent="gated")
     assert run.trajectory.memories == (tuple(odd),) * 3
     assert all(spliced(turn.prompt_ids, odd) for turn in run.trajectory.turns[1:])
-
-
-def test_a_token_that_holds_the_lines_end_and_text_is_not_split():
-    class Glued:
-        def decode(self, ids):
-            return "".join({1: "update", 2: "\nred", 3: " key"}[i] for i in ids)
-
-    assert split_decision(Glued(), [1, 2, 3], (UPDATE,)) == ("", ())
-
-
-def test_a_long_first_line_is_looked_at_no_further():
-    decoded = []
-
-    class Counting:
-        def decode(self, ids):
-            decoded.append(len(ids))
-            return "*" * len(ids)
-
-    assert split_decision(Counting(), [1] * 10_000, (SKIP, UPDATE, FINISH)) == ("", ())
-    assert max(decoded) <= 16
 
 
 texts = st.lists(
@@ -130,20 +102,6 @@ def test_hidden_questions_leave_no_exit():
     assert run.count("format_fallbacks") == 1 and run.count("exited") == 0
     assert not any("finish" in prompt for prompt in (run.prompts[0], run.prompts[2]))
     assert [QUESTION in prompt for prompt in run.prompts] == [False, False, False, True]
-
-
-@pytest.mark.parametrize(
-    "content,message",
-    [
-        ("gated: '{section} {memory}'", "template `gated` needs each of problem, section, memory once"),
-        ("gated: '{problem}{section}{memory}{notes}'", "template `gated` needs each of"),
-    ],
-)
-def test_own_wording_needs_its_slots(tmp_path, content, message):
-    path = tmp_path / "p.yaml"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=message):
-        read([], agent="gated", mem_prompts=str(path))
 
 
 def test_own_wording_is_shown(tmp_path):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from mem_agent.agents import AGENTS
 from mem_agent.agents.longest_turn import longest_turn, shortening
 from mem_agent.agents.vocabulary import Vocabulary
-from mem_agent.checkpoints import hf_model
-from mem_agent.checkpoints.hf_model import model_positions, with_engine_length, with_serving_length
+from mem_agent.checkpoints.hf_model import load_vocabulary, with_engine_length, with_serving_length
 from mem_agent.config import Config, ConfigError
+from mem_agent.system.recipe import PACK, load_recipe
 from mem_agent.tests.helpers.fake_host import make_model
 from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
 from mem_agent.tests.helpers.tiny_tokenizer import CHATML, make_tokenizer
@@ -130,13 +130,6 @@ def test_positions_and_an_own_length_bound_the_engine(tmp_path):
     )
 
 
-def test_a_model_with_too_few_positions_is_refused_with_what_to_lower(tmp_path):
-    folder = make_model(tmp_path, "qwen3-4b", max_position_embeddings=2000)
-    with pytest.raises(ConfigError, match=r"holds 2000 \(the positions of the model in .*\); lower one of ") as error:
-        settle(folder, agent="parallel", mem_parallel=16)
-    assert "MEM_PARALLEL=16" in str(error.value) and "raise" not in str(error.value)
-
-
 @pytest.mark.parametrize("mode,own,length", [
     ("direct", 0, 5000), ("direct", 40, 40), ("rag", 60, 60), ("rag", 0, 5000),
 ])
@@ -147,13 +140,6 @@ def test_one_prompt_fits_any_engine(mode, own, length, tmp_path):
     assert with_serving_length(config, folder, VOCABULARY).engine_max_len == length
     with pytest.raises(ConfigError, match="has 5000 positions"):
         with_serving_length(Config(eval_mode=mode, engine_max_len=5001), folder, VOCABULARY)
-
-
-@pytest.mark.parametrize("content,reason", [("[1]", "is not a JSON object"), ("{", "is not JSON")])
-def test_a_configuration_that_is_none_is_one_line(content, reason, tmp_path):
-    (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ConfigError, match=rf"{tmp_path}/config\.json {reason}"):
-        model_positions(tmp_path)
 
 
 # --- what it does without -------------------------------------------------------------------------------------------
@@ -177,31 +163,12 @@ def test_it_needs_no_torch(tmp_path):
     assert done.stdout.split() == ["True"] * len(AGENTS), done.stderr
 
 
-def test_an_embedding_model_is_looked_for_without_its_weights(tmp_path, monkeypatch):
-    config = Config(agent="rememr1", mem_recall="embedding", mem_recall_model="/nowhere")
-    with pytest.raises(ConfigError, match="MEM_RECALL_MODEL='/nowhere': no such folder"):
-        with_engine_length(config, tmp_path, VOCABULARY)
-    asked = []
-
-    def download(name, ignore_patterns):
-        asked.append((name, ignore_patterns))
-        return str(tmp_path)
-
-    monkeypatch.setattr(hf_model, "snapshot_download", download)
-    config = Config(agent="rememr1", mem_recall="embedding", mem_recall_model="some/model")
-    hf_model.with_local_models(config, weights=False)
-    assert [name for name, _ in asked] == ["some/model"] and "*.safetensors" in asked[0][1]
-
-
-@pytest.mark.parametrize("recipe", ["pocket.env", "two-hop.env", "arithmetic.env"])
-def test_the_small_recipes_have_room_to_spare(recipe):
+@pytest.mark.parametrize(("recipe", "agent"), [
+    ("pocket", "memagent"), ("pocket", "gated"), ("pocket", "parallel"), ("two-hop", "rememr1"),
+    ("two-hop-memagent", "memagent"),
+])
+def test_the_small_recipes_have_room_to_spare(recipe, agent):
     """Their engines' 256 tokens are in the published figures' fingerprints."""
-    pack = Path(__file__).parents[2]
-    code = f"source '{pack}/_common.sh'; load_recipe '{pack}/recipes/{recipe}'; env -0"
-    agents = {"pocket.env": ("memagent", "gated", "parallel"), "two-hop.env": ("memagent", "rememr1")}
-    for agent in agents.get(recipe, ("single",)):
-        done = subprocess.run(["bash", "-c", code], env={"PATH": "/usr/bin:/bin", "AGENT": agent}, capture_output=True,
-                              text=True, check=True)
-        config = Config.from_env(dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line))
-        folder = Path(config.hf_ckpt)
-        assert with_engine_length(config, folder, hf_model.load_vocabulary(folder)).engine_max_len == 256
+    config = Config.from_env({"AGENT": agent, **load_recipe(str(PACK / "recipes" / f"{recipe}.env"))})
+    folder = Path(config.hf_ckpt)
+    assert with_engine_length(config, folder, load_vocabulary(folder)).engine_max_len == 256

@@ -90,13 +90,6 @@ def test_a_rollout_of_single_is_logged_and_trained(checkpoint):
     assert custom_convert(args, samples)["rewards"] == [0.5, -0.5]
 
 
-def test_single_may_be_worded(checkpoint, tmp_path):
-    (tmp_path / "p.yaml").write_text("single: 'Quick: {problem} Well?'")
-    router = right()
-    run(router, checkpoint, row(), AGENT="single", MEM_PROMPTS=str(tmp_path / "p.yaml"))
-    assert "Quick: who? Well?" in shown(router)[0]
-
-
 READING = ["memagent", "rememr1", "gated", "parallel"]
 
 
@@ -124,12 +117,6 @@ def test_an_agent_that_reads_fails_where_the_task_wants_a_document(checkpoint, a
 def test_a_document_that_is_there_is_read_whatever_the_task_needs(checkpoint, closed_book):
     _, (done,) = run(right(), checkpoint, row(task=closed_book, context="QWZRXYUJ"), TASK=f"qa,{closed_book}")
     assert [turn.kind for turn in Record.of(done).turns] == ["memory", "memory", "final"]
-
-
-def test_a_document_that_should_be_there_fails_whatever_the_task_needs(checkpoint, closed_book, tmp_path):
-    settings = {"TASK": f"qa,{closed_book}", "MEM_DOC_STORE": str(tmp_path)}
-    _, (done,) = run(right(), checkpoint, row(task=closed_book, context_id="gone"), **settings)
-    assert done.train_metadata["failure"] == "missing_document"
 
 
 def test_rows_of_all_kinds_share_a_rollout(checkpoint, closed_book):

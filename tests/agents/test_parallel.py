@@ -4,13 +4,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mem_agent.agents.parallel import most_rounds
 from mem_agent.agents.records import StopReason
 from mem_agent.tests.helpers.scripted import QUESTION, SECTIONS, VOCABULARY, read, spliced
 
 BOX = "\\boxed{red}"
 COUNTS = ("rounds", "useful_notes", "merges", "format_fallbacks")
 BLIND_MERGE = "one memory: keep, once"
+
+
+def most_rounds(chunks, parallel):
+    """Rounds before the final turn if every reply is useful: two for each group of chunks, one for a single chunk."""
+    groups, rest = divmod(chunks, parallel)
+    return groups * (1 if parallel == 1 else 2) + min(rest, 2)
 
 
 def is_merge(prompt):

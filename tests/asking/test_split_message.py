@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mem_agent.asking.split_message import split_message
-from mem_agent.tests.helpers.cpu_time import at_most
 
 LONG = "The key is red.\n\n" * 20
 
@@ -33,12 +32,6 @@ def is_long(text):
 ])  # fmt: skip
 def test_the_rule(text, document, question):
     assert split_message(text, is_long) == (document, question)
-
-
-def test_blank_lines_take_no_time():
-    text = "a" + "\n" * 2**16 + "x"
-    with at_most(1.0):
-        assert split_message(text, is_long) == ("a", "x")
 
 
 def test_megabytes_are_split_at_their_end():

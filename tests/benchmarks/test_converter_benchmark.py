@@ -25,11 +25,3 @@ def test_small_ones_can_be_measured():
                "assert lines[0].what == 'time' and all(line.values for line in lines), lines\n")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_peak_is_forgotten():
-    block = bytearray(60_000_000)
-    del block
-    before = converter.resident("VmHWM")
-    converter.forget_peak()
-    assert converter.resident("VmHWM") < before

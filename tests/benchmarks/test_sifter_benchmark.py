@@ -11,9 +11,3 @@ def test_every_line_of_a_small_history():
     assert "100 questions about 20 histories: memory above that of 10" in lines[2].what
     assert "0 texts embedded, 500 known" in lines[4].note  # 100 questions and 20 histories of 20 sessions
     assert all(line.values for line in lines)
-
-
-def test_sessions_have_the_tokens_that_the_target_speaks_of(tmp_path):
-    sifter._tokenizer(tmp_path / "tokenizer")
-    line = sifter.packing(tmp_path, 10, 1)[0]
-    assert line.what.startswith("10 sessions, 20,000 tokens")

@@ -7,8 +7,7 @@ import yaml
 
 from mem_agent import eval_ruler_hqa
 from mem_agent.checkpoints import average, convert
-from mem_agent.checkpoints.agent_settings import settings_of_run
-from mem_agent.checkpoints.hf_model import config_for_model, local_folder, model_settings
+from mem_agent.checkpoints.hf_model import config_for_model, model_settings
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.config import Config, ConfigError, write_settings
 from mem_agent.evaluation.results import read_run
@@ -60,68 +59,10 @@ def test_a_model_takes_along_how_its_agent_reads_and_nothing_else(tmp_path, monk
     assert line.startswith(f"settings from {moved}/mem_agent.yaml: AGENT=gated MEM_CHUNK_TOKENS=20 ")
 
 
-def test_a_class_in_a_file_stays_where_it_is_and_the_file_says_so(tmp_path):
-    assert convert.main(make_run(tmp_path, agent=f"{tmp_path}/mine.py:Mine", **SMALL)) == 0
-    assert read(tmp_path / "out")["AGENT"] == f"{tmp_path}/mine.py:Mine"
-    assert "\n# AGENT: of the machine that trained; set" in (tmp_path / "out" / "mem_agent.yaml").read_text()
-
-
 def test_a_run_that_left_no_settings_converts_without_and_says_so(tmp_path, capsys):
     assert convert.main(make_run(tmp_path)) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("without settings of an agent: ")
     assert model_settings(tmp_path / "out") == {} and not list((tmp_path / "out").glob("mem_agent*"))
-
-
-KEYS = {"words": "machine hub password hunter2", "YAML": "token: hunter2", "a name of ours": "memory: {a: hunter2}",
-        "nothing": "# hunter2", "no text": "\udcff"}
-
-
-@pytest.mark.parametrize("agent", ["memagent", "/their/own.py:Own"])
-@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
-def test_a_strangers_run_takes_no_file_of_the_users_along(tmp_path, agent, key):
-    run, secret = tmp_path / "run", tmp_path / ".netrc"
-    run.mkdir()
-    secret.write_text(key, errors="surrogateescape")
-    (run / "link.yaml").symlink_to(secret)
-    for named in (secret, run / "link.yaml"):
-        (run / "mem_agent.yaml").write_text(f"mem_agent: {{AGENT: '{agent}', MEM_PROMPTS: '{named}'}}")
-        with pytest.raises(ConfigError, match="no prompts, and is not taken along from outside the run; ") as told:
-            settings_of_run(run)
-        assert str(told.value).startswith(f"{run}/mem_agent.yaml: MEM_PROMPTS='{named}' ")
-        assert "hunter2" not in str(told.value) and "\n" not in str(told.value)
-
-
-OWN_TURN = PROMPTS + "mine: 'Look again. {memory}'\n"
-TAKEN = {
-    "of a turn of ours": ("memagent", "p.yaml", PROMPTS),
-    "of another agent's turn": ("memagent", "p.yaml", "revisit: '{problem}'"),
-    "of a turn of the user's agent": ("/my/own.py:Own", "p.yaml", OWN_TURN),
-    "in the run, whatever it is": ("/my/own.py:Own", "run/p.yaml", "mine: Look again."),
-}
-
-
-@pytest.mark.parametrize("agent,place,text", TAKEN.values(), ids=TAKEN)
-def test_prompts_are_taken_along_from_wherever_they_are(tmp_path, agent, place, text):
-    (tmp_path / "run").mkdir()
-    (tmp_path / place).write_text(text)
-    settings = f"mem_agent: {{AGENT: '{agent}', MEM_PROMPTS: '{tmp_path / place}'}}"
-    (tmp_path / "run" / "mem_agent.yaml").write_text(settings)
-    assert settings_of_run(tmp_path / "run")["mem_agent_prompts.yaml"] == text.encode()
-
-
-@pytest.mark.parametrize("content,message", [
-    ("mem_agent: {MEM_PROMPTS: /gone.yaml}", "MEM_PROMPTS='/gone.yaml' is gone; put it back, or remove "),
-    ("mem_agent: [", "/run/mem_agent.yaml: "),
-    ("{}", "expected a mapping with the key mem_agent"),
-])
-def test_settings_that_cannot_be_carried_end_the_conversion_in_one_line(tmp_path, capsys, content, message):
-    arguments = make_run(tmp_path)
-    (tmp_path / "run" / "mem_agent.yaml").write_text(content)
-    capsys.readouterr()  # of making the model
-    assert convert.main(arguments) == 1
-    line = capsys.readouterr().err
-    assert line.startswith("error: ") and message in line and line.count("\n") == 1
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("chunks", [(20, 20), (20, 30)])
@@ -159,7 +100,6 @@ def model(tmp_path):
 
 ENVIRONMENTS = [
     ({}, 20, "settings from {}: MEM_CHUNK_TOKENS=20 MEM_MAX_MEMORY=8 MEM_MAX_FINAL=16 MEM_MAX_QUESTION=12"),
-    ({"MEM_CHUNK_TOKENS": ""}, 20, "settings from {}: MEM_CHUNK_TOKENS=20 MEM_MAX_MEMORY=8 "),
     ({"MEM_CHUNK_TOKENS": "300"}, 300, "settings from {}: MEM_MAX_MEMORY=8 "),
     ({"MEM_CHUNK_TOKENS": "300"}, 300, "MEM_MAX_QUESTION=12; not those of {}: MEM_CHUNK_TOKENS=300"),
     ({name.upper(): str(value) for name, value in SMALL.items()}, 20, ""),
@@ -171,43 +111,6 @@ def test_the_environment_wins_over_the_model(model, env, chunk, line):
     config, said = config_for_model(model, env)
     assert config.mem_chunk_tokens == chunk
     assert line.format(model / "mem_agent.yaml") in said and bool(line) == bool(said)
-
-
-def test_what_a_model_says_commands_no_terminal_and_ends(model):
-    leave(model, MEM_RECALL_MODEL="\x1b]0;own\x07" + "x" * 5000)
-    _, said = config_for_model(model, {})
-    assert "�]0;own�xxx" in said and len(said) == 2000
-
-
-def test_the_same_prompts_in_another_place_are_no_other_prompts(model, tmp_path):
-    mine = tmp_path / "p.yaml"
-    for place in (mine, model / "mem_agent_prompts.yaml"):
-        place.write_text(PROMPTS)
-    leave(model, MEM_PROMPTS="mem_agent_prompts.yaml")
-    assert config_for_model(model, {"MEM_PROMPTS": str(mine)}) == (Config(mem_prompts=str(mine)), "")
-    mine.write_text(PROMPTS + "#")
-    assert config_for_model(model, {"MEM_PROMPTS": str(mine)})[1].startswith("not those of ")
-
-
-DAMAGED = [
-    ("mem_agent: {MEM_CHUNK_TOKENS: x}", "MEM_CHUNK_TOKENS='x': allowed: a whole number"),
-    ("mem_agent: {MEM_CHUNK_TOKENS: }", "MEM_CHUNK_TOKENS=None: expected one value; leave the line out"),
-    ("mem_agent: {SAVE_PATH: /etc}", "SAVE_PATH is no setting of an agent; allowed: AGENT, "),
-    ("mem_agent: {5: 6}", "5 is no setting of an agent"),
-    ("mem_agent: 5", "expected a mapping with the key mem_agent"),
-    ("mem_agent: {", "while parsing"),
-    (b"\xff\xfe\x00", "mem_agent.yaml: "),
-]
-
-
-@pytest.mark.parametrize("content,message", DAMAGED)
-def test_a_damaged_file_is_one_line(model, content, message, monkeypatch, capsys):
-    (model / "mem_agent.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ConfigError) as error:
-        model_settings(model)
-    assert str(error.value).startswith(f"{model}/mem_agent.yaml: ") and message in str(error.value)
-    assert serve_engines.main(["--model", str(model)]) == 2
-    assert capsys.readouterr().err == f"error: {error.value}\n"
 
 
 def test_an_evaluation_takes_them_into_its_engine_length_and_its_identity(model, tmp_path, monkeypatch, capsys):
@@ -239,29 +142,7 @@ def test_a_server_gets_the_length_that_they_need(model, monkeypatch, capsys):
     assert started[-1].engine_max_len == 2000 and not capsys.readouterr().err
 
 
-def test_embeddings_for_recall_are_no_setting_that_hides_torch(model, tmp_path, monkeypatch):
-    """The client hides torch from transformers; a model whose agent recalls by embeddings needs it."""
-    shown = []
-    monkeypatch.setattr(eval_ruler_hqa, "_show_torch", lambda: shown.append(True))
-    leave(model, MEM_RECALL="embedding", AGENT="rememr1", MEM_RECALL_MODEL=str(tmp_path / "none"))
-    command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
-    assert eval_ruler_hqa.main(command.split()) == 1 and shown
-
-
-def test_a_class_that_is_gone_is_told_with_the_file_that_names_it(model, tmp_path, monkeypatch, capsys):
-    leave(model, AGENT="/gone/own.py:Own")
-    monkeypatch.delenv("AGENT", raising=False)
-    monkeypatch.setenv("TRUST_REMOTE_CODE", "1")
-    options = ["--data-root", str(tmp_path), "--length", "50", "--model", str(model), "--output", str(tmp_path / "o")]
-    assert eval_ruler_hqa.main([*options, "--check"]) == 1
-    error = capsys.readouterr().err
-    assert f"settings from {model}/mem_agent.yaml: AGENT=/gone/own.py:Own\n" in error
-    assert "error: AGENT='/gone/own.py:Own': /gone/own.py cannot be imported" in error
-
-
-@pytest.mark.parametrize(
-    "name,place", [("AGENT", "{}/own.py:Own"), ("TASK", "qa,{}/own.py:Own"), ("AGENT", "own:Own")]
-)
+@pytest.mark.parametrize("name,place", [("AGENT", "{}/own.py:Own"), ("TASK", "qa,{}/own.py:Own")])
 def test_a_class_that_only_the_model_names_is_not_run(model, tmp_path, monkeypatch, name, place):
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     leave(model, **{name: place.format(tmp_path)})
@@ -271,22 +152,3 @@ def test_a_class_that_only_the_model_names_is_not_run(model, tmp_path, monkeypat
     named = place.format(tmp_path)
     for env in ({name: named}, {"TRUST_REMOTE_CODE": "1"}):
         assert getattr(config_for_model(model, env)[0], name.lower()) == named
-
-
-def test_a_model_from_before_evaluation_had_a_cap_of_its_own_is_still_read(tmp_path):
-    (tmp_path / "mem_agent.yaml").write_text("mem_agent: {MEM_MAX_CHUNKS: 8, MEM_CHUNK_TOKENS: 33}")
-    config, _ = config_for_model(tmp_path, {})
-    assert (config.mem_chunk_tokens, config.eval_max_chunks, config.mem_max_chunks) == (33, 0, 512)
-
-
-@pytest.mark.parametrize("named", ["run", "run/hf", "run/iter_0000009"])
-def test_who_names_a_run_for_a_model_is_told_the_models_folder(tmp_path, named):
-    for folder in ("run/hf/iter_0000004", "run/hf/iter_0000009", "run/iter_0000009"):
-        (tmp_path / folder).mkdir(parents=True)
-    for number in (4, 9):
-        (tmp_path / f"run/hf/iter_{number:07d}" / "config.json").write_text("{}")
-    with pytest.raises(ConfigError) as error:
-        local_folder(str(tmp_path / named), "MODEL")
-    assert str(error.value).endswith(f"no config.json; a model is in {tmp_path}/run/hf/iter_0000009")
-    with pytest.raises(ConfigError, match=r"no config\.json$"):
-        local_folder(str(tmp_path), "MODEL")

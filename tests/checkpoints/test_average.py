@@ -11,8 +11,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mem_agent.checkpoints.average import AverageError, average, main
 from mem_agent.checkpoints.hf_folder import HfTensors
-from mem_agent.checkpoints.model_card import _BEGIN, _END
-from mem_agent.checkpoints.unreplaced import FolderReplaced
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 Weights = dict[str, torch.Tensor]
@@ -76,30 +74,14 @@ def test_averaging_equals_changes_nothing_and_the_sharding_may_differ(three, tmp
     assert all(torch.equal(tensor, last[name]) for name, tensor in first.items())
 
 
-def missing_tensor(folder: Path) -> None:
-    write(folder, {name: tensor for name, tensor in read(folder).items() if name != "model.norm.weight"})
-
-
 def other_shape(folder: Path) -> None:
     write(folder, read(folder) | {"model.norm.weight": torch.zeros(65, dtype=torch.bfloat16)})
 
 
-def other_format(folder: Path) -> None:
-    write(folder, {name: tensor.float() for name, tensor in read(folder).items()})
-
-
 DIFFERENCES = [
-    (missing_tensor, "tensor model.norm.weight has shape (64,) in the first and absent in the second"),
     (other_shape, "tensor model.norm.weight has shape (64,) in the first and (65,) in the second"),
-    (other_format, "tensor lm_head.weight has format BF16 in the first and F32 in the second"),
     (lambda f: edit(f, "config.json", rms_norm_eps=0.5), "config.json has rms_norm_eps=1e-06 in the first and 0.5"),
-    (lambda f: edit(f, "generation_config.json", top_k=3), "generation_config.json has top_k="),
-    (lambda f: edit(f, "tokenizer_config.json", eos_token="x"), "tokenizer_config.json differs"),
-    (lambda f: (f / "README.md").write_text(f"---\na: [\n---\n{_BEGIN}\n{_END}"), "README.md: its head is no YAML"),
-    (lambda f: (f / "chat_template.jinja").unlink(), "chat_template.jinja is absent in"),
-    (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
-    (lambda f: (f / "model.safetensors").write_bytes(b"x" * 100), "not readable as safetensors"),
-    (lambda f: (f / "model.safetensors").unlink(), "no *.safetensors weights"),
+    (lambda f: (f / "config.json").write_text("{"), "config.json: cannot be read"),
 ]
 
 
@@ -110,31 +92,3 @@ def test_the_first_difference_is_one_line_and_nothing_is_written(three, tmp_path
     error = capsys.readouterr().err
     assert message in error and str(three[2]) in error and error.count("\n") == 1, error
     assert not [path for path in tmp_path.iterdir() if "out" in path.name]
-
-
-def test_fewer_than_two_and_repeated_inputs_are_refused(three, tmp_path):
-    with pytest.raises(AverageError, match="1 folder given to average; at least 2"):
-        average(three[:1], tmp_path / "out")
-    with pytest.raises(AverageError, match="iter_1: given twice"):
-        average([*three, three[0] / ".." / "iter_1"], tmp_path / "out")
-
-
-def test_an_existing_output_is_replaced_only_when_forced(three, tmp_path, capsys):
-    arguments = ["--inputs", *map(str, three), "--output", str(tmp_path / "out")]
-    assert main(arguments) == 0
-    assert main(arguments) == 1
-    error = f"error: {tmp_path / 'out'}: exists already; set FORCE=1 (--force) to replace it\n"
-    assert capsys.readouterr().err == error
-    assert main([*arguments, "--force"]) == 0
-    assert not list(tmp_path.glob(".*"))
-
-
-def test_an_input_that_is_written_anew_meanwhile_is_told_and_nothing_is_written(three, tmp_path, monkeypatch):
-    def first(*args, **kwargs):
-        write(three[2], read(three[1]))
-        save_file(*args, **kwargs)
-
-    monkeypatch.setattr("mem_agent.checkpoints.hf_folder.save_file", first)
-    with pytest.raises(FolderReplaced, match=f"{three[2]}: was written anew or removed while it was read"):
-        average(three, tmp_path / "out")
-    assert not (tmp_path / "out").exists()

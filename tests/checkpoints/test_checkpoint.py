@@ -2,14 +2,15 @@
 
 import errno
 import json
+import pickle
 import random
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from megatron.core import dist_checkpointing
 from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 
@@ -69,7 +70,7 @@ def test_the_layout_is_that_of_the_hosts(trained):
     assert sorted(p.name for p in save_path.iterdir()) == ["iter_0000007", "latest_checkpointed_iteration.txt"]
     assert (save_path / "latest_checkpointed_iteration.txt").read_text() == "7"
     folder = save_path / "iter_0000007"
-    assert {"common.pt", "metadata.json", ".metadata", "SHA256SUMS"} < {p.name for p in folder.iterdir()}
+    assert {"common.pt", "metadata.json", ".metadata"} < {p.name for p in folder.iterdir()}
     assert json.loads((folder / "metadata.json").read_text())["sharded_backend"] == "torch_dist"
     common = torch.load(folder / "common.pt", weights_only=False)
     assert (common["iteration"], common["checkpoint_version"]) == (7, 3.0)
@@ -114,12 +115,8 @@ def test_weights_alone_load_from_a_host_with_other_naming_padding_and_number_for
     weights = trainer.export_hf()
     for name, tensor in started.export_hf().items():
         assert torch.equal(tensor, weights[name].bfloat16().float()), name
-    for common in (None, {"args": object}, {"args": subprocess.Popen}):
-        if common is not None:
-            torch.save(common, folder / "common.pt")
-            shutil.copy(save_path / "iter_0000007" / "metadata.json", folder)
-        with pytest.raises(CheckpointError, match="was not written by this host; to start from its weights"):
-            checkpoint.load(tmp_path, started)
+    with pytest.raises(CheckpointError, match="was not written by this host"):
+        checkpoint.load(tmp_path, started)
 
 
 @pytest.mark.parametrize("there,goes_on", [((4, 9), "iter_0000004"), ((9,), None)])
@@ -146,45 +143,6 @@ def test_killed_while_a_checkpoint_is_written_over_the_run_goes_on_from_one_that
     assert folders.newest_of_run(tmp_path).name == "iter_0000009"
 
 
-@pytest.mark.parametrize("final", ["a folder", "a link to one", "a link to nothing"])
-@pytest.mark.parametrize("left", ["a folder", "a link to one", "nothing"])
-def test_a_checkpoint_takes_the_place_of_what_lies_there(tmp_path, final, left):
-    """Of a run that was killed when it had written over one, and does that again; the links are people's."""
-    (tmp_path / ".writing").mkdir()
-    for name, what in (("iter_0000009", final), (".iter_0000009.replaced", left)):
-        kept = tmp_path / f"kept{name}"
-        if what != "a link to nothing":
-            kept.mkdir()
-            (kept / ".metadata").touch()
-        if what.startswith("a link"):
-            (tmp_path / name).symlink_to(kept)
-        elif what == "a folder":
-            shutil.copytree(kept, tmp_path / name)
-    checkpoint._publish(tmp_path / ".writing", tmp_path / "iter_0000009")
-    names = [path.name for path in tmp_path.iterdir() if not path.name.startswith("kept")]
-    assert sorted(names) == ["iter_0000009", folders.TRACKER]
-    assert (tmp_path / "iter_0000009" / "SHA256SUMS").is_file() and not (tmp_path / "iter_0000009").is_symlink()
-    assert (tmp_path / "kept.iter_0000009.replaced" / ".metadata").is_file()
-
-
-def test_a_failed_write_is_told_whatever_the_tracker_holds(trained, tmp_path, monkeypatch):
-    (tmp_path / folders.TRACKER).write_text("99")
-    with pytest.raises(CheckpointError, match=r"not written: .*No space left.*names iter_0000099, which is not there"):
-        save_with_a_full_disk(tmp_path, trained[0], monkeypatch)
-
-
-def save_with_a_full_disk(save_path: Path, trainer: Trainer, monkeypatch) -> None:
-    def full(*args, **kwargs):
-        Path(args[1], "__0_0.distcp").write_bytes(b"half")
-        try:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        except OSError as error:
-            raise dist_checkpointing.core.CheckpointingException("wrapped") from error
-
-    monkeypatch.setattr(dist_checkpointing, "save", full)
-    checkpoint.save(save_path, 8, trainer, STATE)
-
-
 def save_over_a_file_size_limit(save_path: Path, trainer: Trainer, monkeypatch) -> None:
     """A real error of the operating system, inside mcore's writer processes."""
     with files_of_at_most(100_000):
@@ -206,7 +164,6 @@ def save_without_a_tracker(save_path: Path, trainer: Trainer, monkeypatch) -> No
 @pytest.mark.parametrize(
     ("failing_save", "cause"),
     [
-        (save_with_a_full_disk, "No space left on device"),
         (save_over_a_file_size_limit, "a file was cut short (disk full, quota or size limit)"),
         (save_without_a_tracker, "No space left on device"),
     ],
@@ -223,13 +180,6 @@ def test_a_failed_write_leaves_the_last_good_checkpoint(model, trained, tmp_path
     assert folders.latest(tmp_path) == tmp_path / "iter_0000007"
     assert checkpoint.load(tmp_path, Trainer(make_config(model))) == STATE
     assert checkpoint.save(tmp_path, 8, trainer, STATE) == folders.latest(tmp_path) == tmp_path / "iter_0000008"
-
-
-def test_a_path_that_cannot_be_a_folder_is_one_clear_line(trained, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="there is no earlier checkpoint") as error:
-        checkpoint.save(tmp_path / "file", 0, trained[0], {})
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -251,12 +201,6 @@ def test_a_checkpoint_of_another_model_is_refused_before_loading(trained, tmp_pa
     with pytest.raises(CheckpointError, match=r"does not fit the model of HF_CKPT: (mis-shaped|missing)") as error:
         checkpoint.load_weights(trained[1], stranger.bridge, stranger.model)
     assert "\n" not in str(error.value)
-
-
-def test_a_checkpoint_that_lacks_a_tensor_is_refused_by_its_name(trained, tmp_path):
-    stranger = Trainer(make_config(make_tiny_model(tmp_path, architecture="qwen3")))
-    with pytest.raises(CheckpointError, match=r"no tensor decoder\.layers\.self_attention\.q_layernorm\.weight"):
-        checkpoint.load(trained[1], stranger)
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------
@@ -293,29 +237,6 @@ def test_checkpoints_behind_which_a_run_was_set_back_do_not_push_out_those_befor
     assert [folders.number_of(folder) for folder in folders.numbered(tmp_path)] == [2, 3, 8, 9]
 
 
-def test_what_lies_among_old_checkpoints_ends_no_run(tmp_path, caplog, monkeypatch):
-    """One moved to a larger disk, of which the link goes; a file; what another user owns."""
-    checkpoints(tmp_path, 1, 2, 3, 4, 5)
-    (tmp_path / "large disk").mkdir()
-    (tmp_path / "iter_0000001").rename(tmp_path / "large disk" / "iter_0000001")
-    (tmp_path / "iter_0000001").symlink_to("large disk/iter_0000001")
-    (tmp_path / "iter_0000000").write_text("notes")
-    (tmp_path / ".iter_0000006.writing").symlink_to("large disk")
-    rmtree = shutil.rmtree
-
-    def refused(path, *args, **kwargs):
-        if path.name == "iter_0000002":
-            raise PermissionError(1, "Operation not permitted", str(path))
-        rmtree(path, *args, **kwargs)
-
-    monkeypatch.setattr(shutil, "rmtree", refused)
-    folders.prune(tmp_path, 2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "iter_0000000", "iter_0000002", "iter_0000004", "iter_0000005", "large disk", folders.TRACKER]
-    assert (tmp_path / "large disk" / "iter_0000001" / ".metadata").is_file()
-    assert [f"{tmp_path / 'iter_0000002'} could not be removed" in said for said in caplog.messages] == [True]
-
-
 def test_latest_follows_the_tracker(tmp_path):
     assert folders.latest(tmp_path) is None
     checkpoints(tmp_path, 4)
@@ -327,38 +248,75 @@ def test_latest_follows_the_tracker(tmp_path):
         folders.resolve(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("content", ["²", "", "-1", "1_0", "٣", "9" * 5000, "4 5", "\ud800", b"\xff\xfe", b"\0"])
-def test_a_tracker_that_holds_no_number_is_one_line(tmp_path, content):
-    checkpoints(tmp_path, 4, 9)
-    raw = content if isinstance(content, bytes) else content.encode(errors="surrogatepass")
-    (tmp_path / folders.TRACKER).write_bytes(raw)
-    with pytest.raises(CheckpointError, match=r"write the number of a checkpoint, 4 or 9$") as error:
-        folders.latest(tmp_path)
-    assert str(tmp_path / folders.TRACKER) in str(error.value) and len(str(error.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize("place", ["/dev/zero", "a folder"])
-def test_a_tracker_that_is_no_file_is_one_line(tmp_path, place):
-    checkpoints(tmp_path, 4, 9)
-    (tmp_path / folders.TRACKER).unlink()
-    (tmp_path / "a folder").mkdir()
-    (tmp_path / folders.TRACKER).symlink_to(place)
-    with pytest.raises(CheckpointError, match=r"is no file; in its place write the number of a checkpoint, 4 or 9$"):
-        folders.latest(tmp_path)
-
-
-def test_no_more_of_a_tracker_is_read_than_a_number_takes(tmp_path):
-    checkpoints(tmp_path, 4, 9)
-    with (tmp_path / folders.TRACKER).open("wb") as file:
-        file.write(b" 4\n")
-        file.truncate(2**40)  # a hole
-    with pytest.raises(CheckpointError, match=r"holds '4\\n\\x00.*; write the number of a checkpoint, 4 or 9$"):
-        folders.latest(tmp_path)
-
-
 def test_a_converted_model_is_no_run_to_continue(tmp_path):
     (tmp_path / "release").mkdir()
     (tmp_path / "release" / ".metadata").write_text("")
     (tmp_path / folders.TRACKER).write_text("release\n")
     with pytest.raises(CheckpointError, match="is a converted model, not a checkpoint of a run; set another"):
         train_run(Config(save_path=str(tmp_path)))
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flipped(file: Path) -> None:
+    """One byte of a tensor, which torch reads without a look at its checksum."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    file.write_bytes(content)
+
+
+DAMAGES = [("__0_0.distcp", Path.unlink), ("__0_0.distcp", cut), ("__0_0.distcp", flipped),
+           (".metadata", cut), ("common.pt", cut), ("metadata.json", cut)]
+
+
+@pytest.fixture
+def copies(trained, tmp_path) -> Path:
+    """A run with three checkpoints, the first and the last alike, the one between without its tensors."""
+    for iteration in (3, 5, 7):
+        shutil.copytree(trained[1] / "iter_0000007", tmp_path / f"iter_{iteration:07d}")
+    cut(tmp_path / "iter_0000005" / "__0_0.distcp")
+    (tmp_path / folders.TRACKER).write_text("7")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGES)
+def test_a_run_goes_on_from_the_newest_checkpoint_that_can_be_read_and_says_so(
+    model, trained, copies, caplog, name, damage
+):
+    damage(copies / "iter_0000007" / name)
+    resumed = Trainer(make_config(model))
+    assert checkpoint.load(copies, resumed) == STATE
+    first, second = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert str(copies / "iter_0000007") in first and str(copies / "iter_0000005") in second
+    weights = trained[0].export_hf()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in resumed.export_hf().items())
+    with pytest.raises(CheckpointError, match="iter_0000007"):
+        checkpoint.load(copies / "iter_0000007", resumed)
+
+
+# --- ranks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [CheckpointError("x"), OSError(28, "x"), KeyError("x")])
+def test_any_error_of_the_first_rank_is_sent_to_the_others(monkeypatch, error):
+    """Which would wait for it in the broadcast."""
+    sent: list = []
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(dist, "broadcast_object_list", lambda outcome, src: sent.append(pickle.dumps(outcome)))
+
+    def fails():
+        raise error
+
+    with pytest.raises(Exception, match="x"):
+        checkpoint.on_first_rank(fails)
+    result, problem = pickle.loads(sent[0])[0]
+    assert result is None and "x" in str(problem)
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(dist, "broadcast_object_list", lambda outcome, src: outcome.__setitem__(0, (None, problem)))
+    with pytest.raises(type(problem), match="x"):
+        checkpoint.on_first_rank(fails)

@@ -3,24 +3,26 @@
 import json
 import pickle
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from torch.distributed._shard.sharded_tensor.metadata import TensorProperties as OldProperties
 from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mem_agent.checkpoints import checkpoint, folders
-from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
-from mem_agent.checkpoints.complete_folder import OutputRefused, complete_folder
-from mem_agent.checkpoints.convert import ConvertError, convert, main
-from mem_agent.checkpoints.hf_to_torch_dist import write_release
+from mem_agent.checkpoints.bridge import build_bridge
+from mem_agent.checkpoints.convert import convert, main
+from mem_agent.checkpoints.folders import OutputRefused
+from mem_agent.checkpoints.hf_folder import UnsupportedModel, check_weights
+from mem_agent.checkpoints.hf_model import load_vocabulary, local_folder, refuse_foreign_code
 from mem_agent.checkpoints.torch_dist import ModelTensors
-from mem_agent.checkpoints.unreplaced import FolderReplaced
+from mem_agent.config import ConfigError
+from mem_agent.tests.helpers.attack import Attack
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.trainer import Trainer
@@ -59,6 +61,10 @@ def same_weights(folder: Path, weights: dict[str, torch.Tensor]) -> bool:
     return set(found) == set(weights) and all(torch.equal(found[name], weights[name]) for name in weights)
 
 
+def left(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
 @pytest.mark.parametrize("shard_size", [5 * 10**9, 50_000])
 def test_a_trained_checkpoint_converts_bit_for_bit(run, tmp_path, shard_size):
     model, save_path, weights = run
@@ -70,7 +76,7 @@ def test_a_trained_checkpoint_converts_bit_for_bit(run, tmp_path, shard_size):
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     chat = [{"role": "user", "content": "Where is Anna?"}]
     assert tokenizer.apply_chat_template(chat) == AutoTokenizer.from_pretrained(model).apply_chat_template(chat)
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert left(tmp_path)[0] == "out"
 
 
 def test_shards_keep_to_their_size_and_are_indexed(run, tmp_path):
@@ -132,10 +138,7 @@ LAYER = "decoder.layers.1.mlp.linear_fc2.weight"
 EMBEDDING, OUTPUT_LAYER = "embedding.word_embeddings.weight", "output_layer.weight"
 MISFITS = [
     ({LAYER: None}, f"missing: {LAYER} [64, 128]; HF_CKPT"),
-    ({LAYER.replace("1", "2"): (64, 128)}, "extra: decoder.layers.2.mlp.linear_fc2.weight [64, 128]; HF_CKPT"),
     ({LAYER: (64, 127), "decoder.final_layernorm.weight": (65,)}, "[65], the model has [64] (and 1 more); HF_CKPT"),
-    ({LAYER: None, EMBEDDING: (500, 64)}, f"mis-shaped: {EMBEDDING} is [500, 64], the model has [512, 64], and only"),
-    ({EMBEDDING: (512, 65)}, f"mis-shaped: {EMBEDDING} is [512, 65], the model has [512, 64]; HF_CKPT"),
     ({OUTPUT_LAYER: (512, 64)}, f"extra: {OUTPUT_LAYER} [512, 64] (the checkpoint's embeddings are untied, the"),
 ]
 
@@ -150,49 +153,18 @@ def test_what_does_not_fit_is_named_in_one_line_and_nothing_is_written(plain, tm
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert "--hf) must be the folder of the model that was trained" in error
-    assert [p.name for p in tmp_path.iterdir()] == ["iter_0000001"]
-
-
-def test_a_tied_checkpoint_of_an_untied_model_is_refused(plain, tmp_path):
-    model, tensors = plain
-    untied = shutil.copytree(model, tmp_path / "untied")
-    config = json.loads((untied / "config.json").read_text())
-    (untied / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
-    source = write_checkpoint(tmp_path / "iter_0000001", tensors)
-    with pytest.raises(ConvertError, match=r"missing: output_layer\.weight \[512, 64\] \(.* embeddings are tied"):
-        convert(source, untied, tmp_path / "out")
-
-
-def test_a_padded_output_layer_is_cut_too(tmp_path):
-    model = make_tiny_model(tmp_path / "model", vocab=500)
-    folder = write_release(model, tmp_path / "run")
-    tensors = ModelTensors(folder)
-    named = {name: tensors.read(name) for name in tensors.shapes}
-    padded = {name: torch.cat([named[name], torch.ones(12, 64)]) for name in (EMBEDDING, OUTPUT_LAYER)}
-    convert(write_checkpoint(tmp_path / "iter_0000001", named | padded), model, tmp_path / "out")
-    assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
-
-
-def test_a_checkpoint_that_is_not_there_is_answered_with_those_that_are(plain, tmp_path, capsys):
-    model, tensors = plain
-    for iteration in (20, 30):
-        write_checkpoint(tmp_path / f"iter_00000{iteration}", tensors)
-    missing = str(tmp_path / "iter_0000040")
-    assert main(["--input", missing, "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
-    there = "iter_0000020, iter_0000030"
-    assert capsys.readouterr().err == f"error: {missing}: no torch_dist checkpoint; there are {there}\n"
+    assert left(tmp_path)[0] == "iter_0000001" and not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])
-@pytest.mark.parametrize("size", [0, 1000])
-def test_a_file_cut_short_is_one_line(plain, tmp_path, file, size, capsys):
+def test_a_file_cut_short_is_one_line(plain, tmp_path, file, capsys):
     model, tensors = plain
     source = write_checkpoint(tmp_path / "iter_0000001", tensors)
-    (source / file).write_bytes((source / file).read_bytes()[:size])
+    (source / file).write_bytes((source / file).read_bytes()[:1000])
     assert main(["--input", str(source), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"error: {source}: the checkpoint is damaged: ") and error.count("\n") == 1
-    assert [p.name for p in tmp_path.iterdir()] == ["iter_0000001"]
+    assert left(tmp_path)[0] == "iter_0000001" and not (tmp_path / "out").exists()
 
 
 def test_an_existing_output_is_replaced_only_when_forced(run, tmp_path):
@@ -217,85 +189,7 @@ def test_an_interrupted_conversion_leaves_the_old_output(run, tmp_path, monkeypa
     monkeypatch.setattr("mem_agent.checkpoints.hf_folder.save_file", full)
     with pytest.raises(OSError, match="No space left"):
         convert(save_path, model, tmp_path / "out", force=True)
-    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["out", "out/precious"]
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_what_is_replaced_is_put_back_when_the_new_folder_cannot_take_its_place(run, tmp_path, monkeypatch, killed):
-    model, save_path, _ = run
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "precious").write_text("")
-    rename = Path.rename
-
-    def fails(self, target):
-        if self.name == ".out.writing":
-            raise KeyboardInterrupt
-        return rename(self, target)
-
-    if killed:
-        (tmp_path / "out").rename(tmp_path / ".out.replaced")
-        with pytest.raises(OutputRefused, match="exists already"), complete_folder(tmp_path / "out", force=False):
-            pass
-    else:
-        monkeypatch.setattr(Path, "rename", fails)
-        with pytest.raises(KeyboardInterrupt):
-            convert(save_path, model, tmp_path / "out", force=True)
-    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["out", "out/precious"]
-
-
-def during_the_weights(monkeypatch, happens):
-    """``happens`` once, right before the first file of weights is written."""
-    def first(*args, **kwargs):
-        monkeypatch.setattr("mem_agent.checkpoints.hf_folder.save_file", save_file)
-        happens()
-        save_file(*args, **kwargs)
-
-    monkeypatch.setattr("mem_agent.checkpoints.hf_folder.save_file", first)
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_a_second_conversion_into_a_folder_is_refused_and_harms_nothing(run, tmp_path, monkeypatch, force):
-    model, save_path, weights = run
-
-    def second():
-        with pytest.raises(OutputRefused, match=f"{tmp_path}: another run is writing out; wait for it to"):
-            convert(save_path, model, tmp_path / "out", force=force)
-
-    during_the_weights(monkeypatch, second)
-    convert(save_path, model, tmp_path / "out", force=force)
-    assert same_weights(tmp_path / "out", weights) and [p.name for p in tmp_path.iterdir()] == ["out"]
-
-
-def test_what_appears_under_the_name_while_a_conversion_writes_is_not_replaced(run, tmp_path, monkeypatch):
-    model, save_path, _ = run
-    during_the_weights(monkeypatch, lambda: (tmp_path / "out").mkdir())
-    with pytest.raises(OutputRefused, match="exists already"):
-        convert(save_path, model, tmp_path / "out")
-    assert not any((tmp_path / "out").iterdir())
-
-
-def written_anew(folder: Path) -> None:
-    shutil.copytree(folder, folder.with_name("new"))
-    shutil.rmtree(folder)
-    folder.with_name("new").rename(folder)
-
-
-def written_in_place(folder: Path) -> None:
-    file = next(folder.glob("*.distcp"))
-    file.write_bytes(bytes(file.stat().st_size))
-
-
-@pytest.mark.parametrize("happens", [written_anew, written_in_place, shutil.rmtree])
-def test_a_checkpoint_that_changes_while_it_is_converted_makes_no_model(run, tmp_path, monkeypatch, happens):
-    """A run that was set back writes it again, half of the old and half of the new weights would be converted; one
-    that goes on removes it, which is no damage."""
-    model, save_path, _ = run
-    shutil.copytree(save_path, tmp_path / "run")
-    source = tmp_path / "run" / "iter_0000003"
-    during_the_weights(monkeypatch, lambda: happens(source))
-    with pytest.raises(FolderReplaced, match=f"{source}: was written anew or removed while it was read; run again$"):
-        convert(source, model, tmp_path / "out", shard_size=10_000)
-    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+    assert left(tmp_path) == ["out", "out/precious"]
 
 
 class FromAnotherMegatron:
@@ -320,19 +214,66 @@ def test_metadata_with_unknown_classes_is_read(plain, tmp_path, monkeypatch):
     assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
 
 
-def test_the_names_looked_for_are_those_in_a_checkpoint(plain):
+# --- what others write ----------------------------------------------------------------------------------------------
+
+
+def test_metadata_runs_nothing(plain, tmp_path, capsys):
     model, tensors = plain
-    assert {n: tuple(t.shape) for n, t in tensors.items()} == expected_tensors(build_bridge(model))
+    source, victim = write_checkpoint(tmp_path / "iter_0000001", tensors), tmp_path / "victim"
+    metadata = pickle.loads((source / ".metadata").read_bytes())
+    metadata.planner_data = Attack(victim)
+    (source / ".metadata").write_bytes(pickle.dumps(metadata))
+    assert main(["--input", str(source), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
+    assert "asks for subprocess.getoutput" in capsys.readouterr().err and not victim.exists()
 
 
-def test_the_command_line_reports_in_one_line(plain, tmp_path, capsys):
+def test_metadata_of_torch_before_2_2_is_read(plain, tmp_path):
     model, tensors = plain
     source = write_checkpoint(tmp_path / "iter_0000001", tensors)
-    command = [sys.executable, "-W", "ignore", "-m", "mem_agent.checkpoints.convert", "--hf", str(model)]
-    arguments = ["--input", str(source), "--output", str(tmp_path / "out"), "--shard-size", "1MB"]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True)
-    without = f"without settings of an agent: {tmp_path} has no mem_agent.yaml\n"
-    assert (done.returncode, done.stdout) == (0, f"{source} -> {tmp_path / 'out'}\n{without}")
-    assert main(["--hf", str(model), *arguments]) == 1
-    output = tmp_path / "out"
-    assert capsys.readouterr().err == f"error: {output}: exists already; set FORCE=1 (--force) to replace it\n"
+    metadata = pickle.loads((source / ".metadata").read_bytes())
+    for entry in metadata.state_dict_metadata.values():
+        entry.properties = OldProperties(dtype=entry.properties.dtype)
+    (source / ".metadata").write_bytes(pickle.dumps(metadata))
+    convert(source, model, tmp_path / "out")
+    assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
+
+
+def test_python_that_comes_with_a_model_runs_only_where_it_is_trusted(plain, tmp_path):
+    model = shutil.copytree(plain[0], tmp_path / "mine")
+    (model / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    for name, kind in (("config.json", "AutoConfig"), ("tokenizer_config.json", "AutoTokenizer")):
+        settings = json.loads((model / name).read_text()) | {"auto_map": {kind: "mine.Mine"}, "model_type": "mine"}
+        (model / name).write_text(json.dumps(settings | {"tokenizer_class": "Mine"}))
+    with pytest.raises(ConfigError, match=r"config\.json .*TRUST_REMOTE_CODE=1"):
+        refuse_foreign_code(model, False)
+    refuse_foreign_code(model, True)
+    with pytest.raises(ConfigError, match="TRUST_REMOTE_CODE=1"):
+        load_vocabulary(model)
+    with pytest.raises(UnsupportedModel):
+        build_bridge(model)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_config_with_a_list_of_sizes_is_a_models(tmp_path):
+    """Gemma 3n has a size for each layer; at a BASE_URL only its tokenizer and positions are read."""
+    (tmp_path / "config.json").write_text('{"model_type": "gemma3n_text", "intermediate_size": [16384, 16384]}')
+    assert local_folder(str(tmp_path)) == tmp_path
+
+
+# --- weights that are not those of the config -----------------------------------------------------------------------
+
+FULL = ["full_attention"] * 3
+
+
+@pytest.mark.parametrize("change,message", [
+    ({"num_hidden_layers": 1, "layer_types": FULL[:1]}, r"has no place for, e.g. model\.layers\.1"),
+    ({"num_hidden_layers": 3, "layer_types": FULL}, r"no tensor model\.layers\.2"),
+    ({"intermediate_size": 96}, "has shape"),
+])
+def test_another_config_is_named_in_one_line(tmp_path, change, message):
+    model = make_tiny_model(tmp_path)
+    config = json.loads((model / "config.json").read_text())
+    check_weights(build_bridge(model).hf_config, model)
+    (model / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(UnsupportedModel, match=message):
+        check_weights(build_bridge(model).hf_config, model)

@@ -2,12 +2,14 @@
 
 import hashlib
 import shlex
-import tempfile
+from pathlib import Path
 
 import pytest
 import yaml
-from huggingface_hub import ModelCard
+from huggingface_hub.errors import HTTPError, LocalTokenNotFoundError
 
+from mem_agent.checkpoints import hub
+from mem_agent.checkpoints.hub import HubError, check_token, push
 from mem_agent.checkpoints.model_card import (
     CARD,
     CardError,
@@ -16,7 +18,6 @@ from mem_agent.checkpoints.model_card import (
     command,
     read_card,
     with_evaluation,
-    write_card,
 )
 from mem_agent.config import SETTINGS_FILE, Config
 from mem_agent.tests.helpers.stage_rows import write_rows
@@ -56,34 +57,12 @@ def test_the_command_leads_to_the_same_settings():
     assert Config.from_env(env) == given
 
 
-def test_a_local_start_is_no_base_model_of_the_hub(run):
-    settings = run / SETTINGS_FILE
-    settings.write_text(settings.read_text().replace("Org/Model", "/home/me/models/mine"))
-    card = card_of_run(run, "iter_0000006", "")
-    assert "base_model" not in head(card) and "# mine, trained" in card and "/home/me" not in card
-
-
 def test_without_settings_or_data_it_says_so(run, tmp_path):
     (tmp_path / "secret folder" / "train.jsonl").unlink()
     assert "`train.jsonl` was no longer there" in card_of_run(run, "iter_0000006", "")
     (run / SETTINGS_FILE).unlink()
     card = card_of_run(run, "iter_0000006", "Org/Model")
     assert "## Training" not in card and "None is recorded" in card
-
-
-NO_ROWS = {"a key": ".netrc", "JSON lines of other things": "notes.jsonl", "a parquet file of none": "keys.parquet",
-           "nothing": "gone.jsonl", "what has no end": "/dev/zero"}
-
-
-@pytest.mark.parametrize("named", NO_ROWS.values(), ids=NO_ROWS)
-def test_of_a_file_without_training_rows_a_card_tells_nothing(run, tmp_path, named):
-    """A run of somebody else's names it; a hash tells whoever guesses what is in it that he is right."""
-    for name in (".netrc", "notes.jsonl", "keys.parquet"):
-        (tmp_path / name).write_text('{"password": "hunter2"}\n')
-    (run / SETTINGS_FILE).write_text(Config(train_data=str(tmp_path / named), save_path=str(run)).to_yaml())
-    card = card_of_run(run, "iter_0000006", "")
-    said = f"`{named.rpartition('/')[2]}` was no longer there, with training rows in it, when this was written."
-    assert card.partition("## Data\n\n")[2].splitlines()[0] == said
 
 
 def test_shards_are_told_with_their_hashes(run, tmp_path):
@@ -120,91 +99,70 @@ def test_a_mean_has_the_last_ones_card_and_no_evaluation(run, tmp_path):
     assert "| 99 |" not in card and "AGENT=gated" in card
 
 
-def test_a_mean_takes_no_card_from_elsewhere_along(run, tmp_path):
-    folder = tmp_path / "theirs"
-    folder.mkdir()
-    write_card(run, card_of_run(run, "iter_2", ""))
-    (folder / CARD).symlink_to(run / CARD)
-    with pytest.raises(CardError, match=r"/theirs/README\.md: a link out of the model's folder, which is not"):
-        card_of_mean([folder])
+@pytest.mark.parametrize("start", ["/home/me/models/mine", "models/mine"])
+def test_a_local_start_is_no_base_model_of_the_hub(run, tmp_path, monkeypatch, start):
+    monkeypatch.chdir(tmp_path)
+    Path("models/mine").mkdir(parents=True)
+    settings = run / SETTINGS_FILE
+    settings.write_text(settings.read_text().replace("Org/Model", start))
+    card = card_of_run(run, "iter_0000006", "")
+    assert "base_model" not in head(card) and "mine, trained" in card and "/home/me" not in card
 
 
-def test_a_mean_of_models_whose_card_is_no_text_has_one(tmp_path):
-    folder = tmp_path / "iter_1"
-    folder.mkdir()
-    (folder / CARD).write_bytes(b"\xff\xfe# A model of another's")
-    assert card_of_mean([folder]).startswith("# A mean of models")
-
-
-PATHS = {
-    "in an argument": ("path='/home/me/private/prompts.yaml', n=3", "path='prompts.yaml', n=3"),
-    "with blanks": ("path='/home/me/private notes/prompts.yaml'", "path='prompts.yaml'"),
-    "of a user": ("path=~me/private/prompts.yaml", "path=prompts.yaml"),
-    "at home": ("path='~/private/prompts.yaml'", "path='prompts.yaml'"),
-    "beside": ("path=../private/prompts.yaml", "path=prompts.yaml"),
-    "of a temporary file": ("a=1,b=/tmp/private/x.json:y=/var/tmp/private/z", "a=1,b=x.json:y=z"),
-    "a folder": ("[/srv/private/data/]", "[data]"),
-    "as an address": ("file:///home/me/private/x", "x"),
-    "none": ("http://host/v1/chat s3://bucket/key Org/Model 1/2 a/b form='a / b' and/or //", None),
-}
-
-
-@pytest.mark.parametrize("value,shown", PATHS.values(), ids=PATHS)
-def test_paths_are_hidden_wherever_they_stand(run, value, shown):
+@pytest.mark.parametrize("value,shown", [
+    ("path='/home/me/private/prompts.yaml', n=3", "path='prompts.yaml', n=3"),
+    ("a=1,b=/tmp/private/x.json:y=/var/tmp/private/z", "a=1,b=x.json:y=z"),
+    ("http://host/v1/chat Org/Model 1/2 a/b", "http://host/v1/chat Org/Model 1/2 a/b"),
+])
+def test_paths_of_the_machine_are_shown_by_their_last_part(run, value, shown):
     settings = run / SETTINGS_FILE
     settings.write_text(Config(hf_ckpt="Org/Model", agent_args=f"x={value}", save_path=str(run)).to_yaml())
     (row,) = [line for line in card_of_run(run, "iter_2", "").splitlines() if line.startswith("| `AGENT_ARGS`")]
-    assert row == f"| `AGENT_ARGS` | `x={shown or value}` |" and "private" not in row
+    assert row == f"| `AGENT_ARGS` | `x={shown}` |"
 
 
-def test_where_the_run_and_its_user_live_is_in_no_card(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path / "private home"))
-    save = tmp_path / "private home" / "runs" / "mine"
-    save.mkdir(parents=True)
-    told = f"prompts='{save}/prompts.yaml', home={tmp_path}/home/x, tmp={tempfile.gettempdir()}/private/y"
-    given = Config(hf_ckpt=f"{save}/start", agent_args=told, task_args=told, train_data=f"{save}/a.jsonl",
-                   save_path=str(save))
-    (save / SETTINGS_FILE).write_text(given.to_yaml())
-    card = card_of_run(save, "iter_2", f"{save}/start")
-    assert str(tmp_path) not in card and "private" not in card and tempfile.gettempdir() not in card
+# --- to the hub -----------------------------------------------------------------------------------------------------
 
 
-def test_values_and_names_of_strangers_break_nothing(run):
-    odd = "a`b|c <think>\n```\n<!-- evaluation -->"
-    settings = run / SETTINGS_FILE
-    given = Config(hf_ckpt="/models/odd\n# name <!-- evaluation -->", agent_args=f"form='{odd}'", save_path=str(run))
-    settings.write_text(given.to_yaml())
-    card = card_of_run(run, "iter_0000006", "")
-    assert card.partition("````bash")[0].count("\n# ") == 1 and "\n````bash\n" in card and card.count("\n````\n") == 1
-    (row,) = [line for line in card.splitlines() if line.startswith("| `AGENT_ARGS`")]
-    assert row == "| `AGENT_ARGS` | ```` form='a`b\\|c <think> ``` <!-- evaluation -->' ```` |"
-    scored = with_evaluation(card, "| first |", [])
-    assert scored.rstrip().endswith("<!-- evaluation -->\n| first |\n<!-- end of evaluation -->")
-    assert with_evaluation(scored, "| first |", []) == scored
+@pytest.fixture
+def api(monkeypatch):
+    class FakeApi:
+        calls: list = []
+        error: Exception | None = None
+
+        def __getattr__(self, name):
+            def call(*args, **kwargs):
+                FakeApi.calls.append((name, args, kwargs))
+                if FakeApi.error:
+                    raise FakeApi.error
+                return "https://hub.example/ORG/NAME"
+
+            return call
+
+    monkeypatch.setattr(hub, "HfApi", FakeApi)
+    return FakeApi
 
 
-DEEP = "a: " + "[" * 900 + "]" * 900
+def test_the_whole_folder_goes_in_one_commit(api, tmp_path):
+    (tmp_path / "base.json").touch()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "tokenizer.json").symlink_to("../base.json")
+    assert push(tmp_path / "model", "ORG/NAME", private=True) == "https://hub.example/ORG/NAME"
+    (created, names, options), (uploaded, _, upload) = api.calls
+    assert (created, names, options["private"], options["exist_ok"]) == ("create_repo", ("ORG/NAME",), True, True)
+    assert (uploaded, upload["repo_id"], upload["folder_path"]) == ("upload_folder", "ORG/NAME", tmp_path / "model")
+    api.error = HTTPError("connection\nlost")
+    with pytest.raises(HubError, match=r"ORG/NAME: not pushed \(connection lost\)"):
+        push(tmp_path, "ORG/NAME", private=False)
 
 
-def test_a_head_with_aliases_is_a_head(run):
-    card = card_of_run(run, "iter_0000006", "")
-    _, _, body = card.split("---", 2)
-    text = with_evaluation(f"---\ntags: &t [a, b]\nwidget: *t\nlicense: &l mit\nc: *l\n---{body}", "| x |", [])
-    data = ModelCard(text).data.to_dict()
-    assert (data["tags"], data["widget"], data["license"], data["c"]) == (["a", "b"], ["a", "b"], "mit", "mit")
-
-
-LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
-LONG = f"a: &a {'x' * 2**19}\nb: [{'*a, ' * 1000}]"
-
-
-BASE_60 = "a: 1" + ":1" * 3000
-
-
-@pytest.mark.parametrize("edited", ["- a\n- b", "a: [", "a: b: c", DEEP, LAUGHS, LONG, BASE_60, "a: !!int ''"])
-def test_a_head_that_somebody_broke_is_one_line(run, edited):
-    card = card_of_run(run, "iter_0000006", "")
-    _, _, body = card.split("---", 2)
-    with pytest.raises(CardError, match="its head is no YAML") as error:
-        with_evaluation(f"---\n{edited}\n---{body}", "| x |", [])
-    assert "\n" not in str(error.value)
+@pytest.mark.parametrize(("error", "said"), [
+    (LocalTokenNotFoundError("no token"), "HF_TOKEN"),
+    (OSError("no route"), "no route.*HF_TOKEN"),
+    (HTTPError("Illegal header value b'Bearer hf_secret\\x01'"), "HF_TOKEN"),
+])
+def test_nobody_logged_in_is_one_line_without_the_token(api, error, said):
+    api.error = error
+    with pytest.raises(HubError, match=said) as told:
+        check_token()
+    assert "hf_secret" not in str(told.value)

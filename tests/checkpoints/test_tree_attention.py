@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mem_agent.checkpoints import megatron_cpu
 from mem_agent.checkpoints import tree_attention as module
 from mem_agent.checkpoints.tree_attention import (
     TreeSeqParams,
@@ -127,3 +128,12 @@ def test_a_branch_at_every_token_needs_no_recursion():
 def test_a_run_without_a_branch_is_plainly_causal():
     params = tree_seq_params([3, 3, 3], 3, torch.device("cpu"))
     assert params.masks == [None] and params.max_seqlen_q == 3 and params.cu_seqlens_q.tolist() == [0, 3]
+
+
+def test_dynamo_is_disabled_on_a_cpu_alone(monkeypatch):
+    for gpu in (True, False):
+        monkeypatch.setattr(torch._dynamo.config, "disable", False)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
+            megatron_cpu.prepare()
+        assert torch._dynamo.config.disable is not gpu

@@ -179,11 +179,6 @@ def test_siblings_meet_one_worker_and_groups_share_the_workers(sticky_router):
     assert {0} in met and {1} in met
 
 
-def test_the_default_policy_does_not_read_the_key(default_router):
-    # By prefix and by load: siblings may meet one worker, but not again and again.
-    assert any(len(workers) == 2 for _ in range(5) for workers in workers_by_key(default_router))
-
-
 def failure(router: str, worker: FakeWorker, **request) -> TurnFailed:
     with pytest.raises(TurnFailed) as error:
         ask(router, worker, **request)

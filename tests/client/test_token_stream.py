@@ -40,14 +40,7 @@ def test_a_stream_that_ends_early_is_no_answer():
         stream.answer()
 
 
-@pytest.mark.parametrize("line", [
-    b'data: {"error": {"message": "no room"}}\n', b"data: {\n", b'data: {"choices": [{"token_ids": "abc"}]}\n',
-    b'data: {"choices": [{"token_ids": [1, "a"]}]}\n', b'data: {"choices": [{"token_ids": [[1]]}]}\n',
-])
+@pytest.mark.parametrize("line", [b'data: {"error": {"message": "no room"}}\n', b"data: {\n"])
 def test_an_error_is_raised(line):
     with pytest.raises(ValueError):
         TokenStream().add(line)
-
-
-def test_comments_are_passed_over():
-    assert not TokenStream().add(b": ping\n")

@@ -88,7 +88,7 @@ def test_without_numbers_they_are_the_papers_as_far_as_they_fit(raw, tmp_path):
 WRONG = [
     (("--distant-evidence", "300"), "--distant-evidence 300: there is no such distance in 300 documents"),
     (("--lengths", "100", "--distant-evidence"), "--distant-evidence 100: there is no such distance in 100 documents"),
-    (("--distant-evidence", "far"), "length 'far': allowed: numbers of documents"),
+    (("--distant-evidence", "far"), "length 'far'"),
     (("--distant-evidence", "20", "--published-questions", "/eval_50.json"), "give one of the two"),
 ]
 

@@ -1,12 +1,8 @@
 """The store of long documents."""
 
-import hashlib
-import os
 import pickle
-import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,11 +12,10 @@ from mem_agent.data.document_store import (
     DocumentStore,
     DocumentWriter,
     MissingDocument,
-    StoreError,
     document_id,
     store_folder,
 )
-from mem_agent.system import file_lock
+from mem_agent.system.errors import MemAgentError
 
 TEXTS = ["test", "Zürich\r\nümlaut", "long " * 10_000, "\u2028 \x00 𝒙"]
 
@@ -83,82 +78,30 @@ def test_nothing_is_left_without_commit(folder):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def before_the_lock(monkeypatch, happens):
-    """Once, after a writer has opened the store's file and before it holds it."""
-    def first(file, refusal):
-        monkeypatch.undo()
-        happens()
-        lock(file, refusal)
-
-    lock = file_lock.lock
-    monkeypatch.setattr(file_lock, "lock", first)
-
-
-def test_a_store_that_goes_while_a_second_writer_opens_it_is_made_again(folder, monkeypatch):
-    with DocumentWriter(folder) as first:
-        first.add("dropped")
-        before_the_lock(monkeypatch, first.close)
-        assert DocumentStore(folder).get(*write(folder, ["kept"])) == "kept"
-
-
-def test_a_store_that_a_third_writer_made_again_is_not_written_by_two(folder, monkeypatch):
-    first, third = DocumentWriter(folder), DocumentWriter(folder)
-    first.add("dropped")
-
-    def made_again():
-        first.close()
-        third.add("kept")
-
-    before_the_lock(monkeypatch, made_again)
-    with third, pytest.raises(StoreError, match="another prepare_data is writing this store; wait"):
-        write(folder, ["lost"])
-
-
-def test_a_store_that_another_writer_filled_meanwhile_stays(folder, monkeypatch):
-    ids = []
-    with DocumentWriter(folder) as documents:
-        before_the_lock(monkeypatch, lambda: ids.extend(write(folder, ["kept"])))
-        documents.add("dropped")
-    assert [DocumentStore(folder).get(i) for i in ids] == ["kept"]
-
-
-def test_what_a_file_system_keeps_of_an_open_file_is_no_error(folder, monkeypatch):
-    """NFS renames a file that is removed while it is open, and its folder is not empty then."""
-    unlink = Path.unlink
-    monkeypatch.setattr(Path, "unlink", lambda path, **_: path.rename(path.with_name(".nfs1")))
-    with pytest.raises(RuntimeError, match="the row"), DocumentWriter(folder) as documents:
-        documents.add("dropped")
-        raise RuntimeError("the row that is wrong")
-    unlink(folder / ".nfs1")
-    assert DocumentStore(folder).get(*write(folder, ["kept"])) == "kept"
-
-
 def test_writer_without_documents_creates_nothing(folder):
     write(folder, [])
     assert not folder.exists()
 
 
-def test_leftovers_of_a_killed_writer_are_cut_off(folder):
+def test_leftovers_of_a_killed_writer_are_no_document(folder):
     ids = write(folder, ["one"])
     with (folder / "documents.bin").open("ab") as data:
         data.write(b"half a docum")
-    assert DocumentStore(folder).get(ids[0]) == "one"
     ids += write(folder, ["two"])
-    assert (folder / "documents.bin").read_bytes() == b"onetwo"
     assert [DocumentStore(folder).get(i) for i in ids] == ["one", "two"]
 
 
 def test_two_writers_are_refused(folder):
     with DocumentWriter(folder) as first, DocumentWriter(folder) as second:
         first.add("one")
-        with pytest.raises(StoreError, match="another prepare_data"):
+        with pytest.raises(MemAgentError, match="another process"):
             second.add("two")
         first.commit()
     assert len(DocumentStore(folder)) == 1
 
 
 def test_missing_store_and_document(folder):
-    with pytest.raises(MissingDocument, match=r"train\.jsonl\.docs: no document store \(index\.jsonl is absent\)"):
+    with pytest.raises(MissingDocument, match=r"train\.jsonl\.docs: no document store"):
         DocumentStore(folder).get("9f86d081884c7d65")
     write(folder, ["one"])
     with pytest.raises(MissingDocument, match="no document '9f86d081884c7d65' among 1"):
@@ -168,50 +111,20 @@ def test_missing_store_and_document(folder):
 def test_damage_is_named(folder):
     ids = write(folder, ["one", "two"])
     data, index = folder / "documents.bin", folder / "index.jsonl"
-    data.write_bytes(b"oneTWO")
-    assert DocumentStore(folder).get(ids[0]) == "one"
-    with pytest.raises(MissingDocument, match="damaged"):
-        DocumentStore(folder).get(ids[1])
-    data.write_bytes(b"one")
-    with pytest.raises(MissingDocument, match="damaged"):
-        DocumentStore(folder).get(ids[1])
-    with pytest.raises(StoreError, match="shorter"):
-        write(folder, ["three"])
+    for content in (b"oneTWO", b"one"):
+        data.write_bytes(content)
+        assert DocumentStore(folder).get(ids[0]) == "one"
+        with pytest.raises(MissingDocument, match="damaged"):
+            DocumentStore(folder).get(ids[1])
     index.write_bytes(index.read_bytes()[:-5])
-    with pytest.raises(MissingDocument, match="cannot be read"):
+    with pytest.raises(MissingDocument, match=r"index\.jsonl"):
         DocumentStore(folder).get(ids[0])
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(MissingDocument, match=r"index\.jsonl"):
         write(folder, ["three"])
 
 
-def test_a_document_that_is_no_text_is_named(folder):
-    folder.mkdir()
-    (folder / "documents.bin").write_bytes(b"\xff\xfe")
-    id = hashlib.sha256(b"\xff\xfe").hexdigest()[:16]
-    (folder / "index.jsonl").write_text(f'{{"id": "{id}", "offset": 0, "bytes": 2}}\n')
-    with pytest.raises(MissingDocument, match=f"document '{id}' is not UTF-8; copy the folder again"):
-        DocumentStore(folder).get(id)
-
-
-def test_reader_needs_no_write_permission(folder):
-    ids = write(folder, ["one"])
-    for path in [*folder.iterdir(), folder]:
-        path.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    assert DocumentStore(folder).get(ids[0]) == "one"
-    folder.chmod(0o700)
-
-
-def test_pickles_as_its_path(folder):
-    ids = write(folder, TEXTS)
-    store = DocumentStore(folder)
-    store.get(ids[2])  # open, with an index that must not travel
-    travelled = pickle.dumps(store)
-    assert len(travelled) < 500
-    assert pickle.loads(travelled).get(ids[2]) == TEXTS[2]
-
-
-def test_threads_share_one_reader(folder):
-    texts = [f"{i} " * (i + 1) for i in range(200)]
+def test_threads_and_processes_share_one_reader(folder):
+    texts = [f"{i} " * (i + 1) for i in range(50)]
     ids = write(folder, texts)
     store, start = DocumentStore(folder), threading.Barrier(8)
 
@@ -219,9 +132,6 @@ def test_threads_share_one_reader(folder):
         start.wait()
         return [store.get(i) for i in ids]
 
-    open_files = len(os.listdir("/proc/self/fd"))
     with ThreadPoolExecutor(8) as pool:
         assert all(found == texts for found in pool.map(read, range(8)))
-    assert len(os.listdir("/proc/self/fd")) == open_files + 1
-    store.close()
-    assert store.get(ids[0]) == texts[0]
+    assert pickle.loads(pickle.dumps(store)).get(ids[2]) == texts[2]

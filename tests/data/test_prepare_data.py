@@ -1,7 +1,6 @@
 """The command that writes training data."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.data import sources as row_sources
 from mem_agent.data.document_store import DocumentStore
 from mem_agent.prepare_data import main
 from mem_agent.rewards.exact_match import boxed_exact_match
+from mem_agent.rewards.memory_state import supporting_titles
 from mem_agent.tests.helpers.question_rows import (
     COLUMNS,
     HOTPOTQA,
@@ -24,6 +23,7 @@ from mem_agent.tests.helpers.question_rows import (
     MUSIQUE,
     PLAIN,
     SQUAD,
+    SQUAD_FILE,
     put,
     rows_of,
     without,
@@ -97,16 +97,19 @@ def test_rows_of_every_shape_from_every_source(tmp_path, out, row, document, gol
     assert (written["metadata"]["context"], written["metadata"]["ground_truth"]) == (document, golds)
 
 
-CELLS = {
-    "answers": ('""Ann"", ""Anna""', ["Ann", "Anna"], "c"),
-    "answer": ('1, 2', ["[1, 2]"], "c"),
-    "paragraphs": ('[""A"", ""x""], ""y""', ["a"], "Document 1:\nA\nx\n\nDocument 2:\ny"),
-    "context": ('1] says so, and [2', ["a"], "[1] says so, and [2]"),
-}
+CELLS = [
+    ("answers", '""Ann"", ""Anna""', ["Ann", "Anna"], "c"),
+    ("answer", "1, 2", ["[1, 2]"], "c"),
+    ("paragraphs", '[""A"", ""x""], ""y""', ["a"], "Document 1:\nA\nx\n\nDocument 2:\ny"),
+    ("context", "1] says so, and [2", ["a"], "[1] says so, and [2]"),
+    ("context", "1, 2", ["a"], "[1, 2]"),
+    ("context", '""x"", ""y""', ["a"], "Document 1:\nx\n\nDocument 2:\ny"),
+]
 
 
-@pytest.mark.parametrize("column,cell,golds,document", [(name, *case) for name, case in CELLS.items()], ids=CELLS)
+@pytest.mark.parametrize(("column", "cell", "golds", "document"), CELLS)
 def test_a_cell_of_a_csv_holds_a_list_as_json(tmp_path, out, column, cell, golds, document):
+    """A list of numbers is the text of a context, as no document is one; that was a bad row."""
     cells = {"question": "Who?", "answer": "a", "context": "c"}
     if column == "answers":
         del cells["answer"]
@@ -139,15 +142,32 @@ def test_a_task_goes_into_the_metadata(tmp_path, out):
     assert [row["metadata"]["task"] for row in rows_of(out)] == ["niah", "qa"]
 
 
+@pytest.mark.parametrize("row", [MUSIQUE, SQUAD])
+def test_the_evidence_of_musique_and_squad_reaches_the_row(tmp_path, out, row):
+    assert prepare(put(tmp_path / "in.jsonl", row), out) == 0
+    assert supporting_titles(rows_of(out)[0]["metadata"]) == ["Ann"]
+
+
+def test_original_squad_files(tmp_path, out):
+    (tmp_path / "train-v2.0.json").write_text(json.dumps({"version": "2.0", **SQUAD_FILE}))
+    assert prepare(tmp_path / "train-v2.0.json", out) == 0
+    assert [(row["prompt"], row["metadata"]["context"]) for row in rows_of(out)] == [("Which?", "The Po is long.")]
+
+
+def test_flashrag_in_parquet(tmp_path, out):
+    row = {"id": "5a", "question": "Who?", "golden_answers": ["Ann"], "metadata": COLUMNS}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "in.parquet")
+    assert prepare(tmp_path / "in.parquet", out) == 0
+    assert rows_of(out)[0]["metadata"]["context"] == HOTPOTQA_TEXT
+
+
 def test_questions_without_a_document_only_on_request(tmp_path, out, capsys):
     bare = without(PLAIN, "context")
-    assert prepare(put(tmp_path / "in.jsonl", bare), out) == 1
-    assert "line 1: context is missing; only --no-context takes" in capsys.readouterr().err.splitlines()[0]
+    put(tmp_path / "in.jsonl", bare)
     pq.write_table(pa.Table.from_pylist([bare]), tmp_path / "in.parquet")
-    assert prepare(tmp_path / "in.parquet", out) == 2
-    expected = "no column context or paragraphs (schema plain); --no-context takes questions without a document; found"
-    assert expected in capsys.readouterr().err.splitlines()[0]
     for name in ("in.jsonl", "in.parquet"):
+        assert prepare(tmp_path / name, out) == 1
+        assert "--no-context" in capsys.readouterr().err.splitlines()[0]
         assert prepare(tmp_path / name, out, "--no-context", "--inline-context-chars", "0") == 0
         assert rows_of(out) == [{"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"]}}]
         assert [path.name for path in out.parent.iterdir()] == ["train.jsonl"]
@@ -222,48 +242,22 @@ def test_hotpotqa_parquet(tmp_path, out):
     assert [row["metadata"]["context"] for row in rows_of(out)] == [HOTPOTQA_TEXT] * 2
 
 
-@pytest.mark.parametrize("window", [1, 7, 1 << 20])
 @pytest.mark.parametrize(("indent", "around"), [(None, ""), (2, " \n")])
-def test_json_lists_are_streamed(tmp_path, out, monkeypatch, window, indent, around):
-    monkeypatch.setattr(row_sources, "BUFFER_BYTES", window)
-    text = around + json.dumps([HUGGING_FACE] * 3, indent=indent) + around
-    (tmp_path / "in.json").write_text(text, encoding="utf-8-sig")
+def test_json_lists_and_single_objects(tmp_path, out, indent, around):
+    (tmp_path / "in.json").write_text(around + json.dumps([HUGGING_FACE] * 3, indent=indent) + around)
     assert prepare(tmp_path / "in.json", out) == 0
     assert len(rows_of(out)) == 3
+    (tmp_path / "one.json").write_text(json.dumps(HUGGING_FACE, indent=indent))
+    assert prepare(tmp_path / "one.json", out) == 0
+    assert len(rows_of(out)) == 1
 
 
-BROKEN_LISTS = [
-    ("[1, 2", "not JSON after 1 entries (the next one breaks off)"),
-    ('[{"a": "b', "not JSON after 0 entries (the next one breaks off)"),
-    ("[{}] []", "not JSON after 1 entries (text after the end of the list)"),
-]
-
-
-@pytest.mark.parametrize(("text", "reason"), BROKEN_LISTS)
+@pytest.mark.parametrize(("text", "reason"), [("[1, 2", "after 2 entries"), ("[{}] []", "after 1 entries")])
 def test_broken_json_lists(tmp_path, out, capsys, text, reason):
     (tmp_path / "in.json").write_text(text)
     assert prepare(tmp_path / "in.json", out) == 2
     assert reason in capsys.readouterr().err.splitlines()[-1]
     assert list(out.parent.iterdir()) == []
-
-
-def test_a_broken_row_of_a_list_is_left_out(tmp_path, out, capsys):
-    deep = json.dumps(PLAIN)[:-1] + ', "level": ' + "[" * 100_000 + "]" * 100_000 + "}"
-    (tmp_path / "in.json").write_text(f"[{json.dumps(PLAIN)}, {{broken}}, {deep}, {json.dumps(PLAIN)}]")
-    assert prepare(tmp_path / "in.json", out) == 0
-    assert len(rows_of(out)) == 2
-    first, second = capsys.readouterr().err.splitlines()
-    assert "row 2: not valid JSON" in first and "row 3: nested deeper than 64" in second
-
-
-def test_a_deep_line_is_left_out(tmp_path, out, capsys):
-    """900 levels ended in a RecursionError, and the file with them."""
-    deep = json.dumps(PLAIN)[:-1] + ', "level": ' + "[" * 900 + "]" * 900 + "}\n"
-    put(tmp_path / "in.jsonl", PLAIN)
-    with (tmp_path / "in.jsonl").open("a") as text:
-        text.write(deep)
-    assert prepare(tmp_path / "in.jsonl", out) == 0
-    assert "line 2: nested deeper than 64" in capsys.readouterr().err
 
 
 def test_json_lines_named_json(tmp_path, out):
@@ -298,18 +292,12 @@ def unreadable(folder):
     pq.write_table(pa.Table.from_pylist([MEMAGENT]), folder / "whole.parquet")
     (folder / "cut.parquet").write_bytes((folder / "whole.parquet").read_bytes()[:-10])
     pq.write_table(pa.table({"text": ["a"]}), folder / "columns.parquet")
-    pq.write_table(pa.table({"reward_model": ["a"]}), folder / "context.parquet")
     put(folder / "columns.jsonl", {"text": "a"})
     (folder / "table.csv").write_text("a,b\n1,2")
     (folder / "table.tsv").write_text("a\tb")
     return {
-        "cut.parquet": "not a readable parquet file",
-        "columns.parquet": "fits no known schema",
-        "context.parquet": "no column context (schema memagent); --no-context takes",
-        "columns.jsonl": "fits no known schema",
-        "table.csv": "fits no known schema; expected {question, answer or answers, context: a text, texts or",
-        "table.tsv": "unknown kind of file '.tsv'; allowed: .parquet, .jsonl, .json, .csv",
-        "absent.jsonl": "no such file",
+        "cut.parquet": "parquet", "columns.parquet": "no known schema", "columns.jsonl": "no known schema",
+        "table.csv": "no known schema", "table.tsv": "'.tsv'", "absent.jsonl": "no such file",
     }
 
 
@@ -322,35 +310,12 @@ def test_unreadable_input_leaves_the_output(tmp_path, out, capsys):
         assert out.read_text() == "kept" and [path.name for path in out.parent.iterdir()] == [out.name]
 
 
-def test_damage_inside_a_parquet_file(tmp_path, out, capsys):
-    path = tmp_path / "in.parquet"
-    rows = [MEMAGENT | {"context": os.urandom(500).hex()} for _ in range(200)]
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    content = bytearray(path.read_bytes())
-    start = pq.ParquetFile(path).metadata.row_group(0).column(2).dictionary_page_offset
-    content[start : start + 2000] = b"\xff" * 2000
-    path.write_bytes(content)
-    assert prepare(path, out) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-    assert list(out.parent.iterdir()) == []
-
-
 def test_bad_outputs(tmp_path, capsys):
     source = put(tmp_path / "in.jsonl", MEMAGENT)
     assert prepare(source, source) == 2
     assert prepare(source, tmp_path) == 2
-    assert prepare(source, source / "below" / "train.jsonl") == 2
-    assert len(capsys.readouterr().err.splitlines()) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 2
     assert source.read_text() == json.dumps(MEMAGENT) + "\n"
-
-
-def test_a_fifo_as_output_is_refused_in_one_line_and_stays(tmp_path, capsys):
-    source, fifo = put(tmp_path / "in.jsonl", MEMAGENT), tmp_path / "fifo"
-    os.mkfifo(fifo)
-    assert prepare(source, fifo) == 2
-    problem = "is no regular file and stays as it is; name a file to write"
-    assert capsys.readouterr().err == f"error: {fifo}: {problem}\n"
-    assert fifo.is_fifo() and sorted(p.name for p in tmp_path.iterdir()) == ["fifo", "in.jsonl"]
 
 
 # --- Hugging Face (local folders take the same way through the library) ----------------------------------------------
@@ -389,14 +354,14 @@ def test_dataset_in_shards_and_in_json(repository, out):
 def test_dataset_without_known_columns(repository, out, capsys):
     pq.write_table(pa.table({"text": ["a"]}), repository / "train.parquet")
     assert prepare_dataset(repository, out) == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith("found text")
+    assert "no known schema" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_absent_dataset_and_split(repository, out, capsys):
     assert prepare_dataset(repository / "absent", out) == 2
     pq.write_table(pa.Table.from_pylist([MEMAGENT]), repository / "train.parquet")
     assert prepare_dataset(repository, out, split="dev") == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith("split 'dev' cannot be loaded (it has train)")
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {repository}: split 'dev' ")
 
 
 # --- as a script -----------------------------------------------------------------------------------------------------
@@ -415,16 +380,6 @@ def test_runs_as_module_and_as_script(tmp_path, out, how):
     done = subprocess.run([sys.executable, *command, *flags], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert rows_of(out) == [WRITTEN_MEMAGENT]
-
-
-def test_a_plain_conversion_does_without_the_synthesiser(tmp_path, out):
-    code = "import sys; from mem_agent import prepare_data; code = prepare_data.main(sys.argv[1:]); "
-    code += "print(sorted(name for name in sys.modules if name.startswith('mem_agent.data.'))); sys.exit(code)"
-    command = [sys.executable, "-c", code, "--input", str(put(tmp_path / "in.jsonl", PLAIN)), "--output", str(out)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    loaded = done.stdout.splitlines()[-1]
-    assert "mem_agent.data.training_rows" in loaded
-    assert not any(name in loaded for name in ("pool", "haystack", "selection", "training_set"))
 
 
 def test_script_without_package_says_what_to_do(tmp_path):

@@ -57,24 +57,3 @@ def test_synthesised_files_have_the_same_paragraphs_and_their_evidence(raw, tmp_
         titles = [text.split("\n")[0] for text in split_documents(far["context"])]
         film, director = (titles[place] for place in far["evidence"])
         assert (film.split()[0], director.split()[0]) == ("Film", "Director")
-
-
-WRONG = [
-    ([raw_row(1) | {"answer": "", "supporting_facts": []}], "row 1: answer is missing or empty; use rows that have"),
-    ([raw_row(1) | {"context": [["Film", ["a"], "b"]]}], "row 1: context holds a paragraph that is neither"),
-    ([raw_row(1) | {"context": {"Film": ["a"]}}], "row 1: context has no title and sentences lists"),
-    ([raw_row(1) | {"context": [["Film", [["a"]]]]}], "row 1: context holds a paragraph that is neither"),
-    ([raw_row(1) | {"supporting_facts": [[0, "Film"]]}], "row 1: supporting_facts is neither titles, pairs of title"),
-    ([raw_row(1) | {"supporting_facts": "Film"}], "row 1: supporting_facts is neither titles, pairs of title"),
-    ([raw_row(1) | {"supporting_facts": [["Absent", 0]]}], "no question that can be used among 1 rows"),
-    ([{"Q_id": "Q1", "aliases": ["One"], "demonyms": []}], "row 1: fits no known data set; expected HotpotQA, 2Wiki"),
-]
-
-
-@pytest.mark.parametrize(("rows", "reason"), WRONG)
-def test_other_shapes_are_one_line(tmp_path, capsys, rows, reason):
-    raw = put(tmp_path / "dev.json", rows)
-    flags = ["--raw", str(raw), "--output", str(tmp_path / "out"), "--lengths", "2", "--questions", "1"]
-    assert synthesize(flags) == 1
-    errors = capsys.readouterr().err.splitlines()
-    assert len(errors) == 1 and reason in errors[0] and "dev.json" in errors[0]

@@ -7,7 +7,6 @@ import pytest
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows
-from mem_agent.evaluation.run import check
 from mem_agent.tests.helpers.evaluations import CONFIG, encode, evaluate, make_model, summary_of, turns_asked
 from mem_agent.tests.helpers.fake_router import FakeRouter, chat_message, running_beside
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -92,13 +91,6 @@ def test_greedy_and_k_samples_compare_and_tell_pass_at_k(tmp_path, settings, cap
     assert "| sums | 4 | 0 | 0.0 | 25.0 | +25.0 | " in capsys.readouterr().out
 
 
-def test_temperature_0_is_asked_for_as_such(tmp_path, settings):
-    write_sums(tmp_path, count=1)
-    router = FakeRouter(default=encode("= 0"))
-    evaluate(tmp_path, make_model(tmp_path / "model"), router, ["sums"], eval_temperature=0.0, **settings)
-    assert turns_asked(router)[0]["sampling_params"]["temperature"] == 0.0
-
-
 def test_a_server_of_single_messages_is_refused(tmp_path, settings):
     write_sums(tmp_path)
     config = CONFIG.__class__(**vars(CONFIG) | settings | {"eval_api": "chat"})
@@ -107,10 +99,3 @@ def test_a_server_of_single_messages_is_refused(tmp_path, settings):
     with running_beside(router), pytest.raises(EvalError, match=message):
         config = CONFIG.__class__(**vars(config) | {"base_url": f"http://127.0.0.1:{router.port}"})
         ev.run(tmp_path, ["sums"], make_model(tmp_path / "model"), "", config, tmp_path / "out", True)
-
-
-def test_a_mode_that_needs_documents_says_so(tmp_path, settings):
-    write_sums(tmp_path)
-    config = CONFIG.__class__(**vars(CONFIG) | settings | {"eval_mode": "direct"})
-    with pytest.raises(EvalError, match="the entry with the index 0 has no usable `context`"):
-        check(tmp_path, ["sums"], make_model(tmp_path / "model", positions=8192), config, tmp_path / "out")

@@ -7,6 +7,7 @@ import pytest
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.evaluation.results import lock_results, read_rows, read_run
 from mem_agent.evaluation.tables import failures, unread
+from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.evaluations import (
     CONFIG,
     RED,
@@ -96,16 +97,9 @@ def test_a_killed_run_continues_behind_its_last_whole_row(tmp_path, model):
 
 def test_a_second_run_in_one_folder_is_refused(tmp_path, model):
     write_data(tmp_path)
-    with lock_results(tmp_path / "out"), pytest.raises(ev.EvalError, match="another evaluation is writing there"):
+    with lock_results(tmp_path / "out"), pytest.raises(MemAgentError, match="another evaluation is writing there"):
         evaluate(tmp_path, model, FakeRouter(default=RED))
     evaluate(tmp_path, model, FakeRouter(default=RED))
-
-
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, model):
-    write_data(tmp_path)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ev.EvalError, match=r"cannot be written \(Not a directory\); set RESULTS"):
-        evaluate(tmp_path, model, FakeRouter(default=RED), out="file/out")
 
 
 def test_samples_have_seeds_of_their_own_and_join_an_earlier_run(tmp_path, model):
@@ -194,24 +188,11 @@ class Own(Task):
     def reward(self, reply, row): return {}
     def metrics(self, reply, row): return METRICS
 """
-METRICS = [
-    ("reply", '{"found": __import__("numpy").float32(1)}', ""),
-    ("reply", '{"lost": 1.0}', "the task Own: metrics has no 'found', its headline; it has lost"),
-    ("None", '{"found": 1.0}', "the task Own: read_answer gave None, expected text"),
-]
-
-
-@pytest.mark.parametrize("answer,metrics,message", METRICS)
-def test_a_task_that_cannot_score_is_one_line(tmp_path, model, answer, metrics, message):
+def test_a_task_whose_metrics_lack_its_headline_is_one_line(tmp_path, model):
     write_data(tmp_path)
-    (tmp_path / "own.py").write_text(TASK.replace("ANSWER", answer).replace("METRICS", metrics))
-    settings = {"task": f"{tmp_path}/own.py:Own"}
-    if not message:
-        assert means(summary_of(evaluate(tmp_path, model, FakeRouter(default=RED), **settings))) == {"found": 100.0}
-        return
-    with pytest.raises(ev.EvalError) as error:
-        evaluate(tmp_path, model, FakeRouter(default=RED), **settings)
-    assert message in str(error.value) and "\n" not in str(error.value)
+    (tmp_path / "own.py").write_text(TASK.replace("ANSWER", "reply").replace("METRICS", '{"lost": 1.0}'))
+    with pytest.raises(ev.EvalError, match="metrics has no 'found', its headline; it has lost"):
+        evaluate(tmp_path, model, FakeRouter(default=RED), task=f"{tmp_path}/own.py:Own")
 
 
 def test_check_prints_length_and_missing_answers_alone_whatever_classes_print(tmp_path, model, capsys, monkeypatch):

@@ -46,11 +46,9 @@ def test_anything_else_is_refused(tmp_path, change, message):
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-def made_with(without=(), **settings):
-    """A run under these settings, as it was written before those in ``without`` were there."""
+def made_with(**settings):
     config = Config(**settings)
-    answering = {name: value for name, value in answer_settings(config).items() if name not in without}
-    return replace(RUN, mode=config.eval_mode, settings=answering)
+    return replace(RUN, mode=config.eval_mode, settings=answer_settings(config))
 
 
 def joins(tmp_path, before, now):
@@ -58,18 +56,8 @@ def joins(tmp_path, before, now):
     try:
         check_same_run(tmp_path, now)
     except EvalError as error:
-        assert "\n" not in str(error)
         return str(error).partition("(")[2].partition(")")[0]
     return True
-
-
-@pytest.mark.parametrize("name,other", [("task", "ruler"), ("mem_query_blind", True), ("agent_args", "most=3"),
-                                        ("mem_max_prompt_tokens", 900)])
-def test_results_from_before_a_setting_was_there_count_as_its_default(name, other, tmp_path):
-    before = made_with(without=[name])
-    assert joins(tmp_path, before, made_with()) is True
-    refused = joins(tmp_path, before, made_with(**{name: other}))
-    assert refused == f"{name.upper()} was {getattr(Config(), name)!r}, is {other!r}"
 
 
 AGENT_S = [("memagent", {"mem_parallel": 8}, True), ("memagent", {"mem_recall": "bm25"}, True),
@@ -81,12 +69,6 @@ AGENT_S = [("memagent", {"mem_parallel": 8}, True), ("memagent", {"mem_recall": 
 @pytest.mark.parametrize("agent,change,found", AGENT_S, ids=str)
 def test_a_setting_counts_where_the_agent_reads_it(agent, change, found, tmp_path):
     assert joins(tmp_path, made_with(agent=agent), made_with(agent=agent, **change)) == found
-
-
-def test_what_older_results_say_of_settings_that_no_longer_count_is_passed_over(tmp_path):
-    old = made_with()
-    old = replace(old, settings=old.settings | {"mem_parallel": 8, "lr": 1.0, "gone_since": 3})
-    assert joins(tmp_path, old, made_with()) is True
 
 
 ALL = ("recurrent", "direct", "rag")
@@ -114,18 +96,8 @@ def test_the_mode_decides_what_shapes_an_answer(mode, change, found, tmp_path):
     assert joins(tmp_path, made_with(eval_mode=mode), made_with(eval_mode=mode, **change)) == found
 
 
-def test_answers_of_ruler_from_before_they_were_read_whole_are_not_joined(tmp_path):
-    def of(**data):
-        return replace(made_with(without=["eval_answer"]), data=data, questions=dict.fromkeys(data, 7))
-
-    before, others = of(niah_single_1_8192="x"), of(**{"2wiki_50": "x", "50": "x"})
-    assert joins(tmp_path, before, made_with()) == "EVAL_ANSWER was 'boxed', is 'auto'"
-    assert joins(tmp_path, before, made_with(eval_answer="boxed")) is True
-    assert joins(tmp_path, others, made_with()) is True
-
-
 def test_one_mode_never_joins_another(tmp_path):
-    assert joins(tmp_path, made_with(), made_with(eval_mode="direct")) == "EVAL_MODE was 'recurrent', is 'direct'"
+    assert "EVAL_MODE was 'recurrent', is 'direct'" in joins(tmp_path, made_with(), made_with(eval_mode="direct"))
 
 
 def test_prompts_and_classes_count_by_what_their_files_hold(tmp_path):
@@ -156,32 +128,3 @@ def test_of_prompts_what_a_mode_shows_counts(mode, before, now, found, tmp_path)
     made = made_with(eval_mode=mode, mem_prompts=str(prompts))
     prompts.write_text(now)
     assert joins(tmp_path, made, made_with(eval_mode=mode, mem_prompts=str(prompts))) == found
-
-
-@pytest.mark.parametrize("mode", ["direct", "rag"])
-def test_results_from_before_the_baselines_could_be_worded_join_those_without(mode, tmp_path):
-    (prompts := tmp_path / "p.yaml").write_text("final: one")
-    before = made_with(without=["mem_prompts"], eval_mode=mode)
-    assert joins(tmp_path, before, made_with(eval_mode=mode, mem_prompts=str(prompts))) is True
-    prompts.write_text("direct: a {section} {problem}\nrag: a {section} {problem}")
-    assert joins(tmp_path, before, made_with(eval_mode=mode, mem_prompts=str(prompts))) == (
-        "MEM_PROMPTS was '', is 'a {section} {problem}'")
-
-
-def test_prompts_of_results_that_say_prompts_are_told_apart_from_none(tmp_path):
-    def old(text):
-        made = made_with(without=["mem_prompts"])
-        return replace(made, settings=made.settings | {"prompts": text})
-
-    (prompts := tmp_path / "p.yaml").write_text("final: one")
-    assert joins(tmp_path, old("final: one"), made_with(mem_prompts=str(prompts))) is True
-    assert joins(tmp_path, old("final: one"), made_with()) == "MEM_PROMPTS was 'final: one', is ''"
-    assert joins(tmp_path, old(""), made_with()) is True
-
-
-def test_results_of_cut_documents_do_not_go_on_with_whole_ones(tmp_path):
-    """Before there was EVAL_MAX_CHUNKS, MEM_MAX_CHUNKS cut what was evaluated."""
-    write_run(tmp_path, replace(RUN, settings={**RUN.settings, "mem_max_chunks": 8}))
-    with pytest.raises(EvalError, match="EVAL_MAX_CHUNKS was 8, is 0"):
-        check_same_run(tmp_path, replace(RUN, settings={**RUN.settings, "eval_max_chunks": 0}))
-    check_same_run(tmp_path, replace(RUN, settings={**RUN.settings, "eval_max_chunks": 8}))

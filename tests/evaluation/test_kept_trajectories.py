@@ -62,17 +62,6 @@ def test_none_are_kept_where_none_are_wanted(tmp_path, model):
     assert not (output / "trajectories").exists() and len(read_rows(output, "50")) == 1
 
 
-def test_a_folder_that_cannot_be_written_costs_one_warning_and_no_row(tmp_path, model, caplog):
-    write_data(tmp_path, count=3)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "trajectories").write_text("in the way")
-    with caplog.at_level(logging.WARNING):
-        output = evaluate(tmp_path, model, FakeRouter(default=RED))
-    said = [record.getMessage() for record in caplog.records if "trajectories" in record.getMessage()]
-    assert len(said) == 1 and "no more are kept: FileExistsError" in said[0]
-    assert [row.failure for row in read_rows(output, "50")] == [None] * 3
-
-
 def test_the_bound_is_shared_by_the_lengths_and_said_once(tmp_path, model, caplog, monkeypatch):
     monkeypatch.setattr(Config, "keep_trajectories_bytes", property(lambda config: 8_000))
     write_data(tmp_path, "50", 5)

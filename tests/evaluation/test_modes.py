@@ -119,13 +119,6 @@ def test_a_mode_may_be_worded(tmp_path, model, mode, other):
     assert "Solve the problem" not in prompt and "not " not in prompt
 
 
-def test_a_wording_that_lacks_a_slot_is_refused_before_anything_is_asked(tmp_path, model):
-    (tmp_path / "p.yaml").write_text("direct: 'READ {section}'")
-    with pytest.raises(ConfigError, match=r"p\.yaml: template `direct` needs each of section, problem once") as error:
-        answer(tmp_path, model, eval_mode="direct", mem_prompts=str(tmp_path / "p.yaml"))
-    assert "\n" not in str(error.value)
-
-
 def test_a_question_without_room_for_a_document_fails_with_a_reason(tmp_path, model):
     row, _ = answer(tmp_path, model, eval_mode="direct", engine_max_len=40)
     assert (row.failure, row.scores["sub_em"]) == ("long_prompt", 0.0)

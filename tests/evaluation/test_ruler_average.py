@@ -8,7 +8,6 @@ from mem_agent.evaluation.ruler_average import average, ruler_lines
 from mem_agent.evaluation.statistics import Estimate
 from mem_agent.evaluation.tables import tables
 from mem_agent.report.__main__ import main as report
-from mem_agent.report.ruler import ruler_tables
 from mem_agent.rewards.ruler import MEMAGENT_TASKS, TASKS
 from mem_agent.tests.helpers.evaluations import summary_of
 from mem_agent.tests.helpers.fake_results import plain_row, write_rows
@@ -74,13 +73,6 @@ def test_an_average_of_fewer_tasks_is_none(tmp_path):
 
 def test_one_task_alone_has_no_such_table(tmp_path):
     assert len(tables([write_ruler(tmp_path / "r", {"vt": 5})]).split("\n\n")) == 2
-
-
-def test_lengths_need_not_be_numbers(tmp_path):
-    folders = {name: write_ruler(tmp_path / name, ALL, name) for name in ("16k", "8k", "32768")}
-    summaries = [summary_of(folder, f"{task}_{name}") for name, folder in folders.items() for task in MEMAGENT_TASKS]
-    average = ruler_tables(ruler_lines(summaries), True)[-1]
-    assert average.header == ("system", "32768", "16k", "8k")
 
 
 def test_the_report_has_the_average_beside_what_is_published(tmp_path, capsys):

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from mem_agent.evaluation.statistics import by_question, compare, interval, sign_flip_p
-from mem_agent.tests.helpers.cpu_time import at_most
 
 
 def test_the_samples_of_a_question_are_averaged_first():
@@ -101,14 +100,6 @@ def test_runs_are_compared_on_the_questions_both_have():
     assert (found.first, found.second) == (pytest.approx(1 / 3), 1.0)
     assert found.difference.n == 3 and found.difference.mean == pytest.approx(2 / 3) and found.p == pytest.approx(0.5)
     assert compare(first, second) == found
-
-
-def test_a_hundred_thousand_questions_take_seconds():
-    rng = np.random.default_rng(0)
-    first, second = (dict(enumerate(rng.integers(0, 5, 100_000) / 4)) for _ in range(2))
-    with at_most(10):
-        compare(first, second)
-        interval(first.values())
 
 
 @pytest.mark.parametrize(("score", "questions", "low", "high"), [(0.0, 2, 0.0, 0.842), (1.0, 128, 0.972, 1.0)])

@@ -1,21 +1,13 @@
 """What rows say: means over all rows, intervals over questions, costs of what did not fail, memory by turn."""
 
-from dataclasses import replace
 
 import pytest
 
 from mem_agent.evaluation.results import read_results
 from mem_agent.evaluation.summary import (
-    MOST_NAMES,
-    agent_counts,
-    count_names,
     differences,
-    names_left_out,
-    score_names,
     summarise,
 )
-from mem_agent.evaluation.tables import tables
-from mem_agent.report.__main__ import make_report
 from mem_agent.tests.helpers.fake_results import plain_row, write_folder
 
 
@@ -60,7 +52,6 @@ def test_failed_rows_count_in_scores_and_not_in_costs(tmp_path):
 
 @pytest.mark.parametrize(("tokens", "dropped", "percent"), [
     (8000, 2000, 25.0), (8000, 0, 0.0), (8000, 8000, 100.0), (0, 0, None),
-    (1e-320, 1e99, None), (8000, 8001, None), (8000, -1, None), (-8000, -9000, None),
 ])
 def test_a_share_of_a_document_that_none_has_is_none(tmp_path, tokens, dropped, percent):
     counts = {"document_tokens": tokens, "dropped_tokens": dropped}
@@ -97,41 +88,3 @@ def test_only_runs_of_the_same_data_are_subtracted(tmp_path):
 
 
 # --- names that rows choose -----------------------------------------------------------------------------------------
-
-
-def named(prefix, numbers):
-    return {f"{prefix}{number}": 1.0 for number in numbers}
-
-
-def test_of_more_names_than_a_table_has_room_for_the_first_are_summarised(tmp_path):
-    more = {"counts": {"turns": 3} | named("c", range(66)), "scores": named("s", range(65))}
-    other = plain_row("a", counts={"turns": 3} | named("d", range(3)))
-    one, two = summaries_of(write_folder(tmp_path / "one", [plain_row("a", **more)]),
-                            write_folder(tmp_path / "two", [other]))
-    assert len(one.scores) == MOST_NAMES == len(one.costs) - len(("turns", "seconds"))
-    assert one.left_out == {*named("c", (64, 65)), *named("s", range(60, 65))} and two.left_out == frozenset()
-    assert count_names([one, two]) == list(named("c", range(64))) and len(score_names([one, two])) == MOST_NAMES
-    assert agent_counts([one, two]) == ["turns", *count_names([one])]
-    assert names_left_out([one, two]).startswith("10 names of scores and counts are left out: there is room for 64")
-    assert names_left_out([two]) == ""
-
-
-def test_a_count_of_every_rows_own_takes_one_pass(tmp_path):
-    """As many as every name of every row would be 400 million."""
-    (run,) = read_results([write_folder(tmp_path / "run", [plain_row("a")])])
-    (cell,) = run.cells
-    rows = tuple(replace(cell.rows[0], question=f"{n}", counts={f"c{n}": 1.0}) for n in range(20_000))
-    found = summarise("run", replace(cell, rows=rows))
-    assert count_names([found]) == list(named("c", range(64))) and found.costs["c63"].n == 1
-
-
-def test_tables_have_room_for_so_many_names_and_say_what_is_left_out(tmp_path):
-    rows = [plain_row(f"{n}", counts={f"c{n}": 1, "turns": 2}, scores={f"s{n}": 1.0}) for n in range(70)]
-    folder = write_folder(tmp_path / "run", rows)
-    said = "6 names of scores and counts are left out: there is room for 64 of each."
-    _, counted, note = tables([folder]).split("\n\n")
-    assert note == said and counted.splitlines()[0].count("|") == len(("run", "length", "turns")) + 64 + 1
-    page = make_report([folder], tmp_path / "report")
-    assert said in page.read_text() and said in page.with_name("report.md").read_text()
-    header = page.with_name("results.csv").read_text().partition("\n")[0].split(",")
-    assert "c63_low" in header and "c64" not in header

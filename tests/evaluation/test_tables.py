@@ -58,21 +58,6 @@ def test_a_file_named_by_no_length_is_a_task_of_its_own(tmp_path, capsys):
     capsys.readouterr()
     written = (tmp_path / "report" / "report.md").read_text()
     assert "### gsm8k: sub_em by file" in written and "multi-document" not in written
-    (exported,) = (tmp_path / "report" / "lm_eval").glob("*/*.json")
-    assert '"mem_agent_gsm8k"' in exported.read_text()
-
-
-def test_no_name_or_message_of_others_commands_a_terminal(tmp_path, monkeypatch, capsys):
-    own = "\x1b]0;own\x07"
-    rows = [plain_row("a") | {"counts": {f"{own}turns": 1}}, plain_row(f"b{own}", failure="timeout")]
-    rows[1]["failure_message"] = f"{own}{'x' * 5000}"
-    folder = write_folder(tmp_path / "r", rows)
-    assert ev.main(["--table", str(folder)]) == 0
-    assert "| �]0;own�turns |" in capsys.readouterr().out
-    monkeypatch.setattr(ev, "_evaluate", lambda *_: failures(folder, ["50"]))
-    assert ev.main([]) == ev.FINISHED_WITH_FAILURES
-    line = capsys.readouterr().err.splitlines()[0]
-    assert line.startswith("failed: 50/b�]0;own�: timeout: �]0;own�xxx") and len(line) < 600
 
 
 def test_table_and_report_count_the_same_answers_as_missing(tmp_path, capsys):
@@ -121,17 +106,6 @@ def test_runs_of_other_data_are_not_compared(tmp_path):
     with pytest.raises(EvalError, match="no question of length 50 in common yet"):
         comparison(first, apart)
     assert "| a | 50 |" in table([first, second])
-
-
-def test_damaged_folders_are_one_line(tmp_path, capsys):
-    with pytest.raises(EvalError, match="no results"):
-        table([tmp_path])
-    folder = write_folder(tmp_path / "r", [plain_row("a"), {"_id": "zz"}])
-    assert ev.main(["--table", str(folder)]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: {folder}/50.jsonl: line 2 is no row") and error.count("\n") == 1
-    with pytest.raises(EvalError, match="no results; run the evaluation first"):
-        table([write_folder(tmp_path / "empty", [])])
 
 
 def test_failed_answers_are_listed_with_their_reason(tmp_path):

@@ -1,69 +1,159 @@
-"""One training run that takes a list of faults, each in its moment, and what it has to show for it in the end.
+"""A training run or an evaluation that takes a list of faults, each in its moment, compared with an unbroken one.
 
-::
+The run goes on, or ends and is started again by the same command, until it has ended well. Every end has to have the
+exit code of its fault and one line that says why, and may leave no process and no temporary file.
 
-    with scene(can_mount()) as place:
-        outcomes = drill(place, settings, [Strike(ENGINE_KILLED, Moment.SAMPLING, rollout=1, count=9), ...])
-        assert result_of(place) == result_of(unbroken)
-
-The run goes on, or ends and is started again by the same command; that is repeated until it has ended well. Of every
-end is asked: a documented code, one line that says why, no process left, nothing left in TMPDIR and /dev/shm.
+As root a drill has a mount namespace of its own with small disks for SAVE_PATH, TMPDIR and /dev/shm: SAVE_PATH can be
+filled, and what is left on the others was left by this run.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import functools
 import hashlib
+import json
 import os
-import re
+import shutil
+import signal
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import psutil
 
 from mem_agent.pocket.prepare import prepare
-from mem_agent.tests.helpers.patience import HANGS_AFTER_S
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.training.run_log import read_metrics
 
-from .faults import EVERYTHING_KILLED, Answer, Fault
-from .moments import MARK, Announcement, Hub, Moment, go
-from .odd_answers import ORDERS
-from .scene import Scene, in_module
+from .faults import (
+    DISK_FULL,
+    ENGINE_KILLED,
+    EVERYTHING_KILLED,
+    INTERRUPTED,
+    MARK,
+    TRAINER_KILLED,
+    Announcement,
+    Fault,
+    Hub,
+    Moment,
+    go,
+)
 
 START = Path(__file__).parents[2] / "pocket" / "start"
-OBSERVED = "mem_agent.tests.faults.observed_train"
+OBSERVED = [sys.executable, "-m", "mem_agent.tests.faults.faults"]
+SHM = "/dev/shm"
+_DISKS = {"save": "400m", "tmp": "64m", SHM: "400m"}
+_FILLER = "filler"
 
 
-@dataclass(frozen=True)
-class Strike:
-    fault: Fault
-    moment: Moment
-    rollout: int
-    """From 0; the first time that the moment comes in this rollout or a later one."""
-    count: int = 1
-    """How often the moment has to come in the rollout: its n-th turn."""
+@functools.cache
+def can_mount() -> bool:
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    with contextlib.suppress(FileNotFoundError):
+        return subprocess.run(command, capture_output=True).returncode == 0
+    return False
 
-    def is_due(self, told: Announcement) -> bool:
-        return told.moment is self.moment and told.rollout >= self.rollout and told.count >= self.count
+
+# --- where a drill takes place ---------------------------------------------------------------------------------------
+
+@dataclass
+class Scene:
+    folder: Path
+    """Data, socket, what the run said, and below it SAVE_PATH and TMPDIR."""
+    holder: subprocess.Popen[bytes] | None
+    """Keeps the mount namespace, if there is one."""
+    leaves: tuple[str, ...] = ("torchinductor_", "wandb-artifacts", "wandb-media")
+    """Names of what may be left: a cache, and empty folders of a killed process that imported wandb."""
+    trainer: int = 0
+    """The pid of the command under drill."""
+    _seen: set[psutil.Process] = field(default_factory=set)
 
     @property
-    def answer(self) -> Answer:
-        return self.fault.answer_in(self.moment)
+    def save(self) -> Path:
+        return self.inside(self.folder / "save")
+
+    def inside(self, path: Path) -> Path:
+        """A path of the run, as it is seen from here."""
+        return path if self.holder is None else Path(f"/proc/{self.holder.pid}/root{path}")
+
+    def start(self, command: Sequence[str], env: Mapping[str, str], **streams: Any) -> subprocess.Popen[bytes]:
+        enter = [] if self.holder is None else ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt"]
+        return subprocess.Popen([*enter, *command], env=dict(env), **streams)  # nsenter becomes the command
+
+    def fill(self) -> None:
+        """Leave no free block on the disk of SAVE_PATH."""
+        assert self.holder is not None, "only a disk of the drill's own is filled"
+        with (self.save / _FILLER).open("wb", buffering=0) as file:
+            for size in (2**20, 2**12):
+                with contextlib.suppress(OSError):
+                    while file.write(bytes(size)) == size:
+                        pass
+
+    def left_on_disks(self) -> list[str]:
+        """What the run left outside of SAVE_PATH."""
+        disks = [self.folder / "tmp"] + ([Path(SHM)] if self.holder else [])
+        found = [str(path) for disk in disks for path in self.inside(disk).rglob("*")]
+        return [path for path in found if not any(name in path for name in self.leaves)]
+
+    def processes(self) -> list[psutil.Process]:
+        """All of the run that live now. Servers that overwrite their environment by a title are known as children."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get(MARK) == str(self.folder / "hub"):
+                    self._seen |= {process, *process.children(recursive=True)}
+        alive = []
+        for process in self._seen:
+            with contextlib.suppress(psutil.Error):
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    alive.append(process)
+        return alive
+
+    def send(self, number: signal.Signals, part: str) -> None:
+        """A signal to the servers whose command lines hold ``part``, not to the processes that watch over them."""
+        def found() -> list[psutil.Process]:
+            lines = [(process, " ".join(process.cmdline())) for process in self.processes()]
+            return [process for process, line in lines if part in line and "guard" not in line]
+
+        wait_for(found)  # it may just be starting
+        for process in found():
+            process.send_signal(number)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    strike: Strike
-    how: str
-    """The run survived it: in words."""
+@contextlib.contextmanager
+def scene(disks: Mapping[str, str] = _DISKS) -> Iterator[Scene]:
+    """``disks``: name -> size, where disks can be mounted."""
+    folder = Path(tempfile.mkdtemp(prefix="drill-", dir="/var/tmp"))  # short: a socket's path has at most 107 letters
+    for name in disks:
+        (folder / name).mkdir(exist_ok=True)
+    found = Scene(folder, _holder(folder, disks) if can_mount() else None)
+    try:
+        yield found
+    finally:
+        while processes := found.processes():
+            for process in processes:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            psutil.wait_procs(processes, timeout=1)
+        if found.holder is not None:
+            found.holder.communicate()
+        shutil.rmtree(folder)
 
-    def __str__(self) -> str:
-        return f"rollout {self.strike.rollout}, {self.strike.moment}: {self.strike.fault.name}: {self.how}"
+
+def _holder(folder: Path, disks: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A process in a mount namespace with small disks; they end with it."""
+    mounts = "; ".join(f"mount -t tmpfs -o size={size} tmpfs '{folder / disk}'" for disk, size in disks.items())
+    command = ["unshare", "--mount", "sh", "-ec", f"{mounts}; echo ready; exec cat"]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    if holder.stdout.readline() != b"ready\n":
+        raise OSError(errno.EPERM, "no disks of its own for a drill")
+    return holder
 
 
 def settings(scene: Scene, **more: object) -> dict[str, str]:
@@ -78,143 +168,107 @@ def settings(scene: Scene, **more: object) -> dict[str, str]:
         "NUM_ROLLOUT": 4, "ROLLOUT_BATCH_SIZE": 2, "N_SAMPLES_PER_PROMPT": 4, "LR": 3e-4, "KL_COEF": 0.01,
         "SAVE_INTERVAL": 1, "KEEP_CHECKPOINTS": 3, "ENGINE_RESTARTS": 100,
         "OMP_NUM_THREADS": 1, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": 0, "TMPDIR": scene.folder / "tmp",
-        MARK: scene.mark, ORDERS: scene.folder / "orders",
+        MARK: scene.folder / "hub",
     }
     return {**os.environ, **{name: str(value) for name, value in (pocket | more).items()}}
 
 
-def evaluating(scene: Scene, **more: object) -> dict[str, str]:
-    """The settings of such a run that asks four questions after each rollout."""
-    return settings(scene, EVAL_INTERVAL=1, EVAL_DATA=f"{scene.folder / 'data' / 'train.jsonl'}@[0:4]", **more)
+def evaluating(scene: Scene) -> dict[str, object]:
+    """Settings of a run that asks four questions after each rollout."""
+    return {"EVAL_INTERVAL": 1, "EVAL_DATA": f"{scene.folder / 'data' / 'train.jsonl'}@[0:4]"}
 
 
-class Plan(Protocol):
-    over: bool
-    """The run need not be started again, however it ended."""
-    survived: list[Outcome]
-    """So far."""
+# --- a run under faults ----------------------------------------------------------------------------------------------
 
-    def due(self, told: Announcement) -> Strike | None:
-        """What strikes now."""
+@dataclass(frozen=True)
+class Strike:
+    fault: Fault
+    moment: Moment
+    rollout: int
+    """From 0; the first time that the moment comes in this rollout or a later one."""
+    count: int = 1
+    """How often the moment has to come in the rollout: its n-th turn."""
 
-
-class InOrder:
-    """These strikes, one after the other."""
-
-    def __init__(self, strikes: Sequence[Strike]) -> None:
-        self.waiting = deque(strikes)
-        self.over = False
-        self.survived: list[Outcome] = []
-
-    def due(self, told: Announcement) -> Strike | None:
-        return self.waiting.popleft() if self.waiting and self.waiting[0].is_due(told) else None
+    def is_due(self, told: Announcement) -> bool:
+        return told.moment is self.moment and told.rollout >= self.rollout and told.count >= self.count
 
 
-def drill(scene: Scene, env: Mapping[str, str], strikes: Sequence[Strike]) -> list[Outcome]:
-    """Run to the end under ``strikes``, in their order.
+@dataclass(frozen=True)
+class Attempt:
+    """One life of the command."""
+
+    code: int
+    said: str
+    strikes: list[Strike]
+    moments: int
+    """How many were announced."""
+
+
+Watch = Callable[[Announcement], None]
+
+
+def drill(
+    scene: Scene, env: Mapping[str, str], strikes: Sequence[Strike], command: Sequence[str] = (*OBSERVED, "train"),
+    watch: Watch = lambda told: None,
+) -> list[Attempt]:
+    """Start the command, and start it again, until it has ended well, under ``strikes`` in their order.
 
     Raises:
         AssertionError: the run answered a fault in another way than it should, or left something.
     """
-    plan = InOrder(strikes)
-    outcomes = carry_out(scene, env, plan, in_module(OBSERVED))
-    assert not plan.waiting, f"never came: {plan.waiting}"
-    return outcomes
-
-
-def carry_out(scene: Scene, env: Mapping[str, str], plan: Plan, command: Sequence[str]) -> list[Outcome]:
-    """Start the command, and start it again, until it has ended well or the plan is over."""
-    struck: Strike | None = None
-    hub = Hub(Path(scene.mark))
-    try:
-        for attempt in count():
-            code, said, hurt = _attempt(scene, hub, env, command, plan, attempt)
-            struck = hurt[-1][0] if hurt else struck
-            _check_end(scene, code, said, struck)
-            for strike, after in _parts(hurt, said):
-                plan.survived.append(Outcome(strike, _how(strike, after, code)))
-                print(plan.survived[-1], file=sys.stderr, flush=True)
-            if code == 0 or plan.over:
-                return plan.survived
-            assert hurt, f"it ended, and nothing had struck: {said}"
-            hurt[-1][0].fault.afterwards(scene)
-        raise AssertionError("unreachable")
-    finally:
-        hub.close()
-
-
-Hurt = list[tuple[Strike, int]]
-"""What struck, and how much the run had said by then."""
+    attempts: list[Attempt] = []
+    waiting = list(strikes)
+    with contextlib.closing(Hub(scene.folder / "hub")) as hub:
+        while not attempts or attempts[-1].code:
+            attempts.append(_attempt(scene, hub, env, waiting, command, watch))
+            struck = attempts[-1].strikes
+            _check_end(scene, attempts[-1], struck[-1].fault if struck else None)
+            if struck:
+                struck[-1].fault.afterwards(scene)
+    assert not waiting, f"never came: {waiting}"
+    return attempts
 
 
 def _attempt(
-    scene: Scene, hub: Hub, env: Mapping[str, str], command: Sequence[str], plan: Plan, number: int
-) -> tuple[int, str, Hurt]:
-    """Run the command until it ends: its code, what it said, what struck it."""
-    path, hurt = scene.folder / f"said-{number}.txt", []
+    scene: Scene, hub: Hub, env: Mapping[str, str], waiting: list[Strike], command: Sequence[str],
+    watch: Watch = lambda told: None,
+) -> Attempt:
+    """Run the command once; strikes are taken off ``waiting``."""
+    path, strikes, moments = scene.folder / "said.txt", [], 0
     with path.open("wb") as out:
-        process = subprocess.Popen(scene.command(*command), env=dict(env), stdout=out, stderr=subprocess.STDOUT)
-    scene.trainer = process.pid  # nsenter becomes the command, it does not start it
+        process = scene.start(command, env, stdout=out, stderr=subprocess.STDOUT)
+    scene.trainer = process.pid
     try:
         while (met := hub.next(process.pid, HANGS_AFTER_S)) is not None:
             told, line = met
-            ends = any(strike.answer in (Answer.ENDS, Answer.KILLED) for strike, _ in hurt)
-            strike = None if ends else plan.due(told)  # of two that end a run, only one is what it ended of
-            if strike is not None:
-                hurt.append((strike, path.stat().st_size))
-                scene.processes()  # whoever dies now was seen
-                strike.fault.act(scene)
+            moments += 1
+            watch(told)
+            ending = any(strike.fault.code for strike in strikes)  # of two, only one is what the run ended of
+            if waiting and not ending and waiting[0].is_due(told):
+                strikes.append(waiting.pop(0))
+                scene.processes()  # those that die now were seen
+                print(f"{told}: {strikes[-1].fault.name}", file=sys.stderr, flush=True)
+                strikes[-1].fault.act(scene)
             go(line)
     except BaseException:
         process.kill()
         raise
-    return process.wait(), path.read_text(errors="replace"), hurt
+    return Attempt(process.wait(), path.read_text(errors="replace"), strikes, moments)
 
 
-def _check_end(scene: Scene, code: int, said: str, struck: Strike | None) -> None:
-    """That it is one of those which the fault allows, in one line, and that nothing is left."""
+def _check_end(scene: Scene, attempt: Attempt, fault: Fault | None) -> None:
     _, alive = psutil.wait_procs(scene.processes(), timeout=HANGS_AFTER_S / 10)
     assert not alive, f"left running: {[process.cmdline() for process in alive]}"
-    scene.make_room()
-    nobody_left = struck is not None and struck.fault is EVERYTHING_KILLED and code < 0
-    left = [] if nobody_left else scene.left_on_disks()  # the next start clears it away, and is looked at
+    (scene.save / _FILLER).unlink(missing_ok=True)
+    left = [] if fault is EVERYTHING_KILLED else scene.left_on_disks()  # there the next start removes it
     assert left == [], f"left on disk: {left}"
+    said, code = attempt.said, attempt.code
+    assert code == (fault.code if fault else 0), (fault, code, said)
     assert "Traceback" not in said, said
-    last = said.splitlines()[-1] if said else ""
-    lines = _endings(said)
-    if code == 0:
-        assert lines == [], said
-        return
-    assert struck is not None and code in struck.fault.codes + (1,), (struck, code, said)
-    assert lines == ([] if code < 0 else [last]), said
-    if code == 130:
-        assert "the same command continues" in last, said
-
-
-def _endings(said: str) -> list[str]:
-    """Lines with which a command ends; a log also has words like ``server_error: ``."""
-    return [line for line in said.splitlines() if line.startswith(("error: ", "interrupted; "))]
-
-
-def _parts(hurt: Hurt, said: str) -> list[tuple[Strike, str]]:
-    """What was said between one strike and the next."""
-    ends = [*(at for _, at in hurt), len(said.encode())][1:]
-    return [(strike, said.encode()[at:end].decode(errors="replace"))
-            for (strike, at), end in zip(hurt, ends, strict=True)]
-
-
-def _how(strike: Strike, said: str, code: int) -> str:
-    replaced, repeated = len(re.findall(r"restart \d+ of", said)), "is sampled again" in said
-    ended = bool(_endings(said))
-    if strike.answer is Answer.KILLED:
-        assert code < 0, (strike, code)
-        return "killed; the same command continued"
-    if strike.answer is Answer.ENDS:
-        assert ended, (strike, said)
-        return f"ended with code {code} and one line; the same command continued"
-    assert not ended, (strike, said)
-    done = [f"{replaced} replaced"] * bool(replaced) + ["rollout sampled again"] * repeated
-    return ", ".join(done) or "went on"
+    lines = [line for line in said.splitlines() if line.startswith(("error: ", "interrupted; "))]
+    assert lines == (said.splitlines()[-1:] if code > 0 else []), said
+    if fault is DISK_FULL:
+        assert str(scene.folder / "save") in lines[0], lines
 
 
 # --- what a run has in the end ---------------------------------------------------------------------------------------
@@ -223,39 +277,96 @@ def _how(strike: Strike, said: str, code: int) -> str:
 class Result:
     """Equal where two runs did the same."""
 
-    metrics: tuple[tuple[tuple[str, float], ...], ...]
-    """Of every rollout, all but what depends on the clock and on what was repeated."""
-    tensors: tuple[tuple[str, str], ...]
-    """Hashes of the last checkpoint's: weights and optimizer."""
-
-    def differences(self, other: Result) -> str:
-        """In a line, empty where they are equal: the first rollout that differs, metrics that ever do, files."""
-        if len(self.metrics) != len(other.metrics):
-            return f"{len(other.metrics)} rollouts for {len(self.metrics)}"
-        pairs = list(zip(self.metrics, other.metrics, strict=True))
-        unequal = [set(one) ^ set(two) for one, two in pairs]
-        first = [f"from rollout {number} on" for number, names in enumerate(unequal) if names][:1]
-        names = sorted({name for found in unequal for name, _ in found})
-        files = sorted({name for name, _ in set(self.tensors) ^ set(other.tensors)})
-        return ", ".join([*first, *names, *files])
+    metrics: list[dict[str, float]]
+    """Of every rollout, without what depends on the clock, on repetitions, and on which engine's cache was asked."""
+    tensors: dict[str, str]
+    """Hashes of the last checkpoint's files: weights and optimizer."""
 
 
 def result_of(scene: Scene) -> Result:
     metrics = read_metrics(scene.save)
     assert [line["rollout"] for line in metrics] == list(range(len(metrics))), "each rollout is trained once"
     last = scene.save / f"iter_{len(metrics) - 1:07d}"
-    tensors = [(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in sorted(last.glob("*.distcp"))]
+    tensors = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in last.glob("*.distcp")}
     assert tensors
-    return Result(tuple(tuple(sorted(lasting(line).items())) for line in metrics), tuple(tensors))
+    return Result([_lasting(line) for line in metrics], tensors)
 
 
-def lasting(line: Mapping[str, float]) -> dict[str, float]:
-    """Without what hangs on the clock, on what was repeated, and on which of two engines was asked: its cache."""
+def _lasting(line: Mapping[str, float]) -> dict[str, float]:
     passing = ("repeated", "tokens_per_second", "keeping_failed")
     return {name: value for name, value in line.items()
             if name not in passing and not name.startswith("seconds") and "cache_hit" not in name}
 
 
-def unbroken(scene: Scene, env: Mapping[str, str]) -> Result:
-    assert drill(scene, env, []) == []
-    return result_of(scene)
+# --- evaluations -----------------------------------------------------------------------------------------------------
+
+QUESTIONS, LENGTH = 12, "3"
+AT = 20
+"""The answer at which the fault strikes; with four at a time some questions are answered then."""
+EVAL_FAULTS = (ENGINE_KILLED, DISK_FULL, INTERRUPTED, TRAINER_KILLED)
+"""The trainer's are the client's here."""
+
+
+@contextlib.contextmanager
+def engines(place: Scene, env: Mapping[str, str]) -> Iterator[str]:
+    """The URL of engines that serve the pocket's starting weights, and are kept alive."""
+    command = [sys.executable, "-m", "mem_agent", "serve-engines", "--model", str(START)]
+    with (place.folder / "serve.txt").open("wb") as log:
+        server = place.start(command, env, stdout=subprocess.PIPE, stderr=log)
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().decode().removeprefix("READY ").strip()
+    finally:
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(HANGS_AFTER_S) == 0
+
+
+def rows(output: Path) -> list[dict[str, Any]]:
+    """By question, without what depends on the clock and on what the engine had cached."""
+    found = [json.loads(line) for line in (output / f"{LENGTH}.jsonl").read_text().splitlines()]
+    last = {row["_id"]: row for row in found}  # what was asked again stands later
+    for row in last.values():
+        del row["seconds"]
+        row["counts"] = {name: count for name, count in row["counts"].items() if "cached" not in name}
+    return [row for _, row in sorted(last.items())]
+
+
+def evaluate(place: Scene, env: Mapping[str, str], url: str, name: str, fault: Fault | None) -> list[int]:
+    """Run it until it ends with 0, with the fault at one answer of the first run; how many answers each run got."""
+    command = [*OBSERVED, "eval", "--model", str(START), "--url", url, "--data-root", str(place.folder / "asked"),
+               "--output", str(place.folder / "save" / name)]
+    answers: list[int] = []
+    with contextlib.closing(Hub(place.folder / "hub")) as hub:
+        while True:
+            waiting = [Strike(fault, Moment.EVALUATION, -1, AT)] if fault and not answers else []
+            attempt = _attempt(place, hub, env, waiting, command)
+            answers.append(attempt.moments)
+            (place.save / _FILLER).unlink(missing_ok=True)
+            assert "Traceback" not in attempt.said, attempt.said
+            if attempt.code == 0:
+                return answers
+            # 3: some questions got no answer
+            assert attempt.strikes and attempt.code in (attempt.strikes[0].fault.code, 3), attempt.said
+
+
+def eval_drill(chosen: Sequence[Fault]) -> None:
+    """
+    Raises:
+        AssertionError: an evaluation under one of these faults has other rows, or asked again what it had.
+    """
+    with scene() as place:
+        env = settings(place, LENGTH=LENGTH, MEM_REQUEST_TIMEOUT=30, MEM_MAX_RETRIES=2, EVAL_SERVER_WAIT=300,
+                       MEM_CONCURRENCY=4)
+        entries = json.loads((place.folder / "data" / f"eval_{LENGTH}.json").read_text())[:QUESTIONS]
+        (place.folder / "asked").mkdir()
+        (place.folder / "asked" / f"eval_{LENGTH}.json").write_text(json.dumps(entries))
+        with engines(place, env) as url:
+            [all_answers] = evaluate(place, env, url, "whole", None)
+            whole = rows(place.save / "whole")
+            assert len(whole) == QUESTIONS and not any(row.get("failure") for row in whole)
+            for fault in chosen:
+                answers = evaluate(place, env, url, fault.name, fault)
+                assert rows(place.save / fault.name) == whole, fault
+                if fault.code:
+                    assert AT <= answers[0] and answers[1] < all_answers, (fault, answers, all_answers)
+                print(f"evaluation, answer {AT}: {fault.name}: {answers} answers", file=sys.stderr, flush=True)

@@ -1,112 +1,204 @@
-"""The faults of a drill: what is done, and how the run may answer.
+"""The moments of a run in which a fault strikes, the observed commands that tell them, and the faults.
 
-A run answers a fault in one of four ways (``Answer``). Whichever it is, what the run has in the end is what it would
-have without the fault, bit for bit; only ``COUNTED`` leaves trajectories out, and then says how many.
+A command under drill stops at each moment until the drill lets it go, so a fault strikes in exactly its moment on a
+machine of any speed::
+
+    trainer                                  drill
+    announce(UPDATE of rollout 3)   ---->    kill the engine, or nothing
+    (waits)                         <----    go
+    takes the step
+
+``python -m mem_agent.tests.faults.faults train | eval`` is the product's own command with announcements before a few
+of its methods; they go over a socket whose path is in the environment. The product has no hook for it.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import selectors
 import signal
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import psutil
+import orjson
 
-from mem_agent.tests.helpers.patience import wait_for
+if TYPE_CHECKING:
+    from .drill import Scene
 
-from .moments import Moment
-from .odd_answers import GENERATE, RELOAD
-from .scene import ENGINE, RANK, ROUTER, SHM, Scene
+MARK = "MEM_AGENT_DRILL"
+"""The variable with the socket's path. All that a drilled command starts inherits it, and is known by it."""
 
 
-class Answer(StrEnum):
-    GOES_ON = "goes on"
-    ENDS = "ends with one line; the same command continues"
-    KILLED = "is gone; the same command continues"
-    COUNTED = "goes on; what was lost is masked and counted"
+class Moment(StrEnum):
+    SAMPLING = "sampling"
+    JOURNAL = "rollout journalled"
+    UPDATE = "optimizer step"
+    SYNC = "weights to an engine"
+    EVALUATION = "evaluation"
+    SAVE = "checkpoint written, not yet named"
 
+
+@dataclass(frozen=True)
+class Announcement:
+    moment: Moment
+    rollout: int
+    """From 0; -1 before the first."""
+    count: int
+    """How often this moment came in this phase of this rollout, from 1: the turn of a rollout."""
+
+
+class Announcer:
+    def __init__(self) -> None:
+        self.rollout = -1
+        self._counts: dict[Moment, int] = {}
+
+    def begin(self, rollout: int | None) -> None:
+        """A phase begins, of ``rollout`` or of the one before."""
+        self.rollout = self.rollout if rollout is None else rollout
+        self._counts.clear()
+
+    def announce(self, moment: Moment) -> None:
+        """Wait until the drill says go, or is gone."""
+        self._counts[moment] = count = self._counts.get(moment, 0) + 1
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(os.environ[MARK])
+            line.sendall(orjson.dumps(asdict(Announcement(moment, self.rollout, count))) + b"\n")
+            line.recv(1)
+
+
+class Hub:
+    """The drill's end of the socket."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._listener = path, socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(64)
+
+    def next(self, pid: int, patience_s: float) -> tuple[Announcement, socket.socket] | None:
+        """The next announcement, or None where the process ``pid`` has ended.
+
+        Raises:
+            TimeoutError: neither came: a hang.
+        """
+        ended = os.pidfd_open(pid)
+        try:
+            with selectors.DefaultSelector() as either:
+                either.register(self._listener, selectors.EVENT_READ)
+                either.register(ended, selectors.EVENT_READ)
+                while ready := either.select(patience_s):
+                    if all(key.fileobj == ended for key, _ in ready):
+                        return None
+                    line, _ = self._listener.accept()
+                    with line.makefile("rb") as file:
+                        told = file.readline()
+                    if told:  # empty: killed in between
+                        values = orjson.loads(told)
+                        return Announcement(**values | {"moment": Moment(values["moment"])}), line
+        finally:
+            os.close(ended)
+        raise TimeoutError(f"process {pid} neither announced anything nor ended in {patience_s:.0f} s")
+
+    def close(self) -> None:
+        self._listener.close()
+        self._path.unlink()
+
+
+def go(line: socket.socket) -> None:
+    """Let the process at the other end go on, if it still lives."""
+    with line:
+        try:
+            line.sendall(b"g")
+        except BrokenPipeError:
+            pass
+
+
+# --- observed commands -----------------------------------------------------------------------------------------------
+
+def before(owner: Any, name: str, act: Callable[..., None]) -> None:
+    """Have ``act`` called with the arguments of ``owner.name`` before it."""
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def observed(*args: Any, **options: Any) -> Any:
+        act(*args, **options)
+        return method(*args, **options)
+
+    setattr(owner, name, observed)
+
+
+def observed_train() -> int:
+    """Rank 0 alone announces."""
+    from mem_agent.checkpoints import checkpoint
+    from mem_agent.client.engine_api import Endpoint
+    from mem_agent.serving.engine import EngineClient
+    from mem_agent.training import train
+    from mem_agent.training.journal import Journal
+    from mem_agent.training.progress import Phase
+    from mem_agent.training.trainer import Trainer
+    from mem_agent.training.watch import Watch
+
+    announcer, sampling = Announcer(), False
+
+    def enter(_: Watch, phase: Phase, number: int | None = None) -> None:
+        nonlocal sampling
+        sampling = phase is Phase.SAMPLING
+        announcer.begin(number)
+
+    def say(moment: Moment) -> Callable[..., None]:
+        return lambda *_, **__: announcer.announce(moment)
+
+    before(Watch, "enter", enter)
+    before(Endpoint, "parse_response",
+           lambda *_: announcer.announce(Moment.SAMPLING if sampling else Moment.EVALUATION))
+    before(Journal, "write", say(Moment.JOURNAL))
+    before(EngineClient, "reload_weights", say(Moment.SYNC))
+    before(Trainer, "train_step", say(Moment.UPDATE))
+    before(checkpoint, "_publish", say(Moment.SAVE))
+    return train.main()
+
+
+def observed_eval() -> int:
+    from mem_agent import eval_ruler_hqa
+    from mem_agent.client.engine_api import Endpoint
+
+    announcer = Announcer()
+    before(Endpoint, "parse_response", lambda *_: announcer.announce(Moment.EVALUATION))
+    return eval_ruler_hqa.main()
+
+
+# --- faults ----------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Fault:
     name: str
     act: Callable[[Scene], None]
-    answer: Answer = Answer.GOES_ON
-    codes: tuple[int, ...] = (1,)
-    """Exit codes where it ends."""
+    code: int = 0
+    """Exit code of the run; 0: it goes on."""
     afterwards: Callable[[Scene], None] = lambda scene: None
-    """What is done to what it left, before the same command is given again."""
-    needs_disks: bool = False
-    needs_ranks: bool = False
-
-    def answer_in(self, moment: Moment) -> Answer:
-        """A server that dies of its start is none: the run says why, and ends."""
-        at_start = moment is Moment.START and self.answer is Answer.GOES_ON
-        return Answer.ENDS if at_start and self in STOP_SERVERS else self.answer
+    """Done after the run ended, before the same command is given again."""
 
 
-# --- acts ------------------------------------------------------------------------------------------------------------
-
-def send(number: signal.Signals, processes: Iterable[psutil.Process]) -> None:
-    """To all of them, or the fault would be none."""
-    processes = list(processes)
-    assert processes, "there is nothing to hurt"
-    for process in processes:
-        process.send_signal(number)
+def kill(part: str) -> Callable[[Scene], None]:
+    return lambda scene: scene.send(signal.SIGKILL, part)
 
 
-def started(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
-    """What there is, once there is any: it may just be starting, and the trainer stands still meanwhile."""
-    wait_for(find)
-    return find()
-
-
-def to_all(number: signal.Signals, find: Callable[[Scene], list[psutil.Process]]) -> Callable[[Scene], None]:
-    return lambda scene: send(number, started(lambda: find(scene)))
-
-
-def api_server(scene: Scene) -> list[psutil.Process]:
-    """Of the first engine."""
-    return started(lambda: scene.servers(ENGINE))[:1]
-
-
-def kill_api_server(scene: Scene) -> None:
-    send(signal.SIGKILL, api_server(scene))
-
-
-def kill_engine_core(scene: Scene) -> None:
-    [server] = api_server(scene)
-    send(signal.SIGKILL, started(lambda: scene.engine_cores(server)))
-
-
-def stop_engine(scene: Scene) -> None:
-    [server] = api_server(scene)
-    send(signal.SIGSTOP, [server, *server.children()])
-
-
-def kill_everything(scene: Scene) -> None:
-    """Guards first, so that nothing of the run sees another part of it die."""
-    guards = scene.guards("")
-    send(signal.SIGKILL, [*guards, *(p for p in scene.processes() if p not in guards)])
-
-
-def interrupt_twice(scene: Scene) -> None:
-    os.kill(scene.trainer, signal.SIGINT)
-    os.kill(scene.trainer, signal.SIGINT)
-
-
-def order(kind: str, times: int, call: str = GENERATE) -> Callable[[Scene], None]:
+def send_trainer(*signals: signal.Signals) -> Callable[[Scene], None]:
     def act(scene: Scene) -> None:
-        for number in range(times):
-            (scene.folder / "orders" / f"{call}.{kind}.{number}").touch()
+        for number in signals:
+            os.kill(scene.trainer, number)
 
     return act
 
 
-def cut(file: Path) -> None:
-    os.truncate(file, file.stat().st_size // 2)
+def kill_everything(scene: Scene) -> None:
+    for process in sorted(scene.processes(), key=lambda process: process.pid):  # parents first
+        process.kill()
 
 
 def newest_checkpoint(scene: Scene) -> Path:
@@ -114,57 +206,32 @@ def newest_checkpoint(scene: Scene) -> Path:
     return scene.save / f"iter_{number:07d}"
 
 
-def tear_journal(scene: Scene) -> None:
-    cut(max((scene.save / "rollouts").glob("rollout_*.json")))
+def damage_checkpoint(scene: Scene) -> None:
+    """Cut its tensors in half."""
+    file = newest_checkpoint(scene) / "__0_0.distcp"
+    os.truncate(file, file.stat().st_size // 2)
 
 
-def kill_trainer(scene: Scene) -> None:
-    os.kill(scene.trainer, signal.SIGKILL)
+ENGINE, ROUTER = "mem_agent.serving.engine_server", "vllm::router"  # the router overwrites its command line
+_KILLED = -signal.SIGKILL
+ENGINE_KILLED = Fault("engine killed", kill(ENGINE))
+ROUTER_KILLED = Fault("router killed", kill(ROUTER))
+DISK_FULL = Fault("disk full", lambda scene: scene.fill(), 1)
+TRAINER_KILLED = Fault("trainer killed", send_trainer(signal.SIGKILL), _KILLED)
+EVERYTHING_KILLED = Fault("everything killed at once", kill_everything, _KILLED)
+CHECKPOINT_DAMAGED = Fault("trainer killed, checkpoint damaged", send_trainer(signal.SIGKILL), _KILLED,
+                           damage_checkpoint)
+INTERRUPTED = Fault("Ctrl-C, twice", send_trainer(signal.SIGINT, signal.SIGINT), 130)
+
+MATRIX = [
+    *((fault, moment) for moment in (Moment.SAMPLING, Moment.EVALUATION, Moment.UPDATE, Moment.SYNC, Moment.SAVE)
+      for fault in (ENGINE_KILLED, ROUTER_KILLED)),
+    *((fault, moment) for moment in Moment for fault in (TRAINER_KILLED, EVERYTHING_KILLED, INTERRUPTED)),
+    *((DISK_FULL, moment) for moment in Moment),
+    (CHECKPOINT_DAMAGED, Moment.SAMPLING),
+]
 
 
-# --- the table -------------------------------------------------------------------------------------------------------
-
-_GONE = {"answer": Answer.KILLED, "codes": (-signal.SIGKILL,)}
-
-ENGINE_KILLED = Fault("engine killed", kill_api_server)
-CORE_KILLED = Fault("engine core killed", kill_engine_core)
-ENGINE_STOPPED = Fault("engine stopped", stop_engine)
-ENGINE_GUARD_KILLED = Fault("engine's guard killed", to_all(signal.SIGKILL, lambda s: s.guards(ENGINE)[:1]))
-ROUTER_KILLED = Fault("router killed", to_all(signal.SIGKILL, lambda s: s.servers(ROUTER)))
-ROUTER_GUARD_KILLED = Fault("router's guard killed", to_all(signal.SIGKILL, lambda s: s.guards(ROUTER)))
-ROUTER_STOPPED = Fault("router stopped", to_all(signal.SIGSTOP, lambda s: s.servers(ROUTER)))
-CONNECTIONS_CUT = Fault("connections cut", order("cut", 3))
-ENGINE_ERRORS = Fault("engine answers HTTP 500", order("error", 3))
-ENGINE_SLOW = Fault("engine slow", order("slow", 3))
-ENGINE_GARBAGE = Fault("engine answers garbage", order("garbage", 1), Answer.COUNTED)
-_ODD = {"error": "is HTTP 500", "cut": "is cut", "garbage": "is garbage"}
-ODD_STARTS = tuple(Fault(f"engine's first answer {is_odd}", order(kind, 1), Answer.ENDS)
-                   for kind, is_odd in _ODD.items())
-ODD_RELOADS = tuple(Fault(f"engine's answer to new weights {is_odd}", order(kind, 1, RELOAD))
-                    for kind, is_odd in (_ODD | {"slow": "is slow"}).items())
-RELOADS_FAIL = Fault("engine refuses new weights twice", order("error", 2, RELOAD))
-DISK_FULL = Fault("disk full", lambda s: s.fill("save"), Answer.ENDS, needs_disks=True)
-TMP_FULL = Fault("/tmp full", lambda s: s.fill("tmp"), needs_disks=True)
-SHM_FULL = Fault("/dev/shm full", lambda s: s.fill(SHM), Answer.ENDS, needs_disks=True)
-RANK_KILLED = Fault("another rank killed", to_all(signal.SIGKILL, lambda s: s.servers(RANK)), Answer.ENDS,
-                    needs_ranks=True)
-RANK_GUARD_KILLED = Fault("another rank's guard killed", to_all(signal.SIGKILL, lambda s: s.guards(RANK)), Answer.ENDS,
-                          needs_ranks=True)
-TRAINER_KILLED = Fault("trainer killed", kill_trainer, **_GONE)
-JOURNAL_TORN = Fault("trainer killed, journal torn", kill_trainer, afterwards=tear_journal, **_GONE)
-EVERYTHING_KILLED = Fault("everything killed at once", kill_everything, **_GONE)
-INTERRUPTED = Fault("Ctrl-C, twice", interrupt_twice, Answer.ENDS, (130,))
-TERMINATED = Fault("SIGTERM", lambda s: os.kill(s.trainer, signal.SIGTERM), Answer.ENDS, (130,))
-
-STOP_SERVERS = (
-    ENGINE_KILLED, CORE_KILLED, ENGINE_STOPPED, ENGINE_GUARD_KILLED, ROUTER_KILLED, ROUTER_STOPPED,
-    ROUTER_GUARD_KILLED,
-)
-
-
-def checkpoint_torn(file: str) -> Fault:
-    """The newest checkpoint is cut in half in one file while nothing runs."""
-    def tear(scene: Scene) -> None:
-        cut(newest_checkpoint(scene) / file)
-
-    return Fault(f"trainer killed, {file} torn", kill_trainer, afterwards=tear, **_GONE)
+if __name__ == "__main__":
+    commands = {"train": observed_train, "eval": observed_eval}
+    sys.exit(commands[sys.argv.pop(1)]())

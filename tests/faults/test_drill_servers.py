@@ -1,39 +1,51 @@
-"""A short drill on megatron-core, vLLM and vllm-router. All of it: ``python -m mem_agent.tests.faults suite``."""
+"""What a run survives, on megatron-core, vLLM and vllm-router; more: ``python -m mem_agent.tests.faults suite``."""
+
+from itertools import pairwise
 
 import pytest
 
-from mem_agent.tests.faults.drill import Strike, drill, result_of, settings, unbroken
+from mem_agent.tests.faults.drill import Strike, can_mount, drill, eval_drill, evaluating, result_of, scene, settings
 from mem_agent.tests.faults.faults import (
-    CONNECTIONS_CUT,
+    CHECKPOINT_DAMAGED,
     DISK_FULL,
     ENGINE_KILLED,
     EVERYTHING_KILLED,
-    JOURNAL_TORN,
     ROUTER_KILLED,
-    TMP_FULL,
+    TRAINER_KILLED,
+    Moment,
 )
-from mem_agent.tests.faults.moments import Moment
-from mem_agent.tests.faults.scene import can_mount, scene
+from mem_agent.tests.faults.host_drill import host_drill
+from mem_agent.training.run_log import read_metrics
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(3600)]
 
 STRIKES = [
-    Strike(TMP_FULL, Moment.START, -1),
     Strike(ENGINE_KILLED, Moment.SAMPLING, 0, count=9),
-    Strike(JOURNAL_TORN, Moment.SAVE, 1),
+    Strike(TRAINER_KILLED, Moment.SAVE, 1),
     Strike(ROUTER_KILLED, Moment.SAMPLING, 1, count=5),
-    Strike(CONNECTIONS_CUT, Moment.SAMPLING, 1, count=9),
-    Strike(DISK_FULL, Moment.UPDATE, 1),
+    Strike(CHECKPOINT_DAMAGED, Moment.SAMPLING, 2),
+    Strike(DISK_FULL, Moment.UPDATE, 2),
     Strike(EVERYTHING_KILLED, Moment.SYNC, 2),
 ]
 
 
-def test_a_run_that_is_hurt_in_every_rollout_is_the_unbroken_one():
-    strikes = [strike for strike in STRIKES if can_mount() or not strike.fault.needs_disks]
-    with scene(can_mount()) as place:
-        whole = unbroken(place, settings(place, NUM_ROLLOUT=3))
-    with scene(can_mount()) as place:
-        outcomes = drill(place, settings(place, NUM_ROLLOUT=3), strikes)
-        assert [outcome.strike for outcome in outcomes] == strikes
-        assert "1 replaced, rollout sampled again" in [outcome.how for outcome in outcomes]
+def test_a_run_with_faults_in_every_rollout_equals_the_unbroken_one():
+    strikes = [strike for strike in STRIKES if can_mount() or strike.fault is not DISK_FULL]
+    with scene() as place:
+        drill(place, settings(place, NUM_ROLLOUT=3, **evaluating(place)), [])
+        whole = result_of(place)
+    with scene() as place:
+        attempts = drill(place, settings(place, NUM_ROLLOUT=3, **evaluating(place)), strikes)
+        assert [strike for attempt in attempts for strike in attempt.strikes] == strikes
         assert result_of(place) == whole
+        assert read_metrics(place.save)[0]["repeated"] >= 1
+    [after] = [later for one, later in pairwise(attempts) if one.strikes[-1].fault is CHECKPOINT_DAMAGED]
+    assert "iter_0000001" in after.said, "the damaged checkpoint is named"
+
+
+def test_an_evaluation_with_faults_has_the_rows_of_an_unbroken_one():
+    eval_drill([ENGINE_KILLED, TRAINER_KILLED])
+
+
+def test_a_killed_job_of_slime_goes_on_as_if_unbroken():
+    host_drill()

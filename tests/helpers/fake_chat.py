@@ -23,13 +23,13 @@ class Raw:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-HANG, DRIP = object(), object()
-"""Never answers; answers a byte every 50 ms without end."""
+HANG = object()
+"""Never answers."""
 
 
 @dataclass
 class FakeChat:
-    """``answer(body, number)`` gives a reply's text, an HTTP status, a Raw, HANG or DRIP for request ``number``."""
+    """``answer(body, number)`` gives a reply's text, an HTTP status, a Raw or HANG for request ``number``."""
 
     answer: Callable[[dict[str, Any], int], Any] = lambda body, number: "yes"
     delay: float = 0.0
@@ -75,14 +75,9 @@ class FakeChat:
         answer = self.answer(body, number)
         if answer is HANG:
             await asyncio.Event().wait()
-        if answer is DRIP:
-            response = web.StreamResponse()
-            await response.prepare(request)
-            while True:
-                await response.write(b" ")
-                await asyncio.sleep(0.05)
         if isinstance(answer, Raw):
-            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+            headers = {"Content-Type": "application/json", **answer.headers}
+            return web.Response(body=answer.body, status=answer.status, headers=headers)
         if isinstance(answer, int):
             return web.json_response({"error": {"message": f"status {answer}"}}, status=answer)
         return web.json_response(completion(answer, self.finish_reason))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from dotenv import dotenv_values
+
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 FLAGS = (
@@ -56,8 +58,8 @@ OUTSIDE = {"memsifter-qwen3-4b": {"ANSWER_URL": "http://10.0.0.9:8000/v1"}}
 
 def recipe(name: str) -> dict[str, str]:
     """The settings in ``recipes/<name>.env``, unexpanded."""
-    lines = (Path(__file__).parents[2] / "recipes" / f"{name}.env").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    values = dotenv_values(Path(__file__).parents[2] / "recipes" / f"{name}.env", interpolate=False)
+    return {name: str(value) for name, value in values.items()}
 
 
 def make_model(folder: Path, name: str, **changes) -> Path:

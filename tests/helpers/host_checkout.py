@@ -40,7 +40,7 @@ class Host:
             pytest.skip(f"{self.variable} names no checkout of {self.name}")
         missing = [name for name in _NEEDED if find_spec(name) is None]
         if missing:
-            pytest.skip(f"no module {missing[0]}: pip install --no-deps -r requirements/hosts.txt")
+            pytest.skip(f"{self.variable}: no module {missing[0]}: pip install --no-deps -r requirements/hosts.txt")
         return Path(folder)
 
     def megatron(self) -> str:

@@ -25,8 +25,8 @@ class Table:
 
 
 def episodic(encoder, k=1, plus=True, **settings) -> Episodic:
-    """Exact to three digits (16 bits), and exploring from the start, unless told otherwise."""
-    chosen = {"bits": 16} | ({"warmup": 0} if plus else {}) | settings
+    """Exploring from the start, unless told otherwise."""
+    chosen = ({"warmup": 0} if plus else {}) | settings
     return Episodic((KnnPlusSettings if plus else KnnSettings)(**chosen), k, Embedder(encoder))
 
 

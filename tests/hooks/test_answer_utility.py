@@ -1,26 +1,21 @@
 """REWARD=answer_utility through the reward hook, with a chat endpoint that knows answers from gold sessions alone."""
 
 import asyncio
-import itertools
 import random
 import re
-from pathlib import Path
 from types import SimpleNamespace
-from urllib.parse import urlsplit
 
 import pytest
 
 from mem_agent import rollout
-from mem_agent.client import chat_client
 from mem_agent.config import Config, ConfigError
 from mem_agent.hooks import batch_reward
 from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.metrics import rollout_metrics
 from mem_agent.hooks.plugins import check_plugins
 from mem_agent.hooks.record import Record
-from mem_agent.rewards.answer_utility import AnswerUtility, AnswerUtilitySettings
 from mem_agent.rewards.marginal_utility import TIERS, marginal_utility
-from mem_agent.tests.helpers.fake_chat import DRIP, HANG, FakeChat, chat_server
+from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.ranked_rows import naming, ranked, stored_rows
 
@@ -30,11 +25,6 @@ KNOWN = re.compile(r"I live in (\w+)\.")
 def asked(body):
     """The user message of a request."""
     return body["messages"][-1]["content"]
-
-
-def only_alone(body, number):
-    """Right without any session, wrong with one."""
-    return "<answer>Lyon0</answer>" if "(none)" in asked(body) else "x"
 
 
 def reader(body, number):
@@ -119,22 +109,6 @@ def ranking_of(sample):
     return [int(word) for word in re.findall(r"\d+", sample.response)]
 
 
-def test_rewards_do_not_depend_on_the_order_of_siblings(run, rows, chat):
-    def answer(body, number):  # another text for every seed, right by chance
-        said = random.Random(body["seed"]).choice(["Lyon0", "Lyon1", "Lyon0 or Lyon1", "no"])
-        return f"<answer>{said}</answer>"
-
-    chat.answer = answer
-    replies = [naming(3, place=place) for place in (1, 2, 5, 10)] + ["none"]
-    rewards = []
-    for order in itertools.islice(itertools.permutations(range(5)), 0, 120, 17):
-        batch_reward._runs.clear()
-        samples = [ranked(rows[number % 2], replies[number], number, number % 2) for number in order]
-        given = score(run(), samples, 0)
-        rewards.append([given[order.index(number)] for number in range(5)])
-    assert all(one == rewards[0] for one in rewards) and len(set(rewards[0])) > 2
-
-
 def test_what_the_chat_model_is_shown_is_in_the_order_of_time_and_fits_the_budget(run, rows, chat):
     score(run(answer_budget=60), [ranked(rows[0], naming(3, place=10), 0, 0)])
     prompts = [asked(body) for body in chat.bodies]
@@ -163,60 +137,24 @@ def test_what_is_no_ranking_is_worth_less_than_any_that_is_whatever_else_counts(
         assert max(s.reward for s in broken) < min(s.reward for s in valid), number
 
 
-def test_a_worst_ranking_beats_none_by_the_margin(run, rows, chat):
-    chat.answer = only_alone
-    long = {"overlong_buffer": 4, "overlong_penalty": 5.0, "mem_max_final": 8}
-    samples = [ranked(rows[0], naming(0), 0, 0, 8), ranked(rows[0], "no", 1, 0, 1)]
-    assert score(run("below=0.5", **long), samples) == pytest.approx([-1 - 5, -1.5 - 5])
-    assert parts(samples[0]) == {"answer_utility": pytest.approx(-1.0), "overlong": -5.0}
-
-
 # --- failures -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", [HANG, DRIP, 500, 429])
-@pytest.mark.parametrize("place", ["no session", "a tier"])
-def test_a_failed_call_is_a_missing_value_and_never_a_score(run, rows, chat, fault, place):
+@pytest.mark.parametrize("fault", [HANG, 500])
+def test_a_failed_call_is_a_missing_value_and_never_a_score(run, rows, chat, fault):
     def answer(body, number):
-        text = asked(body)
-        first = "(none)" in text if place == "no session" else KNOWN.search(text)
-        return fault if first else reader(body, number)
+        return fault if KNOWN.search(asked(body)) else reader(body, number)
 
     chat.answer = answer
     samples = [ranked(rows[0], naming(3, place=p), p, 0) for p in (1, 2)] + [ranked(rows[0], "no", 3, 0)]
-    args = run(**({"answer_timeout": 1.0} if fault in (HANG, DRIP) else {}))
+    args = run(**({"answer_timeout": 1.0} if fault == HANG else {}))
     score(args, samples, 0)
     assert [s.status.value for s in samples] == ["failed", "failed", "completed"]
     assert all(s.remove_sample for s in samples[:2]) and samples[2].reward == -2.0
     assert rollout_metrics(samples)["failed/answer_model"] == 2
-    chat.answer = reader  # a failure is not remembered, also not one of a good answer that a busy machine gives late
-    for _ in range(20):
-        again = [ranked(rows[0], naming(3, place=p), p, 0) for p in (1, 2)]
-        rewards = score(args, again)
-        if {s.status.value for s in again} == {"completed"}:
-            break
-    assert rewards == pytest.approx([1.0, 0.6309], abs=5e-5)
-
-
-def test_an_error_that_passes_is_tried_again(run, rows, chat):
-    seen = set()
-
-    def flaky(body, number):
-        first = body["seed"] not in seen
-        seen.add(body["seed"])
-        return 503 if first else reader(body, number)
-
-    chat.answer = flaky
-    assert score(run(), [ranked(rows[0], naming(3), 0, 0)]) == pytest.approx([1.0])
-
-
-def test_a_dead_server_fails_what_it_has_not_answered(run, rows, tmp_path, silent_port):
-    with chat_server(FakeChat(reader, port=silent_port)) as gone:
-        args = run(answer_url=gone.url, answer_retries=0)
-        assert score(args, [ranked(rows[0], naming(3), 0, 0)]) == pytest.approx([1.0])
-    samples = [ranked(rows[0], naming(3), 1, 0), ranked(rows[1], naming(3), 2, 1)]
-    score(args, samples)
-    assert [s.status.value for s in samples] == ["completed", "failed"], "the first is remembered"
+    chat.answer = reader  # a failure is not remembered
+    again = [ranked(rows[0], naming(3, place=p), p, 0) for p in (1, 2)]
+    assert score(run(), again) == pytest.approx([1.0, 0.6309], abs=5e-5)
 
 
 @pytest.mark.parametrize("settings", [{"answer_model": "other"}, {}])
@@ -237,11 +175,7 @@ def test_a_key_reaches_the_server_and_no_record(run, rows, chat, monkeypatch, ca
     assert "failed" in written and "secret" not in written
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"history_id": "0" * 16}, {"answers": []}, {"session_tokens": [1]}, {"question": " "}, {"history_id": None},
-     {"answers": "Lyon0"}, {"answers": [None]}, {"options": "(a) Lyon0"}],
-)
+@pytest.mark.parametrize("change", [{"history_id": "0" * 16}, {"answers": []}])
 def test_a_row_that_cannot_be_asked_about_fails_alone(run, rows, change):
     samples = [ranked({**rows[0], **change}, naming(3), 0, 0), ranked(rows[1], naming(11), 1, 1)]
     score(run(), samples)
@@ -249,18 +183,6 @@ def test_a_row_that_cannot_be_asked_about_fails_alone(run, rows, change):
 
 
 # --- scorers --------------------------------------------------------------------------------------------------------
-
-
-def test_em_asks_for_the_whole_answer(run, rows, chat):
-    chat.answer = lambda body, _: "" if "(none)" in asked(body) else "<answer>in Lyon0</answer>"
-    assert score(run("scorer=em"), [ranked(rows[0], naming(3), 0, 0)]) == [0.0]
-    assert score(run("scorer=f1"), [ranked(rows[0], naming(3), 0, 0)]) == pytest.approx([2 / 3])
-
-
-def test_numbers_are_told_apart(run, tmp_path, rows, chat):
-    row = {**rows[0], "answers": ["7 May"]}
-    chat.answer = lambda body, _: "" if "(none)" in asked(body) else "<answer>9 May</answer>"
-    assert score(run(), [ranked(row, naming(3), 0, 0)]) == pytest.approx([0.5])
 
 
 def test_a_judge_scores_what_was_answered(run, rows, chat):
@@ -279,23 +201,7 @@ def test_a_judge_of_another_name_at_another_place_gets_no_other_servers_key(run,
     with chat_server(FakeChat(lambda body, _: '{"score": 1}', models=("judge",))) as judge:
         args = run(f"scorer=judge judge_url={judge.url} judge_model=judge")
         assert score(args, [ranked(rows[0], naming(3), 0, 0)]) == [0.0]
-        assert not any("Authorization" in headers for headers in judge.headers) and len(judge.bodies) == 7
-
-
-def test_a_key_file_that_is_no_text_is_one_line(run, rows, tmp_path, monkeypatch):
-    (file := tmp_path / "key").write_bytes(b"\xff\xfesecret")
-    monkeypatch.setenv("ANSWER_KEY_FILE", str(file))
-    with pytest.raises(ConfigError, match=r"^ANSWER_KEY_FILE='.*key': it holds bytes that are no text") as refused:
-        score(run(), [ranked(rows[0], naming(3), 0, 0)])
-    assert "secret" not in str(refused.value)
-
-
-@pytest.mark.parametrize("verdict", ["not bad", '{"score": 0.7}', '{"points": 1}'])
-def test_a_judge_that_gives_no_score_leaves_it_missing(run, rows, chat, verdict):
-    chat.answer = lambda body, number: verdict if "Reply:" in asked(body) else reader(body, number)
-    sample = ranked(rows[0], naming(3), 0, 0)
-    score(run("scorer=judge"), [sample])
-    assert Record.of(sample).failure.value == "answer_score"
+        assert "secret" not in str(judge.headers) and len(judge.bodies) == 7
 
 
 # --- warm-up --------------------------------------------------------------------------------------------------------
@@ -376,41 +282,12 @@ def test_alpha_0_needs_no_chat_model(run, rows):
     assert score(args, [ranked(rows[0], naming(3), 0, 0), ranked(rows[0], "no", 1, 0)], 0) == [1.0, -1.0]
 
 
-def test_the_filter_for_totals_sees_all_of_a_reward_before_the_rollout_is_whole(run, rows, chat):
-    args = run("alpha=0 beta=1", dynamic_filter="nonzero_std", dynamic_filter_on="total")
-    same = [ranked(rows[0], naming(3), i, 0) for i in range(2)]
-    mixed = [ranked(rows[0], naming(3, place=p), p, 1) for p in (1, 2)]
-    score(args, [*same, *mixed])
-    assert [rollout.nonzero_std(args, group) for group in (same, mixed)] == [False, True]
-    ahead = batch_reward.totals(HostArgs.of(args), mixed)
-    batch_reward.apply(HostArgs.of(args), [*same, *mixed], 0)
-    assert ahead == [s.reward for s in mixed]
-
-
 # --- settings -------------------------------------------------------------------------------------------------------
 
-REFUSED = [
-    ({"answer_url": ""}, "set ANSWER_URL"),
-    ({"answer_ckpt": "x"}, "unset one"),
-    ({"answer_model": ""}, "set ANSWER_MODEL"),
-    ({"answer_url": "localhost:1"}, "ANSWER_URL"),
-    ({"mem_ir": "entropy"}, "MEM_IR"),
-    ({"mem_turn_cost": 0.9, "reward_args": "below=0.5"}, "MEM_TURN_COST"),
+@pytest.mark.parametrize(("change", "said"), [
+    ({"answer_url": ""}, "ANSWER_URL"), ({"mem_ir": "entropy"}, "MEM_IR"), ({"reward_args": "tiers=2,3"}, "tiers"),
     ({"reward_args": "beta=1", "dynamic_filter": "nonzero_std"}, "take total"),
-    ({"reward_args": "tiers=2,3"}, "tiers"),
-    ({"reward_args": "alpha=0"}, "alpha=0 beta=0"),
-    ({"reward_args": "warmup=3"}, "set beta"),
-    ({"reward_args": "scorer=bleu"}, "f1, em, judge"),
-    ({"reward_args": "judge_url=http://a:1"}, "scorer=judge"),
-    ({"reward_args": "scorer=judge judge_url=http://a:1"}, "judge_model"),
-    ({"reward_args": "below=0"}, "below"),
-    ({"reward_args": "alpha=1e308"}, "alpha=1e"), ({"reward_args": "below=1e308"}, "below=1e"),
-    ({"reward_args": "beta=inf"}, "beta=inf"),
-    ({"sifter_prompts": "nowhere.yaml"}, "SIFTER_PROMPTS"),
-]
-
-
-@pytest.mark.parametrize(("change", "said"), REFUSED)
+])
 def test_settings_that_cannot_work_are_refused_before_anything_starts(run, change, said):
     with pytest.raises(ConfigError, match=said):
         check_plugins(run(**change).mem_agent)
@@ -429,21 +306,6 @@ def test_the_hosts_name_the_model_that_they_serve():
         args = SimpleNamespace(**{f"{dialect}_model_routers": routers})
         assert HostArgs.of(args).answer_url == "http://10.0.0.2:3000"
     assert HostArgs.of(SimpleNamespace(vllm_model_routers={"default": ("10.0.0.1", 1)})).answer_url == ""
-
-
-@pytest.mark.parametrize(("settings", "straight"), [
-    ({"answer_url": "", "answer_model": "", "answer_ckpt": "/models/chat"}, {"10.0.0.2": True}),
-    ({"answer_url": "http://10.0.0.3:1"}, {"10.0.0.3": False}),
-    ({"answer_url": "", "answer_ckpt": "/models/chat", "reward_args":
-      "scorer=judge judge_url=http://10.0.0.4:1 judge_model=j"}, {"10.0.0.2": True, "10.0.0.4": False}),
-])
-def test_no_proxy_is_asked_for_the_model_that_the_host_serves(run, monkeypatch, settings, straight):
-    monkeypatch.setattr(chat_client, "ChatClient", lambda settings: made.append(settings))
-    made = []
-    args = run(**settings)
-    args.vllm_model_routers = {"answer": ("10.0.0.2", 3000)}
-    batch_reward.reward_for(HostArgs.of(args))
-    assert {urlsplit(chat.url).hostname: chat.is_own for chat in made} == straight
 
 
 def test_overlong_shaping_is_for_every_task(tmp_path):
@@ -473,13 +335,6 @@ def test_a_chinese_row_is_asked_and_scored_in_chinese(run, tmp_path, chat):
     assert "请根据这些记录" in asked(chat.bodies[0])
 
 
-def test_the_options_of_a_question_stand_below_it(run, rows, chat):
-    row = {**rows[0], "options": ["(a) Lyon0", "(b) Paris"], "answers": ["(a) Lyon0"]}
-    chat.answer = lambda body, _: "<answer>(a) Lyon0</answer>" if KNOWN.search(asked(body)) else "(b)"
-    assert score(run(), [ranked(row, naming(3), 0, 0)]) == pytest.approx([1.0])
-    assert "Where do I live?\n(a) Lyon0\n(b) Paris" in asked(chat.bodies[0])
-
-
 @pytest.mark.parametrize("scorer", ["f1", "em", "judge"])
 @pytest.mark.parametrize(("said", "worth"), [("(b)", 1.0), ("You said tea with milk.", 1.0), ("(a)", 0.0),
                                              ("You said tea with lemon.", 0.0), ("(a) or (b)", 0.0)])
@@ -489,24 +344,3 @@ def test_an_answer_to_options_is_worth_the_option_that_it_chooses(run, rows, cha
     chat.answer = lambda body, _: f"<answer>{said if KNOWN.search(asked(body)) else ''}</answer>"
     assert score(run(f"scorer={scorer}"), [ranked(row, naming(3), 0, 0)]) == pytest.approx([worth])
     assert len(chat.bodies) == 7, "no judge is asked"
-
-
-def test_options_of_which_no_answer_is_one_are_scored_by_words(run, rows, chat):
-    row = {**rows[0], "options": ["(a) Paris", "(b) Rome"], "answers": ["in Lyon0"]}
-    assert score(run(), [ranked(row, naming(3), 0, 0)]) == pytest.approx([2 / 3])
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 2000, "Infinity", "1e999", "-1", "2.5", '"3"', "true"])
-def test_a_damaged_state_is_one_line_with_its_file(run, rows, content):
-    args = run("beta=1 warmup=1 anneal=3")
-    rollouts(args, rows[0], [0])
-    [file] = (Path(args.save) / "reward_state").glob("*/rollouts.json")
-    file.write_text(content)
-    batch_reward._runs.clear()
-    with pytest.raises(ConfigError, match=r"0000000/rollouts\.json: is damaged; write the number of rollouts"):
-        batch_reward.prepare(HostArgs.of(args), 1)
-
-
-def test_a_state_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(ConfigError, match=r"rollouts\.json: is not there; write the number of rollouts"):
-        AnswerUtility(AnswerUtilitySettings()).load(tmp_path)

@@ -120,13 +120,6 @@ def test_contract_call_with_attribute_less_args():
     assert KEYS - {"rollout_log_probs"} == set(data)
 
 
-def test_foreign_samples_with_and_without_log_probs_do_not_mix():
-    batch = [Sample(index=i, reward=0.5, tokens=[1, 2], response_length=1, status=Sample.Status.COMPLETED,
-                      rollout_log_probs=[-0.1] if i else None) for i in range(2)]
-    with pytest.raises(ConvertError, match="sample 0: its log-probs do not match its response of 1 tokens"):
-        convert(batch)
-
-
 def test_a_missing_reward_names_the_sample():
     with pytest.raises(ConvertError, match=r"sample 5 .* without a reward"):
         convert([trajectory(5, reward=None)])
@@ -139,12 +132,8 @@ def of_other_hook(index=7, **fields):
 
 @pytest.mark.parametrize("samples,message", [
     ([of_other_hook(), of_other_hook()], "two samples have the rollout id 7; each needs one of its own"),
-    ([of_other_hook(loss_mask=[1, 1])], "sample 7 has 2 tokens, a response of 1 and a mask of 2"),
     ([of_other_hook(response_length=3, loss_mask=[1] * 3)], "sample 7 has 2 tokens, a response of 3"),
     ([of_other_hook(reward=float("nan"))], "sample 7 has the advantage nan; a reward of its group is not finite"),
-    ([of_other_hook(reward="good")], "sample 7 has a reward of the type str; expected a number"),
-    ([of_other_hook(reward=[0.5])], "sample 7 has a reward of the type list; expected a number"),
-    ([of_other_hook(reward=10**400)], "sample 7 has a reward of the type int; expected a number"),
     ([of_other_hook(rollout_log_probs=[])], "sample 7: its log-probs do not match its response of 1 tokens"),
 ])
 def test_a_sample_of_another_hook_that_cannot_be_a_row_is_named(samples, message):

@@ -38,9 +38,3 @@ def test_none_becomes_a_dict_and_a_dict_stays(metrics, expected, host):
     calls = host(metrics)
     output = evaluate("args", 7, "source", evaluation=True)
     assert output.metrics == expected and output.data == {"dev": {}} and calls == [("args", 7, "source", True)]
-
-
-def test_without_a_host_the_reason_is_said(monkeypatch):
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if "slime" not in p and "vime" not in p])
-    with pytest.raises(ModuleNotFoundError, match="needs slime or vime"):
-        evaluate("args", 0, "source")

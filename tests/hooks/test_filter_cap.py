@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent import rollout
-from mem_agent.config import Config, ConfigError
+from mem_agent.config import Config
 from mem_agent.hooks import filter_cap
 from mem_agent.hooks.filter_cap import NothingDiffers
 from mem_agent.hooks.host import HostArgs
@@ -67,8 +67,3 @@ def test_the_log_hook_ends_a_rollout(args):
     told = {}
     rollout.log_rollout(0, capped, group(*MIXED), told, 1.0)
     assert told["rollout/memory/groups_let_through"] == 1 and kept(capped, [SAME]) == [False]
-
-
-def test_a_cap_of_no_filter_is_refused():
-    with pytest.raises(ConfigError, match="MAX_GEN_BATCHES=3 bounds DYNAMIC_FILTER"):
-        Config(max_gen_batches=3)

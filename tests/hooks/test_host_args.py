@@ -45,8 +45,6 @@ HOSTS = {
         {"sglang_router_ip": "::1", "sglang_router_port": 1, "sglang_context_length": None,
          "rollout_max_context_len": None},
         Endpoint(Dialect.SGLANG, "http://[::1]:1", 0)),
-    "an address in brackets": ({"vllm_router_ip": "[::1]", "vllm_router_port": 1},
-                               Endpoint(Dialect.VLLM, "http://[::1]:1", 0)),
 }
 
 
@@ -68,10 +66,6 @@ def test_own_settings_come_before_the_hosts():
     assert of(mem_agent={}, reward_key="a", eval_reward_key="b").eval_reward_key == "b"
 
 
-def test_a_router_without_its_port_is_none():
-    assert of(mem_agent={}, sglang_router_ip="10.0.0.1", sglang_router_port=None).endpoint is None
-
-
 ROWS = [
     ({}, 1),
     ({"data_parallel_size": 4}, 4),
@@ -87,12 +81,6 @@ ROWS = [
 @pytest.mark.parametrize("args,multiple", ROWS)
 def test_rows_of_a_step_are_a_multiple_of_what_the_scheduler_divides(args, multiple):
     assert of(mem_agent={}, **args).row_multiple == multiple
-
-
-@pytest.mark.parametrize("flag", ["partial_rollout", "apply_chat_template"])
-def test_what_no_trajectory_survives_is_refused_by_its_flag(flag):
-    refused = of(mem_agent={}, **{flag: True}).refused
-    assert refused.startswith(f"--{flag.replace('_', '-')}") and "\n" not in refused and "leave it off" in refused
 
 
 def test_the_embedded_host_speaks_the_same_names():

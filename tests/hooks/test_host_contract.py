@@ -48,12 +48,6 @@ def test_hooks_take_what_hosts_pass(path):
     assert all(p.default is not p.empty or p.kind is p.VAR_KEYWORD for p in extra)
 
 
-@pytest.mark.parametrize("former", ["rollout_eval.evaluate", "rollout_log.log_eval", "rollout_filter.nonzero_std"])
-def test_a_former_path_is_answered_by_the_new_one(former):
-    with pytest.raises(ModuleNotFoundError, match=r"now part of mem_agent\.rollout: write mem_agent\.rollout\."):
-        loaded(f"mem_agent.{former}")
-
-
 def test_the_converter_takes_nothing_else():
     assert len(inspect.signature(custom_convert).parameters) == 2
 

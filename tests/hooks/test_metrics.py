@@ -54,21 +54,6 @@ def test_cache_hits_are_those_of_engines_that_tell_them():
     assert len(names) == 4 and [both[name] for name in names] == [alone[name] for name in names]
 
 
-@pytest.mark.parametrize(
-    "number,name",
-    [(1, "turn_1"), (2, "turn_2"), (3, "turn_3-4"), (4, "turn_3-4"), (5, "turn_5-8"), (8, "turn_5-8"),
-     (9, "turn_9-16"), (500, "turn_257-512"), (513, "turn_513-1024")],
-)
-def test_turn_ranges_double(number, name):
-    assert turn_range(number) == name
-
-
-def test_a_long_trajectory_gives_few_keys():
-    metrics = rollout_metrics([written([False] * 499)])
-    assert sum(name.startswith("cache_hit/") for name in metrics) == 10
-    assert len(metrics) < 60
-
-
 @given(st.integers(1, 10**6))
 @settings(max_examples=50)
 def test_a_range_holds_its_turn(number):
@@ -83,22 +68,13 @@ def test_a_range_holds_its_turn(number):
         (["Mumbai"], "Navi Mumbaikar", False),
         (["The Red One"], "it was red one", True),  # articles and case do not matter
         (["red"], "", False),
-        ([], "red", None),
-        (["yes"], "yes it is", None),
         (["No."], "no idea", None),
-        (["noanswer", "?!"], "noanswer", None),
         (["yes", "red"], "yes", False),  # only red is looked for
         (["A"], "plan a", True),
     ],
 )
 def test_a_gold_is_found_where_containment_tells_something(golds, text, found):
     assert find_golds([[1, 2, 3]], lambda ids: text, golds) == [MemoryRecord(3, found)]
-
-
-def test_memories_without_golds_still_have_a_length():
-    metrics = rollout_metrics([written([None, None], tokens=7), written([], tokens=0)])
-    assert metrics["memory_tokens/turn_2"] == 7.0
-    assert not [name for name in metrics if name.startswith("gold_in_memory")]
 
 
 def test_only_trajectories_that_ended_by_themselves_are_in_the_means():

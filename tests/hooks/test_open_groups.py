@@ -3,10 +3,6 @@
 import asyncio
 from types import SimpleNamespace
 
-import pytest
-
-from mem_agent import rollout
-from mem_agent.config import ConfigError
 from mem_agent.hooks import open_groups
 from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.open_groups import OpenGroups
@@ -35,13 +31,6 @@ def test_a_group_that_a_later_rollout_passed_over_is_lost():
     finish(groups, 3, 4)
     assert groups.take({2, 3}) == 1  # 1 is lost, 4 may be taken yet
     assert groups.take({4}) == 0
-
-
-def test_a_rollout_may_be_told_by_the_log_hook_and_by_the_converter():
-    groups = OpenGroups(most=9, size=1)
-    finish(groups, 0, 1)
-    groups.take({8})
-    assert [groups.take({0}), groups.take({0})] == [1, 1]
 
 
 def test_an_aborted_group_makes_room_and_keeps_what_has_ended():
@@ -76,29 +65,3 @@ def test_a_trajectory_waits_until_there_is_room_or_the_host_ends(tmp_path):
         await asyncio.wait_for(waiting, HANGS_AFTER_S)
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize("error", [ConfigError("no template"), asyncio.CancelledError()])
-def test_a_trajectory_that_is_broken_off_makes_room(error, tmp_path, monkeypatch):
-    async def broken(*args):
-        raise error
-
-    monkeypatch.setattr(rollout, "_run", broken)
-    names = {"vllm_router_ip": "h", "vllm_router_port": 1, "save": str(tmp_path)}
-    args = SimpleNamespace(**names, rollout_batch_size=1, n_samples_per_prompt=1, mem_agent={"FULLY_ASYNC": 1})
-
-    async def main():
-        for number in range(9):  # two may be open
-            sample = SimpleNamespace(group_index=number, index=number)
-            with pytest.raises(type(error)):
-                await asyncio.wait_for(rollout.generate(args, sample, {}), HANGS_AFTER_S)
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("dialect,config", [("sglang", {"FULLY_ASYNC": 1}), ("vllm", {})])
-def test_other_runs_know_no_open_groups(dialect, config, tmp_path):
-    host = host_of(tmp_path, dialect, **config)
-    for number in range(9):
-        asyncio.run(open_groups.begin(host, SimpleNamespace(group_index=number), lambda: False))
-    assert open_groups.take(host, []) == {}

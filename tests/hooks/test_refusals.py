@@ -6,19 +6,16 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent import rollout
-from mem_agent.agents.records import FailureKind
 from mem_agent.config import Config
 from mem_agent.hooks import batch_reward, refusals
-from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.metrics import rollout_metrics
-from mem_agent.hooks.record import write_failure
 from mem_agent.hooks.refusals import AllRefused
 from mem_agent.system.errors import MemAgentError
-from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
+from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.ranked_rows import naming, ranked, stored_rows
 
-GOOD, BROKEN = naming(3), "no ranking"
+GOOD = naming(3)
 
 
 @pytest.fixture(autouse=True)
@@ -75,36 +72,6 @@ def test_a_key_or_name_that_stops_working_in_the_middle_ends_it_as_well(args, ro
     with pytest.raises(AllRefused, match=f"HTTP {status}"):
         for group in (1, 1, 2, 2):
             one(args(), row, GOOD, group)
-
-
-def test_what_is_no_ranking_does_not_put_the_end_off(args, row):
-    with pytest.raises(AllRefused):
-        for reply, group in ((BROKEN, 0), (GOOD, 0), (BROKEN, 1), (GOOD, 1), (BROKEN, 2)):
-            one(args(), row, reply, group)
-
-
-@pytest.mark.parametrize("other", ["Lyon0", HANG, 500])
-def test_an_answer_or_another_failure_between_them_begins_the_count_anew(args, row, chat, other):
-    for group in range(4):
-        chat.answer = lambda body, number: 400
-        for _ in range(3):
-            one(args(), row, GOOD, group)
-        chat.answer = lambda body, number: other
-        limit = {"answer_timeout": 0.5} if other is HANG else {}
-        one(args(**limit), row | {"question": f"{group}?"}, GOOD, group)
-
-
-def test_one_row_that_is_refused_ends_nothing(args, row):
-    for reply in (GOOD, GOOD, BROKEN, BROKEN, GOOD, GOOD):
-        one(args(), row, reply, 7)
-
-
-def test_evaluation_and_other_rewards_count_nothing(args, row):
-    for sample in (ranked(row, BROKEN, 0, 0) for _ in range(8)):
-        write_failure(sample, FailureKind.ANSWER_REFUSED, "HTTP 400")
-        sample.train_metadata["evaluation"] = True
-        refusals.scored(HostArgs.of(args()), sample)
-    assert not refusals._streaks
 
 
 @pytest.mark.parametrize(("status", "said"), [(400, "every request of 4"), (401, "HTTP 401")])

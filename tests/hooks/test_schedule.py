@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mem_agent.config import Config, ConfigError
+from mem_agent.config import Config
 from mem_agent.hooks.schedule import learning_rate, set_rollout_learning_rate
 
 PAPER = Config(lr=1e-6, lr_warmup_rollouts=20, rollout_batch_size=128, n_samples_per_prompt=16, global_batch_size=128)
@@ -67,8 +67,3 @@ def test_a_warm_up_by_steps_and_one_by_rollouts(settings, rates):
 def test_a_run_continued_with_another_batch_warms_up_by_its_rollouts_all_the_same():
     config = Config(lr=1.0, lr_warmup_rollouts=20, rollout_batch_size=8, n_samples_per_prompt=8, global_batch_size=16)
     assert learning_rate(config, step=10, rollout=10) == 0.5  # ten rollouts of one step each, before it had four
-
-
-def test_both_at_once_are_refused():
-    with pytest.raises(ConfigError, match="LR_WARMUP_STEPS=3 and LR_WARMUP_ROLLOUTS=2: set one of them"):
-        Config(lr_warmup_steps=3, lr_warmup_rollouts=2)

@@ -44,7 +44,3 @@ def test_an_actor_holds_the_policy_after_it_has_loaded_the_reference(host, monke
     actor = Made()
     assert actor.init(SimpleNamespace()) == "policy" and actor.backups["ref"] == "/reference"
     assert Made().init(SimpleNamespace()) == "policy"  # the second actor of a process is not wrapped twice
-
-
-def test_a_process_without_a_host_is_left_alone():
-    trainer_init.keep_policy(SimpleNamespace())

@@ -15,6 +15,7 @@ import torch
 from mem_agent.config import Config
 from mem_agent.launch import launch
 from mem_agent.launch import plan as planning
+from mem_agent.tests.helpers import fake_host
 from mem_agent.tests.helpers.fake_host import OUTSIDE, RECIPES, make_model
 from mem_agent.tests.inside_host.host import DIALECT, NAME, arguments, module
 
@@ -40,9 +41,7 @@ def plan(tmp_path, monkeypatch):
         (tmp_path / "reference").mkdir()
         (tmp_path / "reference" / "latest_checkpointed_iteration.txt").write_text("release")
         model = make_model(tmp_path / "model", RECIPES[recipe])
-        lines = (PACK / "recipes" / f"{recipe}.env").read_text().splitlines()
-        env = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-        env |= OUTSIDE.get(recipe, {})
+        env = fake_host.recipe(recipe) | OUTSIDE.get(recipe, {})
         env |= {"HOST": NAME, "HOST_ROOT": os.getcwd(), "MEGATRON_ROOT": os.environ["MEGATRON_ROOT"],
                 "HF_CKPT": str(model), "TORCH_DIST": str(tmp_path / "reference"), "TRAIN_DATA": str(train),
                 "SAVE_PATH": str(tmp_path / "run"), "EVAL_INTERVAL": "5", "EVAL_DATA": str(train),

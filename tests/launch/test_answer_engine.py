@@ -1,6 +1,5 @@
-"""ANSWER_CKPT: the hosts' file of models, how GPUs are divided, and keys that reach workers as files."""
+"""ANSWER_CKPT: the hosts' file of models, and how GPUs are divided."""
 
-import stat
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.hooks import answer_utility
 from mem_agent.launch import launch
 from mem_agent.launch import plan as planning
-from mem_agent.launch.remote_env import runtime_env_file
 from mem_agent.tests.helpers.fake_host import make_model, settings
 
 REWARD = {"AGENT": "chat", "TASK": "rank_sessions", "REWARD": "answer_utility"}
@@ -63,28 +61,3 @@ def test_an_address_needs_no_second_model(tmp_path):
 def test_gpus_that_cannot_be_divided_are_told(changes, said, tmp_path):
     with pytest.raises(ConfigError, match=said):
         plan(tmp_path, ENGINE_GPUS="2", **changes)
-
-
-USER = {"API_KEY": "general-key-1234", "JUDGE_KEY": "judge-key-12345"}
-
-
-def test_keys_reach_workers_as_files_and_stand_nowhere_else(tmp_path, monkeypatch):
-    config = Config(reward="answer_utility", answer_url="http://a:1", answer_model="m")
-    asked = answer_utility.keys_asked_for(config)
-    with runtime_env_file({}, USER, tmp_path, asked) as runtime_env:
-        env = yaml.safe_load(runtime_env.read_text())["env_vars"]
-        assert not any(key in runtime_env.read_text() + config.to_yaml() for key in USER.values())
-        for variable, names, key in (("ANSWER_KEY_FILE", ("API_KEY",), "general-key-1234"),
-                                     ("JUDGE_KEY_FILE", ("JUDGE_KEY",), "judge-key-12345")):
-            assert stat.S_IMODE(Path(env[variable]).stat().st_mode) == 0o600
-            monkeypatch.setenv(variable, env[variable])
-            assert answer_utility._key(variable, names) == key
-    with pytest.raises(ConfigError, match="ANSWER_KEY_FILE="):
-        answer_utility._key("ANSWER_KEY_FILE", ())
-
-
-def test_other_runs_and_a_served_model_are_given_no_key(tmp_path):
-    assert answer_utility.keys_asked_for(Config()) == {}
-    served = answer_utility.keys_asked_for(Config(reward="answer_utility", answer_ckpt="x"))
-    with runtime_env_file({}, {"API_KEY": "general-key-1234"}, tmp_path, served) as runtime_env:
-        assert yaml.safe_load(runtime_env.read_text())["env_vars"] == {}

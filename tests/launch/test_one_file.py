@@ -8,8 +8,6 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.data.shards import ShardError
 from mem_agent.data.training_file import DataSource
 from mem_agent.launch.one_file import join_shards, prompt_file, with_store
-from mem_agent.system import bounded_parquet
-from mem_agent.system.bounded_parquet import TooMuchInside
 
 
 def shard(folder, number, names, **more):
@@ -67,35 +65,6 @@ def test_shards_that_differ_or_are_not_there_are_refused(tmp_path):
     assert not (tmp_path / "run" / "launch" / "train.parquet").exists()
     with pytest.raises(ShardError, match="no file matches"):
         join_shards(config(tmp_path, tmp_path / "none_*.parquet"))
-
-
-def test_a_shard_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path):
-    (tmp_path / "data").mkdir()
-    pq.write_table(pa.table({"prompt": ["x" * (1 << 27)]}), tmp_path / "data" / "train_0.parquet", compression="zstd")
-    with pytest.raises(TooMuchInside, match=r"train_0\.parquet: row group 1 has 134\d+ bytes in \d+ of the file"):
-        join_shards(config(tmp_path, tmp_path / "data"))
-    assert not (tmp_path / "run" / "launch" / "train.parquet").exists()
-
-
-def test_a_shard_of_far_more_rows_than_bytes_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounded_parquet, "_ROWS", 99_999)
-    (tmp_path / "data").mkdir()
-    pq.write_table(pa.table({"prompt": pa.nulls(100_000)}), tmp_path / "data" / "train_0.parquet", row_group_size=9000)
-    with pytest.raises(TooMuchInside, match=r"train_0\.parquet: has 100000 rows in \d+ bytes"):
-        join_shards(config(tmp_path, tmp_path / "data"))
-    assert not (tmp_path / "run" / "launch" / "train.parquet").exists()
-
-
-@pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("damage", [lambda whole: whole[:4] + b"\0" * 40 + whole[44:], lambda whole: whole[:60]])
-def test_a_damaged_shard_is_named(tmp_path, number, damage):
-    data = tmp_path / "data"
-    shard(data, 0, "abc"), shard(data, 1, "de")
-    path = data / f"train_{number}.parquet"
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ConfigError, match=rf"train_{number}\.parquet: is damaged \(.+\); prepare the data again"):
-        join_shards(config(tmp_path, data))
-    assert not (tmp_path / "run" / "launch" / "train.parquet").exists()
 
 
 @pytest.mark.parametrize("written", ["{}@[0:2]", "{}/train_*.parquet@[:2]"])

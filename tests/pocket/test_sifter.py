@@ -3,7 +3,6 @@
 import itertools
 import json
 import random
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from mem_agent.agents.chunking import Chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.data.document_store import DocumentStore, store_folder
-from mem_agent.evaluation.questions import EvalError
-from mem_agent.pocket import sifter_baselines
 from mem_agent.pocket.frozen_chat import UNKNOWN, answer_to, completion
 from mem_agent.pocket.prepare import EVAL_SEED, prepare
 from mem_agent.pocket.sifter import (
@@ -32,17 +29,14 @@ from mem_agent.pocket.sifter import (
     histories,
     stored,
 )
-from mem_agent.pocket.sifter_baselines import by_embedding, by_words, first_is_gold, newest_first
 from mem_agent.pocket.sifter_rows import (
     HABITS,
     QUESTION_TOKENS,
     REPLY_TOKENS,
-    ability_rows,
     config_for,
     mixed_rows,
     save_tokenizer,
 )
-from mem_agent.rewards.intrinsic.encoder import HashingEncoder
 from mem_agent.sessions.ranking import strict_ranking
 from mem_agent.sessions.records import Language
 from mem_agent.sessions.render import render_history, render_session
@@ -54,10 +48,6 @@ HISTORY = History("Anna", "fruit", (
     Talk("Anna", "fruit", "pear"), Talk("Anna", "city", "Rome"), Talk("Ben", "city", "Oslo"),
     Talk("Anna", "tool", "saw"), Talk("Carl", "fruit", "plum"),
 ))
-ROW = {"_id": "7", "sample": 0, "length": "sifter", "task": "rank_sessions", "mode": "recurrent", "input": "q",
-       "answers": [], "response": "", "pred": "", "scores": {"ndcg@1": 1.0}, "outcome": "completed", "failure": None,
-       "failure_message": None, "counts": {}, "memories": [], "seconds": 0.1}
-"""One of a file of results."""
 
 
 def test_the_last_statement_counts():
@@ -96,26 +86,6 @@ def test_a_history_holds_one_gold_session_and_earlier_statements_say_otherwise()
         assert things[-1] == history.answer == history.talks[history.gold].thing
         places[history.gold] += 1
     assert set(places) == set(range(SESSIONS))
-
-
-def test_word_comparison_is_mediocre():
-    """It finds the gold session first in a tenth to a half of the questions; a blind ranking does in an eighth."""
-    questions = list(histories(EVAL_SEED, 200))
-    for order in (by_embedding(HashingEncoder()), by_words, newest_first):
-        found = first_is_gold(order, questions)
-        assert 0.1 < sum(found.values()) / 200 < 0.55
-
-
-@pytest.mark.parametrize("rows", ["", json.dumps(ROW | {"_id": "another file's"}) + "\n"])
-def test_a_run_without_results_is_one_line_and_a_stray_file_is_none_of_them(tmp_path, monkeypatch, rows):
-    monkeypatch.setattr(sifter_baselines, "orders", lambda: {"minilm": newest_first})
-    (tmp_path / "eval" / "before").mkdir(parents=True)
-    (tmp_path / "eval" / ".DS_Store").touch()
-    (tmp_path / "eval" / "before" / "sifter.jsonl").write_text(json.dumps(ROW) + "\n")
-    assert f"{tmp_path.name} before | 1 | 100.0" in sifter_baselines.report([tmp_path]).splitlines()[-1]
-    (tmp_path / "eval" / "before" / "sifter.jsonl").write_text(rows)
-    with pytest.raises(EvalError, match="/eval/before: no results of the held-out questions"):
-        sifter_baselines.report([tmp_path])
 
 
 def test_no_held_out_history_is_trained_on_and_all_are_a_function_of_seed_and_index():
@@ -199,18 +169,6 @@ def test_rows_are_the_prompts_the_agent_builds_and_replies_fit(tokenizer):
         assert request.prompt_ids == prompt and len(prompt) < QUESTION_TOKENS
         assert ids[-1] == tokenizer.eos_token_id and len(ids) < REPLY_TOKENS
         assert len(strict_ranking(vocabulary.answer_text(ids), SESSIONS)) == SESSIONS
-
-
-def test_recitals_say_where_each_thing_was_said_last(tokenizer):
-    rows = itertools.islice(ability_rows(tokenizer, PROMPTS, 1), 200)
-    drills = [row for row in rows if tokenizer.decode(row[1]).startswith("each")]
-    assert 50 < len(drills) < 110
-    for prompt, ids in drills:
-        shown = tokenizer.decode(prompt)
-        found = re.findall(r"(\w+ likes \w+) (\d)", tokenizer.decode(ids))
-        assert len(found) == len({about for about, _ in found}) > 1
-        for about, number in found:
-            assert re.findall(rf"<session(\d)>\n<user0>{about} ", shown)[-1] == number
 
 
 def test_the_mix_is_as_asked_and_finds_the_gold_session_by_chance(tokenizer):

@@ -5,7 +5,6 @@ import math
 import pytest
 
 from mem_agent.rehearsal.host_log import progress_of, read_log, read_metrics
-from mem_agent.tests.helpers.cpu_time import at_most
 
 SLIME = """\
 \x1b[36m(RolloutManager pid=9)\x1b[0m [2026] metrics.py:268 - perf 0: {'rollout/memory/reward': 0.25, 'perf/x': 1}
@@ -28,34 +27,9 @@ def test_an_endless_loss_hides_nothing_beside_it():
     assert math.isnan(found["train/loss"]) and found["train/grad_norm"] == 2.0
 
 
-def test_a_number_that_python_does_not_read_is_none():
-    text = f"step {'9' * 5000}: {{'train/loss': 1.0}}\nstep 1: {{'train/loss': 2.0}}\n"
-    assert read_metrics(text) == {"step": {1: {"train/loss": 2.0}}}
-
-
-@pytest.mark.parametrize("said", [
-    "{1, 2}", "{'a': 1" + "0" * 400 + "}", "{'a': " + "[" * 3000 + "]" * 3000 + "}", "{'a': " + "-" * 20000 + "1}",
-    "{{}: 1}", "{'a': 1" + "0" * 5000 + "}", "{'a': 1}" + " " * 2**17 + "{'a': 1}",
-], ids=["set", "large", "deep", "signs", "key", "long number", "long line"])
-def test_what_is_no_printed_dict_of_numbers_is_none(said):
-    found = read_metrics(f"x step 0: {said}\nperf 1: {{'b': 1}}")
-    assert not found.get("step", {}).get(0) and found["rollout"] == {1: {"b": 1.0}}
-    assert progress_of(f"x step 0: {said}") in ("", "step 0: ")
-
-
-def test_a_line_of_any_length_is_searched_quickly():
-    begun = "step 1: {"
-    for line in (begun * 2**17, begun * 3500 + "} " * 7000, "rollout 1 " * 2**16, begun * 7000 + "}"):
-        with at_most(1):
-            read_metrics(line + "x")
-            progress_of(line + "x")
-
-
-def test_what_begins_like_a_summary_again_and_again_is_searched_in_proportion():
-    for begun in ("rollout 1 ", "rollout 1 : 1 ", "eval 1: 1 trajectories ", "eval 1{ "):
-        line = begun * (60_000 // len(begun))
-        with at_most(0.5):
-            assert not any(progress_of(line) for _ in range(5))
+@pytest.mark.parametrize("text", ["{1, 2}", "{{}: 1}", "{not a dict}"])
+def test_what_is_no_printed_dict_of_numbers_is_skipped(text):
+    assert read_metrics(f"step 0: {text}\nperf 1: {{'b': 1}}")["rollout"] == {1: {"b": 1.0}}
 
 
 def test_a_log_is_read_from_where_a_run_began(tmp_path):
@@ -73,7 +47,6 @@ def test_progress_is_our_summary_a_step_or_an_error_and_nothing_else():
     ours = "(RolloutManager pid=1) [2026] rollout.py:195 - rollout 0: 64 trajectories | reward 0.281 | mixed 75%"
     assert progress_of(ours) == "rollout 0: 64 trajectories | reward 0.281 | mixed 75%"
     assert progress_of("rollout 2 {3} eval 4 {5} " + ours + " {}").startswith("rollout 0: 64 trajectories | reward")
-    assert progress_of("rollout 1 {x}: 64 trajectories | reward 0.281") == ""
     evaluation = "[2026] rollout.py:207 - eval 0 train: 8 trajectories | reward 0.125"
     assert progress_of(evaluation) == "eval 0 train: 8 trajectories | reward 0.125"
     assert progress_of(SLIME.splitlines()[1]) == "step 0: loss -1.5e-08 | grad_norm nan"

@@ -13,6 +13,7 @@ import pytest
 
 from mem_agent.pocket.prepare import prepare
 from mem_agent.tests.helpers import host_actor
+from mem_agent.tests.helpers.fake_host import recipe
 from mem_agent.tests.helpers.host_checkout import HOSTS
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
@@ -28,9 +29,8 @@ def start(request, tmp_path):
     python = host_actor.rehearsal_python()
     sglang = {"SGLANG_PYTHON": host_actor.sglang_python()} if host.name == "slime" else {}
     prepare(tmp_path / "data", seed=1)
-    recipe = (ROOT / "recipes" / "pocket.env").read_text().replace("$PACK_DIR", str(ROOT))
-    env = dict(line.split("=", 1) for line in recipe.splitlines() if "=" in line and not line.startswith("#"))
-    env = {name: value for name, value in env.items() if name not in ("POCKET_DATA", "DATA_ROOT", "LENGTH")}
+    env = {name: value.replace("${PACK_DIR}", str(ROOT)) for name, value in recipe("pocket").items()
+           if name not in ("POCKET_DATA", "DATA_ROOT", "LENGTH")}
     env |= {
         "HOST": host.name, "HOST_ROOT": str(host_actor.checkout(host)), "SAVE_PATH": str(tmp_path),
         "MEGATRON_ROOT": str(host_actor.megatron(host)), "TRAIN_DATA": str(tmp_path / "data" / "train.jsonl"),

@@ -104,21 +104,10 @@ def test_a_smaller_batch_divides_into_its_steps_and_steps_by_two_ranks(documents
     assert small.step_trajectories % 2 == 0 or 1 in batch or stays
 
 
-def test_long_documents_of_short_chunks_are_cut_for_a_random_model():
-    config = Config(mem_chunk_tokens=100)
-    assert [shrink(config, size).config.mem_max_chunks for size in (BIG, SMALL)] == [3, config.mem_max_chunks]
-
-
 def test_the_description_is_that_of_the_small_model():
     content = MODELS["qwen2.5-7b"] | ROTARY
     small = shrink_model(content)
     assert shrink_description(describe(content)) == describe({k: v for k, v in small.items() if v is not None})
-
-
-def test_its_heads_are_of_a_size_that_vllm_has_cpu_kernels_for():
-    numbers = shrink_model({})
-    assert numbers["head_dim"] in (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-    assert numbers["head_dim"] * numbers["num_attention_heads"] == numbers["hidden_size"]  # no head_dim: this is it
 
 
 def test_the_random_model_is_one_that_transformers_loads(tmp_path):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mem_agent.evaluation.statistics import Estimate
-from mem_agent.report import panels
 from mem_agent.report.panels import Curve, Panel, line_style, plot
 from mem_agent.report.themes import COLOURS, in_both_themes
 
@@ -66,40 +65,6 @@ def test_a_point_between_two_gaps_is_seen_on_a_line_without_markers(place):
     assert pixels_of(drawn.png, COLOURS[0]) > 50
 
 
-def test_points_that_a_line_leads_to_have_no_marker_of_their_own():
-    style = line_style(0) | {"marker": ""}
-    points = [POINTS[0], POINTS[1], (4.0, nan, None), *POINTS[3:]]
-    with_gap = plot("x", "", "", [replace(panel(1), curves=[Curve("", style, points)])])
-    two = [Curve("", style, points[:2]), Curve("", style, points[3:])]
-    assert pixels_of(with_gap.png, COLOURS[0]) == pixels_of(
-        plot("x", "", "", [replace(panel(1), curves=two)]).png, COLOURS[0])
-
-
-def test_of_very_many_panels_the_first_are_drawn_and_the_caption_says_so(monkeypatch):
-    monkeypatch.setattr(panels, "_MOST", 2)
-    named = [replace(panel(1), title=f"t{number}") for number in range(3)]
-    assert plot("x", "", "Bars.", [panel(1, []), *named]).caption == "Bars. The first 2 of 3 panels."
-    two = plot("x", "", "Bars.", [panel(1, []), *named[:2]])
-    assert two.caption == "Bars." and two.png == plot("x", "", "Bars.", named).png
-
-
-def test_of_very_many_positions_some_are_named():
-    points = [(2.0**n, 40.0, None) for n in range(64)]
-    axis = panels._figure([panel(1, points)], 8.0, 1).axes[0]
-    assert list(axis.get_xticks()) == [2.0**n for n in range(0, 64, 4)]
-
-
-@pytest.mark.parametrize("name", ["9" * 230, "w" * 250])
-def test_names_that_are_longer_than_an_axis_leave_it_its_room(name):
-    named = replace(panel(1), title=name, y_label=name, ticks={x: f"{x:g}{name}" for x, _, _ in POINTS})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert plot("x", "", "", [named] * 3)
-    axis = panels._figure([named], 8.0, 1).axes[0]
-    written = [axis.get_title(loc="left"), axis.get_ylabel(), *(tick.get_text() for tick in axis.get_xticklabels())]
-    assert all("…" in text and len(text) <= 60 for text in written)
-
-
 def test_nothing_to_draw_is_no_plot():
     assert plot("x", "", "", [panel(2, [])]) is None
 
@@ -119,9 +84,3 @@ def test_the_same_figure_gives_the_same_bytes():
 def test_a_colour_of_one_theme_alone_is_refused():
     with pytest.raises(AssertionError, match="no dark counterpart of #123456"):
         in_both_themes(b'<svg xmlns="http://www.w3.org/2000/svg"><path style="fill: #123456"/></svg>')
-
-
-def test_texts_that_look_like_colours_stay_as_they_are():
-    text = b'<text style="fill: #ffffff">fill: #123456</text>'
-    said = in_both_themes(b'<svg xmlns="http://www.w3.org/2000/svg">' + text + b"</svg>")
-    assert b">fill: #123456<" in said and b'style="fill: var(--cffffff)"' in said

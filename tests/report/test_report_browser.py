@@ -12,7 +12,7 @@ from mem_agent.report.__main__ import make_report
 from mem_agent.report.viewer import write_viewer
 from mem_agent.sifter.table.score_lines import FILE, write_scores
 from mem_agent.sifter.table.sifter_table import sifter_scores
-from mem_agent.tests.helpers.fake_results import plain_row, write_folder, write_run
+from mem_agent.tests.helpers.fake_results import write_run
 from mem_agent.tests.helpers.fake_run import write_training_run
 from mem_agent.tests.helpers.sifter_files import small_results
 from mem_agent.tests.helpers.traces import group_of, write
@@ -114,13 +114,6 @@ def test_results_are_text_and_never_markup(browser, many_runs):
     page.close()
 
 
-def test_page_prints(browser, three_runs):
-    page = browser.new_page()
-    page.goto(three_runs.as_uri())
-    assert len(page.pdf(format="A4")) > 50_000
-    page.close()
-
-
 def test_questions_are_filtered_as_a_reader_does(browser, training):
     page = browser.new_page()
     page.goto(training.as_uri())
@@ -155,45 +148,6 @@ def test_the_lowest_scores_and_the_largest_changes_come_first(browser, training)
     assert section.locator("tbody tr").first.locator(".score").all_inner_texts() in (
         ["0%", "0%", "100%", "100%"], ["100%", "100%", "0%", "0%"],
     )
-    page.close()
-
-
-@pytest.fixture(scope="module")
-def turned(tmp_path_factory) -> Path:
-    """Names and answers that turn around what stands behind them; both runs have the same scores, by other samples."""
-    root, turn, folders = tmp_path_factory.mktemp("synthetic"), "\u202e", []
-    for name, scores in (("a", (0.667, 0.333, 0.286)), (f"b{turn}", (0.286, 0.667, 0.333))):
-        rows = [
-            plain_row("1", score, sample=sample, scores={f"acc{turn}": score}, headline=f"acc{turn}",
-                      input=f"Who{turn}?", pred=f"in{turn}1984", answers=[f"{turn}1985", "1986"])
-            for sample, score in enumerate(scores)
-        ]
-        folders.append(write_folder(root / name, rows, f"5{turn}0", samples=3))
-    return make_report(folders, root / "report")
-
-
-def test_what_turns_the_writing_around_is_shown_as_a_sign(browser, turned):
-    page = browser.new_page()
-    page.goto(turned.as_uri())
-    alternatives = page.evaluate("[...document.images].map(image => image.alt).join(' ')")
-    shown = f"{page.title()} {page.locator('main').inner_text()} {alternatives}"
-    assert "\u202e" not in shown
-    words = {word.strip(",.:;") for word in shown.split()}
-    assert {"b\ufffd", "acc\ufffd", "5\ufffd0", "Who\ufffd?", "in\ufffd1984"} <= words
-    section = page.locator("#questions")
-    assert section.locator("bdi.asked").inner_text() == "Who\ufffd?", "it has a direction of its own"
-    section.get_by_label("File").select_option("5\ufffd0")
-    assert section.get_by_role("status").inner_text() == "1 of 1 questions"
-    page.close()
-
-
-def test_equal_answers_in_another_order_are_not_told_apart(browser, turned):
-    page = browser.new_page()
-    page.goto(turned.as_uri())
-    section = page.locator("#questions")
-    for kind in ("unlike", "better", "worse"):
-        section.get_by_label("Which questions").select_option(kind)
-        assert section.get_by_role("status").inner_text() == "0 of 1 questions"
     page.close()
 
 

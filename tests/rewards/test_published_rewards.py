@@ -15,7 +15,7 @@ import torch
 from mem_agent.rewards.advantages import group_advantages, turn_advantages
 from mem_agent.rewards.exact_match import boxed_exact_match
 from mem_agent.rewards.memory_state import Step
-from mem_agent.rewards.published_state import prompt_weight, published_state_rewards, recall_of_substrings
+from mem_agent.rewards.published_state import prompt_weight, published_state_rewards
 from mem_agent.tests.helpers import published
 from mem_agent.tests.helpers.published import MEMAGENT, REMEMR1
 
@@ -122,15 +122,3 @@ def test_the_released_mix_of_advantages_counts_the_state_twice():
         theirs = outcome.repeat_interleave(turns) * alpha + state * (1 - alpha)
         ours = turn_advantages(group_advantages(rewards, groups), states, groups, alpha, state_weight=2.0)
         assert [value for row in ours for value in row] == pytest.approx(theirs.tolist(), abs=1e-5)
-
-
-def test_no_more_words_of_a_gold_are_looked_for_than_an_answer_has():
-    class Text(str):
-        looked = 0
-
-        def __contains__(self, word):
-            Text.looked += 1
-            return super().__contains__(word)
-
-    assert recall_of_substrings(Text("I know Ann"), ["Ann " * 10**6, "no"]) == 1
-    assert Text.looked == 2**10 + 1

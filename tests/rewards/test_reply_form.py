@@ -4,7 +4,6 @@ r"""What keeping to a form is worth; the table is by hand from the definitions i
 import pytest
 
 from mem_agent.rewards.reply_form import FORM_PARTS, Form, answer_place, form_shares, in_form, reasoning_of
-from mem_agent.tests.helpers.cpu_time import at_most
 
 GOOD = "<reasoning>\nfirst 9\n\nthen 18\n</reasoning>\n<answer>\n18\n</answer>"
 REASONING = [
@@ -94,14 +93,3 @@ def test_a_reply_that_is_made_in_a_form_has_it(form, reasoning):
     reply = in_form(form, reasoning, "18")
     assert set(form_shares(form, reply).values()) == {1.0} and answer_place(reply) == "18"
     assert not reasoning or reasoning_of(reply) == reasoning
-
-
-LONG = ["<reasoning>" * 9_000, "</reasoning> " * 8_000, "</reasoning>\n<answer>" * 5_000, " " * 100_000,
-        "\\boxed{" * 15_000, "\\boxed " * 15_000, "<answer>" + "\n" * 100_000, "<answer>" * 12_000]
-
-
-@pytest.mark.parametrize("reply", LONG, ids=lambda reply: repr(reply[:24]))
-@pytest.mark.parametrize("form", Form)
-def test_a_hundred_thousand_characters_take_no_time(form, reply):
-    with at_most(0.5):
-        form_shares(form, reply), answer_place(reply), reasoning_of(reply)

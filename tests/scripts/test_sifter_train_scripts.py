@@ -3,7 +3,6 @@
 import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 OWN = ("RECIPE", "DATA_RECIPE", "HF_CKPT", "MODEL_PATH", "TRAIN_DATA", "TRAIN_FILE", "TEST_FILE", "SAVE_PATH", "SEED",
        "HOST", "HOST_ROOT", "OUTPUT_DIR", "VERSION", "MODEL_DIR", "CKPT_STEPS", "KEEP_CHECKPOINTS", "REWARD", "LENGTH")
-
-
-@pytest.fixture(autouse=True)
-def ready():
-    if not Path(sys.prefix, "installed-pack").exists():
-        pytest.skip("not in an environment of the pack's own; tests/run.sh sets one up")
 
 
 def script(name, cwd="/", **env):
@@ -106,19 +99,6 @@ def test_training_takes_the_seeds_names(shards, written):
     assert "evaluate /m before and /tmp/none/c/hf/iter_* after, into /tmp/none/c/eval" in done.stderr
 
 
-@pytest.mark.parametrize("folder", ["-delete", "(", "!"])
-def test_a_folder_is_no_option_of_what_looks_into_it(tmp_path, folder):
-    (tmp_path / "kept").touch()
-    (tmp_path / folder).mkdir()
-    for name in ("train_0.parquet", "eval_a.json", "test.parquet"):
-        (tmp_path / folder / name).touch()
-    before = sorted(tmp_path.rglob("*"))
-    done = script("qwen3_4b_task_reward.sh", cwd=tmp_path, MODEL_PATH="/m", TRAIN_FILE=f"[{folder}/train_0.parquet]",
-                  CKPTS_DIR="/tmp/none/c", TEST_FILE=f"{folder}/test.parquet", **RECIPE)
-    assert done.returncode == 0 and "-m mem_agent train --evaluate" in done.stdout, done.stderr
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_every_round_is_shown(tmp_path):
     (tmp_path / "r.yaml").write_text("train: {a: 6}\ntest: {a: 2}")
     done = script("curriculum.sh", HF_CKPT="/m", DATA_RECIPE=str(tmp_path / "r.yaml"), OUTPUT_DIR="/o", ROUNDS="2",
@@ -132,10 +112,9 @@ def test_every_round_is_shown(tmp_path):
 
 WRONG = [
     ("prepare_rl_data.sh", {}, "set HF_CKPT (or TOKENIZER)"),
-    ("prepare_rl_data.sh", {"HF_CKPT": "/m", "RECIPE": "/none.env"}, "RECIPE='/none.env': no such file"),
+    ("prepare_rl_data.sh", {"HF_CKPT": "/m", "RECIPE": "/none.env"}, "RECIPE='/none.env' cannot be read"),
     ("collect_verl_ckpt.sh", {}, "set HF_CKPT"),
     ("collect_verl_ckpt.sh", {"HF_CKPT": "/m", "CKPT_STEPS": "20 00"}, "'00' is no step; they count from 1"),
-    ("collect_verl_ckpt.sh", {"HF_CKPT": "/m", "CKPT_STEPS": "20 x"}, "'x' is no step; they count from 1"),
     ("qwen3_4b_task_reward.sh", {"MODEL_PATH": "/m", **RECIPE}, "set TRAIN_FILE"),
     ("qwen3_4b_task_reward.sh", {"TRAIN_FILE": '["/none/train_0.parquet"]', **RECIPE}, "names 1 shards, /none has 0"),
     ("curriculum.sh", RECIPE, "set HF_CKPT"),

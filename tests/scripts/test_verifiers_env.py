@@ -87,13 +87,6 @@ def test_every_turn_is_one_chat_request_with_the_key_that_was_given(rows):
     assert asyncio.run(task.measured(trace))["em"] == 1.0
 
 
-def test_a_wrong_answer_earns_nothing(rows):
-    task = next(iter(taskset(rows).load()))
-    with chat_server(FakeChat(lambda body, number: "\\boxed{iron}")) as chat:
-        _, trace = launched(task, chat.url)
-    assert asyncio.run(task.reward(trace)) == {"answer": 0.0}
-
-
 def test_a_server_that_refuses_is_a_failed_program_with_its_reason_and_without_the_key(rows):
     task = next(iter(taskset(rows).load()))
     with chat_server(FakeChat(key="another")) as chat:

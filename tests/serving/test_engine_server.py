@@ -4,10 +4,7 @@ import os
 import subprocess
 import sys
 
-import pytest
-
-from mem_agent.config import Config
-from mem_agent.serving.engine import engine_command, engine_environment
+from mem_agent.serving.engine import engine_environment
 
 CODE = """
 import multiprocessing
@@ -31,11 +28,3 @@ def test_vllm_forks_its_engine_whatever_its_cpu_platform_has_set():
 def test_an_engine_with_a_team_of_threads_is_not_forked():
     done = forked(OMP_NUM_THREADS="2")
     assert done.returncode == 1 and "OpenMP threads that are gone" in done.stderr
-
-
-@pytest.mark.parametrize("device,module", [
-    ("cpu", "mem_agent.serving.engine_server"), ("cuda", "vllm.entrypoints.openai.api_server"),
-])
-def test_only_engines_on_cpu_are_forked(tmp_path, device, module):
-    command = engine_command(Config(engine_max_len=64), tmp_path, 1, device, 0)
-    assert command[:4] == [sys.executable, "-P", "-m", module]

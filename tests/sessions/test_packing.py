@@ -1,13 +1,10 @@
 """Packing: never over the budget, and the same rule for every model that is shown sessions."""
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mem_agent.sessions.packing import by_score, pack
-from mem_agent.tests.helpers.cpu_time import at_most
 
 SIZES = st.lists(st.integers(1, 30), max_size=20)
 
@@ -79,14 +76,6 @@ def test_a_session_that_was_too_large_takes_the_room_of_those_behind_it():
 )
 def test_scores_fall_and_equal_ones_keep_the_order_of_time(scores, order):
     assert by_score(scores) == order
-
-
-def test_five_hundred_sessions_are_packed_in_no_time():
-    rng = random.Random(0)
-    scores, tokens = [rng.random() for _ in range(500)], [rng.randrange(500, 3500) for _ in range(500)]
-    with at_most(0.5):
-        for _ in range(10):
-            pack(by_score(scores), tokens, 128_000)
 
 
 def test_a_session_without_a_score_comes_last():

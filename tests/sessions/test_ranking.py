@@ -12,7 +12,6 @@ from mem_agent.sessions.ranking import (
     lenient_ranking,
     strict_ranking,
 )
-from mem_agent.tests.helpers.cpu_time import at_most
 
 TEN = ",".join(map(str, range(10)))
 # reply, sessions shown, the strict ranking or what is said against it, the lenient ranking
@@ -108,18 +107,6 @@ def test_no_reply_breaks_the_parsers_and_strict_is_a_case_of_lenient(pieces, sho
         assert strict_ranking(reply, shown) == lenient
     except BadRanking:
         pass
-
-
-@pytest.mark.parametrize(
-    "piece",
-    ["<ranking>", "</ranking>", "<think>", "</think>", "<", "1.", "1 ", "1,", "1", " ", "a1", "<ranking", "-1", "\n"],
-)
-def test_time_grows_with_length_alone(piece):
-    reply = "<ranking>" + piece * (1_000_000 // len(piece))
-    with at_most(3):  # quadratic: hours
-        lenient_ranking(reply, 10)
-        with pytest.raises(BadRanking):
-            strict_ranking(reply, 10)
 
 
 def test_what_a_ranking_does_not_name_follows_by_similarity():

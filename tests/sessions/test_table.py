@@ -1,8 +1,5 @@
 """Rows of parquet files and the questions they are."""
 
-import re
-
-import numpy as np
 import orjson
 import pytest
 from hypothesis import given
@@ -61,26 +58,15 @@ def test_a_published_row_is_read():
     ("columns", "field", "value"),
     [
         ({"answer": 7}, "answers", ("7",)),
-        ({"answer": 0}, "answers", ("0",)),
         ({"answer": None, "gold_answer": "Paris"}, "answers", ("Paris",)),
-        ({"answer": float("nan"), "gold_answer": "Paris"}, "answers", ("Paris",)),
-        ({"answer": ""}, "answers", ()),
         ({"answers": ["A", "A", " ", "B"]}, "answers", ("A", "B")),
-        ({"answers": np.array(["A", "B"], object)}, "answers", ("A", "B")),
-        ({"question_id": 0}, "id", "0"),
         ({"question_id": ""}, "id", "3"),
-        ({"question_id": np.array([1, 2])}, "id", "[1 2]"),
-        ({"question_date": np.array([1, 2])}, "date", "[1 2]"),
-        ({"language": np.array(["en", "zh"])}, "language", Language.EN),
-        ({}, "id", "3"),
-        ({"answer_session_ids": None}, "gold", ()),
         ({"answer_session_ids": ["b", "a", "b"]}, "gold", ("b", "a")),
         ({"answer_session_ids": "b"}, "gold", ("b",)),
         ({"answer_session_ids": 7, "haystack_session_ids": [7, 8]}, "gold", ("7",)),
         ({"question": " 他住在哪里？ "}, "language", Language.ZH),
         ({"question": "Where is 上海?"}, "language", Language.EN),
         ({"question": "他住在哪里？", "language": "en"}, "language", Language.EN),
-        ({"language": "fr"}, "language", Language.EN),
         ({"all_options": ["(a) x", "(b) y"]}, "options", ("(a) x", "(b) y")),
         ({"topic": "t", "similarities": [1.0]}, "own", {"topic": "t", "similarities": [1.0]}),
     ],
@@ -97,22 +83,14 @@ def test_missing_ids_and_dates_are_made_up_and_empty():
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ({"question": "  "}, "no question"),
-        ({"question": None}, "no question"),
-        ({"haystack_sessions": None}, "no JSON list of sessions"),
-        ({"haystack_sessions": "{"}, "no JSON list of sessions"),
-        ({"haystack_sessions": "7"}, "no JSON list of sessions"),
-        ({"haystack_sessions": '[[{"role": "u", "content": %s}]]' % ("[" * 1000 + "]" * 1000)}, "no JSON list of se"),
-        ({"haystack_sessions": "\ud800"}, "no JSON list of sessions"),
-        ({"haystack_sessions": '[["a"]]'}, "no JSON list of sessions"),
-        ({"haystack_sessions": '[[{"role": "user"}]]'}, "no JSON list of sessions"),
-        ({"haystack_session_ids": ["a"]}, "1 haystack_session_ids for 2 sessions"),
-        ({"haystack_session_ids": ["a", "a"]}, "repeats 'a'"),
-        ({"haystack_dates": ["x"]}, "1 haystack_dates for 2 sessions"),
-        ({"answer_session_ids": ["c"]}, "names 'c'"),
+        ({"question": None}, "question"), ({"haystack_sessions": None}, "haystack_sessions"),
+        ({"haystack_sessions": "{"}, "haystack_sessions"), ({"haystack_sessions": "7"}, "haystack_sessions"),
+        ({"haystack_sessions": '[[{"role": "user"}]]'}, "haystack_sessions"),
+        ({"haystack_session_ids": ["a"]}, "haystack_session_ids"),
+        ({"haystack_session_ids": ["a", "a"]}, "haystack_session_ids"), ({"haystack_dates": ["x"]}, "haystack_dates"),
+        ({"answer_session_ids": ["c"]}, "'c'"),
     ],
 )
 def test_a_bad_row_says_where_and_what(columns, says):
-    with pytest.raises(BadRow, match=rf"^f: row 3 \(q1\).*{re.escape(says)}") as error:
+    with pytest.raises(BadRow, match=rf"^f: row 3 \(q1\).*{says}"):
         question_of(row(question_id="q1", **columns), "f", 3)
-    assert "\n" not in str(error.value)

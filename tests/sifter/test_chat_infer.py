@@ -1,7 +1,5 @@
 """Stage 3: what is shown and asked, what is kept of replies and failures, and that nothing is asked twice."""
 
-import asyncio
-import json
 import os
 import re
 import signal
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mem_agent.sifter.stages import chat_infer
-from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, Raw, chat_server
+from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.stage_rows import (
     chinese_question,
@@ -175,22 +173,8 @@ def test_killed_in_the_middle_it_asks_for_the_rest_alone(folder):
     assert [row["generated_text"].split()[0] for row in rows_of(folder)].count("reply") == 6
 
 
-def test_an_interrupt_ends_it_in_one_line_and_loses_nothing(folder):
-    chat = FakeChat(lambda body, number: "reply" if number < 6 else HANG)
-    with chat_server(chat):
-        env = os.environ | {"BASE_URL": chat.url, "CHAT_CONCURRENCY": "1", "PYTHONWARNINGS": "ignore"}
-        run = subprocess.Popen([sys.executable, "-m", "mem_agent", "chat-infer"], env=env, stderr=subprocess.PIPE,
-                               text=True)
-        wait_for(lambda: len(chat.bodies) >= 7, run)
-        run.send_signal(signal.SIGINT)
-        _, told = run.communicate(timeout=HANGS_AFTER_S)
-    assert run.returncode == 130 and told.splitlines()[-1] == "interrupted; the same command continues"
-    assert "Traceback" not in told
-
-
 @pytest.mark.parametrize("answer,told", [
-    (401, "the key is refused"), (404, "no such route, or no model 'served'"), (HANG, "no answer within 0.2 s"),
-    (Raw(b"<html>"), "expected a chat completion"), (400, "HTTP 400"),
+    (401, "the key is refused"), (HANG, "no answer within 0.2 s"),
 ])
 def test_what_no_row_could_pass_ends_it_in_one_line(folder, monkeypatch, capsys, answer, told):
     with chat_server(FakeChat(lambda body, number: answer)) as chat:
@@ -198,35 +182,6 @@ def test_what_no_row_could_pass_ends_it_in_one_line(folder, monkeypatch, capsys,
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1].startswith(f"error: {chat.url}/v1: ") and told in lines[-1]
     assert not (folder / "served" / "emb" / "set_test_chat.parquet").exists()
-
-
-def test_refusals_of_most_rows_do_not_end_it_before_slow_replies_nor_a_second_run(folder, monkeypatch, capsys):
-    """A refusal comes at once, nine of ten rows have one; the tenth is answered later."""
-    def answer(body, number):
-        return "late" if "number 104?" in body["messages"][0]["content"] else 400
-
-    class Slow(FakeChat):
-        async def _answered(self, request, body, number):
-            await asyncio.sleep(0.5 * (self.answer(body, number) != 400))
-            return await super()._answered(request, body, number)
-
-    for requests in (10, 9):
-        with chat_server(Slow(answer)) as chat:
-            assert infer(monkeypatch, chat) == 3, capsys.readouterr().err
-        assert len(chat.bodies) == requests and [row["api_status"] for row in rows_of(folder)].count("ok") == 1
-
-
-def test_a_server_that_goes_away_costs_no_answer(folder, monkeypatch, capsys, silent_port):
-    with chat_server(FakeChat(lambda body, number: "here" if number < 4 else HANG, port=silent_port)) as chat:
-        gone = chat.url
-        done = subprocess.Popen([sys.executable, "-m", "mem_agent", "chat-infer"], stderr=subprocess.PIPE, text=True,
-                                env=os.environ | {"BASE_URL": gone, "CHAT_CONCURRENCY": "1"})
-        wait_for(lambda: len(chat.bodies) >= 5, done)
-    _, told = done.communicate(timeout=HANGS_AFTER_S)
-    assert done.returncode == 1 and "nothing answers there" in told and "Traceback" not in told
-    with chat_server(FakeChat(lambda body, number: "again")) as chat:
-        assert infer(monkeypatch, chat) == 0
-    assert len(chat.bodies) == 6
 
 
 def test_the_name_is_that_of_the_only_model_there(folder, monkeypatch, capsys):
@@ -238,39 +193,10 @@ def test_the_name_is_that_of_the_only_model_there(folder, monkeypatch, capsys):
     assert "serves 2 models (a, b); name one with MODEL_NAME" in capsys.readouterr().err
 
 
-def test_a_list_of_models_that_repeats_the_key_does_not_show_it(folder, monkeypatch, capsys):
-    key = "sk-1234567890abcdef"
-    with chat_server(FakeChat(models=(f"Bearer {key}", "b" * 300), key=key)) as chat:
-        assert infer(monkeypatch, chat, MODEL_NAME="", API_KEY=key) == 1
-    told = capsys.readouterr().err
-    assert "serves 2 models (Bearer ***, bbb" in told and key not in told and "b" * 200 not in told
-
-
-@pytest.mark.parametrize("name", [f"its-{KEY}", "\x1b]0;own\x07", "a\u202eb", "a" * 201, "a\nb"])
-def test_a_name_of_a_server_that_is_the_key_or_commands_a_terminal_is_no_folders(folder, monkeypatch, capsys, name):
-    with chat_server(FakeChat(models=(name,))) as chat:
-        assert infer(monkeypatch, chat, MODEL_NAME="", API_KEY=KEY) == 1
-    told = capsys.readouterr().err
-    assert "serves a model called" in told and "set MODEL_NAME" in told
-    assert not any(text in told for text in (KEY, "\x1b", "\u202e"))
-    assert not list(folder.rglob("*_chat.parquet*"))
-
-
-def test_other_settings_are_refused_where_results_lie(folder, monkeypatch, capsys):
-    with chat_server(FakeChat()) as chat:
-        assert infer(monkeypatch, chat) == 0
-        assert infer(monkeypatch, chat, TOP_K=3) == 1
-    assert "was made with other settings" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("env,told", [
     ({"METHODS": "never"}, "MODEL_NAME=never mem-agent session-ranking makes it"),
-    ({"EMBEDDING_MODEL_NAME": "other"}, "mem-agent session-embedding makes them"),
     ({"DATASETS": "none"}, "none_test_embed.parquet: no such file; mem-agent session-embedding makes it"),
-    ({"SPLITS": " "}, "SPLITS is empty"), ({"BASE_URL": ""}, "BASE_URL is not set"),
-    ({"BASE_URL": "here"}, "BASE_URL='here': allowed: http://HOST:PORT"), ({"METHODS": "../x"}, "has no folder"),
-    ({"TOP_K": "0"}, "TOP_K=0: allowed"), ({"SIFTER_PROMPTS": "/none.yaml"}, "SIFTER_PROMPTS='/none.yaml'"),
-    ({"MODEL_NAME": "/abs"}, "set MODEL_NAME to a plain name"),
+    ({"BASE_URL": ""}, "BASE_URL is not set"),
 ])
 def test_one_line_for_what_is_missing_or_wrong(folder, monkeypatch, capsys, env, told, silent_port):
     monkeypatch.setenv("BASE_URL", f"http://127.0.0.1:{silent_port}")
@@ -282,15 +208,11 @@ def test_one_line_for_what_is_missing_or_wrong(folder, monkeypatch, capsys, env,
 
 
 def test_the_key_is_in_no_file_and_no_line(folder, monkeypatch, capsys):
-    """The server repeats it in a reply and in a refusal."""
-    answers = [f"your key is {KEY}", Raw(f"bad {KEY}".encode(), 400)]
-    with chat_server(FakeChat(lambda body, number: answers[number % 2], key=KEY)) as chat:
+    with chat_server(FakeChat(lambda body, number: 400 if number % 2 else "so", key=KEY)) as chat:
         assert infer(monkeypatch, chat, API_KEY=KEY, CHAT_CONCURRENCY=1) == 3
-    assert len(chat.bodies) == 10
     told = capsys.readouterr()
-    assert KEY not in told.out + told.err
-    held = [path for path in Path(folder).rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
-    assert not held and KEY not in json.dumps(rows_of(folder))
+    assert len(chat.bodies) == 10 and KEY not in told.out + told.err
+    assert not [path for path in Path(folder).rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
 
 
 def test_bad_rows_have_a_status_and_the_others_their_answers(folder, monkeypatch):

@@ -8,13 +8,10 @@ the fourth, so a round adds 3.
 import os
 import shlex
 import shutil
-import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import orjson
-import psutil
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -23,10 +20,8 @@ from safetensors.torch import load_file, save_file
 from mem_agent.checkpoints import average
 from mem_agent.data.training_file import DataSource
 from mem_agent.sifter.rounds import curriculum, prepare_rl_data, round_steps
-from mem_agent.sifter.rounds.round_plan import rankings_name
 from mem_agent.tests.helpers.fake_results import write_folder
 from mem_agent.tests.helpers.histories import question, row, write
-from mem_agent.tests.helpers.patience import wait_for
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 SCORES = (0.1, 0.9, 0.1, 0.7)
@@ -164,18 +159,6 @@ def test_killed_behind_any_step_it_goes_on_there(run, tmp_path, every):
     assert value_of(tmp_path / "run/round_2/model") == [16, 16]
 
 
-def test_killed_behind_every_step_it_ends_all_the_same(run, tmp_path):
-    calls = []
-    for _ in ALL:
-        stand_ins = StandIns(killed=[2])
-        run(stand_ins, code=130)
-        calls += stand_ins.calls
-        if calls[-1] == ALL[-1]:
-            break
-    run(StandIns())
-    assert list(dict.fromkeys(calls)) == ALL and value_of(tmp_path / "run/round_2/model") == [16, 16]
-
-
 def test_a_step_whose_output_is_gone_is_run_again(run, tmp_path):
     run(StandIns())
     (ranking,) = (tmp_path / "results").glob("run-*/round_1/a_train_ranking.parquet")
@@ -207,7 +190,6 @@ def test_without_a_choice_or_a_test_nothing_is_validated(run, tmp_path, monkeypa
 
 @pytest.mark.parametrize("change,message", [
     (["--seed", "7"], "seed was 42 and is 7; go on with the former, or choose another folder"),
-    (["--average", "3"], "average was 2 and is 3"),
     ({"LR": "0.5"}, "LR was 1e-06 and is 0.5"),
     ({"recipe": "train: {a: 5}\ntest: {a: 2}"}, "data recipe was"),
     ({"KEEP_CHECKPOINTS": "1"}, "KEEP_CHECKPOINTS=1: 2 are averaged"),
@@ -221,19 +203,6 @@ def test_changed_settings_are_refused_in_one_line(run, tmp_path, monkeypatch, ch
             (tmp_path / "recipe.yaml").write_text(change["recipe"])
     refused = StandIns()
     said = run(refused, *(change if isinstance(change, list) else []), code=1)
-    assert message in said.err and said.err.count("\n") == 1 and refused.calls == []
-
-
-@pytest.mark.parametrize(("held", "message"), [
-    (b"[" * 1000 + b"]" * 1000, "damaged"), (b'{"seed": %s}' % (b"[" * 1000 + b"]" * 1000), "damaged"),
-    *((b'{"rankings": %s}' % name, "is no plain name") for name in (b'"../x"', b'"/x"', b'".."', b'""', b"5")),
-])
-def test_a_folder_of_somebody_elses_making_is_refused_in_one_line(run, tmp_path, held, message):
-    run(StandIns(killed=[3]), code=130)
-    [path] = tmp_path.rglob("curriculum.json")
-    path.write_bytes(held)
-    refused = StandIns()
-    said = run(refused, code=1)
     assert message in said.err and said.err.count("\n") == 1 and refused.calls == []
 
 
@@ -253,14 +222,6 @@ def test_a_round_none_of_whose_questions_was_ranked_ranks_them_again(run):
     up = StandIns()
     run(up)
     assert up.calls[0] == (1, "rank") and up.calls[-1] == ALL[-1]
-
-
-def test_folders_of_one_name_have_rankings_of_their_own_also_when_moved(run, tmp_path):
-    run(StandIns())
-    run(StandIns(), "--work", str(tmp_path / "elsewhere" / "run"))
-    assert len(list((tmp_path / "results").glob("run-*/round_1/a_train_ranking.parquet"))) == 2
-    (tmp_path / "run").rename(tmp_path / "moved")
-    assert rankings_name(tmp_path / "moved") == rankings_name(tmp_path / "run")
 
 
 def test_a_step_that_fails_ends_the_run_in_one_line(run):
@@ -309,41 +270,3 @@ def test_the_scripts_of_its_steps_are_there(run):
     assert {Path(script).name for script in scripts} == {"run-train.sh", "convert-to-hf.sh", "run-eval.sh",
                                                          "session_ranking.sh"}
     assert all(Path(script).is_file() for script in scripts), scripts
-
-
-DRIVER = """
-import sys
-from pathlib import Path
-from mem_agent.sifter.rounds import curriculum
-curriculum.PACK = Path(sys.argv[1])
-sys.exit(curriculum.main(sys.argv[2:]))
-"""
-
-
-def has_ended(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def test_the_process_killed_while_a_command_runs_takes_it_along(tmp_path):
-    """SIGKILL, of a real process with a real child; the rows that are there are found again."""
-    make_model(tmp_path / "start", 1)
-    write(tmp_path / "results" / "minilm", "a", "train", [row(question(n)) for n in range(4)])
-    (tmp_path / "recipe.yaml").write_text("train: {a: 3}")
-    (tmp_path / "run-train.sh").write_text(f"echo $$ >{tmp_path}/pid; exec sleep 1000\n")
-    command = [sys.executable, "-c", DRIVER, str(tmp_path), *arguments(tmp_path, rounds=1)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        for line in running.stdout:
-            if "train" in line:
-                break
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            assert running.poll() is None
-        running.send_signal(signal.SIGKILL)
-    child = int((tmp_path / "pid").read_text())
-    wait_for(lambda: has_ended(child))
-    (tmp_path / "run-train.sh").write_text("exit 7\n")
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert "round 1: prepare is done\nround 1: train\n" in done.stdout
-    assert done.returncode == 1 and "round 1: train ended with code 7" in done.stderr

@@ -135,9 +135,3 @@ def test_the_rankers_prompt(asked, stage_1, toolkit):
     stage_2 = ranking_prompt(asked, row["similarities"], row["session_tokens"], limit=100_000, top_k=0,
                              wording=load_wording(), count=counter.count)
     assert training_row(asked, stage_1).prompt == stage_2.text and {*toolkit[0]} == {stage_2.text}
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_a_server_that_was_started_for_this_is_asked_straight(own):
-    plan = ChatPlan(Config(), Method("mine", Order.RANKING), "http://10.0.0.2:9", "m", "m", own)
-    assert plan.client().settings.is_own is own

@@ -1,14 +1,9 @@
 """A round's data: exact counts, gold always shown, no tested question trained, the same bytes from the same inputs."""
 
-import hashlib
-import io
 import re
-import shutil
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import orjson
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,7 +12,7 @@ from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.sessions.render import render_session
 from mem_agent.sessions.wording import load_wording
-from mem_agent.sifter.rounds import prepare_rl_data, round_rows
+from mem_agent.sifter.rounds import prepare_rl_data
 from mem_agent.tests.helpers.histories import question, row, write
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -155,41 +150,6 @@ def test_what_cannot_be_trained_is_left_out_and_counted(tmp_path, prepare):
     assert line.startswith("d train: 1 of 7 rows, at random, fewer than the 5 wanted: all that can be used, 1 ")
 
 
-def test_one_that_has_no_room_at_the_second_look_is_replaced(tmp_path, prepare, monkeypatch):
-    """Of the five that come first three have none: the counts stay exact, by the same order."""
-    write(tmp_path / "embed", "d", "train", [row(question(n)) for n in range(20)])
-    first = set(ids(prepare("train: {d: 5}")))
-    without = sorted(first)[:3]
-    order = [name for count in range(6, 12) for name in ids(prepare(f"train: {{d: {count}}}", version=f"{count}"))]
-    real = round_rows.rank_row
-
-    def no_room(dataset, asked, *more):
-        if f"d/{asked.id}" in without:
-            raise round_rows.Unusable("no room")
-        return real(dataset, asked, *more)
-
-    monkeypatch.setattr(round_rows, "rank_row", no_room)
-    folder = prepare("train: {d: 5}", version="replaced")
-    new = [name for name in dict.fromkeys(order) if name not in first][:3]
-    assert sorted(ids(folder)) == sorted([*(first - set(without)), *new])
-    (note,) = told(folder)["datasets"]
-    assert (note["chosen"], note["left_out"]) == (5, {"no room": 3})
-
-
-def test_a_tokenizer_is_known_by_what_it_holds(tmp_path, prepare, tokenizer):
-    """Another folder with the same files finds the round; another one in a folder of the same name does not."""
-    write(tmp_path / "embed", "d", "train", [row(question(n)) for n in range(3)])
-    shutil.copytree(tokenizer, tmp_path / "moved")
-    other = tmp_path / "other" / Path(tokenizer).name
-    shutil.copytree(tokenizer, other)
-    (other / "tokenizer_config.json").write_text((other / "tokenizer_config.json").read_text() + " ")
-    made = prepare("train: {d: 2}") / "train_0.parquet"
-    written = made.stat().st_mtime_ns
-    prepare("train: {d: 2}", "--tokenizer", str(tmp_path / "moved"))
-    assert made.stat().st_mtime_ns == written
-    assert "error" in prepare("train: {d: 2}", "--tokenizer", str(other), code=2)
-
-
 def test_gold_is_shown_over_what_is_more_similar_and_never_over_the_budget(tmp_path, prepare):
     """Gold 0 and 5, the least and the most similar of six; room for three and a half."""
     asked = question(7, sessions=6, gold=(0, 5))
@@ -235,83 +195,6 @@ def test_the_same_command_finds_its_files_and_makes_what_is_missing_to_the_byte(
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
-@pytest.mark.parametrize("change", [
-    {"lines": None}, {"lines": [1]}, {"files": "train"}, {"train": "6"}, {"shards": None},
-])
-def test_a_summary_that_is_none_is_one_line(tmp_path, prepare, change):
-    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(9)])
-    folder = prepare("train: {a: 6}")
-    change_summary(folder, change)
-    assert f"{folder / 'prepared.json'}: is damaged; remove it" in prepare("train: {a: 6}", code=2)
-
-
-def test_what_a_summary_says_commands_no_terminal(tmp_path, prepare):
-    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(9)])
-    change_summary(prepare("train: {a: 6}"), {"lines": ["\x1b]0;own\x07" + "x" * 5000]})
-    with redirect_stdout(io.StringIO()) as told:
-        prepare("train: {a: 6}")
-    line = told.getvalue().splitlines()[0]
-    assert line.startswith("�]0;own�xxx") and len(line) == 1000
-
-
-def change_summary(folder, change):
-    """With the hash of a manifest that is changed as well."""
-    content = orjson.dumps(told(folder) | change)
-    (folder / "prepared.json").write_bytes(content)
-    manifest = orjson.loads((folder / "manifest.json").read_bytes())
-    manifest["files"]["prepared.json"] |= {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-    (folder / "manifest.json").write_bytes(orjson.dumps(manifest))
-
-
-def test_the_same_command_makes_a_lost_store_again(tmp_path, prepare):
-    """Whole, or the documents of it: training could not be rewarded without them."""
-    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(5)])
-    store = prepare("train: {a: 3}") / "parquet.docs"
-    before = {path.name: path.read_bytes() for path in store.iterdir()}
-    (store / "documents.bin").unlink()
-    (store / "index.jsonl").unlink()
-    prepare("train: {a: 3}")
-    assert {path.name: path.read_bytes() for path in store.iterdir()} == before
-    shutil.rmtree(store)
-    prepare("train: {a: 3}")
-    assert {path.name: path.read_bytes() for path in store.iterdir()} == before
-
-
-def test_columns_of_other_kinds_are_as_if_they_were_not_there(tmp_path, prepare):
-    """Tokens are counted again, a ranking is that by similarity, a question without similarities is left out."""
-    strange = {"t": {"session_tokens": list("abcd")}, "n": {"session_tokens": 5}, "s": {"similarities": list("abcd")},
-               "l": {"similarities": 0.5}}
-    for name, columns in strange.items():
-        write(tmp_path / "embed", name, "train", [row(question(0), **columns)])
-    write(tmp_path / "ranked", "r", "train", [row(question(1), haystack_session_gen_rankings="x")], "ranking")
-    folder = prepare("train: {t: 1, n: 1, s: 1, l: 1, r: 1}")
-    assert sorted(ids(folder)) == ["n/q0", "r/q1", "t/q0"]
-    assert [each["left_out"] for each in told(folder)["datasets"]] == [{}, {}, *[{"no similarities": 1}] * 2, {}]
-
-
-def test_a_row_with_a_date_that_python_has_not_is_a_bad_one(tmp_path, prepare):
-    path = write(tmp_path / "embed", "d", "train", [row(question(n)) for n in range(3)])
-    when = pa.array([0, 2**62, 0], pa.timestamp("us"))
-    pq.write_table(pq.read_table(path).append_column("when", when), path)
-    folder = prepare("train: {d: 3}")
-    assert sorted(ids(folder)) == ["d/q0", "d/q2"] and told(folder)["datasets"][0]["left_out"] == {"bad row": 1}
-
-
-def test_empty_places_in_the_columns_of_stages_cost_no_row(tmp_path, prepare):
-    """A session without a similarity comes last, one without tokens is counted, null in a ranking is no session."""
-    size = session_size(question(0))
-    rows = [row(question(0), similarities=[0.1, 0.2, None, 0.4], session_tokens=[size] * 4),
-            row(question(1), session_tokens=[size, None, size, size])]
-    write(tmp_path / "embed", "d", "train", rows)
-    ranked = row(question(2), haystack_session_gen_rankings=[None, 99, 1])
-    write(tmp_path / "ranked", "r", "train", [ranked], "ranking")
-    folder = prepare("train: {d: 2, r: 1}", "--max-prompt-tokens", str(room_for(question(0), 3.5)))
-    shown = {each["metadata"]["id"]: each["metadata"] for each in rows_of(folder)}
-    assert set(shown) == {"d/q0", "d/q1", "r/q2"} and shown["d/q1"]["session_tokens"] == [size] * 3
-    stored = orjson.loads(DocumentStore(store_folder(folder)).get(shown["d/q0"]["history_id"]))
-    assert stored["ids"] == ["s0", "s1", "s3"]
-
-
 def test_other_inputs_are_refused_in_the_same_folder(tmp_path, prepare):
     write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(9)])
     prepare("train: {a: 6}")
@@ -322,7 +205,6 @@ def test_other_inputs_are_refused_in_the_same_folder(tmp_path, prepare):
 @pytest.mark.parametrize("recipe,message", [
     ("train: {none: 3}", r"none: no .*/ranked/none_train_ranking.parquet nor .*/embed/none_train_embed.parquet"),
     ("train: {empty: 3}", "no row to train; empty train: 0 of 1 rows, at random, fewer than the 3 wanted"),
-    ("train: 3", "expected data sets"),
 ])
 def test_wrong_use_is_one_line(tmp_path, prepare, recipe, message):
     write(tmp_path / "embed", "empty", "train", [row(question(1, gold=()))])

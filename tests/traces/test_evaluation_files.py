@@ -50,12 +50,6 @@ def test_the_bound_holds_over_continued_evaluations(tmp_path, first):
     assert after.get("200", 0) == before.get("200", 0) and ask("800")["800"] > 0
 
 
-def test_what_is_no_file_takes_nothing_of_the_bound(tmp_path):
-    (tmp_path / "trajectories").mkdir()
-    (tmp_path / "trajectories" / "800.jsonl").symlink_to("nowhere")
-    assert written(tmp_path, trace(0)) == [True]
-
-
 @pytest.mark.parametrize("rest", [b'{"kind": "traj', b'{"kind": "document", "id": "e", "sections": []}'])
 def test_what_a_killed_run_left_of_a_line_is_cut_off(tmp_path, rest):
     written(tmp_path, trace(0))
@@ -63,13 +57,6 @@ def test_what_a_killed_run_left_of_a_line_is_cut_off(tmp_path, rest):
     path.write_bytes(path.read_bytes() + rest)
     written(tmp_path, trace(1))
     assert ids(tmp_path) == {"50.jsonl": ["d", "50-0-0", "50-1-0"]}
-
-
-def test_what_is_no_file_takes_no_share(tmp_path):
-    folder = tmp_path / "trajectories"
-    (folder / "800.jsonl").mkdir(parents=True)
-    (folder / "200.jsonl").symlink_to("nowhere")
-    assert written(tmp_path, trace(0)) == [True] and (folder / "50.jsonl").is_file()
 
 
 def test_each_length_has_its_share_whatever_the_others_took(tmp_path):

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.system.atomic_file import NotAFile
 from mem_agent.traces.read_traces import read_traces, trace_files
 from mem_agent.traces.rollout_files import rollout_path, sampled_first, write_rollout
 from mem_agent.traces.trace import Trace, TraceDocument, TraceError, line_of
@@ -77,15 +76,6 @@ def test_what_a_run_that_was_set_back_gave_up_is_put_aside_and_can_be_read_there
     assert kept(second) == {"3": ["c"], "4": ["c"]}
 
 
-def test_an_evaluation_before_the_first_rollout_is_of_the_line_that_begins_with_it(tmp_path):
-    path = tmp_path / "trajectories" / "eval_000000_q.jsonl"
-    for number, aside in ((0, False), (1, False), (0, True)):
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-        write_rollout(tmp_path, number, groups("a"), 1, PLENTY)
-        assert path.exists() and (path.parent / "given_up_000000.1").exists() == aside
-
-
 def test_what_was_given_up_is_the_first_to_go_and_counts_for_the_bound(tmp_path):
     first, second = set_back_twice(tmp_path)
     size = rollout_path(tmp_path, 0).stat().st_size
@@ -130,18 +120,6 @@ def test_of_a_group_that_is_too_large_the_first_siblings_are_kept(tmp_path):
     assert (written.groups, kept(tmp_path)) == (1, {"0": ["a"]}) and 1 < written.trajectories < 8
 
 
-def test_no_group_is_told_that_has_no_room(tmp_path):
-    told = []
-
-    def one_by_one():
-        for group in groups("a", "b", "c", "d", text="x" * 400):
-            told.append(group)
-            yield group
-
-    write_rollout(tmp_path, 0, one_by_one(), 2, 8_000)
-    assert len(told) == 3
-
-
 def test_a_full_disk_leaves_what_was_there(tmp_path):
     write_rollout(tmp_path, 0, groups("a"), 1, PLENTY)
     before = rollout_path(tmp_path, 0).read_bytes()
@@ -155,59 +133,6 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
             write_rollout(tmp_path, number, breaks(), 1, PLENTY)
     assert rollout_path(tmp_path, 0).read_bytes() == before
     assert [path.name for path in (tmp_path / "trajectories").iterdir()] == ["rollout_000000.jsonl"]
-
-
-def test_a_rollout_that_is_a_link_out_of_the_folder_is_not_cut(tmp_path):
-    write_rollout(tmp_path / "mine", 0, groups("a", "b"), 2, PLENTY)
-    mine = rollout_path(tmp_path / "mine", 0)
-    before = mine.read_bytes()
-    write_rollout(tmp_path / "theirs", 0, groups("a"), 1, PLENTY)
-    rollout_path(tmp_path / "theirs", 0).unlink()
-    rollout_path(tmp_path / "theirs", 0).symlink_to(mine)
-    with pytest.raises(NotAFile, match=r"theirs/trajectories/rollout_000000\.jsonl: is a link out of the folder"):
-        write_rollout(tmp_path / "theirs", 1, groups("a"), 1, PLENTY)
-    assert mine.read_bytes() == before
-
-
-def test_a_copy_of_the_run_by_hard_links_keeps_what_is_cut(tmp_path):
-    write_rollout(tmp_path, 0, groups("a", "b"), 1, PLENTY)
-    copy = tmp_path / "copy"
-    copy.hardlink_to(rollout_path(tmp_path, 0))
-    before = copy.read_bytes()
-    write_rollout(tmp_path, 1, groups("a"), 1, PLENTY)
-    assert copy.read_bytes() == before and before.startswith(rollout_path(tmp_path, 0).read_bytes())
-    assert rollout_path(tmp_path, 0).stat().st_size < len(before)
-
-
-@pytest.mark.parametrize("linked", ["given_up_000000.1", "given_up_000000.1/trajectories",
-                                    "given_up_000000.1/trajectories/rollout_000000.jsonl"])
-def test_what_a_run_links_to_as_given_up_is_not_removed_to_make_room(linked, tmp_path):
-    mine = rollout_path(tmp_path / "mine", 0)
-    write_rollout(tmp_path / "mine", 0, groups("a", text="x" * 5_000), 2, PLENTY)
-    link = tmp_path / "theirs" / "trajectories" / linked
-    link.parent.mkdir(parents=True)
-    link.symlink_to({"1": tmp_path / "mine", "s": mine.parent, "l": mine}[linked[-1]])
-    written = write_rollout(tmp_path / "theirs", 1, groups("a"), 1, 5_000)
-    assert mine.is_file() and (written.groups, written.thinned) == (1, 0)
-
-
-def test_a_run_is_set_back_beside_a_link_that_leads_nowhere(tmp_path):
-    for number in (0, 1):
-        write_rollout(tmp_path, number, groups("a"), 1, PLENTY)
-    (tmp_path / "trajectories" / "given_up_000000.1").symlink_to("nowhere")
-    write_rollout(tmp_path, 0, groups("b"), 1, PLENTY)
-    assert kept(tmp_path / "trajectories" / "given_up_000000.2") == {"0": ["a"], "1": ["a"]}
-
-
-def test_only_what_a_run_writes_is_taken_for_a_rollout(tmp_path):
-    write_rollout(tmp_path, 0, groups("a"), 1, PLENTY)
-    folder = tmp_path / "trajectories"
-    (folder / "rollout_000001.jsonl").symlink_to("nowhere")
-    (folder / "rollout_000002.jsonl").mkdir()
-    (folder / "rollout_0000000.jsonl").write_text("another name of 0")
-    (folder / "rollout_\u0661\u0661\u0661\u0661\u0661\u0661.jsonl").write_text("other digits")
-    write_rollout(tmp_path, 3, groups("b"), 1, 2_000)
-    assert rollout_path(tmp_path, 0).is_file() and len(list(folder.iterdir())) == 6
 
 
 def test_a_damaged_file_is_named(tmp_path):

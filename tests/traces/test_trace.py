@@ -1,8 +1,5 @@
 """Traces on disk are read as they were written; what is none is named."""
 
-import os
-from dataclasses import fields
-
 import numpy as np
 import orjson
 import pytest
@@ -34,36 +31,12 @@ def test_what_is_no_trace_is_named_by_file_and_line(tmp_path, line):
         list(read_traces(file))
 
 
-KINDS = (Trace, TraceTurn, TraceDocument)
-FIELDS = [(kind, one.name) for kind in KINDS for one in fields(kind) if one.name != "turns"]
-
-
-@pytest.mark.parametrize("wrong", [{"a": [1]}, [[1]], [{}]], ids=str)
-@pytest.mark.parametrize(("kind", "name"), FIELDS, ids=str)
-def test_a_field_of_another_type_is_named(kind, name, wrong):
-    values = orjson.loads(line_of(DOCUMENT if kind is TraceDocument else TRACE))
-    (values["turns"][0] if kind is TraceTurn else values)[name] = wrong
-    with pytest.raises(ValueError, match=rf"^{name} is no "):
-        record_of(orjson.dumps(values))
-
-
 @pytest.mark.parametrize(("name", "wrong"), [
-    ("turns", "x"), ("turns", [1]), ("turns", None), ("scores", None), ("golds", "silver"), ("golds", [None]),
-    ("sample", True), ("rollout", 1.5), ("reward", "1"), ("question", None),
+    ("turns", "x"), ("turns", [1]), ("scores", None), ("golds", "silver"), ("rollout", 1.5), ("question", None),
 ])
-def test_texts_numbers_and_lists_are_not_each_other(name, wrong):
-    with pytest.raises(ValueError, match=rf"^{name} is no "):
+def test_a_field_of_another_type_is_named(name, wrong):
+    with pytest.raises(ValueError, match=rf"^{name}"):
         record_of(orjson.dumps(orjson.loads(line_of(TRACE)) | {name: wrong}))
-
-
-@pytest.mark.parametrize("wrong", [-1e308, 1e308, 1.1e100])
-def test_a_log_prob_that_has_no_mean_with_others_is_none(wrong):
-    values = orjson.loads(line_of(TRACE))
-    values["turns"][0]["log_probs"] = [wrong, -0.5]
-    with pytest.raises(ValueError, match=r"^log_probs is no list of numbers up to 1e\+100$"):
-        record_of(orjson.dumps(values))
-    values["turns"][0]["log_probs"] = [-99.0, None]
-    assert record_of(orjson.dumps(values)).turns[0].log_probs == (-99.0, None)
 
 
 def test_what_is_no_number_is_read_where_it_is_one_of_several():
@@ -86,16 +59,3 @@ def test_half_a_line_at_the_end_is_not_read(tmp_path):
 def test_a_folder_without_traces_is_named(tmp_path):
     with pytest.raises(TraceError, match="no trajectories"):
         trace_files(tmp_path)
-
-
-def test_what_is_no_regular_file_is_none(tmp_path):
-    """It is waited at for ever, or has no end."""
-    (tmp_path / "trajectories" / "folder.jsonl").mkdir(parents=True)
-    os.mkfifo(tmp_path / "trajectories" / "50.jsonl")
-    (tmp_path / "trajectories" / "zeros.jsonl").symlink_to("/dev/zero")
-    (tmp_path / "trajectories" / "gone.jsonl").symlink_to("nowhere")
-    with pytest.raises(TraceError, match="no trajectories"):
-        trace_files(tmp_path)
-    (tmp_path / "trajectories" / "200.jsonl").write_bytes(line_of(DOCUMENT))
-    (tmp_path / "trajectories" / "link.jsonl").symlink_to("200.jsonl")
-    assert [file.name for file in trace_files(tmp_path)] == ["200.jsonl", "link.jsonl"]

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 import torch
 
 from mem_agent.config import Config
-from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.training import between_rollouts as module
 from mem_agent.training.between_rollouts import (
@@ -95,22 +93,6 @@ def test_questions_are_asked_by_the_client_and_answers_of_other_weights_put_asid
     assert made_by.endswith(f" {weights_mark(WEIGHTS)}")
 
 
-def test_a_mark_that_is_no_text_is_another_one(tmp_path):
-    output = tmp_path / "during-iter_0000001"
-    output.mkdir()
-    (output / "weights").write_bytes(b"\xff\xfe")
-    module._put_aside_of_others(output, "mark")
-    assert (tmp_path / f"{output.name}.1").is_dir() and (output / "weights").read_text() == "mark"
-
-
-def test_however_often_a_run_was_set_back_there_is_a_name_for_what_is_put_aside(tmp_path):
-    output = tmp_path / "during-iter_0000001"
-    for name in (output.name, *(f"{output.name}.{n}" for n in range(1, 1000))):
-        (tmp_path / name).mkdir()
-    module._put_aside_of_others(output, "mark")
-    assert (tmp_path / f"{output.name}.1000").is_dir() and (output / "weights").read_text() == "mark"
-
-
 def test_an_evaluation_that_fails_does_not_end_the_run(tmp_path, monkeypatch, caplog):
     config = run_config(tmp_path)
 
@@ -123,16 +105,6 @@ def test_an_evaluation_that_fails_does_not_end_the_run(tmp_path, monkeypatch, ca
     found = asyncio.run(evaluate_between(config, Fleet(config), 1, WEIGHTS))
     assert found["eval_failed"] == 1.0 and not any(name.startswith("eval/") for name in found)
     assert "error: /d/eval_1.json: no such file; the run goes on" in caplog.text
-
-
-def test_engines_that_cannot_be_kept_alive_end_it(tmp_path, monkeypatch):
-    config = run_config(tmp_path)
-    monkeypatch.setattr("mem_agent.training.evaluation.CHECK_EVERY_S", 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # for which the client waits
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        fleet = Fleet(config, url, FleetError("ENGINE_RESTARTS=3 is used up"))
-        with pytest.raises(FleetError, match="ENGINE_RESTARTS=3 is used up"):
-            asyncio.run(evaluate_between(config, fleet, 1, WEIGHTS))
 
 
 ROW = {"prompt": "what?", "label": "silver", "metadata": {"context": "metal silver", "ground_truth": ["silver"]}}
@@ -164,16 +136,6 @@ def test_an_evaluation_that_a_dead_engine_spoilt_is_asked_again_with_empty_cache
         metrics = asyncio.run(evaluate_between(config, fleet, 3, WEIGHTS))
     assert metrics["eval/dev/failed"] == 0.0 and fleet.emptied == 2
     assert "the evaluation after rollout 4 is asked again: a server had to be replaced" in caplog.text
-
-
-def test_a_slice_of_a_file_is_asked_alone(tmp_path):
-    (tmp_path / "dev.jsonl").write_text(f"{json.dumps(ROW)}\n" * 5)
-    config = run_config(tmp_path, eval_data=f"{tmp_path / 'dev.jsonl'}@[1:3]")
-    router = FakeRouter(default=[5])
-    with running_beside(router):
-        fleet = Fleet(config, f"http://127.0.0.1:{router.port}")
-        metrics = asyncio.run(evaluate_between(config, fleet, 3, WEIGHTS))
-    assert metrics["eval/dev/trajectories"] == 2.0
 
 
 def test_files_and_engine_length_are_known_before_anything_starts(tmp_path):

@@ -68,27 +68,6 @@ def test_engines_are_kept_alive_meanwhile(tmp_path, monkeypatch):
     assert fleet.looks >= 2
 
 
-def test_an_engine_that_is_being_replaced_in_the_end_is_waited_for(monkeypatch):
-    """Else it would be started once more, and be counted twice in ENGINE_RESTARTS."""
-    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.01)
-    steps = []
-
-    class Replacing(Fleet):
-        async def ensure_alive(self, hung_after_s):
-            steps.append("begun")
-            begun.set()
-            await asyncio.sleep(0.1)
-            steps.append("done")
-
-    async def evaluated():
-        async with module.kept_alive(Replacing()):
-            await begun.wait()
-
-    begun = asyncio.Event()
-    asyncio.run(evaluated())
-    assert steps == ["begun", "done"]
-
-
 @pytest.mark.parametrize("ending", ["cancelled", "no engine left"])
 def test_a_client_never_outlives_its_evaluation(ending, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CHECK_EVERY_S", 0.2)
@@ -116,18 +95,9 @@ def test_a_client_never_outlives_its_evaluation(ending, tmp_path, monkeypatch):
 def test_a_check_gives_its_two_numbers_or_its_line():
     check = [sys.executable, "-c", "import sys; assert sys.argv[1:] == ['--check']; print(256, 7)"]
     assert Check(check).result() == (256, 7)
-    noisy = r"import sys; sys.stdout.buffer.write(b'\xff Loading 1 of 2\n\n256 7\n')"
-    assert Check([sys.executable, "-c", noisy]).result() == (256, 7)
     refused = Check([sys.executable, "-c", "import sys; sys.exit('x\\nerror: /out holds results of another model')"])
     with pytest.raises(MemAgentError, match=r"^/out holds results of another model$"):
         refused.result()
-
-
-@pytest.mark.parametrize("said", ["", "256", "256 7 9", "256 x", "256 7\\nbye", "9" * 5000 + " 7", "\\x1b[2J"])
-def test_a_check_that_ends_with_other_words_is_one_line(said):
-    with pytest.raises(MemAgentError, match=r"^eval --check: '.*' is the last line of its standard output") as error:
-        Check([sys.executable, "-c", f"print('{said}')"]).result()
-    assert str(error.value).isprintable() and len(str(error.value)) < 400
 
 
 def test_the_rows_are_those_of_the_client(tmp_path, monkeypatch):
@@ -215,12 +185,6 @@ def test_a_run_that_had_ended_leaves_the_rest_to_its_caller(tmp_path, monkeypatc
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("2")
     monkeypatch.setattr(loop, "checked", lambda _: config)
     assert [loop.main(options) for options in ([], ["--convert"], ["--evaluate"])] == [0, 4, 4]
-
-
-def test_an_evaluation_is_not_asked_for_under_settings_that_it_would_not_see(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        loop.main(["--config", "mem_agent.yaml", "--evaluate"])
-    assert "from the environment" in capsys.readouterr().err
 
 
 def test_engines_hold_what_rollouts_and_evaluation_need(tmp_path, monkeypatch):

@@ -2,17 +2,14 @@
 
 import json
 import math
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mem_agent.checkpoints.hf_folder import HfTensors
-from mem_agent.config import Config, ConfigError, write_settings
-from mem_agent.system import process_environment
+from mem_agent.config import Config, write_settings
 from mem_agent.training import process_count
-from mem_agent.training.process_count import parameter_count, physical_cores, train_processes, with_train_procs
+from mem_agent.training.process_count import parameter_count, train_processes, with_train_procs
 
 POCKET = Path(__file__).parents[2] / "pocket" / "start"
 GIB = 2**30
@@ -45,14 +42,6 @@ def test_parameters_are_counted_from_the_config():
     assert parameter_count({}) == 0
 
 
-def test_two_threads_of_a_core_are_one(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
-    monkeypatch.setattr(process_count, "_text", lambda path: "0-1" if "cpu0" in path or "cpu1" in path else "2-3")
-    assert physical_cores() == 2
-    monkeypatch.setattr(process_count, "_text", lambda path: "")  # a machine that does not say
-    assert physical_cores() == 4
-
-
 @pytest.fixture
 def larger(tmp_path, monkeypatch):
     """A model that two processes train, on a machine of two cores."""
@@ -76,33 +65,3 @@ def test_a_run_keeps_what_it_began_with_on_another_machine(larger, monkeypatch):
     assert with_train_procs(larger, POCKET).train_procs == 2
     other = Config(save_path=larger.save_path, tp=4)
     assert with_train_procs(other, POCKET).train_procs == 4  # halves of a model are no quarters
-
-
-@pytest.mark.parametrize("said", [-1, -64, 0, True, "64", 64.0, None, [2], 2**70])
-def test_a_number_that_no_run_has_begun_with_is_found_anew(larger, said):
-    write_settings(larger)
-    left = Path(larger.save_path, "mem_agent.yaml")
-    left.write_text(json.dumps({"mem_agent": {"TRAIN_PROCS": said}}))
-    assert with_train_procs(larger, POCKET).train_procs == 2
-
-
-@pytest.mark.parametrize("cores,gpus,kept", [(64, 0, True), (2, 64, True), (63, 8, False)])
-def test_no_more_are_started_than_the_machine_has_processors(larger, monkeypatch, cores, gpus, kept):
-    write_settings(Config(save_path=larger.save_path, train_procs=64))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    if kept:
-        assert with_train_procs(larger, POCKET).train_procs == 64
-        return
-    with pytest.raises(ConfigError, match=r"/mem_agent\.yaml: the run was begun with TRAIN_PROCS=64, more than .*"
-                                          r"; set TRAIN_PROCS=64 to start as many, or another number$"):
-        with_train_procs(larger, POCKET)
-    assert with_train_procs(replace(larger, train_procs=64), POCKET).train_procs == 64
-
-
-@pytest.mark.parametrize("users,settled,expected", [("3", set(), "3"), ("8", {"OMP_NUM_THREADS"}, "1")])
-def test_processes_that_were_found_share_the_cores(users, settled, expected, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", users)
-    monkeypatch.setattr(process_environment, "_settled", settled)
-    process_environment.share_cores(10**6)
-    assert os.environ["OMP_NUM_THREADS"] == expected

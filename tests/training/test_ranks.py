@@ -6,8 +6,6 @@ Rank 0 fails before it is seen who died; nothing of the ranks can be reached fro
 import os
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -71,41 +69,3 @@ def test_real_ranks_listen_on_loopback_alone(tmp_path, number):
     for process in started:
         total, *addresses = process.communicate()[0].split()
         assert process.returncode == 0 and int(total) == number and set(addresses) <= {"127.0.0.1", "::1"}, addresses
-
-
-def test_half_of_what_torchrun_says_makes_no_rank():
-    """Some clusters set the one without the other for whatever runs in them."""
-    process = start(WORLD_SIZE="4", LOCAL_RANK="3")
-    total, *_ = process.communicate()[0].split()
-    assert process.returncode == 0 and int(total) == 1
-
-
-def test_ranks_meet_in_shared_memory_and_without_it_in_tmpdir(tmp_path, monkeypatch):
-    places = []
-
-    def started(rank, config, arguments, meeting):
-        places.append(Path(meeting[ranks.MEETING]).parent.parent)
-        return ranks.ChildProcess("rank", [sys.executable, "-c", ""], os.environ, tmp_path / "log")
-
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(ranks, "_start", started)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    for memory in (tmp_path, tmp_path / "none"):
-        monkeypatch.setattr(ranks, "SHARED_MEMORY", memory)
-        with ranks.other_ranks(Config(train_procs=2), []):
-            pass
-    assert places == [tmp_path, tmp_path / "tmp"]
-
-
-def test_the_meeting_is_their_users_alone_and_goes_with_the_run(tmp_path, monkeypatch):
-    began = []
-
-    def started(rank, config, arguments, meeting):
-        began.append(Path(meeting[ranks.MEETING]))
-        return ranks.ChildProcess("rank", [sys.executable, "-c", ""], os.environ, tmp_path / "log")
-
-    monkeypatch.setattr(ranks, "_start", started)
-    with ranks.other_ranks(Config(train_procs=3), []):
-        [folder] = {path.parent for path in began}
-        assert folder.stat().st_mode & 0o777 == 0o700 and os.environ[ranks.MEETING] == str(began[0])
-    assert not folder.exists() and not {ranks.MEETING, "RANK", "WORLD_SIZE", "LOCAL_RANK"} & os.environ.keys()

@@ -3,7 +3,6 @@
 import json
 import random
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -17,7 +16,7 @@ from mem_agent.client import rollout_client
 from mem_agent.client.engine_api import Dialect, Endpoint
 from mem_agent.client.rollout_client import RetryPolicy
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks import batch_reward, survivors
+from mem_agent.hooks import batch_reward
 from mem_agent.hooks.host import HostArgs, embedded_args
 from mem_agent.hooks.record import write_failure
 from mem_agent.hooks.sample import Sample
@@ -132,21 +131,6 @@ EVERY, SOME = (lambda number: True), (lambda number: number == 11)
 REPAIRED = ["alive?", "alive?", "start over"]
 
 
-@pytest.mark.parametrize("most", [0, 1], ids=["by failures", "by MAX_GEN_BATCHES"])
-def test_a_filter_that_sees_failures_alone_ends_no_rollout_whose_server_is_replaced(tmp_path, monkeypatch, most):
-    async def every_other_is_right(args, sample):
-        return float(sample.index % 2)
-
-    monkeypatch.setattr(rollout_side.hooks, "reward_func", every_other_is_right)
-    fleet = FakeFleet(503, EVERY)
-    with side_of(fleet, tmp_path, monkeypatch, dynamic_filter="nonzero_std", max_gen_batches=most) as side:
-        broken = side.rollout(0, 0)
-        side.journal.forget(0)
-        assert fleet.calls == REPAIRED and broken.metrics["repeated"] == 1
-        assert replace(broken, metrics=broken.metrics | {"repeated": 0}) == side.rollout(0, 0)
-        assert survivors._dead[side.config.save_path] == 0
-
-
 @pytest.mark.parametrize("spoilt", [EVERY, SOME], ids=["every", "some"])
 @pytest.mark.parametrize("fault", [503, "drop", "hold", "abort", "garbage"])
 def test_a_rollout_that_lost_trajectories_to_a_replaced_server_is_sampled_again(fault, spoilt, tmp_path, monkeypatch):
@@ -191,22 +175,6 @@ def test_a_rollout_that_cannot_be_repeated_is_not_journalled(repairs, error, tmp
         with pytest.raises(error[0], match=error[1]):
             side.rollout(0, 0)
         assert side.journal.read(0) is None
-
-
-def test_repeats_go_on_for_as_long_as_servers_are_replaced(tmp_path, monkeypatch):
-    fleet = FakeFleet(503, EVERY, repairs=(0, 1, 2))
-    with side_of(fleet, tmp_path, monkeypatch) as side:
-        assert side.rollout(0, 0).metrics["repeated"] == 2 and fleet.calls == [*REPAIRED, *REPAIRED[1:]]
-
-
-def test_a_rollout_that_nobody_can_answer_is_given_up_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(rollout_side, "WATCH_EVERY_S", 0.05)
-    fleet = FakeFleet("hold", EVERY)
-    fleet.out_of_service = True
-    began = time.monotonic()
-    with side_of(fleet, tmp_path, monkeypatch, mem_request_timeout=2 * HANGS_AFTER_S) as side:
-        metrics = side.rollout(0, 0).metrics
-    assert fleet.calls == REPAIRED and metrics["repeated"] == 1 and time.monotonic() - began < HANGS_AFTER_S
 
 
 STATEFUL = """
@@ -325,15 +293,3 @@ def test_a_rollout_that_lost_answers_to_a_replaced_engine_is_sampled_again(tmp_p
     with side_of(FakeFleet(503, lambda number: False, repairs=()), tmp_path, monkeypatch) as side:
         made = side.rollout(0, 0)
     assert made.metrics["repeated"] == 1 and made.metrics["failed"] == 0 and len(broken) == 3
-
-
-def test_engines_of_the_frozen_model_are_sized_for_it(tmp_path, monkeypatch):
-    made = []
-    monkeypatch.setattr(rollout_side, "Fleet", lambda *args, **kwargs: made.append((args, kwargs)) or "fleet")
-    config = pocket_config(tmp_path, reward="answer_utility", answer_ckpt=str(POCKET / "start"), answer_budget=100,
-                           answer_max_tokens=8, num_engines=2, agent="chat", task="rank_sessions")
-    assert rollout_side.answering_fleet(config) == "fleet"
-    ((own, model), where), = made
-    assert own.num_engines == 1 and own.engine_max_len <= 100 * 3 // 2 + 2048 + 8
-    assert model == POCKET / "start" and where["run_folder"] == tmp_path / "run" / "answering"
-    assert rollout_side.answering_fleet(pocket_config(tmp_path)) is None

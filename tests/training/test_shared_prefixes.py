@@ -9,7 +9,6 @@ import torch
 
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config
-from mem_agent.training.packing import trie_tokens
 from mem_agent.training.rows import TrainRow
 from mem_agent.training.trainer import Trainer
 
@@ -87,12 +86,6 @@ def test_tries_train_what_rows_train(trainer, case, budget):
     largest = max(gradient.norm() for gradient in expected[2].values())
     for name, gradient in expected[2].items():
         assert (found[2][name] - gradient).norm() <= 1e-5 * max(gradient.norm(), 1e-3 * largest), name
-
-
-def test_these_cases_share_something():
-    for case, rows in CASES.items():
-        shared = trie_tokens([r.inputs for r in rows]) < sum(len(r.inputs) for r in rows)
-        assert shared == (case != "nothing in common"), case
 
 
 def test_without_old_log_probs_a_step_takes_those_of_its_own_pass(model):

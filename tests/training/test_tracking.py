@@ -13,7 +13,6 @@ from mem_agent.system.errors import ConfigError, MemAgentError
 from mem_agent.system.tracker_library import LIBRARIES, check_tracker
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.training import tracking
-from mem_agent.training.trackers import TRACKERS
 from mem_agent.training.tracking import Tracking, run_key, start_tracking
 
 
@@ -55,24 +54,6 @@ def test_what_a_library_raises_is_one_warning_until_it_works_again(caplog):
     ] * 2
 
 
-def test_a_library_that_wants_to_end_the_process_is_one_warning_and_the_rest_is_sent(caplog):
-    class Leaves:
-        sent = []
-
-        def log(self, rollout, metrics):
-            if rollout == 0:
-                raise SystemExit(3)
-            self.sent.append(rollout)
-
-        def close(self): ...
-
-    tracking = Tracking("x", Leaves)
-    for rollout in range(3):
-        tracking.log(rollout, {})
-    tracking.close()
-    assert Leaves.sent == [1, 2] and "SystemExit: 3; the run goes on" in caplog.text
-
-
 def test_a_library_that_hangs_keeps_its_thread_and_not_the_run(caplog):
     never = threading.Event()
     hanging = SimpleNamespace(log=lambda rollout, metrics: never.wait(), close=lambda: None)
@@ -83,71 +64,6 @@ def test_a_library_that_hangs_keeps_its_thread_and_not_the_run(caplog):
     sent.close(within_s=0.05)
     assert "did not take the last metrics" in caplog.text
     never.set()
-
-
-@pytest.fixture
-def slow(monkeypatch):
-    """A library that begins when it is let."""
-    let, kept = threading.Event(), Kept()
-
-    def begin(run):
-        let.wait()
-        return kept
-
-    monkeypatch.setitem(tracking.TRACKERS, "wandb", begin)
-    yield SimpleNamespace(let=let, kept=kept)
-    let.set()
-
-
-@pytest.mark.parametrize("first", [0, 7])
-def test_a_library_that_hangs_while_it_begins_is_one_line_and_the_run_goes_on(tmp_path, slow, caplog, first):
-    sent = start_tracking(Config(tracker="wandb", save_path=str(tmp_path)), first, within_s=0.05)
-    sent.log(first, {"reward": 0.5})
-    sent.close(within_s=HANGS_AFTER_S)  # which would wait for a library that has begun
-    assert [record.message for record in caplog.records] == [
-        "TRACKER=wandb has not begun within 0.05 s; the run goes on, metrics.jsonl has everything"]
-
-
-def test_a_library_that_begins_late_is_told_what_it_missed(tmp_path, slow):
-    sent = start_tracking(Config(tracker="wandb", save_path=str(tmp_path)), 0, within_s=0.05)
-    sent.log(0, {"reward": 0.5})
-    slow.let.set()
-    sent.wait(HANGS_AFTER_S)
-    sent.close()
-    assert slow.kept.logged == [(0, {"reward": 0.5})] and slow.kept.closed
-
-
-def test_a_library_that_cannot_begin_after_all_is_another_line(caplog):
-    let = threading.Event()
-
-    def begin():
-        let.wait()
-        raise OSError("no network")
-
-    sent = Tracking("wandb", begin)
-    sent.wait(0.05)
-    let.set()
-    sent._thread.join()
-    assert "TRACKER=wandb cannot begin: OSError: no network; metrics go to metrics.jsonl alone" in caplog.text
-
-
-def test_a_library_begins_and_sends_in_one_thread(tmp_path, monkeypatch):
-    """A connection to a database belongs to the thread that made it; no handler of signals can be set outside main."""
-    threads = []
-
-    class Noted(Kept):
-        def __init__(self, run):
-            super().__init__()
-            threads.append(threading.current_thread())
-
-        def log(self, rollout, metrics):
-            threads.append(threading.current_thread())
-
-    monkeypatch.setitem(tracking.TRACKERS, "wandb", Noted)
-    sent = start_tracking(Config(tracker="wandb", save_path=str(tmp_path)), 0)
-    sent.log(0, {})
-    sent.close()
-    assert len(set(threads)) == 1 and len(threads) == 2 and threads[0] is not threading.main_thread()
 
 
 @pytest.fixture
@@ -177,27 +93,7 @@ def test_a_run_keeps_its_key(tmp_path):
     assert first == run_key(tmp_path / "a") != run_key(tmp_path / "b") and first.isalnum()
 
 
-def test_a_key_may_be_what_a_tracker_calls_its_run(tmp_path):
-    (tmp_path / tracking._KEY_FILE).write_text('{"run": "my-run_7"}')
-    assert run_key(tmp_path) == "my-run_7"
-
-
-NO_KEYS = ['"../../x"', '"x\' OR 1=1"', '"a/b"', '"-x"', '"a\\n"', '""', f'"{"a" * 65}"', "7", "null", "[]", "{}"]
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"ru', "[" * 2000, *(f'{{"run": {key}}}' for key in NO_KEYS)])
-def test_a_key_that_is_damaged_is_one_line_with_the_file(tmp_path, content):
-    run_key(tmp_path)
-    (tmp_path / tracking._KEY_FILE).write_text(content)
-    with pytest.raises(MemAgentError, match=rf"{tracking._KEY_FILE}: is damaged; remove it"):
-        start_tracking(Config(save_path=str(tmp_path), tracker="tensorboard"), 3)
-
-
 # --- the libraries --------------------------------------------------------------------------------------------------
-
-
-def test_every_tracker_has_a_class_and_a_library():
-    assert TRACKERS.keys() == LIBRARIES.keys()
 
 
 def test_an_absent_library_and_one_that_a_host_does_not_take_are_one_line(monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 
 from mem_agent.config import load_yaml
 from mem_agent.pocket.prepare import prepare
-from mem_agent.system.save_lock import save_lock
+from mem_agent.system.files import folder_lock
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.training.run_log import read_metrics
 
@@ -90,7 +90,7 @@ def test_two_data_parallel_processes_take_the_same_steps(straight, tmp_path):
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
-    with save_lock(tmp_path / "run"):
+    with folder_lock(tmp_path / "run"):
         process = start(settings(tmp_path, "run"))
         output, _ = process.communicate(timeout=HANGS_AFTER_S)
     assert process.returncode == 1 and "is in use by another run" in output and output.count("\n") == 1

@@ -6,10 +6,9 @@ import pytest
 
 from mem_agent.config import Config
 from mem_agent.training import watch as module
-from mem_agent.training.live import last_text
 from mem_agent.training.progress import Counts, Phase
 from mem_agent.training.run_log import read_metrics
-from mem_agent.training.watch import Unwatched, Watch, Watcher
+from mem_agent.training.watch import Watch, Watcher
 
 METRICS = {"reward": 0.5, "seconds": 2.0, "seconds/rollout": 1.0, "seconds/log_probs": 0.0, "seconds/update": 0.5,
            "seconds/sync": 0.1}
@@ -60,20 +59,3 @@ def test_what_a_continued_run_does_again_is_said_again(tmp_path, told):
             rollout(watch, number)
     assert [line["rollout"] for line in read_metrics(tmp_path)] == [0, 1, 2]
     assert [each[0] for each in told] == [0, 1, 2, 1, 2]
-
-
-@pytest.mark.parametrize("reward", ["null", '"x"', "[1]", "true"])
-def test_a_run_whose_reward_was_no_number_is_continued_and_drawn(tmp_path, told, reward):
-    (tmp_path / "metrics.jsonl").write_text(f'{{"rollout": 0, "reward": 0.5}}\n{{"rollout": 1, "reward": {reward}}}\n')
-    watch = Watch(Config(save_path=str(tmp_path), num_rollout=4), 2)
-    watch.begin(2, Counts)
-    watch.enter(Phase.SAMPLING, 2)
-    watch.finish(2, {"reward": float("nan"), "seconds": 1.0})
-    assert last_text(watch._progress.view()) == "last: reward nan ▅"
-
-
-def test_other_ranks_have_one_that_does_nothing(tmp_path):
-    watch: Watcher = Unwatched()
-    watch.begin(0, Counts)
-    rollout(watch, 0)
-    watch.close()

@@ -23,7 +23,7 @@ async function readGroup(line) {
     ...line.documents.map((number) => part(`part${number}`)),
   ]);
   const textOf = (number) => (number < 0 ? "" : texts.strings[number]);
-  const sections = documents.map((document) => document.map(readSection));
+  const sections = documents.map((document) => document.map((text) => ({ text })));
   const standing = new Map();
   const siblings = texts.traces.map((trace, at) => ({
     ...line.siblings[at],
@@ -44,10 +44,4 @@ async function readGroup(line) {
     })),
   }));
   return { line, siblings };
-}
-
-// A section is its text, or its beginning and how many characters were cut from it.
-function readSection(section) {
-  const [text, cut] = typeof section === "string" ? [section, 0] : section;
-  return { text, cut };
 }

@@ -1,10 +1,4 @@
-// What the page is made of. Texts become text nodes, never markup; characters that would hide or turn what stands
-// beside them are shown as signs.
-
-const STEERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-
-const visible = (text) =>
-  text.replace(STEERING, (sign) => `<${sign.charCodeAt(0).toString(16).padStart(2, "0")}>`);
+// What the page is made of. Texts become text nodes, never markup.
 
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -14,7 +8,7 @@ function make(tag, attributes = {}, ...children) {
   }
   // One by one: a call takes only so many arguments.
   for (const child of children.flat()) {
-    if (child !== null && child !== undefined) element.append(typeof child === "string" ? visible(child) : child);
+    if (child !== null && child !== undefined) element.append(child);
   }
   return element;
 }
@@ -46,7 +40,7 @@ function layered(text, layers, from = 0, to = text.length) {
     });
     const stretch = text.slice(places[at], places[at + 1]);
     const tag = TAGS[names.find((name) => name in TAGS)] ?? "span";
-    fragment.append(names.length ? make(tag, { class: names.join(" "), title }, stretch) : visible(stretch));
+    fragment.append(names.length ? make(tag, { class: names.join(" "), title }, stretch) : stretch);
   }
   return fragment;
 }

@@ -15,7 +15,6 @@ function drawHead(page, group, sibling) {
   const button = (name, pressed, does) => make("button", { "aria-pressed": String(pressed), click: does }, name);
   return [
     ...(page.shown.absent ? [make("p", { class: "notice", role: "alert" }, absent)] : []),
-    ...page.index.notes.map((said) => make("p", { class: "notice" }, said)),
     make("section", { class: "head" },
       note(`${page.index.places[line.place].label}, question ${nameOf(line)}`),
       make("h2", { dir: "auto" }, line.question || "(no question)"),

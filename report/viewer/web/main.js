@@ -143,11 +143,10 @@ class Page {
     const say = (done, found) =>
       list.replaceChildren(note(`searched ${whole(done)} of ${all} questions, ${whole(found)} found`));
     say(0, 0);
-    const { hits, cut } = await searchAll(this, query, say);
+    const hits = await searchAll(this, query, say);
     if (this.query !== query) return;
     const more = hits.length === MOST_HITS ? ", the first ones" : "";
-    const absent = cut ? "; what was cut from sections is not in this page and was not searched" : "";
-    const count = note(`${whole(hits.length)} turns with “${query}”${more}${absent}`, { id: "count" });
+    const count = note(`${whole(hits.length)} turns with “${query}”${more}`, { id: "count" });
     list.replaceChildren(count, ...drawHits(this, hits, query));
   }
 

@@ -3,14 +3,12 @@
 const MOST_HITS = 200;
 const BESIDE = 50;
 
-// The first hits, and whether a section that was looked through is not whole in this page.
+// The first hits.
 async function searchAll(page, query, progress) {
   const hits = [];
-  let cut = false;
   for (const [at, line] of page.index.groups.entries()) {
     if (hits.length >= MOST_HITS || page.query !== query) break;
     const group = await readGroup(line);
-    cut ||= group.siblings.some((sibling) => sibling.sections.some((section) => section.cut));
     for (const hit of hitsOf(group, at, query)) {
       if (hits.push(hit) === MOST_HITS) break;
     }
@@ -19,7 +17,7 @@ async function searchAll(page, query, progress) {
       await new Promise(requestAnimationFrame);
     }
   }
-  return { hits, cut };
+  return hits;
 }
 
 // The first hit in each turn of each sibling; a section counts once for all siblings that read it.

@@ -73,8 +73,7 @@ function sectionBlock(page, sibling, facts, at) {
   const label = `Read: section ${at + 1} of ${sibling.sections.length || "?"}`;
   if (!section) return block(label, make("p", { class: "muted" }, "its text was not kept"));
   const layers = [goldSpans(section.text, facts), hitSpans(section.text, page.query)];
-  const cut = section.cut ? note(`${whole(section.cut)} more characters are not in this page`) : null;
-  if (section.text.length <= LONG) return block(label, textBox(layered(section.text, layers)), cut);
+  if (section.text.length <= LONG) return block(label, textBox(layered(section.text, layers)));
   const box = textBox(excerpt(section.text, layers));
   const more = make("button", {
     class: "more",
@@ -83,7 +82,7 @@ function sectionBlock(page, sibling, facts, at) {
       more.remove();
     },
   }, `whole section, ${whole(section.text.length)} characters`);
-  return block(label, box, more, cut);
+  return block(label, box, more);
 }
 
 // The beginning of a text, what stands around each mark, and, of what goes on behind it, the end.

@@ -1,0 +1,221 @@
+"""Ray: a head of our own or a running cluster, and the one job on it, through ``JobSubmissionClient``.
+
+Only what was started here is stopped: our head with all its processes when the launcher ends in any way (see
+``system/processes.py``); a joined cluster goes on. A head for one machine listens on loopback. The job's state decides
+how the launcher ends, not the stream of its log, which may break overnight.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ..config import Config, ConfigError
+from ..system.errors import MemAgentError, reason_of
+from ..system.processes import ChildProcess
+from ..system.python_command import python_module
+from ..system.server_url import is_loopback
+from ..system.signals import run_stoppable
+from .machine import machines
+
+logger = logging.getLogger("mem_agent")
+
+RAY = python_module("ray.scripts.scripts")
+ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Without it Ray on Linux listens on an outer address even where 127.0.0.1 is named
+(``ray.services.resolve_ip_for_localhost``, Ray 2.60)."""
+_SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "ANSWER_KEY", "JUDGE_KEY", "API_KEY",
+            "OPENAI_API_KEY")
+"""What a joined cluster does not have from our environment. Ray shows them to those who see its pages."""
+_POLL_S, _LOST_AFTER_S, _STOPS_WITHIN_S = 5.0, 600.0, 60.0
+
+
+def head_command(config: Config, gpus: int, cpus: int = 0) -> list[str]:
+    return [
+        *RAY, "start", "--head", "--block", "--disable-usage-stats",
+        "--node-ip-address", config.master_addr,
+        "--port", str(config.ray_port),
+        "--num-gpus", str(gpus),
+        *(["--num-cpus", str(cpus)] if cpus else []),
+        "--dashboard-host", "127.0.0.1",
+        "--dashboard-port", str(config.ray_dashboard_port),
+        # Its default is one number for all clusters of a machine: a second one could run no job.
+        "--dashboard-agent-listen-port", str(config.ray_dashboard_port + 1),
+    ]
+
+
+def head_variables(config: Config) -> dict[str, str]:
+    """What a head's environment has in addition to the user's."""
+    return ON_LOOPBACK if config.num_nodes == 1 and is_loopback(config.master_addr) else {}
+
+
+def worker_command(config: Config, gpus: int) -> list[str]:
+    """What the other machines of a cluster run."""
+    address = f"{config.master_addr}:{config.ray_port}"
+    return ["ray", "start", "--block", "--disable-usage-stats", "--address", address, "--num-gpus", str(gpus)]
+
+
+def job_address(config: Config) -> str:
+    return config.ray_address or f"http://127.0.0.1:{config.ray_dashboard_port}"
+
+
+def submit_command(config: Config, job: str, runtime_env: Path, command: Sequence[str]) -> list[str]:
+    """The shell command that submits the same job."""
+    return [
+        *RAY, "job", "submit", "--address", job_address(config), "--submission-id", job,
+        "--runtime-env", str(runtime_env), "--", *command,
+    ]
+
+
+@contextmanager
+def cluster(config: Config, gpus: int, cpus: int, log: Path) -> Iterator[None]:
+    """A Ray cluster with NUM_NODES machines of ``gpus`` GPUs for as long as the block lasts."""
+    if config.ray_address:
+        yield
+        return
+    environment = {**os.environ, **head_variables(config)}
+    environment.pop("RAY_ADDRESS", None)
+    head = ChildProcess("ray head", head_command(config, gpus, cpus), environment, log)
+    try:
+        _wait_for_machines(config, gpus, head)
+        yield
+    finally:
+        head.stop(grace_s=30.0)
+
+
+def _wait_for_machines(config: Config, gpus: int, head: ChildProcess) -> None:
+    if config.num_nodes > 1:
+        logger.info("on each of the other %d machines run: %s", config.num_nodes - 1,
+                    " ".join(worker_command(config, gpus)))
+    deadline = time.monotonic() + config.ray_start_timeout
+    while True:
+        if head.exit_code is not None:
+            raise MemAgentError(f"the Ray head did not start; see {head.log_path}")
+        try:
+            found = sum(has >= gpus for has in machines(job_address(config)))
+        except ConfigError:  # it does not listen yet
+            found = 0
+        if found >= config.num_nodes:
+            return
+        if time.monotonic() > deadline:
+            raise MemAgentError(
+                f"{found} of {config.num_nodes} machines with {gpus} GPUs have joined Ray after "
+                f"RAY_START_TIMEOUT={config.ray_start_timeout:g} s; see {head.log_path}"
+            )
+        time.sleep(0.5)
+
+
+def run_job(
+    config: Config, variables: Mapping[str, str], command: Sequence[str], log: Path, show: Callable[[str], None]
+) -> None:
+    """Submit the job, follow its log, and wait for its end; a KeyboardInterrupt stops the job first.
+
+    Args:
+        variables: the environment of every process of the job.
+        log: the file that keeps the job's log.
+        show: called with each piece of it as it comes, of one line or more.
+
+    Raises:
+        MemAgentError: another job trains in SAVE_PATH, or this one was not accepted, failed or was stopped.
+    """
+    from ray.job_submission import JobStatus, JobSubmissionClient  # planning does not need Ray
+
+    address, job = job_address(config), f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # the client would prefer these to its argument
+        os.environ.pop(name, None)
+    try:
+        client = JobSubmissionClient(address)
+        _refuse_second_job(client, address, config.save_path)
+        if config.ray_address:
+            variables = {**variables, **{name: os.environ[name] for name in _SECRETS if os.environ.get(name)}}
+        _submit(client, config.ray_start_timeout, entrypoint=shlex.join(command), submission_id=job,
+                runtime_env={"env_vars": dict(variables)})
+    except (OSError, RuntimeError) as error:
+        raise MemAgentError(f"{address}: no job was submitted: {reason_of(error)}") from None
+    try:
+        run_stoppable(_follow_log(client, job, log, show))
+        end = _wait_for_end(client, job)
+    except KeyboardInterrupt:
+        logger.info("stopping job %s", job)
+        _stop(client, job)
+        raise
+    if end.status != JobStatus.SUCCEEDED:
+        raise MemAgentError(f"job {job} {end.status.value}: {_reason(end.message or '')}; its log is {log}")
+
+
+def _refuse_second_job(client: Any, address: str, save_path: str) -> None:
+    """A killed launcher leaves its job to a joined cluster."""
+    for job in client.list_jobs():
+        if not job.status.is_terminal() and ("--save", save_path) in pairwise(job.entrypoint.split()):
+            raise MemAgentError(f"SAVE_PATH={save_path}: job {job.submission_id} trains there; wait for it, or stop "
+                                f"it: ray job stop --address {address} {job.submission_id}")
+
+
+def _submit(client: Any, patience_s: float, **job: Any) -> None:
+    """A machine joins before its agent, which starts jobs; under load by a minute."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            client.submit_job(**job)
+            return
+        except RuntimeError as error:
+            if "No available agent" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(1)
+
+
+async def _follow_log(client: Any, job: str, log: Path, show: Callable[[str], None]) -> None:
+    """Show the job's log, and add it to the file ``log``, until the job ends or the stream breaks."""
+    try:
+        with log.open("ab", buffering=0) as kept:
+            async for lines in client.tail_job_logs(job):
+                show(lines)
+                kept.write(lines.encode())
+    except RuntimeError as error:
+        logger.warning("the log of job %s breaks off here (%s); waiting for its end", job, reason_of(error))
+
+
+def _wait_for_end(client: Any, job: str) -> Any:
+    """Its final ``JobDetails``; the cluster may be away for ten minutes meanwhile."""
+    answered = time.monotonic()
+    while True:
+        try:
+            details = client.get_job_info(job)
+            answered = time.monotonic()
+            if details.status.is_terminal():
+                return details
+        except (OSError, RuntimeError) as error:
+            if time.monotonic() - answered > _LOST_AFTER_S:
+                raise MemAgentError(f"job {job}: its cluster does not answer any more: {reason_of(error)}") from None
+        time.sleep(_POLL_S)
+
+
+def _stop(client: Any, job: str) -> None:
+    """Ask the job to end, and wait for it."""
+    deadline = time.monotonic() + _STOPS_WITHIN_S
+    try:
+        client.stop_job(job)
+        while time.monotonic() < deadline:
+            if client.get_job_status(job).is_terminal():
+                return
+            time.sleep(1)
+        logger.warning("job %s has not stopped within a minute", job)
+    except (OSError, RuntimeError) as error:
+        logger.warning("job %s could not be stopped: %s", job, reason_of(error))
+
+
+_RAISED = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE)
+
+
+def _reason(message: str) -> str:
+    """What the job raised last, by Ray's message, else what that says before the last lines of the log."""
+    raised = _RAISED.findall(message)
+    return raised[-1][:400] if raised else " ".join(message.partition(", last available logs")[0].split())[-300:]

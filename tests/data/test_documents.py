@@ -1,0 +1,169 @@
+"""Files and folders as one text, and the way back from a place in it to a file."""
+
+import io
+import sys
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mem_agent.data.documents import Document, DocumentError, Documents, Unit, read_document, read_documents
+from mem_agent.tests.helpers.document_files import encrypted, pdf_bytes, word_bytes
+
+
+def write(folder, files: dict[str, str | bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def test_one_file_is_its_text_alone(tmp_path):
+    write(tmp_path, {"a.txt": "Ann.\nBob.\n"})
+    documents = read_documents([str(tmp_path / "a.txt")])
+    assert documents.text == "Ann.\nBob.\n"
+    (place,) = documents.places(5, 7)
+    assert str(place) == f"{tmp_path}/a.txt, line 2"
+    assert str(*documents.places(0, 9)) == f"{tmp_path}/a.txt, lines 1-2"
+
+
+def test_several_files_stand_under_their_names_in_the_order_given(tmp_path, monkeypatch):
+    write(tmp_path, {"b.txt": "Bob.", "a.pdf": pdf_bytes([["Ann."], ["Eve."]])})
+    monkeypatch.chdir(tmp_path)
+    documents = read_documents(["b.txt", "a.pdf"])
+    assert documents.text == "b.txt\nBob.\n\na.pdf\nAnn.\n\nEve."
+    assert [str(place) for place in documents.places(0, len(documents.text))] == ["b.txt, line 1", "a.pdf, pages 1-2"]
+    assert documents.places(0, 5) == ()  # a heading alone
+
+
+def test_a_folder_is_read_in_the_order_of_its_paths_with_numbers_as_numbers(tmp_path, monkeypatch):
+    write(tmp_path, {"f/part10.txt": "x", "f/part2.txt": "x", "f/a/z.md": "x", "f/b.html": "<p>x", "f/2024.csv": "x"})
+    monkeypatch.chdir(tmp_path)
+    documents = read_documents(["f"])
+    assert [d.name for d in documents.documents] == [
+        "f/2024.csv", "f/a/z.md", "f/b.html", "f/part2.txt", "f/part10.txt"
+    ]
+    assert documents.skipped == ()
+
+
+def test_what_a_folder_holds_besides_documents_is_skipped_and_said(tmp_path, monkeypatch):
+    write(tmp_path, {"f/a.txt": "Ann.", "f/.git/config": "x", "f/.hidden": "x", "f/x.png": b"\x89PNG\0", "f/scan.pdf":
+                     pdf_bytes([[]]), "other/b.txt": "x"})
+    (tmp_path / "f/link.txt").symlink_to(tmp_path / "other/b.txt")
+    (tmp_path / "f/round").symlink_to(tmp_path / "f")
+    monkeypatch.chdir(tmp_path)
+    documents = read_documents(["f"])
+    assert [d.name for d in documents.documents] == ["f/a.txt", "f/link.txt"]
+    reasons = {skipped.name: skipped.reason for skipped in documents.skipped}
+    assert reasons.pop("f/x.png").startswith("not a text")
+    assert reasons.pop("f/scan.pdf").startswith("no text on its 1 page")
+    assert reasons == {"f/.git": "hidden", "f/.hidden": "hidden"}
+
+
+def test_what_is_named_itself_is_read_hidden_or_not_and_must_be_readable(tmp_path):
+    write(tmp_path, {".notes": "Ann.", "x.png": b"\x89PNG\0"})
+    assert read_documents([str(tmp_path / ".notes")]).text == "Ann."
+    with pytest.raises(DocumentError, match=r"x\.png: not a text"):
+        read_documents([str(tmp_path / ".notes"), str(tmp_path / "x.png")])
+    with pytest.raises(FileNotFoundError):
+        read_documents([str(tmp_path / "gone.txt")])
+
+
+def test_a_file_named_twice_is_read_once(tmp_path):
+    write(tmp_path, {"f/a.txt": "Ann.", "f/b.txt": "Bob."})
+    documents = read_documents([str(tmp_path / "f/b.txt"), str(tmp_path / "f"), str(tmp_path / "f/../f/a.txt")])
+    assert [d.text for d in documents.documents] == ["Bob.", "Ann."]
+
+
+def test_standard_input_is_a_document(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Ann.")))
+    documents = read_documents(["-"])
+    assert (documents.documents[0].name, documents.text) == ("standard input", "Ann.")
+
+
+def test_a_folder_without_documents_says_what_it_skipped(tmp_path):
+    write(tmp_path, {"f/x.png": b"\x89PNG\0"})
+    with pytest.raises(DocumentError, match=r"f: no documents; .*x.png was skipped: not a text"):
+        read_documents([str(tmp_path / "f")])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DocumentError, match=r"empty: no documents$"):
+        read_documents([str(tmp_path / "empty")])
+
+
+TEXT = st.text("ab\n", min_size=1).filter(str.strip)
+
+
+@given(st.lists(TEXT, min_size=1, max_size=4), st.data())
+def test_every_character_of_a_file_leads_back_to_its_line(texts, data):
+    documents = Documents(tuple(read_document(f"{n}.txt", text.encode()) for n, text in enumerate(texts)))
+    number = data.draw(st.integers(0, len(texts) - 1))
+    at = data.draw(st.integers(0, len(texts[number]) - 1))
+    headings = 0 if len(texts) == 1 else sum(len(f"{n}.txt\n") for n in range(number + 1))
+    offset = at + headings + sum(len(text) + 2 for text in texts[:number])
+    assert documents.text[offset] == texts[number][at]
+    (place,) = documents.places(offset, offset + 1)
+    assert (place.document, place.first) == (f"{number}.txt", 1 + texts[number][:at].count("\n"))
+
+
+def test_places_of_pages():
+    document = Document("a.pdf", "one\n\ntwo\n\nsix", Unit.PAGE, [0, 5, 10])
+    assert [str(p) for p in Documents((document,)).places(4, 11)] == ["a.pdf, pages 1-3"]
+
+
+# --- kinds of files --------------------------------------------------------------------------------------------------
+
+PAGE = """<!DOCTYPE html><html><head><title>Fruit</title><style>p {}</style></head><body><h1>Apples</h1>
+<p>Ann &amp; Bob ate <b>two</b>.</p><script>alert(1)</script><table><tr><td>pears</td><td>3</td></tr></table></body>"""
+
+
+def shown(name, content):
+    document = read_document(name, content)
+    return document.text, document.unit
+
+
+def test_a_page_is_what_a_browser_shows_under_its_title():
+    text, unit = shown("a.html", PAGE.encode())
+    assert text.split() == "Fruit Apples Ann & Bob ate two . pears 3".replace("two .", "two.").split()
+    assert unit is Unit.PARAGRAPH
+    assert shown("page", PAGE.encode()) == (text, unit)
+
+
+def test_a_text_that_begins_with_a_tag_stays_text_where_its_suffix_says_so():
+    note = "<html> tags are explained here:\n\n    <p>a paragraph</p>\n"
+    assert shown("notes.md", note.encode()) == (note, Unit.LINE)
+
+
+def test_a_word_document_is_its_paragraphs_and_rows():
+    document = read_document("a.docx", word_bytes(["Ann is.", "She was."], [["name", "age"], ["Ann", "3"]]))
+    assert [line.split() for line in document.text.splitlines() if line.strip()] == [
+        ["Ann", "is."], ["name", "age"], ["Ann", "3"], ["She", "was."]
+    ]
+    assert document.unit is Unit.PARAGRAPH
+    assert document.units(*(document.text.index("She was."),) * 2) == (4, 4)
+
+
+@pytest.mark.parametrize(("content", "text", "note"), [
+    ("Zürich".encode(), "Zürich", ""), ("Zürich".encode("utf-8-sig"), "Zürich", ""),
+    ("Zürich".encode("utf-16"), "Zürich", "read as utf-16"), (b"a\r\nb\rc", "a\nb\nc", ""),
+    ("Die Straße in Zürich ist für Fußgänger schön.".encode("cp1252"),
+     "Die Straße in Zürich ist für Fußgänger schön.", "read as windows-1252"),
+])
+def test_texts_in_other_encodings_are_read_and_it_is_said(content, text, note):
+    document = read_document("a.txt", content)
+    assert (document.text, document.note) == (text, note)
+
+
+def test_a_page_says_its_own_encoding():
+    content = '<html><meta charset="shift_jis"><p>東京'.encode("shift_jis")
+    assert "東京" in read_document("a.html", content).text
+
+
+@pytest.mark.parametrize(("name", "content", "named"), [
+    ("a.pdf", encrypted(pdf_bytes([["Ann."]]), "secret"), "encrypted"), ("a.pdf", b"%PDF-1.7 cut", "cannot be read"),
+    ("a.docx", b"PK\x03\x04 cut", "Word"), ("a.rtf", b"{\\rtf1 Ann}", "RTF"), ("a.txt", b" \n", "no text"),
+    ("a.html", b"<p> </p>", "no text"), ("x.png", b"\x89PNG\0", "not a text"),
+])
+def test_what_gives_no_text_is_named_with_the_reason(name, content, named):
+    with pytest.raises(DocumentError, match=f"{name}: .*{named}"):
+        read_document(name, content)

@@ -1,0 +1,100 @@
+"""The pack as it is installed: what it declares, and that it works from a folder of any name."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name as canonical
+
+from mem_agent.__main__ import EXTRAS
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NAMES = {"yaml": "pyyaml", "dotenv": "python-dotenv", "math_verify": "math-verify", "faiss": "faiss-cpu",
+         "megatron": "megatron-core", "fsspec": "huggingface-hub", "sympy": "math-verify", "httpx": "openai",
+         "yarl": "aiohttp", "markupsafe": "jinja2", "sklearn": "sentence-transformers"}
+"""Module -> the distribution that has it or brings it along, unless their names are alike."""
+OTHERS = {"vllm", "wandb", "trackio", "swanlab", "mlflow"}
+"""The engine, of requirements/*.txt, and trackers, which each user has of their own."""
+NOT_INSTALLED = {"benchmarks", "docs", "rehearsal", "tests"}
+"""Rooms that need more than the pack declares, by requirements/*.txt."""
+
+
+def declared(requirements):
+    return {canonical(Requirement(line).name) for line in requirements}
+
+
+def imported():
+    """Top-level module -> a file of the pack that imports it."""
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        first = path.relative_to(ROOT).parts[0]
+        if first.startswith(".") or first in NOT_INSTALLED | {"setup.py", "runs", "build"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module]
+            found |= {name.partition(".")[0]: str(path) for name in names}
+    own = sys.stdlib_module_names | {"mem_agent", "_bootstrap"}
+    return {name: path for name, path in found.items() if name not in own}
+
+
+def test_every_import_is_declared():
+    everything = declared(chain(PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()))
+    missing = {name: path for name, path in imported().items()
+               if name not in OTHERS and canonical(NAMES.get(name, name)) not in everything}
+    assert missing == {}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_a_missing_module_is_of_the_extra_that_brings_it(extra):
+    brought = declared(PROJECT["optional-dependencies"][extra])
+    assert {canonical(NAMES.get(module, module)) for module in EXTRAS[extra]} <= brought
+
+
+def test_a_command_without_its_extra_is_one_line_that_names_it(tmp_path):
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('no', name='matplotlib')")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])}
+    command = [sys.executable, "-m", "mem_agent", "report", "--help"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "pip install 'mem-agent[report]'" in done.stderr
+
+
+def pins(*names):
+    lines = [line for name in names for line in (ROOT / "requirements" / name).read_text().splitlines()]
+    return {canonical(line.partition("==")[0].partition("[")[0]): line.partition("==")[2]
+            for line in lines if line and not line.startswith("#")}
+
+
+@pytest.mark.parametrize("lists", [("cpu.txt",), ("cpu.txt", "rehearsal.txt")])
+def test_what_is_pinned_satisfies_what_is_declared(lists):
+    """In the pack's own environment, and in a host's, which has numpy 1."""
+    pinned = pins(*lists)
+    wrong = [line for line in map(Requirement, PROJECT["dependencies"])
+             if pinned.get(canonical(line.name), "") not in line.specifier]
+    assert wrong == []
+
+
+def test_it_installs_from_a_folder_of_any_name(tmp_path):
+    skipped = shutil.ignore_patterns(".*", "tests", "docs", "runs", "build", "*.egg-info", "__pycache__")
+    copy = shutil.copytree(ROOT, tmp_path / "some pack", ignore=skipped)
+    target = tmp_path / "target"
+    options = ["--no-deps", "--no-build-isolation", "--target", target]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, copy], check=True, capture_output=True)
+    code = "import mem_agent, sys; from mem_agent.__main__ import main; print(mem_agent.__file__); main(['config'])"
+    done = subprocess.run([sys.executable, "-P", "-c", code], env=os.environ | {"PYTHONPATH": str(target)},
+                          capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.startswith(f"{target}/mem_agent/__init__.py\n"), done.stderr
+    assert "MEM_CHUNK_TOKENS" in done.stdout
+    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    assert rooms == {path.parent.name for path in target.glob("mem_agent/*/__init__.py")}
+    assert (target / "mem_agent" / "recipes" / "pocket.env").is_file()
