@@ -21,7 +21,7 @@ import gc
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,14 +31,12 @@ from aiohttp import web
 from ..config import Config
 from ..system.gather import gather_or_cancel
 from .access import Access, Admission
-from .bodies import json_body, within
 from .chat_reply import ChatReply
 from .chat_request import AskedOptions, ChatRequest, MessageReader
 from .completion import CompletionReply, prompts_of
 from .document_texts import DocumentTexts
 from .event_stream import DONE, event, events, with_pauses
 from .files import Files
-from .forms import form_file
 from .metrics import CONTENT_TYPE, Metrics
 from .reader import AskingReader
 from .request_error import RequestError, error_of, shown
@@ -97,8 +95,7 @@ class Endpoint:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         with self.admission.reading():
             body = await self._body(request)
-            async with self._in_time():
-                asked = await self._messages.chat(body)
+            asked = await self._messages.chat(body)
             reply = ChatReply(self.name)
             if asked.options.stream:
                 return await self._stream(request, asked, reply)
@@ -108,8 +105,7 @@ class Endpoint:
     async def completions(self, request: web.Request) -> web.StreamResponse:
         with self.admission.reading():
             body = await self._body(request)
-            async with self._in_time():
-                asked = await prompts_of(body, self._messages, self.admission.most)
+            asked = await prompts_of(body, self._messages, self.admission.most)
             replies = [ChatReply(self.name) for _ in asked]
             with self.admission.reading(len(asked) - 1):  # side by side, so each has its own time
                 await gather_or_cancel(*(self._whole(*one) for one in zip(asked, replies, strict=True)))
@@ -175,13 +171,14 @@ class Endpoint:
         config = self.reader.config
         return Limits(config.serve_document_tokens, config.serve_timeout, options.answer_tokens, options.stop)
 
-    def _in_time(self) -> AbstractAsyncContextManager[None]:
-        """Of the documents in a request: each has its own time, once a core is free for it."""
-        return within(self.reader.config.serve_timeout, 504, "the documents were not read")
-
     async def _body(self, request: web.Request) -> Any:
         """Raises RequestError."""
-        body = await json_body(request, self.reader.config.serve_timeout)
+        if request.content_type != "application/json":  # which a page cannot send without asking for its origin
+            raise RequestError(415, f"Content-Type is {request.content_type}; expected application/json")
+        try:
+            body = orjson.loads(await request.read())
+        except orjson.JSONDecodeError as error:
+            raise RequestError(400, f"the body is not JSON: {error}") from None
         model = body.get("model") if isinstance(body, dict) else None
         if isinstance(model, str) and model != self.name:
             raise RequestError(404, f"no model {shown(model)}; there is {self.name}", param="model",
@@ -205,9 +202,15 @@ class Endpoint:
 
     async def upload(self, request: web.Request) -> web.Response:
         with self.uploads.reading():  # the body is in memory until a core is free to parse it
-            name, purpose, content = await form_file(request)
-            text = await self._texts.text(name, content)
-            return _json(self.files.add(name, purpose, content, text).to_object())
+            if request.content_type != "multipart/form-data":
+                raise RequestError(415, f"Content-Type is {request.content_type}; expected multipart/form-data")
+            form = await request.post()
+            file, purpose = form.get("file"), str(form.get("purpose") or "user_data")
+            if not isinstance(file, web.FileField):
+                raise RequestError(400, "file: expected a file", param="file")
+            content = file.file.read()
+            text = await self._texts.text(file.filename, content)
+            return _json(self.files.add(file.filename, purpose, content, text).to_object())
 
     async def list_files(self, request: web.Request) -> web.Response:
         listed = [file.to_object() for file in self.files.all()]
