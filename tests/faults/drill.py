@@ -68,8 +68,8 @@ class Scene:
     """Data, socket, what the run said, and below it SAVE_PATH and TMPDIR."""
     holder: subprocess.Popen[bytes] | None
     """Keeps the mount namespace, if there is one."""
-    leaves: tuple[str, ...] = ("torchinductor_", "wandb-artifacts", "wandb-media")
-    """Names of what may be left: a cache, and empty folders of a killed process that imported wandb."""
+    leaves: tuple[str, ...] = ("torchinductor_", "vllm_dist_", "wandb-artifacts", "wandb-media")
+    """Names of what may be left: a cache, the meeting file of a vLLM engine (2 KB), and empty folders of wandb."""
     trainer: int = 0
     """The pid of the command under drill."""
     _seen: set[psutil.Process] = field(default_factory=set)
