@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 from ..config import Config, ConfigError
 from ..system.errors import reason_of
@@ -54,6 +56,7 @@ def machines(address: str) -> list[int]:
     Raises:
         ConfigError: no Ray answers at this address, or there is no Ray here to ask with.
     """
+    settle_ray_auth()
     try:
         from ray.util.state import list_nodes  # planning does not need Ray otherwise
 
@@ -65,6 +68,16 @@ def machines(address: str) -> list[int]:
         raise ConfigError(f"RAY_ADDRESS={address}: no Ray job server answers there ({reason_of(error)}); it is "
                           "http://HEAD:8265 by default") from None
     return sorted((int(node.resources_total.get("GPU", 0)) for node in nodes), reverse=True)
+
+
+def settle_ray_auth() -> None:
+    """Have Ray's clients in this process send a token where a head would ask for one; before Ray is imported.
+
+    A head of Ray 2.60 asks for tokens where the user has one, as every ``ray.init`` makes; a client does not look.
+    """
+    named = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    has_token = named or (Path.home() / ".ray" / "auth_token").is_file()
+    os.environ.setdefault("RAY_AUTH_MODE", "token" if has_token else "disabled")
 
 
 def has_sticky_router() -> bool:

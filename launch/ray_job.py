@@ -24,7 +24,7 @@ from ..system.processes import ChildProcess
 from ..system.python_command import python_module
 from ..system.server_url import is_loopback
 from ..system.signals import run_stoppable
-from .machine import machines
+from .machine import machines, settle_ray_auth
 
 logger = logging.getLogger("mem_agent")
 
@@ -81,6 +81,7 @@ def cluster(config: Config, gpus: int, cpus: int, log: Path) -> Iterator[None]:
     if config.ray_address:
         yield
         return
+    settle_ray_auth()
     environment = {**os.environ, **head_variables(config)}
     environment.pop("RAY_ADDRESS", None)
     head = ChildProcess("ray head", head_command(config, gpus, cpus), environment, log)

@@ -1,5 +1,6 @@
 """What is found on machines with and without GPUs and NVLink, and in a running Ray cluster."""
 
+import os
 import sys
 from types import SimpleNamespace
 
@@ -111,3 +112,22 @@ def test_without_ray_a_cluster_cannot_be_asked(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.util.state", None)
     with pytest.raises(ConfigError, match=r"RAY_ADDRESS=http://head:8265: .* set PYTHON to"):
         machines("http://head:8265")
+
+
+@pytest.mark.parametrize(("token", "mode", "settled"), [
+    (True, None, "token"), (False, None, "disabled"), (True, "disabled", "disabled"),
+])
+def test_clients_of_ray_send_a_token_where_a_head_asks_for_one(tmp_path, monkeypatch, token, mode, settled):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    if mode is None:
+        monkeypatch.setenv("RAY_AUTH_MODE", "")  # put back behind the test
+        monkeypatch.delenv("RAY_AUTH_MODE")
+    else:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    if token:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("secret")
+    machine.settle_ray_auth()
+    assert os.environ["RAY_AUTH_MODE"] == settled
