@@ -44,22 +44,6 @@ def open_rows(path: Path) -> RowFile:
     return ParquetRows(path) if path.suffix == ".parquet" else JsonLines(path)
 
 
-def holds_rows(path: Path) -> bool:
-    """Whether it is a training file: by its columns, or by its first row alone."""
-    if not path.is_file():
-        return False
-    try:
-        return len(ParquetRows(path)) > 0 if path.suffix == ".parquet" else _begins_with_a_row(path)
-    except (DataError, OSError):
-        return False
-
-
-def _begins_with_a_row(path: Path) -> bool:
-    with path.open("rb") as file:
-        first = next(filter(bytes.strip, file), None)
-    return first is not None and bool(_checked(path, 1, first))
-
-
 class JsonLines:
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -187,11 +187,6 @@ class AnswerUtility(Reward):
             self._asked.popitem(last=False)
         return asks
 
-    @property
-    def scores_made(self) -> int:
-        """Scores that took a request; all others were shared."""
-        return self._scores.made
-
     def metrics(self) -> Mapping[str, float]:
         return self._told
 
