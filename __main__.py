@@ -15,7 +15,6 @@ if not __package__:
 import os
 import runpy
 import sys
-from dataclasses import fields
 
 from .system.errors import MemAgentError
 from .system.near_names import near_misses
@@ -43,7 +42,7 @@ COMMANDS = {
     "view": ("report.viewer.view", "a page of trajectories: what was read, remembered and answered, turn by turn"),
     "show": ("report.viewer.show", "the same in the terminal, one trajectory at a time"),
     "bench": ("benchmarks.__main__", "measure this machine, side by side; a table and JSON"),
-    "config": ("settings_page", "every setting, its default and its meaning"),
+    "config": ("config", "every setting, its default and its meaning"),
     "prepare": ("prepare_data", "training data from question answering data sets"),
     "prepare-math": ("data.prepare_math", "rows and evaluation files of math tasks: GSM8K, Countdown, any other"),
     "prepare-sessions": ("data.prepare_sessions", "chat histories and questions: LoCoMo, LongMemEval, PersonaMem"),
@@ -99,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
 def warn_of_near_misses() -> None:
     from .config import Config  # not before it is clear that a command is run
 
-    settings = {field.name.upper() for field in fields(Config)}
+    settings = set(map(str.upper, Config.model_fields))
     for name, meant in near_misses(os.environ, settings):
         print(f"warning: {name} is no setting and has no effect; is {meant} meant?", file=sys.stderr)
 

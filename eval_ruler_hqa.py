@@ -1,20 +1,26 @@
 """Evaluate a memory agent on RULER-HQA and RULER files: one question, one long document, all accepted answers.
 
-    mem-agent eval --data-root DATA --length "50 200" --model HF_FOLDER --url http://HOST:PORT --output results/NAME
+    mem-agent eval --model HF_FOLDER --data-root DATA --length "50 200" --output results/NAME    on engines of its own
+    BASE_URL=https://HOST/v1 mem-agent eval --model HF_FOLDER --output results/NAME ...          on a running server
     mem-agent eval --table results/before results/after
     mem-agent eval --compare results/before results/after
 
-Reads ``DATA/eval_<length>.json`` (``evaluation.questions``). Every question runs through the very hook that training
-uses (``rollout.generate``), or with EVAL_MODE=direct or rag through one prompt. Without ``--url`` the server at
-BASE_URL is asked.
+The loop, for each (question, sample) that ``OUTPUT`` lacks, longest documents first, MEM_CONCURRENCY at a time::
+
+    sample = Sample(prompt=question, metadata={"context": ..., "ground_truth": [...], "task": ...})
+    sample = await rollout.generate(args, sample, sampling, evaluation=True)      the hook that training uses
+    scores = task.metrics(task.read_answer(sample.response), sample.response, row) appended to OUTPUT/<length>.jsonl
+
+Training calls ``evaluate`` in its own process, on the engines that it has (``training/evaluate.py``). EVAL_MODE=direct
+and rag ask one prompt in place of the hook (``evaluation/baselines.py``); ``OUTPUT/run.json`` says what the rows were
+made from (``evaluation/results.py``).
 
 Invariants:
 - every question asked has a row; a failed one counts as wrong in every mean and is listed by reason; one that was not
   asked yet is counted as missing in the table;
 - a row is on disk as soon as it is known; a second run does only what is missing, and retries what failed;
-- rows made from other data, another model or other settings are never mixed in, nor compared: the run refuses.
-
-``OUTPUT/<length>.jsonl`` holds the rows, ``OUTPUT/run.json`` what they were made from (``evaluation.results``).
+- rows made from other data, another model or other settings are never mixed in, nor compared: the run refuses;
+- the sampling seed of (question, sample) is a function of SEED and the two alone.
 """
 
 from __future__ import annotations
@@ -25,53 +31,232 @@ if not __package__:
     run_in_package(__file__)
 
 import argparse
+import asyncio
 import logging
+import math
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
-import orjson
+from tqdm import tqdm
 
-from .checkpoints.hf_model import config_for_model, local_folder
+from . import rollout
+from .agents import agent_class
+from .agents.records import Outcome
+from .checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_serving_length
 from .config import Config, ConfigError
-from .evaluation.means import means
-from .evaluation.questions import EvalError, load_questions
-from .evaluation.reading import unasked_form
-from .evaluation.run import check, engine_config, run
-from .evaluation.tables import comparison, failures, table, tables, unread
-from .system.files import write_atomically
+from .evaluation.baselines import OnePromptMode
+from .evaluation.connect import back, connect
+from .evaluation.endpoint import Api, EvalEndpoint
+from .evaluation.jobs import Job, missing_jobs
+from .evaluation.keep_trajectories import KEPT_BYTES, KeptTrajectories
+from .evaluation.questions import EvalError, EvalQuestion, as_asked, load_questions
+from .evaluation.results import Row, RowWriter, lock_results
+from .evaluation.summary import Summary
+from .evaluation.tables import comparison, failures, summaries_of, tables
+from .hooks.host import embedded_args
+from .hooks.plugins import check_plugins
+from .hooks.sample import Record, Sample
+from .hooks.task_row import row_of, task_of
+from .rollout_client import close_clients
+from .system.gather import gather_or_cancel
 from .system.logging_setup import log_to_terminal
 from .system.one_line_errors import one_line_errors
-from .system.signals import stop_on_signals
+from .system.signals import run_stoppable, stop_on_signals
 from .system.text import one_line
+from .tasks import Task
 
-__all__ = ["EvalError", "load_questions", "main", "run", "table"]
+__all__ = ["EvalError", "evaluate", "load_questions", "main", "missing_answers", "while_alive"]
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 FINISHED_WITH_FAILURES = 3
 """Exit code when every question has a row, but some of them failed; 1 is an error that ended the evaluation."""
+LOOK_EVERY_S = 10.0
+BUSY_ENGINE_S = 600.0
+"""An engine that has not answered for so long hangs; it may be inside a long step."""
+_MAY_PASS = ("connection", "server_error", "rate_limited")
+"""Failures after which the server may come back."""
+_TRIES = 4
+"""How often an answer is asked for at most, besides the client's own retries, while the server answers in between."""
+Ask = Callable[[EvalQuestion, str, dict[str, Any]], Awaitable[Sample]]
+"""One answer to one question about a document, with these sampling parameters."""
 
 
-_READS_MORE = {
-    "recurrent": "raise EVAL_MAX_CHUNKS, or unset it to read all",
-    "direct": "they do not fit the server's context length (ENGINE_MAX_LEN)",
-    "rag": "passages are chosen by EVAL_TOP_K",
-}
+# --- the evaluation -------------------------------------------------------------------------------------------------
+
+
+async def evaluate(
+    config: Config, model: Path, url: str, output: Path, *, weights: str = "", served_model: str = "",
+    kept_bytes: int = KEPT_BYTES, quiet: bool = False,
+) -> list[Summary]:
+    """Get the answers of LENGTH's files in DATA_ROOT that ``output`` lacks, and summarise all that it has.
+
+    Args:
+        model: the folder whose tokenizer the server uses.
+        url: the router of engines that were started for this; empty: BASE_URL.
+        weights: names those of the server, where they are not the ones in ``model``.
+        served_model: the model's name at BASE_URL; empty: the only one there.
+        kept_bytes: what the kept trajectories may take.
+
+    Raises:
+        EvalError: data, endpoint or folder cannot be used, or the server went away and stayed away.
+    """
+    config = config.replace(hf_ckpt=str(model))
+    check_plugins(config, training=False)
+    endpoint = await connect(url, model, config, served_model=served_model)
+    if endpoint.api is Api.CHAT and config.eval_mode == "recurrent" and agent_class(config).shows_messages:
+        raise EvalError(f"{endpoint.base_url} takes one message at a time (EVAL_API=chat), AGENT={config.agent} shows "
+                        "conversations; ask a server of token ids or completions")
+    if config.eval_mode == "direct":
+        config = config.replace(engine_max_len=endpoint.max_tokens)
+    with lock_results(output):
+        jobs = missing_jobs(config, model, output, endpoint.api, endpoint.model, weights)
+        thinks = config.mem_thinking or endpoint.frame.thinking_is_open
+        asked = [(job.question.length, job.question.id, job.sample) for job in jobs]
+        ask = _ask(embedded_args(config, endpoint), endpoint)
+        try:
+            with RowWriter(output) as rows, tqdm(
+                total=len(jobs), unit="answer", disable=quiet or None, smoothing=0.05
+            ) as bar, KeptTrajectories(output, asked, endpoint.vocabulary, config, kept_bytes) as kept:
+                waiting = iter(jobs)
+
+                async def work() -> None:
+                    for job in waiting:
+                        rows.write(await _row(job, ask, config, endpoint, kept, thinks=thinks))
+                        bar.update()
+
+                await gather_or_cancel(*(work() for _ in range(min(config.mem_concurrency, len(jobs)))))
+        finally:
+            await close_clients(endpoint)
+    return summaries_of([output])
+
+
+def missing_answers(config: Config, model: Path, output: Path, *, weights: str = "") -> int:
+    """How many answers ``output`` lacks, to be known before engines of its own are started for it.
+
+    Raises:
+        EvalError: data or folder cannot be used. ConfigError: settings cannot.
+    """
+    check_plugins(config, training=False)
+    with lock_results(output):
+        return len(missing_jobs(config, model, output, Api.GENERATE, "", weights))
+
+
+def _ask(args: SimpleNamespace, endpoint: EvalEndpoint) -> Ask:
+    if args.mem_agent.eval_mode != "recurrent":
+        return OnePromptMode(args, endpoint)
+
+    async def recurrent(question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Sample:
+        sample = Sample(prompt=question.prompt, metadata=question.metadata | {"context": question.example + context})
+        return await rollout.generate(args, sample, sampling, evaluation=True)
+
+    return recurrent
+
+
+async def _row(
+    job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept: KeptTrajectories, *, thinks: bool
+) -> Row:
+    """The answer as a row; asked again where the server had gone away. Raises EvalError where that stays so.
+
+    The trajectory is kept before the row is written, so a killed run leaves no row without one.
+    """
+    task = task_of(config, Sample(metadata=job.question.metadata))
+    question = as_asked(job.question, task, thinks=thinks)
+    sampling = {
+        "temperature": config.eval_temperature, "top_p": config.eval_top_p, "top_k": -1,
+        "seed": config.seed_for(f"{question.id}/{job.sample}"),
+    }
+    began = time.monotonic()
+    tries = 0
+    while True:
+        tries += 1
+        sample = await ask(question, job.context, sampling)
+        record = Record.of(sample)
+        assert record is not None, "a mode writes its trajectory into the sample"
+        if record.failure not in _MAY_PASS or tries == _TRIES:
+            break
+        await back(endpoint)
+    prediction, scores, unscored = await asyncio.to_thread(_scored, task, sample)
+    outcome, failure, message = record.outcome.value, record.failure and record.failure.value, record.failure_message
+    if record.outcome is Outcome.ABORTED:  # nobody here asked for it, so the server was stopped
+        failure, message = "aborted", "the server ended the request"
+    elif unscored and not failure:
+        outcome, failure, message = Outcome.FAILED.value, "internal", unscored
+    row = Row(
+        question=question.id, sample=job.sample, length=question.length, task=question.task, mode=config.eval_mode,
+        text=question.text, answers=question.answers, response=sample.response,
+        prediction=prediction, scores=scores, headline=task.headline, outcome=outcome, failure=failure,
+        failure_message=message, counts=record.counts,
+        memory_tokens=tuple(memory.tokens for memory in record.memories),
+        memory_gold=tuple(memory.gold for memory in record.memories), seconds=round(time.monotonic() - began, 3),
+    )
+    await kept.write(sample, record, row)
+    return row
+
+
+def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float], str]:
+    """The answer, its scores, and why it could not be scored: one bad row must not end the evaluation.
+
+    Raises:
+        EvalError: the task's metrics lack its headline, and would for every row.
+    """
+    name = type(task).__name__
+    try:
+        prediction = str(task.read_answer(sample.response))
+        measured = task.metrics(prediction, sample.response, row_of(sample))
+        scores = {metric: float(value) for metric, value in measured.items()}
+        if not all(map(math.isfinite, scores.values())):
+            raise ValueError(f"expected finite numbers, got {scores}")
+    except Exception as error:  # whatever a user's task raises
+        logger.exception("the task %s cannot score an answer", name)
+        return "", {task.headline: 0.0}, f"the task {name} cannot score it: {type(error).__name__}: {error}"
+    if task.headline not in scores:
+        raise EvalError(f"the task {name}: metrics has no {task.headline!r}, its headline; it has {', '.join(scores)}")
+    return prediction, scores, ""
+
+
+async def while_alive(fleet: Any, work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``; engines of ``fleet`` that die meanwhile are replaced. Raises FleetError where that
+    cannot be done."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=LOOK_EVERY_S))[0]:
+            await fleet.ensure_alive(BUSY_ENGINE_S)
+        return await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+# --- command line ---------------------------------------------------------------------------------------------------
 
 
 @one_line_errors("the same command continues")
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = _parser()
-    options = parser.parse_args(argv)
+    options = _parser().parse_args(argv)
     log_to_terminal(logging.ERROR)
     stop_on_signals()
-    if options.table:
-        print(tables(options.table))
+    if options.table or options.compare:
+        print(tables(options.table) if options.table else comparison(*options.compare))
         return 0
-    if options.compare:
-        print(comparison(*options.compare))
-        return 0
-    failed = _evaluate(parser, options)
+    if not (options.model and options.output):
+        raise ConfigError("--model and --output are needed, or --table or --compare")
+    Config.from_env()  # bad settings end it before a model is downloaded
+    model, output = local_folder(options.model, "--model"), options.output
+    config, model_says = config_for_model(model)
+    print(model_says, end="\n" * bool(model_says), file=sys.stderr)
+    config = config.replace(length=options.length or config.length, data_root=options.data_root or config.data_root)
+    run_stoppable(
+        evaluate(config, model, "", output, served_model=options.served_model) if config.base_url
+        else _on_own_engines(config, model, output)
+    )
+    print(tables([output]))
+    failed = failures(output, config.length.split())
     for line in failed[:20]:
         print(f"failed: {one_line(line, 500)}", file=sys.stderr)
     if failed:
@@ -79,63 +264,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     return FINISHED_WITH_FAILURES if failed else 0
 
 
-def _evaluate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
-    """Check or run; returns the lines about failed answers."""
-    for name in ("model", *(() if options.check else ("output",))):
-        if getattr(options, name) is None:
-            parser.error(f"--{name} is needed")
-    config = Config.from_env()
-    if not (options.url or config.base_url or options.check):
-        parser.error("--url is needed, or BASE_URL")
-    data_root = options.data_root or Path(config.data_root or ".")
-    lengths = list(dict.fromkeys((options.length or config.length).split()))
-    if not lengths:
-        raise ConfigError("LENGTH is empty; name the <n> of the eval_<n>.json to evaluate")
-    model = local_folder(options.model, "MODEL_PATH")
-    config, model_says = config_for_model(model)
-    try:
-        with redirect_stdout(sys.stderr):  # a user's class may print; run-eval.sh reads the line of --check
-            config = engine_config(config, model)
-            if warning := unasked_form(config):
-                print(f"warning: {warning}", file=sys.stderr)
-            missing = (
-                check(data_root, lengths, model, config, options.output, options.weights) if options.check else 0
-            )
-    except ConfigError:
-        print(model_says, end="\n" * bool(model_says), file=sys.stderr)  # the setting may be one that nobody set here
-        raise
-    if options.check:
-        print(config.engine_max_len, missing)
-        return []
-    if model_says:
-        print(model_says, file=sys.stderr)
-    run(data_root, lengths, model, options.url or "", config, options.output, weights=options.weights)
-    if options.means:
-        write_atomically(options.means, orjson.dumps(means(options.output)))
-    print(tables([options.output]))
-    for line in unread(options.output, lengths):
-        print(f"warning: {line}; {_READS_MORE[config.eval_mode]}", file=sys.stderr)
-    return failures(options.output, lengths)
+async def _on_own_engines(config: Config, model: Path, output: Path) -> None:
+    """NUM_ENGINES engines for as long as answers are missing."""
+    config = with_serving_length(config, model, load_vocabulary(model, config.trust_remote_code))
+    missing = missing_answers(config, model, output)
+    if not missing:
+        print(f"{output} has all answers", file=sys.stderr)
+        return
+    from .serving.fleet import Fleet  # which imports torch
+
+    print(f"{missing} answers to get on {config.num_engines} engines of {config.engine_max_len} tokens; logs in "
+          f"{output}/logs", file=sys.stderr)
+    async with Fleet(config, model, run_folder=output) as fleet:
+        await while_alive(fleet, evaluate(config, model, fleet.url, output))
 
 
 def _parser() -> argparse.ArgumentParser:
     description = "Evaluate a memory agent on RULER-HQA and RULER files."
     parser = argparse.ArgumentParser(prog="mem-agent eval", description=description)
-    parser.add_argument("--table", nargs="+", type=Path, metavar="OUTPUT", help="only print the table of these runs")
-    parser.add_argument("--compare", nargs=2, type=Path, metavar="OUTPUT", help="only print second minus first")
-    parser.add_argument("--data-root", type=Path, help="folder of eval_<length>.json (default: DATA_ROOT)")
-    parser.add_argument("--length", help="lengths, separated by blanks (default: LENGTH)")
-    parser.add_argument("--model", help="HF folder or id whose tokenizer the server uses")
-    parser.add_argument("--url", help="router or server that was started for this, http://HOST:PORT; else BASE_URL")
-    parser.add_argument("--output", type=Path, help="folder of the results")
-    parser.add_argument("--weights", default="", metavar="NAME",
-                        help="name of the weights that the server has, where they are not those of --model; rows of "
-                        "other weights do not join")
-    parser.add_argument("--means", type=Path, metavar="FILE",
-                        help="also write the scores and costs of each length, without intervals, as JSON")
-    parser.add_argument("--check", action="store_true",
-                        help="only check settings, data and output folder; print the engine's length and how many "
-                        "answers are missing; without --output all of them")
+    add = parser.add_argument
+    add("--model", help="HF folder or id; with BASE_URL the one whose tokenizer the server uses")
+    add("--output", type=Path, help="folder of the results; a second run continues there")
+    add("--data-root", help="folder of eval_<length>.json (default: DATA_ROOT)")
+    add("--length", help="lengths, separated by blanks (default: LENGTH)")
+    add("--served-model", default="", metavar="NAME", help="the model's name at BASE_URL (default: the only one)")
+    add("--table", nargs="+", type=Path, metavar="OUTPUT", help="only print the table of these runs")
+    add("--compare", nargs=2, type=Path, metavar="OUTPUT", help="only print second minus first")
     return parser
 
 

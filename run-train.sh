@@ -1,94 +1,87 @@
 #!/usr/bin/env bash
 # Train a memory agent: evaluate, train, convert the last checkpoint, evaluate again, print before against after.
-# The engines start once, for all of it.
 #
 #   bash run-train.sh                                        pocket profile, a laptop without a GPU
 #   HF_CKPT=... TRAIN_DATA=... DATA_ROOT=... bash run-train.sh
 #   HOST=slime HOST_ROOT=... RECIPE=recipes/qwen3-4b.env HF_CKPT=... TRAIN_DATA=... bash run-train.sh
-#   REHEARSE=1 HOST=slime HOST_ROOT=... bash run-train.sh    that job in small, by the host's own train.py on a CPU
+#   REHEARSE=1 HOST=slime HOST_ROOT=... MEGATRON_ROOT=... bash run-train.sh [--rollouts 2] [--ranks 2]    that job in
+#                                                            small, by the host's own train.py on a CPU
 #
 # Every setting is an environment variable; `mem-agent config` lists them. EVAL=0 leaves evaluation out, DRY_RUN=1 prints
 # what would run. PUSH_TO_HUB=ORG/NAME uploads the trained model with its card.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 
-# Run a host's job in small on this machine.
-rehearse() {
-    case "${HOST:-}" in slime | vime) ;; *) die "REHEARSE=1 rehearses a host's job: set HOST to slime or vime" ;; esac
-    if [ -z "${HF_CKPT:-}" ] && [ -z "${TRAIN_DATA:-}" ]; then RECIPE="${RECIPE:-$PACK_DIR/recipes/pocket.env}"; fi
-    setup_rehearsal
-    if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
-    export HOST SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}" MEM_AGENT_ENGINE_PYTHON="$VENV/bin/python"
-    if [ -n "${POCKET_DATA:-}" ]; then make_pocket_data; fi
-    MEGATRON_ROOT='' make_importable # the rehearsal makes a patched copy of its own
-    if [ "$DRY_RUN" = 1 ] && [ ! -x "$HOSTS_VENV/bin/python" ]; then exit; fi
-    local dry=()
-    [ "$DRY_RUN" != 1 ] || dry=(--dry-run)
-    DRY_RUN=0 run_and_forward_signals "$HOSTS_VENV/bin/python" -P -m mem_agent rehearse "${dry[@]}"
+# The data of the pocket profile, from RECIPE's POCKET_DATA, and the frozen chat model that its task asks, if it does.
+make_pocket_data() {
+    [ -n "${POCKET_DATA:-}" ] || return 0
+    run "$VENV/bin/python" -P -m mem_agent pocket --output "$POCKET_DATA" --seed "${SEED:-1}" --task "${POCKET_TASK:-look-up}"
+    [ -n "${POCKET_CHAT_PORT:-}" ] || return 0
+    local chat=("$VENV/bin/python" -P -m mem_agent.pocket.frozen_chat --port "$POCKET_CHAT_PORT" --with-parent) ready
+    if [ "$DRY_RUN" = 1 ]; then run "${chat[@]}"; return; fi
+    exec {pocket_chat}< <(exec "${chat[@]}") # it ends by itself when this script has ended, however that ends
+    read -r ready <&"$pocket_chat" || die "no chat model at POCKET_CHAT_PORT=$POCKET_CHAT_PORT; the line above says why"
+    say "$ready"
 }
+
+# A recipe's SAVE_PATH, if it has one.
+default_save_path() { export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"; }
 
 # Train in slime or vime, and convert the newest checkpoint.
 train_in_host() {
-    local python="${PYTHON:-python3}" newest
+    local python="${PYTHON:-python3}" dry=()
     if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE" "$python"; fi
-    export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
-    if [ "${CONVERT:-1}" = 1 ]; then converting_python; else make_importable; fi
-    if [ "$DRY_RUN" = 1 ]; then "$python" -P -m mem_agent launch --dry-run; return; fi
-    run_and_forward_signals "$python" -P -m mem_agent launch
-    [ "${CONVERT:-1}" = 1 ] || return 0
-    newest="$(tracked "$SAVE_PATH")" || exit 1
-    if [ -e "$SAVE_PATH/hf/$newest/config.json" ]; then
-        say "there: $SAVE_PATH/hf/$newest"
-    else
-        env -u AVERAGE -u OUTPUT SINGLE_ITER="$newest" bash "$PACK_DIR/convert-to-hf.sh"
-    fi
+    default_save_path
+    make_importable
+    if [ "${CONVERT:-1}" = 1 ]; then need_conversion "$python"; fi
+    [ "$DRY_RUN" != 1 ] || dry=(--dry-run)
+    DRY_RUN=0 run_and_forward_signals "$python" -P -m mem_agent launch "${dry[@]}"
+    if [ "${CONVERT:-1}" = 1 ]; then env -u AVERAGE -u OUTPUT -u SINGLE_ITER bash "$PACK_DIR/convert-to-hf.sh"; fi
 }
 
-if [ "${REHEARSE:-0}" = 1 ]; then rehearse; exit; fi
+pocket="$PACK_DIR/recipes/pocket.env"
+if [ "${REHEARSE:-0}" = 1 ]; then
+    if [ -z "${HF_CKPT:-}${TRAIN_DATA:-}" ]; then RECIPE="${RECIPE:-$pocket}"; fi
+    # shellcheck source=rehearsal/run.sh
+    source "$PACK_DIR/rehearsal/run.sh"
+    exit
+fi
 find_host
 if [ "$HOST" != local ]; then train_in_host; exit; fi
 
-if [ -z "${HF_CKPT:-}" ] && [ -z "${TRAIN_DATA:-}" ]; then
+if [ -z "${HF_CKPT:-}${TRAIN_DATA:-}" ]; then
     if has_gpu; then die "set HF_CKPT and TRAIN_DATA (or RECIPE=recipes/pocket.env for the small demonstration)"; fi
-    RECIPE="${RECIPE:-$PACK_DIR/recipes/pocket.env}"
+    RECIPE="${RECIPE:-$pocket}"
 fi
 setup_python
 default_recipe
-export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"
-python=("$VENV/bin/python" -P)
-if [ -n "${POCKET_DATA:-}" ]; then make_pocket_data; fi
-
+default_save_path
+make_pocket_data
+finish=--convert
 if [ "${EVAL:-1}" = 1 ] && [ -n "${DATA_ROOT:-}" ]; then
     finish=--evaluate
     say "training in $SAVE_PATH; its engines evaluate $HF_CKPT before and $SAVE_PATH/hf/iter_* after, into $SAVE_PATH/eval"
 else
-    finish=--convert
     say "training in $SAVE_PATH; no evaluation of before and after (DATA_ROOT is not set, or EVAL=0)"
 fi
 code=0
-run_and_forward_signals "${python[@]}" -m mem_agent train "$finish" || code=$?
+run_and_forward_signals "$VENV/bin/python" -P -m mem_agent train "$finish" || code=$?
+[ "$code" = 0 ] || [ "$code" = 4 ] || exit "$code"
+[ "$DRY_RUN" != 1 ] || exit 0
 
-# What a run that ended before has left undone, on engines of its own.
-evaluate() { # NAME MODEL
-    # 3: some questions failed; they count as wrong.
+read -r last <"$SAVE_PATH/latest_checkpointed_iteration.txt" || true # without a newline at its end
+last="iter_$(printf '%07d' "$((10#$last))")"
+model="$SAVE_PATH/hf/$last" before="$SAVE_PATH/eval/before" after="$SAVE_PATH/eval/after-$last"
+evaluate() { # NAME MODEL; 3: some questions failed, which count as wrong
     run_and_forward_signals env -u BASE_URL MODEL_PATH="$2" SAVE_FILE="$1" RESULTS="$SAVE_PATH/eval" CONVERT=0 \
         bash "$PACK_DIR/run-eval.sh" || [ $? = 3 ]
 }
-[ "$code" = 0 ] || [ "$code" = 4 ] || exit "$code"
-[ "$DRY_RUN" != 1 ] || exit 0
-last="$(tracked "$SAVE_PATH")" || exit 1
-if [ "$code" = 4 ]; then
-    [ -e "$SAVE_PATH/hf/$last/config.json" ] ||
-        env -u OUTPUT -u AVERAGE SINGLE_ITER="$last" bash "$PACK_DIR/convert-to-hf.sh"
-    if [ "$finish" = --evaluate ]; then
-        evaluate before "$HF_CKPT"
-        evaluate "after-$last" "$SAVE_PATH/hf/$last"
-    fi
+if [ "$code" = 4 ]; then # the run had ended before, and may have left the rest undone
+    env -u AVERAGE -u OUTPUT SINGLE_ITER="$last" bash "$PACK_DIR/convert-to-hf.sh"
+    if [ "$finish" = --evaluate ]; then evaluate before "$HF_CKPT" && evaluate "after-$last" "$model"; fi
 fi
-if [ -d "$SAVE_PATH/eval/before" ] && [ -d "$SAVE_PATH/eval/after-$last" ]; then
-    results=("$SAVE_PATH/eval/before" "$SAVE_PATH/eval/after-$last")
-    run "${python[@]}" -m mem_agent eval --table "${results[@]}"
-    if [ -e "$SAVE_PATH/hf/$last/README.md" ]; then # a model that was converted before cards were written has none
-        run "${python[@]}" -m mem_agent card "$SAVE_PATH/hf/$last" --results "${results[@]}" \
+if [ -d "$before" ] && [ -d "$after" ]; then
+    run "$VENV/bin/python" -P -m mem_agent eval --table "$before" "$after"
+    [ ! -e "$model/README.md" ] || # a model that was converted before cards were written has none
+        run "$VENV/bin/python" -P -m mem_agent card "$model" --results "$before" "$after" \
             ${PUSH_TO_HUB:+--push-to-hub "$PUSH_TO_HUB"}
-    fi
 fi

@@ -18,25 +18,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import verifiers.v1 as vf
 
 from . import rollout
-from .agents.prompts import chat_frame
 from .checkpoints.hf_model import config_for_model, local_folder
-from .client.engine_api import Dialect
-from .client.rollout_client import close_client
 from .config import Config, ConfigError
 from .data.training_file import DataSource, TrainingRow
 from .evaluation.endpoint import Api, EvalEndpoint, frame_of
 from .hooks.host import embedded_args
 from .hooks.reader import reader_for
-from .hooks.record import Record
-from .hooks.sample import Sample
+from .hooks.sample import Record, Sample
 from .hooks.task_row import question_of, row_of, task_of
+from .rollout_client import Dialect, close_clients
 
 __all__ = ["MemoryHarness", "MemoryTaskset"]
 
@@ -53,7 +49,7 @@ class MemoryData(vf.TaskData):
 
 class MemoryTaskConfig(vf.TaskConfig):
     settings: str = ""
-    """The pack's settings for scoring, words NAME=value quoted as in a shell: TASK, TASK_ARGS, MEM_REWARD."""
+    """The pack's settings for scoring, words NAME=value quoted as in a shell: TASK and TASK_ARGS."""
 
 
 class MemoryTask(vf.Task[MemoryData, vf.State, MemoryTaskConfig]):
@@ -67,7 +63,8 @@ class MemoryTask(vf.Task[MemoryData, vf.State, MemoryTaskConfig]):
     @vf.metric
     async def measured(self, trace: Any) -> dict[str, float]:
         task, row = self._scored()
-        return {name: float(value) for name, value in task.metrics(trace.last_reply, row).items()}
+        measured = task.metrics(task.read_answer(trace.last_reply), trace.last_reply, row)
+        return {name: float(value) for name, value in measured.items()}
 
     def _scored(self) -> tuple[Any, Any]:
         sample = sample_of(row_at(self.data.rows, self.data.row))
@@ -113,7 +110,7 @@ class MemoryHarness(vf.Harness[MemoryHarnessConfig]):
         try:
             await rollout.generate(embedded_args(config, server), sample, {}, evaluation=True)
         finally:
-            await close_client(server, config)
+            await close_clients(server)
         record = Record.of(sample)
         assert record is not None, "generate writes its trajectory into the sample"
         trace.root_reply = sample.response
@@ -129,7 +126,7 @@ def agent_config(model: str, settings: Mapping[str, str], rows: str) -> Config:
         raise ConfigError(f"{refused[0]} among the harness' settings: give its tokenizer and the taskset's rows")
     folder = local_folder(model, "the harness' tokenizer", weights=False)
     config, _ = config_for_model(folder, settings)
-    return replace(config, hf_ckpt=str(folder), train_data=rows)
+    return config.replace(hf_ckpt=str(folder), train_data=rows)
 
 
 def words(settings: str) -> dict[str, str]:
@@ -148,7 +145,7 @@ def chat_endpoint(config: Config, url: str, key: str, model: str) -> EvalEndpoin
     vocabulary = reader_for(config.hf_ckpt, config, "{}").vocabulary
     return EvalEndpoint(
         dialect=Dialect.VLLM, base_url=url.rstrip("/").removesuffix("/v1"), max_tokens=NO_LIMIT, vocabulary=vocabulary,
-        frame=frame_of(chat_frame(vocabulary.tokenizer, config.mem_thinking, {})), api=Api.CHAT, model=model, key=key,
+        frame=frame_of(vocabulary, config.mem_thinking), api=Api.CHAT, model=model, key=key,
     )
 
 

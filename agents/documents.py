@@ -1,70 +1,61 @@
-"""Documents tokenised once, off the event loop, and shared by all siblings of a group.
+"""A document's token ids: made once for all siblings of a group, and cut into chunks.
 
-A 900K-token document takes seconds to tokenise; a group of 16 siblings asks for it at the same moment. The first asks
-a worker thread (``Vocabulary.encode_text`` releases the GIL), the others wait for the same result. Token ids are kept
-as 4-byte integers, least recently used documents leave first.
+A 900K-token document takes seconds to tokenise, and all siblings of a group ask for it at the same moment; a worker
+thread does it for the first of them (``Vocabulary.encode_text`` releases the GIL).
+
+Chunks joined give the document back, except that a document longer than ``chunk_tokens * max_chunks`` loses its
+centre, and the number of dropped tokens is reported. Chunks of 2 tokens, at most 2 of them::
+
+    split_chunks([1, 2, 3, 4, 5], 2, 9) -> chunks [1 2] [3 4] [5], dropped 0
+    split_chunks([1, 2, 3, 4, 5], 2, 2) -> chunks [1 2] [4 5],     dropped 1
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
 
-Ids = array
-Encode = Callable[[str], Sequence[int]]
 
-_ENTRY = 128
-"""Tokens whose memory a cached document takes besides its ids: key, array, their places; rather more than less."""
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Consecutive slices of a document, and how many of its tokens were left out."""
+
+    chunks: tuple[Sequence[int], ...]
+    dropped: int
+
+    @property
+    def tokens(self) -> int:
+        """Document length in tokens, dropped ones included."""
+        return sum(map(len, self.chunks)) + self.dropped
+
+
+def split_chunks(document: Sequence[int], chunk_tokens: int, max_chunks: int | None) -> Chunks:
+    """Cut ``document`` into slices of ``chunk_tokens`` ids, which are views; above ``max_chunks`` slices, if any, as
+    many tokens are kept from its start as from its end."""
+    room = len(document) if max_chunks is None else chunk_tokens * max_chunks
+    dropped = max(0, len(document) - room)
+    kept = document if isinstance(document, array) else array("I", document)
+    if dropped:
+        head = (room + 1) // 2
+        kept = kept[:head] + kept[len(document) - (room - head) :]
+    view = memoryview(kept)
+    return Chunks(tuple(view[i : i + chunk_tokens] for i in range(0, len(kept), chunk_tokens)), dropped)
 
 
 class DocumentCache:
-    """``await get(text)`` gives the ids of ``text``; equal texts are encoded once while they stay cached.
+    """``await get(text)`` gives the ids of ``text``, 4 bytes each; the ``most`` documents used last are encoded once.
 
-    Safe to use from several event loops. ``encoded`` counts the encodings really done.
+    One worker thread encodes, so whoever asks for a document while it is encoded finds it made when its turn comes.
+    Safe to use from several event loops.
     """
 
-    def __init__(self, encode: Encode, max_tokens: int = 32 * 2**20) -> None:
-        """``max_tokens``: of all that are kept, ``_ENTRY`` more for each; the newest is kept in any case."""
-        self._encode = encode
-        self._max_tokens = max_tokens
-        self._kept: OrderedDict[bytes, Ids] = OrderedDict()
-        self._held = 0
-        self._pending: dict[bytes, Future[Ids]] = {}
-        self._lock = threading.Lock()
+    def __init__(self, encode: Callable[[str], Sequence[int]], most: int = 32) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenise")
-        self.encoded = 0
+        self._ids = lru_cache(maxsize=most)(lambda text: array("I", encode(text)))
 
-    async def get(self, text: str) -> Ids:
-        key = hashlib.sha256(text.encode()).digest()
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-            pending = self._pending.get(key)
-            if pending is None:
-                pending = self._pending[key] = self._pool.submit(self._to_ids, key, text)
-        # One sibling that is cancelled must not cancel the encoding its siblings wait for.
-        return await asyncio.shield(asyncio.wrap_future(pending))
-
-    def _to_ids(self, key: bytes, text: str) -> Ids:
-        try:
-            self.encoded += 1
-            ids = array("I", self._encode(text))
-            with self._lock:
-                self._keep(key, ids)
-            return ids
-        finally:
-            with self._lock:
-                del self._pending[key]  # after an error the next one may try again
-
-    def _keep(self, key: bytes, ids: Ids) -> None:
-        self._kept[key] = ids
-        self._held += len(ids) + _ENTRY
-        while self._held > self._max_tokens and len(self._kept) > 1:
-            _, oldest = self._kept.popitem(last=False)
-            self._held -= len(oldest) + _ENTRY
+    async def get(self, text: str) -> array[int]:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._ids, text)

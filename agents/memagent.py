@@ -13,35 +13,26 @@ A document of chunks c0, c1, c2 gives four turns; ``m`` are memory ids exactly a
 reply with nothing left to carry is an empty update: it overwrites like any other, and the next prompt shows the empty
 marker again.
 
-``MEM_CARRY=reply`` carries what the released evaluation does (taskutils/memory_eval/utils/recurrent.py): thinking that
-was never closed is a memory like any other, blanks around what follows closed thinking go, and a memory that was
-written empty is shown as nothing, with no marker.
+``AGENT_ARGS="carry=reply"`` carries what the released evaluation does (taskutils/memory_eval/utils/recurrent.py):
+thinking that was never closed is a memory like any other, blanks around what follows closed thinking go, and a memory
+that was written empty is shown as nothing, with no marker.
+
+Other readers derive from ``MemAgent``: ``update`` says what a reply does to the state, ``slots`` what the next prompt
+shows, ``reading_turns`` which chunks are read next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal
 
 from ..config import Config
-from .interface import MemoryAgent, Reading
-from .prompts import MEMORY, PROBLEM, SECTION, Frame, Prompts, TokenTemplate, compile_template
+from ..system.plugins import parse_settings
+from .interface import MemoryAgent, ReaderSettings, Reading
+from .prompts import MEMORY, PROBLEM, SECTION, Frame, Prompts, compile_template
 from .records import Generation, StopReason, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Token budgets of the replies, and how many sections are read side by side by an agent that can."""
-
-    max_memory: int
-    max_final: int
-    parallel: int = 1
-
-    @classmethod
-    def of(cls, config: Config) -> Limits:
-        return cls(config.mem_max_memory, config.mem_max_final, config.mem_parallel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +44,35 @@ class State:
     empty_updates: int = 0
     truncated_memories: int = 0
 
+    @property
+    def reads_on(self) -> bool:
+        return self.next_chunk < len(self.reading.document.chunks)
+
+
+@dataclass(frozen=True)
+class CarrySettings(ReaderSettings):
+    carry: Literal["memory", "reply"] = "memory"
+    """What of a reply the next turn is shown: its memory, or all that released code carries."""
+
 
 class MemAgent(MemoryAgent):
-    """The overwrite agent (``AGENT=memagent``). Other readers derive from it and differ in what a reply does."""
+    """The overwrite agent (``AGENT=memagent``)."""
 
-    own_settings: Any = None
-    """AGENT_ARGS as ``Settings``, in an agent of the user's."""
-    settings = frozenset({"mem_carry"})
-    whole_reply: bool = False
-    """MEM_CARRY=reply"""
-    state_type: ClassVar[type[State]] = State
-    """What ``start`` makes; readers that count more derive theirs from ``State``."""
+    Settings: ClassVar[type] = CarrySettings
+    state_type: ClassVar[type] = State
+    memory_name: ClassVar[str] = "memory"
+    final_name: ClassVar[str] = "final"
+    """Names of its turns' wording."""
 
-    def __init__(self, vocabulary: Vocabulary, prompts: Prompts, frame: Frame, limits: Limits) -> None:
-        self._vocabulary = vocabulary
-        self._limits = limits
-        self._memory_turn: TokenTemplate = compile_template(prompts.memory, frame, vocabulary)
-        self._final_turn: TokenTemplate = compile_template(prompts.final, frame, vocabulary)
-        self._empty = tuple(vocabulary.encode_text(prompts.empty_memory))
-
-    @classmethod
-    def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
-        agent = cls(vocabulary, prompts, frame, Limits.of(config))
-        agent.own_settings = cls.settings_of(config)
-        agent.whole_reply = config.mem_carry == "reply"
-        return agent
+    def __init__(self, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> None:
+        self.settings: Any = parse_settings(self.Settings, config.agent_args, "AGENT_ARGS")
+        self.vocabulary = vocabulary
+        # Token budgets of the replies; a memory is as long as the reply that it comes from.
+        self.max_memory, self.max_final = config.mem_max_memory, config.mem_max_final
+        self.memory_turn = compile_template(prompts[self.memory_name], frame, vocabulary)
+        self.final_turn = compile_template(prompts[self.final_name], frame, vocabulary)
+        self.empty = tuple(vocabulary.encode_text(prompts["empty_memory"]))
+        self.carries_reply = getattr(self.settings, "carry", "memory") == "reply"
 
     def start(self, reading: Reading) -> Any:
         return self.state_type(reading)
@@ -85,67 +80,67 @@ class MemAgent(MemoryAgent):
     def requests(self, state: Any) -> tuple[TurnRequest, ...]:
         if state.answer is not None:
             return ()
-        if state.next_chunk < len(state.reading.document.chunks):
-            return self._reading_turns(state)
-        return (self._final_turn.request(TurnKind.FINAL, self._slots(state), self._limits.max_final),)
+        if state.reads_on:
+            return self.reading_turns(state)
+        return (self.final_turn.request(TurnKind.FINAL, self.slots(state), self.max_final),)
 
     def advance(self, state: Any, generations: Sequence[Generation]) -> Any:
-        if state.next_chunk < len(state.reading.document.chunks):
-            return self._after_reading(state, generations)
         (reply,) = generations
-        opened = self._final_turn.thinking_open
-        return replace(state, answer=self._vocabulary.answer_text(reply.token_ids, thinking_open=opened))
+        if state.reads_on:
+            cut = state.truncated_memories + (reply.stop is StopReason.LENGTH)
+            return self.update(replace(state, next_chunk=state.next_chunk + 1, truncated_memories=cut), reply)
+        opened = self.final_turn.thinking_open
+        return replace(state, answer=self.vocabulary.answer_text(reply.token_ids, thinking_open=opened))
 
     def memory(self, state: Any) -> tuple[int, ...]:
         return state.memory
 
     def filled(self, state: Any, ids: Sequence[int]) -> Any:
-        return replace(state, memory=max(tuple(ids), self._empty, key=len))
-
-    def answer(self, state: Any) -> str:
-        return state.answer or ""
+        return replace(state, memory=max(tuple(ids), self.empty, key=len))
 
     def counts(self, state: Any) -> dict[str, float]:
-        document = state.reading.document
-        return {
-            "chunks": len(document.chunks),
-            "chunks_read": state.next_chunk,
-            "document_tokens": document.tokens,
-            "dropped_tokens": document.dropped,
-            "memory_tokens": len(state.memory),
-            "empty_updates": state.empty_updates,
-            "truncated_memories": state.truncated_memories,
-        }
+        return {"chunks_read": state.next_chunk} | values_of(state, "empty_updates", "truncated_memories")
 
     # --- what readers differ in -------------------------------------------------------------------------------------
 
-    def _reading_turns(self, state: Any) -> tuple[TurnRequest, ...]:
-        """The round while sections are left."""
-        section = state.reading.document.chunks[state.next_chunk]
-        slots = self._slots(state) | {SECTION: section}
-        return (self._memory_turn.request(TurnKind.MEMORY, slots, self._limits.max_memory),)
+    def reading_turns(self, state: Any) -> tuple[TurnRequest, ...]:
+        """The round while chunks are left."""
+        return (self.read_chunk(state, state.next_chunk),)
 
-    def _after_reading(self, state: Any, generations: Sequence[Generation]) -> Any:
-        (reply,) = generations
-        return self._updated(state, reply, self._carried(reply), next_chunk=state.next_chunk + 1)
+    def read_chunk(self, state: Any, number: int) -> TurnRequest:
+        """The memory turn that shows chunk ``number``."""
+        slots = self.slots(state) | {SECTION: state.reading.document.chunks[number]}
+        return self.memory_turn.request(TurnKind.MEMORY, slots, self.max_memory, number)
 
-    def _slots(self, state: Any) -> dict[str, Sequence[int]]:
-        written = self.whole_reply and state.next_chunk
-        return {PROBLEM: state.reading.question_ids, MEMORY: state.memory if written else state.memory or self._empty}
+    def slots(self, state: Any) -> dict[str, Sequence[int]]:
+        """The token ids of every slot but the section's."""
+        written = self.carries_reply and state.next_chunk
+        return {PROBLEM: state.reading.question_ids, MEMORY: state.memory if written else state.memory or self.empty}
 
-    def _carried(self, reply: Generation) -> tuple[int, ...]:
-        """What of a memory turn's reply may be carried."""
-        if self.whole_reply:
-            return tuple(self._vocabulary.reply_ids(reply.token_ids, limit=self._limits.max_memory))
-        opened = self._memory_turn.thinking_open
-        return tuple(self._vocabulary.memory_ids(reply.token_ids, limit=self._limits.max_memory, thinking_open=opened))
+    def update(self, state: Any, reply: Generation) -> Any:
+        """The state after the reply of one memory turn, whose chunk ``state`` counts as read."""
+        return self.with_memory(state, self.carried(reply))
 
-    def _updated(self, state: Any, reply: Generation, memory: tuple[int, ...], **changes: Any) -> Any:
-        """The state with ``memory``, taken from ``reply``, in place of the old one."""
-        return replace(
-            state,
-            memory=memory,
-            empty_updates=state.empty_updates + (not memory),
-            truncated_memories=state.truncated_memories + (reply.stop is StopReason.LENGTH),
-            **changes,
-        )
+    def with_memory(self, state: Any, memory: tuple[int, ...]) -> Any:
+        return replace(state, memory=memory, empty_updates=state.empty_updates + (not memory))
+
+    def carried(self, reply: Generation) -> tuple[int, ...]:
+        """What of a memory turn's reply may be carried, in at most ``max_memory`` ids."""
+        if self.carries_reply:
+            _, closed, rest = self.vocabulary.reply_text(reply.token_ids).rpartition("</think>")
+            return self.encoded(rest.strip() if closed else rest)
+        opened = self.memory_turn.thinking_open
+        return tuple(self.vocabulary.memory_ids(reply.token_ids, limit=self.max_memory, thinking_open=opened))
+
+    def said(self, reply: Generation) -> str:
+        """A memory turn's reply as text, thinking removed, stripped."""
+        return self.vocabulary.answer_text(reply.token_ids, thinking_open=self.memory_turn.thinking_open)
+
+    def encoded(self, text: str) -> tuple[int, ...]:
+        """A memory from text."""
+        return tuple(self.vocabulary.encode_text(text)[: self.max_memory])
+
+
+def values_of(state: Any, *names: str) -> dict[str, float]:
+    """Counts of a state, by the names of its fields."""
+    return {name: getattr(state, name) for name in names}

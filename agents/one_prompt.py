@@ -1,52 +1,57 @@
-r"""Answers from one prompt: the question alone (``AGENT=single``), or with all of a document that fits beside it.
+r"""Agents of one turn: the question alone, a row's own messages, or all of a document that fits beside the question.
 
     AGENT=single           [chat head, instructions, <problem>] question ids [</problem>, tail] -> answer
+    AGENT=chat             the row's messages through the model's chat template, in no words of the pack
     EVAL_MODE=direct, rag  [chat head, instructions] document ids [</document> <problem>] question ids [...] -> answer
 
-All are agents of one turn on the same loop, so answers, counts and failures mean the same everywhere. Each has wording
-of its own in ``MEM_PROMPTS``, under its name.
+All run on the same loop, so answers, counts and failures mean the same everywhere.
+
+``chat``: a row's prompt is a text, which is one user message, or a list of messages: perhaps a system message, solved
+examples as pairs of user and assistant, and the question as the last user message. An assistant message behind the
+question is what the reply goes on from (``Reading.prefix_ids``). The template is rendered with a marker for each text
+and cut there; texts are encoded by themselves, so none of them becomes a control token. ChatML, with ``[...]`` for one
+encoding; system S, the pair A and B, the question Q, an assistant message P::
+
+    [<|im_start|>system\n] [S] [<|im_end|>\n<|im_start|>user\n] [A] [<|im_end|>\n<|im_start|>assistant\n] [B]
+    [<|im_end|>\n<|im_start|>user\n] [Q] [<|im_end|>\n<|im_start|>assistant\n] [P]
+
+A prompt has at most MEM_MAX_QUESTION tokens more than the template puts around one user message, with P. So the
+longest turn is that of a lone question of MEM_MAX_QUESTION tokens; a longer row fails, counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from functools import lru_cache
+from typing import ClassVar
 
 from ..config import Config
 from .interface import MemoryAgent, Reading
-from .prompts import PROBLEM, SECTION, Frame, Prompts, Wording, chat_frame, compile_template, load_prompts
-from .records import Generation, TurnKind, TurnRequest
+from .prompts import PROBLEM, SECTION, Frame, Prompts, TemplateRefused, TokenTemplate, compile_template, opens_thinking
+from .records import FailureKind, Generation, Message, Role, TurnFailed, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
-
-_WITH_DOCUMENT = Wording(
-    "Solve the problem with what the document says and write the final answer inside \\boxed{}.",
-    (SECTION, PROBLEM),
-    "Answer:",
-    tags={SECTION: "document"},
-)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    reading: Reading
+    request: TurnRequest
+    thinking_open: bool
+    messages: int = 1
     answer: str | None = None
 
 
 class OnePrompt(MemoryAgent):
-    """One FINAL turn; a document comes as one chunk."""
+    """One FINAL turn in the wording of ``name``; a document comes as one chunk."""
 
     name: ClassVar[str]
-    """Of its wording."""
+    vocabulary: Vocabulary
 
-    def __init__(self, vocabulary: Vocabulary, template: str, frame: Frame, max_final: int) -> None:
-        self._vocabulary = vocabulary
-        self._template = compile_template(template, frame, vocabulary)
-        self._reply = max_final
-
-    @classmethod
-    def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
-        return cls(vocabulary, prompts.own[cls.name], frame, config.mem_max_final)
+    def __init__(self, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> None:
+        self.vocabulary = vocabulary
+        self._template = compile_template(prompts[self.name], frame, vocabulary)
+        self._reply = config.mem_max_final
 
     @property
     def frame_tokens(self) -> int:
@@ -59,65 +64,89 @@ class OnePrompt(MemoryAgent):
         return limit - reply - self.frame_tokens - len(reading.question_ids) - len(reading.prefix_ids)
 
     def start(self, reading: Reading) -> State:
-        assert len(reading.document.chunks) == 1 or not self.needs_document, "the whole reading is one prompt"
-        return State(reading)
+        values = {PROBLEM: reading.question_ids, SECTION: next(iter(reading.document.chunks), ())}
+        return State(self._template.request(TurnKind.FINAL, values, self._reply, 0), self._template.thinking_open)
 
     def requests(self, state: State) -> tuple[TurnRequest, ...]:
-        if state.answer is not None:
-            return ()
-        section = next(iter(state.reading.document.chunks), ())
-        values = {PROBLEM: state.reading.question_ids, SECTION: section}
-        prompt, places = self._template.fill(values), self._template.places(values)
-        return (TurnRequest(TurnKind.FINAL, prompt, self._reply, slots=places),)
+        return () if state.answer is not None else (state.request,)
 
     def advance(self, state: State, generations: Sequence[Generation]) -> State:
         (reply,) = generations
-        opened = self._template.thinking_open
-        return replace(state, answer=self._vocabulary.answer_text(reply.token_ids, thinking_open=opened))
-
-    def memory(self, state: State) -> tuple[int, ...]:
-        return ()
-
-    def answer(self, state: State) -> str:
-        return state.answer or ""
-
-    def counts(self, state: State) -> dict[str, float]:
-        document = state.reading.document
-        chunks = len(document.chunks)
-        return {"chunks": chunks, "document_tokens": document.tokens, "dropped_tokens": document.dropped}
-
-
-def direct_frame_tokens(vocabulary: Vocabulary) -> int:
-    """Tokens around document and question in EVAL_MODE=direct, with the pack's settings and this model's template."""
-    config = Config()
-    frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
-    prompts = load_prompts(config.mem_layout, own=Direct.own_wording)
-    return Direct.from_config(config, vocabulary, prompts, frame).frame_tokens
+        opened = state.thinking_open
+        return replace(state, answer=self.vocabulary.answer_text(reply.token_ids, thinking_open=opened))
 
 
 class Single(OnePrompt):
-    """``AGENT=single``"""
+    """``AGENT=single``: the question alone, for tasks without a document."""
 
-    name = "single"
-    needs_document = False
-    own_wording: ClassVar[Mapping[str, Wording]] = {
-        "single": Wording("Solve the problem and write the final answer inside \\boxed{}.", (PROBLEM,), "Answer:")
-    }
+    name, needs_document = "single", False
 
 
 class Direct(OnePrompt):
     """``EVAL_MODE=direct``: the document, without its centre where it does not fit."""
 
     name = "direct"
-    own_wording: ClassVar[Mapping[str, Wording]] = {"direct": _WITH_DOCUMENT}
 
 
 class Rag(OnePrompt):
     """``EVAL_MODE=rag``: what a retriever found in the document."""
 
     name = "rag"
-    own_wording: ClassVar[Mapping[str, Wording]] = {"rag": _WITH_DOCUMENT}
 
 
 BASELINES: dict[str, type[OnePrompt]] = {"direct": Direct, "rag": Rag}
 """EVAL_MODE -> what asks once there."""
+
+
+# --- a row's own messages -----------------------------------------------------------------------------------------
+
+# Letters and digits only survive any escaping that a chat template may do.
+_MARKER = re.compile("MEMMESSAGE([0-9]{1,9})X7Q")
+
+
+class Chat(OnePrompt):
+    """``AGENT=chat``"""
+
+    needs_document, shows_messages = False, True
+
+    def __init__(self, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> None:
+        self.vocabulary = vocabulary
+        self._frame = frame
+        self._most, self._reply = config.mem_max_question, config.mem_max_final
+        self._around = lru_cache(maxsize=256)(self._compiled)  # with shots drawn for each row, those of a few rollouts
+        self._template = self._around(())
+
+    def start(self, reading: Reading) -> State:
+        """Raises TurnFailed where the template cannot show the messages, or they are too many tokens."""
+        try:
+            around = self._around(reading.before)
+        except TemplateRefused as error:
+            raise TurnFailed(FailureKind.BAD_MESSAGES, str(error)) from error
+        prompt, messages = around.fill({PROBLEM: reading.question_ids}), len(reading.before) + 1
+        tokens = len(prompt) + len(reading.prefix_ids) - self.frame_tokens
+        if tokens > self._most:
+            told = f"{messages} messages of {tokens} tokens, MEM_MAX_QUESTION={self._most}"
+            raise TurnFailed(FailureKind.LONG_QUESTION, told)
+        behind = self.vocabulary.decode(reading.prefix_ids)
+        opened = opens_thinking(behind) or (around.thinking_open and "</think>" not in behind)
+        return State(TurnRequest(TurnKind.FINAL, prompt, self._reply, shared=len(prompt)), opened, messages)
+
+    def counts(self, state: State) -> dict[str, float]:
+        return {"messages": state.messages}
+
+    def _compiled(self, before: tuple[Message, ...]) -> TokenTemplate:
+        """The prompt around a question behind these messages. Raises TemplateRefused."""
+        messages = [*before, Message(Role.USER, "")]
+        marked = [replace(each, text=f"MEMMESSAGE{number}X7Q") for number, each in enumerate(messages)]
+        pieces = _MARKER.split(self._frame.conversation(marked))
+        # Some templates put the system message beside the question; the order is theirs, except for the question's.
+        order = [int(number) for number in pieces[1::2]]
+        if sorted(order) != list(range(len(messages))) or order[-1] != len(before):
+            raise TemplateRefused(f"the model's chat template does not show {len(messages)} messages once each, the "
+                                  "question last")
+        *before_texts, tail = (self.vocabulary.encode_markup(piece) if piece else [] for piece in pieces[0::2])
+        head: list[int] = []
+        for piece, number in zip(before_texts, order, strict=True):
+            head += [*piece, *self.vocabulary.encode_text(messages[number].text)]
+        return TokenTemplate((tuple(head), tuple(tail)), (PROBLEM,), opens_thinking(pieces[-1]))
+

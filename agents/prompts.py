@@ -1,9 +1,8 @@
-"""The wording of a memory agent's turns, and its assembly from token ids.
+"""The wording of an agent's turns (``prompts.yaml``), and its assembly from token ids.
 
 A template is text with slots ``{problem}``, ``{section}``, ``{memory}``, ``{recalled}``, ``{notes}``; everything else,
 braces included, is literal. It is placed as one user message into the model's chat template and tokenised ONCE, in the
-pieces between the slots; a prompt is then the concatenation of ready ids, and nothing is ever decoded and encoded
-again.
+pieces between the slots; a prompt is then the concatenation of ready ids.
 
 Worked example, layout ``section_first``, ids in brackets::
 
@@ -12,141 +11,140 @@ Worked example, layout ``section_first``, ids in brackets::
     prompt : piece0 + question ids + piece1 + chunk ids + piece2 + memory ids + piece3
 
 In this order all siblings of a group share everything up to the memory, so an engine computes a chunk once for the
-whole group. ``memory_first`` is the published order. ``MEM_PROMPTS`` names a YAML file with the keys ``memory``,
-``final``, ``empty_memory``, ``no_recall`` and the names of the turns that only some agents or EVAL_MODEs have (all
-optional) that replaces the wording, e.g. by that of published weights (``published.py``).
+whole group. ``memory_first`` is the published order. ``MEM_PROMPTS`` names a YAML file that replaces whole templates
+by their names in ``prompts.yaml``, e.g. by those of published weights (``published.py``).
 
-``MEM_QUERY_BLIND=1``: no turn but the final one has a slot for the problem, so no agent can show it before.
+**Where a chat template has no place for a system message** (it refuses the role, or leaves the text out), the system
+message stands at the head of the first user message, a blank line between them. Models without a chat template get
+bare texts, those of a conversation each with a blank line behind it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ..system.errors import ConfigError, reason_of
-from .chat_frame import ChatFrame as Frame
-from .records import TurnKind, TurnRequest
+from .records import Message, Role, Section, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
 PROBLEM, SECTION, MEMORY, RECALLED, NOTES = "problem", "section", "memory", "recalled", "notes"
 SLOT = re.compile(r"\{(problem|section|memory|recalled|notes)\}")
+Prompts = Mapping[str, str]
+"""Every turn's template by name, and what stands for a memory that is still empty and for nothing recalled."""
+TEXTS: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_BLOCK = "<section>\n{section}\n</section>\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """How one kind of turn is worded: instructions, a block for each slot, and the line before the reply."""
-
-    instructions: str
-    slots: tuple[str, ...]
-    ending: str
-    blind: str = ""
-    """The instructions while the problem is hidden; empty for a turn that shows it all the same."""
-    tags: Mapping[str, str] = field(default_factory=dict)
-    """The tags around a slot's block, where they are not called as the slot."""
-
-    def visible(self, blind: bool) -> tuple[str, ...]:
-        return tuple(slot for slot in self.slots if not (blind and self.blind and slot == PROBLEM))
-
-    def template(self, layout: str, blind: bool) -> str:
-        slots = list(self.visible(blind))
-        if layout == "memory_first" and {SECTION, MEMORY} <= set(slots):
-            slots.remove(SECTION)
-            slots.append(SECTION)
-        instructions = self.blind if blind and self.blind else self.instructions
-        return f"{instructions}\n\n" + "".join(map(self._block, slots)) + f"{self.ending}\n"
-
-    def _block(self, slot: str) -> str:
-        tag = self.tags.get(slot, slot)
-        return f"<{tag}>\n{{{slot}}}\n</{tag}>\n\n"
-
-
-_COMMON = {
-    "memory": Wording(
-        "You are reading a long document one section at a time in order to solve a problem. Rewrite your memory after "
-        "this section: keep every old detail that may still matter, add what the section contributes to the problem, "
-        "leave out everything else. When you answer, this memory is all you will have.",
-        (PROBLEM, SECTION, MEMORY),
-        "Updated memory:",
-        blind="You are reading a long document one section at a time; what you will be asked about it is not known "
-        "yet. Rewrite your memory after this section: keep the old details and add those of the section that a "
-        "question could be about. When you are asked, this memory is all you will have.",
-    ),
-    "final": Wording(
-        "You have read a long document and kept a memory of it. Solve the problem from this memory and write the "
-        "final answer inside \\boxed{}.",
-        (PROBLEM, MEMORY),
-        "Answer:",
-    ),
-}
-
-
-_MARKERS = ("empty_memory", "no_recall")
-
-
-@dataclass(frozen=True, slots=True)
-class Prompts:
-    """Template texts of the turns, and what stands for a memory that is still empty and for nothing recalled."""
-
-    memory: str
-    final: str
-    empty_memory: str = "Nothing yet."
-    no_recall: str = "Nothing was recalled."
-    own: Mapping[str, str] = field(default_factory=dict)
-    """Templates of the turns that only some agents have, by name."""
-
-
-def load_prompts(
-    layout: str, override: str = "", own: Mapping[str, Wording] | None = None, blind: bool = False
-) -> Prompts:
+def load_prompts(layout: str, override: str = "", own: Prompts | None = None, blind: bool = False) -> Prompts:
     """The pack's wording in ``layout``, with the entries of the YAML file ``override`` in their place.
 
     Args:
-        own: wording of the agents' own turns; an override may have the wording of agents that are not in use.
+        own: further templates, in layout ``section_first``.
         blind: hide the problem until the final turn.
 
     Raises:
         ConfigError: the file is missing or not a mapping, has unknown keys, or a template lacks a slot.
     """
-    wording = {**_COMMON, **(own or {})}
-    texts = {name: w.template(layout, blind) for name, w in wording.items()}
-    values = {**texts, **read_prompts(override, own)}
-    for name, one in wording.items():
-        _require_slots(override or layout, name, values[name], one.visible(blind), blind)
-    common = {name: values.pop(name) for name in (*_COMMON, *_MARKERS) if name in values}
-    return Prompts(**common, own=values)
+    texts = TEXTS | dict(own or {})
+    seen = texts | {name.removesuffix("_blind"): texts[name] for name in texts if blind and name.endswith("_blind")}
+    built_in = {name: _in_layout(text, layout) for name, text in seen.items() if not name.endswith("_blind")}
+    prompts = built_in | (_entries(override, built_in) if override else {})
+    for name, text in built_in.items():
+        slots, found = SLOT.findall(text), SLOT.findall(prompts[name])
+        if sorted(found) != sorted(slots):
+            hidden = " while query_blind=1 hides the problem" if blind else ""
+            raise ConfigError(f"MEM_PROMPTS={override!r}: `{name}` needs the slots {slots} once{hidden}, has {found}")
+    return prompts
 
 
-def read_prompts(override: str, own: Mapping[str, Wording] | None = None) -> dict[str, str]:
-    """The entries of the YAML file ``override``, none without one.
-
-    Raises:
-        ConfigError: the file is missing or not a mapping, or has unknown keys.
-    """
-    if not override:
-        return {}
+def _entries(override: str, names: Collection[str]) -> dict[str, str]:
     try:
         content = yaml.safe_load(Path(override).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"MEM_PROMPTS={override!r}: cannot be read: {reason_of(error)}") from None
-    allowed = (*_COMMON, *(own or {}), *_MARKERS)
-    if not isinstance(content, dict) or not all(k in allowed and isinstance(v, str) for k, v in content.items()):
-        raise ConfigError(f"MEM_PROMPTS={override!r}: allowed: a mapping of {', '.join(allowed)} to texts")
+    if not isinstance(content, dict) or not all(k in names and isinstance(v, str) for k, v in content.items()):
+        raise ConfigError(f"MEM_PROMPTS={override!r}: allowed: a mapping of {', '.join(names)} to texts")
     return content
 
 
-def _require_slots(source: str, name: str, text: str, slots: Sequence[str], blind: bool) -> None:
-    found = sorted(SLOT.findall(text))
-    if found != sorted(slots):
-        hidden = " while MEM_QUERY_BLIND=1 hides the problem" if blind and PROBLEM not in slots else ""
-        raise ConfigError(
-            f"{source}: template `{name}` needs each of {', '.join(slots)} once as {{slot}}{hidden}, has {found}"
-        )
+def _in_layout(text: str, layout: str) -> str:
+    """``memory_first``: the section's block moved behind the last other one, before the line that asks for a reply."""
+    if layout == "section_first" or _BLOCK not in text:
+        return text
+    blocks, blank_line, ending = text.replace(_BLOCK, "").rpartition("\n\n")
+    return blocks + blank_line + _BLOCK + ending
+
+
+# --- the chat template around it ----------------------------------------------------------------------------------
+
+
+class TemplateRefused(ConfigError):
+    """The chat template cannot show these messages."""
+
+
+class Frame:
+    """Called with the text of one user message, it gives the text of the whole prompt, up to where the reply begins.
+
+    Args:
+        options: of the chat template.
+    """
+
+    def __init__(self, tokenizer: Any, options: Mapping[str, Any]) -> None:
+        self._tokenizer = tokenizer
+        self._shown = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True, **options)
+
+    def __call__(self, content: str) -> str:
+        """Raises TemplateRefused."""
+        return self._render([Message(Role.USER, content)]) if self._tokenizer.chat_template else content
+
+    def conversation(self, messages: Sequence[Message]) -> str:
+        """The text of the prompt for these messages. Raises TemplateRefused."""
+        if not self._tokenizer.chat_template:
+            return "".join(f"{message.text}\n\n" for message in messages)
+        return self._render(messages if self.has_system else _folded(messages))
+
+    @cached_property
+    def has_system(self) -> bool:
+        """Whether the template shows a system message, in a place of its own or at one that it chooses."""
+        system, user = "MEMSYSTEMX7Q", "MEMUSERX7Q"
+        try:
+            shown = self._render([Message(Role.SYSTEM, system), Message(Role.USER, user)])
+        except TemplateRefused:
+            return False
+        return shown.count(system) == shown.count(user) == 1
+
+    def _render(self, messages: Sequence[Message]) -> str:
+        chat = [{"role": message.role.value, "content": message.text} for message in messages]
+        try:
+            return self._shown(chat)
+        except Exception as error:  # a template is a program: it ends in whatever its author raises
+            roles = ", ".join(message.role for message in messages)
+            raise TemplateRefused(f"the model's chat template refuses {roles}: {reason_of(error)}") from error
+
+
+def chat_frame(tokenizer: Any, thinking: bool, extra: Mapping[str, Any]) -> Frame:
+    """The model's chat template under MEM_THINKING and the host's own options."""
+    return Frame(tokenizer, {"enable_thinking": thinking, **extra})
+
+
+def _folded(messages: Sequence[Message]) -> Sequence[Message]:
+    """Without a system message, which is the first: its text at the head of the first user message."""
+    if messages[0].role is not Role.SYSTEM:
+        return messages
+    system, *rest = messages
+    first = next(number for number, message in enumerate(rest) if message.role is Role.USER)
+    rest[first] = Message(Role.USER, f"{system.text}\n\n{rest[first].text}")
+    return rest
+
+
+# --- token ids ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,37 +158,21 @@ class TokenTemplate:
 
     def fill(self, values: Mapping[str, Sequence[int]]) -> list[int]:
         """The prompt's ids; ``values`` holds the ids of every slot."""
-        ids = list(self.pieces[0])
+        return self.request(TurnKind.MEMORY, values, 0).prompt_ids
+
+    def request(
+        self, kind: TurnKind, values: Mapping[str, Sequence[int]], max_new_tokens: int, section: int | None = None
+    ) -> TurnRequest:
+        """A turn of this template; ``section`` is the number of the chunk that it shows."""
+        ids, shared, place, own = list(self.pieces[0]), len(self.pieces[0]), None, False
         for slot, piece in zip(self.slots, self.pieces[1:], strict=True):
-            ids.extend(values[slot])
-            ids.extend(piece)
-        return ids
-
-    def request(self, kind: TurnKind, values: Mapping[str, Sequence[int]], max_new_tokens: int) -> TurnRequest:
-        """A turn of this template."""
-        return TurnRequest(kind, self.fill(values), max_new_tokens, self._shared(values), self.places(values))
-
-    def places(self, values: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
-        """Where in the filled prompt each slot's ids lie."""
-        found, at = {}, len(self.pieces[0])
-        for slot, piece in zip(self.slots, self.pieces[1:], strict=True):
-            found[slot] = at, at + len(values[slot])
-            at += len(values[slot]) + len(piece)
-        return found
-
-    def _shared(self, values: Mapping[str, Sequence[int]]) -> int:
-        """Ids before the first slot whose content a trajectory wrote or found itself."""
-        count = len(self.pieces[0])
-        for slot, piece in zip(self.slots, self.pieces[1:], strict=True):
-            if slot not in (PROBLEM, SECTION):
-                break
-            count += len(values[slot]) + len(piece)
-        return count
-
-
-def chat_frame(tokenizer: Any, thinking: bool, extra: Mapping[str, Any]) -> Frame:
-    """The model's chat template under MEM_THINKING and the host's own options."""
-    return Frame(tokenizer, {"enable_thinking": thinking, **extra})
+            if slot == SECTION and section is not None:
+                place = Section(section, len(ids), len(ids) + len(values[slot]))
+            ids += [*values[slot], *piece]
+            own = own or slot not in (PROBLEM, SECTION)  # what a trajectory wrote or found itself
+            shared = shared if own else len(ids)
+        told = place is not None or SECTION not in self.slots
+        return TurnRequest(kind, ids, max_new_tokens, shared, place, told=told)
 
 
 def compile_template(text: str, frame: Frame, vocabulary: Vocabulary) -> TokenTemplate:

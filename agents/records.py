@@ -7,7 +7,6 @@ when the trajectory is complete.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -99,6 +98,15 @@ class TurnFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Section:
+    """A chunk of the document in a prompt: its number, and where its ids lie."""
+
+    number: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class TurnRequest:
     """One prompt to sample from."""
 
@@ -108,9 +116,13 @@ class TurnRequest:
     shared: int = 0
     """Ids at the prompt's beginning that no trajectory has written itself, so siblings that read the same chunk begin
     with them as well; 0: unknown."""
-    slots: Mapping[str, tuple[int, int]] | None = None
-    """Where in the prompt the content of each slot of its template lies (``prompts``); None of a prompt that was made
-    in another way."""
+    section: Section | None = None
+    """What of the document the prompt shows."""
+    recalled: tuple[int, ...] = ()
+    """The earlier memory that the prompt shows beside the current one."""
+    told: bool = False
+    """Question, memory, ``section``, ``recalled`` and replies of the round before are all that the prompt shows beside
+    wording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +135,6 @@ class Generation:
     weight_version: str = ""
     cached_tokens: int | None = None
     """Prompt tokens that were in the engine's prefix cache; None where it does not say."""
-
-    def __post_init__(self) -> None:
-        assert len(self.token_ids) == len(self.log_probs), (len(self.token_ids), len(self.log_probs))
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A chunk of the document in a prompt: its number, and where its ids lie."""
-
-    number: int
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +151,9 @@ class Turn:
     round: int = 0
     """Turns of one round were sampled side by side."""
     section: Section | None = None
-    """What of the document its prompt shows."""
     recalled: tuple[int, ...] = ()
-    """The earlier memory that its prompt shows beside the current one (``MemoryAgent.recalled``)."""
     told: bool = False
-    """Question, memory, ``section`` and ``recalled`` are all that its prompt shows beside wording."""
+    """These three as in its ``TurnRequest``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +172,8 @@ class Trajectory:
     """The decoded final reply, thinking removed; empty unless the final turn was sampled."""
     failure: Failure | None = None
     counts: dict[str, float] = field(default_factory=dict)
-    """Per-trajectory metrics, e.g. turns, rounds (turns that had to wait for others), chunks_read, memory_tokens."""
+    """Metrics: those that ``rollout.run_trajectory`` gives for every agent, and the agent's own."""
     memories: tuple[tuple[int, ...], ...] = ()
     """The memory after each round of MEMORY turns, in token ids; the last one is what the FINAL turn was shown."""
     state: Any = field(default=None, compare=False, repr=False)
-    """The agent's last state, for who knows the agent."""
+    """The agent's last state, for the agent itself (``MemoryAgent.turn_rewards``)."""

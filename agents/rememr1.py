@@ -9,75 +9,97 @@ A document of chunks c1, c2, c3 gives four turns; ``m`` are memories, ``q`` quer
     turn 3  MEMORY  problem, c3, r2, m2                         -> m3, q3         r3 = m1 or m2  history m1 m2 m3
     turn 4  FINAL   problem, r3, m3                             -> answer
 
-A memory turn's reply is read by ``tagged_reply``; a recall holds for the next turn only. Invariants:
-- a memory is the content of ``<update>`` as the ids that were sampled (``Vocabulary.part_ids``), capped;
+Invariants:
+- a memory is the content of ``<update>``, cut out of the reply's text and encoded again, capped;
 - a reply without a usable update keeps the previous memory and counts as an empty update; a reply without a usable
-  recall recalls nothing. No reply ends the trajectory;
+  recall recalls nothing; a recall holds for the next turn only. No reply ends the trajectory;
 - q_t is answered from m_1 .. m_(t-1), before m_t joins them (``recall``);
 - tags in a document are text like any other: only replies are read.
 
-Different from the released code, which keeps everything outside ``<recall>``, thinking and tags included, as the
-memory, reads tags on one line only, joins two recalls into one, and shows an example query that models then repeat.
-Its behaviour is a matter of settings, for its checkpoints and its tables; together they make every prompt its own::
+A reply is good when it has exactly one update, at most one recall, neither of them blank, and no tag out of place.
+What is usable of a reply that is not good is defined too: an update or a recall counts if it is the only one of its
+name, closed, not blank and without a tag inside::
 
-    MEM_CARRY=reply                what it carries and how it reads a query (``released_reply``); text, encoded again
-    MEM_RECALL=tfidf_tokens        its retriever
-    MEM_RECALL_ORDER=add_first     the order of its evaluation; its training asks first
-    MEM_LAYOUT, MEM_PROMPTS        its order of slots and its wording
+    reply                                          update   recall   good
+    <update>a</update>                             a        -        yes
+    <thinking>t</thinking><update>a</update>
+        <recall>q</recall>                         a        q        yes
+    <update>a</update><recall>q                    a        -        no     unclosed
+    <update>a</update><recall>q</recall>
+        <recall>r</recall>                         a        -        no     which of them?
+    <update>a</update><update>b</update>           -        -        no
+    <update>a<recall>q</recall></update>           -        -        no     nested
+    <thinking>t <update>a</update>                 -        -        no     all of it is thinking
+    <update>...</update>                           -        -        no     blank: not one letter or digit
 
-and so are two ablations: ``MEM_RECALL_QUERY=question`` (rule-based recall: the question after every section) and
-``none``.
+Blank is also what the prompt itself puts between these tags: who echoes the prompt's example has said nothing.
+
+The released code keeps everything outside ``<recall>``, thinking and tags included, as the memory, reads tags on one
+line only, joins two recalls into one, and shows an example query that models then repeat. For its checkpoints and its
+tables, ``carry=reply recall=tfidf_tokens`` makes every prompt its own, with ``recall_order=add_first`` for its
+evaluation (its training asks first), MEM_LAYOUT and MEM_PROMPTS. Two ablations: ``recall_query=question`` (the
+question is asked after every section) and ``none``.
+
+Each turn earns a reward of its own (``rewards.turn_rewards``), and its advantage is mixed with the outcome's by
+``alpha``: ``alpha * outcome + (1 - alpha) * state_weight * state``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import ClassVar, Self
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
 
 from ..config import Config, ConfigError
-from ..rewards.memory_state import Step
+from ..rewards.turn_rewards import Step, prompt_weight, published_state_rewards, state_rewards, supporting_titles
 from . import memagent
 from .interface import Reading
-from .prompts import MEMORY, PROBLEM, RECALLED, SECTION, Frame, Prompts, Wording
-from .recall import History, histories
-from .records import Generation, StopReason, Trajectory
-from .released_reply import released_memory, released_query
-from .tagged_reply import TaggedReply, examples_in, read_reply
+from .prompts import PROBLEM, RECALLED, Frame, Prompts
+from .recall import History, history_by
+from .records import Generation, Trajectory, Turn, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
-_FORM = (
-    "Reply in this form:\n"
-    "<thinking>...</thinking> {thinking}\n"
-    "<update>...</update> your whole new memory, exactly once: every old detail that may still matter, and what "
-    "is new; leave out everything else\n"
-    "<recall>...</recall> at most once, and only if something is missing that an earlier memory may have held: "
-    "the words to find it by; you will see it with the next section"
-)
-REVISIT = Wording(
-    "You are reading a long document one section at a time in order to solve a problem, and you keep a memory of "
-    "it. All your earlier memories are stored, and you can ask for one of them. "
-    + _FORM.format(thinking="what the section and the recalled memory contribute to the problem, and what is missing"),
-    (PROBLEM, SECTION, RECALLED, MEMORY),
-    "Reply:",
-    blind="You are reading a long document one section at a time; what you will be asked about it is not known yet. "
-    "You keep a memory of it; all your earlier memories are stored, and you can ask for one of them. "
-    + _FORM.format(thinking="what a question about the section and the recalled memory could ask for"),
-)
-_FINAL = Wording(
-    "You have read a long document, kept a memory of it, and may have recalled an earlier one. Solve the problem "
-    "from them and write the final answer inside \\boxed{}.",
-    (PROBLEM, RECALLED, MEMORY),
-    "Answer:",
-)
+
+@dataclass(frozen=True)
+class ReMemR1Settings(memagent.CarrySettings):
+    recall: Literal["tfidf", "bm25", "embedding", "tfidf_tokens"] = "tfidf"
+    """How an earlier memory is found (``recall``)."""
+    recall_model: str = ""
+    """``recall=embedding``: a sentence-transformers folder or hub id."""
+    recall_order: Literal["ask_first", "add_first"] = "ask_first"
+    """A query is answered before the memory written with it joins the history, or after."""
+    recall_query: Literal["reply", "question", "none"] = "reply"
+    """Who asks: the reply, or by rule the question after every section, or nobody."""
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.8
+    """Weight of the outcome's advantage; the rest is that of each turn's state reward."""
+    state_reward: Literal["words", "published"] = "words"
+    """By whole words and well-formed replies, or by the released functions."""
+    state_weight: Annotated[float, Field(ge=0)] = 1.0
+    """Factor of the state reward's advantage; the released code counts it twice: 2."""
+    turn_weight: Literal["even", "prompt"] = "even"
+    """Factor of a memory turn's advantage: 1, or 0.5 plus the share of the golds' words that its prompt shows (the
+    released option action_reweight)."""
+    evidence_reward: bool = False
+    """Reward the titles of supporting documents in the memory too."""
+
+    def __post_init__(self) -> None:
+        if self.recall == "embedding" and not self.recall_model:
+            raise ConfigError("AGENT_ARGS: recall=embedding needs recall_model, an embedding model")
+        if self.query_blind and self.recall_query == "question":
+            raise ConfigError("AGENT_ARGS: recall_query=question asks what query_blind=1 hides; leave one out")
+        if self.evidence_reward and self.state_reward == "published":
+            raise ConfigError("AGENT_ARGS: state_reward=published has no evidence_reward; leave one out")
 
 
 @dataclass(frozen=True, slots=True)
 class State(memagent.State):
     history: History | None = None
     recalled: tuple[int, ...] | None = None
-    """None where nothing is; an empty memory may have been found by ``MEM_RECALL=tfidf_tokens``."""
+    """None where nothing is; an empty memory may have been found by ``tfidf_tokens``."""
     steps: tuple[Step, ...] = ()
     """The memory turns so far, without their prompts."""
     updates: int = 0
@@ -87,161 +109,129 @@ class State(memagent.State):
 class ReMemR1(memagent.MemAgent):
     """The agent with a revisitable memory (``AGENT=rememr1``)."""
 
-    state_type = State
-    settings = frozenset({
-        "mem_recall", "mem_recall_model", "mem_recall_order", "mem_recall_query", "mem_carry", "mem_evidence_reward",
-    })
-    add_first: bool = False
-    """MEM_RECALL_ORDER=add_first"""
-    asks: str = "reply"
-    """MEM_RECALL_QUERY"""
-    own_wording: ClassVar[Mapping[str, Wording]] = {"revisit": REVISIT, "revisit_final": _FINAL}
+    Settings, state_type, memory_name, final_name = ReMemR1Settings, State, "revisit", "revisit_final"
+    settings: ReMemR1Settings
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        prompts: Prompts,
-        frame: Frame,
-        limits: memagent.Limits,
-        new_history: Callable[[], History],
-        slow: bool = False,
-    ) -> None:
-        own = replace(prompts, memory=prompts.own["revisit"], final=prompts.own["revisit_final"])
-        super().__init__(vocabulary, own, frame, limits)
-        self._new_history = new_history
-        self.slow = slow
-        self._no_recall = tuple(vocabulary.encode_text(prompts.no_recall))
-        self._examples = examples_in(own.memory)
-        # Siblings of a group share their chunks.
-        self._chunk_text = lru_cache(maxsize=256)(self._decode_chunk)
-
-    @classmethod
-    def check(cls, config: Config) -> None:
-        super().check(config)
-        if config.mem_recall == "embedding" and not config.mem_recall_model:
-            raise ConfigError("MEM_RECALL_MODEL is empty; MEM_RECALL=embedding needs an embedding model")
-        if config.mem_query_blind and config.mem_recall_query == "question":
-            raise ConfigError("MEM_QUERY_BLIND=1: MEM_RECALL_QUERY='question' looks memories up by it; unset one")
-        if config.mem_evidence_reward and config.mem_state_reward == "published":
-            raise ConfigError("MEM_EVIDENCE_REWARD=1: MEM_STATE_REWARD='published' rewards no evidence; unset one")
-
-    @classmethod
-    def from_config(cls, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> Self:
-        slow = config.mem_recall == "embedding"
-        new_history = histories(config, vocabulary.tokenizer.tokenize)
-        agent = cls(vocabulary, prompts, frame, memagent.Limits.of(config), new_history, slow)
-        agent.whole_reply = config.mem_carry == "reply"
-        agent.add_first = config.mem_recall_order == "add_first"
-        agent.asks = config.mem_recall_query
-        return agent
-
-    @classmethod
-    def model_settings(cls, config: Config) -> tuple[str, ...]:
-        return ("mem_recall_model",) if config.mem_recall == "embedding" else ()
-
-    @classmethod
-    def without_models(cls, config: Config) -> Config:
-        return replace(config, mem_recall="tfidf") if config.mem_recall == "embedding" else config
+    def __init__(self, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> None:
+        super().__init__(config, vocabulary, prompts, frame)
+        model, trusted = self.settings.recall_model, config.trust_remote_code
+        self._new_history = partial(history_by, self.settings.recall, model, trusted, vocabulary.tokenizer.tokenize)
+        self._no_recall = tuple(vocabulary.encode_text(prompts["no_recall"]))
+        self._examples = examples_in(prompts[self.memory_name])
 
     def start(self, reading: Reading) -> State:
         return State(reading, history=self._new_history())
 
-    def recalled(self, state: State) -> tuple[int, ...]:
-        return state.recalled or ()
+    def requests(self, state: State) -> tuple[TurnRequest, ...]:
+        return tuple(replace(request, recalled=state.recalled or ()) for request in super().requests(state))
+
+    def slots(self, state: State) -> dict[str, Sequence[int]]:
+        return super().slots(state) | {RECALLED: self._no_recall if state.recalled is None else state.recalled}
 
     def filled(self, state: State, ids: Sequence[int]) -> State:
         return replace(super().filled(state, ids), recalled=max(tuple(ids), self._no_recall, key=len))
 
-    def _slots(self, state: State) -> dict[str, Sequence[int]]:
-        return super()._slots(state) | {RECALLED: self._no_recall if state.recalled is None else state.recalled}
-
-    def _after_reading(self, state: State, generations: Sequence[Generation]) -> State:
-        (reply,) = generations
-        opened = self._memory_turn.thinking_open
-        ids = self._vocabulary.memory_ids(reply.token_ids, limit=len(reply.token_ids), thinking_open=opened)
-        text = self._vocabulary.decode(ids)
-        read = read_reply(text, self._examples)
-        whole = self._vocabulary.reply_text(reply.token_ids) if self.whole_reply else ""
-        memory = self._memory_of(state, ids, read, whole)
-        query = self._query_of(state, text, read, whole)
-        told = self._vocabulary.decode(memory)
-        history, recalled = self._looked_up(state, memory, told, query)
+    def update(self, state: State, reply: Generation) -> State:
+        read = read_reply(self.said(reply), self._examples)
+        if self.carries_reply:
+            whole = self.vocabulary.reply_text(reply.token_ids)
+            memory = self.encoded(_CLOSED_RECALL.sub("", whole).strip())
+            asked = _RELEASED_QUERY.search(whole)
+            query = asked[1] if asked else ""
+        else:
+            memory = self.encoded(read.update) if read.update else state.memory
+            query = read.recall or ""
+        if self.settings.recall_query != "reply":
+            asks = self.settings.recall_query == "question"
+            query = self.vocabulary.decode(state.reading.question_ids) if asks else ""
+        text = self.vocabulary.decode(memory)
+        assert state.history is not None, "a state is made by start()"
+        history = state.history.add(text)
+        late = self.settings.recall_order == "add_first"
+        found = history.find(query) if late else state.history.find(query, now=text)
         before = state.steps[-1].after if state.steps else ""
-        found = self._vocabulary.decode(recalled or ())
-        shown = self._vocabulary.decode(self._no_recall) if recalled is None else found
-        step = Step(read.good, before, told, found, shown_recall=shown)
+        shown = self.vocabulary.decode(self._no_recall) if found is None else found
         return replace(
-            state,
-            history=history,
-            next_chunk=state.next_chunk + 1,
-            memory=memory,
-            recalled=recalled,
-            steps=(*state.steps, step),
-            updates=state.updates + (read.update is not None),
-            recalls=state.recalls + bool(query),
-            empty_updates=state.empty_updates + (not memory if self.whole_reply else read.update is None),
-            truncated_memories=state.truncated_memories + (reply.stop is StopReason.LENGTH),
+            state, history=history, memory=memory, recalled=None if found is None else self.encoded(found),
+            steps=(*state.steps, Step(read.good, before, text, found or "", shown_recall=shown)),
+            updates=state.updates + (read.update is not None), recalls=state.recalls + bool(query),
+            empty_updates=state.empty_updates + (not memory if self.carries_reply else read.update is None),
         )
 
-    def _memory_of(self, state: State, ids: Sequence[int], read: TaggedReply, whole: str) -> tuple[int, ...]:
-        """The memory after a reply of the given ids; ``whole`` is its text where MEM_CARRY=reply."""
-        if self.whole_reply:
-            return tuple(self._vocabulary.encode_text(released_memory(whole))[: self._limits.max_memory])
-        if read.update:
-            part = self._vocabulary.part_ids(ids, read.update.start, read.update.end)
-            return tuple(part[: self._limits.max_memory])
-        return state.memory
-
-    def _query_of(self, state: State, text: str, read: TaggedReply, whole: str) -> str:
-        """What is asked after a turn; empty for nothing."""
-        if self.asks == "none":
-            return ""
-        if self.asks == "question":
-            return self._vocabulary.decode(state.reading.question_ids)
-        if self.whole_reply:
-            return released_query(whole)
-        return text[read.recall.start : read.recall.end] if read.recall else ""
-
-    def _looked_up(
-        self, state: State, memory: tuple[int, ...], told: str, query: str
-    ) -> tuple[History, tuple[int, ...] | None]:
-        """The history with ``memory``, which reads ``told``, and what the query finds in it, or before it."""
-        assert state.history is not None, "a state is made by start()"
-        if self.add_first:
-            history = state.history.add(memory, told)
-            return history, history.find(query) if query else None
-        found = state.history.find(query, now=memory) if query else None
-        return state.history.add(memory, told), found
-
     def counts(self, state: State) -> dict[str, float]:
-        return super().counts(state) | {
-            "updates": state.updates,
-            "recalls": state.recalls,
-            "recall_hits": sum(bool(step.recalled) for step in state.steps),
-            "format_failures": sum(not step.good for step in state.steps),
-        }
+        hits, failures = sum(bool(s.recalled) for s in state.steps), sum(not s.good for s in state.steps)
+        own = memagent.values_of(state, "updates", "recalls")
+        return super().counts(state) | own | {"recall_hits": hits, "format_failures": failures}
 
-    def state_steps(self, trajectory: Trajectory) -> list[Step]:
-        steps, reading = trajectory.state.steps, trajectory.state.reading
-        assert len(trajectory.turns) == len(steps) + 1, "the final turn follows the memory turns"
-        recalled = ["", *(step.recalled for step in steps)]
-        text = self._vocabulary.reply_text
-        return [
-            replace(
-                step,
-                prompt=partial(self._shown, reading, chunk, step.before, recalled[number]),
-                whole_prompt=partial(text, turn.prompt_ids),
-                reply=partial(text, turn.response_ids),
-            )
-            for number, (step, chunk, turn) in enumerate(
-                zip(steps, reading.document.chunks, trajectory.turns[:-1], strict=True)
-            )
-        ]
+    # --- what turns earn by themselves ------------------------------------------------------------------------------
 
-    def _shown(self, reading: Reading, chunk: Sequence[int], *kept: str) -> tuple[str, ...]:
-        """What a turn's prompt tells: the question unless it is hidden, the section and what was kept."""
-        asked = (self._vocabulary.decode(reading.question_ids),) if PROBLEM in self._memory_turn.slots else ()
-        return (*asked, self._chunk_text(bytes(chunk)), *kept)
+    def turn_rewards(
+        self, trajectory: Trajectory, golds: Sequence[str], metadata: Mapping[str, Any]
+    ) -> list[Mapping[str, float]]:
+        state = trajectory.state
+        if not state.steps:  # of a task without a document
+            return []
+        recalled = ["", *(step.recalled for step in state.steps[:-1])]
+        shown = zip(state.steps, trajectory.turns[:-1], recalled, strict=True)
+        steps = [self._with_texts(state.reading, *one) for one in shown]
+        if self.settings.state_reward == "published":
+            return [*published_state_rewards(steps, trajectory.answer, golds)]
+        titles = supporting_titles(dict(metadata)) if self.settings.evidence_reward else []
+        return [*state_rewards(steps, trajectory.answer, golds, titles)]
 
-    def _decode_chunk(self, chunk: bytes) -> str:
-        return self._vocabulary.decode(memoryview(chunk).cast("I"))
+    def turn_weights(self, trajectory: Trajectory, golds: Sequence[str]) -> list[float]:
+        if self.settings.turn_weight == "even":
+            return []
+        text = self.vocabulary.reply_text
+        return [prompt_weight(text(turn.prompt_ids), golds) if turn.kind is TurnKind.MEMORY else 1.0
+                for turn in trajectory.turns]
+
+    def _with_texts(self, reading: Reading, step: Step, turn: Turn, recalled: str) -> Step:
+        """The step with what its turn showed and replied, decoded where a reward asks for it."""
+        decode, whole = self.vocabulary.decode, self.vocabulary.reply_text
+        asked = reading.question_ids if PROBLEM in self.memory_turn.slots else ()
+        assert turn.section is not None, "a memory turn shows a section"
+        section = turn.prompt_ids[turn.section.start : turn.section.end]
+        return replace(
+            step, prompt=lambda: (decode(asked), decode(section), step.before, recalled),
+            whole_prompt=lambda: whole(turn.prompt_ids), reply=lambda: whole(turn.response_ids),
+        )
+
+
+# --- replies ------------------------------------------------------------------------------------------------------
+
+_BLOCK = re.compile(r"<(thinking|update|recall)>(?:(.*?)</\1>|.*)", re.DOTALL)
+"""A block, or one that is never closed and takes all of the rest."""
+_TAG = re.compile(r"</?(?:thinking|update|recall)>")
+_CLOSED_RECALL = re.compile(r"<recall>.*?</recall>", re.DOTALL)
+_RELEASED_QUERY = re.compile(r"<recall>(.+)</recall>")
+"""In released code: from the first tag to the last one of a line."""
+
+
+class TaggedReply(NamedTuple):
+    update: str | None
+    recall: str | None
+    good: bool
+
+
+def read_reply(text: str, examples: frozenset[str] = frozenset()) -> TaggedReply:
+    """``examples`` are contents that count as blank."""
+    blocks: dict[str, list[str | None]] = {"thinking": [], "update": [], "recall": []}
+    for name, content in (found.groups() for found in _BLOCK.finditer(text)):
+        talks_of_tags = content is not None and name != "thinking" and _TAG.search(content)
+        blocks[name].append(None if content is None or talks_of_tags else content.strip())
+    update, recall = (_only(blocks[name], examples) for name in ("update", "recall"))
+    well_asked = recall is not None or not blocks["recall"]
+    in_place = None not in blocks["thinking"] and not _TAG.search(_BLOCK.sub(" ", text))
+    return TaggedReply(update, recall, update is not None and well_asked and in_place)
+
+
+def _only(contents: Sequence[str | None], examples: frozenset[str]) -> str | None:
+    if len(contents) != 1 or contents[0] is None or contents[0] in examples:
+        return None
+    return contents[0] if re.search(r"\w", contents[0]) else None
+
+
+def examples_in(template: str) -> frozenset[str]:
+    """What a prompt's template itself puts between the tags."""
+    return frozenset(found[2].strip() for found in _BLOCK.finditer(template) if found[2] and not _TAG.search(found[2]))

@@ -131,7 +131,7 @@ class Admission:
     def reading(self, places: int = 1) -> Iterator[None]:
         """Raises RequestError where there is no place."""
         if self.now + places > self.most:
-            raise RequestError(429, f"{self.now} documents are being read (SERVE_CONCURRENCY); try again later",
+            raise RequestError(429, f"{self.now} documents are being read (--concurrency); try again later",
                                code="too_many_requests", retry_after=self.wait_s)
         self.now += places
         began = monotonic()

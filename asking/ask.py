@@ -67,12 +67,12 @@ async def _ask(
     options: argparse.Namespace, model: Path, config: Config, documents: Documents, answers: Answers,
     progress: Progress | None,
 ) -> None:
-    from ..client.rollout_client import close_clients
+    from ..rollout_client import close_clients
     from .engines import reader_at  # here: torch takes seconds, and a file that cannot be read should not wait for it
 
     if progress and not options.url:
         progress.starting()
-    async with reader_at(options.url, model, config) as served:
+    async with reader_at(options.url, model, config, served_model=options.served_model) as served:
         try:
             seed = config.seed if options.seed is None else options.seed
             async with aclosing(served.reader.read(options.question, documents.text, seed=seed)) as steps:
@@ -108,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("documents", metavar="FILE", nargs="+",
                         help="text, PDF, HTML or Word files, or folders of such; - is standard input")
     parser.add_argument("--url", default="", help="a server that has the model (default: engines started for it)")
+    parser.add_argument("--served-model", default="", help="the model's name there (default: the only one)")
     parser.add_argument("--show-memory", action="store_true", help="the whole memory after each section")
     parser.add_argument("--quiet", action="store_true", help="nothing but the answer")
     parser.add_argument("--json", action="store_true", help="an object for every step; with --quiet the last alone")

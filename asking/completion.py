@@ -26,7 +26,7 @@ async def prompts_of(body: Any, messages: MessageReader, most: int) -> list[Chat
     if not isinstance(prompts, list) or not prompts or not all(isinstance(one, str) for one in prompts):
         raise RequestError(400, "prompt: expected a text, or a list of texts; tokens are not read", param="prompt")
     if len(prompts) > most:
-        told = f"prompt: {len(prompts)} texts, of which {most} are read at once (SERVE_CONCURRENCY); send fewer"
+        told = f"prompt: {len(prompts)} texts, of which {most} are read at once (--concurrency); send fewer"
         raise RequestError(400, told, param="prompt")
     if body.get("stream"):
         raise RequestError(400, "stream: /v1/chat/completions streams", param="stream")

@@ -28,7 +28,6 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from ..config import Config
 from ..system.gather import gather_or_cancel
 from .access import Access, Admission
 from .chat_reply import ChatReply
@@ -60,14 +59,19 @@ class Endpoint:
     """Of the model."""
     access: Access
     healthy: Callable[[], Awaitable[bool]]
+    concurrency: int = 64
+    """Documents that are read at once; further requests get 429 and when to come back."""
+    timeout: float = 600.0
+    """Seconds for one request; 0: no limit."""
+    document_tokens: int = 1_000_000
+    """Of all documents of a request; longer ones are refused, never cut; 0: no limit."""
     metrics: Metrics = field(default_factory=Metrics)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        config: Config = self.reader.config
         self.files = Files()
-        self.admission = Admission(config.serve_concurrency)
-        self.uploads = Admission(config.serve_concurrency)
+        self.admission = Admission(self.concurrency)
+        self.uploads = Admission(self.concurrency)
         self.metrics.reading.set_function(lambda: self.admission.now)
         self._texts = DocumentTexts()
         self._messages = MessageReader(self.reader.is_long, self.files.text, self._texts.text)
@@ -168,8 +172,7 @@ class Endpoint:
             self.metrics.ended(last, time.monotonic() - began)
 
     def _limits(self, options: AskedOptions) -> Limits:
-        config = self.reader.config
-        return Limits(config.serve_document_tokens, config.serve_timeout, options.answer_tokens, options.stop)
+        return Limits(self.document_tokens, self.timeout, options.answer_tokens, options.stop)
 
     async def _body(self, request: web.Request) -> Any:
         """Raises RequestError."""

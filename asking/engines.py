@@ -10,19 +10,22 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 
 from ..checkpoints.hf_model import load_vocabulary, with_engine_length
-from ..client.server_session import NO_ANSWER, server_session
 from ..config import Config
 from ..evaluation.connect import KEYS, connect
+from ..rollout_client import NO_ANSWER
 from ..serving.fleet import Fleet
 from ..system.processes import FleetError
-from ..system.server_url import checked_url
+from ..system.server_url import checked_url, uses_proxy
 from .reader import AskingReader
+
+_REQUEST_S = 600.0
+"""An engine that is asked may be silent for as long as a request may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,11 @@ class Served:
 
 
 @asynccontextmanager
-async def reader_at(url: str, model: Path, config: Config, logs: Path | None = None) -> AsyncIterator[Served]:
-    """A reader on the server at ``url``, or on engines that are started for it where that is empty.
+async def reader_at(
+    url: str, model: Path, config: Config, logs: Path | None = None, *, served_model: str = ""
+) -> AsyncIterator[Served]:
+    """A reader on the server at ``url``, where the model is called ``served_model``, or on engines that are started
+    for it where there is no ``url``.
 
     Raises:
         ConfigError: the model cannot hold what the settings ask for, or ``url`` is no address.
@@ -47,9 +53,8 @@ async def reader_at(url: str, model: Path, config: Config, logs: Path | None = N
         FleetError: the engines do not start. Raised inside the context, it keeps their logs as well.
     """
     if url:
-        # Who asks waits for no server to come back: clients have patience of their own, and would hold a place.
-        asked = replace(config, base_url=checked_url("--url", url, " or ".join(KEYS)), eval_server_wait=0.0)
-        server = await connect("", model, asked)
+        asked = config.replace(base_url=checked_url("--url", url, " or ".join(KEYS)))
+        server = await connect("", model, asked, served_model=served_model)
         yield Served(AskingReader(asked, model, server), lambda: _answers(server.base_url), _nothing)
         return
     config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code))
@@ -61,7 +66,7 @@ async def reader_at(url: str, model: Path, config: Config, logs: Path | None = N
                 return not fleet.out_of_service
 
             async def watch() -> int:
-                return await fleet.ensure_alive(config.mem_request_timeout)
+                return await fleet.ensure_alive(_REQUEST_S)
 
             yield Served(AskingReader(config, model, fleet.url), healthy, watch, fleet.logs)
     except FleetError:
@@ -77,7 +82,7 @@ async def _nothing() -> None:
 
 
 async def _answers(url: str) -> bool:
-    async with server_session(timeout=aiohttp.ClientTimeout(2)) as session:
+    async with aiohttp.ClientSession(trust_env=uses_proxy(url), timeout=aiohttp.ClientTimeout(2)) as session:
         try:
             async with session.get(f"{url}/health") as reply:
                 return reply.status < 500

@@ -24,13 +24,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..agents.chunking import Chunks
+from ..agents.documents import Chunks
 from ..agents.interface import Reading
-from ..agents.loop import run_trajectory
 from ..agents.records import (
     FailureKind,
     Generation,
@@ -42,17 +41,17 @@ from ..agents.records import (
     TurnKind,
     TurnRequest,
 )
-from ..client.engine_api import Dialect, Endpoint
-from ..client.rollout_client import client_for
-from ..client.sampling import for_turn, with_stops
-from ..client.siblings import turn_key
 from ..config import Config
+from ..hooks.host import sampling_of
 from ..hooks.reader import Reader, reader_for
 from ..hooks.sample import Sample
 from ..hooks.task_row import messages_before, question_of, reply_form, task_by_name
+from ..rollout import run_trajectory
+from ..rollout_client import Dialect, Endpoint, How, client_for
 from .sections import sections_of
 from .sources import sources
 from .steps import ABORTED, TOO_LONG, Answered, Delta, Failed, Limits, Section, Started, Step, TurnDone
+from .token_stream import TokenStream
 
 Question = str | Sequence[Mapping[str, Any]]
 """A text, or chat messages whose last user message is the question."""
@@ -71,9 +70,8 @@ class AskingReader:
         Raises:
             ConfigError: the model's settings or its tokenizer cannot be used.
         """
-        limit = config.mem_max_prompt_tokens or config.engine_max_len
-        self.endpoint = Endpoint(Dialect.VLLM, server, limit) if isinstance(server, str) else server
-        self.config = replace(config, hf_ckpt=str(model), eval_max_chunks=0)
+        self.endpoint = Endpoint(Dialect.VLLM, server, config.engine_max_len) if isinstance(server, str) else server
+        self.config = config.replace(hf_ckpt=str(model))
         self._reader: Reader = reader_for(str(model), self.config, "{}")
         self._task = task_by_name(self.config.tasks[0], self.config)
 
@@ -120,7 +118,7 @@ class AskingReader:
     ) -> None:
         asked = self._shown_before(question, document)
         text = document if self._reader.agent.needs_document and document.strip() else ""
-        chunks = await self._reader.read(text, self.config, None, evaluation=True)
+        chunks = await self._reader.chunks(text)
         if limits.document_tokens and chunks.tokens > limits.document_tokens:
             tell(Failed(TOO_LONG, f"the document has {chunks.tokens} tokens, allowed are {limits.document_tokens}"))
             return
@@ -160,19 +158,15 @@ class AskingReader:
         self, reading: Reading, group: str, seed: int | None, sampling: Mapping[str, Any], watch: _Watch
     ) -> Trajectory:
         config = self.config
-        client = client_for(self.endpoint, config)
         usual = {"temperature": config.eval_temperature, "top_p": config.eval_top_p, "top_k": -1, "seed": seed}
-        params = with_stops({**usual, **sampling}, self._reader.vocabulary)
+        params = sampling_of({**usual, **sampling}, self._reader.vocabulary.eos_ids)
 
-        async def sample(request: TurnRequest, number: int) -> Generation:
-            key = turn_key(group, request)
-            told = watch.answering if request.kind is TurnKind.FINAL else None
-            with session.asking(key):
-                return await client.generate(
-                    request.prompt_ids, request.max_new_tokens, for_turn(params, number), key, tell=told
-                )
+        async def sample(requests: Sequence[TurnRequest], number: int) -> Sequence[Generation]:
+            final = requests[0].kind is TurnKind.FINAL
+            how = How(sampling=params, stream=TokenStream(watch.answering) if final else None)
+            return await session.sample(requests, number, how)
 
-        with client.sessions.trajectory(group, 1) as session:
+        with client_for(self.endpoint, config.mem_concurrency).trajectory(group, 1) as session:
             return await run_trajectory(self._reader.agent, reading, sample, watch=watch.round_done)
 
     def _end(self, trajectory: Trajectory, watch: _Watch, question: str) -> Step:
@@ -249,8 +243,6 @@ class _Watch:
     rounds: int = 0
     read: int = 0
     """Sections that were shown so far."""
-    recalled: str = ""
-    """What the next round is shown of earlier memories."""
 
     def round_done(self, turns: Sequence[Turn], state: Any) -> None:
         decode, agent = self.reader.vocabulary.decode, self.reader.agent
@@ -264,16 +256,14 @@ class _Watch:
         self.rounds += 1
         self.state = state
         self.read = max(self.read, read)
-        # Agents that recall keep what they found in their state, under this name.
-        self.recalled = decode(getattr(state, "recalled", None) or ())
 
     def answering(self, ids: list[int]) -> bool:
         """Tell how the answer would read if the final turn ended here; a state machine can say that at any time.
 
-        The longer the reply, the more of it has to come before it is decoded anew. Says whether a stop string came.
+        The longer the reply, the more of it has to come before it is decoded again. Says whether a stop string came.
         """
         agent = self.reader.agent
-        if agent.slow or len(ids) < self.heard + 1 + self.heard // 32:
+        if len(ids) < self.heard + 1 + self.heard // 32:
             return False
         self.heard = len(ids)
         state = self.state if self.rounds else agent.start(self.reading)
@@ -310,7 +300,7 @@ class _Watch:
             sections=sections,
             memory=memory,
             reply=self.reader.vocabulary.reply_text(turn.response_ids),
-            recalled=self.recalled,
+            recalled=self.reader.vocabulary.decode(turn.recalled),
             prompt_tokens=len(turn.prompt_ids),
             reply_tokens=len(turn.response_ids),
             cached_tokens=turn.cached_tokens,

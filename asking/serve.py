@@ -19,17 +19,16 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from aiohttp import web
 
 from ..checkpoints.hf_model import config_for_model, local_folder
-from ..client.rollout_client import close_clients
 from ..config import Config, ConfigError
+from ..rollout_client import close_clients
 from ..serving.serve_engines import CHECK_EVERY_S
-from ..system.command_line_types import port_number, positive_number
+from ..system.command_line_types import port_number, positive_number, whole_number
 from ..system.logging_setup import log_to_terminal
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable
@@ -53,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if model_says:
         print(model_says, file=sys.stderr)
     if options.num_engines is not None:
-        config = replace(config, num_engines=options.num_engines)
+        config = config.replace(num_engines=options.num_engines)
     name = options.name or Path(os.path.abspath(options.model)).name  # "." has none of its own
     try:
         run_stoppable(_serve(options, config, model, name, access))
@@ -62,8 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(options: argparse.Namespace, config: Config, model: Path, name: str, access: Access) -> NoReturn:
-    async with reader_at(options.url, model, config, options.logs) as served:
-        endpoint = Endpoint(served.reader, name, access, served.healthy)
+    async with reader_at(options.url, model, config, options.logs, served_model=options.served_model) as served:
+        endpoint = Endpoint(
+            served.reader, name, access, served.healthy, options.concurrency, options.timeout, options.document_tokens
+        )
         spare_the_heap()
         # A client that leaves ends its request, and a request never outlives the server.
         runner = web.AppRunner(endpoint.app(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
@@ -90,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
                         "key (default: 127.0.0.1)")
     parser.add_argument("--port", type=port_number, default=8080, help="0: a free one (default: 8080)")
     parser.add_argument("--url", default="", help="a server that has the model (default: engines started for it)")
+    parser.add_argument("--served-model", default="", help="the model's name there (default: the only one)")
     parser.add_argument("--name", default="", help="of the model, as clients call it (default: the folder's)")
     parser.add_argument("--num-engines", type=positive_number, help="inference servers behind the router "
                         "(default: NUM_ENGINES)")
@@ -97,6 +99,11 @@ def _parser() -> argparse.ArgumentParser:
                         f"in {KEY_VARIABLE})")
     parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN",
                         help="a web page's origin that may ask, https://HOST; * for any; may be repeated")
+    parser.add_argument("--concurrency", type=positive_number, default=64, help="documents that are read at once; "
+                        "further requests get 429 (64)")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one request; 0: no limit (600)")
+    parser.add_argument("--document-tokens", type=whole_number, default=1_000_000, help="tokens of all documents of a "
+                        "request; longer ones are refused; 0: no limit (1000000)")
     parser.add_argument("--logs", type=Path, default=Path("runs/serve"), help="folder for the engines' logs (default: "
                         "runs/serve)")
     return parser

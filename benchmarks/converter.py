@@ -17,7 +17,7 @@ from ..agents.records import Outcome as Ending
 from ..agents.records import StopReason, Trajectory, Turn, TurnKind
 from ..config import Config
 from ..custom_convert import custom_convert
-from ..hooks.record import Record, write_record
+from ..hooks.sample import Record, write_record
 from ..hooks.sample import Sample as HostSample
 from .outcome import Outcome, print_alone
 from .stopwatch import Sample, faster, interleaved, timed
@@ -79,7 +79,7 @@ def _sample(index: int, document: list[int], draw: random.Random) -> HostSample:
     )
     trajectory = Trajectory(turns, Ending.COMPLETED, "\\boxed{x}")
     sample = HostSample(index=index, group_index=index // GROUP, reward=float(index % 2))
-    return write_record(sample, Record.of_trajectory(trajectory), trajectory)
+    return write_record(sample, Record.of_trajectory(trajectory), trajectory.answer, ())
 
 
 # --- this process's memory, in MB ---------------------------------------------------------------------------------

@@ -3,11 +3,9 @@
 A small random model behind the real router, through the project's own hook; nothing is trained. Each case is a number
 of documents, of siblings and of memory turns; its variants run one after another, in turns, with empty caches:
 
-    chunk       section_first, MEM_ROUTING=chunk: the pack's defaults
-    lead        the same and MEM_LEAD=always
-    group       section_first, MEM_ROUTING=group
-    memory      memory_first, MEM_ROUTING=group
-    trajectory  memory_first, MEM_ROUTING=trajectory: what routing by conversation gives
+    chunk       section_first: the pack's prompts; siblings meet at each chunk
+    memory      memory_first: siblings share the question alone and stay at one engine
+    trajectory  memory_first, each trajectory a group of its own: what routing by conversation gives
     longest     as chunk, but MEM_CONCURRENCY is what the engines sample at once: the longest are sent first
 
 With ``--ragged`` documents have from one chunk up to the case's, in an order of its own in each repetition, and with
@@ -39,12 +37,11 @@ import yaml
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from .. import rollout as hooks
-from ..client.engine_api import Dialect, Endpoint
-from ..client.rollout_client import close_clients
 from ..config import Config
 from ..hooks.host import embedded_args
-from ..hooks.record import Record, TurnRecord
-from ..hooks.sample import Sample
+from ..hooks.sample import Record, Sample, TurnRecord
+from ..rollout_client import Dialect, Endpoint, close_clients
+from ..serving.engine import BLOCK_TOKENS, SEQUENCES
 from ..serving.fleet import Fleet
 from ..training.rollout_side import training_sampling
 
@@ -85,19 +82,16 @@ class Case:
 class Variant:
     name: str
     layout: str
-    routing: str = "group"
-    lead: str = "never"
+    grouped: bool = True
     queues: bool = True
     """More requests are sent than the engines sample at once, and wait there."""
 
 
 VARIANTS = (
-    Variant("chunk", "section_first", "chunk"),
-    Variant("lead", "section_first", "chunk", "always"),
-    Variant("group", "section_first", "group"),
-    Variant("memory", "memory_first", "group"),
-    Variant("trajectory", "memory_first", "trajectory"),
-    Variant("longest", "section_first", "chunk", queues=False),
+    Variant("chunk", "section_first"),
+    Variant("memory", "memory_first"),
+    Variant("trajectory", "memory_first", grouped=False),
+    Variant("longest", "section_first", queues=False),
 )
 
 
@@ -158,13 +152,13 @@ def document(number: int, tokens: int) -> str:
     return "".join(f"{draw.choice(WORDS)} {draw.choice(WORDS)}.\n" for _ in range(tokens // LINE_TOKENS))
 
 
-def samples_of(case: Case) -> list[Sample]:
+def samples_of(case: Case, grouped: bool) -> list[Sample]:
     texts = [document(number, case.chunk * chunks) for number, chunks in enumerate(case.chunks())]
     return [
         Sample(
             prompt="Which fruit?", label="fig",
             metadata={"ground_truth": ["fig"], "context": texts[i // case.siblings]},
-            group_index=i // case.siblings, index=i,
+            group_index=i // case.siblings if grouped else i, index=i,
         )
         for i in range(case.documents * case.siblings)
     ]
@@ -185,17 +179,18 @@ def _cpu_seconds(pid: int) -> float:
     return sum(sum(p.cpu_times()[:2]) for p in (process, *process.children(recursive=True)))
 
 
-async def measure(fleet: Fleet, folder: Path, case: Case, variant: Variant) -> dict[str, Any]:
+async def measure(
+    fleet: Fleet, folder: Path, case: Case, variant: Variant, seqs: int = SEQUENCES
+) -> dict[str, Any]:
     """One rollout of ``case``, all trajectories at once, with caches that were just emptied."""
-    config = replace(
-        fleet.config, mem_chunk_tokens=case.chunk, mem_max_memory=case.memory, mem_max_final=FINAL_TOKENS,
-        n_samples_per_prompt=case.siblings, mem_prompts=make_prompts(folder, variant.layout),
-        mem_routing=variant.routing, mem_lead=variant.lead,
+    config = fleet.config.replace(
+        mem_chunk_tokens=case.chunk, mem_max_memory=case.memory, mem_max_final=FINAL_TOKENS,
+        n_samples_per_prompt=case.siblings if variant.grouped else 1, mem_prompts=make_prompts(folder, variant.layout),
     )
     if not variant.queues:
-        config = replace(config, mem_concurrency=config.num_engines * config.engine_max_seqs)
+        config = config.replace(mem_concurrency=config.num_engines * seqs)
     args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, LONGEST))
-    samples = samples_of(case)
+    samples = samples_of(case, variant.grouped)
     for engine in fleet.engine_clients:
         await engine.reset_prefix_cache()
     urls, pids = fleet.engine_urls, fleet.engine_pids
@@ -215,7 +210,7 @@ async def measure(fleet: Fleet, folder: Path, case: Case, variant: Variant) -> d
     await asyncio.gather(*(run(sample) for sample in samples))
     cpu = [_cpu_seconds(pid) - before for pid, before in zip(pids, cpu, strict=True)]
     used = [[b - a for a, b in zip(was, _counters(url), strict=True)] for was, url in zip(counters, urls, strict=True)]
-    return _figures(samples, [one[:2] for one in used], config.engine_block_size) | {
+    return _figures(samples, [one[:2] for one in used], BLOCK_TOKENS) | {
         "cpu_s": sum(cpu), "busiest_cpu_s": max(cpu), "wall_s": ended[-1],
         "p90_s": ended[most - 1], "p90_steps": steps[0], "steps": steps[-1],
     }
@@ -247,15 +242,14 @@ def _by_turn(rounds: Sequence[Sequence[TurnRecord]], block: int) -> list[int]:
 
 async def run(
     folder: Path, cases: Sequence[Case], shape: Shape, engines: int, repeat: int,
-    variants: Sequence[Variant], seqs: int = Config.engine_max_seqs,
+    variants: Sequence[Variant], seqs: int = SEQUENCES,
 ) -> list[dict[str, Any]]:
     """All variants of all cases, ``repeat`` times in turns, on a fleet of their own."""
     folder.mkdir(parents=True, exist_ok=True)
     model = make_model(folder / f"model-{shape['hidden_size']}", shape)
-    config = replace(
-        Config.from_env({}), hf_ckpt=str(model), num_engines=engines, save_path=str(folder), engine_max_len=LONGEST,
-        engine_kv_bytes=2**30, mem_max_question=64, engine_start_timeout=900,
-        engine_max_seqs=seqs,
+    config = Config.from_env({}).replace(
+        hf_ckpt=str(model), num_engines=engines, save_path=str(folder), engine_max_len=LONGEST,
+        mem_max_question=64, engine_args=f"--max-num-seqs {seqs}",
     )
     rows = []
     async with Fleet(config, model, run_folder=folder) as fleet:
@@ -266,7 +260,7 @@ async def run(
                     ordered = replace(case, order=order)
                     for variant in variants:
                         rows.append(asdict(ordered) | {"engines": engines, "variant": variant.name}
-                                    | await measure(fleet, folder, ordered, variant))
+                                    | await measure(fleet, folder, ordered, variant, seqs))
                         print(json.dumps(rows[-1]), flush=True)
         finally:
             await close_clients()
@@ -293,7 +287,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--variants", nargs="*")
     parser.add_argument("--ragged", action="store_true", help="documents of different lengths")
-    parser.add_argument("--seqs", type=int, default=Config.engine_max_seqs, help="sequences an engine samples at once")
+    parser.add_argument("--seqs", type=int, default=SEQUENCES, help="sequences an engine samples at once")
     args = parser.parse_args()
     cases = [Case(*case, ragged=args.ragged) for case in args.case or [(4, 8, 2)]]
     variants = [v for v in VARIANTS if not args.variants or v.name in args.variants]

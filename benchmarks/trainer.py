@@ -1,9 +1,9 @@
 """The trainer on tries against the trainer on rows, and both against a plain matrix product, on one thread.
 
 The pocket model trains real rows of the pocket run; models of 27M and 100M parameters train made-up groups. A ratio
-compares two trainers of one process, SHARE_PREFIXES=1 and 0, that take turns. A share is the arithmetic that the rows
-need (``work.py``), over what the same thread does in float32 products of 1024 x 1024 in the same round; the step holds
-forward and backward pass, clipping and AdamW. A share on tries counts a shared prefix once.
+compares two trainers of one process, with shared prefixes and without, that take turns. A share is the arithmetic that
+the rows need (``work.py``), over what the same thread does in float32 products of 1024 x 1024 in the same round; the
+step holds forward and backward pass, clipping and AdamW. A share on tries counts a shared prefix once.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _samples(case: Case) -> tuple[dict[str, list[Sample]], Shape]:
     config = Config(hf_ckpt=str(case.model), kl_coef=0.001 if case.reference else 0.0, lr=0.0,
                     max_tokens_per_gpu=case.packed)
     trainers = {
-        name: Trainer(replace(config, share_prefixes=sharing)) for name, sharing in ((TRIES, True), (ROWS, False))
+        name: Trainer(config, share=sharing) for name, sharing in ((TRIES, True), (ROWS, False))
     }
     variants: dict[str, Callable[[], Sample]] = {}
     for name, trainer in trainers.items():

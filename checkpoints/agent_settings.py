@@ -13,9 +13,14 @@ from typing import Any
 
 import yaml
 
-from ..config import SETTINGS_FILE, ConfigError, read_yaml, shaping_agent
+from ..config import SETTINGS_FILE, ConfigError, read_yaml
 from ..system.files import write_atomically
 
+AGENT_FIELDS = (
+    "AGENT", "AGENT_ARGS", "TASK", "TASK_ARGS", "MEM_CHUNK_TOKENS", "MEM_MAX_MEMORY", "MEM_MAX_FINAL",
+    "MEM_MAX_QUESTION", "MEM_LAYOUT", "MEM_PROMPTS", "MEM_THINKING",
+)
+"""What a model takes along."""
 PROMPTS_FILE = "mem_agent_prompts.yaml"
 _HEAD = "# How this model was trained to read. Evaluation takes these settings where its environment has none.\n"
 
@@ -30,7 +35,7 @@ def settings_of_run(run: Path) -> dict[str, bytes]:
     if not source.is_file():
         return {}
     of_run = read_yaml(source)
-    settings = {name: of_run[name] for name in map(str.upper, shaping_agent()) if name in of_run}
+    settings = {name: of_run[name] for name in AGENT_FIELDS if name in of_run}
     files: dict[str, bytes] = {}
     if settings.get("MEM_PROMPTS"):
         prompts = Path(str(settings["MEM_PROMPTS"]))
@@ -42,10 +47,9 @@ def settings_of_run(run: Path) -> dict[str, bytes]:
 
 
 def _warning(settings: dict[str, Any]) -> str:
-    """About files that stay where they are; ``write_settings`` has made their paths absolute."""
+    """About files that stay where they are; ``write_settings`` has made the paths of classes absolute."""
     here = [name for name in ("AGENT", "TASK") if ".py:" in str(settings.get(name))]
-    if str(settings.get("MEM_RECALL_MODEL")).startswith("/"):
-        here.append("MEM_RECALL_MODEL")
+    here += [name for name in ("AGENT_ARGS", "TASK_ARGS") if "=/" in str(settings.get(name))]
     return f"# {', '.join(here)}: of the machine that trained; set the variable on another one.\n" if here else ""
 
 

@@ -13,19 +13,18 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from ..agents import agent_class
-from ..agents.longest_turn import longest_turn, shortening
+from ..agents import longest_turn
 from ..agents.vocabulary import Vocabulary
-from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml, shaping_agent
+from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml
 from ..system.errors import reason_of
 from ..system.text import one_line
+from .agent_settings import AGENT_FIELDS
 
 REMEDY = "look at its code, and set TRUST_REMOTE_CODE=1 to run it"
 _WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]
@@ -107,10 +106,9 @@ def model_settings(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     settings = read_yaml(file)
-    allowed = [name.upper() for name in shaping_agent()]
     for name in settings:
-        if name not in allowed:
-            raise ConfigError(f"{file}: {name} is no setting of an agent; allowed: {', '.join(allowed)}")
+        if name not in AGENT_FIELDS:
+            raise ConfigError(f"{file}: {name} is no setting of an agent; allowed: {', '.join(AGENT_FIELDS)}")
     if settings.get("MEM_PROMPTS"):
         settings["MEM_PROMPTS"] = str(folder / str(settings["MEM_PROMPTS"]))
     try:
@@ -184,18 +182,6 @@ def _of_a_tokenizer(name: str) -> bool:
     return name.startswith(_TOKENIZER) or name.endswith((".jinja", ".tiktoken"))
 
 
-def with_local_models(config: Config, *, weights: bool = True) -> Config:
-    """The config with folders for the models that the agent itself needs, downloaded where they are hub ids.
-
-    Raises:
-        ConfigError: one cannot be had.
-    """
-    names = agent_class(config).model_settings(config)
-    found = {name: local_folder(getattr(config, name), name.upper(), weights=weights) for name in names}
-    folders: dict[str, Any] = {name: str(folder) for name, folder in found.items()}
-    return replace(config, **folders)
-
-
 def with_engine_length(config: Config, folder: Path, vocabulary: Vocabulary) -> Config:
     """The config with its engine context settled for the model in ``folder``.
 
@@ -204,20 +190,20 @@ def with_engine_length(config: Config, folder: Path, vocabulary: Vocabulary) -> 
     Raises:
         ConfigError: the longest turn does not fit; the line names what makes it shorter.
     """
-    with_local_models(config, weights=False)
     positions = model_positions(folder) or _UNLIMITED
     longest = longest_turn(config, vocabulary)
     length = config.engine_max_len or min(-(-longest // _STEP) * _STEP, positions)
     _check_positions(length, positions, folder)
     if longest > length:
         limit = "ENGINE_MAX_LEN" if config.engine_max_len else f"the positions of the model in {folder}"
-        prompts = f", shorten MEM_PROMPTS={config.mem_prompts}" if config.mem_prompts else ""
         higher = ", or raise ENGINE_MAX_LEN" if longest <= positions else ""
+        shorter = f", or shorten MEM_PROMPTS={config.mem_prompts}" if config.mem_prompts else ""
         raise ConfigError(
             f"the longest turn of AGENT={config.agent} has {longest} tokens with its reply, the engine holds {length} "
-            f"({limit}); lower one of {', '.join(shortening(config, vocabulary))}{prompts}{higher}"
+            f"({limit}); lower MEM_CHUNK_TOKENS={config.mem_chunk_tokens}, MEM_MAX_MEMORY={config.mem_max_memory} or "
+            f"MEM_MAX_FINAL={config.mem_max_final}{shorter}{higher}"
         )
-    return replace(config, engine_max_len=length)
+    return config.replace(engine_max_len=length)
 
 
 def with_serving_length(config: Config, folder: Path, vocabulary: Vocabulary) -> Config:
@@ -235,7 +221,7 @@ def with_serving_length(config: Config, folder: Path, vocabulary: Vocabulary) ->
     unset = most if config.eval_mode == "direct" else min(longest_turn(config, vocabulary), most)
     length = config.engine_max_len or unset
     _check_positions(length, most, folder)
-    return replace(config, engine_max_len=length)
+    return config.replace(engine_max_len=length)
 
 
 def model_positions(folder: Path) -> int:

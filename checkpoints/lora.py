@@ -7,7 +7,7 @@ projection of row i::
     a [p * r, in]   random, U(-1/sqrt(in), 1/sqrt(in)) from the run's seed and the module's name
     b [out, r]      zeros, so that a new adapter changes nothing, bit for bit
     wide [out, p * r]   row i: b[i] in the columns of part[i], else 0
-    y = W x + scale * wide (a x),    merged W' = W + scale * wide a,    scale = LORA_ALPHA / LORA_RANK
+    y = W x + scale * wide (a x),    merged W' = W + scale * wide a,    scale = 2
 
 An adapter is a module ``lora`` of the linear module, so that checkpoints carry it under the names below, with all that
 a merge needs: whoever reads a checkpoint without a model (``torch_dist.ModelTensors``) sees merged weights. All
@@ -49,7 +49,11 @@ class Adapter(nn.Module):
         return self.scale * F.linear(F.linear(x, self.a), wide(self.b, self.part, len(self.a)))
 
 
-def add_adapters(model: Any, rank: int, alpha: float, seed_for: Callable[[str], int]) -> None:
+SCALE = 2.0
+"""Alpha over rank: of the usual alpha, twice the rank."""
+
+
+def add_adapters(model: Any, rank: int, seed_for: Callable[[str], int]) -> None:
     """Freeze ``model`` and give each of its projections an adapter, on its device.
 
     Args:
@@ -61,7 +65,7 @@ def add_adapters(model: Any, rank: int, alpha: float, seed_for: Callable[[str], 
         inputs = linear.weight.shape[1]
         a = torch.empty(len(set(parts)) * rank, inputs).uniform_(-1, 1, generator=generator) / math.sqrt(inputs)
         device = linear.weight.device
-        linear.lora = Adapter(a.to(device), torch.tensor(parts, dtype=torch.uint8, device=device), rank, alpha / rank)
+        linear.lora = Adapter(a.to(device), torch.tensor(parts, dtype=torch.uint8, device=device), rank, SCALE)
         for parameter in linear.lora.parameters():
             tensor_parallel.set_defaults_if_not_set_tensor_model_parallel_attributes(parameter)
         linear.register_forward_hook(_moved)

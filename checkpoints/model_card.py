@@ -17,7 +17,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from .. import __version__
-from ..config import SETTINGS_FILE, Config, read_yaml, shaping_answers, shaping_training
+from ..config import SETTINGS_FILE, Config, read_yaml
 from ..data.manifest import sha256_of
 from ..data.shards import ShardError, training_files
 from ..system.errors import MemAgentError
@@ -28,8 +28,13 @@ CARD = "README.md"
 _BEGIN, _END = "<!-- evaluation -->", "<!-- end of evaluation -->"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _PATH = re.compile(r"(?<![\w./~-])~?(?:/[^\s/'\",;:=|()]+)+/?")
-_ALSO = ("num_rollout",)
-"""Shapes no rollout, and says how many there were."""
+PLACES = (
+    "HOST", "SAVE_PATH", "DATA_ROOT", "TRACKER", "TRUST_REMOTE_CODE", "ANSWER_URL", "OVER_SAMPLING_BATCH_SIZE",
+    "SAVE_INTERVAL", "KEEP_CHECKPOINTS", "KEEP_TRAJECTORIES", "MEM_CONCURRENCY", "NUM_ENGINES", "LENGTH",
+    "EVAL_SAMPLES", "EVAL_INTERVAL", "EVAL_DATA", "BASE_URL", "EVAL_API",
+    "HOST_ROOT", "MEGATRON_ROOT", "NUM_NODES", "NUM_GPUS", "MASTER_ADDR", "RAY_ADDRESS",
+)
+"""Settings that a card leaves out: they say nothing about the model."""
 
 
 class CardError(MemAgentError):
@@ -71,19 +76,18 @@ def _from(checkpoint: str, name: str) -> str:
     return f"Made from `{checkpoint}` of a run that began with `{name}`, by mem_agent {__version__}."
 
 
-def shaping(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a run's settings shapes what was trained, and is not the default; paths by their last part."""
-    names = (*shaping_training(), *(n for n in shaping_answers("recurrent")), *_ALSO)
-    default = Config()
+def shown(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's settings that are not the default; paths by their last part."""
+    default = Config().to_mapping()
     return {
-        name.upper(): _name(settings[name.upper()]) for name in dict.fromkeys(names)
-        if name.upper() in settings and settings[name.upper()] != getattr(default, name)
+        name: _name(settings[name]) for name, value in default.items()
+        if name not in PLACES and settings.get(name, value) != value
     }
 
 
 def command(settings: Mapping[str, Any]) -> str:
     """The line that trains it again, from the same files."""
-    words = [f"{name}={shlex.quote(str(value))}" for name, value in shaping(settings).items()]
+    words = [f"{name}={shlex.quote(str(value))}" for name, value in shown(settings).items()]
     return " \\\n".join([*words, "bash run-train.sh"])
 
 
@@ -152,7 +156,7 @@ def _title(card: str) -> str:
 
 
 def _settings_table(settings: Mapping[str, Any]) -> str:
-    rows = [[f"`{name}`", f"`{value}`"] for name, value in shaping(settings).items()]
+    rows = [[f"`{name}`", f"`{value}`"] for name, value in shown(settings).items()]
     return "All that is not the default:\n\n" + markdown_table(["setting", "value"], rows, ("setting", "value"))
 
 

@@ -27,8 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..rewards.answer_kinds import AnswerKind, kind_of
-from ..rewards.boxed import after_thinking, last_boxed
+from ..rewards.answers import AnswerKind, after_thinking, kind_of, last_boxed
 from ..rewards.qa_metrics import exact_match, normalise_squad, sub_em
 
 CHANCE = 0.2

@@ -89,7 +89,7 @@ def _load_index(folder: Path) -> Index:
             return {entry["id"]: (entry["offset"], entry["bytes"]) for entry in map(orjson.loads, lines)}
     except FileNotFoundError:
         raise MissingDocument(
-            f"{folder}: no document store; copy the .docs folder along with the training data, or set MEM_DOC_STORE"
+            f"{folder}: no document store; copy the .docs folder along with the training data"
         ) from None
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise MissingDocument(f"{folder / INDEX_NAME}: is damaged ({error}); copy the folder again, or delete it and "

@@ -50,8 +50,7 @@ def download(
     for n in wanted:
         say(f"{output / eval_name(n)}: there")
         if n > INDEX_ONLY_ABOVE and not any((output / name).is_file() for name in RAW_NAMES):
-            say(f"{output / eval_name(n)}: names documents of HotpotQA's {RAW_NAMES[0]}; put that file beside it, or "
-                "set EVAL_RAW to it")
+            say(f"{output / eval_name(n)}: names documents of HotpotQA's {RAW_NAMES[0]}; put that file beside it")
 
 
 @one_line_errors("the same command continues with what is missing")

@@ -26,7 +26,7 @@ import random
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from ..rewards.answer_kinds import AnswerKind, kind_of
+from ..rewards.answers import AnswerKind, kind_of
 from ..rewards.qa_metrics import normalise_squad
 from ..system.errors import MemAgentError
 from .options import Layout

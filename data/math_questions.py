@@ -23,7 +23,7 @@ from typing import Any
 
 import orjson
 
-from ..rewards.boxed import last_boxed
+from ..rewards.answers import last_boxed
 from .countdown import Problem, Term, solve
 from .questions import BadRow
 

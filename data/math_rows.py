@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ..rewards.boxed import last_boxed
+from ..rewards.answers import last_boxed
 from .math_questions import MathQuestion
 
 

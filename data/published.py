@@ -33,17 +33,13 @@ class PublishedError(MemAgentError):
     """A published file, or the raw file that it speaks of, is absent or another one; says which and the remedy."""
 
 
-def find_raw(data_root: Path, given: Path | None) -> Path:
-    """The raw file: ``given``, or the one in ``data_root``. Raises PublishedError."""
-    for path in [given] if given else [data_root / name for name in RAW_NAMES]:
+def find_raw(data_root: Path) -> Path:
+    """The raw file in ``data_root``. Raises PublishedError."""
+    for path in [data_root / name for name in RAW_NAMES]:
         if path.is_file():
             return path
-    if given:
-        raise PublishedError(f"EVAL_RAW={str(given)!r}: no such file; it is HotpotQA's {RAW_NAMES[0]}")
-    raise PublishedError(
-        f"its documents are named by number, of HotpotQA's {RAW_NAMES[0]}; put that file into {data_root}, or set "
-        "EVAL_RAW to it"
-    )
+    raise PublishedError(f"its documents are named by number, of HotpotQA's {RAW_NAMES[0]}; put that file into "
+                         f"{data_root}")
 
 
 class RawFile:
@@ -78,7 +74,7 @@ class RawFile:
             raise PublishedError(f"its `index` is {index!r}, which is no row of {self.path}; fetch both again")
         if self._questions[index] != entry["input"]:
             raise PublishedError(
-                f"{self.path} asks something else in row {index + 1}; set EVAL_RAW to HotpotQA's {RAW_NAMES[0]}"
+                f"{self.path} asks something else in row {index + 1}; put HotpotQA's {RAW_NAMES[0]} there"
             )
         return assemble(self[number] for number in numbers)
 

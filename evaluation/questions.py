@@ -8,9 +8,9 @@ number where neither is there), and the document either inline or by numbers of 
 
 The second entry's document is ``Document 1:``, line 7, a blank line, ``Document 2:``, line 2 (``data.eval_files``
 writes such files). MemAgent's published files of more than 10,000 documents have such numbers as ``context``, of
-HotpotQA's raw file (``data.published``). RULER files carry ``task`` and ``metric`` too; ``<length>`` is then
-``niah_single_1_8192``, say.
-Any entry may have what ``reading`` tells of: ``answer_prefix``, ``example``, ``tokens_to_generate``.
+HotpotQA's raw file beside them (``data.published``). RULER files carry ``task`` and ``metric`` too; ``<length>`` is
+then ``niah_single_1_8192``, say. RULER has the model go on from an ``answer_prefix``, shows a solved ``example``
+before the document, and ends the reply after ``tokens_to_generate``; any entry may have these (``as_asked``).
 
 Entries of tasks without a document (``mem-agent prepare-math --eval gsm8k`` writes ``eval_gsm8k.json``) may have the
 messages that AGENT=chat shows before the question, what every reply goes on from, and fields that their task reads::
@@ -24,21 +24,22 @@ Every error names the file and the entry.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from ..agents.records import Message, Role
-from ..data.corpus_file import CORPUS, CorpusFile, CorpusFileError, open_corpus, read_context
+from ..data.corpus_file import CORPUS, CorpusFileError, open_corpus, read_context
 from ..data.published import PublishedError, RawFile, find_raw
 from ..data.sources import NotJson, json_list
 from ..hooks.task_row import REPLY_PREFIX, REPLY_TOKENS
 from ..rewards.ruler import METRICS as RULER_METRICS
 from ..system.errors import MemAgentError
+from ..tasks import Task
 
 
 class EvalError(MemAgentError):
@@ -124,17 +125,15 @@ class _Row(BaseModel):
     metadata: dict[str, Any] = {}
 
 
-def load_questions(data_root: Path, length: str, raw_file: Path | None = None) -> Iterator[Entry]:
-    """The entries of ``eval_<length>.json`` in order; ``raw_file`` has the documents of a published index-only file.
+def load_questions(data_root: Path, length: str) -> Iterator[Entry]:
+    """The entries of ``eval_<length>.json`` in order.
 
     Raises:
         EvalError: the file is missing, damaged or empty, an id is repeated, or an entry lacks a field. A missing
-            ``context`` is none: some tasks read no document.
+            ``context`` is allowed: some tasks read no document.
     """
     path = data_path(data_root, length)
-    texts = _Texts(
-        cache(lambda: open_corpus(data_root, path.name)), cache(lambda: RawFile(find_raw(data_root, raw_file)))
-    )
+    texts = _Documents(data_root, path.name)
     seen: dict[str, int] = {}
     with path.open("rb") as file:
         try:
@@ -150,6 +149,18 @@ def load_questions(data_root: Path, length: str, raw_file: Path | None = None) -
         raise EvalError(f"{path}: expected a non-empty list")
 
 
+def as_asked(question: EvalQuestion, task: Task, *, thinks: bool) -> EvalQuestion:
+    """The question with the parts of its row that are used.
+
+    RULER's three (prefix, example, limit) are used where the task scores the reply whole; a reply that names its
+    answer in a form needs its beginning and its length. ``thinks``: the model's replies begin with thinking, which
+    neither prefix nor limit allows for, so MEM_MAX_FINAL holds.
+    """
+    if not task.reads_whole:
+        return replace(question, answer_prefix="", example="", tokens_to_generate=0)
+    return replace(question, answer_prefix="", tokens_to_generate=0) if thinks else question
+
+
 def data_path(data_root: Path, length: str) -> Path:
     path = data_root / f"eval_{length}.json"
     if not path.is_file():
@@ -157,7 +168,7 @@ def data_path(data_root: Path, length: str) -> Path:
     return path
 
 
-def data_hash(data_root: Path, length: str, raw_file: Path | None = None) -> str:
+def data_hash(data_root: Path, length: str) -> str:
     """Of the file, and of the corpus or raw file where its documents are there."""
     path = data_path(data_root, length)
     digest = _sha256(path)
@@ -166,7 +177,7 @@ def data_hash(data_root: Path, length: str, raw_file: Path | None = None) -> str
     if "context" not in first and (data_root / CORPUS).is_file():
         beside = data_root / CORPUS
     elif isinstance(first.get("context"), list):
-        beside = find_raw(data_root, raw_file)
+        beside = find_raw(data_root)
     else:
         return digest
     return hashlib.sha256(f"{digest} {_sha256(beside)}".encode()).hexdigest()[:16]
@@ -177,31 +188,40 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
-class _Texts:
-    """Where documents named by number are; opened by the first entry that asks."""
+@dataclass
+class _Documents:
+    """Those that entries name by number; the file that has them is opened by the first entry that does."""
 
-    corpus: Callable[[], CorpusFile]
-    raw: Callable[[], RawFile]
+    data_root: Path
+    asking: str
+
+    @cached_property
+    def raw(self) -> RawFile:
+        return RawFile(find_raw(self.data_root))
+
+    @cached_property
+    def corpus(self) -> Any:
+        return open_corpus(self.data_root, self.asking)
+
+    def of(self, raw: Mapping[str, Any], row: _Row) -> str:
+        if "context" not in raw and row.documents:
+            return read_context(raw, lambda: self.corpus)
+        return self.raw.context(raw) if isinstance(row.context, list) else row.context
 
 
-def _entry(where: str, length: str, number: str, raw: Any, texts: _Texts) -> Entry:
+def _entry(where: str, length: str, number: str, raw: Any, documents: _Documents) -> Entry:
     try:
         row = _Row.model_validate({name: value for name, value in raw.items() if value is not None})
+        context = documents.of(raw, row)
     except ValidationError as error:
         first = error.errors()[0]
         raise EvalError(f"{where} has no usable `{first['loc'][0]}`: {first['msg']}") from None
     except AttributeError:
-        raise EvalError(f"{where} is no object with `input` and `answers`") from None
-    if row.metric and row.metric not in RULER_METRICS:
-        raise EvalError(f"{where} has the metric {row.metric!r}; known are {', '.join(RULER_METRICS)}")
-    try:
-        if "context" not in raw and row.documents:
-            context = read_context(raw, texts.corpus)
-        else:
-            context = texts.raw().context(raw) if isinstance(row.context, list) else row.context
+        raise EvalError(f"{where} is not an object with `input` and `answers`") from None
     except (CorpusFileError, PublishedError) as error:
         raise EvalError(f"{where}: {error}") from None
+    if row.metric and row.metric not in RULER_METRICS:
+        raise EvalError(f"{where} has the metric {row.metric!r}; known are {', '.join(RULER_METRICS)}")
     name = next((given for given in (row.index, row.id) if given is not None), number)
     question = EvalQuestion(
         length, str(name), row.input, tuple(map(str, row.answers)), row.task, row.metric, row.answer_prefix,

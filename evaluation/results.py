@@ -11,10 +11,10 @@ Rows of RULER tasks have ``ruler`` in place of the four scores, and files named 
 other tasks stand in ``scores``, by name, and ``headline`` says which of all scores the task is judged by.
 
 Invariants:
-- a row is on disk as soon as it is known; the half line that a killed run left is not read, and cut off before the
-  next one is written. Every other line is a row, or ``EvalError`` names it;
+- a row is on disk as soon as it is known; the half line that a killed run left is not read, and is cut off before the
+  next one is written;
 - the newest row of a (question, sample) counts, so a failed one that is asked again is replaced;
-- a length that the run is to answer and has no rows of yet is a cell without rows, never a silent gap;
+- a length without rows yet is a cell without rows, never a silent gap;
 - one process at a time writes a folder; reading changes nothing.
 """
 
@@ -67,6 +67,12 @@ class Row:
     seconds: float
 
 
+_SAME = ("question", "sample", "length", "task", "mode", "text", "answers", "response", "prediction", "outcome",
+         "failure", "failure_message", "counts", "seconds")
+_ON_DISK = {"question": "_id", "text": "input", "prediction": "pred"}
+"""Fields of a row that a line has as they are, and those that are called otherwise there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What the rows of a folder were made from, and which there are to be."""
@@ -80,7 +86,9 @@ class Run:
     questions: Mapping[str, int]
     """How many questions each length has."""
     model_name: str = ""
-    """The folder or id that was evaluated, as ``model`` is its content's hash; empty where the folder does not say."""
+    """The folder or id that was evaluated, as ``model`` is its content's hash."""
+    weights: str = ""
+    """Of a run in training: which weights its engines had, as they are not those of ``model``."""
 
     @property
     def checkpoint(self) -> int | None:
@@ -229,17 +237,14 @@ def answered(rows: Sequence[Row]) -> set[tuple[str, int]]:
     return {(row.question, row.sample) for row in rows if row.failure is None}
 
 
-def _row(fields: dict[str, Any]) -> Row:
-    memories = fields["memories"]
+def _row(line: dict[str, Any]) -> Row:
+    known = {name: line[_ON_DISK.get(name, name)] for name in _SAME}
+    memories = line["memories"]
     return Row(
-        question=fields["_id"], sample=fields["sample"], length=fields["length"], task=fields["task"],
-        mode=fields["mode"], text=fields["input"], answers=tuple(fields["answers"]), response=fields["response"],
-        prediction=fields["pred"],
-        scores={name: fields[name] for name in METRICS if name in fields} | fields.get("scores", {}),
-        headline=fields.get("headline", ""), outcome=fields["outcome"], failure=fields["failure"],
-        failure_message=fields["failure_message"], counts=fields["counts"],
+        **known | {"answers": tuple(line["answers"])}, headline=line.get("headline", ""),
+        scores={name: line[name] for name in METRICS if name in line} | line.get("scores", {}),
         memory_tokens=tuple([memory["tokens"] for memory in memories]),
-        memory_gold=tuple([memory["gold"] for memory in memories]), seconds=fields["seconds"],
+        memory_gold=tuple([memory["gold"] for memory in memories]),
     )
 
 
@@ -282,20 +287,14 @@ class RowWriter:
 
 
 def _line(row: Row) -> bytes:
-    fields: dict[str, Any] = {
-        "_id": row.question, "sample": row.sample, "length": row.length, "task": row.task, "mode": row.mode,
-        "input": row.text, "answers": row.answers, "response": row.response, "pred": row.prediction,
-        **{name: score for name, score in row.scores.items() if name in METRICS},
-        **({"headline": row.headline} if row.headline else {}), "outcome": row.outcome, "failure": row.failure,
-        "failure_message": row.failure_message, "counts": row.counts,
-        "memories": [
-            {"tokens": tokens, "gold": gold} for tokens, gold in zip(row.memory_tokens, row.memory_gold, strict=True)
-        ],
-        "seconds": row.seconds,
-    }
+    line = {_ON_DISK.get(name, name): getattr(row, name) for name in _SAME}
+    line |= {name: score for name, score in row.scores.items() if name in METRICS}
+    line |= {"headline": row.headline} if row.headline else {}
+    memories = zip(row.memory_tokens, row.memory_gold, strict=True)
+    line["memories"] = [{"tokens": tokens, "gold": gold} for tokens, gold in memories]
     if own := {name: score for name, score in row.scores.items() if name not in METRICS}:
-        fields["scores"] = own
-    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+        line["scores"] = own
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def cut_half_line(path: Path) -> None:

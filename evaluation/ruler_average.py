@@ -6,7 +6,7 @@ RULER's thirteen  those, cwe, qa_1 and qa_2
 qa_1, first gold  MemAgent shows qa_1 apart, scored against the first gold (``tasks/ruler.py``)
 ================  ==========================================================================================
 
-MemAgent's numbers are of answers behind "the answer is" (EVAL_ANSWER=the_answer_is), RULER's of whole replies. An
+MemAgent's numbers are of answers behind "the answer is" (TASK_ARGS answer=the_answer_is), RULER's of whole replies. An
 average is the plain mean of its tasks, and absent where one of them has no row. MemAgent rounds each answer's score to
 two decimals first, which moves its fwe, where scores are thirds, by at most a third of a point; nothing is rounded
 here.

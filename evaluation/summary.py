@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..hooks.metrics import turn_range
-from ..rewards.best_of import expected_best, pass_at, pass_sizes
+from ..rewards.statistics import expected_best, pass_at, pass_sizes
 from .results import METRICS, Cell, Results, Row
 from .statistics import RESAMPLES, Comparison, Estimate, by_question, compare, interval
 
@@ -57,10 +57,10 @@ class Summary:
     samples: int = 1
     """Most answers that a question has."""
     best: Estimate | None = None
-    """best@``samples`` of the main metric (``rewards.best_of``); None with one answer a question."""
+    """best@``samples`` of the main metric (``rewards.statistics``); None with one answer a question."""
     passes: Mapping[int, Estimate] = field(default_factory=dict)
-    """pass@k of the main metric by k (``rewards.best_of``), up to the fewest answers that any question has; empty with
-    one answer a question, and for a metric that is not 0 or 1 throughout."""
+    """pass@k of the main metric by k (``rewards.statistics``), up to the fewest answers that any question has; empty
+    with one answer a question, and for a metric that is not 0 or 1 throughout."""
     not_read: Estimate | None = None
     """Percent of a document's tokens that were cut from it before it was read; None where no row can tell."""
 
@@ -170,12 +170,6 @@ def _estimate(
     """Mean and interval over questions; None where no row can tell."""
     means = question_means(rows, value)
     return interval(means.values(), full=full, resamples=resamples) if means else None
-
-
-def not_read_share(rows: Iterable[Row]) -> float:
-    """The mean of ``Summary.not_read`` without its interval; 0 where no row can tell."""
-    means = question_means((row for row in rows if row.failure is None), _not_read)
-    return sum(means.values()) / len(means) if means else 0.0
 
 
 def _best(rows: Iterable[Row], metric: str) -> Estimate:

@@ -21,7 +21,6 @@ from .summary import (
     agent_counts,
     difference,
     main_metric,
-    not_read_share,
     score_names,
     summarise,
 )
@@ -30,23 +29,10 @@ _FURTHER = ("em", "f1", "sub_em_legacy")
 _WORDS = ("run", "length")
 
 
-def table(outputs: Sequence[Path]) -> str:
-    """How right the answers are: one line per run and length."""
-    return _accuracy_table(_summaries(outputs))
-
-
-def agent_table(outputs: Sequence[Path]) -> str:
-    """What the agents did: one line per run and length, a column per thing that any of them counts.
-
-    Means over the questions that did not fail, a question's samples averaged first. Tokens are left to the report.
-    """
-    return _agent_table(_summaries(outputs))
-
-
 def tables(outputs: Sequence[Path]) -> str:
-    """Both, what else a task measures, pass@k where questions have several answers, and RULER's where there are
-    several of its tasks, from one reading of the rows."""
-    summaries = _summaries(outputs)
+    """How right the answers are, what else a task measures, what the agents did, pass@k where questions have several
+    answers, and RULER's tasks where there are several."""
+    summaries = summaries_of(outputs)
     shown = [_accuracy_table(summaries), _agent_table(summaries)]
     if names := _own_scores(summaries):
         shown.insert(1, _own_table(summaries, names))
@@ -57,7 +43,7 @@ def tables(outputs: Sequence[Path]) -> str:
     return "\n\n".join(shown)
 
 
-def _summaries(outputs: Sequence[Path]) -> list[Summary]:
+def summaries_of(outputs: Sequence[Path]) -> list[Summary]:
     summaries: list[Summary] = []
     for label, output in zip(labels_of([output.resolve() for output in outputs]), outputs, strict=True):
         run = read_run(output)
@@ -120,13 +106,6 @@ def _scores(summary: Summary) -> list[str]:
     metric = main_metric(summary.scores)
     accuracy = [f"{summary.scores[metric].mean:.1f}", _range(summary.scores[metric])] if metric else ["-", "-"]
     return accuracy + [f"{summary.scores[name].mean:.1f}" if name in summary.scores else "-" for name in _FURTHER]
-
-
-def unread(output: Path, lengths: Sequence[str]) -> list[str]:
-    """A line for each length of which documents were not read to the end."""
-    shares = {name: not_read_share(read_rows(output, name)) for name in lengths}
-    return [f"eval_{name}: {share:.1f}% of the documents' tokens were not read" for name, share in shares.items()
-            if share]
 
 
 def _agent_table(summaries: Sequence[Summary]) -> str:

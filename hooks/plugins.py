@@ -6,7 +6,7 @@ from ..agents import check_agent
 from ..config import Config, ConfigError
 from ..data.training_file import DataSource
 from ..tasks import load_task
-from .batch_reward import load_own_reward, load_reward
+from .rewards import load_own_reward, load_reward
 from .task_row import task_by_name
 
 
@@ -17,12 +17,10 @@ def check_plugins(config: Config, *, training: bool = True) -> None:
         ConfigError: one is not there, lacks a method, or cannot work under these settings.
     """
     check_agent(config)
-    tasks = [load_task(config.tasks[0], config.task_args), *map(load_task, config.tasks[1:])]
-    rewarded = not config.supervised
-    if training and rewarded and not any(config.mem_reward in task.answer_styles for task in tasks):
-        raise ConfigError(f"MEM_REWARD={config.mem_reward!r}: TASK={config.task!r} rewards in a way of its own; leave "
-                          "it out, or take TASK=qa")
-    if rewarded:
+    load_task(config.tasks[0], config.task_args)
+    for name in config.tasks[1:]:
+        load_task(name)
+    if not config.supervised:
         (load_reward if training else load_own_reward)(config)
 
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import threading
-from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ..agents import agent_class, build_agent
-from ..agents.chunking import Chunks, split_chunks
-from ..agents.documents import DocumentCache
-from ..agents.interface import MemoryAgent
-from ..agents.records import FailureKind, Generation, TurnFailed
-from ..checkpoints.hf_model import load_vocabulary, token_count, with_local_models
+from ..agents.documents import Chunks, DocumentCache, split_chunks
+from ..agents.interface import MemoryAgent, Reading
+from ..agents.records import FailureKind, Outcome, Trajectory, TurnFailed
+from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config
 from ..data.document_store import DocumentStore, MissingDocument, store_folder
 from .host import HostArgs
-from .task_row import task_of
-
-logger = logging.getLogger(__name__)
+from .metrics import find_golds
+from .sample import Record, gold_answers
+from .task_row import messages_before, question_of, reply_form, task_of
 
 _reader_lock = threading.Lock()
 
@@ -30,56 +26,55 @@ _reader_lock = threading.Lock()
 class Reader:
     """A tokenizer with the agent and the document cache that belong to it."""
 
-    def __init__(self, checkpoint: str, config: Config, chat_template_kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, checkpoint: str, config: Config, chat_template_kwargs: str) -> None:
+        self.config = config
         self.vocabulary = load_vocabulary(checkpoint, config.trust_remote_code)
-        self.agent: MemoryAgent = build_agent(with_local_models(config), self.vocabulary, chat_template_kwargs)
+        self.agent: MemoryAgent = build_agent(config, self.vocabulary, json.loads(chat_template_kwargs))
         self.documents = DocumentCache(self.vocabulary.encode_text)
-        self._tokens = token_count(Path(checkpoint))
 
-    def of_model(self, generation: Generation, most: int) -> Generation:
-        """``generation``, if the model could sample it within ``most`` tokens (0: unknown): a trainer takes neither
-        other ids nor more of them, and would find that out anew whenever it continues. Raises TurnFailed.
-        """
-        largest = max(generation.token_ids, default=0)
-        if self._tokens and largest >= self._tokens:
-            told = f"token {largest} is none of the model's {self._tokens}; the engine serves another model"
-            raise TurnFailed(FailureKind.BAD_RESPONSE, told)
-        if 0 < most < len(generation.token_ids):
-            told = f"a reply of {len(generation.token_ids)} tokens, where the model has room for {most}"
-            raise TurnFailed(FailureKind.BAD_RESPONSE, told)
-        return generation
+    async def reading(self, sample: Any, context: str, *, evaluation: bool = False) -> Reading:
+        """The question of ``sample`` about the document ``context``, in token ids. Raises TurnFailed."""
+        question, most = self.vocabulary.encode_text(question_of(sample)), self.config.mem_max_question
+        if not question:
+            raise TurnFailed(FailureKind.NO_QUESTION, "the prompt is empty")
+        if len(question) > most:
+            raise TurnFailed(FailureKind.LONG_QUESTION, f"question of {len(question)} tokens, MEM_MAX_QUESTION={most}")
+        prefix, budget = reply_form(sample)
+        before = messages_before(sample) if self.agent.shows_messages else ()
+        document = await self.chunks(context, None if evaluation else self.config.mem_max_chunks)
+        prefix_ids = self.vocabulary.encode_text(prefix)
+        return Reading(question, document, prefix_ids, budget if evaluation else 0, before)
 
-    async def read(self, context: str, config: Config, trajectory: int | None, *, evaluation: bool = False) -> Chunks:
-        """The chunks of a document; none where there is no document. Raises TurnFailed."""
+    async def chunks(self, context: str, most: int | None = None) -> Chunks:
+        """The chunks of a document, at most ``most`` of them; none where there is no document. Raises TurnFailed."""
         if not context:
             return Chunks((), 0)
-        limit = "EVAL_MAX_CHUNKS" if evaluation else "MEM_MAX_CHUNKS"
-        most = config.eval_max_chunks or None if evaluation else config.mem_max_chunks
-        chunks = split_chunks(await self.documents.get(context), config.mem_chunk_tokens, most)
+        chunks = split_chunks(await self.documents.get(context), self.config.mem_chunk_tokens, most)
         if not chunks.chunks:
             raise TurnFailed(FailureKind.NO_CONTEXT, "the document has no tokens")
-        if chunks.dropped:
-            logger.warning(
-                "trajectory %s: %d of %d document tokens dropped from its centre (%s=%s)",
-                trajectory, chunks.dropped, chunks.tokens, limit, most,
-            )
         return chunks
 
+    def record(self, trajectory: Trajectory, sample: Any, *, evaluation: bool, task: str) -> Record:
+        """The trajectory as data, with what its turns earned and the texts of its memories, if they are kept."""
+        decode, golds, keep = self.vocabulary.decode, gold_answers(sample), self.config.keep_trajectories > 0
+        finished = trajectory.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED)
+        return Record.of_trajectory(
+            trajectory,
+            memories=tuple(find_golds(trajectory.memories, decode, golds, keep=keep)),
+            rewards=self.agent.turn_rewards(trajectory, golds, sample.metadata or {}) if finished else (),
+            weights=self.agent.turn_weights(trajectory, golds),
+            recalled=[decode(turn.recalled) for turn in trajectory.turns] if keep else (),
+            evaluation=evaluation, task=task,
+        )
 
-@lru_cache(maxsize=8)
-def _reader_once(checkpoint: str, config: Config, kwargs: str) -> Reader:
-    return Reader(checkpoint, config, json.loads(kwargs))
+
+_reader_once = lru_cache(maxsize=8)(Reader)
 
 
 def reader_for(checkpoint: str, config: Config, chat_template_kwargs: str) -> Reader:
     """The one reader of these settings; ``chat_template_kwargs`` is JSON."""
     with _reader_lock:
         return _reader_once(checkpoint, config, chat_template_kwargs)
-
-
-@lru_cache(maxsize=8)
-def _store(path: str) -> DocumentStore:
-    return DocumentStore(path)
 
 
 async def context_of(host: HostArgs, sample: Any) -> str:
@@ -103,23 +98,14 @@ async def context_of(host: HostArgs, sample: Any) -> str:
 
 
 async def stored_text(host: HostArgs, document_id: str) -> str:
-    """The document of this id. Raises TurnFailed where no store has it."""
-    return await asyncio.to_thread(_stored, _stores(host), document_id)
-
-
-def _stores(host: HostArgs) -> list[str]:
-    """Where documents by id may lie: MEM_DOC_STORE, or beside the training file and each evaluation file."""
-    if host.config.mem_doc_store:
-        return [host.config.mem_doc_store]
-    return [str(store_folder(path)) for path in (host.prompt_data, *host.config.eval_files)]
-
-
-def _stored(stores: list[str], document_id: str) -> str:
-    """The document from the first store that has it; the first store's reason if none has."""
+    """The document of this id, from the store beside the training file or an evaluation file. Raises TurnFailed."""
     reasons = []
-    for path in stores:
+    for path in (host.prompt_data, *host.config.eval_files):
         try:
-            return _store(path).get(document_id)
+            return await asyncio.to_thread(_store(store_folder(path)).get, document_id)
         except MissingDocument as error:
             reasons.append(error)
-    raise TurnFailed(FailureKind.MISSING_DOCUMENT, str(reasons[0])) from reasons[0]
+    raise TurnFailed(FailureKind.MISSING_DOCUMENT, str(reasons[0]))
+
+
+_store = lru_cache(maxsize=8)(DocumentStore)

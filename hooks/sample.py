@@ -1,21 +1,31 @@
-"""One trajectory on its way through the hooks: the host's ``Sample``, and how everything here reads one.
+"""One trajectory on its way through the hooks: the host's ``Sample``, and the ``Record`` of its turns inside it.
 
 slime and vime bring a ``Sample`` of their own; the embedded host's, below, has the fields that the hooks use. Hooks
 never import a host's class: they look at ``status.value`` and at the fields named here.
+
+A record is what a trajectory leaves in ``sample.train_metadata``: written by ``rollout.generate``, read by everything
+else. The dict is plain (hosts pickle it, save it with ``torch.save`` and replay it); lists of tokens are shared, never
+copied. A sample of another generate hook has no record. A turn of 4 prompt and 2 sampled tokens, of which 3 prompt
+tokens were in the engine's prefix cache and 2 are the document's first chunk::
+
+    {"kind": "memory", "stop": "stop", "tokens": [1, 2, 3, 4, 50, 51], "log_probs": [-0.1, -0.7], "cached_tokens": 3,
+     "round": 0, "section": [0, 1, 3], ...}
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
-from ..agents.records import Outcome
+from ..agents.records import Failure, FailureKind, Outcome, StopReason, Trajectory, Turn, TurnKind
+from ..system.errors import MemAgentError
 
 
 @dataclass
 class Sample:
-    """One trajectory on its way from the data source to the converter; hooks write into it."""
+    """The embedded host's; hooks write into it."""
 
     class Status(Enum):
         PENDING = "pending"
@@ -42,7 +52,7 @@ class Sample:
     status: Status = Status.PENDING
     remove_sample: bool = False
     train_metadata: dict[str, Any] | None = None
-    """See ``record.Record``."""
+    """See ``Record``."""
     weight_versions: list[str] = field(default_factory=list)
 
 
@@ -56,10 +66,6 @@ def lost(sample: Any) -> bool:
     return sample.status.value in (Outcome.ABORTED, Outcome.FAILED)
 
 
-def was_aborted(sample: Any) -> bool:
-    return sample.status.value == Outcome.ABORTED
-
-
 def has_failed(sample: Any) -> bool:
     return sample.status.value == Outcome.FAILED
 
@@ -71,23 +77,210 @@ def truncated(sample: Any) -> bool:
 
 def gold_answers(sample: Any) -> list[str]:
     """The accepted answers: ``metadata["ground_truth"]``, else ``label``."""
-    golds = (sample.metadata or {}).get("ground_truth")
-    if golds is None:
-        golds = sample.label
-    if golds is None:
-        return []
-    return [str(g) for g in golds] if isinstance(golds, list | tuple) else [str(golds)]
+    given = (sample.metadata or {}).get("ground_truth")
+    golds = sample.label if given is None else given
+    golds = golds if isinstance(golds, list | tuple) else [golds]
+    return [str(gold) for gold in golds if gold is not None]
 
 
 def reward_of(sample: Any, key: str = "") -> float | None:
-    """The reward as a number, also where the host wants a dict of rewards; None where nothing scored the sample.
-
-    Args:
-        key: the host's reward key; looked up in dicts only, so it may be empty wherever rewards are plain numbers.
-    """
+    """The reward as a number; None where nothing scored the sample. ``key`` is the host's, for rewards in dicts."""
     return sample.reward[key] if isinstance(sample.reward, dict) else sample.reward
 
 
 def as_reward(value: float, key: str) -> Any:
     """``value`` as the host wants it: with ``--reward-key`` a dict, in failed samples too."""
     return {key: value} if key else value
+
+
+# --- the record ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """One turn as a training row: ``tokens = prompt + reply``, every reply token trained."""
+
+    kind: TurnKind
+    stop: StopReason
+    tokens: list[int]
+    log_probs: list[float]
+    """Of the reply, one for each of its tokens."""
+    cached_tokens: int | None = None
+    """None where the engine does not say."""
+    state_rewards: Mapping[str, float] | None = None
+    """What the turn earned by itself, by name; None where turns earn nothing."""
+    weight: float = 1.0
+    """Factor of its advantage (an agent's ``turn_weights``)."""
+    round: int = 0
+    """Turns of one round were sampled side by side."""
+    section: tuple[int, int, int] | None = None
+    """The chunk that its prompt shows: its number, and where its tokens begin and end."""
+    recalled: str = ""
+    """The earlier memory that its prompt shows."""
+    told: bool = False
+    """See ``agents.records.TurnRequest``."""
+
+    @property
+    def truncated(self) -> bool:
+        return self.stop is StopReason.LENGTH
+
+    @property
+    def response_length(self) -> int:
+        return len(self.log_probs)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.tokens) - len(self.log_probs)
+
+    @classmethod
+    def of_turn(cls, turn: Turn, rewards: Mapping[str, float] | None, weight: float, recalled: str) -> TurnRecord:
+        at = turn.section
+        return cls(
+            turn.kind, turn.stop, [*turn.prompt_ids, *turn.response_ids], list(turn.log_probs), turn.cached_tokens,
+            rewards, weight, turn.round, (at.number, at.start, at.end) if at else None, recalled, turn.told)
+
+
+PLACEHOLDER = TurnRecord(TurnKind.FINAL, StopReason.ABORT, [0, 0], [0.0])
+"""A row that trains nothing and is legal for every host: one prompt token, one masked response token."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """The memory after one round of memory turns."""
+
+    tokens: int
+    gold: bool | None
+    """Whether an accepted answer stands in it; None where containment tells nothing."""
+    text: str = ""
+    """Where trajectories are kept (KEEP_TRAJECTORIES)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One trajectory, as data."""
+
+    turns: tuple[TurnRecord, ...] = ()
+    memories: tuple[MemoryRecord, ...] = ()
+    outcome: Outcome
+    failure: FailureKind | None = None
+    failure_message: str | None = None
+    counts: Mapping[str, float] = field(default_factory=dict)
+    """See ``agents.records.Trajectory.counts``."""
+    evaluation: bool = False
+    task: str = ""
+    """The row's task, TASK unless the row names one."""
+    reward_parts: Mapping[str, float] = field(default_factory=dict)
+    """Named parts of the training reward, which is their sum; empty until ``rollout.reward_func`` has scored it."""
+    accuracy: float | None = None
+    """What the answer was worth to its task, before anything else was charged or added."""
+    batch_scored: bool = False
+    """The parts that depend on the whole rollout are in ``reward_parts``."""
+
+    @classmethod
+    def of_trajectory(
+        cls, trajectory: Trajectory, *, rewards: Sequence[Mapping[str, float]] = (), weights: Sequence[float] = (),
+        recalled: Sequence[str] = (), **known: Any,
+    ) -> Record:
+        """``rewards``, ``weights`` and ``recalled`` have one entry for each turn, or none; ``known``: more fields."""
+        turns, failure = trajectory.turns, trajectory.failure
+        earned: Sequence[Mapping[str, float] | None] = rewards or [None] * len(turns)
+        each = map(TurnRecord.of_turn, turns, earned, weights or [1.0] * len(turns), recalled or [""] * len(turns))
+        return cls(
+            turns=tuple(each), outcome=trajectory.outcome, counts=dict(trajectory.counts),
+            failure=failure.kind if failure else None, failure_message=failure.message if failure else None, **known)
+
+    @classmethod
+    def of(cls, sample: Any) -> Record | None:
+        """The record in a host's sample; None in one of another generate hook."""
+        written = sample.train_metadata or {}
+        if not {"turns", "memories", "outcome", "counts"} <= written.keys():
+            return None
+        failure = written.get("failure")
+        return cls(**written | {
+            "turns": tuple(_turn(turn) for turn in written["turns"]),
+            "memories": tuple(MemoryRecord(**memory) for memory in written["memories"]),
+            "outcome": Outcome(written["outcome"]), "failure": FailureKind(failure) if failure else None,
+        })
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for ``train_metadata``; token lists are the record's own."""
+        return _plain(self) | {
+            "turns": [_plain(turn) for turn in self.turns], "memories": [_plain(memory) for memory in self.memories]}
+
+    @property
+    def state_totals(self) -> list[float] | None:
+        """What each turn earned by itself; None where turns earn nothing."""
+        if all(turn.state_rewards is None for turn in self.turns):
+            return None
+        return [sum(turn.state_rewards.values()) for turn in self.turns if turn.state_rewards is not None]
+
+
+def _turn(values: Mapping[str, Any]) -> TurnRecord:
+    return TurnRecord(**{**values, "kind": TurnKind(values["kind"]), "stop": StopReason(values["stop"])})
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    values = {f.name: getattr(record, f.name) for f in fields(record)}
+    return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
+
+
+# --- into the host's Sample ---------------------------------------------------------------------------------------
+
+
+def write_record(sample: Any, record: Record, answer: str, versions: Sequence[str], reward_key: str = "") -> Any:
+    """Write the outcome into the host's Sample, whose ``Status`` is the host's enum; ``versions`` of the weights."""
+    finished = record.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED)
+    row = record.turns[-1] if finished else PLACEHOLDER
+    sample.status = sample.Status(record.outcome.value)
+    sample.response = answer
+    sample.train_metadata = record.to_dict()
+    sample.weight_versions = list(dict.fromkeys(filter(None, versions)))
+    sample.tokens = list(row.tokens)
+    sample.response_length = row.response_length
+    sample.loss_mask = [int(finished)] * row.response_length
+    sample.rollout_log_probs = list(row.log_probs)
+    if not finished:
+        sample.reward, sample.remove_sample = as_reward(0.0, reward_key), True
+    if hasattr(sample, "prefix_cache_info"):  # slime and vime compute their own cache metrics from it
+        sample.prefix_cache_info = type(sample.prefix_cache_info)()
+        for turn in (turn for turn in record.turns if turn.cached_tokens is not None):
+            sample.prefix_cache_info.add({"prompt_tokens": turn.prompt_tokens, "cached_tokens": turn.cached_tokens})
+    return sample
+
+
+def write_scores(sample: Any, record: Record) -> None:
+    """Keep how the reward of ``sample`` came about."""
+    sample.train_metadata |= {name: getattr(record, name) for name in ("reward_parts", "accuracy", "batch_scored")}
+
+
+def write_failure(sample: Any, kind: FailureKind, message: str, reward_key: str = "") -> None:
+    """Take a trajectory that has ended out of training and of all statistics; its record keeps what it sampled."""
+    if Record.of(sample) is not None:
+        sample.train_metadata |= {"outcome": Outcome.FAILED.value, "failure": kind.value, "failure_message": message,
+                                  "reward_parts": {}, "accuracy": None}
+    sample.status = sample.Status(Outcome.FAILED.value)
+    sample.loss_mask = [0] * sample.response_length
+    sample.reward, sample.remove_sample = as_reward(0.0, reward_key), True
+
+
+def failed(kind: FailureKind, message: str) -> Trajectory:
+    """A trajectory that never began."""
+    return Trajectory((), Outcome.FAILED, failure=Failure(kind, message))
+
+
+# --- a run of nothing but failures --------------------------------------------------------------------------------
+
+
+class AllFailed(MemAgentError):
+    """Not one trajectory ended by itself, and one at least failed: nothing can be learned."""
+
+
+def require_survivors(samples: Sequence[Any], what: str) -> None:
+    """Raises AllFailed, which names ``what`` they are of and the first reason, where all ``samples`` are lost.
+
+    Hosts go on where trajectories fail. Trained on such a batch, the optimizer would still move by its momentum.
+    """
+    if any(map(has_failed, samples)) and not any(map(ended, samples)):
+        reasons = [(sample.train_metadata or {}).get("failure_message") for sample in samples]
+        reason = next(filter(None, reasons), "no reason was kept")
+        raise AllFailed(f"all {len(samples)} trajectories of {what} failed; the first: {reason}")

@@ -11,7 +11,7 @@ and its task as ``metadata["reply_prefix"]`` of its row, since the reply that is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..agents.records import FailureKind, Message, Role, TurnFailed
@@ -28,9 +28,8 @@ def question_of(sample: Any) -> str:
     """The question: the prompt, or its last user message; empty where there is none."""
     prompt = _prompt(sample)
     if isinstance(prompt, list):
-        users = [_text(message) for message in prompt if _role(message) == Role.USER]
-        prompt = users[-1] if users else ""
-    return prompt.strip() if isinstance(prompt, str) else ""
+        prompt = next((_text(message) for message in reversed(prompt) if _role(message) == Role.USER), "")
+    return prompt.strip()
 
 
 def messages_before(sample: Any) -> tuple[Message, ...]:
@@ -43,19 +42,17 @@ def messages_before(sample: Any) -> tuple[Message, ...]:
     if not isinstance(prompt, list):
         return ()
     messages = [_message(number, message) for number, message in enumerate(prompt, start=1)]
-    if messages and messages[-1].role is Role.ASSISTANT:
+    if messages[-1].role is Role.ASSISTANT:
         messages.pop()
     if not messages or messages[-1].role is not Role.USER:
         raise TurnFailed(FailureKind.BAD_MESSAGES, "the last message is neither a question nor the start of a reply")
-    for number, message in enumerate(messages[1:], start=2):
-        if message.role is Role.SYSTEM:
-            raise TurnFailed(FailureKind.BAD_MESSAGES, f"message {number} is a system message; only the first may be")
+    if any(message.role is Role.SYSTEM for message in messages[1:]):
+        raise TurnFailed(FailureKind.BAD_MESSAGES, "only the first message may be a system message")
     return tuple(messages[:-1])
 
 
 def row_of(sample: Any) -> TaskRow:
     metadata = without_document(sample.metadata or {})
-    metadata.pop(REPLY_PREFIX, None)  # it may be no text, which no prompt shows
     if prefix := reply_form(sample)[0]:
         metadata[REPLY_PREFIX] = prefix
     return TaskRow(question_of(sample), tuple(gold_answers(sample)), metadata)
@@ -70,8 +67,7 @@ def reply_form(sample: Any) -> tuple[str, int]:
     """What the sample's final reply goes on from, and its most tokens; 0 where the agent's own budget holds."""
     metadata, prompt = sample.metadata or {}, _prompt(sample)
     behind = _text(prompt[-1]) if isinstance(prompt, list) and prompt and _role(prompt[-1]) == Role.ASSISTANT else ""
-    own, tokens = metadata.get(REPLY_PREFIX), metadata.get(REPLY_TOKENS)
-    return behind or (own if isinstance(own, str) else ""), tokens if type(tokens) is int and tokens > 0 else 0
+    return behind or metadata.get(REPLY_PREFIX) or "", metadata.get(REPLY_TOKENS) or 0
 
 
 def _prompt(sample: Any) -> Any:
@@ -83,11 +79,8 @@ def _prompt(sample: Any) -> Any:
 def _message(number: int, message: Any) -> Message:
     role, text = _role(message), _text(message)
     if role not in tuple(Role) or not text:
-        roles = ", ".join(Role)
-        raise TurnFailed(
-            FailureKind.BAD_MESSAGES, f"message {number} has the role {role!r} and {len(text)} characters; expected a "
-            f"text by one of {roles}"
-        )
+        raise TurnFailed(FailureKind.BAD_MESSAGES, f"message {number}: {len(text)} characters with the role {role!r}; "
+                         f"expected a text by one of {', '.join(Role)}")
     return Message(Role(role), text)
 
 
@@ -96,11 +89,7 @@ def _role(message: Any) -> Any:
 
 
 def _text(message: Any) -> str:
-    """Its content; of one in parts, as hosts make of messages for models that see, the texts joined."""
     content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, Sequence) and not isinstance(content, str):
-        texts = [part.get("text") for part in content if isinstance(part, dict)]
-        content = "".join(text for text in texts if isinstance(text, str))
     return content if isinstance(content, str) else ""
 
 
@@ -113,7 +102,7 @@ def task_of(config: Config, sample: Any) -> Task:
     """Raises ConfigError where TASK is not there, TurnFailed where the row's own is not."""
     own = (sample.metadata or {}).get("task")
     if not own:
-        return load_task(config.tasks[0], config.task_args, config.mem_reward)
+        return load_task(config.tasks[0], config.task_args)
     try:
         return task_by_name(str(own), config)
     except ConfigError as error:
@@ -133,4 +122,4 @@ def task_by_name(name: str, config: Config) -> Task:
         allowed = ", ".join(dict.fromkeys([*TASKS, *config.tasks]))
         raise ConfigError(f"TASK={name!r}: allowed: {allowed}; name yours in TASK, after a comma")
     found = listed.get(name, name)
-    return load_task(found, config.task_args if found == config.tasks[0] else "", config.mem_reward)
+    return load_task(found, config.task_args if found == config.tasks[0] else "")

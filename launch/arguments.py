@@ -7,12 +7,12 @@ here.
 
 from __future__ import annotations
 
-import shlex
+import os
 from pathlib import Path
 
 from ..config import Config
-from .answer_engine import models_flag
-from .checkout import BEFORE_STEP, TRAINER_INIT, Checkout
+from .checkout import Checkout
+from .host_args import ENGINE_MEMORY, TRAINER_INIT, split
 from .layout import Layout
 from .one_file import prompt_file
 
@@ -38,11 +38,11 @@ def build_arguments(
         "optimizer": _optimizer(config),
         "performance": _performance(layout),
         "gpus": _gpus(layout),
-        "engine": _engine(config, checkout, sticky_router, settings.parent),
+        "engine": _engine(config, checkout, sticky_router),
         "asynchronous": _asynchronous(config, checkout, layout),
         "evaluation": _evaluation(config),
         "tracker": _tracker(config),
-        "host_args": shlex.split(config.host_args),
+        "host_args": split(config),
     }
     return {name: group for name, group in groups.items() if group}
 
@@ -80,9 +80,7 @@ def _hooks(config: Config, layout: Layout, settings: Path) -> Group:
     if config.fully_async:
         group += ["--rollout-function-path", "mem_agent.rollout.rollout_fully_async"]
     if keeps_policy(config, layout):
-        group += [TRAINER_INIT, "mem_agent.hooks.trainer_init.keep_policy"]
-    if config.lr_warmup_rollouts:
-        group += [BEFORE_STEP, "mem_agent.hooks.schedule.set_rollout_learning_rate"]
+        group += [TRAINER_INIT, "mem_agent.rollout.keep_policy"]
     return group
 
 
@@ -139,7 +137,7 @@ def _grpo(config: Config) -> Group:
         group += ["--use-kl-loss", "--kl-loss-coef", f"{config.kl_coef:g}", "--kl-loss-type", "low_var_kl"]
     if config.loss_agg == "token":
         group += ["--calculate-per-token-loss"]
-    if config.tis == "on" or (config.tis == "auto" and config.fully_async):
+    if config.fully_async:
         group += ["--use-tis"]
     return group
 
@@ -155,7 +153,7 @@ def _optimizer(config: Config) -> Group:
         "--lr-warmup-iters", str(config.lr_warmup_steps),
         "--override-opt-param-scheduler",
         "--weight-decay", f"{config.weight_decay:g}",
-        "--adam-beta1", f"{config.adam_beta1:g}",
+        "--adam-beta1", "0.9",
         "--adam-beta2", f"{config.adam_beta2:g}",
         "--clip-grad", f"{config.clip_grad:g}",
     ]
@@ -198,37 +196,25 @@ def _gpus(layout: Layout) -> Group:
     return group + (["--colocate"] if layout.colocate else [])
 
 
-def _engine(config: Config, checkout: Checkout, sticky_router: bool, folder: Path) -> Group:
+def _engine(config: Config, checkout: Checkout, sticky_router: bool) -> Group:
+    """Engines, and a router that keeps siblings at one engine, where they share the prefix cache.
+
+    slime: ``manual`` keeps them by their ``X-SMG-Routing-Key``; ``min_load`` chooses that engine, by the requests in
+    flight. Measured with four workers and 32 groups of 8: the default policy spreads each group over 3.8 engines, this
+    over 1.
+
+    vime: by their ``x-session-id``. It offers no policy that keeps a key and looks at load: ``--vllm-router-policy``
+    has none, and overwrites what ``--router-policy`` says. With a key for each chunk an uneven split lasts a chunk and
+    not a rollout.
+    """
     if config.supervised:
         return []
-    group = _slime_engine(config, sticky_router) if checkout.name == "slime" else _vime_engine(config)
-    return group + (models_flag(checkout, folder) if config.serves_answers else [])
-
-
-def _slime_engine(config: Config, sticky_router: bool) -> Group:
-    """``manual`` keeps siblings, by their ``X-SMG-Routing-Key``, at one engine; ``min_load`` chooses that engine, by
-    the requests in flight.
-
-    Measured with four workers and 32 groups of 8: the default policy spreads each group over 3.8 engines, this over 1.
-    """
-    group = [
-        "--sglang-mem-fraction-static", f"{config.engine_memory_fraction:g}",
-        "--sglang-context-length", str(config.engine_max_len),
-    ]
-    return group + (["--router-policy", "manual", "--router-assignment-mode", "min_load"] if sticky_router else [])
-
-
-def _vime_engine(config: Config) -> Group:
-    """The policy sends siblings, by their ``x-session-id``, to one engine, where they share the prefix cache.
-
-    vime offers no policy that keeps a key and looks at load: ``--vllm-router-policy`` has none, and overwrites what
-    ``--router-policy`` says. With a key for each chunk an uneven split lasts a chunk and not a rollout.
-    """
-    return [
-        "--vllm-gpu-memory-utilization", f"{config.engine_memory_fraction:g}",
-        "--vllm-max-model-len", str(config.engine_max_len),
-        "--vllm-router-policy", "consistent_hash",
-    ]
+    memory, length = f"{ENGINE_MEMORY:g}", str(config.engine_max_len)
+    if checkout.name == "slime":
+        router = ["--router-policy", "manual", "--router-assignment-mode", "min_load"] if sticky_router else []
+        return ["--sglang-mem-fraction-static", memory, "--sglang-context-length", length, *router]
+    return ["--vllm-gpu-memory-utilization", memory, "--vllm-max-model-len", length,
+            "--vllm-router-policy", "consistent_hash"]
 
 
 _BUSY_ENGINE = 32
@@ -245,7 +231,7 @@ def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
     """
     if not config.fully_async:
         return []
-    engines = (layout.rollout_gpus - config.answer_gpus * config.serves_answers) // layout.engine_gpus
+    engines = layout.rollout_gpus // layout.engine_gpus
     batch = config.rollout_batch_size
     flag, groups = {
         "slime": ("--sglang-server-concurrency", 2 * batch),
@@ -260,19 +246,19 @@ def _evaluation(config: Config) -> Group:
     group = ["--eval-interval", str(config.eval_interval), "--eval-prompt-data"]
     for name, path in evaluation_sets(config):
         group += [name, path]
-    temperature = config.eval_temperature if config.val_temperature < 0 else config.val_temperature
     return group + [
-        "--n-samples-per-eval-prompt", str(config.val_samples),
-        "--eval-temperature", f"{temperature:g}",
-        "--eval-top-p", f"{config.val_top_p or config.eval_top_p:g}",
+        "--n-samples-per-eval-prompt", str(config.eval_samples),
+        "--eval-temperature", f"{config.eval_temperature:g}",
+        "--eval-top-p", f"{config.eval_top_p:g}",
         "--eval-max-response-len", str(max(config.mem_max_memory, config.mem_max_final)),
     ]
 
 
 def _tracker(config: Config) -> Group:
+    name = Path(config.save_path).name
     if config.tracker == "wandb":
-        return ["--use-wandb", "--wandb-project", config.tracker_project, "--wandb-group", Path(config.save_path).name]
+        project = os.environ.get("WANDB_PROJECT", "mem_agent")
+        return ["--use-wandb", "--wandb-project", project, "--wandb-group", name]
     if config.tracker == "tensorboard":
-        name = Path(config.save_path).name
-        return ["--use-tensorboard", "--tb-project-name", config.tracker_project, "--tb-experiment-name", name]
+        return ["--use-tensorboard", "--tb-project-name", "mem_agent", "--tb-experiment-name", name]
     return []

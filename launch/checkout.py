@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import Config, ConfigError
-from ..hooks import trainer_init
+from ..hooks import host_fixes
 from .find_host import HOSTS, NoHost, find_host, imported_root
+from .host_args import TRAINER_INIT
 
 _NEEDED_FLAGS = (
     "--custom-config-path",
@@ -26,7 +27,6 @@ _NEEDED_FLAGS = (
     "--num-steps-per-rollout",
     "--use-dynamic-batch-size",
 )
-TRAINER_INIT, BEFORE_STEP = "--custom-megatron-init-path", "--custom-megatron-before-train-step-hook-path"
 _TESTED = {"slime": "624b824a (2026-08-21)", "vime": "0747f8e (2026-06-30)"}
 
 
@@ -38,17 +38,18 @@ class Checkout:
     root: Path
 
     @property
+    def package(self) -> Path:
+        return self.root / self.name
+
+    @property
     def model_scripts(self) -> Path:
         return self.root / "scripts" / "models"
 
     def driver(self, fully_async: bool) -> Path:
         return self.root / ("train_async.py" if fully_async else "train.py")
 
-    def tool(self, name: str) -> Path:
-        return self.root / "tools" / name
-
-    def flags_text(self) -> str:
-        return (self.root / self.name / "utils" / "arguments.py").read_text()
+    def has_flag(self, flag: str) -> bool:
+        return f'"{flag}"' in (self.package / "utils" / "arguments.py").read_text()
 
 
 def find_checkout(config: Config, pack: Path) -> Checkout:
@@ -68,34 +69,30 @@ def find_checkout(config: Config, pack: Path) -> Checkout:
 
 def check_version(checkout: Checkout, config: Config) -> None:
     """Raise ConfigError if this version lacks what the pack stands on."""
-    text = checkout.flags_text()
-    missing = [flag for flag in _NEEDED_FLAGS if f'"{flag}"' not in text]
-    if not (checkout.root / checkout.name / "utils" / "dp_schedule.py").is_file():
-        missing.append(f"{checkout.name}/utils/dp_schedule.py (batches that count trajectories)")
-    if config.fully_async and not (checkout.root / checkout.name / "rollout" / "fully_async_rollout.py").is_file():
-        missing.append(f"{checkout.name}/rollout/fully_async_rollout.py (FULLY_ASYNC=1)")
-    if config.lr_warmup_rollouts and f'"{BEFORE_STEP}"' not in text:
-        missing.append(f"{BEFORE_STEP} (LR_WARMUP_ROLLOUTS)")
+    files = {"utils/dp_schedule.py": "batches that count trajectories"}
+    if config.fully_async:
+        files["rollout/fully_async_rollout.py"] = "FULLY_ASYNC=1"
+    missing = [flag for flag in _NEEDED_FLAGS if not checkout.has_flag(flag)]
+    missing += [f"{name} ({use})" for name, use in files.items() if not (checkout.package / name).is_file()]
     _refuse_without(checkout, missing)
 
 
 def check_policy_can_be_kept(checkout: Checkout) -> None:
-    """Raise ConfigError if this version lacks what ``hooks.trainer_init`` stands on.
+    """Raise ConfigError if this version lacks what ``hooks.host_fixes`` stands on.
 
     Without it a continued run whose trainer and engines share no GPU would sample from the reference first.
     """
-    source = checkout.root / checkout.name / "backends" / "megatron_utils" / "actor.py"
+    source = checkout.package / "backends" / "megatron_utils" / "actor.py"
     methods = source.read_text() if source.is_file() else ""
-    missing = [name for name in (trainer_init.LOADS, trainer_init.RETURNS) if f"def {name}(" not in methods]
-    if f'"{TRAINER_INIT}"' not in checkout.flags_text():
-        missing.append(TRAINER_INIT)
+    missing = [name for name in (host_fixes.LOADS, host_fixes.RETURNS) if f"def {name}(" not in methods]
+    missing += [] if checkout.has_flag(TRAINER_INIT) else [TRAINER_INIT]
     _refuse_without(checkout, [f"{name} (KL_COEF above 0 without colocation)" for name in missing])
 
 
 def _refuse_without(checkout: Checkout, missing: list[str]) -> None:
     if missing:
         raise ConfigError(
-            f"{checkout.root}: this version of {checkout.name} lacks {', '.join(missing)}; "
+            f"HOST_ROOT={str(checkout.root)!r}: this version of {checkout.name} lacks {', '.join(missing)}; "
             f"use {_TESTED[checkout.name]} or later"
         )
 

@@ -34,30 +34,20 @@ def find_host(host: str, host_root: str, pack: Path) -> tuple[str, Path | None]:
     if host == LOCAL:
         return LOCAL, None
     names = HOSTS if host == "auto" else (host,)
+    for name in names:
+        installed = [] if host_root else imported_root(name)
+        around = [*pack.absolute().parents, *installed]
+        for root in [Path(os.path.expanduser(host_root)).absolute()] if host_root else around:
+            if (root / "train.py").is_file() and (root / name / "utils" / "arguments.py").is_file():
+                return name, root
+        if installed:
+            raise NoHost(f"HOST={host}: {name} is installed in {installed[0]}, without its train.py; set HOST_ROOT to "
+                         f"its checkout, or HOST={LOCAL}")
     if host_root:
-        root = Path(os.path.expanduser(host_root)).absolute()
-        for name in names:
-            if _is_checkout(root, name):
-                return name, root
         raise NoHost(f"HOST_ROOT={host_root!r}: no checkout of {' or '.join(names)} with its train.py is there")
-    for name in names:
-        for root in pack.absolute().parents:
-            if _is_checkout(root, name):
-                return name, root
-        for root in imported_root(name):
-            if _is_checkout(root, name):
-                return name, root
-    for name in names:
-        for root in imported_root(name):
-            raise NoHost(f"HOST={host}: {name} is installed in {root}, without its train.py; set HOST_ROOT to its "
-                         f"checkout, or HOST={LOCAL}")
     if host == "auto":
         return LOCAL, None
     raise NoHost(f"HOST={host}: no checkout of {host} around {pack} or in Python's path; set HOST_ROOT to one")
-
-
-def _is_checkout(root: Path, name: str) -> bool:
-    return (root / "train.py").is_file() and (root / name / "utils" / "arguments.py").is_file()
 
 
 def imported_root(name: str) -> list[Path]:

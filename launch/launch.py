@@ -11,27 +11,38 @@ is missing, start or join Ray, run the host's ``train.py`` as a job, wait. What 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from ..config import Config, write_settings
+from ..system.errors import MemAgentError
 from ..system.files import folder_lock, write_atomically
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
+from ..system.processes import ChildProcess
 from ..system.signals import stop_on_signals
-from . import reference
-from .answer_engine import MODELS_FILE
 from .one_file import join_shards
-from .plan import PACK, Plan, make_plan
+from .plan import PACK, Plan, has_checkpoint, make_plan
 from .preflight import find_problems
-from .ray_job import cluster, head_command, head_variables, run_job, submit_command, worker_command
-from .worker_env import without_proxy
+from .ray_job import (
+    cluster,
+    head_command,
+    head_variables,
+    job_address,
+    run_job,
+    submit_command,
+    without_proxy,
+    worker_command,
+)
+
+logger = logging.getLogger("mem_agent")
 
 
 def print_log(lines: str) -> None:
@@ -43,13 +54,27 @@ def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
     config = plan.config
     write_records(plan)
     join_shards(config)
-    folder = Path(config.torch_dist)
-    if not reference.has_checkpoint(folder):
-        log = plan.folder / "conversion.log"
-        reference.convert_reference(plan.conversion, plan.python_path, folder, plan.checkout.root, log)
+    if not has_checkpoint(Path(config.torch_dist)):
+        convert_reference(plan)
     os.environ |= without_proxy(os.environ)
-    with cluster(config, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log"):
-        run_job(config, plan.variables, plan.command, plan.folder / "job.log", show)
+    address = job_address(config, plan.ports)
+    with cluster(config, plan.ports, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log"):
+        run_job(config, address, plan.variables, plan.command, plan.folder / "job.log", show)
+
+
+def convert_reference(plan: Plan) -> None:
+    """HF_CKPT as the torch_dist checkpoint in TORCH_DIST."""
+    environment = os.environ | {"PYTHONPATH": plan.python_path}
+    conversion = ChildProcess("conversion", plan.conversion, environment, plan.folder / "conversion.log")
+    logger.info("converting the reference model; log %s", conversion.log_path)
+    try:
+        while conversion.exit_code is None:
+            time.sleep(0.1)
+        if conversion.exit_code:
+            raise MemAgentError(f"HF_CKPT={plan.config.hf_ckpt!r} was not converted: {conversion.describe()}; or set "
+                                "TORCH_DIST to a converted model")
+    finally:
+        conversion.stop()
 
 
 def write_records(plan: Plan) -> None:
@@ -58,41 +83,36 @@ def write_records(plan: Plan) -> None:
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(PACK, target_is_directory=True)
-    settings = plan.config.to_yaml() + yaml_of(plan.host_settings)
+    settings = plan.config.to_yaml() + (yaml.safe_dump(dict(plan.host_settings)) if plan.host_settings else "")
     write_atomically(plan.folder / "mem_agent.yaml", settings.encode())
-    if plan.models:
-        write_atomically(plan.folder / MODELS_FILE, plan.models.encode())
     write_settings(plan.config)
-    write_atomically(plan.folder / "runtime_env.yaml", yaml_of({"env_vars": dict(plan.variables)}).encode())
+    runtime_env = yaml.safe_dump({"env_vars": dict(plan.variables)})
+    write_atomically(plan.folder / "runtime_env.yaml", runtime_env.encode())
     write_atomically(plan.folder / "command.sh", f"{_shell(plan.command)}\n".encode())
-
-
-def yaml_of(settings: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(settings)) if settings else ""
 
 
 def print_plan(plan: Plan) -> None:
     """Print what would be written and run, in order, as shell and YAML."""
-    config = plan.config
-    print(f"# {plan.checkout.name} in {plan.checkout.root}, model family {plan.family}")
+    config, gpus = plan.config, plan.layout.gpus_per_node
+    print(f"# {plan.checkout.name} in {plan.checkout.root}, model described by {plan.family or 'its config.json'}")
     print(f"# {plan.layout}")
     print("# --- config of every worker, except settings that are their defaults")
-    changed = {name: value for name, value in config.to_mapping().items() if value != getattr(Config, name.lower())}
+    default = Config().to_mapping()
+    changed = {name: value for name, value in config.to_mapping().items() if value != default[name]}
     print(yaml.safe_dump({"mem_agent": changed}, sort_keys=False), end="")
-    if plan.models:
-        print(f"# --- {MODELS_FILE}\n{plan.models}", end="")
     print("# --- environment of every worker")
     for name, value in plan.variables.items():
         print(f"{name}={shlex.quote(value)}")
     print("# --- commands")
-    if not reference.has_checkpoint(Path(config.torch_dist)):
-        print(_shell(plan.conversion(Path(config.torch_dist))))
+    if not has_checkpoint(Path(config.torch_dist)):
+        print(_shell(plan.conversion))
     if not config.ray_address:
         variables = [f"{name}={value}" for name, value in head_variables(config).items()]
-        print(*variables, _shell(head_command(config, plan.layout.gpus_per_node, plan.cpus)))
+        print(*variables, _shell(head_command(config, plan.ports, gpus, plan.cpus)))
     if config.num_nodes > 1 and not config.ray_address:
-        print(f"# on each other machine: {_shell(worker_command(config, plan.layout.gpus_per_node))}")
-    print(_shell(submit_command(config, "mem_agent-TIME", plan.folder / "runtime_env.yaml", plan.command)))
+        print(f"# on each other machine: {_shell(worker_command(config, gpus))}")
+    address = job_address(config, plan.ports)
+    print(_shell(submit_command(address, "mem_agent-TIME", plan.folder / "runtime_env.yaml", plan.command)))
 
 
 def _shell(command: list[str]) -> str:

@@ -9,8 +9,8 @@ optimizer, full recomputation, sequence parallelism)::
                + 34 * 2 * hidden / tp               one layer recomputed (Korthikanti et al. 2022, equation 2)
 
 ``held`` may take half of a GPU's memory, weights and tokens together 85 %. The smallest sizes that hold the longest
-row win, tensor parallelism first (it stays in one machine), then context, then pipeline parallelism. A setting that
-the user gives is kept as it is.
+row win, tensor parallelism first (it stays in one machine), then context, then pipeline parallelism. What the user
+gives is kept as it is: TP, MAX_TOKENS_PER_GPU, and the flags of HOST_ARGS that ``host_args.Division`` lists.
 
 Example: 7.6e9 parameters on 8 GPUs of 80 GiB, rows of 8,600 tokens: held is 57 GB at tp 1 and 34 GB at tp 2, so tp=2;
 an engine needs one GPU.
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from ..config import Config, ConfigError
+from .host_args import Division, divide
 from .model_args import ModelSize
 
 GIB = 2**30
@@ -72,19 +73,21 @@ def derive_layout(model: ModelSize, gpus: Gpus, longest_row: int, config: Config
     Raises:
         ConfigError: the given sizes do not divide, or nothing fits; the message says what would.
     """
-    train_nodes, train_per_node, rollout_gpus = _split(gpus, config)
+    given, _ = divide(config)
+    train_nodes, train_per_node, rollout_gpus = _split(gpus, given, config)
     train = Gpus(train_nodes, train_per_node, gpus.memory)
-    tp, cp, pp, tokens = _train_sizes(model, train, longest_row, config)
-    engine = config.engine_gpus or (_engine_gpus(model, gpus, config) if rollout_gpus else 1)
+    tp, cp, pp, tokens = _train_sizes(model, train, longest_row, given, config)
+    engine = given.engine_gpus or (_engine_gpus(model, gpus, given) if rollout_gpus else 1)
     if rollout_gpus % engine:
-        raise ConfigError(f"ENGINE_GPUS={engine} does not divide the {rollout_gpus} GPUs that sample")
+        raise ConfigError(f"HOST_ARGS: --rollout-num-gpus-per-engine {engine} does not divide the {rollout_gpus} GPUs "
+                          "that sample")
     colocate = not config.fully_async and rollout_gpus > 0
     return Layout(
         tp, pp, cp, tokens, engine, colocate, train_nodes, train_per_node, rollout_gpus, gpus.per_node
     )
 
 
-def _split(gpus: Gpus, config: Config) -> tuple[int, int, int]:
+def _split(gpus: Gpus, given: Division, config: Config) -> tuple[int, int, int]:
     """(training machines, GPUs on each, GPUs that sample)."""
     if config.supervised:
         return gpus.nodes, gpus.per_node, 0
@@ -92,24 +95,24 @@ def _split(gpus: Gpus, config: Config) -> tuple[int, int, int]:
         return gpus.nodes, gpus.per_node, gpus.total
     if gpus.total < 2:
         raise ConfigError(f"FULLY_ASYNC=1 needs GPUs for training and others for sampling; there is {gpus.total}")
-    rollout = config.rollout_gpus or gpus.total // 2
+    rollout = given.rollout_gpus or gpus.total // 2
     training = gpus.total - rollout
-    if training < 1:
-        raise ConfigError(f"ROLLOUT_GPUS={rollout} leaves none of {gpus.total} GPUs for training")
-    if training <= gpus.per_node:
+    if 0 < training <= gpus.per_node:
         return 1, training, rollout
-    if training % gpus.per_node:
+    if training < 1 or training % gpus.per_node:
         raise ConfigError(
-            f"ROLLOUT_GPUS={rollout} leaves {training} GPUs for training, not a multiple of the {gpus.per_node} of a "
-            f"machine; set ROLLOUT_GPUS to a multiple of {gpus.per_node}"
+            f"HOST_ARGS: --rollout-num-gpus {rollout} leaves {max(training, 0)} of {gpus.total} GPUs for training; "
+            f"leave up to {gpus.per_node} of them, or a multiple of that"
         )
     return training // gpus.per_node, gpus.per_node, rollout
 
 
-def _train_sizes(model: ModelSize, gpus: Gpus, longest_row: int, config: Config) -> tuple[int, int, int, int]:
+def _train_sizes(
+    model: ModelSize, gpus: Gpus, longest_row: int, given: Division, config: Config
+) -> tuple[int, int, int, int]:
     """(tp, cp, pp, tokens per GPU)."""
-    sizes = _divisions(model, gpus, config)
-    if config.tp and config.cp and config.pp and config.max_tokens_per_gpu:
+    sizes = _divisions(model, gpus, given, config.tp)
+    if config.tp and given.cp and given.pp and config.max_tokens_per_gpu:
         return (*sizes[0], config.max_tokens_per_gpu)  # all given: the user knows better than the estimate
     longest = 0
     for tp, cp, pp in sizes:
@@ -124,11 +127,11 @@ def _train_sizes(model: ModelSize, gpus: Gpus, longest_row: int, config: Config)
     raise ConfigError(_too_small_message(model, gpus, longest_row, longest))
 
 
-def _divisions(model: ModelSize, gpus: Gpus, config: Config) -> list[tuple[int, int, int]]:
+def _divisions(model: ModelSize, gpus: Gpus, given: Division, given_tp: int) -> list[tuple[int, int, int]]:
     """(tp, cp, pp) that divide model and GPUs, in the order in which they are preferred."""
-    tps = [config.tp] if config.tp else _powers(gpus.per_node)
-    cps = [config.cp] if config.cp else _powers(gpus.total)
-    pps = [config.pp] if config.pp else _powers(gpus.total)
+    tps = [given_tp] if given_tp else _powers(gpus.per_node)
+    cps = [given.cp] if given.cp else _powers(gpus.total)
+    pps = [given.pp] if given.pp else _powers(gpus.total)
     found = [
         (tp, cp, pp)
         for pp, cp, tp in product(pps, cps, tps)
@@ -136,34 +139,35 @@ def _divisions(model: ModelSize, gpus: Gpus, config: Config) -> list[tuple[int, 
     ]
     if not found:
         raise ConfigError(
-            f"TP={config.tp} CP={config.cp} PP={config.pp} (0: any) do not divide {gpus.total} training GPUs, "
-            f"{model.heads} heads, {model.kv_heads} key-value heads and {model.layers} layers"
+            f"TP={given_tp}, and by HOST_ARGS context parallel {given.cp} and pipeline parallel {given.pp} (0: any), "
+            f"do not divide {gpus.total} training GPUs, {model.heads} heads, {model.kv_heads} key-value heads and "
+            f"{model.layers} layers"
         )
     return found
+
+
+_ALL_GIVEN = ("give TP, MAX_TOKENS_PER_GPU and, in HOST_ARGS, --context-parallel-size and "
+              "--pipeline-model-parallel-size, all four")
 
 
 def _too_small_message(model: ModelSize, gpus: Gpus, longest_row: int, longest: int) -> str:
     here = f"{gpus.total} training GPUs of {gpus.memory / GIB:.0f} GiB"
     if not longest:
         enough = -(-model.parameters * 18 // (0.5 * gpus.memory))
-        return (
-            f"{model.parameters / 1e9:.1f}e9 parameters do not fit {here}; use {enough:.0f} or more, a smaller model, "
-            f"or give TP, CP, PP and MAX_TOKENS_PER_GPU all four"
-        )
-    return (
-        f"rows of {longest_row} tokens do not fit: {here} hold {longest}; lower MEM_CHUNK_TOKENS or MEM_MAX_MEMORY, "
-        "use more GPUs, or give TP, CP, PP and MAX_TOKENS_PER_GPU all four"
-    )
+        return (f"{model.parameters / 1e9:.1f}e9 parameters do not fit {here}; use {enough:.0f} or more, a smaller "
+                f"model, or {_ALL_GIVEN}")
+    return (f"rows of {longest_row} tokens do not fit: {here} hold {longest}; lower MEM_CHUNK_TOKENS or "
+            f"MEM_MAX_MEMORY, use more GPUs, or {_ALL_GIVEN}")
 
 
-def _engine_gpus(model: ModelSize, gpus: Gpus, config: Config) -> int:
+def _engine_gpus(model: ModelSize, gpus: Gpus, given: Division) -> int:
     """The fewest GPUs whose engine share holds the bf16 weights twice over: the other half is for the KV cache."""
     for n in _powers(gpus.per_node):
-        if _splits_heads(model, n) and 2 * 2 * model.parameters / n <= config.engine_memory_fraction * gpus.memory:
+        if _splits_heads(model, n) and 2 * 2 * model.parameters / n <= given.engine_memory * gpus.memory:
             return n
     raise ConfigError(
         f"an engine of {model.parameters / 1e9:.1f}e9 parameters does not fit the {gpus.per_node} GPUs of one "
-        "machine; set ENGINE_GPUS, or raise ENGINE_MEMORY_FRACTION"
+        "machine; give --rollout-num-gpus-per-engine in HOST_ARGS"
     )
 
 

@@ -1,13 +1,13 @@
-"""What this machine and a running Ray cluster have: GPUs, their memory, free ports."""
+"""What this machine and a running Ray cluster have: GPUs, their memory, NVLink."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import logging
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,25 +16,27 @@ from ..config import Config, ConfigError
 from ..system.errors import reason_of
 from .layout import GIB, Gpus
 
-_RAY_WORKER_PORTS = range(10002, 20000)
+logger = logging.getLogger("mem_agent")
+ASSUMED_GIB = 80
+"""Memory of a GPU that is not here to be asked."""
 
 
 def find_gpus(config: Config) -> Gpus:
-    """NUM_GPUS and GPU_MEMORY_GB, or what the Ray cluster and nvidia-smi say.
+    """NUM_GPUS, or what nvidia-smi or the Ray cluster say; memory by nvidia-smi.
 
     Raises:
         ConfigError: no GPU is found and none is declared, or the Ray cluster has too few.
     """
-    memories = _nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").splitlines()
+    memories = nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").splitlines()
     per_node = config.num_gpus or len(memories)
     if config.ray_address:
         per_node = _gpus_of_cluster(config)
     if not per_node:
-        raise ConfigError("no GPU was found; set NUM_GPUS and GPU_MEMORY_GB (of one machine), or HOST=local")
-    memory = config.gpu_memory_gb * GIB or min((int(m) for m in memories if m.isdecimal()), default=0) * 2**20
+        raise ConfigError("NUM_GPUS=0, and no GPU was found; set NUM_GPUS to those of one machine, or HOST=local")
+    memory = min((int(m) for m in memories if m.isdecimal()), default=0) * 2**20
     if not memory:
-        raise ConfigError("GPU_MEMORY_GB is not set, and nvidia-smi does not tell it here; set it")
-    return Gpus(config.num_nodes, per_node, memory)
+        logger.warning("nvidia-smi tells no GPU's memory here: %d GiB are assumed", ASSUMED_GIB)
+    return Gpus(config.num_nodes, per_node, memory or ASSUMED_GIB * GIB)
 
 
 def _gpus_of_cluster(config: Config) -> int:
@@ -89,14 +91,14 @@ def has_sticky_router() -> bool:
 
 
 def has_gpus() -> bool:
-    return bool(_nvidia_smi("-L").strip())
+    return bool(nvidia_smi("-L").strip())
 
 
 def has_nvlink() -> bool:
-    return re.search(r"\bNV\d+\b", _nvidia_smi("topo", "-m")) is not None
+    return re.search(r"\bNV\d+\b", nvidia_smi("topo", "-m")) is not None
 
 
-def _nvidia_smi(*arguments: str) -> str:
+def nvidia_smi(*arguments: str) -> str:
     """The output of nvidia-smi, or nothing where it is missing, fails or hangs, as it does on a driver that does."""
     if shutil.which("nvidia-smi") is None:
         return ""
@@ -105,18 +107,3 @@ def _nvidia_smi(*arguments: str) -> str:
     except subprocess.TimeoutExpired:
         return ""
     return done.stdout if done.returncode == 0 else ""
-
-
-def check_port(variable: str, port: int) -> None:
-    """Raise ConfigError if ``port`` is taken or Ray would give it to its workers."""
-    if port in _RAY_WORKER_PORTS:
-        raise ConfigError(f"{variable}={port}: Ray keeps 10002 to 19999 for its workers; choose another port")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("0.0.0.0", port))
-        except OSError as error:
-            raise ConfigError(
-                f"{variable}={port}: the port is taken ({error.strerror}); if a Ray cluster runs there, set "
-                f"RAY_ADDRESS=http://127.0.0.1:8265 to use it, else choose another port"
-            ) from None

@@ -1,16 +1,14 @@
 """Megatron's description of a model, taken from the host's own ``scripts/models/<family>.sh``.
 
-Where none fits a known kind of dense decoder (Qwen2.5-14B has none in either host), it is made from ``config.json``; a
-test holds such descriptions to the hosts' scripts.
-
 A family fits a Hugging Face folder when every number that decides tensor shapes and numerics agrees. The rotary base
 alone is given to Megatron from ``config.json``, after the script's own: fine-tuned variants differ in nothing else.
+Where none fits (Qwen2.5-14B has none in either host), or several that differ, the description of a known kind of dense
+decoder is made from ``config.json``; a test holds such descriptions to the hosts' scripts.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -19,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ConfigError
-
-logger = logging.getLogger(__name__)
 
 _SAME = {
     # Megatron flag -> config.json key
@@ -33,6 +29,9 @@ _SAME = {
     "--kv-channels": "head_dim",
     "--norm-epsilon": "rms_norm_eps",
 }
+_OF_KIND = {"qwen3": ["--qk-layernorm"], "qwen2": ["--add-qkv-bias"], "llama": []}
+"""What sets the known dense decoders apart in Megatron, by ``model_type``."""
+_NEEDED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "rope_theta")
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,9 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     content = content.get("text_config", content)
     content.setdefault("rope_theta", (content.get("rope_parameters") or {}).get("rope_theta", 10000.0))
     if missing := [key for key in _NEEDED if not content.get(key)]:
-        raise ConfigError(f"{path}: has no {missing[0]}; only dense decoders with rotary positions are known")
+        raise ConfigError(f"HF_CKPT={str(folder)!r}: config.json has no {missing[0]}; use a dense decoder with rotary "
+                          "positions")
     return content
-
-
-_NEEDED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "rope_theta")
 
 
 def model_size(content: Mapping[str, Any]) -> ModelSize:
@@ -82,50 +79,27 @@ def model_size(content: Mapping[str, Any]) -> ModelSize:
     )
 
 
-def model_args(scripts: Path, family: str, content: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """(family, its MODEL_ARGS) for a model: the named family, checked, or the one that fits, or "" and our own.
+def model_args(scripts: Path, content: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """(family, its MODEL_ARGS) for a model: those of the script that fits, else ("", those of its config.json).
 
     Raises:
-        ConfigError: the family does not exist or does not describe this model, or several do, or none and we cannot.
+        ConfigError: no script fits, or several that differ, and it is no dense decoder of a known kind.
     """
-    if not scripts.is_dir():
-        raise ConfigError(f"{scripts}: no such folder; HOST_ROOT must be a full checkout of the host")
-    names = sorted(p.stem for p in scripts.glob("*.sh"))
-    if family and family not in names:
-        raise ConfigError(f"MODEL_FAMILY={family!r}: no {scripts}/{family}.sh; there are {', '.join(names)}")
-    if family:
-        found = _read_script(scripts / f"{family}.sh")
-        wrong = _differences(found, content)
-        if wrong:
-            raise ConfigError(f"MODEL_FAMILY={family!r} does not describe HF_CKPT: {wrong[0]}")
-        return family, _with_rotary_base(found, content)
-    read = {name: _read_script(scripts / f"{name}.sh") for name in names}
-    fitting = {name: found for name, found in read.items() if not _differences(found, content)}
+    read = {script.stem: _read_script(script) for script in sorted(scripts.glob("*.sh"))}
+    fitting = {name: found for name, found in read.items() if found and _fits(found, content)}
     exact = {name: found for name, found in fitting.items() if _same_rotary_base(found, content)} or fitting
-    if not exact and _is_known(content):
-        logger.warning("no script of %s fits HF_CKPT: Megatron's description is made from its config.json", scripts)
-        return "", describe(content)
-    if len({tuple(found) for found in exact.values()}) != 1:
-        what = f"several fit: {', '.join(exact)}" if exact else f"none of {', '.join(names)} fits"
-        raise ConfigError(f"MODEL_FAMILY is not set, and for HF_CKPT {what}; set MODEL_FAMILY")
-    name, found = next(iter(exact.items()))
-    return name, _with_rotary_base(found, content)
-
-
-_OF_KIND = {"qwen3": ["--qk-layernorm"], "qwen2": ["--add-qkv-bias"], "llama": []}
-"""What sets the known dense decoders apart in Megatron, by ``model_type``."""
+    if len({tuple(found) for found in exact.values()}) == 1:
+        name, found = next(iter(exact.items()))
+        return name, _with_rotary_base(found, content)
+    return "", describe(content)
 
 
 def describe(content: Mapping[str, Any]) -> list[str]:
-    """Megatron's description of a model that no script of the host is for, from its ``config.json`` alone.
-
-    Raises:
-        ConfigError: it is of another kind, or scales its rotary positions.
-    """
+    """Megatron's description of a dense decoder from its ``config.json`` alone. Raises ConfigError for other kinds."""
     kind, rope = str(content.get("model_type")), _rope_scaling(content)
-    if not _is_known(content):
-        raise ConfigError(f"a model of type {kind!r} with {rope} rotary positions cannot be described to Megatron; "
-                          f"known are {', '.join(_OF_KIND)} with default ones; set MODEL_FAMILY")
+    if kind not in _OF_KIND or rope != "default":
+        raise ConfigError(f"HF_CKPT: no one script of the host fits a model of type {kind!r} with {rope} rotary "
+                          f"positions; without a script {', '.join(_OF_KIND)} with default ones can be trained")
     heads = content["num_attention_heads"]
     numbers = {
         flag: content.get(key) or {"num_key_value_heads": heads, "head_dim": content["hidden_size"] // heads,
@@ -138,10 +112,6 @@ def describe(content: Mapping[str, Any]) -> list[str]:
     if not content.get("tie_word_embeddings"):
         found += ["--untie-embeddings-and-output-weights"]
     return _with_rotary_base([*found, "--rotary-base", "10000"], content)
-
-
-def _is_known(content: Mapping[str, Any]) -> bool:
-    return str(content.get("model_type")) in _OF_KIND and _rope_scaling(content) == "default"
 
 
 def _rope_scaling(content: Mapping[str, Any]) -> str:
@@ -158,59 +128,45 @@ def _with_rotary_base(found: list[str], content: Mapping[str, Any]) -> list[str]
         return found
     base = content["rope_theta"]
     if base != int(base):
-        raise ConfigError(f"config.json has rope_theta={base}; Megatron's --rotary-base takes whole numbers")
+        raise ConfigError(f"HF_CKPT: config.json has rope_theta={base}; Megatron's --rotary-base takes whole numbers")
     return [*found, "--rotary-base", str(int(base))]
 
 
 def _read_script(script: Path) -> list[str]:
-    """MODEL_ARGS as bash expands them."""
-    read = 'source "$1" >&2 && [ "${#MODEL_ARGS[@]}" -gt 0 ] && printf "%s\\0" "${MODEL_ARGS[@]}"'
-    done = subprocess.run(
-        ["bash", "-c", read, "bash", str(script)],
-        env={"PATH": os.environ["PATH"]},
-        capture_output=True, text=True, stdin=subprocess.DEVNULL,
-    )
-    values = done.stdout.split("\0")[:-1]
-    if done.returncode or not values:
-        reason = " ".join(done.stderr.split())[-200:] or "it sets no MODEL_ARGS"
-        raise ConfigError(f"{script}: MODEL_ARGS cannot be read: {reason}")
-    return values
+    """MODEL_ARGS as bash expands them; nothing where it sets none."""
+    read = 'source "$1" >&2 && printf "%s\\0" "${MODEL_ARGS[@]}"'
+    done = subprocess.run(["bash", "-c", read, "bash", str(script)], env={"PATH": os.environ["PATH"]},
+                          capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return [] if done.returncode else done.stdout.split("\0")[:-1]
 
 
-def _differences(found: Sequence[str], content: Mapping[str, Any]) -> list[str]:
-    """One line for each number of the script that is not the model's."""
-    flags = flag_values(found)
+def _fits(found: Sequence[str], content: Mapping[str, Any]) -> bool:
+    """Whether every number of the script is the model's."""
+    flags, kind = flag_values(found), content.get("model_type")
     heads = content["num_attention_heads"]
     defaults = {"--num-query-groups": heads, "--kv-channels": content["hidden_size"] // heads}
-    lines = ["it is a mixture of experts"] if "--num-experts" in flags else []
     for flag, key in _SAME.items():
-        wanted = content.get(key) or defaults.get(flag)
-        given = flags.get(flag) or defaults.get(flag)
+        wanted, given = content.get(key) or defaults.get(flag), flags.get(flag) or defaults.get(flag)
         if flag == "--vocab-size" and given is None:
             continue  # Megatron then takes it from the tokenizer
         if given is None or wanted is None or float(given) != float(wanted):
-            lines.append(f"{flag} {given} there, {key} {wanted} in config.json")
-    kind_of_rope = _rope_scaling(content)
-    if kind_of_rope != "default" and "--use-rope-scaling" not in flags:
-        lines.append(f"plain rotary positions there, {kind_of_rope} scaling in config.json")
+            return False
     tied = "--untie-embeddings-and-output-weights" not in flags
-    if tied != bool(content.get("tie_word_embeddings", False)):
-        lines.append(f"tied embeddings {tied} there, {not tied} in config.json")
-    kind = content.get("model_type")
-    for flag, model_type in (("--qk-layernorm", "qwen3"), ("--add-qkv-bias", "qwen2")):
-        if (flag in flags) != (kind == model_type):
-            lines.append(f"{flag} {'set' if flag in flags else 'not set'} there, model_type {kind} in config.json")
-    return lines
+    return (
+        "--num-experts" not in flags
+        and (_rope_scaling(content) == "default" or "--use-rope-scaling" in flags)
+        and tied == bool(content.get("tie_word_embeddings"))
+        and ("--qk-layernorm" in flags) == (kind == "qwen3")
+        and ("--add-qkv-bias" in flags) == (kind == "qwen2")
+    )
 
 
 def flag_values(found: Sequence[str]) -> dict[str, str]:
     """``--flag value`` pairs; several values are joined by a blank, none is the empty string."""
     flags: dict[str, list[str]] = {}
-    name = ""
     for item in found:
         if item.startswith("--"):
-            name = item
-            flags[name] = []
-        elif name:
-            flags[name].append(item)
+            flags[item] = values = []
+        elif flags:
+            values.append(item)
     return {flag: " ".join(values) for flag, values in flags.items()}

@@ -2,12 +2,11 @@
 
 The copy is made of row groups, one in memory at a time, so rows and their order are those of the shards. It is made
 again where the shards have changed, which their names, sizes and times tell (``train.parquet.of`` beside it).
-Documents stay where they are: without MEM_DOC_STORE a run of shards gets their store as that.
+Documents stay where they are; a link beside the copy leads to them.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -27,24 +26,20 @@ def prompt_file(config: Config) -> str:
     return str(Path(config.save_path) / "launch" / "train.parquet")
 
 
-def with_store(config: Config) -> Config:
-    """The config with the shards' store of documents: beside the copy there is none."""
-    if is_sharded(config.train_data) and not config.mem_doc_store:
-        return replace(config, mem_doc_store=str(store_folder(config.train_data).absolute()))
-    return config
-
-
 def join_shards(config: Config) -> None:
     """Write ``prompt_file``, unless it is the user's own or there already. Raises ConfigError, ShardError."""
     target = Path(prompt_file(config))
     if not is_sharded(config.train_data):
         return
     files = training_files(config.train_data)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    documents = store_folder(target)
+    documents.unlink(missing_ok=True)
+    documents.symlink_to(store_folder(config.train_data).absolute())
     made_of = orjson.dumps([[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files])
     note = target.with_name(f"{target.name}.of")
     if target.is_file() and note.is_file() and note.read_bytes() == made_of:
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
     note.unlink(missing_ok=True)
     _copy(files, target)
     write_atomically(note, made_of)
@@ -58,7 +53,7 @@ def _copy(files: tuple[Path, ...], target: Path) -> None:
         for path in files:
             with pq.ParquetFile(path) as shard:
                 if shard.schema_arrow != schema:
-                    raise ConfigError(f"{path}: its columns differ from those of {files[0].name}; a host reads both "
+                    raise ConfigError(f"TRAIN_DATA: {path} has other columns than {files[0].name}; a host reads both "
                                       "as one file, so prepare them together")
                 for group in range(shard.num_row_groups):
                     writer.write_table(shard.read_row_group(group))

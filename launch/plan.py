@@ -7,34 +7,26 @@ Reads files and asks machines; writes nothing. What is refused here cannot work 
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..agents.longest_turn import longest_turn
+from ..agents import longest_turn
+from ..checkpoints.folders import TRACKER
 from ..checkpoints.hf_model import load_vocabulary, local_folder, refuse_foreign_code, with_engine_length
 from ..config import Config, ConfigError
+from ..hooks.ignored_settings import refuse_ignored
 from ..hooks.plugins import check_plugins
-from . import reference
-from .answer_engine import check_gpus, models_yaml
+from ..system.python_command import python_module
+from . import host_args
 from .arguments import build_arguments, keeps_policy
-from .checkout import (
-    BEFORE_STEP,
-    TRAINER_INIT,
-    Checkout,
-    check_policy_can_be_kept,
-    check_version,
-    find_checkout,
-    find_megatron,
-)
-from .layout import GIB, Gpus, Layout, derive_layout
-from .machine import find_gpus, has_nvlink, has_sticky_router
+from .checkout import Checkout, check_policy_can_be_kept, check_version, find_checkout, find_megatron
+from .layout import Gpus, Layout, derive_layout
+from .machine import ASSUMED_GIB, find_gpus, has_nvlink, has_sticky_router
 from .model_args import ModelSize, model_args, model_size, read_model_config
-from .one_file import with_store
-from .worker_env import worker_variables
+from .ray_job import RAY_PORTS, worker_variables
 
 T = TypeVar("T")
 PACK = Path(__file__).resolve().parents[1]
@@ -48,6 +40,7 @@ class Plan:
     """Paths absolute, host named, engine length and layout filled in."""
     checkout: Checkout
     family: str
+    """Of the host's model scripts; empty where the model is described by its ``config.json``."""
     model_arguments: list[str]
     size: ModelSize
     layout: Layout
@@ -56,6 +49,8 @@ class Plan:
     arguments: Mapping[str, list[str]]
     host_settings: Mapping[str, Any] = field(default_factory=dict)
     """What the workers' YAML says to the host beside the config."""
+    ports: tuple[int, int] = RAY_PORTS
+    """Of the Ray head and of its job server; the server's agent takes the next."""
     cpus: int = 0
     """Logical CPUs of the Ray head; 0: those of the machine."""
 
@@ -65,18 +60,15 @@ class Plan:
         return Path(self.config.save_path) / "launch"
 
     @property
-    def models(self) -> str:
-        """The file that names the models to be served; empty where it is the policy alone."""
-        return models_yaml(self.config, self.checkout.name, self.layout) if self.config.serves_answers else ""
-
-    @property
     def command(self) -> list[str]:
         driver = self.checkout.driver(self.config.fully_async)
         return [sys.executable, str(driver), *(item for group in self.arguments.values() for item in group)]
 
-    def conversion(self, output: Path) -> list[str]:
-        """The command that writes the reference model as torch_dist into ``output``."""
-        return reference.conversion_command(self.config, self.checkout, self.model_arguments, output)
+    @property
+    def conversion(self) -> list[str]:
+        """The command that writes the reference model as torch_dist; it appears when it is whole."""
+        writer = "mem_agent.checkpoints.hf_to_torch_dist"
+        return python_module(writer, "--hf", self.config.hf_ckpt, "--output", self.config.torch_dist)
 
 
 def make_plan(
@@ -101,36 +93,32 @@ def make_plan(
     checkout = find_checkout(config, PACK)
     check_version(checkout, config)  # before a script of it is run
     _tolerated(problems, lambda: check_plugins(config), None)
+    _tolerated(problems, lambda: refuse_ignored(config, checkout.name), None)
     _tolerated(problems, lambda: _check_settings(config), None)
     megatron = _tolerated(problems, lambda: str(find_megatron(config)), config.megatron_root or "MEGATRON_ROOT")
     model_folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
-    content = read_model_config(model_folder)
+    content, family = read_model_config(model_folder), ""
     if model is None:
-        family, model = model_args(checkout.model_scripts, config.model_family, content)
-    else:
-        family = config.model_family
+        family, model = model_args(checkout.model_scripts, content)
     refuse_foreign_code(model_folder, config.trust_remote_code)
     vocabulary = load_vocabulary(model_folder, config.trust_remote_code)
     config = with_engine_length(config.with_absolute_paths(), model_folder, vocabulary)
-    config = replace(
-        with_store(config), host=checkout.name, host_root=str(checkout.root), megatron_root=megatron,
-        hf_ckpt=str(model_folder), torch_dist=str(reference.default_folder(config)), model_family=family,
-        answer_ckpt=_answering(config, weights),
+    config = config.replace(
+        host=checkout.name, host_root=str(checkout.root), megatron_root=megatron, hf_ckpt=str(model_folder),
+        torch_dist=str(_reference_folder(config)),
     )
     # or nothing; anything else is refused
-    _tolerated(problems, lambda: reference.has_checkpoint(Path(config.torch_dist)), False)
+    _tolerated(problems, lambda: has_checkpoint(Path(config.torch_dist)), False)
     size = model_size(content)
     if layout is None:
-        declared = Gpus(config.num_nodes, config.num_gpus, config.gpu_memory_gb * GIB)
-        tolerated = problems if declared.total and declared.memory else None
+        declared = Gpus(config.num_nodes, config.num_gpus, ASSUMED_GIB * 2**30)
+        tolerated = problems if config.num_gpus else None
         found = _tolerated(tolerated, lambda: find_gpus(config), declared)
         layout = derive_layout(size, found, longest_turn(config, vocabulary), config)
-    _tolerated(problems, lambda: check_gpus(config, layout), None)
     if keeps_policy(config, layout):
         _tolerated(problems, lambda: check_policy_can_be_kept(checkout), None)
         _tolerated(problems, lambda: _check_trainer_init(config), None)
-    config = replace(config, tp=layout.tp, pp=layout.pp, cp=layout.cp, max_tokens_per_gpu=layout.tokens_per_gpu,
-                     engine_gpus=layout.engine_gpus, num_gpus=layout.gpus_per_node)
+    config = config.replace(tp=layout.tp, max_tokens_per_gpu=layout.tokens_per_gpu, num_gpus=layout.gpus_per_node)
     folder = Path(config.save_path) / "launch"
     entries = [str(folder / "import"), config.megatron_root, config.host_root, *_user_path()]
     python_path = os.pathsep.join(dict.fromkeys(entries))
@@ -143,13 +131,24 @@ def make_plan(
     return Plan(config, checkout, family, model, size, layout, python_path, variables, arguments)
 
 
-def _answering(config: Config, weights: bool) -> str:
-    """The folder of the frozen chat model where one is served; engines know their model by it."""
-    if not config.serves_answers:
-        return config.answer_ckpt
-    folder = local_folder(config.answer_ckpt, "ANSWER_CKPT", weights=weights).expanduser().absolute()
-    refuse_foreign_code(folder, config.trust_remote_code)
-    return str(folder)
+def has_checkpoint(folder: Path) -> bool:
+    """Whether ``folder`` holds a torch_dist checkpoint.
+
+    Raises:
+        ConfigError: it holds something else; what a conversion that was killed has left is no hindrance.
+    """
+    if (folder / TRACKER).is_file():
+        return True
+    if folder.exists() and any(child.name != "release" and child.name[0] != "." for child in folder.iterdir()):
+        raise ConfigError(f"TORCH_DIST={str(folder)!r}: holds files, but no checkpoint; name another folder")
+    return False
+
+
+def _reference_folder(config: Config) -> Path:
+    """TORCH_DIST, or as the hosts do: beside the Hugging Face folder, with ``_torch_dist``; SAVE_PATH for a hub id."""
+    model = Path(os.path.expanduser(config.hf_ckpt))
+    beside = model.absolute() if model.is_dir() else Path(config.save_path) / model.name
+    return Path(os.path.expanduser(config.torch_dist or f"{beside}_torch_dist")).absolute()
 
 
 def _tolerated(problems: list[str] | None, step: Callable[[], T], otherwise: T) -> T:
@@ -162,50 +161,24 @@ def _tolerated(problems: list[str] | None, step: Callable[[], T], otherwise: T) 
         return otherwise
 
 
-_REFUSED_ARGUMENTS = {
-    "--partial-rollout": "a multi-turn trajectory cannot be continued",
-    "--group-rm": "rewards are given by trajectory",
-    "--apply-chat-template": "the rendered chat would become the question",
-    "--multimodal-keys": "agents show text alone",
-    "--log-passrate": "it counts rows, not trajectories",
-    "--rollout-top-p": "training needs the log-probs of the whole vocabulary",
-    "--wandb-key": "it would be shown on Ray's pages; set WANDB_API_KEY",
-    "--tensor-model-parallel-size": "set TP",
-    "--pipeline-model-parallel-size": "set PP",
-    "--context-parallel-size": "set CP",
-    "--use-checkpoint-opt-param-scheduler": "a continued run has the schedule of its settings",
-    "--max-tokens-per-gpu": "set MAX_TOKENS_PER_GPU",
-}
-
-
 def _check_settings(config: Config) -> None:
-    if config.supervised and config.fully_async:
-        raise ConfigError("LOSS=sft samples nothing that FULLY_ASYNC=1 could wait for; set FULLY_ASYNC=0")
-    if config.supervised and config.eval_interval:
-        raise ConfigError(f"EVAL_INTERVAL={config.eval_interval}: LOSS=sft runs without engines here; set "
-                          "EVAL_INTERVAL=0, and evaluate the converted model with run-eval.sh")
-    if config.lora_rank:
-        raise ConfigError(f"LORA_RANK={config.lora_rank}: adapters are the embedded host's; set LORA_RANK=0, or "
-                          "HOST=local")
-    asynchronous = {
-        "the hosts' asynchronous rollout ignores filters; set DYNAMIC_FILTER=none": config.dynamic_filter != "none",
-        "it has no over-sampling; unset OVER_SAMPLING_BATCH_SIZE": config.over_sampling_batch_size > 0,
-        "its worker holds the engines of which evaluation needs some; set EVAL_INTERVAL=0": config.eval_interval > 0,
-    }
-    for reason, wanted in asynchronous.items():
-        if config.fully_async and wanted:
-            raise ConfigError(f"FULLY_ASYNC=1: {reason}")
+    host_args.check(config)
     check_ray_address(config)
-    try:
-        given = shlex.split(config.host_args)
-    except ValueError as error:
-        raise ConfigError(f"HOST_ARGS={config.host_args!r}: {error}; quote it as in a shell") from None
-    for flag, reason in _REFUSED_ARGUMENTS.items():
-        if any(item.partition("=")[0] == flag for item in given):
-            raise ConfigError(f"HOST_ARGS: {flag} cannot be used: {reason}")
-    if config.lr_warmup_rollouts and any(item.partition("=")[0] == BEFORE_STEP for item in given):
-        raise ConfigError(f"HOST_ARGS: {BEFORE_STEP} would replace the pack's own, which LR_WARMUP_ROLLOUTS="
-                          f"{config.lr_warmup_rollouts} needs; leave it out, or set LR_WARMUP_STEPS in its place")
+    wrong = {
+        "LOSS=sft samples nothing that FULLY_ASYNC=1 could wait for; set FULLY_ASYNC=0":
+            config.supervised and config.fully_async,
+        f"EVAL_INTERVAL={config.eval_interval}: LOSS=sft runs without engines here; set EVAL_INTERVAL=0, and evaluate "
+        "the converted model with run-eval.sh": config.supervised and config.eval_interval,
+        "FULLY_ASYNC=1: the hosts' asynchronous rollout ignores filters; set DYNAMIC_FILTER=none":
+            config.fully_async and config.dynamic_filter != "none",
+        "FULLY_ASYNC=1: the hosts' asynchronous rollout has no over-sampling; unset OVER_SAMPLING_BATCH_SIZE":
+            config.fully_async and config.over_sampling_batch_size,
+        "FULLY_ASYNC=1: its worker holds the engines that an evaluation would need; set EVAL_INTERVAL=0":
+            config.fully_async and config.eval_interval,
+    }
+    for message, is_so in wrong.items():
+        if is_so:
+            raise ConfigError(message)
 
 
 def check_ray_address(config: Config) -> None:
@@ -214,9 +187,10 @@ def check_ray_address(config: Config) -> None:
 
 
 def _check_trainer_init(config: Config) -> None:
-    if any(item.partition("=")[0] == TRAINER_INIT for item in shlex.split(config.host_args)):
-        raise ConfigError(f"HOST_ARGS: {TRAINER_INIT} would replace the pack's own, without which a continued run of "
-                          "FULLY_ASYNC=1 samples from the reference first; leave it out, or set KL_COEF=0")
+    if host_args.TRAINER_INIT in host_args.given_flags(config):
+        raise ConfigError(f"HOST_ARGS: {host_args.TRAINER_INIT} would replace the pack's own; without that a "
+                          "continued run of FULLY_ASYNC=1 samples from the reference first: leave it out, or set "
+                          "KL_COEF=0")
 
 
 def _user_path() -> list[str]:

@@ -19,18 +19,15 @@ from ..data.shards import training_files
 from ..data.training_file import DataSource
 from ..hooks.plugins import check_own_tasks
 from ..system.errors import MemAgentError
+from ..system.ports import is_free
 from ..system.server_url import is_loopback
 from ..system.tracker_library import check_tracker
-from . import reference
 from .arguments import evaluation_sets
-from .checkout import Checkout
 from .layout import Layout
-from .machine import check_port
 from .model_args import ModelSize
-from .plan import PACK, Plan
+from .plan import PACK, Plan, has_checkpoint
 
 HOST_TRACKERS = ("wandb", "tensorboard")
-HOOK_MODULES = ("rollout", "custom_convert")
 _CHECKPOINT_BYTES, _REFERENCE_BYTES = 14, 2
 """On disk per parameter: bf16 weights, and in a checkpoint fp32 master weights and two Adam moments."""
 
@@ -47,9 +44,9 @@ def find_problems(plan: Plan) -> list[str]:
         lambda: _check_save_path(config, plan.size),
         lambda: _check_torch_dist(config, plan.size),
         lambda: check_no_adapters(config),
-        lambda: _check_ports(config),
+        lambda: _check_ports(plan),
         _check_ray,
-        lambda: _check_hooks_import(plan.checkout, plan.python_path),
+        lambda: _check_hooks_import(plan),
     ])
 
 
@@ -116,7 +113,7 @@ def _check_documents(config: Config) -> None:
     """A forgotten ``.docs`` folder would fail every trajectory: the first document by id of each file is looked up."""
     training = training_files(without_slice(config.train_data))[:1] if config.train_data else ()
     files = [path for path in (*training, *map(without_slice, config.eval_files)) if path.is_file()]
-    stores = [DocumentStore(s) for s in ([config.mem_doc_store] if config.mem_doc_store else map(store_folder, files))]
+    stores = [DocumentStore(store_folder(path)) for path in files]
     for path in files:
         if (identifier := _first_document_id(path)) and not any(_has(store, identifier) for store in stores):
             raise ConfigError(f"{path}: its first document, {identifier}, is in none of its document stores")
@@ -148,7 +145,7 @@ def _check_save_path(config: Config, model: ModelSize) -> None:
 
 
 def _check_torch_dist(config: Config, model: ModelSize) -> None:
-    if not reference.has_checkpoint(Path(config.torch_dist)):
+    if not has_checkpoint(Path(config.torch_dist)):
         _check_room("TORCH_DIST", config.torch_dist, _REFERENCE_BYTES * model.parameters, "the reference model",
               "choose another TORCH_DIST")
 
@@ -174,12 +171,11 @@ def _check_room(variable: str, path: str, needed: float, what: str, remedy: str)
         )
 
 
-def _check_ports(config: Config) -> None:
-    if config.ray_address:
-        return
-    check_port("RAY_PORT", config.ray_port)
-    check_port("RAY_DASHBOARD_PORT", config.ray_dashboard_port)
-    check_port("RAY_DASHBOARD_PORT + 1, the agent's,", config.ray_dashboard_port + 1)
+def _check_ports(plan: Plan) -> None:
+    for port in (*plan.ports, plan.ports[1] + 1):
+        if not plan.config.ray_address and not is_free(port):
+            raise ConfigError(f"port {port} is taken, which Ray would need; if a Ray cluster runs here, set "
+                              "RAY_ADDRESS=http://127.0.0.1:8265 to use it, else stop what listens there")
 
 
 def _check_machines(config: Config) -> None:
@@ -212,18 +208,20 @@ def _check_ray() -> None:
         raise ConfigError(f"{sys.executable} has no module ray; set PYTHON to the Python of the host's environment")
 
 
-def _check_hooks_import(checkout: Checkout, python_path: str) -> None:
-    """Workers must import this pack's hooks.
+def _check_hooks_import(plan: Plan) -> None:
+    """Workers must import this pack's hooks, and this machine what converts the reference.
 
     The first entry of their PYTHONPATH, a folder with a link to this pack, is not written yet: one like it stands in.
     """
-    code = f"import {', '.join(f'mem_agent.{module}' for module in HOOK_MODULES)}"
+    modules = ["rollout", "custom_convert"]
+    modules += [] if has_checkpoint(Path(plan.config.torch_dist)) else ["checkpoints.hf_to_torch_dist"]
+    code = f"import {', '.join(f'mem_agent.{module}' for module in modules)}"
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "mem_agent").symlink_to(PACK, target_is_directory=True)
-        path = os.pathsep.join([folder, *python_path.split(os.pathsep)[1:]])
-        done = subprocess.run([sys.executable, "-c", code], cwd=checkout.root, capture_output=True, text=True,
+        path = os.pathsep.join([folder, *plan.python_path.split(os.pathsep)[1:]])
+        done = subprocess.run([sys.executable, "-c", code], cwd=plan.checkout.root, capture_output=True, text=True,
                               env=os.environ | {"PYTHONPATH": path})
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise ConfigError(f"{sys.executable} cannot import the hooks: {reason}; install what they need: pip install "
-                          f"{PACK}")
+        raise ConfigError(f"PYTHON={sys.executable!r} cannot import {' and '.join(modules)}: {reason}; install what "
+                          "is missing with pip install --no-deps, which leaves the host's packages as they are")

@@ -32,23 +32,54 @@ RAY = python_module("ray.scripts.scripts")
 ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Without it Ray on Linux listens on an outer address even where 127.0.0.1 is named
 (``ray.services.resolve_ip_for_localhost``, Ray 2.60)."""
-_SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "ANSWER_KEY", "JUDGE_KEY", "API_KEY",
+_SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "ANSWER_KEY", "API_KEY",
             "OPENAI_API_KEY")
 """What a joined cluster does not have from our environment. Ray shows them to those who see its pages."""
-_POLL_S, _LOST_AFTER_S, _STOPS_WITHIN_S = 5.0, 600.0, 60.0
+_PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
+_KEYS = ("_TOKEN", "_KEY")
+"""A job's environment is shown in Ray's dashboard."""
+RAY_PORTS = (6379, 8265)
+"""Of a head and of its job server: Ray's own defaults. The server's agent takes the next."""
+_STARTS_WITHIN_S, _POLL_S, _LOST_AFTER_S, _STOPS_WITHIN_S = 600.0, 5.0, 600.0, 60.0
 
 
-def head_command(config: Config, gpus: int, cpus: int = 0) -> list[str]:
+def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
+    """The variables by which requests to ``hosts`` and to this machine go past the user's proxy."""
+    own = env.get("no_proxy") or env.get("NO_PROXY")
+    value = ",".join(dict.fromkeys(["127.0.0.1", "localhost", *hosts, *([own] if own else [])]))
+    return {"no_proxy": value, "NO_PROXY": value}
+
+
+def worker_variables(
+    env: Mapping[str, str], *, python_path: str, save_path: str, master_addr: str, nvlink: bool
+) -> dict[str, str]:
+    """Variables for every process of the job; the user's settings of libraries win, keys stay out."""
+    variables = {
+        "PYTHONPATH": python_path,
+        "PYTHONUNBUFFERED": "1",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+        "NCCL_NVLS_ENABLE": str(int(nvlink)),
+        "TENSORBOARD_DIR": str(Path(save_path) / "tensorboard"),
+        "MASTER_ADDR": master_addr,
+        **without_proxy(env, master_addr),
+    }
+    # The pack's own settings travel in its YAML instead.
+    own = set(map(str.upper, Config.model_fields))
+    passed = {name: env[name] for name in env.keys() - own if name.startswith(_PASSED)}
+    return variables | {name: value for name, value in passed.items() if not name.endswith(_KEYS)}
+
+
+def head_command(config: Config, ports: tuple[int, int], gpus: int, cpus: int = 0) -> list[str]:
     return [
         *RAY, "start", "--head", "--block", "--disable-usage-stats",
         "--node-ip-address", config.master_addr,
-        "--port", str(config.ray_port),
+        "--port", str(ports[0]),
         "--num-gpus", str(gpus),
         *(["--num-cpus", str(cpus)] if cpus else []),
         "--dashboard-host", "127.0.0.1",
-        "--dashboard-port", str(config.ray_dashboard_port),
+        "--dashboard-port", str(ports[1]),
         # Its default is one number for all clusters of a machine: a second one could run no job.
-        "--dashboard-agent-listen-port", str(config.ray_dashboard_port + 1),
+        "--dashboard-agent-listen-port", str(ports[1] + 1),
     ]
 
 
@@ -59,24 +90,24 @@ def head_variables(config: Config) -> dict[str, str]:
 
 def worker_command(config: Config, gpus: int) -> list[str]:
     """What the other machines of a cluster run."""
-    address = f"{config.master_addr}:{config.ray_port}"
+    address = f"{config.master_addr}:{RAY_PORTS[0]}"
     return ["ray", "start", "--block", "--disable-usage-stats", "--address", address, "--num-gpus", str(gpus)]
 
 
-def job_address(config: Config) -> str:
-    return config.ray_address or f"http://127.0.0.1:{config.ray_dashboard_port}"
+def job_address(config: Config, ports: tuple[int, int] = RAY_PORTS) -> str:
+    return config.ray_address or f"http://127.0.0.1:{ports[1]}"
 
 
-def submit_command(config: Config, job: str, runtime_env: Path, command: Sequence[str]) -> list[str]:
+def submit_command(address: str, job: str, runtime_env: Path, command: Sequence[str]) -> list[str]:
     """The shell command that submits the same job."""
     return [
-        *RAY, "job", "submit", "--address", job_address(config), "--submission-id", job,
+        *RAY, "job", "submit", "--address", address, "--submission-id", job,
         "--runtime-env", str(runtime_env), "--", *command,
     ]
 
 
 @contextmanager
-def cluster(config: Config, gpus: int, cpus: int, log: Path) -> Iterator[None]:
+def cluster(config: Config, ports: tuple[int, int], gpus: int, cpus: int, log: Path) -> Iterator[None]:
     """A Ray cluster with NUM_NODES machines of ``gpus`` GPUs for as long as the block lasts."""
     if config.ray_address:
         yield
@@ -84,42 +115,44 @@ def cluster(config: Config, gpus: int, cpus: int, log: Path) -> Iterator[None]:
     settle_ray_auth()
     environment = {**os.environ, **head_variables(config)}
     environment.pop("RAY_ADDRESS", None)
-    head = ChildProcess("ray head", head_command(config, gpus, cpus), environment, log)
+    head = ChildProcess("ray head", head_command(config, ports, gpus, cpus), environment, log)
     try:
-        _wait_for_machines(config, gpus, head)
+        _wait_for_machines(config, job_address(config, ports), gpus, head)
         yield
     finally:
         head.stop(grace_s=30.0)
 
 
-def _wait_for_machines(config: Config, gpus: int, head: ChildProcess) -> None:
+def _wait_for_machines(config: Config, address: str, gpus: int, head: ChildProcess) -> None:
     if config.num_nodes > 1:
         logger.info("on each of the other %d machines run: %s", config.num_nodes - 1,
                     " ".join(worker_command(config, gpus)))
-    deadline = time.monotonic() + config.ray_start_timeout
+    deadline = time.monotonic() + _STARTS_WITHIN_S
     while True:
         if head.exit_code is not None:
             raise MemAgentError(f"the Ray head did not start; see {head.log_path}")
         try:
-            found = sum(has >= gpus for has in machines(job_address(config)))
+            found = sum(has >= gpus for has in machines(address))
         except ConfigError:  # it does not listen yet
             found = 0
         if found >= config.num_nodes:
             return
         if time.monotonic() > deadline:
             raise MemAgentError(
-                f"{found} of {config.num_nodes} machines with {gpus} GPUs have joined Ray after "
-                f"RAY_START_TIMEOUT={config.ray_start_timeout:g} s; see {head.log_path}"
+                f"NUM_NODES={config.num_nodes}: {found} machines with {gpus} GPUs have joined Ray in ten minutes; see "
+                f"{head.log_path}"
             )
         time.sleep(0.5)
 
 
 def run_job(
-    config: Config, variables: Mapping[str, str], command: Sequence[str], log: Path, show: Callable[[str], None]
+    config: Config, address: str, variables: Mapping[str, str], command: Sequence[str], log: Path,
+    show: Callable[[str], None],
 ) -> None:
     """Submit the job, follow its log, and wait for its end; a KeyboardInterrupt stops the job first.
 
     Args:
+        address: of the cluster's job server.
         variables: the environment of every process of the job.
         log: the file that keeps the job's log.
         show: called with each piece of it as it comes, of one line or more.
@@ -129,7 +162,7 @@ def run_job(
     """
     from ray.job_submission import JobStatus, JobSubmissionClient  # planning does not need Ray
 
-    address, job = job_address(config), f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    job = f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # the client would prefer these to its argument
         os.environ.pop(name, None)
     try:
@@ -137,7 +170,7 @@ def run_job(
         _refuse_second_job(client, address, config.save_path)
         if config.ray_address:
             variables = {**variables, **{name: os.environ[name] for name in _SECRETS if os.environ.get(name)}}
-        _submit(client, config.ray_start_timeout, entrypoint=shlex.join(command), submission_id=job,
+        _submit(client, entrypoint=shlex.join(command), submission_id=job,
                 runtime_env={"env_vars": dict(variables)})
     except (OSError, RuntimeError) as error:
         raise MemAgentError(f"{address}: no job was submitted: {reason_of(error)}") from None
@@ -160,9 +193,9 @@ def _refuse_second_job(client: Any, address: str, save_path: str) -> None:
                                 f"it: ray job stop --address {address} {job.submission_id}")
 
 
-def _submit(client: Any, patience_s: float, **job: Any) -> None:
+def _submit(client: Any, **job: Any) -> None:
     """A machine joins before its agent, which starts jobs; under load by a minute."""
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + _STARTS_WITHIN_S
     while True:
         try:
             client.submit_job(**job)

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..agents import all_wording
 from ..agents.gated import FINISH, SKIP, UPDATE
 from ..agents.parallel import BETWEEN
 from ..agents.prompts import MEMORY, NOTES, PROBLEM, SECTION, chat_frame, compile_template, load_prompts
@@ -87,13 +86,13 @@ class RowMaker:
         self.shape = shape
         self.end = tokenizer.eos_token_id
         self._vocabulary = Vocabulary(tokenizer)
-        texts = load_prompts("section_first", str(prompts_file), all_wording())
+        texts = load_prompts("section_first", str(prompts_file))
         frame = chat_frame(tokenizer, False, {})
-        self._memory_turn = compile_template(texts.memory, frame, self._vocabulary)
-        self._gated_turn = compile_template(texts.own["gated"], frame, self._vocabulary)
-        self._merge_turn = compile_template(texts.own["merge"], frame, self._vocabulary)
-        self._final_turn = compile_template(texts.final, frame, self._vocabulary)
-        self._empty = self._vocabulary.encode_text(texts.empty_memory)
+        self._memory_turn = compile_template(texts["memory"], frame, self._vocabulary)
+        self._gated_turn = compile_template(texts["gated"], frame, self._vocabulary)
+        self._merge_turn = compile_template(texts["merge"], frame, self._vocabulary)
+        self._final_turn = compile_template(texts["final"], frame, self._vocabulary)
+        self._empty = self._vocabulary.encode_text(texts["empty_memory"])
         self._cache: dict[str, list[int]] = {}
 
     def ids(self, text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Write the pocket profile's data: ``mem-agent pocket --output DIR [--seed N] [--task two-hop|sifter]``.
+"""Write the pocket profile's data: ``mem-agent pocket --output DIR [--seed N] [--task two-hop|mem1|sifter]``.
 
 ``DIR/train.jsonl`` depends on the seed; ``DIR/eval_<length>.json`` do not (the length counts chunks; the sifter has
 none and says its name), so runs with different seeds are evaluated on the same held-out rows. Documents of evaluation
@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import starmap
 from pathlib import Path
@@ -23,6 +23,7 @@ from ..system.command_line_types import whole_number
 from ..system.files import replacing, write_atomically
 from ..system.one_line_errors import one_line_errors
 from . import sifter
+from .mem1_rows import mem1_rows
 from .task import PocketExample, document_eval_entry, document_train_row, make_examples
 from .two_hop import TwoHopShape, two_hop_examples
 
@@ -64,6 +65,7 @@ def _two_hop(seed: int, count: int, chunks: int) -> Iterator[PocketExample]:
 TASKS: Mapping[str, Task] = {
     "look-up": _of_documents(make_examples, 3, (3, 8)),
     "two-hop": _of_documents(_two_hop, 5, (5,)),
+    "mem1": replace(_of_documents(make_examples, 3, (3, 8)), train=lambda seed: mem1_rows(seed, TRAIN_ROWS)),
     "sifter": Task(
         lambda seed: starmap(sifter.train_row, enumerate(sifter.histories(seed, TRAIN_ROWS))),
         {"sifter": lambda seed: starmap(sifter.eval_entry, enumerate(sifter.histories(seed, EVAL_ROWS)))},

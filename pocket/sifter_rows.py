@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..agents import build_agent
-from ..agents.chunking import Chunks
+from ..agents.documents import Chunks
 from ..agents.interface import Reading
 from ..agents.vocabulary import Vocabulary
 from ..config import Config

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..agents import build_agent
-from ..agents.chunking import split_chunks
+from ..agents.documents import split_chunks
 from ..agents.interface import Reading
 from ..agents.records import Generation, StopReason, TurnKind
 from ..agents.vocabulary import Vocabulary

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import Config
-from ..hooks.batch_reward import load_reward
+from ..hooks.rewards import load_reward
 from ..rewards.reward import Answered, Parts, Reward
 
 
@@ -41,13 +41,6 @@ class Coin(Reward):
 
     def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
         return self._own.batch_parts(batch)
-
-    @property
-    def tells_ahead(self) -> bool:
-        return self._own.tells_ahead
-
-    def expected_parts(self, answers: Sequence[Answered]) -> Sequence[Parts]:
-        return self._own.expected_parts(answers)
 
     def metrics(self) -> Parts:
         return self._own.metrics()

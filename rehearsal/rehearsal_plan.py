@@ -1,7 +1,7 @@
 """The cluster's job and its rehearsal, side by side.
 
-Both are plans of the launcher: one for the GPUs that the user has or will rent (NUM_GPUS, GPU_MEMORY_GB; 8 of 80 GiB
-unless said), one for this machine. So the list of what differs is not written down anywhere: it is the difference of
+Both are plans of the launcher: one for the GPUs that the user has or will rent (NUM_GPUS, 8 unless said, of 80 GiB),
+one for this machine. So the list of what differs is not written down anywhere: it is the difference of
 two command lines.
 """
 
@@ -19,19 +19,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..agents.longest_turn import longest_turn
+from ..agents import longest_turn
 from ..checkpoints.hf_model import load_vocabulary, local_folder
 from ..config import Config
 from ..data.document_store import row_slice, without_slice
 from ..data.shards import is_sharded, training_files
+from ..launch.host_args import divide
 from ..launch.layout import Layout
 from ..launch.machine import has_gpus
 from ..launch.model_args import flag_values, read_model_config
 from ..launch.plan import PACK, Plan, check_ray_address, make_plan
 from ..system.ports import free_ports
 from .cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
-from .shrink import shrink, shrink_description, shrink_layout, shrink_model
-from .tiny_model import write_tiny_model
+from .shrink import shrink, shrink_description, shrink_layout, shrink_model, write_tiny_model
 from .vllm_command import PYTHON as ENGINE_PYTHON
 from .vllm_command import engine_variables
 
@@ -49,7 +49,7 @@ class Rehearsal:
     """Where slime's engine is started for it; vime starts its own."""
 
 
-def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
+def plan_rehearsal(config: Config, megatron: Path, rollouts: int, ranks: int) -> Rehearsal:
     """Settle the cluster's job, then shrink it.
 
     Writes the random model, where one is needed, into the rehearsal's folder.
@@ -57,16 +57,18 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
     Args:
         config: the user's settings, with ``host_root`` given.
         megatron: the host's Megatron-LM, patched.
+        rollouts: how many are run before the resume.
+        ranks: trainer ranks at most.
 
     Raises:
         ConfigError: the cluster's job could not work either, or the model cannot be made small.
     """
-    config = replace(config, megatron_root=str(megatron), torch_dist_writer="pack")
+    config = config.replace(megatron_root=str(megatron))
     cluster = _cluster_plan(config)
     content = read_model_config(Path(cluster.config.hf_ckpt))
     shrunk = shrink(cluster.config, cluster.size)
     longest = longest_turn(shrunk.config, load_vocabulary(cluster.config.hf_ckpt, config.trust_remote_code))
-    layout = shrink_layout(cluster.layout, config.rehearse_ranks, longest, shrunk.config.step_trajectories)
+    layout = shrink_layout(cluster.layout, ranks, longest, shrunk.config.step_trajectories)
     with _new_folder(Path(cluster.config.save_path) / "rehearsals") as folder:
         description = cluster.model_arguments
         if shrunk.random_model:
@@ -74,17 +76,16 @@ def plan_rehearsal(config: Config, megatron: Path) -> Rehearsal:
             write_tiny_model(shrink_model(content), Path(cluster.config.hf_ckpt), model)
         else:
             model = local_folder(config.hf_ckpt).expanduser().absolute()
-        ports = free_ports(4)
-        here = replace(
-            shrunk.config, hf_ckpt=str(model), torch_dist=str(folder / "reference"), save_path=str(folder),
-            num_rollout=config.rehearse_rollouts, save_interval=1,
-            train_data=_first_rows(cluster.config.train_data, TRAIN_ROWS),
-            num_nodes=1, master_addr="127.0.0.1", ray_address="", ray_port=ports[0], ray_dashboard_port=ports[1],
-            tp=layout.tp, pp=layout.pp, cp=layout.cp, engine_gpus=1, num_gpus=layout.gpus_per_node, tracker="none",
-            rollout_gpus=0, **_evaluation(cluster.config),
+        ray_port, dashboard_port, _, engine_port = free_ports(4)
+        _, other_flags = divide(cluster.config)
+        here = shrunk.config.replace(
+            hf_ckpt=str(model), torch_dist=str(folder / "reference"), save_path=str(folder),
+            num_rollout=rollouts, save_interval=1, train_data=first_rows(cluster.config.train_data, TRAIN_ROWS),
+            num_nodes=1, master_addr="127.0.0.1", ray_address="", tp=layout.tp, num_gpus=layout.gpus_per_node,
+            tracker="none", host_args=shlex.join(other_flags), **_evaluation(cluster.config),
         )
-        plan = make_plan(here, model=description, layout=layout)
-        return Rehearsal(cluster, _for_this_machine(plan, ports[3]), shrunk.random_model, ports[3])
+        plan = replace(make_plan(here, model=description, layout=layout), ports=(ray_port, dashboard_port))
+        return Rehearsal(cluster, _for_this_machine(plan, engine_port), shrunk.random_model, engine_port)
 
 
 @contextlib.contextmanager
@@ -102,12 +103,10 @@ def _new_folder(parent: Path) -> Iterator[Path]:
 def _cluster_plan(config: Config) -> Plan:
     """What the same settings are on the cluster."""
     if not config.num_gpus and not has_gpus():
-        config = replace(config, num_gpus=8)
-    if not config.gpu_memory_gb and not has_gpus():
-        config = replace(config, gpu_memory_gb=80.0)
+        config = config.replace(num_gpus=8)
     check_ray_address(config)
-    plan = make_plan(replace(config, ray_address=""), weights=False)  # which asks no machine
-    return replace(plan, config=replace(plan.config, ray_address=config.ray_address))
+    plan = make_plan(config.replace(ray_address=""), weights=False)  # which asks no machine
+    return replace(plan, config=plan.config.replace(ray_address=config.ray_address))
 
 
 def _evaluation(config: Config) -> dict[str, Any]:
@@ -118,7 +117,7 @@ def _evaluation(config: Config) -> dict[str, Any]:
     files = config.eval_files or [training] * without_slice(training).is_file()
     if not files:
         return {"eval_interval": 0, "eval_data": ""}
-    return {"eval_interval": 1, "eval_data": shlex.join(_first_rows(file, EVAL_ROWS) for file in files)}
+    return {"eval_interval": 1, "eval_data": shlex.join(first_rows(file, EVAL_ROWS) for file in files)}
 
 
 def _first_file(data: str) -> str:
@@ -126,7 +125,7 @@ def _first_file(data: str) -> str:
     return str(training_files(data)[0]) if is_sharded(data) else data
 
 
-def _first_rows(data: str, count: int) -> str:
+def first_rows(data: str, count: int) -> str:
     """The first rows of a file or of the user's slice of it, in the slice notation that the hosts share."""
     data, rows = _first_file(data), row_slice(data)
     begin, end = rows.start or 0, rows.stop
@@ -171,7 +170,7 @@ _PLACES = {"--hf-checkpoint", "--ref-load", "--load", "--save", "--custom-config
 def setting_differences(cluster: Config, here: Config) -> list[tuple[str, str, str]]:
     """(setting, on the cluster, here) for each setting of the pack that differs and is no place."""
     one, other = cluster.to_mapping(), here.to_mapping()
-    skipped = {"HF_CKPT", "TORCH_DIST", "SAVE_PATH", "RAY_PORT", "RAY_DASHBOARD_PORT", "REWARD_ARGS"}
+    skipped = {"HF_CKPT", "TORCH_DIST", "SAVE_PATH", "REWARD_ARGS"}
     return [(n, str(one[n]), str(other[n])) for n in one if one[n] != other[n] and n not in skipped]
 
 

@@ -1,9 +1,9 @@
 """Rehearse a cluster job on this machine: ``REHEARSE=1 HOST=slime|vime ... bash run-train.sh``.
 
-    mem-agent rehearse            in the hosts' CPU environment, which the script makes
+    mem-agent rehearse [--rollouts 2] [--ranks 2]     in the hosts' CPU environment, which the script makes
 
 In order: settle the cluster's job and its small likeness; start what the host expects to find (slime: an engine); run
-the host's own ``train.py`` through the launcher, REHEARSE_ROLLOUTS rollouts with a checkpoint and an evaluation after
+the host's own ``train.py`` through the launcher, some rollouts with a checkpoint and an evaluation after
 each; run it again for one more, so that it resumes; convert the newest checkpoint; print what was seen and what not.
 Everything lies under ``SAVE_PATH/rehearsals/<time>``, the page as ``rehearsal.md``.
 """
@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import shlex
 import shutil
 import sys
 import time
@@ -29,6 +28,7 @@ import psutil
 from ..checkpoints.convert import main as convert
 from ..config import Config, ConfigError
 from ..launch.checkout import find_checkout
+from ..launch.host_args import given_flags
 from ..launch.launch import launch, print_plan
 from ..launch.layout import logit_bytes
 from ..launch.plan import PACK, Plan
@@ -44,7 +44,7 @@ from .host_log import progress_of, read_log
 from .rehearsal_plan import Rehearsal, plan_rehearsal
 from .sglang_engine import start_sglang
 from .shrink import trajectory_tokens
-from .sources import HOST_SOURCES, commit_of, fetch_host, prepared_megatron
+from .sources import TESTED, commit_of, prepared_megatron
 from .table import Seen, deviations, faults, report
 
 logger = logging.getLogger("mem_agent")
@@ -57,15 +57,15 @@ _ENGINE_START_S = 600.0
 def rehearse(rehearsal: Rehearsal) -> Seen:
     """Run all of it; what it left behind."""
     plan, config = rehearsal.here, rehearsal.here.config
-    joined = replace(config, ray_address=job_address(config))
-    runs = {"train": joined, "resume": replace(joined, num_rollout=config.num_rollout + 1)}
+    joined = config.replace(ray_address=job_address(config, plan.ports))
+    runs = {"train": joined, "resume": joined.replace(num_rollout=config.num_rollout + 1)}
     seconds: dict[str, float] = {}
     log, resumed_from = plan.folder / "job.log", 0
-    with cluster(config, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log"):
+    with cluster(config, plan.ports, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log"):
         for phase, settings in runs.items():
             resumed_from = log.stat().st_size if log.is_file() else 0
             with _timed(seconds, phase), _engine(rehearsal, phase):
-                launch(_with_config(plan, settings), show_progress)
+                launch(with_config(plan, settings), show_progress)
             logger.info("%s: done in %.0f s", phase, seconds[phase])
     newest = Path(config.save_path) / f"iter_{config.num_rollout:07d}"
     output = Path(config.save_path) / "hf" / newest.name
@@ -84,7 +84,7 @@ def show_progress(lines: str) -> None:
             logger.info("%s", progress)
 
 
-def _with_config(plan: Plan, config: Config) -> Plan:
+def with_config(plan: Plan, config: Config) -> Plan:
     """The same plan for a run of ``config.num_rollout`` rollouts."""
     arguments = {name: list(group) for name, group in plan.arguments.items()}
     rollout = arguments["rollout"]
@@ -143,10 +143,9 @@ def own_problems(rehearsal: Rehearsal, available: int) -> list[str]:
     needed = _PROCESSES_BYTES + logits * logit_bytes(config)
     if available < needed:
         found.append(f"too little memory: {available / 1e9:.1f} GB are free, this rehearsal takes about "
-                     f"{needed / 1e9:.1f} GB; close other programs, or set REHEARSE_RANKS=1")
-    given = {item.partition("=")[0] for item in shlex.split(config.host_args)}
+                     f"{needed / 1e9:.1f} GB; close other programs, or give --ranks 1")
     reason = "trainer and engine share no GPU here; leave it out, the launcher adds it by itself where they do"
-    found += [f"HOST_ARGS: {flag} cannot be rehearsed: {reason}" for flag in _GPU_ONLY if flag in given]
+    found += [f"HOST_ARGS: {flag} cannot be rehearsed: {reason}" for flag in _GPU_ONLY if flag in given_flags(config)]
     return found
 
 
@@ -155,36 +154,36 @@ _GPU_ONLY = ("--colocate", "--offload", "--offload-train", "--offload-rollout")
 """Flags of the hosts under which a CPU run ends minutes after its start."""
 
 
-def settled(config: Config, home: Path) -> Rehearsal:
-    """The rehearsal of ``config``, its sources fetched or found.
+def settled(config: Config, home: Path, rollouts: int, ranks: int) -> Rehearsal:
+    """The rehearsal of ``config``; ``rollouts`` and ``ranks`` as the options of the command.
 
     Raises:
         ConfigError: something that it needs is not there.
     """
-    if config.host not in HOST_SOURCES:
-        raise ConfigError(f"REHEARSE=1 rehearses a host's job: set HOST to one of {', '.join(HOST_SOURCES)}")
+    if config.host not in TESTED:
+        raise ConfigError(f"HOST={config.host}: REHEARSE=1 rehearses a host's job; set HOST to {' or '.join(TESTED)}")
     if config.supervised:
-        raise ConfigError("REHEARSE=1 rehearses rollouts, LOSS=sft has none; train a few rows with HOST=local")
-    if not config.host_root:
-        config = replace(config, host_root=str(fetch_host(config.host, home)))
+        raise ConfigError("LOSS=sft: it has no rollouts, which REHEARSE=1 rehearses; train a few rows with HOST=local")
     checkout = find_checkout(config, PACK)
-    known, found = HOST_SOURCES[checkout.name][1], commit_of(checkout)
+    known, found = TESTED[checkout.name], commit_of(checkout)
     if found != known:
         logger.warning("%s is at %s; this pack was tested with %s", checkout.root, found[:8] or "no commit", known[:8])
     if checkout.name == "slime" and not os.environ.get("SGLANG_PYTHON"):
         raise ConfigError("SGLANG_PYTHON is not set; `REHEARSE=1 HOST=slime bash run-train.sh` makes its environment")
-    return plan_rehearsal(config, prepared_megatron(checkout, config.megatron_root, home))
+    return plan_rehearsal(config, prepared_megatron(checkout, config.megatron_root, home), rollouts, ranks)
 
 
 @one_line_errors("a new rehearsal begins anew")
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent rehearse", description="Rehearse a cluster job on this machine.")
     parser.add_argument("--dry-run", action="store_true", help="print what would be run, start nothing")
+    parser.add_argument("--rollouts", type=int, default=2, help="rollouts before it is ended and resumed for one more")
+    parser.add_argument("--ranks", type=int, default=2, choices=range(1, 5), help="trainer ranks at most")
     options = parser.parse_args(argv)
     start_logging()
     stop_on_signals()
     os.environ.update(WITHOUT_SPARE_WORKERS)
-    rehearsal = settled(Config.from_env(), Path(sys.prefix) / "sources")
+    rehearsal = settled(Config.from_env(), Path(sys.prefix) / "sources", options.rollouts, options.ranks)
     folder = Path(rehearsal.here.config.save_path)
     problems = [
         *(f"on the cluster: {line}" for line in settings_problems(rehearsal.cluster)),

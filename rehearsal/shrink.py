@@ -1,36 +1,42 @@
 """How a cluster's settings become a laptop's. The rule, in full:
 
-1. No size grows, and what is small already stays as it is.
-2. The model, if it has more than 20 million weights, becomes one of the same family with random weights: 2 layers,
-   hidden 128, 4 heads, the user's own vocabulary. As such a model earns nothing, a coin is added to the reward (so
-   groups are mixed and gradients are not zero), and LR is 1e-3 (so that weights move).
-3. MEM_CHUNK_TOKENS, MEM_MAX_MEMORY and MEM_MAX_FINAL are halved together until a chunk has at most 128 tokens (no
-   budget falls below 16), and questions have at most 128; documents are cut to 3 chunks, but not where model and
-   chunks are small already. An agent that reads no document: until its reply has at most 128 tokens, questions 512.
-4. Documents per rollout and trajectories per document are halved to even numbers, the larger first, until the logits
-   of a rollout (rows x tokens x vocabulary) are at most 2e9; 2 x 2 remain. Steps per rollout stay as many, at most 2.
+1. No size grows. A model of at most 20 million weights, its budgets and its batch stay as they are.
+2. A larger one becomes one of the same family with random weights: 2 layers, hidden 128, 4 heads, the user's own
+   vocabulary. As such a model earns nothing, a coin is added to the reward (so groups are mixed and gradients are not
+   zero), and LR is 1e-3 (so that weights move).
+3. With it a chunk and a question have at most 128 tokens, memory and answer 32, a training document 3 chunks. An agent
+   that reads no document has 512 tokens for the question and 128 for its reply.
+4. With it a rollout is at most 2 documents of 4 trajectories each, in at most 2 steps.
 5. There is no warm-up: its first step moves nothing, and of two rollouts each should sample from other weights.
 6. Of TP, PP and data parallelism the first that the cluster has above 1 is 2, on two trainer ranks; data parallelism
-   is 4 where REHEARSE_RANKS allows it and a step divides. A micro-batch has the tokens of the longest row.
+   is 4 where --ranks allows it and a step divides. A micro-batch has the tokens of the longest row.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
 from ..agents import agent_class
-from ..config import Config
+from ..checkpoints.hf_folder import copy_model_files
+from ..config import Config, ConfigError
 from ..launch.layout import Layout
 from ..launch.model_args import ModelSize, flag_values
+from ..system.errors import reason_of
+from ..system.files import naming, write_atomically
 
 _SMALL_MODEL = 20e6
-_CHUNK, _LEAST_BUDGET, _QUESTION, _CHUNKS = 128, 16, 128, 3
-_CONVERSATION = 512
-"""Tokens of a question that is all there is to read, solved examples among it."""
-_LOGITS = 2e9
+_READING = {"mem_chunk_tokens": 128, "mem_max_question": 128, "mem_max_memory": 32, "mem_max_final": 32,
+            "mem_max_chunks": 3}
+_ANSWERING = {"mem_max_question": 512, "mem_max_final": 128}
+_DOCUMENTS, _SIBLINGS, _STEPS = 2, 4, 2
 _TEMPLATE = 160
 """Tokens of a turn beside section, memory and question, roughly."""
 _TINY = {"--num-layers": 2, "--hidden-size": 128, "--ffn-hidden-size": 256, "--num-attention-heads": 4,
@@ -48,54 +54,22 @@ class Rehearsed:
 
 
 def shrink(config: Config, size: ModelSize) -> Rehearsed:
-    """Rules 2 to 5 on the settings of the cluster, whose layout is in ``config``."""
-    random_model = size.parameters > _SMALL_MODEL
-    budgets = _budgets(config, random_model)
-    shrunk = replace(config, **budgets)
-    if budgets:
-        shrunk = replace(shrunk, engine_max_len=0)
-    shrunk = replace(shrunk, **_batch(shrunk, size.vocab), lr_warmup_steps=0, lr_warmup_rollouts=0)
-    if random_model:
-        shrunk = replace(shrunk, **_coin(config), lr=1e-3)
-    return Rehearsed(shrunk, random_model)
-
-
-def _budgets(config: Config, random_model: bool) -> dict[str, Any]:
-    """The token budgets that change, by rule 3."""
-    halvings, reads = 0, agent_class(config).needs_document
-    while (config.mem_chunk_tokens if reads else config.mem_max_final) >> halvings > _CHUNK:
-        halvings += 1
-    wanted = {
-        name: min(getattr(config, name), max(getattr(config, name) >> halvings, _LEAST_BUDGET))
-        for name in ("mem_chunk_tokens", "mem_max_memory", "mem_max_final")
-    }
-    wanted["mem_max_question"] = min(config.mem_max_question, _QUESTION if reads else _CONVERSATION)
-    if halvings or random_model:
-        wanted["mem_max_chunks"] = min(config.mem_max_chunks, _CHUNKS)
-        wanted["eval_max_chunks"] = min(config.eval_max_chunks or _CHUNKS, _CHUNKS)
-    return {name: value for name, value in wanted.items() if value != getattr(config, name)}
-
-
-def _batch(config: Config, vocab: int) -> dict[str, Any]:
-    """Documents, trajectories and steps of a rollout, by rule 4."""
-    documents, samples = config.rollout_batch_size, config.n_samples_per_prompt
-
-    while documents * samples * trajectory_tokens(config) * vocab > _LOGITS and (documents > 2 or samples > 2):
-        if documents >= samples:
-            documents = max(documents // 4 * 2, 2)
-        else:
-            samples = max(samples // 4 * 2, 2)
-    if (documents, samples) == (config.rollout_batch_size, config.n_samples_per_prompt):
-        return {}
-    # Even numbers, so that two ranks share each step; one that was odd and not halved loses its last.
-    documents, samples = (n if n == 1 else n // 2 * 2 for n in (documents, samples))
-    steps = min(config.trajectories_per_rollout // config.step_trajectories, documents * samples // 2, 2)
-    return {
-        "rollout_batch_size": documents,
-        "n_samples_per_prompt": samples,
-        "global_batch_size": documents * samples // steps,
-        "over_sampling_batch_size": min(config.over_sampling_batch_size, 2 * documents),
-    }
+    """Rules 1 to 5 on the settings of the cluster."""
+    config = config.replace(lr_warmup_steps=0)
+    if size.parameters <= _SMALL_MODEL:
+        return Rehearsed(config, random_model=False)
+    budgets = _READING if agent_class(config).needs_document else _ANSWERING
+    smaller = {name: min(getattr(config, name), most) for name, most in budgets.items()}
+    documents, siblings = min(config.rollout_batch_size, _DOCUMENTS), min(config.n_samples_per_prompt, _SIBLINGS)
+    steps = config.trajectories_per_rollout // config.step_trajectories
+    steps = min(steps, _STEPS) if documents * siblings % (2 * _STEPS) == 0 else 1  # two ranks share each step
+    return Rehearsed(config.replace(
+        **smaller, engine_max_len=0, lr=1e-3, rollout_batch_size=documents, n_samples_per_prompt=siblings,
+        global_batch_size=documents * siblings // steps,
+        over_sampling_batch_size=min(config.over_sampling_batch_size, 2 * documents),
+        reward="mem_agent.rehearsal.coin:Coin",
+        reward_args=shlex.join([f"reward={config.reward}", f"settings={config.reward_args}"]),
+    ), random_model=True)
 
 
 def trajectory_tokens(config: Config) -> int:
@@ -103,12 +77,7 @@ def trajectory_tokens(config: Config) -> int:
     if not agent_class(config).needs_document:
         return config.mem_max_question + config.mem_max_final + _TEMPLATE
     row = config.mem_chunk_tokens + 2 * config.mem_max_memory + _TEMPLATE
-    return (min(config.mem_max_chunks, 2 * _CHUNKS) + 1) * row
-
-
-def _coin(config: Config) -> dict[str, Any]:
-    own = shlex.join([f"reward={config.reward}", f"settings={config.reward_args}"])
-    return {"reward": "mem_agent.rehearsal.coin:Coin", "reward_args": own}
+    return (min(config.mem_max_chunks, 6) + 1) * row
 
 
 def shrink_layout(cluster: Layout, ranks: int, longest_row: int, step: int) -> Layout:
@@ -149,3 +118,28 @@ def shrink_model(content: Mapping[str, Any]) -> dict[str, Any]:
         **content, **numbers, "dtype": "float32", "layer_types": None, "torch_dtype": None,
         "pad_token_id": None if content.get("pad_token_id") == -1 else content.get("pad_token_id"),  # -1: none
     }
+
+
+def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) -> None:
+    """Write a Hugging Face folder with ``content`` as its ``config.json``; the weights are a function of it alone.
+
+    Args:
+        tokenizer: the folder whose tokenizer it gets.
+
+    Raises:
+        ConfigError: transformers makes no model of such a configuration.
+        OSError: most often the disk is full.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    copy_model_files(tokenizer, folder)
+    text = json.dumps({k: v for k, v in content.items() if v is not None}, indent=1)
+    write_atomically(folder / "config.json", text.encode())
+    torch.manual_seed(1)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"HF_CKPT={str(tokenizer)!r}: no small model of its family can be made: "
+                          f"{reason_of(error)}") from error
+    with naming(folder):
+        model.save_pretrained(folder)

@@ -62,6 +62,6 @@ def _average_table(lines: Sequence[RulerLine], with_published: bool) -> list[Tab
          *(f"{row.accuracy[length]:.1f}" if length in row.accuracy else "–" for length in lengths))
         for row in shown
     ]
-    note = "Percent." + f" Published rows: {_SOURCE}; EVAL_ANSWER=the_answer_is reads as they do." * bool(shown)
+    note = "Percent." + f" Published rows: {_SOURCE}; TASK_ARGS=answer=the_answer_is reads as they do." * bool(shown)
     table = Table("RULER, average of MemAgent's ten tasks", ("system", *lengths), tuple(rows), note, marked=marked)
     return [table] if averages else []

@@ -1,140 +1,141 @@
-r"""``REWARD=answer_utility``: a ranking is worth what a frozen chat model's answers gain by it.
+r"""``REWARD=answer_utility``: a ranking is worth what a frozen chat model's answers gain by it (MemSifter).
 
-A valid ranking earns ``alpha * R_ans`` (``marginal_utility.py``) and, while the reward warms up, ``beta * NDCG``::
+The chat model answers from the first k sessions of a ranking, for every k of a few tiers and for none. With scores s_k
+in [0, 1], and tiers k_1 < ... < k_N (arXiv 2603.03379, equations 4 and 5),
+
+    R_ans = sum_n D_n (s_{k_n} - s_{k_{n-1}}),  D_n = 1 / log2(k_n + 1),  k_0 = 0
+          = -s_0 + sum_n w_n s_{k_n},           w_n = D_n - D_{n+1},  w_N = D_N
+
+so sessions that help early count most. The weights sum to 1 where k_1 = 1, so R_ans is in [-1, 1], and is 0 where
+sessions change nothing::
+
+    tier       1       2       3       5       8       10
+    weight     0.3691  0.1309  0.1131  0.0714  0.0264  0.2891
+
+    answered from the first session on      1.0        gold at rank 2        0.6309
+    by the first session alone              0.3691     gold at rank 10       0.2891
+    right without any, wrong with them     -1.0        all alike             0.0
+
+Their figure has 0.0528 at tier 8, with the next Fibonacci number in place of equation 5's last weight; their released
+``task_reward_score.py`` omits the first tier, so sessions that change nothing are worth -0.3691 there.
+
+A valid ranking earns ``alpha * R_ans`` and, while the reward warms up, ``beta * NDCG``::
 
     rollouts         0 .. warmup - 1    from warmup on, over anneal rollouts    then
     answer_utility   not asked          alpha * R_ans                           alpha * R_ans
     ranking          beta * NDCG        beta falls in equal steps to 0          nothing; anneal=0: beta stays
 
-A reply that is no valid ranking earns ``-(alpha + below)``, always: R_ans is at least -1 and NDCG at least 0, so the
+A reply that is no valid ranking earns ``-(alpha + 1)``, always: R_ans is at least -1 and NDCG at least 0, so the
 worst valid ranking is worth more, and breaking the form never pays. (Released: 0, which is more than a valid ranking
-that harms; arXiv 2603.03379's formula is kept, its alpha, beta and steps are not published.)
+that harms; alpha, beta and steps are not published.)
 
 What the chat model is shown is what inference shows it: the first k sessions of the ranking, packed to a budget, in
 the order of time (``sessions/``). So a request depends on the set of sessions alone: siblings share the answers to no
 session at all and to every set that they have in common, also those on their way, and whoever comes first changes no
 reward. Requests have seeds of their own by row and set.
 
-State: the number of rollouts that were scored, from which alpha and beta follow. Siblings are asked about alike, as
-the first of them was; a group that began in the warm-up keeps its beta, wherever a host samples ahead.
+State: the number of rollouts that were scored, from which alpha and beta follow. Siblings are scored alike, as the
+first of them was.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import math
+import re
 from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar, Literal
+
+import yaml
+from pydantic import Field
 
 from ..sessions.answer import answer_of
 from ..sessions.packing import pack
 from ..sessions.ranking import BadRanking, strict_ranking
 from ..sessions.records import Session
 from ..sessions.render import render_history
+from ..sessions.thinking import after_thinking
 from ..sessions.wording import Wording
-from ..system.errors import ConfigError
-from ..system.files import write_atomically
 from ..system.gather import gather_or_cancel
-from .judge import judge_prompt
-from .marginal_utility import marginal_utility, read_tiers, tiers_for
-from .memo import Memo
-from .option_choice import choice_score
-from .ranked_row import RankedRow, read_history, read_row
-from .reward import Answered, Parts, Reward
-from .text_f1 import answer_em, answer_f1
+from .options import choice_score
+from .ranking import RankedRow, read_history, read_row
+from .reward import Answered, Parts, Reward, RewardSettings
+from .text_f1 import answer_f1
 
-MOST = 1e6
-"""Of every weight: rewards, their sums and squares stay numbers in float32."""
-SCORERS = ("f1", "em", "judge")
-_GROUPS = 4096
-"""Groups whose way of being scored is remembered: those of many rollouts."""
-_HISTORIES = 64
-"""Histories kept in memory: a group's is read once."""
+Weight = Annotated[float, Field(ge=0, le=1e6)]
+_BELOW = 1.0
+"""How far a reply that is no valid ranking lies below the worst one that is."""
+_SCORES = 65_536
+"""Kept in memory, the latest."""
 
 
 @dataclass(frozen=True)
-class AnswerUtilitySettings:
+class AnswerUtilitySettings(RewardSettings):
     tiers: str = "1,2,3,5,8,10"
-    alpha: float = 1.0
+    alpha: Weight = 1.0
     """Weight of R_ans; 0: nobody is ever asked."""
-    beta: float = 0.0
+    beta: Weight = 0.0
     """Weight of NDCG (of what the task says a ranking is worth) in the warm-up."""
-    warmup: int = 0
+    warmup: Annotated[int, Field(ge=0)] = 0
     """Rollouts on NDCG alone, in which nobody is asked."""
-    anneal: int = 0
+    anneal: Annotated[int, Field(ge=0)] = 0
     """Rollouts after the warm-up over which beta falls to 0; 0: it stays."""
-    below: float = 1.0
-    """How far a reply that is no valid ranking lies below the worst one that is."""
-    scorer: str = "f1"
-    """What an answer is scored by: f1, em or judge. Where there are options, the choice counts alone."""
-    judge_url: str = ""
-    """scorer=judge: the judge's address; empty: the frozen chat model's."""
-    judge_model: str = ""
-    """scorer=judge: its name there; empty: the frozen chat model's."""
-    kept: int = 65536
-    """Scores kept in memory, those used last."""
+    scorer: Literal["f1", "judge"] = "f1"
+    """What an answer is scored by: words, or the frozen chat model. Where there are options, only the choice counts.
+    """
+    max_tokens: Annotated[int, Field(ge=1)] = 1024
+    """Tokens of the chat model's reply."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    budget: Annotated[int, Field(ge=1)] = 8192
+    """Tokens of the sessions that it is shown."""
+    concurrency: Annotated[int, Field(ge=1)] = 32
+    prompts: str = ""
+    """A YAML file with other prompts (``sessions/wording.yaml``)."""
 
     def __post_init__(self) -> None:
-        try:
-            read_tiers(self.tiers)
-        except ValueError as error:
-            raise ConfigError(f"REWARD_ARGS: tiers={error}") from None
-        if self.scorer not in SCORERS:
-            raise ConfigError(f"REWARD_ARGS: scorer={self.scorer!r}: allowed: {', '.join(SCORERS)}")
-        for name in ("alpha", "beta", "warmup", "anneal"):
-            if not 0 <= getattr(self, name) <= MOST:
-                raise ConfigError(f"REWARD_ARGS: {name}={getattr(self, name)}: allowed: a number from 0 to {MOST:g}")
-        if not 0 < self.below <= MOST:
-            raise ConfigError(f"REWARD_ARGS: below={self.below}: allowed: a number above 0, at most {MOST:g}")
-        if self.kept < 1:
-            raise ConfigError(f"REWARD_ARGS: kept={self.kept}: allowed: a whole number from 1 on")
-        if self.alpha == 0 and self.beta == 0:
-            raise ConfigError("REWARD_ARGS: alpha=0 beta=0: no ranking is worth anything; set one of them")
-        if self.warmup and not self.beta:
-            raise ConfigError(f"REWARD_ARGS: warmup={self.warmup} beta=0: nothing is learned in the warm-up; set beta")
-        if (self.judge_url or self.judge_model) and self.scorer != "judge":
-            raise ConfigError("REWARD_ARGS: judge_url and judge_model are read with scorer=judge alone")
+        tiers = read_tiers(self.tiers)
+        if tiers[0] != 1 or any(later <= earlier for earlier, later in pairwise(tiers)):
+            raise ValueError(f"tiers={self.tiers}: expected numbers that rise from 1, so that their weights sum to 1")
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """The chat model that answers, and what it is shown; made by ``hooks/answer_utility.py``."""
+    """The chat model that answers, and what it is shown; made by ``hooks/rewards.py``."""
 
     ask: Callable[[str, int], Awaitable[str]]
     """A user message and a seed to a reply."""
     judge: Callable[[str, int], Awaitable[float]]
-    """As that, to the score in the reply."""
+    """The same, to the score in the reply."""
     document: Callable[[str], Awaitable[str]]
     """A history's document by its id."""
     wording: Wording
-    budget: int
-    """Tokens of the sessions that are shown."""
     seed_for: Callable[[object], int]
     """A sampling seed from the run's and a request's name."""
 
 
 class AnswerUtility(Reward):
     Settings: ClassVar[type] = AnswerUtilitySettings
-    reads_state = True
 
     def __init__(self, settings: AnswerUtilitySettings, frozen: Frozen | None = None) -> None:
         """``frozen`` may be absent where settings are only checked, and where alpha is 0."""
         super().__init__(settings)
-        self._tiers = read_tiers(settings.tiers)
         self._frozen = frozen
         self._rollouts = 0
-        self._asked: OrderedDict[Hashable, bool] = OrderedDict()
-        self._scores: Memo[float] = Memo(settings.kept)
-        self._histories: Memo[tuple[Session, ...]] = Memo(_HISTORIES)
-        self._window = _Window(self._scores)
-        self._told: Mapping[str, float] = {}
+        self._weights: dict[Hashable, tuple[float, float]] = {}
+        self._scores = Memo(_SCORES)
+        self._seen: defaultdict[str, list[float]] = defaultdict(list)
+        """Of the rollout that is being scored: utilities, and scores by tier."""
+        self._logged: Mapping[str, float] = {}
 
     def begin(self) -> None:
-        self._asked.clear()  # a group that was broken off is sampled again from its beginning
+        self._weights.clear()  # a group that was broken off is sampled again from its beginning
 
     async def parts(self, answer: Answered) -> Parts:
         """Raises BadRow, and whatever the chat model's ``ask`` raises: a score that is missing is no score."""
@@ -142,122 +143,155 @@ class AnswerUtility(Reward):
         try:
             ranking = strict_ranking(answer.reply, row.shown)
         except BadRanking:
-            return {"format": -(self.settings.alpha + self.settings.below)}
-        if not self._asks(answer.group):
-            return {}
-        scores = await self._scored(row, ranking)
-        utility = marginal_utility(scores)
-        self._window.saw(scores, utility)
-        return {"answer_utility": self.settings.alpha * utility}
-
-    def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
-        parts = self.expected_parts(batch)
-        weights = {"answers/alpha": self.alpha, "answers/beta": self.beta}
-        self._told, self._window = {**self._window.metrics(self._scores), **weights}, _Window(self._scores)
-        self._rollouts += 1  # only now: all of a rollout is weighed alike
+            return {"format": -(self.settings.alpha + _BELOW)}
+        alpha, beta = self._of_group(answer.group)
+        parts = {"ranking": beta * answer.accuracy} if beta else {}
+        if alpha:
+            scores = await self._scored(row, ranking)
+            utility = marginal_utility(scores)
+            self._seen["utility"].append(utility)
+            for tier, score in sorted(scores.items()):
+                self._seen[f"score@{tier}"].append(score)
+            parts["answer_utility"] = alpha * utility
         return parts
 
-    def expected_parts(self, answers: Sequence[Answered]) -> Sequence[Parts]:
-        return [self._for_ranking(answer) for answer in answers]
+    def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
+        alpha, beta = self._current()
+        asked = {"asked": self._scores.made, "shared": self._scores.shared, "alpha": alpha, "beta": beta}
+        self._logged = {**asked, **{name: fmean(values) for name, values in self._seen.items()}}
+        self._scores.made = self._scores.shared = 0
+        self._seen.clear()
+        self._rollouts += 1
+        return [{}] * len(batch)
 
-    def _for_ranking(self, answer: Answered) -> Parts:
-        asked = "answer_utility" in answer.parts
-        beta = self.beta if asked else self.settings.beta
-        return {"ranking": beta * answer.accuracy} if beta and "format" not in answer.parts else {}
-
-    @property
-    def alpha(self) -> float:
-        """Weight of R_ans in the coming rollout."""
-        return self.settings.alpha if self._rollouts >= self.settings.warmup else 0.0
-
-    @property
-    def beta(self) -> float:
-        """Weight of NDCG in the coming rollout, where R_ans counts as well or nothing else ever does."""
-        s: AnswerUtilitySettings = self.settings
-        past = max(0, self._rollouts - s.warmup)
-        return s.beta * max(0.0, 1.0 - past / s.anneal) if s.anneal else s.beta
-
-    def _asks(self, group: Hashable) -> bool:
-        """Whether the chat model is asked about answers of ``group``."""
+    def _of_group(self, group: Hashable) -> tuple[float, float]:
+        """alpha and beta of a group: those of the rollout in which its first answer was scored."""
         if group is None:
-            return self.alpha > 0
-        asks = self._asked.setdefault(group, self.alpha > 0)
-        self._asked.move_to_end(group)
-        if len(self._asked) > _GROUPS:
-            self._asked.popitem(last=False)
-        return asks
+            return self._current()
+        return self._weights.setdefault(group, self._current())
+
+    def _current(self) -> tuple[float, float]:
+        s: AnswerUtilitySettings = self.settings
+        past = self._rollouts - s.warmup
+        beta = s.beta * max(0.0, 1.0 - max(0, past) / s.anneal) if s.anneal else s.beta
+        return (s.alpha if past >= 0 else 0.0), beta
 
     def metrics(self) -> Mapping[str, float]:
-        return self._told
+        return {f"answers/{name}": value for name, value in self._logged.items()}
 
     def save(self, folder: Path) -> None:
-        write_atomically(folder / "rollouts.json", str(self._rollouts).encode())
+        (folder / "rollouts.json").write_text(json.dumps(self._rollouts))
 
     def load(self, folder: Path) -> None:
-        file = folder / "rollouts.json"
-        try:
-            rollouts = int(file.read_text())
-            if rollouts < 0:
-                raise ValueError
-        except (OSError, ValueError):
-            problem = "damaged" if file.exists() else "not there"
-            raise ConfigError(f"{file}: is {problem}; write the number of rollouts that were scored, or go back to a "
-                              "checkpoint whose reward_state is whole") from None
-        self._rollouts = rollouts
+        self._rollouts = json.loads((folder / "rollouts.json").read_text())
 
     # --- scores -----------------------------------------------------------------------------------------------------
 
     async def _scored(self, row: RankedRow, ranking: Sequence[int]) -> dict[int, float]:
         """The score s_k of every tier k, and of 0: no session at all."""
         assert self._frozen is not None, "made without a chat model"
-        tiers = (0, *tiers_for(len(ranking), self._tiers))
-        shown = [pack(ranking[:tier], row.session_tokens, self._frozen.budget).shown for tier in tiers]
-        scores = await gather_or_cancel(*(self._score(self._frozen, row, positions) for positions in shown))
+        document = await self._frozen.document(row.history_id)
+        sessions = await asyncio.to_thread(read_history, document, row.shown)
+        tiers = (0, *tiers_for(len(ranking), read_tiers(self.settings.tiers)))
+        shown = [pack(ranking[:tier], row.session_tokens, self.settings.budget).shown for tier in tiers]
+        scores = await gather_or_cancel(*(self._score(self._frozen, row, sessions, places) for places in shown))
         return dict(zip(tiers, scores, strict=True))
 
-    async def _score(self, frozen: Frozen, row: RankedRow, shown: tuple[int, ...]) -> float:
-        asked = (row.history_id, row.question, row.date, row.language, row.options, row.answers)
+    async def _score(
+        self, frozen: Frozen, row: RankedRow, sessions: Sequence[Session], shown: tuple[int, ...]
+    ) -> float:
+        asked = (row.history_id, row.question, row.question_date, row.language, row.options, row.answers)
         key = hashlib.blake2b(repr((asked, shown)).encode(), digest_size=16).hexdigest()
-        return await self._scores.get(key, lambda: self._made(frozen, row, shown, frozen.seed_for(key)))
+        seed = frozen.seed_for(key)
 
-    async def _made(self, frozen: Frozen, row: RankedRow, shown: tuple[int, ...], seed: int) -> float:
-        history = render_history([(await self._history(frozen, row))[position] for position in shown])
-        prompt = frozen.wording.chat_prompt(row.question, history, row.language, row.date, row.options)
-        reply = await frozen.ask(prompt, seed)
-        answer = answer_of(reply)
-        if (chosen := choice_score(answer, row.answers, row.options)) is not None:
-            return chosen  # whatever the scorer: wrong options share words with the right one
-        match self.settings.scorer:
-            case "f1":
+        async def made() -> float:
+            history = render_history([sessions[position] for position in shown])
+            prompt = frozen.wording.chat_prompt(row.question, history, row.language, row.question_date, row.options)
+            answer = answer_of(await frozen.ask(prompt, seed))
+            if (chosen := choice_score(answer, row.answers, row.options)) is not None:
+                return chosen  # whatever the scorer: wrong options share words with the right one
+            if self.settings.scorer == "f1":
                 return answer_f1(answer, row.answers)
-            case "em":
-                return answer_em(answer, row.answers)
-        if not answer:
-            return 0.0
-        return await frozen.judge(judge_prompt(row.question, row.answers, answer, row.language), seed)
+            return await frozen.judge(judge_prompt(row, answer), seed) if answer else 0.0
 
-    async def _history(self, frozen: Frozen, row: RankedRow) -> tuple[Session, ...]:
-        async def read() -> tuple[Session, ...]:
-            return await asyncio.to_thread(read_history, await frozen.document(row.history_id), row.shown)
-
-        return await self._histories.get(row.history_id, read)
+        return await self._scores.get(key, made)
 
 
-class _Window:
-    """What one rollout's answers were worth, and the requests that it took."""
+# --- what a ranking gains -------------------------------------------------------------------------------------------
 
-    def __init__(self, scores: Memo[float]) -> None:
-        self._made, self._shared = scores.made, scores.shared
-        self._utilities: list[float] = []
-        self._by_tier: defaultdict[int, list[float]] = defaultdict(list)
 
-    def saw(self, scores: Mapping[int, float], utility: float) -> None:
-        self._utilities.append(utility)
-        for tier, score in scores.items():
-            self._by_tier[tier].append(score)
+def read_tiers(text: str) -> tuple[int, ...]:
+    """Tiers as settings write them, ``1,2,3,5,8,10``."""
+    return tuple(map(int, text.split(",")))
 
-    def metrics(self, scores: Memo[float]) -> dict[str, float]:
-        told = {"asked": scores.made - self._made, "shared": scores.shared - self._shared}
-        means = {"utility": fmean(self._utilities)} if self._utilities else {}
-        means |= {f"score@{tier}": fmean(values) for tier, values in sorted(self._by_tier.items())}
-        return {f"answers/{name}": value for name, value in {**told, **means}.items()}
+
+def tiers_for(ranked: int, tiers: Sequence[int]) -> tuple[int, ...]:
+    """The tiers of a ranking of ``ranked`` sessions: those beyond it fall together at its end. Of 6 sessions: 1, 2, 3,
+    5, 6."""
+    return tuple(sorted({min(tier, ranked) for tier in tiers}))
+
+
+def tier_weights(tiers: Sequence[int]) -> tuple[float, ...]:
+    """w_n of each tier, [tiers]; they sum to 1 where the first is 1."""
+    discounts = [1.0 / math.log2(tier + 1) for tier in tiers]
+    return tuple(here - after for here, after in zip(discounts, [*discounts[1:], 0.0], strict=True))
+
+
+def marginal_utility(scores: Mapping[int, float]) -> float:
+    """R_ans of the score s_k for every tier k; ``scores[0]`` is that without any session."""
+    tiers = sorted(tier for tier in scores if tier > 0)
+    # The differences are summed, not -s_0 plus the weighted scores: equal scores then give 0 to the last bit.
+    return math.fsum(
+        weight * (scores[tier] - scores[0]) for tier, weight in zip(tiers, tier_weights(tiers), strict=True))
+
+
+class Memo:
+    """Scores that are worth asking for once: the latest ``most``, shared also while they are on their way.
+
+        first asks for a     ------ request ------> kept
+        second asks for a       waits for the same ^          third: at once
+
+    A failure is not kept, so the next to ask tries again. Used from one event loop at a time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._tasks: OrderedDict[str, asyncio.Future[float]] = OrderedDict()
+        self.made = self.shared = 0
+        """Scores that were asked for, and times that one was had without asking."""
+
+    async def get(self, key: str, make: Callable[[], Coroutine[Any, Any, float]]) -> float:
+        """The score of ``key``, made by ``make`` where nobody has; raises what that raises."""
+        if key in self._tasks:
+            self.shared += 1
+            self._tasks.move_to_end(key)
+        else:
+            self.made += 1
+            self._tasks[key] = asyncio.ensure_future(make())
+            self._tasks[key].add_done_callback(lambda done: self._drop_failure(key, done))
+            if len(self._tasks) > self._most:
+                self._tasks.popitem(last=False)
+        return await asyncio.shield(self._tasks[key])
+
+    def _drop_failure(self, key: str, task: asyncio.Future[float]) -> None:
+        if (task.cancelled() or task.exception()) and self._tasks.get(key) is task:
+            del self._tasks[key]
+
+
+# --- a judge --------------------------------------------------------------------------------------------------------
+
+_JUDGED = re.compile(r'"score"\s*:\s*(0(?:\.\d+)?|1(?:\.0+)?)\s*[,}]')
+_JUDGE = Path(__file__).with_name("judge.yaml")
+
+
+def judge_prompt(row: RankedRow, answer: str) -> str:
+    """The user message to a judge; texts stand in it as JSON strings, so that none of them ends its line."""
+    slots = {"question": row.question, "golds": list(row.answers), "answer": answer}
+    template = yaml.safe_load(_JUDGE.read_text(encoding="utf-8"))[row.language.value]
+    return str(template).format(**{name: json.dumps(slot, ensure_ascii=False) for name, slot in slots.items()})
+
+
+def judged_score(reply: str) -> float | None:
+    """The score from 0 to 1 in a judge's reply, ``{"score": 0.8, "reason": "..."}``; None where it gives none."""
+    found = _JUDGED.search(after_thinking(reply) or "")
+    return float(found[1]) if found else None

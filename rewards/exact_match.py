@@ -14,8 +14,8 @@ and drops punctuation at both ends and leading articles. It keeps everything bet
     \boxed{Paris, France}     Paris           0.0    no partial credit
     \boxed{The}               the             1.0    an article alone is a word
 
-``published`` (``MEM_REWARD=published``) is MemAgent's released rule (verl/utils/reward_score/hotpotqa.py): only the
-last 300 characters are searched, by ``published_boxed``, thinking among them, and whitespace and some LaTeX are
+``published`` (``TASK_ARGS=reward=published``) is MemAgent's released rule (verl/utils/reward_score/hotpotqa.py): only
+the last 300 characters are searched, by ``published_boxed``, thinking among them, and whitespace and some LaTeX are
 deleted. All examples above except the last score 0.0 under it, apart from ``35\%``, which it turns into ``35`` (also
 0.0 against the gold ``35%``). An empty box equals a gold of nothing.
 
@@ -35,39 +35,26 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
-from enum import StrEnum
 
-from .boxed import after_thinking, last_boxed, published_boxed
+from .answers import after_thinking, last_boxed, published_boxed
+from .qa_metrics import word_f1
 
 PUBLISHED_WINDOW = 300
 
 
-class AnswerStyle(StrEnum):
-    ANSWER = "answer"
-    PUBLISHED = "published"
-    PUBLISHED_F1 = "published_f1"
-
-
-def boxed_exact_match(response: str, golds: Sequence[str], style: str = AnswerStyle.ANSWER) -> float:
-    """1.0 if the last boxed answer of ``response`` equals any gold under ``style``, else 0.0; or their best word F1.
-
-    Raises ValueError for an unknown style, no golds, or a bare string in place of the list of golds.
-    """
-    if isinstance(golds, str) or len(golds) == 0:
-        raise ValueError(f"golds must be a non-empty list of strings, got {golds!r}")
-    match AnswerStyle(style):
-        case AnswerStyle.ANSWER:
-            prediction = last_boxed(after_thinking(response))
-            wanted = {normalise_answer(gold) for gold in golds} - {""}
-            return float(prediction is not None and normalise_answer(prediction) in wanted)
-        case AnswerStyle.PUBLISHED:
-            prediction = published_boxed(response[-PUBLISHED_WINDOW:].lower())
-            return float(prediction is not None and normalise_published(prediction) in map(normalise_published, golds))
-        case AnswerStyle.PUBLISHED_F1:
-            words = (published_boxed(response[-PUBLISHED_WINDOW:].lower()) or "").split()
-            return max(_word_f1(words, gold.lower().split()) for gold in golds)
+def boxed_exact_match(response: str, golds: Sequence[str], style: str = "answer") -> float:
+    """1.0 if the last boxed answer of ``response`` equals any gold under ``style`` (answer, published), else 0.0; or
+    their best word F1 (published_f1)."""
+    assert golds and not isinstance(golds, str), f"golds must be a non-empty list of strings, got {golds!r}"
+    if style == "answer":
+        prediction = last_boxed(after_thinking(response))
+        wanted = {normalise_answer(gold) for gold in golds} - {""}
+        return float(prediction is not None and normalise_answer(prediction) in wanted)
+    prediction = published_boxed(response[-PUBLISHED_WINDOW:].lower())
+    if style == "published":
+        return float(prediction is not None and normalise_published(prediction) in map(normalise_published, golds))
+    return max(word_f1((prediction or "").split(), gold.lower().split()) for gold in golds)
 
 
 # --- answer ----------------------------------------------------------------------------------------------------------
@@ -91,16 +78,12 @@ def normalise_answer(text: str) -> str:
     >>> normalise_answer(r"\textbf{The  Beatles}.")
     'beatles'
     """
-    text = _unwrap(unicodedata.normalize("NFC", text).lower().replace("\\!", ""))
+    text = unicodedata.normalize("NFC", text).lower().replace("\\!", "")
+    while (inner := _GROUP.sub(r"\1", text)) != text:
+        text = inner
     text = _SIZING.sub("", _DEGREES.sub("°", _SPACES.sub(" ", text)))
     text = " ".join(_ESCAPED.sub(r"\1", text).translate(_STRAIGHT).split())
     return _bare(text)
-
-
-def _unwrap(text: str) -> str:
-    while (inner := _GROUP.sub(r"\1", text)) != text:
-        text = inner
-    return text
 
 
 def _bare(text: str) -> str:
@@ -139,11 +122,3 @@ def normalise_published(text: str) -> str:
     for old, new in _PUBLISHED_STEPS:
         text = text.replace(old, new)
     return text
-
-
-def _word_f1(words: Sequence[str], gold: Sequence[str]) -> float:
-    shared = (Counter(words) & Counter(gold)).total()
-    if not shared:
-        return 0.0
-    precision, recall = shared / len(words), shared / len(gold)
-    return 2 * precision * recall / (precision + recall)

@@ -22,13 +22,20 @@ Where these differ from the published codes, and why, is in ``docs/evaluation.md
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import re
+import resource
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
+from concurrent.futures import Future
 from fractions import Fraction
+from functools import lru_cache
+from math import isclose
+from typing import Any
 
-from .math_checker import math_equal
-from .plain_number import Number, number_and_unit, read_number
+from pebble import ProcessPool
+
+from .numbers import Number, number_and_unit, read_number, undelimited
 from .reply_form import answer_place
 
 _TOLERANCE = Fraction(1, 10_000)
@@ -40,22 +47,11 @@ _FORMULA = re.compile(r"(?<!\\)\$|\\[(\[]")
 _NAMED = re.compile(r"[A-Za-z]\s?=")
 
 
-class Mode(StrEnum):
-    STRICT = "strict"
-    MEDIUM = "medium"
-    LOOSE = "loose"
-    EXACT = "exact"
-
-
-def is_right(mode: Mode | str, reply: str, golds: Sequence[str], place: str | None = None) -> bool:
-    """Whether the reply's answer is any of the golds; an empty gold never is.
-
-    Args:
-        golds: each an answer, or a whole solution that has its answer in a place.
-        place: what the reply has there, as ``alone_in_its_place`` finds it unless given.
-    """
-    judge, place = _JUDGES[Mode(mode)], alone_in_its_place(reply) if place is None else place
-    return any(judge(reply, place, gold) for gold in map(gold_answer, golds) if gold)
+def is_right(mode: str, reply: str, golds: Sequence[str]) -> bool:
+    """Whether the reply's answer is any of the golds: each an answer, or a whole solution that has its answer in a
+    place. An empty gold never is."""
+    place = alone_in_its_place(reply)
+    return any(MODES[mode](reply, place, gold) for gold in map(gold_answer, golds) if gold)
 
 
 def gold_answer(gold: str) -> str:
@@ -107,8 +103,8 @@ def _loose(reply: str, place: str, gold: str) -> bool:
         answer = answer.partition("=")[2].strip()
     given = number_and_unit(answer)
     if given and wanted:
-        sizes = (Number(wanted.value * factor) for factor in (1, 100, Fraction(1, 100)))
-        return any(Number(given.value).close_to(size, _TOLERANCE) for size in sizes)
+        sizes = (wanted.value * factor for factor in (1, 100, Fraction(1, 100)))
+        return any(abs(given.value - size) <= _TOLERANCE * max(abs(given.value), abs(size)) for size in sizes)
     return _could_be(answer, wanted) and math_equal("close", answer, _for_sympy(gold, wanted))
 
 
@@ -116,8 +112,8 @@ def _exact(reply: str, place: str, gold: str) -> bool:
     return reply.rpartition("<answer>")[2].partition("</answer>")[0].strip() == gold
 
 
-_JUDGES: Mapping[Mode, Callable[[str, str, str], bool]] = {
-    Mode.STRICT: _strict, Mode.MEDIUM: _medium, Mode.LOOSE: _loose, Mode.EXACT: _exact,
+MODES: Mapping[str, Callable[[str, str, str], bool]] = {
+    "strict": _strict, "medium": _medium, "loose": _loose, "exact": _exact,
 }
 
 
@@ -155,12 +151,72 @@ def _for_sympy(gold: str, wanted: Number | None) -> str:
 
 
 def _undelimited(text: str) -> str:
-    text = text.strip().rstrip(".").strip()
-    for begin, end in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
-        if len(text) > len(begin + end) and text.startswith(begin) and text.endswith(end):
-            return text[len(begin) : -len(end)].strip()
-    return text
+    return undelimited(text.strip().rstrip(".").strip())
 
 
 def _same_text(a: str, b: str) -> bool:
     return "".join(a.lower().split()) == "".join(b.lower().split()) != ""
+
+
+# --- math-verify, in a process of its own ---------------------------------------------------------------------------
+# What a model wrote may take sympy for ever, or all memory. The process serves all threads, one question at a time;
+# after one that hung the next starts another.
+
+LIMIT_S = 5
+"""Seconds for a question: LightEval's own limit; the Qwen2.5-Math harness gives 3."""
+MOST_CHARACTERS = 10_000
+"""A longer text is no answer; of a whole reply the end counts."""
+_MEMORY = 4 << 30
+"""Bytes of address space: numbers may have billions of digits."""
+
+
+@lru_cache(maxsize=1024)
+def math_equal(how: str, text: str, gold: str) -> bool:
+    """Whether ``text`` is worth ``gold``; no after LIMIT_S, and where sympy cannot read one.
+
+    Args:
+        how: ``equal``: the same value, all of the text being the answer; ``close``: or both numbers and a
+            ten-thousandth apart (Qwen2.5-Math's ``numeric_equal``); ``strict``: LightEval's extractive match as
+            Memory-R configures it, a number or LaTeX, boxes first, five decimals.
+    """
+    if how == "strict":
+        text = text[-MOST_CHARACTERS:]
+    if max(len(text), len(gold)) > MOST_CHARACTERS:
+        return False
+    future: Future[bool] = _pool().schedule(_compare, args=(how, text, gold), timeout=LIMIT_S)
+    try:
+        return future.result()
+    except Exception:  # too late, out of memory, or whatever parsers raise on what a model wrote
+        return False
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ProcessPool:
+    """Spawned: a fork would inherit the locks of other threads."""
+    return ProcessPool(max_workers=1, initializer=_begin, context=multiprocessing.get_context("spawn"))
+
+
+def _begin() -> None:
+    import math_verify  # noqa: F401  before the first question's time begins
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it has no time limit of its own
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard), hard))
+
+
+def _compare(how: str, text: str, gold: str) -> bool:
+    """Whether ``text`` is worth ``gold``, both parsed in the process that this runs in."""
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+    from sympy import N
+
+    def latex(formula: str) -> list[Any]:
+        return list(parse(f"${formula}$", [LatexExtractionConfig()], parsing_timeout=None))
+
+    wanted = latex(gold)
+    if how == "strict":
+        kinds = [ExprExtractionConfig(), LatexExtractionConfig(boxed_match_priority=0)]
+        return bool(verify(wanted, parse(text, kinds, parsing_timeout=None), float_rounding=5, timeout_seconds=None))
+    given = latex(text)
+    if verify(wanted, given, timeout_seconds=None):
+        return True
+    return how == "close" and isclose(*(float(N(side[0])) for side in (given, wanted)), rel_tol=1e-4)

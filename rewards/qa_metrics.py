@@ -27,7 +27,6 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -42,10 +41,7 @@ def normalise_squad(text: str, *, keep_articles: bool = False) -> str:
 
 
 def score_answer(prediction: str | None, golds: Sequence[str]) -> dict[str, float]:
-    """All metrics of one prediction under the keys em, f1, sub_em, sub_em_legacy.
-
-    Raises ValueError for no golds, or a bare string in place of the list of golds.
-    """
+    """All metrics of one prediction under the keys em, f1, sub_em, sub_em_legacy."""
     metrics = {"em": exact_match, "f1": token_f1, "sub_em": sub_em, "sub_em_legacy": sub_em_legacy}
     return {name: metric(prediction, golds) for name, metric in metrics.items()}
 
@@ -72,8 +68,7 @@ def sub_em_legacy(prediction: str | None, golds: Sequence[str]) -> float:
 
 def _best(metric: Callable[[str, str], float], prediction: str | None, golds: Sequence[str]) -> float:
     """The maximum of ``metric`` over all golds; pairs with an empty side score 0 and never reach the metric."""
-    if isinstance(golds, str) or len(golds) == 0:
-        raise ValueError(f"golds must be a non-empty list of strings, got {golds!r}")
+    assert len(golds) and not isinstance(golds, str), f"golds must be a non-empty list of strings, got {golds!r}"
     said = {keep: normalise_squad(prediction or "", keep_articles=keep) for keep in (False, True)}
     pairs = [(said[keep], form) for keep, form in map(_form, golds)]
     return max((metric(pred, gold) for pred, gold in pairs if pred and gold), default=0.0)
@@ -86,16 +81,10 @@ def _form(gold: str) -> tuple[bool, str]:
 
 
 def _f1(pred: str, gold: str) -> float:
-    if pred != gold and {pred, gold} & CLOSED_ANSWERS:
-        return 0.0
-    tokens, count = _counted(pred)
-    gold_tokens = Counter(gold.split())
-    shared = sum(min(times, tokens[token]) for token, times in gold_tokens.items())
-    return 2 * shared / (count + gold_tokens.total())
+    return 0.0 if pred != gold and {pred, gold} & CLOSED_ANSWERS else word_f1(pred.split(), gold.split())
 
 
-@lru_cache(maxsize=2)
-def _counted(pred: str) -> tuple[Counter[str], int]:
-    """The tokens of a prediction, and how many they are: it is compared with one gold after another."""
-    tokens = Counter(pred.split())
-    return tokens, tokens.total()
+def word_f1(words: Sequence[str], gold: Sequence[str]) -> float:
+    """The harmonic mean of precision and recall of words, as multisets."""
+    shared = (Counter(words) & Counter(gold)).total()
+    return 2 * shared / (len(words) + len(gold)) if shared else 0.0

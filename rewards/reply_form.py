@@ -28,21 +28,18 @@ Invariant: everything here is linear in the reply's length, so nothing that a mo
 from __future__ import annotations
 
 import re
-from enum import StrEnum
+from typing import Literal
 
-from .boxed import behind_one_box, last_boxed
+from .answers import behind_one_box, last_boxed
 
 _INTEGER = re.compile(r"-?[0-9]{1,100}")
 _AFTER_BOX = re.compile(r"[\s$.)\]\\]*")
 _CHARGE = 0.004
 _TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 _LINES = ("<reasoning>\n", "\n</reasoning>\n", "\n<answer>\n", "\n</answer>")
-FORM_PARTS = ("integer", "strict_format", "soft_format", "tags")
 
 
-class Form(StrEnum):
-    REASONING = "reasoning"
-    BOXED = "boxed"
+Form = Literal["reasoning", "boxed"]
 
 
 def answer_place(reply: str) -> str | None:
@@ -74,7 +71,7 @@ def reasoning_of(reply: str) -> str:
 
 def in_form(form: Form, reasoning: str, answer: str) -> str:
     """A whole reply."""
-    if form is Form.BOXED:
+    if form == "boxed":
         return f"{reasoning}\n\\boxed{{{answer}}}".strip()
     return f"<reasoning>\n{reasoning or answer}\n</reasoning>\n<answer>\n{answer}\n</answer>"
 
@@ -84,7 +81,7 @@ def form_shares(form: Form, reply: str) -> dict[str, float]:
     reply = reply.strip()
     answer = answer_place(reply) or ""
     kept = {"integer": bool(_INTEGER.fullmatch(answer))}
-    if form is Form.BOXED:
+    if form == "boxed":
         kept |= {"strict_format": _ends_in_its_box(reply), "soft_format": bool(last_boxed(reply))}
         return {name: float(there) for name, there in kept.items()}
     kept |= {"strict_format": _strict(reply), "soft_format": _soft(reply)}

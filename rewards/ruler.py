@@ -23,11 +23,6 @@ from collections.abc import Sequence
 
 from ..system.errors import MemAgentError
 
-
-class UnknownMetric(MemAgentError):
-    """A file names a metric that RULER does not have."""
-
-
 STRING_MATCH_ALL = "string_match_all"
 STRING_MATCH_PART = "string_match_part"
 FIRST_GOLD = "sub_em_first_gold"
@@ -42,35 +37,18 @@ MEMAGENT_TASKS = tuple(name for name in TASKS if name not in ("cwe", "qa_1", "qa
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 
-def string_match_all(prediction: str | None, answers: Sequence[str]) -> float:
-    """The fraction of ``answers`` that are in the reply."""
-    found = _found(prediction, answers)
-    return sum(found) / len(found)
-
-
-def string_match_part(prediction: str | None, answers: Sequence[str]) -> float:
-    """1.0 if any of ``answers`` is in the reply."""
-    return float(any(_found(prediction, answers)))
-
-
-METRICS = {STRING_MATCH_ALL: string_match_all, STRING_MATCH_PART: string_match_part}
+METRICS = (STRING_MATCH_ALL, STRING_MATCH_PART)
 
 
 def score(metric: str, prediction: str | None, answers: Sequence[str]) -> float:
     """The reply's score by the metric that its file names.
 
-    Raises:
-        UnknownMetric: there is no such metric.
-        ValueError: ``answers`` is no list of non-empty strings.
+    Raises MemAgentError where there is no such metric, ValueError where an answer is empty.
     """
-    if not isinstance(metric, str) or metric not in METRICS:
-        raise UnknownMetric(f"no RULER metric {metric!r:.80}; allowed: {', '.join(METRICS)}")
-    return METRICS[metric](prediction, answers)
-
-
-def _found(prediction: str | None, answers: Sequence[str]) -> list[bool]:
-    """One entry per answer. An empty answer would be in every reply, so it is refused."""
-    if isinstance(answers, str) or not answers or not all(answers):
+    if metric not in METRICS:
+        raise MemAgentError(f"no RULER metric {metric!r:.80}; allowed: {', '.join(METRICS)}")
+    if isinstance(answers, str) or not answers or not all(answers):  # an empty answer would be in every reply
         raise ValueError(f"answers must be a list of non-empty strings, got {answers!r}")
     reply = _CONTROL.sub("\n", (prediction or "").strip()).strip().lower()
-    return [answer.lower() in reply for answer in answers]
+    found = [answer.lower() in reply for answer in answers]
+    return sum(found) / len(found) if metric == STRING_MATCH_ALL else float(any(found))

@@ -28,16 +28,15 @@ from __future__ import annotations
 
 import re
 import string
-import tempfile
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any
+from collections.abc import Sequence
+
+from .qa_metrics import word_f1
 
 _UNSPACED = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Scripts without blanks between words: kana and Han."""
 _PIECE = re.compile(rf"[{_UNSPACED}]+|[^\s{_UNSPACED}]+")
+_PIECE_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _POINT, _BARE_POINT = re.compile(r"(?<=\d)\.(?=\d)"), re.compile(r"(?<![\w.])\.(?=\d)")
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
@@ -56,9 +55,8 @@ def answer_em(prediction: str | None, golds: Sequence[str]) -> float:
 
 def answer_f1(prediction: str | None, golds: Sequence[str]) -> float:
     """The best harmonic mean of precision and recall of words over the golds."""
-    said = Counter(answer_words(prediction or ""))
-    size = said.total()
-    return max((_f1(said, size, Counter(gold)) for gold in _golds(golds) if size and gold), default=0.0)
+    said = answer_words(prediction or "")
+    return max(word_f1(said, gold) for gold in _golds(golds))
 
 
 def answer_words(text: str) -> list[str]:
@@ -78,34 +76,14 @@ def _parted(character: str) -> str:
 
 
 def _cut(piece: str) -> Sequence[str]:
-    if not re.match(rf"[{_UNSPACED}]", piece):
+    if not _PIECE_UNSPACED.match(piece):
         return (piece,)
-    return _segmenter()(piece)
-
-
-@lru_cache(maxsize=1)
-def _segmenter() -> Callable[[str], list[str]]:
-    """jieba, without its new-word model: the words of a run depend on its dictionary alone.
-
-    Its dictionary's cache is by default a pickle of a fixed name in the shared temporary folder; here it is built for
-    this process alone (0.8 s, once, and only where a Chinese text is compared).
-    """
-    import jieba
+    import jieba  # takes 0.8 s, and only Chinese texts need it
 
     jieba.setLogLevel("ERROR")
-    with tempfile.TemporaryDirectory(prefix="jieba-") as folder:
-        tokenizer: Any = jieba.Tokenizer()
-        tokenizer.tmp_dir = folder
-        tokenizer.initialize()
-    return lambda run: tokenizer.lcut(run, HMM=False)
+    return list(jieba.lcut(piece, HMM=False))  # without its new-word model: words depend on its dictionary alone
 
 
 def _golds(golds: Sequence[str]) -> list[list[str]]:
-    if isinstance(golds, str) or len(golds) == 0:
-        raise ValueError(f"golds must be a non-empty list of strings, got {golds!r}")
+    assert golds and not isinstance(golds, str), f"golds must be a non-empty list of strings, got {golds!r}"
     return [answer_words(gold) for gold in golds]
-
-
-def _f1(said: Counter[str], size: int, gold: Counter[str]) -> float:
-    shared = sum(min(times, said[word]) for word, times in gold.items())  # gold's alone: a reply may have many golds
-    return 2 * shared / (size + gold.total())

@@ -13,7 +13,10 @@ from random import Random
 
 import orjson
 
-from ..agents.one_prompt import direct_frame_tokens
+from ..agents.one_prompt import Direct
+from ..agents.prompts import chat_frame, load_prompts
+from ..agents.vocabulary import Vocabulary
+from ..config import Config
 from ..data.ruler_corpus import Corpus, read_hotpotqa, read_squad
 from .document_frame import frame_of
 from .length import LengthError
@@ -59,7 +62,7 @@ class Maker:
         self._seed = plan.seed
         vocabulary = load_tokenizer(plan.tokenizer)
         self._count = counter_of(vocabulary)
-        self._around = direct_frame_tokens(vocabulary) if plan.prompt_tokens is None else plan.prompt_tokens
+        self._around = _direct_frame_tokens(vocabulary) if plan.prompt_tokens is None else plan.prompt_tokens
         wording = load_wording(plan.wording) if plan.wording else Sentences()
         self._haystack = Haystack(wording, read_essay(plan.haystack, wording))
         self._corpora = {
@@ -106,6 +109,13 @@ class Maker:
         if wanted.index >= len(corpus.questions):
             raise RulerError(f"{wanted.task}: {corpus.name} has {len(corpus.questions)} questions; lower --samples")
         return replace(self._haystack, corpus=corpus, question=corpus.questions[wanted.index])
+
+
+def _direct_frame_tokens(vocabulary: Vocabulary) -> int:
+    """Tokens around document and question in EVAL_MODE=direct, with the pack's settings and this model's template."""
+    config = Config()
+    frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
+    return Direct(config, vocabulary, load_prompts(config.mem_layout), frame).frame_tokens
 
 
 def read_essay(paths: Sequence[Path], wording: Sentences) -> Essay:

@@ -9,6 +9,7 @@ Settings that are more than taste:
   at any temperature.
 - ``--enable-scale-out`` and ``VLLM_SERVER_DEV_MODE=1``: without them the token-in-token-out and the weight endpoints
   answer 403 and 404.
+- ENGINE_ARGS stands last, and of two flags of one name vLLM takes the last.
 - On CPU, one executor without a shared-memory queue and one OpenMP thread: other settings spin on the cores that the
   trainer needs. ``VLLM_CPU_KVCACHE_SPACE`` is removed because it would override ``--kv-cache-memory-bytes``. Dynamo is
   off because even an eager server would otherwise run a C++ compiler for many seconds within the first request. The
@@ -19,12 +20,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ..client.engine_api import Dialect
 from ..config import Config, ConfigError
+from ..rollout_client import GENERATE
 from ..system.processes import FleetError
 from ..system.python_command import python_module
 from .control import CONTROL_TIMEOUT_S, ControlClient
@@ -37,7 +39,8 @@ FORKING_SERVER = "mem_agent.serving.engine_server"
 """The same with half the imports, on CPU."""
 SERVED_NAME = "policy"
 """What requests may put into their ``model`` field."""
-GENERATE = Dialect.VLLM.path
+SEQUENCES, BLOCK_TOKENS, KV_BYTES, GPU_SHARE = 64, 32, 2**30, 0.7
+"""Decoded at once; of a cache block, in which prefixes are shared; of the cache on CPU; of a GPU that engines take."""
 RELOAD_TIMEOUT_S, LOOK_EVERY_S = 600.0, 5.0
 """Weights may take minutes to be read; that often is looked whether the engine still lives."""
 HUNG_TIMEOUT_S = 20.0
@@ -73,8 +76,16 @@ def engine_command(config: Config, model: Path, port: int, device: Device, index
         command += ["--trust-remote-code"]
     if device == "cuda":
         engines_of_one_gpu = -(-config.num_engines // len(visible_gpus(os.environ)))
-        command += ["--gpu-memory-utilization", f"{config.engine_memory_fraction / engines_of_one_gpu:g}"]
-    return command
+        command += ["--gpu-memory-utilization", f"{GPU_SHARE / engines_of_one_gpu:g}"]
+    return command + own_flags(config)
+
+
+def own_flags(config: Config) -> list[str]:
+    """ENGINE_ARGS, word by word. Raises ConfigError."""
+    try:
+        return shlex.split(config.engine_args)
+    except ValueError as error:
+        raise ConfigError(f"ENGINE_ARGS={config.engine_args!r}: {error}; quote it as in a shell") from None
 
 
 def visible_gpus(env: Mapping[str, str]) -> list[str]:
@@ -91,24 +102,18 @@ def visible_gpus(env: Mapping[str, str]) -> list[str]:
 def engine_options(config: Config, device: Device) -> list[str]:
     """What a server that runs on ``device`` is told by whoever starts it, this pack or a host."""
     options = [
-        "--dtype", engine_dtype(config, device),
-        "--max-num-seqs", str(config.engine_max_seqs),
-        "--block-size", str(config.engine_block_size),
+        "--dtype", "float32" if device == "cpu" else "bfloat16",
+        "--max-num-seqs", str(SEQUENCES),
+        "--block-size", str(BLOCK_TOKENS),
         "--enable-scale-out", "--disable-uvicorn-access-log",
     ]
     if device == "cpu":
         # With chunked prefill, a seeded request whose prompt is only partly computed rewinds its random generator,
         # which CPU generators cannot do: the whole engine dies ("CPU Generator does not use offset", vLLM 0.32).
         options += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(max(4096, config.engine_max_len))]
-        options += ["--kv-cache-memory-bytes", str(config.engine_kv_bytes), "--enforce-eager",
+        options += ["--kv-cache-memory-bytes", str(KV_BYTES), "--enforce-eager",
                     "--distributed-executor-backend", "uni"]
     return options
-
-
-def engine_dtype(config: Config, device: Device) -> str:
-    if config.engine_dtype != "auto":
-        return config.engine_dtype
-    return "float32" if device == "cpu" else "bfloat16"
 
 
 def engine_environment(base: Mapping[str, str], device: Device, index: int) -> dict[str, str]:

@@ -13,11 +13,11 @@ import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from ..client.engine_api import Dialect
+from ..rollout_client import GENERATE
 
 VARIABLE = "MEM_AGENT_ENGINE_KEY"
 OPEN = frozenset({"/health", "/ping", "/version", "/metrics", "/v1/models", "/v1/completions", "/v1/chat/completions",
-                  Dialect.VLLM.path})
+                  GENERATE})
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -51,7 +51,7 @@ from . import router as routers
 from .engine import HUNG_TIMEOUT_S, Device, EngineClient, EngineError
 from .engine_key import VARIABLE as KEY_VARIABLE
 from .engine_key import new_key
-from .router import RouterAdmin
+from .router import REQUEST_TIMEOUT_S, RouterAdmin
 from .sync_folder import SyncFolder, checkpoint_names, sync_folder
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,9 @@ log = logging.getLogger(__name__)
 LONGEST_TMPDIR = 42
 """Bytes: the path of a socket has 107 at most, of which the folder of a fleet and vLLM's name for it take 65."""
 REPLACE_GRACE_S = 3.0
+START_TIMEOUT_S = 600.0
+MOST_RESTARTS = 3
+"""Servers that are replaced between two weight syncs: a run that goes on may lose one now and then."""
 
 
 @dataclass
@@ -93,6 +96,7 @@ class Fleet:
         self.version = version
         """The weight version that every engine has confirmed, or is about to while a sync runs."""
         self.restarts = 0
+        self._restarts_at_sync = 0
         self.device: Device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._names = checkpoint_names(self.model)
         self._folder: SyncFolder | None = None
@@ -185,6 +189,7 @@ class Fleet:
             await asyncio.to_thread(self._folder.write, tensors)
             self.version = version
             await self._update_all(mode)
+            self._restarts_at_sync = self.restarts
         return time.monotonic() - began
 
     async def start_over(self) -> None:
@@ -220,7 +225,7 @@ class Fleet:
         assert self._folder is not None
         engine.settled = False
         self._folder.check()
-        await engine.client.load(self._folder.path, self.version, mode, self.config.mem_request_timeout)
+        await engine.client.load(self._folder.path, self.version, mode, REQUEST_TIMEOUT_S)
         engine.settled = True
 
     # --- staying alive ----------------------------------------------------------------------------------------------
@@ -279,10 +284,10 @@ class Fleet:
 
     def _count_restart(self, process: ChildProcess, cause: str) -> None:
         self.restarts += 1
-        line = f"{process.describe()} [{cause}]"
-        if self.restarts > self.config.engine_restarts:
-            raise FleetError(f"ENGINE_RESTARTS={self.config.engine_restarts} is used up: {line}")
-        log.warning("restart %d of at most %d: %s", self.restarts, self.config.engine_restarts, line)
+        line, number = f"{process.describe()} [{cause}]", self.restarts - self._restarts_at_sync
+        if number > MOST_RESTARTS:
+            raise FleetError(f"{MOST_RESTARTS} servers were replaced with these weights, and one more ended: {line}")
+        log.warning("restart %d of at most %d: %s", number, MOST_RESTARTS, line)
 
     async def _admit(self) -> None:
         """Make the router's workers exactly the fleet's engines, all of which have confirmed the version."""
@@ -322,9 +327,9 @@ class Fleet:
         process = self._launch(f"engine-{index}", command, environment)
         client = EngineClient(f"http://127.0.0.1:{port}", self._session, key)
         try:
-            await wait_until_healthy(process, client.healthy, self.config.engine_start_timeout)
+            await wait_until_healthy(process, client.healthy, START_TIMEOUT_S)
             # A server can be healthy and die of its first request, as of a head size that its kernels lack.
-            await client.try_out(self.config.engine_start_timeout)
+            await client.try_out(START_TIMEOUT_S)
         except BaseException as error:
             said = f"{process.describe()} (its first request failed: {error})"
             self._end(process, 0.0)
@@ -334,9 +339,9 @@ class Fleet:
         return _Engine(index, process, client)
 
     async def _start_router(self) -> None:
-        command = routers.router_command(self.config, self.port, self._metrics_port)
+        command = routers.router_command(self.port, self._metrics_port)
         self._router = self._launch("router", command, routers.router_environment(os.environ))
-        await wait_until_healthy(self._router, self._router_client.alive, self.config.engine_start_timeout)
+        await wait_until_healthy(self._router, self._router_client.alive, START_TIMEOUT_S)
 
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> ChildProcess:
         assert self._folder is not None and self._sockets is not None

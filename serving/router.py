@@ -12,22 +12,22 @@ consistent hash would put 4 groups on 2 engines as 3 and 1, or worse, five times
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
-from ..config import Config
 from ..system.processes import FleetError
 from ..system.python_command import python_module
 from .control import ControlClient
 
 ADMIT_TIMEOUT_S = 60
+REQUEST_TIMEOUT_S = 600
+"""For one generation request, as in ``client``."""
 
 
 class RouterError(FleetError):
     """The router refused a call: the message names call and answer."""
 
 
-def router_command(config: Config, port: int, metrics_port: int) -> list[str]:
+def router_command(port: int, metrics_port: int) -> list[str]:
     """The command line of a router without workers on 127.0.0.1."""
     return [
         *python_module("vllm_router.launch_router"),
@@ -35,7 +35,7 @@ def router_command(config: Config, port: int, metrics_port: int) -> list[str]:
         "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port),
         "--policy", "sticky_least_loaded", "--log-level", "warning",
         # A hung engine is never retried by the router: its requests end by this clock.
-        "--request-timeout-secs", str(math.ceil(config.mem_request_timeout)),
+        "--request-timeout-secs", str(REQUEST_TIMEOUT_S),
         # Tolerant of an engine that is slow under load, quick enough that new requests avoid a dead one.
         "--health-check-interval-secs", "2", "--health-check-timeout-secs", "5",
         "--health-failure-threshold", "2", "--health-success-threshold", "1",

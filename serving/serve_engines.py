@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import logging
 import sys
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from ..system.logging_setup import log_to_terminal
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable
 from .fleet import Fleet
+from .router import REQUEST_TIMEOUT_S
 
 CHECK_EVERY_S = 10.0
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if model_says and not config.engine_max_len:
         print(model_says, file=sys.stderr)
     if options.num_engines is not None:
-        config = dataclasses.replace(config, num_engines=options.num_engines)
+        config = config.replace(num_engines=options.num_engines)
     config = with_serving_length(config, model, load_vocabulary(model, config.trust_remote_code))
     fleet = Fleet(config, model, port=options.port)
     try:
@@ -56,7 +56,7 @@ async def _serve(fleet: Fleet, url_file: Path | None) -> NoReturn:
             print(f"READY {fleet.url}", flush=True)
             while True:
                 await asyncio.sleep(CHECK_EVERY_S)
-                await fleet.ensure_alive(fleet.config.mem_request_timeout)
+                await fleet.ensure_alive(REQUEST_TIMEOUT_S)
         finally:
             if url_file is not None:
                 url_file.unlink(missing_ok=True)

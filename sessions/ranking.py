@@ -8,9 +8,9 @@ The reply names session numbers as the prompt showed them, best first, after any
 What is read is what follows the last ``</think>``. A chat template may have opened the thinking in the prompt already,
 so a reply without ``<think>`` is as good; one that opens it and never closes it has said nothing yet.
 
-``strict_ranking``   the first such block holds exactly ``min(asked, shown)`` different numbers below ``shown``, with
+``strict_ranking``   the last such block holds exactly ``min(asked, shown)`` different numbers below ``shown``, with
                      commas between them, and nothing else
-``lenient_ranking``  what of the first block can be used: numbers out of range and repetitions are dropped, words
+``lenient_ranking``  what of the last block can be used: numbers out of range and repetitions are dropped, words
                      ignored; an unclosed block counts. ``completed`` then puts the other sessions behind, best first
 
 Published parsers differ between training and inference, let ``-1`` mean the last session, and fall back to the order
@@ -78,9 +78,9 @@ def in_history(ranking: Iterable[int], shown: Sequence[int]) -> tuple[int, ...]:
 
 
 def _block(said: str) -> tuple[str | None, bool]:
-    """What stands in the first ranking block, and whether it is closed."""
-    start = _OPEN.search(said)
-    if start is None:
+    """What stands in the last ranking block, and whether it is closed."""
+    _, *blocks = _OPEN.split(said)
+    if not blocks:
         return None, False
-    end = _CLOSE.search(said, start.end())
-    return said[start.end() : end.start() if end else None], end is not None
+    block, *after = _CLOSE.split(blocks[-1], maxsplit=1)
+    return block, bool(after)

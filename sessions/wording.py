@@ -1,4 +1,4 @@
-"""What models are asked about a history, in its language; ``SIFTER_PROMPTS`` names a file with another wording.
+"""What models are asked about a history, in its language; a file may have another wording.
 
 Such a file has the shape of ``wording.yaml``; what it leaves out stays the pack's own. Placing texts into slots never
 reads a slot out of a text: a session that says ``{question}`` stays as it is.
@@ -77,7 +77,7 @@ def load_wording(path: str = "") -> Wording:
 
 
 def _read(path: str) -> dict[str, Any]:
-    name = f"SIFTER_PROMPTS={path!r}"
+    name = f"prompts={path!r}"
     try:
         found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:

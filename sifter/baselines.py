@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..agents.recall import Counts, bm25, count_query, count_words
+from ..agents.recall import Bag, WordCounter, bm25
 from ..sessions.packing import by_score
 from ..sessions.records import HistoryQuestion
 from ..sessions.render import embedded_text
@@ -21,8 +21,8 @@ from ..sessions.render import embedded_text
 def bm25_order(asked: HistoryQuestion) -> list[int]:
     if not asked.sessions:
         return []
-    held, numbers = _counted(tuple(map(embedded_text, asked.sessions)))
-    return by_score(bm25(held, count_query(asked.question, numbers, held.vocabulary)).tolist())
+    count, bags = _counted(tuple(map(embedded_text, asked.sessions)))
+    return by_score(bm25(bags, count(asked.question)))
 
 
 def full_order(asked: HistoryQuestion) -> list[int]:
@@ -30,6 +30,7 @@ def full_order(asked: HistoryQuestion) -> list[int]:
 
 
 @lru_cache(maxsize=2)
-def _counted(texts: tuple[str, ...]) -> tuple[Counts, dict[str, int]]:
+def _counted(texts: tuple[str, ...]) -> tuple[WordCounter, list[Bag]]:
     """Of the history before, too: questions about one history follow each other."""
-    return count_words(texts)
+    count = WordCounter()
+    return count, [count(text) for text in texts]

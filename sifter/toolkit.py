@@ -2,7 +2,7 @@
 
 ::
 
-    from mem_agent.client.chat_settings import ChatSettings
+    from mem_agent.hooks.chat_model import ChatSettings
     from mem_agent.sifter.toolkit import Sifter
 
     with Sifter("memory", chat=ChatSettings(url="http://127.0.0.1:8000", model="my-model")) as sifter:
@@ -33,11 +33,9 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import orjson
 
-from ..client.chat_client import ChatClient
-from ..client.chat_settings import ChatFailed, ChatSettings
 from ..config import ConfigError
-from ..hooks.intrinsic import HASHING, encoder_folder
-from ..rewards.intrinsic.encoder import Encoder
+from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings
+from ..rewards.intrinsic.encoder import HASHING, Encoder, encoder_folder
 from ..sessions.answer import answer_of
 from ..sessions.packing import by_score, pack
 from ..sessions.ranking import completed, in_history, lenient_ranking
@@ -106,7 +104,7 @@ class Sifter:
             rank_tokens: of the ranker's prompt; the most similar sessions that fit are ranked.
             input_tokens: of the sessions that the chat model is shown.
             tokenizer: folder or id of the one that tokens are counted by; the embedding model's own unless set.
-            prompts: YAML file with another wording, as SIFTER_PROMPTS.
+            prompts: YAML file with another wording (``sessions/wording.yaml``).
 
         Raises:
             ConfigError: a model, tokenizer or wording cannot be had.

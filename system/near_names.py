@@ -17,11 +17,6 @@ _NEAR = 0.9
 
 def near_misses(names: Iterable[str], settings: Collection[str]) -> list[tuple[str, str]]:
     """Each of ``names`` that is nearly a setting, with that setting; names as they come."""
-    found = []
-    for name in names:
-        if name in settings or not _SEVERAL_WORDS.fullmatch(name):  # LENGTHS, METHOD: one word is anybody's
-            continue
-        alike = [setting for setting in settings if abs(len(setting) - len(name)) < 3 and setting[0] == name[:1]]
-        if near := get_close_matches(name, alike, 1, _NEAR):
-            found.append((name, near[0]))
-    return found
+    # LENGTHS, METHOD: one word is anybody's
+    others = [name for name in names if name not in settings and _SEVERAL_WORDS.fullmatch(name)]
+    return [(name, near) for name in others for near in get_close_matches(name, settings, 1, _NEAR)]

@@ -12,7 +12,6 @@ import os
 import select
 import sys
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import ParamSpec
 
 from .errors import MemAgentError
@@ -23,7 +22,7 @@ READER_GONE = 141
 
 
 def one_line_errors(
-    interrupted: str, codes: Mapping[type[Exception], int] = MappingProxyType({})
+    interrupted: str, codes: Mapping[type[Exception], int] = {}
 ) -> Callable[[Callable[P, int]], Callable[P, int]]:
     """Decorates a command's ``main``.
 

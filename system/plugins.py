@@ -20,16 +20,17 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-from .errors import ConfigError
+from pydantic import TypeAdapter, ValidationError
+
+from .errors import ConfigError, reason_of
 
 T = TypeVar("T")
-_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,12 @@ def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: typ
     place, colon, attribute = name.rpartition(":")
     if not colon or not place or not attribute:
         raise ConfigError(f"{variable}={name!r}: allowed: {', '.join(known)}, package.module:Name, or file.py:Name")
-    found = getattr(_module(variable, name, place), attribute, None)
+    try:
+        found = getattr(_module(place), attribute, None)
+    except Exception as error:  # whatever a user's module raises while it is imported
+        unknown = isinstance(error, ModuleNotFoundError) and error.name == place.partition(".")[0]
+        remedy = "; add its folder to PYTHONPATH, or name the file, as my.py:Name" if unknown else ""
+        raise ConfigError(f"{variable}={name!r}: {place} cannot be imported ({reason_of(error)}){remedy}") from error
     if not inspect.isclass(found):
         raise ConfigError(f"{variable}={name!r}: {place} has no class {attribute}")
     if not issubclass(found, base):
@@ -65,7 +71,7 @@ def make(variable: str, name: str, kind: Callable[[Any], T], settings: Any) -> T
     except ConfigError:
         raise
     except Exception as error:  # whatever a user's class raises while it is made
-        raise ConfigError(f"{variable}={name!r}: cannot be made ({_reason(error)})") from error
+        raise ConfigError(f"{variable}={name!r}: cannot be made ({reason_of(error)})") from error
 
 
 def absolute_name(name: str) -> str:
@@ -90,84 +96,47 @@ def _file_of(name: str) -> tuple[Path | None, str]:
 def parse_settings(kind: type[T], text: str, variable: str) -> T:
     """The dataclass ``kind`` from words ``name=value``, quoted as in a shell.
 
+    Values are read by the fields' annotations, as pydantic reads texts ("1", "yes", "on" are true), so bounds and
+    choices may stand there: ``most: Annotated[int, Field(ge=1)] = 3``, ``style: Literal["short", "long"] = "short"``.
+
     Raises:
-        ConfigError: a word is no such pair, a name is unknown, or a value has not the type of the field's default.
+        ConfigError: a word is no such pair, a name is unknown, or a value is not allowed.
     """
-    by_name = {f.name: f for f in _settings_fields(kind, variable)}
-    values: dict[str, Any] = {}
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise ConfigError(f"{variable}={text!r}: {error}; quote it as in a shell") from None
+    defaults = {f.name: f.default for f in fields(cast("Any", kind))}
     for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or name not in by_name:
-            allowed = " ".join(f"{known}={f.default!r}" for known, f in by_name.items()) or "nothing"
+        if "=" not in word or word.partition("=")[0] not in defaults:
+            allowed = " ".join(f"{known}={default!r}" for known, default in defaults.items()) or "nothing"
             raise ConfigError(f"{variable}: {word!r}: allowed: {allowed}")
-        values[name] = parse_value(f"{variable}: {name}", value, type(by_name[name].default))
-    return make(variable, text, lambda given: kind(**given), values)
-
-
-def _settings_fields(kind: type, variable: str) -> tuple[Field[Any], ...]:
-    if not is_dataclass(kind):
-        raise ConfigError(f"{variable}: {_path(kind)} is no dataclass; its fields and their defaults are the settings")
-    for f in fields(kind):
-        if type(f.default) not in (bool, int, float, str):
-            raise ConfigError(f"{variable}: {_path(kind)}.{f.name} needs a default: a bool, int, float or str")
-    return fields(kind)
-
-
-def parse_value(name: str, value: Any, kind: type) -> Any:
-    """``value``, a string or typed already, as bool, int, float or str. Raises ConfigError, which names ``name``."""
-    text = str(value).strip()
-    if kind is bool:
-        if text.lower() in _TRUE | _FALSE:
-            return text.lower() in _TRUE
-        raise ConfigError(f"{name}={value!r}: allowed: 1 or 0")
-    if kind is str:
-        return str(value)
     try:
-        return kind(text)
-    except ValueError:
-        raise ConfigError(f"{name}={value!r}: allowed: {kind_of_number(kind)}") from None
+        return cast("T", TypeAdapter(kind).validate_python(dict(word.split("=", 1) for word in words)))
+    except ValidationError as error:
+        raise _problem(error.errors()[0], text, variable) from None
 
 
-def kind_of_number(kind: type) -> str:
-    return {int: "a whole number", float: "a number"}[kind]
+def _problem(first: Mapping[str, Any], text: str, variable: str) -> ConfigError:
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ConfigError):  # of a __post_init__
+        return cause
+    place = f"{variable}: {first['loc'][0]}={first['input']!r}" if first["loc"] else f"{variable}={text!r}"
+    return ConfigError(f"{place}: {cause or first['msg']}")
 
 
 @cache
-def _module(variable: str, name: str, place: str) -> ModuleType:
-    try:
-        if place.endswith(".py"):
-            return _module_of_file(Path(place).expanduser())
+def _module(place: str) -> ModuleType:
+    if not place.endswith(".py"):
         return importlib.import_module(place)
-    except Exception as error:  # whatever a user's module raises while it is imported
-        unknown = isinstance(error, ModuleNotFoundError) and error.name == place.partition(".")[0]
-        remedy = "; add its folder to PYTHONPATH, or name the file, as my.py:Name" if unknown else ""
-        raise ConfigError(f"{variable}={name!r}: {place} cannot be imported ({_reason(error)}){remedy}") from error
-
-
-def _module_of_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
+    path = Path(place).expanduser()
     # Dataclasses and pickle look a class's module up by name.
     name = f"mem_agent_user_{path.stem}_{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:8]}"
-    if name in sys.modules:
-        return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, path
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
+    spec.loader.exec_module(module)
     return module
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _path(base: type) -> str:

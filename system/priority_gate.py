@@ -2,8 +2,7 @@
 
 Invariants, with any number of waiters cancelled at any moment:
 - at most ``slots`` are inside, and while anybody waits exactly that many are;
-- a slot that was handed to a waiter which is cancelled goes on to the next one;
-- what it keeps is one entry for each that waits.
+- a slot that was handed to a waiter which is cancelled goes on to the next one.
 
 Without aging a light waiter waits as long as heavier ones keep coming. It is for callers among whom that ends: those
 of a rollout or of a sweep are finitely many, and each of their next requests is lighter than the one before.
@@ -45,22 +44,18 @@ class PriorityGate:
             self._free -= 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (-weight, next(self._numbers), turn)
-        heapq.heappush(self._waiting, entry)
+        heapq.heappush(self._waiting, (-weight, next(self._numbers), turn))
         try:
             await turn
         except asyncio.CancelledError:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
-                heapq.heapify(self._waiting)
-            elif not turn.cancelled():  # it had been handed the slot, and was cancelled before it ran
+            if not turn.cancelled():  # it had been handed the slot, and was cancelled before it ran
                 self._release()
             raise
 
     def _release(self) -> None:
         while self._waiting:
             *_, turn = heapq.heappop(self._waiting)
-            if not turn.cancelled():  # else it has not run yet to take itself out
+            if not turn.cancelled():
                 turn.set_result(None)
                 return
         self._free += 1

@@ -35,7 +35,6 @@ TERM_GRACE_S = 5.0
 """An idle engine ends within a second; one with open requests would wait for them."""
 PROGRESS_EVERY_S = 10.0
 FULL_BELOW = 2**16
-LOG_GONE = "(its log is gone)"
 
 
 class FleetError(MemAgentError):
@@ -118,7 +117,7 @@ class ChildProcess:
             full = shutil.disk_usage(self.log_path.parent).free < FULL_BELOW
             said = "the disk of its log is full; make room" if full else self.last_error()
         except FileNotFoundError:
-            said = LOG_GONE
+            said = "(its log is gone)"
         return f"{self.name} (pid {self.pid}) {state}; log {self.log_path}: {said}"
 
 

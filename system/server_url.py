@@ -11,25 +11,24 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit, urlunsplit
 
 from .errors import ConfigError
 
+KEYS = ("API_KEY", "OPENAI_API_KEY")
+"""Variables of a chat model's key, the first one first."""
 _OPEN_QUERY = re.compile(r"(api-version=[\w.-]+)?")
 """Azure's; any other may be a key, and the address is shown."""
 _ALLOWED = "allowed: http://HOST:PORT or https://HOST/v1"
 
 
 def checked_url(name: str, url: str, key_names: str) -> str:
-    """``url``, which the setting ``name`` gives, without a trailing ``/v1``.
-
-    Raises ConfigError, which never shows a password that stands in it; ``key_names`` says where a key belongs.
-    """
-    parts = _parts(name, url)
-    if parts.username is not None or parts.query:
-        raise ConfigError(f"{name} holds credentials or a query; put the key into {key_names} instead")
-    _check_server(name, url, parts)
-    return url.rstrip("/").removesuffix("/v1")
+    """``chat_base`` without a trailing ``/v1``."""
+    base = chat_base(name, url, key_names)
+    if "?" in base:
+        raise ConfigError(f"{name}={base!r}: allowed: an address without a query")
+    return base.removesuffix("/v1")
 
 
 def chat_base(name: str, url: str, key_names: str) -> str:
@@ -37,11 +36,16 @@ def chat_base(name: str, url: str, key_names: str) -> str:
 
     Raises ConfigError, which never shows a password that stands in it; ``key_names`` says where a key belongs.
     """
-    parts = _parts(name, url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ConfigError(f"{name}: not an address; {_ALLOWED}") from None
     if parts.username is not None or not _OPEN_QUERY.fullmatch(parts.query):
         raise ConfigError(f"{name} holds credentials, or a query that is not api-version=...; put the key into "
                           f"{key_names} instead")
-    _check_server(name, url, parts)
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ConfigError(f"{name}={url!r}: {_ALLOWED}")
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") or "/v1", parts.query, ""))
 
 
@@ -54,15 +58,24 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _parts(name: str, url: str) -> SplitResult:
+def key_from(environment: Mapping[str, str], names: Sequence[str] = KEYS) -> str:
+    """The first key that is set, or none."""
+    return next((environment[name].strip() for name in names if environment.get(name, "").strip()), "")
+
+
+def without_key(text: str, key: str) -> str:
+    """A server's error without the key that it may repeat."""
+    return text.replace(key, "***") if key else text
+
+
+def uses_proxy(url: str) -> bool:
+    """Whether HTTPS_PROXY and its siblings count for ``url``: never on loopback."""
+    return bool(url) and not is_loopback(urlsplit(url).hostname or "")
+
+
+def seconds_asked(header: str | None) -> float:
+    """The seconds of a ``Retry-After`` header, at most 60; 0 where it has none (a date is not read)."""
     try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - which is read when it is asked for
+        return min(60.0, max(0.0, float(header or 0)))
     except ValueError:
-        raise ConfigError(f"{name}: not an address; {_ALLOWED}") from None
-    return parts
-
-
-def _check_server(name: str, url: str, parts: SplitResult) -> None:
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-        raise ConfigError(f"{name}={url!r}: {_ALLOWED}")
+        return 0.0

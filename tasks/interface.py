@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from ..system.plugins import NoSettings
 
@@ -33,15 +32,8 @@ class Task(ABC):
     """A frozen dataclass with defaults, read from TASK_ARGS."""
     needs_document: ClassVar[bool] = True
     """A row without a document then fails, counted; otherwise the agent answers from the question alone."""
-    answer_styles: ClassVar[frozenset[str]] = frozenset({"answer"})
-    """The values of MEM_REWARD that change something here, ``answer`` being what a task gives by itself."""
-    answer_style: str = "answer"
-    """MEM_REWARD, where it is among them."""
-    reads_whole: ClassVar[bool] = False
-    """Whether the whole reply is the answer. Evaluation then has the model go on from a row's ``answer_prefix``, shows
-    it the row's ``example`` and ends its reply after the row's ``tokens_to_generate``."""
     headline: ClassVar[str]
-    """The metric that evaluation's tables call accuracy."""
+    """The metric that decides right and wrong, and that tables call accuracy."""
     outcome: ClassVar[str] = ""
     """The part of ``reward`` that says what the answer was worth, beside those for its form; empty: all of them."""
     slow: ClassVar[bool] = False
@@ -50,11 +42,11 @@ class Task(ABC):
     def __init__(self, settings: Any) -> None:
         self.settings = settings
 
-    def of_answers(self) -> Self:
-        """This task for answers that were read already (EVAL_ANSWER): ``metrics`` takes an answer for a reply."""
-        read = copy(self)
-        vars(read)["read_answer"] = str
-        return read
+    @property
+    def reads_whole(self) -> bool:
+        """Whether the whole reply is the answer. Evaluation then has the model go on from a row's ``answer_prefix``,
+        shows it the row's ``example`` and ends its reply after the row's ``tokens_to_generate``."""
+        return False
 
     @abstractmethod
     def read_answer(self, reply: str) -> str:
@@ -64,9 +56,14 @@ class Task(ABC):
     def reward(self, reply: str, row: TaskRow) -> Mapping[str, float]:
         """Named parts of the training reward of a final reply; their sum is what it is worth."""
 
+    @abstractmethod
+    def metrics(self, answer: str, reply: str, row: TaskRow) -> Mapping[str, float]:
+        """What evaluation measures of ``answer``, read from the final ``reply``, ``headline`` among it; an empty reply
+        is a wrong one."""
+
     def malformed(self, reply: str, row: TaskRow) -> bool:
         """Whether the reply is in no form that the task can read; it is then charged for length as the longest one
-        (OVERLONG_BUFFER), so that no well-formed reply is worth less for its length alone."""
+        (``overlong_buffer``), so that no well-formed reply is worth less for its length alone."""
         return False
 
     def reasoning(self, reply: str) -> str:
@@ -81,7 +78,3 @@ class Task(ABC):
     def accuracy(self, parts: Mapping[str, float]) -> float:
         """What the answer was worth, from the parts of ``reward``."""
         return parts.get(self.outcome, 0.0) if self.outcome else sum(parts.values())
-
-    @abstractmethod
-    def metrics(self, reply: str, row: TaskRow) -> Mapping[str, float]:
-        """What evaluation measures of a final reply, ``headline`` among it; an empty reply is a wrong one."""

@@ -1,44 +1,108 @@
-r"""``TASK=gsm8k`` and ``TASK=math``: a question with one answer, a number or anything that LaTeX can write.
+r"""Tasks without a document whose replies reason first and then answer, in a form (``rewards/reply_form.py``).
+
+``TASK=gsm8k`` and ``TASK=math``: a question with one answer, a number or anything that LaTeX can write. Both names
+are one task::
 
     gold 18, reply "<reasoning>\n9 * 2\n</reasoning>\n<answer>\n18\n</answer>"
     reward    correct 1, integer .05, strict_format .05, soft_format .05, tags .05
     metrics   strict 1, medium 1, loose 1, exact 1, format 1
 
-Both names are one task. ``rewards/math_answer.py`` says what each mode takes, ``rewards/reply_form.py`` what the parts
-of the form are. A row's gold is its answer; its ``solution``, if it has one, a whole reply that is right, or reasoning
-that ends in ``#### 18`` as GSM8K's.
+``rewards/math_answer.py`` says what each mode takes. A row's gold is its answer; its ``solution``, if it has one, a
+whole reply that is right, or reasoning that ends in ``#### 18`` as GSM8K's.
 
-TASK_ARGS, words ``name=value``:
+``TASK=countdown``: the target from the given numbers, each used once, by ``+ - * /`` and parentheses::
 
-- ``form``: ``reasoning`` or ``boxed``, which the form's parts and ``format`` go by. An answer is read from either;
-- ``mode``: whose rightness is ``correct`` in training: ``medium``, ``strict``, ``loose`` or ``exact``;
-- ``correct``, ``integer``, ``strict_format``, ``soft_format``, ``tags``: what each part is worth. Published: 1,
-  .5, .5, .5, .5, by which a wrong reply of the right form earns 2 of 3. Here the form has a tenth of that, a fifth of
-  a right answer in all: no wrong reply is better than a right one, and where all siblings are wrong the form is still
-  something to learn.
+    numbers 3 5 8 2, target 20, reply "<reasoning>\n...\n</reasoning>\n<answer>\n(5 - 3) * (8 + 2)\n</answer>"
+    reward    correct 1, strict_format .05, soft_format .05, tags .05        metrics   right 1, format 1
+
+The row has ``numbers`` and ``target`` in its metadata; without ``target`` its gold is that. The value is exact
+(``rewards/numbers.py``), and nothing of a reply is ever run. Published (Memory-R's ``run_countdown.py`` at 8e0dd1f): 1
+for the sum and 1 for the form, thinking in ``<think>``, which here would be cut off a reply before anybody reads it.
+It runs the text by ``eval``, where ``9**9**9**9`` hangs, takes ``-3+5`` and ``7//2``, and a value that is off by
+0.00001.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, ClassVar, Literal
 
-from ..rewards.math_answer import Mode, alone_in_its_place, is_right
-from ..rewards.reply_form import in_form
-from ..system.errors import ConfigError
-from .in_form import FormSettings, FormTask
-from .interface import TaskRow
+from pydantic import Field, FiniteFloat
+
+from ..rewards.answers import last_boxed
+from ..rewards.math_answer import MODES, alone_in_its_place, is_right
+from ..rewards.numbers import exact_value
+from ..rewards.reply_form import Form, answer_place, form_shares, in_form, reasoning_of
+from ..system.errors import MemAgentError
+from .interface import Task, TaskRow
+
+
+@dataclass(frozen=True)
+class FormSettings:
+    """What every task that reasons and answers in a form takes from TASK_ARGS: the form, and what each part is worth.
+
+    Published weights are 1 and .5 each, by which a wrong reply of the right form earns 2 of 3. Here the form has a
+    tenth of that, a fifth of a right answer in all: no wrong reply is better than a right one, and where all siblings
+    are wrong the form is still something to learn.
+    """
+
+    form: Form = "reasoning"
+    """What the form's parts and ``format`` go by. An answer is read from either."""
+    correct: Annotated[FiniteFloat, Field(gt=0)] = 1.0
+    strict_format: FiniteFloat = 0.05
+    soft_format: FiniteFloat = 0.05
+    tags: FiniteFloat = 0.05
 
 
 @dataclass(frozen=True)
 class MathSettings(FormSettings):
-    mode: str = Mode.MEDIUM.value
-    integer: float = 0.05
+    mode: Literal["strict", "medium", "loose", "exact"] = "medium"
+    """Whose rightness is ``correct`` in training."""
+    integer: FiniteFloat = 0.05
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.mode not in set(Mode):
-            raise ConfigError(f"TASK_ARGS: mode={self.mode!r}: allowed: {', '.join(Mode)}")
+
+class FormTask(Task):
+    """A task whose replies have the form of ``rewards/reply_form.py``."""
+
+    Settings: ClassVar[type] = FormSettings
+    needs_document = False
+    outcome = "correct"
+
+    def read_answer(self, reply: str) -> str:
+        return answer_place(reply) or ""
+
+    def reasoning(self, reply: str) -> str:
+        return reasoning_of(reply)
+
+    def accuracy(self, parts: Mapping[str, float]) -> float:
+        return super().accuracy(parts) / self.settings.correct
+
+    def solution(self, row: TaskRow) -> str:
+        given = super().solution(row)
+        reasoning, mark, answer = given.rpartition("####")
+        if mark and "<answer>" not in given and last_boxed(given) is None:
+            return in_form(self.settings.form, reasoning.strip(), answer.strip())
+        return given
+
+    @abstractmethod
+    def is_right(self, reply: str, row: TaskRow) -> bool:
+        """Whether a whole reply has the answer."""
+
+    def reward(self, reply: str, row: TaskRow) -> Mapping[str, float]:
+        """``correct``, and what else has a weight."""
+        reply = _whole(reply, row)
+        parts = {"correct": self.settings.correct * self.is_right(reply, row)}
+        for name, share in form_shares(self.settings.form, reply).items():
+            if weight := getattr(self.settings, name, 0.0):
+                parts[name] = weight * share
+        return parts
+
+    def in_form(self, reply: str) -> float:
+        """1 for a reply in the form that is asked for, its line breaks aside."""
+        return form_shares(self.settings.form, reply)["soft_format"]
 
 
 class MathAnswer(FormTask):
@@ -50,14 +114,35 @@ class MathAnswer(FormTask):
         return alone_in_its_place(reply)
 
     def solution(self, row: TaskRow) -> str:
-        return super().solution(row) or (in_form(self.form, "", row.golds[0]) if row.golds else "")
+        return super().solution(row) or (in_form(self.settings.form, "", row.golds[0]) if row.golds else "")
 
-    def reward(self, reply: str, row: TaskRow) -> Mapping[str, float]:
-        reply = self.whole(reply, row)
-        return self.parts(reply, right=is_right(self.settings.mode, reply, row.golds))
+    def is_right(self, reply: str, row: TaskRow) -> bool:
+        return is_right(self.settings.mode, reply, row.golds)
 
-    def metrics(self, reply: str, row: TaskRow) -> Mapping[str, float]:
-        reply = self.whole(reply, row)
-        place = self.read_answer(reply)
-        right = {mode.value: float(is_right(mode, reply, row.golds, place)) for mode in Mode}
+    def metrics(self, answer: str, reply: str, row: TaskRow) -> Mapping[str, float]:
+        reply = _whole(reply, row)
+        right = {mode: float(is_right(mode, reply, row.golds)) for mode in MODES}
         return right | {"format": self.in_form(reply)}
+
+
+class Countdown(FormTask):
+    headline = "right"
+
+    def metrics(self, answer: str, reply: str, row: TaskRow) -> Mapping[str, float]:
+        reply = _whole(reply, row)
+        return {"right": float(self.is_right(reply, row)), "format": self.in_form(reply)}
+
+    def is_right(self, reply: str, row: TaskRow) -> bool:
+        numbers, target = row.metadata.get("numbers"), row.metadata.get("target", row.golds[0] if row.golds else None)
+        if not isinstance(numbers, list) or target is None:
+            raise MemAgentError("a countdown row needs metadata.numbers, a list of whole numbers, and "
+                                f"metadata.target; it has {numbers!r:.60} and {target!r:.60}")
+        if (found := exact_value(self.read_answer(reply))) is None:
+            return False
+        value, used = found
+        return value == Fraction(str(target)) and sorted(used) == sorted(map(int, numbers))
+
+
+def _whole(reply: str, row: TaskRow) -> str:
+    """The reply with what it went on from, which may hold the beginning of its form."""
+    return str(row.metadata.get("reply_prefix") or "") + reply

@@ -74,3 +74,9 @@ def silent_port() -> Iterator[int]:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
+
+
+@pytest.fixture(autouse=True)
+def _no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault that a test injects fails at once; tests of retries set their own number."""
+    monkeypatch.setattr("mem_agent.rollout_client.RETRIES", 0)

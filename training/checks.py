@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
 from ..config import Config, ConfigError
 from ..data.training_file import DataSource
+from ..hooks.ignored_settings import refuse_ignored
 from ..hooks.plugins import check_own_tasks, check_plugins
 from ..system.tracker_library import check_tracker
-from .ask_rows import rows_of
-from .between_rollouts import check_evaluations
+from .evaluate import check_evaluations, rows_of
 from .process_count import with_train_procs
 
 logger = logging.getLogger("mem_agent")
@@ -27,6 +26,7 @@ def checked(config: Config) -> Config:
     """The config with a local model folder, or the reason why it cannot be trained, before anything is started."""
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
+    refuse_ignored(config, "local")
     check_tracker(config.tracker)
     check_evaluations(config)
     refuse_split_adapters(config)
@@ -37,7 +37,7 @@ def checked(config: Config) -> Config:
     for file in config.eval_files:
         check_own_tasks(rows_of(config, file)[0], config)
     folder = local_folder(config.hf_ckpt)
-    config = with_train_procs(replace(config, hf_ckpt=str(folder)), folder)
+    config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder)
     copies = config.train_procs // config.trainer_tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")

@@ -22,8 +22,7 @@ from typing import Any
 
 from ..agents.records import FailureKind
 from ..hooks.metrics import failure_of
-from ..hooks.record import Record
-from ..hooks.sample import Sample, ended
+from ..hooks.sample import Record, Sample, ended
 from ..system.errors import MemAgentError
 from ..system.gather import gather_or_cancel
 
@@ -82,13 +81,11 @@ async def collect_batch(
     batch_size: int,
     in_flight: int,
     sampling: Callable[[Sample], dict[str, Any]],
-    most_dropped: int = MAX_DROPPED_PER_BATCH,
 ) -> Batch:
     """Run groups from ``first_group`` on until ``batch_size`` of them are kept.
 
     Raises:
-        RolloutError: the filter dropped ``most_dropped`` times the batch (0: it bounds itself), or not one trajectory
-            survived.
+        RolloutError: the filter dropped MAX_DROPPED_PER_BATCH times the batch, or not one trajectory survived.
     """
     running: deque[asyncio.Task[Group]] = deque()
     started = first_group
@@ -104,7 +101,7 @@ async def collect_batch(
                 kept.append(group)
             else:
                 dropped.append(group)
-                _stop_if_hopeless(len(dropped), batch_size, most_dropped)
+                _stop_if_hopeless(len(dropped), batch_size)
         next_group = started - len(running)
     finally:
         for task in running:
@@ -126,8 +123,8 @@ async def _run_one(hooks: Hooks, args: Any, sample: Sample, sampling: dict[str, 
     return sample
 
 
-def _stop_if_hopeless(dropped: int, batch_size: int, most: int) -> None:
-    if most and dropped >= most * batch_size:
+def _stop_if_hopeless(dropped: int, batch_size: int) -> None:
+    if dropped >= MAX_DROPPED_PER_BATCH * batch_size:
         raise RolloutError(
             f"the dynamic filter dropped {dropped} groups before a batch of {batch_size} was full: rewards no longer "
             f"differ within groups; set DYNAMIC_FILTER=none or change the data"

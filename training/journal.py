@@ -22,12 +22,22 @@ from typing import Any
 
 import orjson
 
-from ..agents import training_settings
 from ..config import Config
 from ..data.training_file import data_bytes
 from ..system.files import remove_drafts, write_atomically
+from ..system.plugins import name_by_content
 
 logger = logging.getLogger("mem_agent")
+
+PLACES = (
+    "HOST", "SAVE_PATH", "DATA_ROOT", "TRACKER", "TRUST_REMOTE_CODE", "ANSWER_URL",
+    "NUM_ROLLOUT", "OVER_SAMPLING_BATCH_SIZE", "SAVE_INTERVAL", "KEEP_CHECKPOINTS", "KEEP_TRAJECTORIES",
+    "MEM_CONCURRENCY", "NUM_ENGINES",
+    "LENGTH", "EVAL_TEMPERATURE", "EVAL_TOP_P", "EVAL_SAMPLES", "EVAL_MODE", "EVAL_INTERVAL", "EVAL_DATA", "BASE_URL",
+    "EVAL_API",
+)
+"""Settings under which a rollout may be replayed whatever they are: where things are, how long, how fast, what is
+evaluated. Every other setting of the run is in its fingerprint."""
 
 _NAME = re.compile(r"rollout_(\d{7})\.json")
 
@@ -43,7 +53,11 @@ class Rollout:
 
 def fingerprint(config: Config) -> str:
     """A hash of the settings under which two runs must behave alike, and of what the files hold that they name."""
-    values = training_settings(config.with_absolute_paths())  # a run may be continued from another folder
+    values = config.with_absolute_paths().to_mapping()  # a run may be continued from another folder
+    values = {name: value for name, value in values.items() if name not in PLACES}
+    classes = {"AGENT": (config.agent,), "TASK": config.tasks, "REWARD": (config.reward,)}
+    values |= {name: [name_by_content(one) for one in names] for name, names in classes.items()}
+    values["MEM_PROMPTS"] = Path(config.mem_prompts).read_text(encoding="utf-8") if config.mem_prompts else ""
     values["train_data_bytes"] = data_bytes(config.train_data) if config.train_data else 0
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 

@@ -18,7 +18,7 @@ All tensors are ``[n]`` for the n response tokens of a micro-batch, row after ro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -48,28 +48,9 @@ def row_weights(rows: Sequence[TrainRow], loss_agg: str) -> list[RowWeight]:
     return weights
 
 
-def moving_rows(rows: Sequence[TrainRow], kl_coef: float) -> list[int]:
-    """The rows that have a gradient: with an unmasked token, and an advantage where no KL pulls at them besides.
-
-    The others need no forward pass. Never empty: a step whose rows all stand still passes its first one.
-    """
-    moving = [i for i, row in enumerate(rows) if any(row.loss_mask) and (kl_coef > 0 or row.advantage)]
-    return moving or [0]
-
-
-def taught_rows(rows: Sequence[TrainRow]) -> list[TrainRow]:
-    """The rows with an unmasked token."""
-    return [row for row in rows if any(row.loss_mask)]
-
-
-def without_the_still(weights: Sequence[RowWeight], moving: Sequence[int]) -> list[RowWeight]:
-    """Weights of the ``moving`` rows alone, with the counts of the others on the first of them.
-
-    Two trajectories of one row, of which the second stands still: counts ``[1, 1]`` become ``[2]``.
-    """
-    kept = [weights[i] for i in moving]
-    rest = sum(w.count for w in weights) - sum(w.count for w in kept)
-    return [replace(kept[0], count=kept[0].count + rest), *kept[1:]]
+def has_gradient(row: TrainRow, kl_coef: float) -> bool:
+    """Whether a step can learn from ``row``: an unmasked token, and an advantage where no KL term pulls besides."""
+    return any(row.loss_mask) and bool(kl_coef > 0 or row.advantage)
 
 
 @dataclass(frozen=True)

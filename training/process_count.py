@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def with_train_procs(config: Config, model: Path) -> Config:
     """
     if config.train_procs:
         return config
-    return replace(config, train_procs=_as_begun(config) or _for_this_machine(config, model))
+    return config.replace(train_procs=_as_begun(config) or _for_this_machine(config, model))
 
 
 def _as_begun(config: Config) -> int:

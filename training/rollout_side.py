@@ -2,7 +2,7 @@
 
 A rollout is whole: where a server died or hung under it, what it had sampled is thrown away, the server is replaced,
 and the rollout is sampled again with the same weights and seeds and with empty caches. So the batch, and the run, are
-those of servers that never fail; ENGINE_RESTARTS bounds it::
+those of servers that never fail; the fleet bounds it (``fleet.MOST_RESTARTS``)::
 
     ensure_alive | sample .. 3 of 16 lost | ensure_alive: 1 replaced | start_over | sample .. 16 | journal
     ensure_alive | sample .. 1 of 16 lost | ensure_alive: all well   | journal, the failed one masked
@@ -13,30 +13,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from .. import rollout as hooks
-from ..checkpoints.hf_model import local_folder
-from ..client.engine_api import Dialect, Endpoint
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
 from ..data.training_file import TrainingRow
-from ..hooks import batch_reward, filter_cap, keep_trajectories, survivors
-from ..hooks.answer_utility import answer_length
-from ..hooks.filter_cap import NothingDiffers
+from ..hooks import rewards, traces
 from ..hooks.host import HostArgs, embedded_args
 from ..hooks.metrics import rollout_metrics
-from ..hooks.sample import Sample
-from ..hooks.survivors import AllFailed
-from ..serving.engine import SERVED_NAME
+from ..hooks.sample import AllFailed, Sample
+from ..rollout_client import Dialect, Endpoint
 from ..serving.fleet import Fleet
-from .evaluation import Evaluation
-from .group_rollout import MAX_DROPPED_PER_BATCH, Batch, Hooks, RolloutError, collect_batch
+from ..serving.router import REQUEST_TIMEOUT_S
+from .group_rollout import Batch, Hooks, RolloutError, collect_batch
 from .journal import Rollout
-from .side import Side, served
+from .side import Side
 
 logger = logging.getLogger("mem_agent")
 
@@ -47,11 +40,10 @@ WATCH_EVERY_S = 1.0
 class RolloutSide(Side):
     """That of LOSS=grpo: engines behind a router, and the hooks that ask them."""
 
-    def __init__(self, config: Config, evaluated: Evaluation | None = None, engine_len: int = 0) -> None:
-        self.fleet = Fleet(served(config, engine_len), config.hf_ckpt, run_folder=config.save_path)
-        self.answering = answering_fleet(config)
+    def __init__(self, config: Config, *, evaluate: bool = False) -> None:
+        self.fleet = Fleet(config, config.hf_ckpt, run_folder=config.save_path)
         self._goes_on = False
-        super().__init__(config, self.fleet, evaluated)
+        super().__init__(config, self.fleet, evaluate=evaluate)
 
     def rollout(self, number: int, first_group: int) -> Rollout:
         if not self._goes_on:
@@ -64,33 +56,23 @@ class RolloutSide(Side):
         a reward with a state learns nothing from it. What leads nowhere is removed and sampled again.
         """
         host, lacking = HostArgs.of(self._args()), self.journal.first_lacking(number)
-        if number < lacking < self.config.num_rollout and not batch_reward.can_prepare(host, lacking):
+        if number < lacking < self.config.num_rollout and not rewards.can_prepare(host, lacking):
             logger.warning(
                 "the reward's state before rollout %d is not there: those from %d on are sampled again; removed: %s",
                 lacking + 1, number + 1, self.journal.remove_from(number),
             )
 
-    async def _start(self) -> None:
-        if self.answering is not None:
-            await self.answering.start()
-        await super()._start()
-
     def close(self) -> None:
-        self._starting.cancel()
-        if self.answering is not None:
-            self.background.run(self.answering.stop())
         super().close()
-        keep_trajectories.wait()
+        traces.wait()
 
     def sync(self, tensors: dict[str, Any], version: int) -> float:
         return self.background.run(self.fleet.sync_weights(tensors, str(version)))
 
     async def _sample(self, number: int, first_group: int) -> Rollout:
         # Before, not to learn after a rollout that its state is gone.
-        await asyncio.to_thread(batch_reward.prepare, HostArgs.of(self._args()), number)
+        await asyncio.to_thread(rewards.prepare, HostArgs.of(self._args()), number)
         await self.fleet.ensure_alive()
-        if self.answering is not None:
-            await self.answering.ensure_alive()
         repeated = 0
         while (batch := await self._whole_batch(first_group)) is None:
             repeated += 1
@@ -98,18 +80,20 @@ class RolloutSide(Side):
         args, samples = self._args(), batch.samples
         stale = mask_stale(samples, str(number))
         host = HostArgs.of(args)
-        await asyncio.to_thread(batch_reward.apply, host, samples, number)  # the loop still serves routers and engines
-        metrics = rollout_metrics(batch.sampled) | row_counts(args, samples) | batch_reward.metrics(host)
+        # Of all that was sampled, before the rollout as a whole adds to the kept ones.
+        sampled = {"sampled_reward": rollout_metrics(batch.sampled)["reward"]} if batch.dropped else {}
+        await asyncio.to_thread(rewards.apply, host, samples, number)  # the loop still serves routers and engines
+        # Of the groups that are trained on, as in slime and vime.
+        metrics = rollout_metrics(samples) | row_counts(args, samples) | rewards.metrics(host)
         metrics |= {"dropped_groups": len(batch.dropped), "stale": stale, "repeated": repeated}
-        metrics |= filter_cap.take(host) | keep_trajectories.take(host)
-        keep_trajectories.begin(host, number)
+        metrics |= sampled | traces.begin(host, number)
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 
     async def _whole_batch(self, first_group: int) -> Batch | None:
         """A batch that no server spoilt; None where one did, all servers then being ready for another attempt."""
         try:
             batch = await self._while_served(self._collect(first_group))
-        except (RolloutError, AllFailed, NothingDiffers):  # a dead server's failures look like all of these
+        except (RolloutError, AllFailed):  # a dead server's failures look like both
             if await self._repaired():
                 return None
             raise
@@ -117,9 +101,6 @@ class RolloutSide(Side):
 
     async def _collect(self, first_group: int) -> Batch:
         config = self.config
-        host = HostArgs.of(self._args())
-        filter_cap.begin(host)
-        survivors.begin(host)
         keep = hooks.nonzero_std if config.dynamic_filter == "nonzero_std" else None
         return await collect_batch(
             Hooks(self._generate, hooks.reward_func, keep),
@@ -129,7 +110,6 @@ class RolloutSide(Side):
             config.rollout_batch_size,
             config.groups_in_flight,
             lambda sample: training_sampling(config, sample),
-            0 if config.max_gen_batches else MAX_DROPPED_PER_BATCH,
         )
 
     async def _while_served(self, sampling: Coroutine[Any, Any, Batch]) -> Batch:
@@ -147,32 +127,13 @@ class RolloutSide(Side):
     async def _repaired(self) -> bool:
         """Whether a server had to be replaced. All engines then stand where the rollout found them."""
         # An engine may be inside a long step of requests that were given up. It is asked twice: one request's time.
-        patience = self.config.mem_request_timeout / 2
-        replaced = await self.fleet.ensure_alive(patience)
-        if self.answering is not None:
-            replaced += await self.answering.ensure_alive(patience)
-        if not replaced:
+        if not await self.fleet.ensure_alive(REQUEST_TIMEOUT_S / 2):
             return False
         await self.fleet.start_over()
         return True
 
     def _args(self) -> SimpleNamespace:
-        config = self.config
-        limit = config.mem_max_prompt_tokens or config.engine_max_len
-        router = Endpoint(Dialect.VLLM, self.fleet.url, limit)
-        if self.answering is None:
-            return embedded_args(config, router)
-        return embedded_args(replace(config, answer_model=SERVED_NAME), router, self.answering.url)
-
-
-def answering_fleet(config: Config) -> Fleet | None:
-    """Engines of ANSWER_CKPT, which never get weights; None where the run serves none."""
-    if not config.serves_answers:
-        return None
-    model = local_folder(config.answer_ckpt, "ANSWER_CKPT")
-    length = answer_length(replace(config, answer_ckpt=str(model)))
-    own = replace(config, num_engines=1, engine_max_len=length)
-    return Fleet(own, model, run_folder=Path(config.save_path) / "answering")
+        return embedded_args(self.config, Endpoint(Dialect.VLLM, self.fleet.url, self.config.engine_max_len))
 
 
 def siblings(row: TrainingRow, group: int, count: int) -> list[Sample]:

@@ -11,20 +11,18 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping
-from dataclasses import replace
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 from ..checkpoints.hf_folder import HfTensors
-from ..client.rollout_client import answered, close_clients
 from ..config import Config
 from ..data.training_file import DataSource
 from ..hooks.sample import Sample
 from ..rollout import generate
+from ..rollout_client import answered, close_clients
 from ..serving.fleet import Fleet
-from .between_rollouts import evaluate_between
-from .evaluation import Evaluation
+from .evaluate import evaluate_between, evaluate_model
 from .journal import Journal, Rollout
 from .progress import Counts
 
@@ -72,11 +70,11 @@ class Background:
 class Side(ABC):
     """Gives rollouts one after the other, and evaluates before the first and after the last."""
 
-    def __init__(self, config: Config, fleet: Fleet | None, evaluated: Evaluation | None = None) -> None:
+    def __init__(self, config: Config, fleet: Fleet | None, *, evaluate: bool = False) -> None:
         """
         Args:
             fleet: not started; None where nothing is evaluated and nothing sampled.
-            evaluated: what is to be evaluated of the starting weights.
+            evaluate: evaluate the starting weights first.
         """
         self.config = config
         self.source = DataSource(config.train_data, config.seed, shuffle=config.rollout_shuffle)
@@ -85,22 +83,22 @@ class Side(ABC):
         self._engines = fleet
         self._ended = 0
         self.speed: dict[str, float] = {}
-        """A metric of the last rollout, and of the machine; one that is replayed, or was given, has none."""
-        self._evaluated = evaluated
+        """``tokens_per_second`` of the last rollout: of all replies, kept or not. One that is replayed has none."""
+        self._evaluates, self._before = evaluate, ""
         self._starting = self.background.submit(self._start())
 
     async def _start(self) -> None:
         if self._engines is None:
             return
         await self._engines.start()
-        if self._evaluated is not None:
-            await self._evaluated.run(self._engines)
+        if self._evaluates:
+            self._before = await evaluate_model(self.config, self._engines, "before", Path(self.config.hf_ckpt))
 
     def wait_until_ready(self) -> None:
         """Return once the engines may get weights: until then they have HF_CKPT's, which are evaluated."""
         self._starting.result()
-        if self._evaluated is not None:
-            print(self._evaluated.said(), flush=True)
+        if self._before:
+            print(self._before, flush=True)
 
     def rollout(self, number: int, first_group: int) -> Rollout:
         """Rollout ``number`` from the journal, else made and journalled."""
@@ -108,22 +106,16 @@ class Side(ABC):
         if known is not None:
             logger.info("rollout %d is replayed from the journal", number + 1)
             return known
-        began = time.monotonic()
+        began, before = time.monotonic(), self.counts()
         fresh = self.background.run(self._sample(number, first_group))
-        if not self.config.supervised:
-            self.speed = sampled_per_second(fresh.metrics, time.monotonic() - began)
+        if tokens := self.counts().since(before).sampled_tokens:
+            self.speed = {"tokens_per_second": tokens / (time.monotonic() - began)}
         self.journal.write(number, fresh)
         return fresh
 
     def counts(self) -> Counts:
         """What has been sampled since this began; for any thread."""
-        clients = answered(self.background.loop)
-        return Counts(
-            trajectories=self._ended, turns=sum(c.turns for c in clients),
-            prompt_tokens=sum(c.prompt_tokens for c in clients),
-            cached_tokens=sum(c.cached_tokens for c in clients),
-            sampled_tokens=sum(c.sampled_tokens for c in clients),
-        )
+        return Counts(trajectories=self._ended, **answered(self.background.loop))
 
     async def _generate(self, *arguments: Any, **options: Any) -> Sample:
         """The hook, counted."""
@@ -139,22 +131,21 @@ class Side(ABC):
     def sync(self, tensors: dict[str, Any], version: int) -> float:
         """The policy's weights, under ``version``, for whoever samples the next rollout; seconds."""
 
-    def evaluate(self, evaluation: Evaluation, model: Path) -> None:
+    def evaluate(self, name: str, model: Path) -> None:
         """Evaluate the converted ``model``, whose number format may be another than the trainer's."""
         assert self._engines is not None, "a run that evaluates has engines"
         weights = HfTensors(model)
         self.background.run(
-            self._engines.sync_weights({name: weights.read(name) for name in weights.shapes}, evaluation.name)
+            self._engines.sync_weights({tensor: weights.read(tensor) for tensor in weights.shapes}, name)
         )
-        self.background.run(evaluation.run(self._engines))
-        print(evaluation.said(), flush=True)
+        print(self.background.run(evaluate_model(self.config, self._engines, name, model)), flush=True)
 
     def evaluate_policy(self, number: int, tensors: dict[str, Any]) -> dict[str, float]:
-        """Evaluate the policy after rollout ``number``, whose weights are ``tensors``; its metrics."""
+        """Metrics of the policy after rollout ``number``, whose weights are ``tensors``."""
         assert self._engines is not None, "a run that evaluates has engines"
         if self.config.supervised:  # whose engines get weights for this alone
             self.background.run(self._engines.sync_weights(tensors, str(number + 1)))
-        return self.background.run(evaluate_between(self.config, self._engines, number, tensors))
+        return self.background.run(evaluate_between(self.config, self._engines, number))
 
     def close(self) -> None:
         self._starting.cancel()
@@ -164,14 +155,3 @@ class Side(ABC):
         self.background.close()
 
 
-def sampled_per_second(metrics: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """``tokens_per_second``: the tokens of a rollout's replies, over the time that sampling it took."""
-    if "response_tokens" not in metrics:
-        return {}
-    ended = metrics["trajectories"] - metrics["failed"] - metrics["aborted"]
-    return {"tokens_per_second": metrics["response_tokens"] * ended / seconds}
-
-
-def served(config: Config, engine_len: int) -> Config:
-    """For engines that also answer evaluations of ``engine_len`` tokens."""
-    return replace(config, engine_max_len=max(config.engine_max_len, engine_len))

@@ -14,20 +14,18 @@ from ..custom_convert import custom_convert, row_counts
 from ..hooks.host import embedded_args
 from ..hooks.metrics import rollout_metrics
 from ..serving.fleet import Fleet
-from .evaluation import Evaluation
 from .group_rollout import Hooks, collect_batch
 from .journal import Rollout
 from .rollout_side import siblings
-from .side import Side, served
+from .side import Side
 
 
 class SupervisedSide(Side):
-    def __init__(
-        self, config: Config, evaluated: Evaluation | None = None, engine_len: int = 0, *, engines: bool = False
-    ) -> None:
-        """``engines``: start some, for evaluations of ``engine_len`` tokens."""
-        fleet = Fleet(served(config, engine_len), config.hf_ckpt, run_folder=config.save_path) if engines else None
-        super().__init__(config, fleet, evaluated)
+    def __init__(self, config: Config, *, evaluate: bool = False) -> None:
+        """Engines start where the run evaluates."""
+        engines = evaluate or config.eval_interval > 0
+        fleet = Fleet(config, config.hf_ckpt, run_folder=config.save_path) if engines else None
+        super().__init__(config, fleet, evaluate=evaluate)
 
     async def _sample(self, number: int, first_group: int) -> Rollout:
         config, args = self.config, embedded_args(self.config, None)

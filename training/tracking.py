@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import uuid
@@ -104,8 +105,8 @@ def start_tracking(config: Config, first: int, within_s: float = BEGIN_WITHIN_S)
         return None
     folder = Path(config.save_path)
     run = TrackedRun(
-        project=config.tracker_project, name=folder.absolute().name, key=run_key(folder), folder=folder, first=first,
-        settings=config.to_mapping(),
+        project=os.environ.get("WANDB_PROJECT") or "mem_agent", name=folder.absolute().name, key=run_key(folder),
+        folder=folder, first=first, settings=config.to_mapping(),
     )
     tracking = Tracking(config.tracker, lambda: TRACKERS[config.tracker](run))
     try:

@@ -10,7 +10,7 @@ of the loop, for rollout r:
     3. reference log-probs of all rows, and the old policy's where more than one step follows
     4. one optimizer step per GLOBAL_BATCH_SIZE trajectories
     5. weights of version r+1 into every engine, confirmed by each
-    6. an evaluation on these engines every EVAL_INTERVAL rollouts (``between_rollouts.py``)
+    6. an evaluation on these engines every EVAL_INTERVAL rollouts (``evaluate.py``)
     7. a checkpoint every SAVE_INTERVAL rollouts: ``iter_<r>``
 
 LOSS=sft is the same loop on the replies that rows give: without 3 and 5, and with engines for evaluations alone.
@@ -18,7 +18,7 @@ LOSS=sft is the same loop on the replies that rows give: without 3 and 5, and wi
 What people see of it is in ``watch.py``.
 
 With ``--convert`` the last checkpoint is written as a Hugging Face folder. With ``--evaluate`` the engines of the run
-also answer the evaluations of HF_CKPT before its first rollout, and of that folder (``evaluation.py``).
+also answer the evaluations of HF_CKPT before its first rollout, and of that folder (``evaluate.py``).
 
 Every process runs this file; rank 0 alone owns engines, data, journal and logs, the others get each rollout by
 broadcast. A run that was killed continues from its newest whole checkpoint and replays the journal up to where it was;
@@ -31,9 +31,8 @@ import argparse
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,10 +43,9 @@ from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.process_environment import share_cores
 from ..system.signals import stop_if_asked, stop_on_signals
-from .between_rollouts import check_of_questions, evaluates_after
 from .checks import checked
 from .continuing import absorbed, resume, save
-from .evaluation import Evaluation
+from .evaluate import check_before, evaluates_after
 from .journal import Rollout
 from .progress import Phase
 from .ranks import is_rank_zero, other_ranks
@@ -84,7 +82,7 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
             if evaluate:
                 stop_if_asked()
                 watch.enter(Phase.EVALUATING)
-                side.evaluate(Evaluation(config, f"after-{model.name}", model), model)
+                side.evaluate(f"after-{model.name}", model)
     finally:
         watch.enter(Phase.ENDING)  # of an interrupted run: what counts turns is about to go
         if side is not None:
@@ -115,7 +113,7 @@ def _train(config: Config, side: Side | None, watch: Watcher) -> None:
         metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}
         metrics |= side.speed if side is not None else {}
         watch.enter(Phase.LEARNING)
-        metrics |= learn(config, trainer, rollout, number)
+        metrics |= learn(config, trainer, rollout)
         watch.enter(Phase.SENDING)
         metrics["seconds/sync"] = sync(side, trainer, number + 1)
         if evaluates_after(config, number):
@@ -132,29 +130,16 @@ def _train(config: Config, side: Side | None, watch: Watcher) -> None:
 
 
 def make_side(config: Config, evaluate: bool) -> Side:
-    """Rank 0's; its engines are long enough for whatever they answer. With ``evaluate`` first the evaluation of
-    HF_CKPT."""
-    before = Evaluation(config, "before", config.hf_ckpt)
-    check = before.start_check() if evaluate else check_of_questions(config)
-    side = side_of(config, evaluate)  # whose imports take seconds, while the check runs
-    if check is None:
-        return side(config)
-    engine_len, missing = check.result()
-    if not evaluate:
-        return side(config, None, engine_len)
-    if not missing:
-        logger.info("%s has all answers of the evaluation before", before.output)
-    return side(config, before if missing else None, engine_len)
-
-
-def side_of(config: Config, evaluate: bool) -> Callable[..., Side]:
+    """Rank 0's. With ``evaluate`` its engines evaluate HF_CKPT first."""
+    if evaluate:
+        check_before(config)
     if config.supervised:
         from .supervised_side import SupervisedSide
 
-        return partial(SupervisedSide, engines=evaluate or config.eval_interval > 0)
+        return SupervisedSide(config, evaluate=evaluate)
     from .rollout_side import RolloutSide
 
-    return RolloutSide
+    return RolloutSide(config, evaluate=evaluate)
 
 
 def convert_last(config: Config) -> Path:
@@ -206,8 +191,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="convert, and evaluate DATA_ROOT before and after, into SAVE_PATH/eval; exit code "
                         f"{NOTHING_TO_TRAIN} where the run had ended before")
     options = parser.parse_args(argv)
-    if options.config and options.evaluate:
-        parser.error("--evaluate takes its settings from the environment, where --config does not look")
     start_logging()
     stop_on_signals()
     config = checked(load_yaml(options.config) if options.config else Config.from_env())

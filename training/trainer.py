@@ -4,10 +4,13 @@ SPMD: every process builds the same ``Trainer`` and makes the same calls with th
 data-parallel share and all return the same numbers. Per optimizer step the caller does::
 
     ref = trainer.reference_log_probs(rows)        # once per rollout, only with KL_COEF > 0
-    old = trainer.log_probs(later_rows)            # before the first step, of the rows of all but that one
+    old = trainer.log_probs(later_rows)            # before the first step, of the rows of all others
     metrics = trainer.train_step(step_rows, step_old or None, step_ref)
 
 With LORA_RANK adapters are trained in place of weights, and the policy without them is the reference.
+
+A row without a gradient (advantage 0 and no KL term, or masked as a whole) passes forward alone: it counts in the mean
+and in every statistic of the step, as in the hosts, and costs a third.
 
 Arithmetic is fp32. Log-probs are those of the sampling distribution: logits are divided by TEMPERATURE.
 """
@@ -34,33 +37,28 @@ from ..checkpoints.hf_folder import check_weights
 from ..checkpoints.lora import adapters_off, add_adapters, merged_weights
 from ..checkpoints.torch_dist import stored_name
 from ..config import Config
-from ..hooks.schedule import learning_rate
 from . import process_group as parallel
 from .forward import response_log_probs
-from .loss import (
-    moving_rows,
-    policy_loss,
-    policy_metrics,
-    row_weights,
-    sft_loss,
-    sft_metrics,
-    taught_rows,
-    token_batch,
-    without_the_still,
-)
+from .loss import has_gradient, policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics, token_batch
 from .packing import rank_micro_batches
 from .rows import TrainRow
+
+BETA1 = 0.9
+"""AdamW's first momentum."""
 
 LossFunction = Callable[[Tensor, Tensor, list[int]], tuple[Tensor, int, Tensor]]
 """``(log_probs [n], entropy [n], row indices) -> (numerator, count, sums)``."""
 
 
 class Trainer:
-    def __init__(self, config: Config) -> None:
-        """Build the policy of ``config.hf_ckpt``; weights from ``config.torch_dist`` if that is set."""
+    def __init__(self, config: Config, *, share: bool = True) -> None:
+        """Build the policy of ``config.hf_ckpt``; weights from ``config.torch_dist`` if that is set.
+
+        ``share``: encode a prefix that rows share once; the benchmark and tests compare that with rows one by one.
+        """
         megatron_cpu.prepare()
         parallel.start(config.trainer_tp)
-        self.config = config
+        self.config, self.share = config, share
         self.state = TrainState()
         self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state())
         if not config.torch_dist:
@@ -68,8 +66,8 @@ class Trainer:
         self.model = self._starting_model()
         self.lora: dict[str, float] | None = None
         if config.lora_rank:
-            self.lora = {"rank": config.lora_rank, "alpha": config.lora_alpha}
-            add_adapters(self.model, config.lora_rank, config.lora_alpha, lambda name: config.seed_for(f"lora/{name}"))
+            self.lora = {"rank": config.lora_rank}
+            add_adapters(self.model, config.lora_rank, lambda name: config.seed_for(f"lora/{name}"))
         self.reference: GPTModel | None = None
         if config.compares_with_reference:
             # Without its adapters the policy is where it started.
@@ -92,7 +90,7 @@ class Trainer:
             optimizer="adam",
             lr=config.lr,
             weight_decay=config.weight_decay,
-            adam_beta1=config.adam_beta1,
+            adam_beta1=BETA1,
             adam_beta2=config.adam_beta2,
             # Infinity still measures the gradient norm, it only never clips.
             clip_grad=config.clip_grad or math.inf,
@@ -119,7 +117,7 @@ class Trainer:
     def _all_log_probs(self, model: GPTModel, rows: Sequence[TrainRow]) -> list[list[float]]:
         mine: dict[int, list[float]] = {}
         model.eval()
-        for batch in self._micro_batches(rows):
+        for batch in self._micro_batches(rows, range(len(rows))):
             log_probs, _ = self._forward(model, rows, batch, self.config.temperature)
             parts = log_probs.split([rows[i].response_length for i in batch])
             mine.update({i: part.tolist() for i, part in zip(batch, parts, strict=True)})
@@ -128,56 +126,55 @@ class Trainer:
         everything = {index: values for share in shares for index, values in share.items()}
         return [everything[index] for index in range(len(rows))]
 
-    def _micro_batches(self, rows: Sequence[TrainRow]) -> list[list[int]]:
-        """This rank's micro-batches, as indices into ``rows``."""
-        config, ranks = self.config, parallel_state.get_data_parallel_world_size()
-        plan = rank_micro_batches([row.inputs for row in rows], ranks, config.packed_tokens, config.share_prefixes)
-        return plan[parallel_state.get_data_parallel_rank()]
+    def _micro_batches(self, rows: Sequence[TrainRow], chosen: Sequence[int]) -> list[list[int]]:
+        """This rank's micro-batches of the ``chosen`` rows, as indices into ``rows``."""
+        inputs, ranks = [rows[i].inputs for i in chosen], parallel_state.get_data_parallel_world_size()
+        plan = rank_micro_batches(inputs, ranks, self.config.packed_tokens, self.share)
+        return [[chosen[i] for i in batch] for batch in plan[parallel_state.get_data_parallel_rank()]]
 
     def _forward(
         self, model: Any, rows: Sequence[TrainRow], batch: list[int], temperature: float, with_entropy: bool = False
     ) -> tuple[Tensor, Tensor]:
         packed = [rows[i] for i in batch]
-        share = self.config.share_prefixes
-        return response_log_probs(model, packed, self.bridge.vocab_size, temperature, with_entropy, share)
+        return response_log_probs(model, packed, self.bridge.vocab_size, temperature, with_entropy, self.share)
 
     # --- optimizer steps --------------------------------------------------------------------------------------------
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next step, as Megatron's scheduler has it. LR 1, LR_WARMUP_STEPS=4: 0, 0.25, 0.5, 0.75, 1, 1 ..."""
+        lr, warmup = self.config.lr, self.config.lr_warmup_steps
+        return lr * self.state.steps / warmup if self.state.steps < warmup else lr
 
     def train_step(
         self,
         rows: Sequence[TrainRow],
         old_log_probs: Sequence[Sequence[float]] | None,
         ref_log_probs: Sequence[Sequence[float]] | None = None,
-        *,
-        rollout: int | None = None,
     ) -> dict[str, float]:
         """One GRPO step on all rows of the step; the same rows, in the same order, on every rank.
 
         Args:
             old_log_probs: of each row; None while no step was taken since sampling: those of this step's own forward
                 pass, bit for bit.
-            rollout: its number, which LR_WARMUP_ROLLOUTS counts; None: that of a run that never changed its batch.
         """
         assert (ref_log_probs is not None) == self.config.compares_with_reference, "one goes with the other"
-        moving = moving_rows(rows, self.config.kl_coef)
-        weights = without_the_still(row_weights(rows, self.config.loss_agg), moving)
-        rows = [rows[i] for i in moving]
-        old, ref = _picked(old_log_probs, moving), _picked(ref_log_probs, moving)
+        weights = row_weights(rows, self.config.loss_agg)
 
         def loss(log_probs: Tensor, entropy: Tensor, batch: list[int]) -> tuple[Tensor, int, Tensor]:
             mine, scales = [rows[i] for i in batch], [weights[i] for i in batch]
-            tokens = token_batch(mine, scales, _picked(old, batch), _picked(ref, batch), log_probs.device)
+            tokens = token_batch(
+                mine, scales, _picked(old_log_probs, batch), _picked(ref_log_probs, batch), log_probs.device
+            )
             numerator, sums = policy_loss(log_probs, entropy, tokens, self.config)
             return numerator, tokens.count, sums
 
-        lr = learning_rate(self.config, self.state.steps, rollout)
-        sums, step = self._step(rows, loss, self.config.temperature, lr, with_entropy=True)
+        learned = [has_gradient(row, self.config.kl_coef) for row in rows]
+        sums, step = self._step(rows, learned, loss, self.config.temperature, self.learning_rate, with_entropy=True)
         self.state.steps += 1
         return policy_metrics(sums) | step
 
-    def sft_step(
-        self, rows: Sequence[TrainRow], lr: float | None = None, *, rollout: int | None = None
-    ) -> dict[str, float]:
+    def sft_step(self, rows: Sequence[TrainRow], lr: float | None = None) -> dict[str, float]:
         """One step of plain cross entropy on the unmasked response tokens, mean over tokens, at temperature 1.
 
         Without one it changes nothing.
@@ -186,9 +183,9 @@ class Trainer:
             lr: None: that of the schedule, as in ``train_step``.
         """
         if lr is None:
-            lr = learning_rate(self.config, self.state.steps, rollout)
+            lr = self.learning_rate
         self.state.steps += 1
-        rows = taught_rows(rows)
+        rows = [row for row in rows if any(row.loss_mask)]
         if not rows:  # a step would still move weights by Adam's momentum and by weight decay
             return {"loss": 0.0, "tokens": 0.0, "grad_norm": 0.0, "lr": lr, "micro_batches": 0.0}
 
@@ -197,20 +194,27 @@ class Trainer:
             numerator, sums = sft_loss(log_probs, mask)
             return numerator, int(mask.sum()), sums
 
-        sums, step = self._step(rows, loss, 1.0, lr, with_entropy=False)
+        sums, step = self._step(rows, [True] * len(rows), loss, 1.0, lr, with_entropy=False)
         return sft_metrics(sums) | step
 
     def _step(
-        self, rows: Sequence[TrainRow], loss: LossFunction, temperature: float, lr: float, with_entropy: bool
+        self, rows: Sequence[TrainRow], learned: Sequence[bool], loss: LossFunction, temperature: float, lr: float,
+        with_entropy: bool,
     ) -> tuple[Tensor, dict[str, float]]:
-        batches = self._micro_batches(rows)
+        """``learned``: for each row whether it has a gradient."""
+        batches = [
+            (batch, with_gradient)
+            for with_gradient in (True, False)
+            for batch in self._micro_batches(rows, [i for i, one in enumerate(learned) if one is with_gradient])
+        ]
         # With fewer rows than ranks, an idle rank still joins the gradient reduction: it repeats a row for nothing.
         idle = not batches
-        batches = batches or [[0]]
+        batches = batches or [([0], False)]
 
-        def forward_step(remaining: Iterator[list[int]], model: Any) -> tuple[Tensor, Callable]:
-            batch = next(remaining)
-            log_probs, entropy = self._forward(model, rows, batch, temperature, with_entropy)
+        def forward_step(remaining: Iterator[tuple[list[int], bool]], model: Any) -> tuple[Tensor, Callable]:
+            batch, with_gradient = next(remaining)
+            with torch.set_grad_enabled(with_gradient):
+                log_probs, entropy = self._forward(model, rows, batch, temperature, with_entropy)
 
             def finish(log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
                 numerator, count, sums = loss(log_probs, entropy, batch)

@@ -91,8 +91,8 @@ def read_groups(folder: Path) -> Iterator[Group]:
 
 
 def nothing_kept(folder: Path) -> TraceError:
-    return TraceError(f"{folder}: its {FOLDER}/*.jsonl hold no trajectory; KEEP_TRAJECTORIES_MB was too little for "
-                      "one, or the run was killed before one was kept")
+    return TraceError(f"{folder}: its {FOLDER}/*.jsonl hold no trajectory: one was larger than all that is kept, "
+                      "or the run was killed before one was kept")
 
 
 def groups_of(file: Path) -> list[Group]:

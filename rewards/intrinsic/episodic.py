@@ -1,14 +1,22 @@
 """MEM_IR=knn and knn+: near the mean of earlier successes, and far from earlier failures, of the nearest questions.
 
-    R_mem = exploit * E + explore * X        E, X: raw terms (``terms``) scaled by their windows (``window``)
+    R_mem = exploit * E + explore * X        E, X: raw terms (Memory-R+, section 3) scaled by their windows
+
+    raw E   -|e - c|, c the mean of the retrieved successes' vectors: at most 0, the nearer the greater
+    raw X   1 - the greatest cosine of e and a retrieved failure's vector: 0 for one that is there, 1 at a right angle
+
+e is the vector of a response. Every vector is compared by itself, in the order in which the stored ones are given, so
+that the same vectors give the same bits whoever shares the batch. Example in two dimensions::
+
+    successes (1, 0) (0, 1)     c = (0.5, 0.5)     e = (1, 0): E = -sqrt(0.5)
+    failures  (1, 0) (0.6, 0.8)                    e = (0, 1): X = 1 - 0.8
 
 Edges, each a rule:
 - no success stored: E = 0; no failure stored: X = 0; nothing enters the window then;
-- X = 0 before ``warmup`` failed questions and ``warmup_rollouts`` rollouts are stored; its window fills meanwhile;
+- X = 0 before ``warmup`` failed questions are stored; its window fills meanwhile;
 - an empty window, or one of equal values: 0; a raw value outside the window's range: cut to 0 or 1;
 - fewer than k questions stored: all of them;
-- an answer without a text, or without a sentence: 0, and nothing is stored of it;
-- an answer worth ``failure`` to ``success`` is neither, and earns all the same.
+- an answer without a text: 0, and nothing is stored of it.
 
 Invariant: parts are a function of (question, text) and the state before the rollout; the state after, of that and of
 the rollout as a set. Equal answers of siblings are all stored, as published: what was given often weighs more.
@@ -16,205 +24,199 @@ the rollout as a set. Equal answers of siblings are all stored, as published: wh
 
 from __future__ import annotations
 
+import asyncio
 import json
-import zipfile
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, FiniteFloat
 
-from ...system.files import replacing
-from ..reward import Answered, Parts, Reward
-from . import terms
-from .embedder import Embedder
-from .encoder import Vectors
-from .settings import KnnPlusSettings, KnnSettings
-from .spread import intrinsic_share
-from .state import refuse_other, unreadable
-from .store import Entry, Store
-from .texts import normalised, place, question_id, sentences
-from .window import Window
+from ...system.errors import ConfigError
+from ..reward import Answered, Parts
+from .encoder import Encoder, Vectors
+from .memory import ID_BYTES, Count, Intrinsic, IntrinsicSettings, Weight, normalised, question_id
 
 FILE = "episodic.npz"
-EXPLOIT, EXPLORE = "intrinsic_exploit", "intrinsic_explore"
+_EMBEDDED = 8_192
+"""Vectors that are kept for texts that come again: 12 MB of 384 coordinates."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What of an answer counts here."""
+@dataclass(frozen=True)
+class KnnSettings(IntrinsicSettings):
+    """MEM_IR=knn: successes only."""
 
-    question: bytes
-    question_text: str
-    pieces: tuple[str, ...]
-    """Its text, whole or by sentences; none of an answer that says nothing."""
-    order: tuple[bytes, float]
-
-    @property
-    def key(self) -> tuple[bytes, tuple[str, ...]]:
-        return self.question, self.pieces
-
-
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """The terms before their windows; None where there is nothing to compare with."""
-
-    exploit: float | None = None
-    explore: float | None = None
+    k: Count = 1
+    """Nearest questions whose answers count."""
+    model: str = "all-MiniLM-L6-v2"
+    """A sentence-transformers folder or hub id, or ``hashing``, which needs no model."""
+    exploit: Weight = 1.0
+    """Weight of being like earlier successes."""
+    keys: Count = 10_000
+    """Questions of a store; the oldest one goes first."""
+    values: Count = 100
+    """Vectors of a question; the oldest one goes first."""
+    success: FiniteFloat = 0.5
+    """An answer worth at least this is a success, any other a failure."""
 
 
-class Episodic(Reward):
-    """One memory of a run."""
+@dataclass(frozen=True)
+class KnnPlusSettings(KnnSettings):
+    """MEM_IR=knn+: successes and failures."""
+
+    explore: Weight = 1.0
+    """Weight of being unlike earlier failures."""
+    warmup: Annotated[int, Field(ge=0)] = 500
+    """Failed questions stored before exploration earns anything."""
+
+
+class Episodic(Intrinsic):
+    """The successes of a run, and with knn+ its failures."""
 
     Settings = KnnSettings
 
-    def __init__(self, settings: KnnSettings, k: int, embedder: Embedder) -> None:
-        super().__init__(settings)
-        self.settings: KnnSettings = settings
-        self._k, self._embedder = k, embedder
-        self._explores = isinstance(settings, KnnPlusSettings)
-        self.stores = self._empty()
-        """``success`` and, of knn+, ``failure``."""
-        self._windows = {name: Window(settings.window) for name in ("exploit", "explore")}
-        self._rollouts = 0
-        self._share = 0.0
-
-    # --- scoring --------------------------------------------------------------------------------------------------
+    def __init__(self, settings: KnnSettings, encoder: Encoder) -> None:
+        self._plus = isinstance(settings, KnnPlusSettings)
+        explore = {"explore": settings.explore} if isinstance(settings, KnnPlusSettings) else {}
+        super().__init__(settings, {"exploit": settings.exploit, **explore})
+        self._encoder = encoder
+        self._vector = lru_cache(maxsize=_EMBEDDED)(lambda text: encoder.encode([text])[0])
+        self._thread = ThreadPoolExecutor(1)
+        kinds = ["success", "failure"] if self._plus else ["success"]
+        self.stores = {kind: Store(settings.keys, settings.values) for kind in kinds}
 
     async def parts(self, answer: Answered) -> Parts:
         """The answer's own, while its texts are embedded beside the rollout."""
-        case = self._case(answer)
-        if case.pieces:
-            await self._embedder.warm([case.question_text, *case.pieces])
+        if text := self.text_of(answer):
+            await asyncio.wrap_future(self._thread.submit(self._embedded, answer, text))
         return answer.parts
 
-    def expected_parts(self, answers: Sequence[Answered]) -> Sequence[Parts]:
-        return [self._scaled(raw) for raw in self._raws([self._case(answer) for answer in answers])]
+    def _embedded(self, answer: Answered, text: str) -> tuple[Vectors, Vectors]:
+        """The vectors of the question and of the text, [dims]."""
+        return self._vector(normalised(answer.question)), self._vector(text)
 
-    def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
-        cases = [self._case(answer) for answer in batch]
-        raws = self._raws(cases)
-        parts = [self._scaled(raw) for raw in raws]
-        self._share = intrinsic_share(
-            [answer.group for answer in batch], [sum(answer.parts.values()) for answer in batch],
-            [sum(one.values()) for one in parts],
-        )
-        order = sorted(range(len(batch)), key=lambda i: cases[i].order)
-        self._remember([(cases[i], batch[i].accuracy) for i in order])
-        for name, window in self._windows.items():
-            window.extend(raw for i in order if (raw := getattr(raws[i], name)) is not None)
-        self._rollouts += 1
-        return parts
+    def raw_terms(self, batch: Sequence[Answered], texts: Sequence[str]) -> Sequence[Mapping[str, float]]:
+        retrieved: dict[bytes, list[Vectors]] = {}
+        raws: list[Mapping[str, float]] = []
+        for answer, text in zip(batch, texts, strict=True):
+            if not text:
+                raws.append({})
+                continue
+            question = question_id(answer.question)
+            key, vector = self._thread.submit(self._embedded, answer, text).result()
+            if question not in retrieved:
+                retrieved[question] = [store.nearest(question, key, self.settings.k) for store in self.stores.values()]
+            raws.append(_terms(vector, *retrieved[question]))
+        return raws
 
-    def _case(self, answer: Answered) -> Case:
-        text = answer.reasoning if self.settings.text == "reasoning" else answer.reply
-        whole = [text] if text.strip() else []
-        pieces = sentences(text) if self.settings.level == "sentence" else whole
-        question = question_id(answer.question)
-        return Case(question, normalised(answer.question), tuple(pieces), (place(question, text), answer.accuracy))
+    def weights(self) -> Mapping[str, float]:
+        warm = not self._plus or len(self.stores["failure"].held) >= self.settings.warmup
+        return super().weights() if warm else {**super().weights(), "explore": 0.0}
 
-    def _raws(self, cases: Sequence[Case]) -> list[Raw]:
-        """Of equal cases one is computed; questions and texts in an order of their own."""
-        fresh = {case.key: case for case in cases if case.pieces}
-        if not fresh:
-            return [Raw()] * len(cases)
-        by_question: dict[bytes, list[Case]] = {}
-        for case in sorted(fresh.values(), key=lambda case: case.order):
-            by_question.setdefault(case.question, []).append(case)
-        asked = list(by_question)
-        keys = self._embedder.vectors([by_question[question][0].question_text for question in asked])
-        found: dict[Any, Raw] = {}
-        near = {name: store.nearest(asked, keys, self._k) for name, store in self.stores.items()}
-        for i, question in enumerate(asked):
-            held = {name: store.vectors(near[name][i], keys.shape[1]) for name, store in self.stores.items()}
-            successes = held["success"]
-            failures = held.get("failure", successes[:0])
-            vectors = [self._embedder.vectors(case.pieces) for case in by_question[question]]
-            for case, raw in zip(by_question[question], _compared(vectors, successes, failures), strict=True):
-                found[case.key] = raw
-        return [found.get(case.key, Raw()) for case in cases]
-
-    def _scaled(self, raw: Raw) -> dict[str, float]:
-        def earned(name: str, value: float | None) -> float:
-            return 0.0 if value is None else self._windows[name].scaled(value)
-
-        parts = {EXPLOIT: self.settings.exploit * earned("exploit", raw.exploit)}
-        if isinstance(self.settings, KnnPlusSettings):
-            weight = self.settings.explore * self.settings.anneal**self._rollouts if self._warm(self.settings) else 0.0
-            parts[EXPLORE] = weight * earned("explore", raw.explore)
-        return parts
-
-    def _warm(self, settings: KnnPlusSettings) -> bool:
-        return self.stores["failure"].questions >= settings.warmup and self._rollouts >= settings.warmup_rollouts
-
-    # --- writing --------------------------------------------------------------------------------------------------
-
-    def _remember(self, answers: Sequence[tuple[Case, float]]) -> None:
-        kinds = {"success": [case for case, worth in answers if worth >= self.settings.success and case.pieces]}
-        if isinstance(self.settings, KnnPlusSettings):
-            failure = self.settings.failure
-            kinds["failure"] = [case for case, worth in answers if worth < failure and case.pieces]
-        for name, cases in kinds.items():
-            entries = [Entry(case.question, self._vector(case.question_text), self._embedder.vectors(case.pieces))
-                       for case in cases]
-            self.stores[name].add(entries)
-
-    def _vector(self, text: str) -> Vectors:
-        return self._embedder.vectors([text])[0]
-
-    def _empty(self) -> dict[str, Store]:
-        names = ("success", "failure") if self._explores else ("success",)
-        return {name: Store(self.settings.keys, self.settings.values) for name in names}
-
-    # --- telling, saving, loading ---------------------------------------------------------------------------------
+    def remember(self, answer: Answered, text: str) -> None:
+        kind = "success" if answer.accuracy >= self.settings.success else "failure"
+        if kind in self.stores:
+            key, vector = self._thread.submit(self._embedded, answer, text).result()
+            self.stores[kind].add(question_id(answer.question), key, vector[None])
 
     def metrics(self) -> dict[str, float]:
-        """Sizes of the stores, bounds of the windows, and the share of siblings' differences that is intrinsic."""
-        told: dict[str, float] = {"share": self._share}
-        for name, store in self.stores.items():
-            told |= {f"{name}_questions": store.questions, f"{name}_vectors": store.vectors_held}
-        for name, window in self._windows.items():
-            if window.bounds is not None:
-                told |= {f"{name}_least": window.bounds[0], f"{name}_most": window.bounds[1]}
-        return {f"intrinsic/{name}": float(value) for name, value in told.items()}
+        shown = super().metrics()
+        for kind, store in self.stores.items():
+            shown[f"intrinsic/{kind}_questions"] = float(len(store.held))
+            shown[f"intrinsic/{kind}_vectors"] = float(sum(len(vectors) for _, vectors in store.held.values()))
+        return shown
 
     def save(self, folder: Path) -> None:
-        arrays: dict[str, Any] = {f"{name}.window": np.array(window.values) for name, window in self._windows.items()}
-        for name, store in self.stores.items():
-            arrays |= {f"{name}.{part}": array for part, array in store.arrays().items()}
-        about = {**self._about(), "rollouts": self._rollouts, "name": self._embedder.encoder.name}
-        with replacing(folder / FILE) as file:
-            np.savez(file, about=np.array(json.dumps(about)), **arrays)
+        arrays: dict[str, Any] = {f"{term}.window": np.array(window) for term, window in self.windows.items()}
+        for kind, store in self.stores.items():
+            arrays |= {f"{kind}.{part}": array for part, array in store.arrays().items()}
+        np.savez(folder / FILE, about=np.array(json.dumps(self._about())), **arrays)
 
     def _about(self) -> dict[str, str]:
         """What a saved memory must share with this one."""
-        return {"model": self._embedder.encoder.fingerprint, "mode": "knn+" if self._explores else "knn",
-                "level": self.settings.level, "text": self.settings.text}
+        return {"model": self._encoder.fingerprint, "mode": "knn+" if self._plus else "knn",
+                "text": self.settings.text}
 
     def load(self, folder: Path) -> None:
-        """Raises ConfigError: the file is damaged, or of another model, mode, level or text."""
-        try:
-            with np.load(folder / FILE) as archive:
-                about, arrays = json.loads(str(archive["about"])), dict(archive)
-            refuse_other(folder / FILE, about, self._about())
-            windows = {name: Window(self.settings.window, arrays[f"{name}.window"].tolist()) for name in self._windows}
-            stores = self._empty()
-            for name, store in stores.items():
-                parts = (part.partition(".") for part in arrays)
-                store.restore({part: arrays[f"{kind}.{part}"] for kind, _, part in parts
-                               if kind == name and part != "window"})
-            self._windows, self.stores, self._rollouts = windows, stores, int(about["rollouts"])
-        except (OSError, EOFError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
-            raise unreadable(folder / FILE, error) from None
+        """Raises ConfigError: the memory is of another model, mode or text."""
+        with np.load(folder / FILE) as archive:
+            arrays = dict(archive)
+        about = json.loads(str(arrays["about"]))
+        if about != self._about():
+            raise ConfigError(f"{folder / FILE}: a memory of {about}, MEM_IR and MEM_IR_ARGS are {self._about()}; set "
+                              "them as they were, or start a new SAVE_PATH")
+        for term, window in self.windows.items():
+            window.extend(arrays[f"{term}.window"].tolist())
+        for kind, store in self.stores.items():
+            store.restore({name.removeprefix(f"{kind}."): array for name, array in arrays.items()})
 
 
-def _compared(vectors: Iterable[Vectors], successes: Vectors, failures: Vectors) -> list[Raw]:
-    """The terms of responses to one question, given the vectors that its nearest questions hold."""
-    middle = terms.centre(successes) if len(successes) else None
-    norms = terms.lengths(failures)
-    return [
-        Raw(terms.exploit(pieces, middle) if middle is not None else None,
-            terms.explore(pieces, failures, norms) if len(failures) else None)
-        for pieces in vectors
-    ]
+def _terms(vector: Vectors, success: Vectors, failure: Vectors | None = None) -> dict[str, float]:
+    """Of the vector of a response, [dims], and those retrieved, [n, dims]."""
+    terms = {}
+    if len(success):
+        middle = success.mean(axis=0, dtype=np.float64).astype(np.float32)
+        terms["exploit"] = -float(np.linalg.norm(vector - middle))
+    if failure is not None and len(failure):
+        cosines = failure @ vector / np.linalg.norm(failure, axis=1)
+        terms["explore"] = 1.0 - float(np.max(cosines)) / float(np.linalg.norm(vector))
+    return terms
+
+
+class Store:
+    """At most ``keys`` questions with at most ``values`` vectors each, first in, first out on both levels.
+
+    A question that left and comes again is a new one. A full store of 10,000 questions with 100 vectors of 384
+    coordinates takes 770 MB in float16. Example with keys=2, values=2, added one after another as question:vector::
+
+        a:1 b:2 a:3 a:4      a: 3 4   b: 2       1 was a's oldest
+        c:5                  b: 2     c: 5       a was the oldest question, although it has the newest vectors but one
+    """
+
+    def __init__(self, keys: int, values: int) -> None:
+        self._keys, self._values = keys, values
+        self.held: dict[bytes, tuple[NDArray[np.float16], deque[NDArray[np.float16]]]] = {}
+        """A question's own vector, which says what others are near, and those of its answers, by ``question_id``."""
+
+    def nearest(self, question: bytes, key: Vectors, k: int) -> Vectors:
+        """The vectors, [n, dims], of the ``k`` nearest questions; the question itself, if stored, is the nearest."""
+        found = [question] if question in self.held else []
+        if self.held and len(found) < k:
+            names = list(self.held)
+            keys = np.stack([key for key, _ in self.held.values()]).astype(np.float32)
+            order = np.argsort(-(keys @ key), kind="stable")[: k + 1]
+            found += [names[i] for i in order if names[i] != question]
+        rows = [row for name in found[:k] for row in self.held[name][1]]
+        return np.array(rows, np.float32).reshape(-1, len(key))
+
+    def add(self, question: bytes, key: NDArray[Any], values: NDArray[Any]) -> None:
+        """Add vectors, [n, dims], to a question whose own vector is ``key``."""
+        if question not in self.held:
+            if len(self.held) == self._keys:
+                del self.held[next(iter(self.held))]
+            self.held[question] = (key.astype(np.float16), deque(maxlen=self._values))
+        self.held[question][1].extend(values.astype(np.float16))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What it holds, oldest questions first: ids [n, 16], keys [n, dims], counts [n] and all vectors [m, dims]."""
+        if not self.held:
+            return {}
+        return {
+            "questions": np.frombuffer(b"".join(self.held), np.uint8).reshape(-1, ID_BYTES),
+            "keys": np.stack([key for key, _ in self.held.values()]),
+            "counts": np.array([len(vectors) for _, vectors in self.held.values()]),
+            "values": np.stack([row for _, vectors in self.held.values() for row in vectors]),
+        }
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Fill an empty store with ``arrays``. What is more than fits leaves as if it had been added."""
+        if "questions" in arrays:
+            parts = np.split(arrays["values"], np.cumsum(arrays["counts"])[:-1])
+            for question, key, rows in zip(arrays["questions"], arrays["keys"], parts, strict=True):
+                self.add(question.tobytes(), key, rows)

@@ -1,7 +1,7 @@
 """The rounds of MemSifter's training, as one command that may be killed at any moment and run again.
 
-    mem-agent curriculum --work runs/memsifter --model Qwen/Qwen3-4B-Thinking-2507 --data-recipe RECIPE.yaml \
-        --results data/results --embedding bge-m3 --rounds 3
+    RECIPE=recipes/memsifter-qwen3-4b.env KEEP_CHECKPOINTS=10 mem-agent curriculum --work runs/memsifter \
+        --model Qwen/Qwen3-4B-Thinking-2507 --data-recipe recipes/memsifter/mix-v1.yaml --rounds 3
 
 A round, in ``WORK/round_1``::
 
@@ -10,7 +10,7 @@ A round, in ``WORK/round_1``::
     convert    every checkpoint                                             WORK/round_1/train/hf
     validate   each by the test questions, where there are more than are averaged   WORK/round_1/validation
     average    the best ``--average``                                       WORK/round_1/model
-    rank       the training questions, for the next round                   RESULTS/WORK'S NAME-1f3c9a20/round_1
+    rank       the training questions, for the next round                   OUTPUT_DIR/WORK'S NAME-1f3c9a20/round_1
 
 The first ``--warm-up`` rounds are trained by the ranking alone (REWARD=task), the others by ``--reward``: the answers
 that a ranking leads to. Optimizer state ends with a round (MemSifter, arXiv 2603.03379). How a round is trained,
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -49,7 +50,7 @@ from .round_steps import Step, run_step
 
 PACK = Path(__file__).resolve().parents[2]
 _OTHERS = ("AVERAGE", "OUTPUT", "SINGLE_ITER", "VERSION", "BASE_URL", "POCKET_DATA", "DATA_ROOT", "LENGTH", "FORCE",
-           "DRY_RUN", "RESULTS", "SAVE_FILE", "CONVERT", "MODEL_PATH", "MODEL_NAME", "DATASETS", "SPLITS")
+           "DRY_RUN", "RESULTS", "SAVE_FILE", "CONVERT", "MODEL_PATH")
 """Variables that mean one command of several here."""
 _STATUS = "rank_status"
 _SOME_FAILED = 3
@@ -60,9 +61,11 @@ _SOME_FAILED = 3
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     config = Config.from_env()
+    if os.environ.get("RECIPE"):
+        os.environ["RECIPE"] = os.devnull  # its variables are in the environment now, and a step may unset one
     plan = Plan(
         args.work.absolute(), _model(args.model), args.data_recipe, read_recipe(args.data_recipe),
-        args.results.absolute(), rankings_name(args.work.absolute()), args.embedding,
+        args.output_dir.absolute(), rankings_name(args.work.absolute()), args.embedding_model_name,
         args.primary_data_dir and args.primary_data_dir.absolute(),
         args.average, args.warm_up, args.reward,
         args.max_prompt_tokens or min(config.mem_max_question, PROMPT_TOKENS), args.seed, args.prompts,
@@ -128,11 +131,15 @@ def prepare(plan: Plan, number: int) -> Step:
 
 
 def train(plan: Plan, number: int) -> Step:
-    """A round that starts from an average has no TORCH_DIST: the user's is of the first model."""
+    """A round that starts from an average has no TORCH_DIST: the user's is of the first model. What REWARD_ARGS says
+    of over-long replies holds for every reward, the rest for ``plan.reward`` alone."""
+    words = shlex.split(os.environ.get("REWARD_ARGS", ""))
+    if number <= plan.warm_up:
+        words = [word for word in words if word.startswith("overlong_")]
     own = {"HF_CKPT": plan.model_of(number), "TRAIN_DATA": str(plan.data(number)),
            "SAVE_PATH": str(plan.folder(number) / "train"), "EVAL": "0", "CONVERT": "0",
-           "REWARD": "task" if number <= plan.warm_up else plan.reward}
-    unset = [*_OTHERS, *(["TORCH_DIST"] if number > 1 else []), *(["REWARD_ARGS"] if number <= plan.warm_up else [])]
+           "REWARD": "task" if number <= plan.warm_up else plan.reward, "REWARD_ARGS": shlex.join(words)}
+    unset = [*_OTHERS, *(["TORCH_DIST"] if number > 1 else [])]
     tracker = plan.folder(number) / "train" / "latest_checkpointed_iteration.txt"
     return Step(number, "train", ["bash", str(PACK / "run-train.sh")], [tracker], own, unset)
 
@@ -167,13 +174,15 @@ def average(plan: Plan, number: int, names: Sequence[str]) -> Step:
 
 def rank(plan: Plan, number: int) -> Step:
     """The test questions are not ranked: theirs are the same in every round."""
-    own = {"MODEL_PATH": str(plan.folder(number) / "model"), "MODEL_NAME": plan.ranker(number),
-           "OUTPUT_DIR": str(plan.results), "EMBEDDING_MODEL_NAME": plan.embedding, "SPLITS": "train",
-           "DATASETS": " ".join(plan.recipe.train)}
+    command = [
+        *_mem_agent("session-ranking"), "--model", str(plan.folder(number) / "model"), "--model-name",
+        plan.ranker(number), "--output-dir", str(plan.results), "--embedding-model-name", plan.embedding,
+        "--splits", "train", "--datasets", " ".join(plan.recipe.train),
+        *(["--prompts", plan.prompts] if plan.prompts else []),
+    ]
     unset = [*_OTHERS, "TEMPERATURE"]  # of training; the stages would take it for theirs, which is EVAL_TEMPERATURE
     outputs = [plan.results / plan.ranker(number) / f"{name}_train_ranking.parquet" for name in plan.recipe.train]
-    script = PACK / "scripts" / "infer" / "session_ranking.sh"
-    return Step(number, "rank", ["bash", str(script)], outputs, own, unset, frozenset({0, _SOME_FAILED}),
+    return Step(number, "rank", command, outputs, {}, unset, frozenset({0, _SOME_FAILED}),
                 partial(_check_ranked, outputs))
 
 
@@ -207,8 +216,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", required=True, metavar="HF", help="what the first round starts from")
     parser.add_argument("--data-recipe", type=Path, required=True, metavar="YAML",
                         help="as prepare-rl-data's --recipe")
-    parser.add_argument("--results", type=Path, required=True, metavar="DIR", help="folder of the stages' files")
-    parser.add_argument("--embedding", default="bge-m3", metavar="NAME", help="whose files are read (bge-m3)")
+    parser.add_argument("--output-dir", type=Path, default=Path("data/results"), metavar="DIR",
+                        help="folder of the stages' files (data/results)")
+    parser.add_argument("--embedding-model-name", default="bge-m3", metavar="NAME",
+                        help="whose files of stage 1 are read (bge-m3)")
     parser.add_argument("--primary-data-dir", type=Path, metavar="DIR", help="rankings for the first round")
     parser.add_argument("--rounds", type=positive_number, default=3, metavar="N", help="in all (3)")
     parser.add_argument("--average", type=positive_number, default=3, metavar="K",
@@ -218,7 +229,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--reward", default="answer_utility", help="of the others (answer_utility)")
     parser.add_argument("--max-prompt-tokens", type=positive_number, metavar="N",
                         help=f"of a ranking prompt (MEM_MAX_QUESTION, at most {PROMPT_TOKENS})")
-    parser.add_argument("--prompts", default="", metavar="YAML", help="another wording, as SIFTER_PROMPTS")
+    parser.add_argument("--prompts", default="", metavar="YAML", help="another wording of the ranking prompts")
     parser.add_argument("--seed", type=whole_number, default=42, help="of the rounds' data (42)")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, start nothing")
     return parser

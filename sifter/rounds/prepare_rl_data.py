@@ -182,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows-per-file", type=positive_number, default=2000, metavar="N", help="at most (2000)")
     parser.add_argument("--test-sampling", choices=("random", "anchor"), default="random",
                         help="how test questions are chosen; random ones are the same in every round (random)")
-    parser.add_argument("--prompts", default="", metavar="YAML", help="another wording, as SIFTER_PROMPTS")
+    parser.add_argument("--prompts", default="", metavar="YAML", help="another wording, as session-ranking's")
     parser.add_argument("--seed", type=whole_number, default=42, help="of choices and order (42)")
     return parser
 

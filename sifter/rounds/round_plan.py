@@ -15,12 +15,17 @@ from typing import Any
 
 import orjson
 
-from ...config import Config, ConfigError, shaping_training
+from ...config import Config, ConfigError
 from ...system.files import write_atomically
 from .data_recipe import DataRecipe
 
-_PLACES = frozenset({"hf_ckpt", "train_data", "torch_dist", "reward"})
-"""Settings of training that a round has of its own."""
+_FREE = (
+    "hf_ckpt", "torch_dist", "train_data", "save_path", "data_root", "reward", "base_url", "length",  # a round's own
+    "host", "host_root", "megatron_root", "num_nodes", "num_gpus", "master_addr", "ray_address", "num_engines",
+    "engine_args", "mem_concurrency", "answer_url", "tracker", "trust_remote_code", "keep_checkpoints",
+    "keep_trajectories", "eval_api", "eval_interval", "eval_data",
+)
+"""Settings that a later run may change: places, machines, and what is only watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +102,11 @@ def _settings(path: Path) -> Mapping[str, Any]:
 
 def settings_of(plan: Plan, config: Config) -> dict[str, Any]:
     """By name; what a later run must share. Folders are not: results may be moved."""
-    values = config.to_mapping()
-    shaping = [name for name in shaping_training() if name not in _PLACES]
-    training = {name.upper(): values[name.upper()] for name in (*shaping, "num_rollout", "save_interval")}
-    own = {"rankings": plan.rankings, "model": plan.model, "data recipe": asdict(plan.recipe),
-           "embedding": plan.embedding, "reward": plan.reward, "average": plan.average, "warm-up": plan.warm_up,
-           "max-prompt-tokens": plan.prompt_tokens, "seed": plan.seed, "prompts": plan.prompts}
+    training = {name: value for name, value in config.to_mapping().items() if name.lower() not in _FREE}
+    own = {"rankings": plan.rankings, "model": plan.model, "data-recipe": asdict(plan.recipe),
+           "embedding-model-name": plan.embedding, "reward": plan.reward, "average": plan.average,
+           "warm-up": plan.warm_up, "max-prompt-tokens": plan.prompt_tokens, "seed": plan.seed,
+           "prompts": plan.prompts}
     return own | training
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ...data.sources import open_file
-from ...rewards.ranking_metrics import anchor_score
+from ...rewards.ranking import anchor_score
 from ...sessions.packing import by_score
 from ...sessions.records import HistoryQuestion
 from ...sessions.table import BadRow, question_of
@@ -106,7 +106,7 @@ def find_inputs(
                       for folder, kind in ((primary, "ranking"), (fallback, "embed")) if folder]
             found = next((path for path in places if path.is_file()), None)
             if found is None:
-                looked = " nor ".join(map(str, places)) or "file: PRIMARY_DATA_DIR, FALLBACK_DATA_DIR are unset"
+                looked = " nor ".join(map(str, places)) or "file: --primary-data-dir or --fallback-data-dir is needed"
                 raise NoInput(f"{dataset}: no {looked}; embed its sessions first, or leave it out of the recipe")
             ranked = found.name.endswith("_ranking.parquet")
             yield Input(dataset, split, wanted, found, ranked and (split == "train" or anchored_test))

@@ -55,7 +55,7 @@ def run_step(step: Step, folder: Path) -> bool:
         return False
     print(f"round {step.round}: {step.name}", flush=True)
     begun = time.monotonic()
-    code = _run(step)
+    code = run_command(step)
     if code not in step.accepted:
         raise StepFailed(f"round {step.round}: {step.name} ended with code {code}; once the lines above are seen to, "
                          "the same command goes on there")
@@ -72,7 +72,8 @@ def _absent(step: Step) -> list[Path]:
     return [path for path in step.outputs if not path.exists()]
 
 
-def _run(step: Step) -> int:
+def run_command(step: Step) -> int:
+    """Its exit code; told to stop when this process is."""
     own = {name: value for name, value in os.environ.items() if name not in step.unset}
     bound = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
     with subprocess.Popen([*bound, *step.command], env=own | dict(step.env)) as child:

@@ -1,6 +1,6 @@
 """Which questions of a data set a round trains: those that the last round ranked neither well nor hopelessly.
 
-The score of a question is ``rewards.ranking_metrics.anchor_score`` of the last ranking; its priority is
+The score of a question is ``rewards.ranking.anchor_score`` of the last ranking; its priority is
 ``1 - |score - 0.2|``, and the highest are taken (MemSifter, ``EvalSelectActor`` of ``data/rl_train_data_propare.py``;
 its column is called ndcg, but is not ideal-normalised). Without a last ranking the choice is random.
 

@@ -10,16 +10,16 @@ from typing import Any
 import pyarrow as pa
 
 from ...agents.records import FailureKind
-from ...client.chat_client import ChatClient
-from ...client.chat_settings import ChatFailed, ChatSettings, key_from
 from ...config import Config
+from ...hooks.chat_model import ChatClient, ChatFailed, ChatSettings
 from ...sessions.answer import answer_of
 from ...sessions.table import BadRow, question_of
 from ...sessions.wording import load_wording
+from ...system.server_url import key_from
 from ..blocks.asking_worker import AskingWorker
 from ..blocks.worker import OK, Row
+from ..stage_options import ChatOptions, identity
 from .shown_sessions import Method, shown
-from .stage_settings import identity
 
 ADDS = pa.schema([
     ("generated_text", pa.string()), ("predicted_answer", pa.string()), ("shown_session_idx", pa.list_(pa.int64())),
@@ -36,6 +36,7 @@ class ChatPlan:
     """What a worker is made from; pickles, and has no key."""
 
     config: Config
+    options: ChatOptions
     method: Method
     url: str
     served: str
@@ -43,21 +44,24 @@ class ChatPlan:
     model: str
     """What it is called in the files, with whatever tells its weights apart."""
     own: bool = False
-    """The server was started for this: it gets no key."""
+    """Engines were started for this: they get no key."""
 
     def client(self) -> ChatClient:
-        config = self.config
+        options = self.options
         return ChatClient(ChatSettings(
             url=self.url, model=self.served, key="" if self.own else key_from(os.environ),
-            concurrency=config.chat_concurrency, timeout_s=config.chat_timeout, retries=config.chat_retries,
-            max_output_tokens=config.max_output_token, temperature=config.eval_temperature, is_own=self.own,
+            concurrency=options.chat_concurrency, timeout_s=options.chat_timeout, retries=options.chat_retries,
+            max_output_tokens=options.max_output_token, temperature=self.config.eval_temperature,
         ))
 
     def identity(self) -> str:
         """The address is not in it: a server may move."""
-        names = ["max_output_token", "eval_temperature", "seed"]
-        names += {"full": ["full_input_tokens"], "memory": []}.get(self.method.order, ["top_k", "max_input_tokens"])
-        return identity(self.config, names, model=self.model, method=self.method.name, order=self.method.order)
+        names = {"full": ("full_input_tokens",), "memory": ()}.get(self.method.order, ("top_k", "max_input_tokens"))
+        shared = {name: getattr(self.options, name) for name in ("max_output_token", *names)}
+        return identity(
+            self.options.prompts, **shared, eval_temperature=self.config.eval_temperature, seed=self.config.seed,
+            model=self.model, method=self.method.name, order=self.method.order,
+        )
 
 
 class ChatWorker(AskingWorker):
@@ -67,12 +71,12 @@ class ChatWorker(AskingWorker):
         super().__init__(stoppable=True)
         self._plan = plan
         self._client = plan.client()
-        self._wording = load_wording(plan.config.sifter_prompts)
+        self._wording = load_wording(plan.options.prompts)
 
     async def ask(self, row: Row) -> Row:
         """Raises ChatFailed where the server is gone, or refuses what every row would ask."""
         try:
-            added, prompt, name = await asyncio.to_thread(self._prepared, row)
+            added, prompt, name = await asyncio.to_thread(self.prepared, row)
         except BadRow as error:
             return {**_NOTHING, STATUS: f"bad row: {error}"}
         try:
@@ -93,10 +97,10 @@ class ChatWorker(AskingWorker):
     async def finish(self) -> None:
         await self._client.close()
 
-    def _prepared(self, row: Row) -> tuple[dict[str, Any], str, str]:
+    def prepared(self, row: Row) -> tuple[dict[str, Any], str, str]:
         """The columns without a reply, the prompt, and the question's name."""
         asked = question_of(row, str(self._plan.method.name))
-        seen = shown(row, asked, self._plan.method, self._plan.config)
+        seen = shown(row, asked, self._plan.method, self._plan.options)
         prompt = self._wording.chat_prompt(asked.question, seen.history, asked.language, asked.date, asked.options)
         added = {**_NOTHING, "shown_session_idx": list(seen.positions), "shown_tokens": seen.tokens}
         return added, prompt, asked.id

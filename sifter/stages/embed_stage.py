@@ -26,11 +26,10 @@ from ...sessions.table import BadRow, question_of
 from ...system.files import folder_lock, replacing
 from ..blocks.block_reader import BlockReader, open_table, read_table
 from ..blocks.block_run import OnRay
-from ..blocks.output_file import identity_of
 from ..blocks.row_journal import RowJournal
 from ..blocks.run_blocks import run_blocks
 from ..blocks.worker import OK, Row, Worker
-from ..stores.embedding_store import EmbeddingStore, TokenCounter, embedding_model, kept_tokenizer
+from ..stores.embedding_store import EmbeddingStore, TokenCounter, embedding_model
 from ..stores.record_store import key_of
 
 ADDS = pa.schema([
@@ -40,7 +39,6 @@ ADDS = pa.schema([
 STATUS = "embed_status"
 _TEXTS = pa.schema([("text", pa.string())])
 _EMBEDDED = pa.schema([("embedded", pa.bool_())])
-_COUNTED = " tokenizer="
 _ROWS = 16
 """Of a block: a row may hold a million tokens."""
 
@@ -54,33 +52,19 @@ class EmbedPlan:
     model: str
     path: str
     tokenizer: str
-    keeps_counts: bool = False
-    """An output that is there stays with the tokenizer that has counted it."""
     batch: int = 32
     length: int = 512
-    device: str | None = None
 
     def beside(self, store: Path) -> EmbedPlan:
         """The same into another store; a model that was loaded serves it as well."""
-        return self._with(store=store)
-
-    def as_counted(self, output: Path) -> EmbedPlan:
-        """This plan, or, where it keeps counts and ``output`` has another tokenizer's, the same with that one."""
-        if not (self.keeps_counts and output.exists()):
-            return self
-        _, _, counted = identity_of(output).rpartition(_COUNTED)
-        kept = kept_tokenizer(self.store, counted)
-        return self._with(tokenizer=str(kept)) if counted and kept.is_file() else self
-
-    def _with(self, **changes: Any) -> EmbedPlan:
-        other = replace(self, **changes)
+        other = replace(self, store=store)
         if "encoder" in vars(self):
             vars(other)["encoder"] = self.encoder
         return other
 
     @cached_property
     def encoder(self) -> Encoder:
-        return embedding_model(self.model, path=self.path, batch=self.batch, length=self.length, device=self.device)
+        return embedding_model(self.model, path=self.path, batch=self.batch, length=self.length)
 
     def vectors(self) -> EmbeddingStore:
         return EmbeddingStore(self.store, self.encoder, self.batch)
@@ -90,7 +74,7 @@ class EmbedPlan:
 
     @property
     def identity(self) -> str:
-        return f"embedding model={self.model} {self.encoder.fingerprint}{_COUNTED}{self.tokens().fingerprint}"
+        return f"embedding model={self.model} {self.encoder.fingerprint} tokenizer={self.tokens().fingerprint}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "encoder"}
@@ -102,7 +86,7 @@ class EmbedCounts:
     bad: int
     embedded: int
     known: int
-    """Texts of these rows that had a vector before; where the output was whole already none was looked for."""
+    """Texts of these rows that had a vector before."""
 
 
 def embed_part(
@@ -111,7 +95,6 @@ def embed_part(
     """Raises MemAgentError."""
     busy = f"another run embeds {output.name}; wait for it to end, or choose another output"
     with folder_lock(output.parent, busy=busy, name=f".{output.name}.texts.lock"):
-        plan = plan.as_counted(output)
         embedded, known = _embed_missing(plan, source, output, describe, limit, ray)
         run_blocks(
             source, output, partial(SimilarityWorker, plan), identity=plan.identity, adds=ADDS, block=_ROWS,

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 
 from ... import rollout
-from ...agents.longest_turn import longest_turn
+from ...agents import longest_turn
 from ...agents.records import Outcome
 from ...agents.vocabulary import Vocabulary
 from ...checkpoints.hf_model import load_vocabulary, model_positions
-from ...client.rollout_client import close_clients
 from ...config import Config, ConfigError
-from ...evaluation.connect import connect
-from ...evaluation.endpoint import EvalEndpoint, gone_line
-from ...evaluation.questions import EvalError
+from ...evaluation.connect import back, connect
+from ...evaluation.endpoint import EvalEndpoint
 from ...hooks.host import embedded_args
-from ...hooks.record import Record
-from ...hooks.sample import Sample
+from ...hooks.sample import Record, Sample
+from ...rollout_client import close_clients
 from ...sessions.ranking import BadRanking, in_history, lenient_ranking, strict_ranking
 from ...sessions.records import Language
 from ...sessions.table import BadRow, question_of
 from ...sessions.wording import load_wording
 from ..blocks.asking_worker import AskingWorker
 from ..blocks.worker import OK, Row
+from ..stage_options import RankOptions
 from .ranking_prompt import NoRoom, RankingPrompt, ranking_prompt
 from .shown_sessions import session_tokens, similarities
 
@@ -50,12 +48,15 @@ class RankPlan:
     """What a worker is made from; pickles, and has no key. ``config`` has been ``settled``."""
 
     config: Config
+    options: RankOptions
     model: Path
-    url: str
-    """Of a server that was started for this; empty: BASE_URL."""
+    served: str = ""
+    """The model's name at BASE_URL."""
+    url: str = ""
+    """Of engines that were started for this; empty: BASE_URL."""
 
 
-def settled(config: Config, model: Path, length: int) -> Config:
+def settled(config: Config, prompts: str, model: Path, length: int) -> Config:
     """The config of a single message and its reply within ``length`` tokens, or, where that is 0, within
     ENGINE_MAX_LEN or the model's positions: MEM_MAX_QUESTION as large as fits, and the engine's length for it.
 
@@ -64,10 +65,10 @@ def settled(config: Config, model: Path, length: int) -> Config:
     vocabulary = load_vocabulary(model, config.trust_remote_code)
     positions = model_positions(model)
     most = length or config.engine_max_len or positions
-    around = longest_turn(replace(config, mem_max_question=1), vocabulary) - 1
+    around = longest_turn(config.replace(mem_max_question=1), vocabulary) - 1
     room = most - around if most else config.mem_max_question
     question = min(config.mem_max_question, room)
-    wording = load_wording(config.sifter_prompts)
+    wording = load_wording(prompts)
     # Of the shorter language: a wording may be for one alone, and a row of the other says that it has no room.
     least = min(_tokens(vocabulary, wording.ranking_prompt("", "", 1, language)) for language in Language)
     if question <= least:
@@ -77,7 +78,7 @@ def settled(config: Config, model: Path, length: int) -> Config:
             "ENGINE_MAX_LEN or MEM_MAX_QUESTION"
         )
     needed = -(-(question + around) // _STEP) * _STEP
-    return replace(config, mem_max_question=question, engine_max_len=min(needed, most) if most else needed)
+    return config.replace(mem_max_question=question, engine_max_len=min(needed, most) if most else needed)
 
 
 def _tokens(vocabulary: Vocabulary, text: str) -> int:
@@ -90,7 +91,7 @@ class RankWorker(AskingWorker):
     def __init__(self, plan: RankPlan, *, stoppable: bool = True) -> None:
         super().__init__(stoppable=stoppable)
         self._plan = plan
-        self._wording = load_wording(plan.config.sifter_prompts)
+        self._wording = load_wording(plan.options.prompts)
         self._vocabulary = load_vocabulary(plan.model, plan.config.trust_remote_code)
         self._connecting: asyncio.Task[EvalEndpoint] | None = None
 
@@ -103,11 +104,12 @@ class RankWorker(AskingWorker):
         shown = {**_NOTHING, "prefiltered_session_idx": list(prompt.shown)}
         endpoint = await self._endpoint()
         sample = Sample(prompt=[{"role": "user", "content": prompt.text}])
-        sample = await rollout.generate(self._args(endpoint), sample, self._sampling(name), evaluation=True)
+        args = embedded_args(self._plan.config, endpoint)
+        sample = await rollout.generate(args, sample, self._sampling(name), evaluation=True)
         record = Record.of(sample)
         assert record is not None, "the pack's own hook writes it"
-        if endpoint.server.gone:
-            raise EvalError(gone_line(endpoint))
+        if record.failure in ("connection", "server_error", "rate_limited"):
+            await back(endpoint)
         if record.outcome in (Outcome.FAILED, Outcome.ABORTED):
             why = f"{record.failure}: {record.failure_message}" if record.failure else "aborted: the server ended it"
             return {**shown, STATUS: why}
@@ -118,21 +120,18 @@ class RankWorker(AskingWorker):
 
     def _prepared(self, row: Row) -> tuple[RankingPrompt, str]:
         asked = question_of(row, "stage 1")
-        config = self._plan.config
         prompt = ranking_prompt(
-            asked, similarities(row, asked), session_tokens(row, asked), limit=config.mem_max_question,
-            top_k=config.rank_top_k, wording=self._wording, count=lambda text: _tokens(self._vocabulary, text),
+            asked, similarities(row, asked), session_tokens(row, asked), limit=self._plan.config.mem_max_question,
+            top_k=self._plan.options.rank_top_k, wording=self._wording,
+            count=lambda text: _tokens(self._vocabulary, text),
         )
         return prompt, asked.id
 
     async def _endpoint(self) -> EvalEndpoint:
         if self._connecting is None:
             plan = self._plan
-            self._connecting = asyncio.ensure_future(connect(plan.url, plan.model, plan.config, KEYS))
+            self._connecting = asyncio.ensure_future(connect(plan.url, plan.model, plan.config, KEYS, plan.served))
         return await asyncio.shield(self._connecting)
-
-    def _args(self, endpoint: EvalEndpoint) -> SimpleNamespace:
-        return embedded_args(self._plan.config, endpoint)
 
     def _sampling(self, name: str) -> dict[str, Any]:
         config = self._plan.config

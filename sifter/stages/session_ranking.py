@@ -1,6 +1,6 @@
 """Stage 2: ``mem-agent session-ranking``. A model ranks the sessions of each history that stage 1 finds similar.
 
-    mem-agent session-ranking --model /models/ranker --url http://127.0.0.1:8000     its server was started for this
+    mem-agent session-ranking --model /models/ranker                                engines are started for it
     BASE_URL=https://HOST/v1 mem-agent session-ranking --model org/ranker            tokens are counted with --model
 
 Reads ``OUTPUT_DIR/EMBEDDING_MODEL_NAME/{data set}_{split}_embed.parquet`` and writes
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints.hf_model import local_folder, model_settings
-from ...config import Config, ConfigError
 from ...evaluation.connect import connect
 from ...evaluation.identity import model_hash
 from ...system.command_line_types import positive_number
@@ -39,44 +39,50 @@ from ...system.signals import stop_on_signals
 from ..blocks.block_run import OnRay
 from ..blocks.run_blocks import rows_left, run_blocks
 from ..stage_files import EMBED, RANKING, Part, parts
+from ..stage_options import FINISHED_WITH_FAILURES, RankOptions, add_options, identity, options_of, stage_config
+from .own_engines import own_engines
 from .rank_worker import ADDS, KEYS, STATUS, RankPlan, RankWorker, settled
 from .ranking_summary import summary
-from .stage_settings import FINISHED_WITH_FAILURES, identity, stage_config
 
 _DEFAULTS = {"MEM_MAX_QUESTION": 131072, "MEM_MAX_FINAL": 16384}
 """As published: 128k of prompt, 16k of reply (MemSifter, ``ray_vllm_infer.py``)."""
 _OF_THE_MODEL = ("MEM_MAX_QUESTION", "MEM_MAX_FINAL", "MEM_THINKING")
-_SHAPING = ["mem_max_question", "mem_max_final", "mem_thinking", "rank_top_k", "eval_temperature", "eval_top_p",
-            "seed"]
+_SHARED = ("mem_max_question", "mem_max_final", "mem_thinking", "eval_temperature", "eval_top_p", "seed")
+"""Settings that two runs have in common where their rows belong together."""
 
 
 @one_line_errors("the same command continues")
 def main(argv: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
+    given = _parser().parse_args(argv)
     log_to_terminal(logging.ERROR)
     stop_on_signals()
-    config = stage_config(_DEFAULTS)  # bad settings end it before a model is downloaded
-    model = local_folder(options.model, "MODEL_PATH")
-    config = _asked_as_trained(stage_config(_DEFAULTS | _own_settings(model)))
-    config = replace(config, hf_ckpt=str(model), model_name=config.model_name or model.resolve().name)
-    chosen = parts(config, EMBED, config.embedding_model_name)
+    stage_config(_DEFAULTS)  # bad settings end it before a model is downloaded
+    model = local_folder(given.model, "--model")
+    options = options_of(RankOptions, given)
+    options = replace(options, model_name=options.model_name or model.resolve().name)
+    chosen = parts(options, EMBED, options.embedding_model_name)
     for part in chosen:
-        part.made(config, EMBED, config.embedding_model_name)
-    if not (options.check or options.url or config.base_url):
-        raise ConfigError("no server: start one with mem-agent serve-engines and name it with --url, or set BASE_URL; "
-                          "scripts/infer/session_ranking.sh does it all")
-    plan = RankPlan(settled(config, model, _length(config, model, options)), model, options.url or "")
-    if options.check:
-        own = plan.config
-        left = sum(_left(plan, part, options.limit) for part in chosen)
-        print(own.engine_max_len, own.mem_max_question, own.mem_max_final, left)
-        return 0
-    address = options.ray if options.ray is not None else config.ray_address
-    ray = OnRay(address, options.workers) if address else None
-    failed = sum(_run(plan, part, options.limit, ray) for part in chosen)
+        part.made(options.output_dir, EMBED, options.embedding_model_name)  # says at once what is missing
+    plan = _plan(options, model, given.served_model or options.model_name)
+    address = given.ray if given.ray is not None else plan.config.ray_address
+    ray = OnRay(address, given.workers) if address else None
+    if plan.config.base_url or not sum(_left(plan, part, given.limit) for part in chosen):
+        failed = sum(_run(plan, part, given.limit, ray) for part in chosen)
+    else:
+        with own_engines(model, plan.config.engine_max_len, Path(options.output_dir, options.model_name)) as url:
+            failed = sum(_run(replace(plan, url=url), part, given.limit, ray) for part in chosen)
     if failed:
         print(f"{failed} questions have no reply; run again to ask for them", file=sys.stderr)
     return FINISHED_WITH_FAILURES if failed else 0
+
+
+def _plan(options: RankOptions, model: Path, served: str) -> RankPlan:
+    """The model is asked as it was trained, within the context of the server at BASE_URL where that says so."""
+    config = stage_config(_DEFAULTS | _own_settings(model)).replace(
+        hf_ckpt=str(model), agent="chat", agent_args="", task="qa", task_args="", eval_mode="recurrent",
+    )
+    length = asyncio.run(connect("", model, config, KEYS, served)).max_tokens if config.base_url else 0
+    return RankPlan(settled(config, options.prompts, model, length), options, model, served)
 
 
 def _own_settings(model: Path) -> dict[str, Any]:
@@ -85,25 +91,12 @@ def _own_settings(model: Path) -> dict[str, Any]:
     return {name: own[name] for name in _OF_THE_MODEL if name in own} if own.get("AGENT") == "chat" else {}
 
 
-def _asked_as_trained(config: Config) -> Config:
-    return replace(config, agent="chat", agent_args="", task="qa", task_args="", eval_mode="recurrent",
-                   eval_model=config.eval_model or config.model_name)
-
-
-def _length(config: Config, model: Path, options: argparse.Namespace) -> int:
-    """The context of a foreign server, where it says so."""
-    if options.check or options.url:
-        return 0
-    return asyncio.run(connect("", model, config, KEYS)).max_tokens
-
-
 def _run(plan: RankPlan, part: Part, limit: int | None, ray: OnRay | None) -> int:
     """Rank what is missing; how many questions have no reply."""
-    output = part.file(plan.config, RANKING, plan.config.model_name)
+    output = _output(plan, part)
     run_blocks(
         _source(plan, part), output, partial(RankWorker, plan, stoppable=ray is None), identity=_identity(plan),
-        adds=ADDS, describe=f"{part} {plan.config.model_name}", limit=limit, ray=ray, status=STATUS,
-        data=str(part),
+        adds=ADDS, describe=f"{part} {plan.options.model_name}", limit=limit, ray=ray, status=STATUS, data=str(part),
     )
     told, failed = summary(output)
     print(f"{part}: {told} -> {output}", flush=True)
@@ -111,29 +104,33 @@ def _run(plan: RankPlan, part: Part, limit: int | None, ray: OnRay | None) -> in
 
 
 def _left(plan: RankPlan, part: Part, limit: int | None) -> int:
-    return rows_left(_source(plan, part), part.file(plan.config, RANKING, plan.config.model_name),
-                     identity=_identity(plan), adds=ADDS, limit=limit, status=STATUS)
+    return rows_left(_source(plan, part), _output(plan, part), identity=_identity(plan), adds=ADDS, limit=limit,
+                     status=STATUS)
 
 
 def _source(plan: RankPlan, part: Part) -> Path:
-    return part.made(plan.config, EMBED, plan.config.embedding_model_name)
+    return part.made(plan.options.output_dir, EMBED, plan.options.embedding_model_name)
+
+
+def _output(plan: RankPlan, part: Part) -> Path:
+    return part.file(plan.options.output_dir, RANKING, plan.options.model_name)
 
 
 def _identity(plan: RankPlan) -> str:
-    return identity(plan.config, _SHAPING, model=model_hash(plan.model))
+    shared = {name: getattr(plan.config, name) for name in _SHARED}
+    return identity(plan.options.prompts, **shared, rank_top_k=plan.options.rank_top_k, model=model_hash(plan.model))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent session-ranking", description="Rank the sessions of histories.")
-    parser.add_argument("--model", required=True, help="Hugging Face folder or id of the ranker, or of its tokenizer")
-    parser.add_argument("--url", help="server that was started for this, http://HOST:PORT; else BASE_URL")
+    parser.add_argument("--model", default=os.environ.get("MODEL_PATH", ""),
+                        help="Hugging Face folder or id of the ranker; it is served here unless BASE_URL is set")
+    parser.add_argument("--served-model", default="", help="its name at BASE_URL (default: --model-name)")
+    add_options(parser, RankOptions)
     parser.add_argument("--limit", type=positive_number, help="only so many questions of each file")
     parser.add_argument("--ray", metavar="ADDRESS",
                         help="work on Ray Data: local, auto or HEAD:6379 (default: RAY_ADDRESS; none: one process)")
     parser.add_argument("--workers", type=positive_number, default=1, help="with --ray: processes that ask (1)")
-    parser.add_argument("--check", action="store_true",
-                        help="only check settings and files; print the context length, the tokens of prompt and of "
-                        "reply that a server needs, and how many questions have no reply yet")
     return parser
 
 

@@ -1,15 +1,16 @@
 """Which sessions stage 3 shows, from a row of an earlier stage.
 
-``METHODS`` names whose order counts::
+``--methods`` names whose order counts; OUTPUT_DIR is ``--output-dir``::
 
     bge-m3       OUTPUT_DIR/bge-m3/locomo_test_embed.parquet      by similarity
     my-ranker    OUTPUT_DIR/my-ranker/locomo_test_ranking.parquet what it named, then by similarity
-    bm25, full   stage 1's file of EMBEDDING_MODEL_NAME           by words in common; the newest, without TOP_K
+    bm25, full   stage 1's file of the embedding model           by words in common; the newest, without top_k
     a_mem        OUTPUT_DIR/a_mem/locomo_test_retrieved_memory.parquet
                                                                   its column retrieved_memory, shown as it is
 
-The rule is that of training's reward and of the toolkit (``sessions.packing``): the first TOP_K of the order, those of
-them that fit MAX_INPUT_TOKENS, shown in the order of time. Tokens are stage 1's counts of the sessions alone.
+The rule is that of training's reward and of the toolkit (``sessions.packing``): the first ``top_k`` of the order,
+those of them that fit ``max_input_tokens``, shown in the order of time. Tokens are stage 1's counts of the sessions
+alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...config import Config
 from ...sessions.packing import by_score, pack
 from ...sessions.ranking import completed
 from ...sessions.records import HistoryQuestion
@@ -28,6 +28,7 @@ from ...sessions.render import render_history
 from ...sessions.table import BadRow
 from ..baselines import bm25_order, full_order
 from ..stage_files import EMBED, MEMORY, RANKING, MissingStage, Part, has_files, parts
+from ..stage_options import ChatOptions
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ _OF_STAGE_1 = (Order.BM25, Order.FULL)
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A name in METHODS."""
+    """A name in ``--methods``."""
 
     name: str
     order: Order
@@ -55,35 +56,34 @@ class Method:
     def kind(self) -> str:
         return _KINDS.get(self.order, EMBED)
 
-    def folder(self, config: Config) -> str:
+    def folder(self, options: ChatOptions) -> str:
         """The model whose file it reads."""
-        return config.embedding_model_name if self.order in _OF_STAGE_1 else self.name
+        return options.embedding_model_name if self.order in _OF_STAGE_1 else self.name
 
-    def source(self, part: Part, config: Config) -> Path:
+    def source(self, part: Part, options: ChatOptions) -> Path:
         """Raises MissingStage."""
-        return part.made(config, self.kind, self.folder(config))
+        return part.made(options.output_dir, self.kind, self.folder(options))
 
-    def parts(self, config: Config) -> Sequence[Part]:
-        return parts(config, self.kind, self.folder(config))
-
-
-def methods(config: Config) -> list[Method]:
-    """METHODS, or the embedding model's order. Raises MissingStage where a name has files of no kind."""
-    return [_method(name, config) for name in dict.fromkeys(config.methods.split() or [config.embedding_model_name])]
+    def parts(self, options: ChatOptions) -> Sequence[Part]:
+        return parts(options, self.kind, self.folder(options))
 
 
-def _method(name: str, config: Config) -> Method:
+def methods(options: ChatOptions) -> list[Method]:
+    """Those that are named, or the embedding model's order. Raises MissingStage where a name has no files."""
+    names = options.methods.split() or [options.embedding_model_name]
+    return [_method(name, options) for name in dict.fromkeys(names)]
+
+
+def _method(name: str, options: ChatOptions) -> Method:
     if name in _OF_STAGE_1:
         return Method(name, Order(name))
-    if name == config.embedding_model_name:
+    if name == options.embedding_model_name:
         return Method(name, Order.SIMILARITY)
     for order, kind in _KINDS.items():
-        if has_files(config, kind, name):
+        if has_files(options, kind, name):
             return Method(name, order)
-    raise MissingStage(
-        f"METHODS={name!r}: {Path(config.output_dir, name)} has no file of DATASETS and SPLITS; MODEL_NAME={name} "
-        "mem-agent session-ranking makes it"
-    )
+    raise MissingStage(f"--methods {name}: {Path(options.output_dir, name)} has no file of these data sets and "
+                       f"splits; mem-agent session-ranking --model-name {name} makes it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Shown:
     """As the prompt shows it."""
 
 
-def shown(row: Mapping[str, Any], asked: HistoryQuestion, method: Method, config: Config) -> Shown:
+def shown(row: Mapping[str, Any], asked: HistoryQuestion, method: Method, options: ChatOptions) -> Shown:
     """Raises BadRow where a column of the earlier stage is not there, or of another history."""
     if method.order is Order.MEMORY:
         memory = row.get("retrieved_memory")
@@ -105,9 +105,9 @@ def shown(row: Mapping[str, Any], asked: HistoryQuestion, method: Method, config
         return Shown((), 0, memory)
     tokens = session_tokens(row, asked)
     if method.order is Order.FULL:
-        packed = pack(full_order(asked), tokens, config.full_input_tokens)
+        packed = pack(full_order(asked), tokens, options.full_input_tokens)
     else:
-        packed = pack(_order(row, asked, method)[: config.top_k], tokens, config.max_input_tokens)
+        packed = pack(_order(row, asked, method)[: options.top_k], tokens, options.max_input_tokens)
     return Shown(packed.shown, packed.tokens, render_history([asked.sessions[n] for n in packed.shown]))
 
 

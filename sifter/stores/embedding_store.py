@@ -3,7 +3,7 @@
 ::
 
     STORE/locomo/all-MiniLM-L6-v2-3f2a9c10/     vectors of one model (``record_store.py``), float32, of length 1
-    STORE/locomo/tokens-9b1d77e2/               token counts by one tokenizer, and its tokenizer.json
+    STORE/locomo/tokens-9b1d77e2/               token counts by one tokenizer
 
 Another model has another folder, by its name and the fingerprint of its weights and of how much of a text it reads, so
 two models can share a STORE and are never mixed.
@@ -21,12 +21,10 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from ...checkpoints.hf_model import local_folder
-from ...hooks.intrinsic import HASHING, encoder_folder
-from ...rewards.intrinsic.encoder import Encoder, HashingEncoder, SentenceEncoder
+from ...rewards.intrinsic.encoder import Encoder, make_encoder
 from ...sessions.records import Session
 from ...sessions.render import render_session
 from ...system.errors import ConfigError
-from ...system.files import write_atomically
 from .record_store import RecordStore, key_of
 
 _AT_ONCE = 32
@@ -42,10 +40,7 @@ def embedding_model(
 
     Raises ConfigError.
     """
-    if name == HASHING:
-        return HashingEncoder()
-    folder = encoder_folder(path or name, VARIABLE)
-    return SentenceEncoder(name, folder, batch=batch, length=length, device=device, variable=VARIABLE)
+    return make_encoder(name, VARIABLE, path=path, batch=batch, length=length, device=device)
 
 
 class EmbeddingStore:
@@ -86,11 +81,6 @@ class EmbeddingStore:
         return found
 
 
-def kept_tokenizer(folder: Path, fingerprint: str) -> Path:
-    """Where the tokenizer of a TokenCounter lies that has counted in a STORE/data set folder."""
-    return folder / f"tokens-{fingerprint}" / _TOKENIZER
-
-
 class TokenCounter:
     """Tokens of rendered sessions by one tokenizer, kept beside the vectors."""
 
@@ -99,8 +89,7 @@ class TokenCounter:
         self._tokenizer = tokenizer
         self._file = _tokenizer_file(tokenizer)
         self.fingerprint = hashlib.sha256(self._file.read_bytes()).hexdigest()[:16]
-        self._kept = kept_tokenizer(folder, self.fingerprint)
-        self._records = RecordStore(self._kept.parent, self.fingerprint, "uint32", 1)
+        self._records = RecordStore(folder / f"tokens-{self.fingerprint}", self.fingerprint, "uint32", 1)
         self.counted = 0
         """Texts that this object has tokenised."""
 
@@ -120,8 +109,6 @@ class TokenCounter:
             new = {texts[number]: keys[number] for number in np.flatnonzero(~there)}
             counts = [len(one.ids) for one in self._loaded.encode_batch(list(new), add_special_tokens=False)]
             self._records.add(list(new.values()), np.array(counts, np.uint32).reshape(-1, 1))
-            if not self._kept.exists():
-                write_atomically(self._kept, self._file.read_bytes())
             self.counted += len(new)
             found, there = self._records.find(keys)
         return [int(count) for count in found[:, 0]]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...rewards.option_choice import choice_score
-from ...rewards.ranking_metrics import ndcg_at, recall_at, reciprocal_rank
+from ...rewards.options import choice_score
+from ...rewards.ranking import ndcg_at, recall_at, reciprocal_rank
 from ...rewards.text_f1 import answer_em, answer_f1
 
 CUTOFFS = (1, 5, 10)

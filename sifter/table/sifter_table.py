@@ -1,7 +1,7 @@
 """``mem-agent sifter-table RESULTS``: how well every method finds sessions and answers questions, in one table.
 
-Reads the stages' files below RESULTS (OUTPUT_DIR of the stages), prints Markdown, and writes ``RESULTS/sifter.json``,
-which ``mem-agent report RESULTS`` shows. Methods on the same data set:
+Reads the stages' files below RESULTS (their ``--output-dir``), prints Markdown, and writes
+``RESULTS/sifter.json``, which ``mem-agent report RESULTS`` shows. Methods on the same data set:
 
     an embedding model     its order of similarity alone; the first one by name is what others are compared with
     bm25                   words in common, computed here (``--no-bm25`` leaves it out: 500 sessions take seconds)
@@ -54,7 +54,9 @@ WORDS = ("data", "chat model", "method", "type", "against", "score")
 @one_line_errors("the same command makes the table")
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    scores = sifter_scores(options.results, options.datasets, options.splits, with_bm25=not options.no_bm25)
+    scores = sifter_scores(
+        options.results, options.datasets.split(), options.splits.split(), with_bm25=not options.no_bm25
+    )
     write_scores(options.results / FILE, scores)
     print(markdown(scores))
     print(options.results / FILE)
@@ -156,9 +158,10 @@ def cost(estimate: Estimate | None) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent sifter-table", description="Scores of the sifter's stages.")
-    parser.add_argument("results", type=Path, metavar="RESULTS", help="the stages' OUTPUT_DIR")
-    parser.add_argument("--datasets", nargs="+", default=(), metavar="NAME", help="only these data sets")
-    parser.add_argument("--splits", nargs="+", default=(), metavar="NAME", help="only these splits")
+    parser.add_argument("results", type=Path, nargs="?", default=Path("data/results"), metavar="RESULTS",
+                        help="the stages' --output-dir (data/results)")
+    parser.add_argument("--datasets", default="", metavar="NAMES", help="only these data sets, separated by blanks")
+    parser.add_argument("--splits", default="", metavar="NAMES", help="only these splits, separated by blanks")
     parser.add_argument("--no-bm25", action="store_true", help="leave out BM25, which reads every history")
     return parser
 

@@ -1,73 +1,43 @@
-"""A document is tokenised once for all siblings, off the event loop, and survives a cancelled sibling."""
+"""Chunks are exact slices, only the centre is ever dropped; a document is tokenised once, off the event loop."""
 
 import asyncio
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mem_agent.agents.documents import DocumentCache
-from mem_agent.tests.helpers.patience import HANGS_AFTER_S
+from mem_agent.agents.documents import DocumentCache, split_chunks
 
 
-def test_siblings_share_one_encoding_made_in_another_thread():
+@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 9))
+def test_chunks_are_consecutive_slices_and_nothing_is_lost_silently(length, chunk, most):
+    result = split_chunks(list(range(length)), chunk, most)
+    joined = [i for c in result.chunks for i in c]
+    assert len(joined) + result.dropped == length == result.tokens and len(result.chunks) <= most
+    assert all(len(c) == chunk for c in result.chunks[:-1]) and joined == sorted(joined)
+
+
+@pytest.mark.parametrize("length,chunk,most,chunks,dropped", [
+    (10, 2, 3, [[0, 1], [2, 7], [8, 9]], 4), (9, 3, 1, [[0, 1, 8]], 6), (5, 2, None, [[0, 1], [2, 3], [4]], 0),
+])
+def test_the_centre_is_dropped(length, chunk, most, chunks, dropped):
+    result = split_chunks(list(range(length)), chunk, most)
+    assert ([list(c) for c in result.chunks], result.dropped) == (chunks, dropped)
+
+
+def test_siblings_share_one_encoding_made_in_another_thread_in_any_event_loop():
     threads = []
 
     def encode(text):
         threads.append(threading.current_thread())
         return [len(text)]
 
-    async def main():
-        cache = DocumentCache(encode)
-        results = await asyncio.gather(*(cache.get("a document") for _ in range(16)))
-        assert all(list(r) == [10] for r in results)
-        return cache.encoded
+    cache = DocumentCache(encode)
 
-    assert asyncio.run(main()) == 1
-    assert threads[0] is not threading.main_thread()
+    async def group():
+        return await asyncio.gather(*(cache.get("a document") for _ in range(16)))
 
-
-def test_a_cancelled_sibling_does_not_cancel_the_others():
-    release = threading.Event()
-
-    def encode(text):
-        assert release.wait(HANGS_AFTER_S)
-        return [1, 2]
-
-    async def main():
-        cache = DocumentCache(encode)
-        first, second = (asyncio.ensure_future(cache.get("d")) for _ in range(2))
-        await asyncio.sleep(0.01)
-        first.cancel()
-        release.set()
-        assert list(await second) == [1, 2]
-
-    asyncio.run(main())
-
-
-def test_works_across_event_loops():
-    cache = DocumentCache(lambda text: [len(text)])
-    assert [list(asyncio.run(cache.get("ab"))) for _ in range(2)] == [[2], [2]]
-    assert cache.encoded == 1
-
-
-def test_old_documents_leave_first():
-    async def main():
-        cache = DocumentCache(lambda text: [0] * 1000, max_tokens=2500)
-        for text in ("a", "b", "c", "c", "b", "a"):
-            await cache.get(text)
-        return cache.encoded
-
-    assert asyncio.run(main()) == 4
-
-
-def test_an_encoder_error_reaches_every_sibling():
-    def encode(text):
-        raise RuntimeError("broken tokenizer")
-
-    async def main():
-        cache = DocumentCache(encode)
-        return await asyncio.gather(*(cache.get("d") for _ in range(3)), return_exceptions=True)
-
-    assert [str(e) for e in asyncio.run(main())] == ["broken tokenizer"] * 3
-    with pytest.raises(RuntimeError):
-        asyncio.run(DocumentCache(encode).get("d"))
+    for _ in range(2):
+        assert [list(ids) for ids in asyncio.run(group())] == [[10]] * 16
+    assert len(threads) == 1 and threads[0] is not threading.main_thread()

@@ -9,14 +9,15 @@ published code fills them. Prompts are the agents' own, turn by turn, without th
 import ast
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
 import pytest
 import yaml
 
-from mem_agent.agents import all_wording
-from mem_agent.agents.chunking import Chunks
+from mem_agent.agents.documents import Chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.one_prompt import BASELINES
 from mem_agent.agents.prompts import SLOT, load_prompts
@@ -57,11 +58,11 @@ def constants(kind, file):
 
 @pytest.fixture
 def written(tmp_path):
-    """The file of a set, a checkout."""
+    """The file of a set."""
 
-    def write(name, kind=None):
+    def write(name):
         path = tmp_path / f"{name}.yaml"
-        assert main(["--checkout", ROOTS[kind or OF[name]], "--of", name, "--output", str(path)]) == 0
+        assert main(["--checkout", ROOTS[OF[name]], "--of", name, "--output", str(path)]) == 0
         return str(path)
 
     return write
@@ -80,16 +81,6 @@ def by_tokens(template, **values):
     return re.sub(r"\{([a-zA-Z_]+)\}", lambda slot: values[slot[1]], template)
 
 
-@pytest.mark.parametrize("kind", ROOTS)
-def test_the_known_texts_are_those_of_the_checkout(kind, tmp_path):
-    if not ROOTS[kind]:
-        pytest.skip(f"{kind.upper()}_ROOT not given")
-    for name in (name for name, of in OF.items() if of == kind):
-        assert main(["--checkout", ROOTS[kind], "--of", name, "--output", str(tmp_path / name)]) == 0
-        if not name.endswith("ruler"):
-            load_prompts("memory_first", str(tmp_path / name), all_wording())
-
-
 def test_without_a_checkout_the_parts_are_found_by_parsing(tmp_path):
     """Invented texts in the layout of ReMemR1's repository; the file would raise if it ran."""
     (tmp_path / "recurrent/impls").mkdir(parents=True)
@@ -100,7 +91,7 @@ def test_without_a_checkout_the_parts_are_found_by_parsing(tmp_path):
         '        self.NO_MEMORY_RECALLED_STRING = "-"\n'
     )
     argv = ["--checkout", str(tmp_path), "--of", "rememr1-train", "--output", str(tmp_path / "out.yaml")]
-    assert main(argv) == 0
+    subprocess.run([sys.executable, "-P", "-m", "mem_agent", "templates", *argv], check=True)
     assert yaml.safe_load((tmp_path / "out.yaml").read_text()) == {
         "revisit": "{section} {memory} {recalled} {problem} {{}}", "revisit_final": "{memory} {recalled} {problem}",
         "empty_memory": "none", "no_recall": "-",
@@ -138,22 +129,18 @@ DOCUMENT = "Document 1:\n{problem} costs 5 $ {}\n\nDocument 2:\nß\tend"
 
 def asked_once(path, mode, document=DOCUMENT):
     """The text of the one prompt of EVAL_MODE ``mode``."""
-    prompts = load_prompts("section_first", path, all_wording())
-    agent = BASELINES[mode].from_config(Config(), VOCABULARY, prompts, lambda content: content)
+    agent = BASELINES[mode](Config(), VOCABULARY, load_prompts("section_first", path), lambda content: content)
     reading = Reading(VOCABULARY.encode_text(QUESTION), Chunks((VOCABULARY.encode_text(document),), 0))
     (request,) = agent.requests(agent.start(reading))
     return VOCABULARY.tokenizer.decode(request.prompt_ids)
 
 
-@pytest.mark.parametrize("kind", ["memagent", "rememr1"])
 @pytest.mark.parametrize("name,file", DIRECT)
-def test_the_direct_prompt(written, name, file, kind):
-    """ReMemR1's repository has MemAgent's files, and runs its baselines with them."""
-    if not ROOTS[kind]:
-        pytest.skip(f"{kind.upper()}_ROOT not given")
-    template = constants(kind, EVAL + file)["template_0shot"]
+@needs("memagent")
+def test_the_direct_prompt(written, name, file):
+    template = constants("memagent", EVAL + file)["template_0shot"]
     expected = template.replace("$DOC$", DOCUMENT.strip()).replace("$Q$", QUESTION.strip())
-    assert asked_once(written(name, kind), "direct") == expected
+    assert asked_once(written(name), "direct") == expected
 
 
 # --- ReMemR1 --------------------------------------------------------------------------------------------------------

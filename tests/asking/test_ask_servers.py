@@ -19,8 +19,8 @@ pytestmark = pytest.mark.servers
 START = Path(__file__).parents[2] / "pocket" / "start"
 SETTINGS = {
     "MEM_PROMPTS": START.parent / "prompts.yaml", "MEM_CHUNK_TOKENS": 32, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 12,
-    "MEM_MAX_QUESTION": 16, "ENGINE_MAX_SEQS": 8, "ENGINE_KV_BYTES": 2**26, "ENGINE_BLOCK_SIZE": 32,
-    "EVAL_TEMPERATURE": 0,
+    "MEM_MAX_QUESTION": 16, "EVAL_TEMPERATURE": 0,
+    "ENGINE_ARGS": f"--max-num-seqs 8 --kv-cache-memory-bytes {2**26} --block-size 32",
 }
 EXAMPLE = list(make_examples(50, 4, 3))[3]
 """Its fact stands in the last section, which the starting weights never lose again."""

@@ -80,73 +80,27 @@ def test_options():
 
 
 WRONG = [
-    ([], "no JSON object"), ({}, "messages is empty"), ({"messages": []}, "messages is empty"),
-    ({"messages": [{"role": "system", "content": "x"}]}, "no message has the role user"),
-    ({"messages": ["hello", user("Who?")]}, "messages\\[0\\]='hello': expected an object"),
-    ({"messages": [{"role": "tool", "content": "x"}, user("Who?")]}, "role='tool': expected one of system"),
-    ({"messages": [user({"type": "image_url"}, text("Who?"))]}, "a part of type 'image_url'"),
-    ({"messages": [user({"type": "file", "file": {}}, text("Who?"))]}, "expected a text, {text}"),
-    ({"messages": [user({"type": "file", "file": {"file_data": "?"}}, text("Who?"))]}, "not base64"),
-    ({"messages": [user("Who?")], "documents": {}}, "documents"),
-    ({"messages": [user("Who?")], "documents": [3]}, "documents\\[0\\]"),
-    ({"messages": [user("Who?")], "n": 2}, "n=2 is not supported"),
-    ({"messages": [user("Who?")], "tools": [{}]}, "tools"),
-    ({"messages": [user("Who?")], "logprobs": True}, "logprobs"),
-    ({"messages": [user("Who?")], "response_format": {"type": "json_object"}}, "response_format"),
-    ({"messages": [user("Who?")], "temperature": 3}, "allowed: 0 to 2"),
-    ({"messages": [user("Who?")], "temperature": True}, "expected a number"),
-    ({"messages": [user("Who?")], "top_p": 0}, "top_p"),
-    ({"messages": [user("Who?")], "max_tokens": 0}, "max_tokens"),
-    ({"messages": [user("Who?")], "max_tokens": 1.5}, "whole number"),
-    ({"messages": [user("Who?")], "seed": "1"}, "seed"),
-    ({"messages": [user("Who?")], "stop": [1]}, "stop"),
-    ({"messages": [user("Who?")], "stop": 7}, "stop"),
-    ({"messages": [{"role": [], "content": "x"}, user("Who?")]}, "messages\\[0\\].role=a list: expected a text"),
-    ({"messages": [user({"type": "file", "file": {"file_data": "\u00e9"}}, text("Who?"))]}, "not base64"),
+    ([], None), ({}, "messages"), ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
+    ({"messages": ["hello", user("Who?")]}, "messages[0]"),
+    ({"messages": [{"role": "tool", "content": "x"}, user("Who?")]}, "messages[0]"),
+    ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+    ({"messages": [user({"type": "image_url"}, text("Who?"))]}, "messages[0].content"),
+    ({"messages": [user({"type": "file", "file": {"file_data": "?"}}, text("Who?"))]}, "messages[0].content"),
+    ({"documents": [3]}, "documents[0]"), ({"documents": [{"title": 3, "text": "x"}]}, "documents[0].title"),
+    ({"n": 2}, "n"), ({"tools": [{}]}, "tools"), ({"logprobs": True}, "logprobs"), ({"stream": "false"}, "stream"),
+    ({"temperature": 3}, "temperature"), ({"temperature": True}, "temperature"), ({"top_p": 0}, "top_p"),
+    ({"max_tokens": 1.5}, "max_tokens"), ({"seed": "1"}, "seed"), ({"stop": [1]}, "stop"), ({"model": 3}, "model"),
+    ({"stream_options": {"include_usage": "true"}}, "stream_options.include_usage"),
 ]
 
 
-@pytest.mark.parametrize("body,line", WRONG)
-def test_what_is_wrong_is_one_line(body, line):
-    with pytest.raises(RequestError, match=line) as error:
-        chat(body)
-    assert error.value.status == 400 and "\n" not in str(error.value)
-    assert error.value.body["error"]["type"] == "invalid_request_error"
-
-
-WRONG_KINDS = {
-    "stream": ("false", 1, [], {}), "stream_options": (True, "x", []), "stop": (7, [1], {}), "seed": ("1", True, 1.0),
-    "max_tokens": ("9", True, 1.5), "max_completion_tokens": ("9",), "temperature": ("0", True, [], 10**400),
-    "top_p": ("1",), "top_k": (1.0,), "repetition_penalty": ("1",), "n": (True, "1", 1.0), "best_of": (True,),
-    "echo": (0, "false"), "logprobs": ("false", 0.0), "top_logprobs": (False,), "tools": ({}, "x"), "functions": ({},),
-    "logit_bias": ([],), "presence_penalty": (False, "0"), "frequency_penalty": (False,), "response_format": ("text",),
-    "audio": ([],), "modalities": ("text",), "suffix": (0,), "documents": ({}, "text"), "messages": ("Who?", {}, 0),
-    "model": (3, ["pocket"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name,value", [(name, value) for name, values in WRONG_KINDS.items() for value in values])
-def test_no_field_of_another_kind_is_guessed_at(name, value):
-    with pytest.raises(RequestError, match=f"^{name}=.*: expected (a|an|true) ?.*$") as error:
-        chat({"messages": [user("Who?")], name: value})
-    assert error.value.status == 400 and error.value.body["error"]["param"] == name
-
-
-@pytest.mark.parametrize("body,place", [
-    ({"stream_options": {"include_usage": "true"}}, "stream_options.include_usage"),
-    ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
-    ({"messages": [user({"type": "text", "text": 3}, text("?"))]}, "messages[0].content.text"),
-    ({"messages": [user({"type": "file", "file": "file-1"}, text("?"))]}, "messages[0].content.file"),
-    ({"messages": [user({"type": "file", "file": {"file_id": 1}}, text("?"))]}, "messages[0].content.file_id"),
-    ({"messages": [user({"type": "file", "file": {"file_data": DATA, "filename": 3}}, text("?"))]},
-     "messages[0].content.filename"),
-    ({"documents": [{"title": 3, "text": "x"}]}, "documents[0].title"),
-    ({"documents": [{"text": ["x"]}]}, "documents[0].text"),
-])  # fmt: skip
-def test_nor_one_inside_another(body, place):
+@pytest.mark.parametrize("body,place", WRONG)
+def test_what_is_wrong_is_one_line_with_its_place(body, place):
     with pytest.raises(RequestError) as error:
-        chat({"messages": [user("Who?")], **body})
-    assert str(error.value).startswith(f"{place}=") and error.value.body["error"]["param"] == place
+        chat({"messages": [user("Who?")], **body} if body and place else body)
+    said = error.value.body["error"]
+    assert error.value.status == 400 and "\n" not in str(error.value) and said["type"] == "invalid_request_error"
+    assert place is None or place in (said["param"] or said["message"])
 
 
 def test_prompts_are_counted_before_their_documents_are_read():
@@ -155,12 +109,13 @@ def test_prompts_are_counted_before_their_documents_are_read():
 
     reader = MessageReader(lambda text: False, FILES.__getitem__, nobody_reads)
     body = {"prompt": ["Who?"] * 3, "documents": [{"file_data": DATA}]}
-    with pytest.raises(RequestError, match=r"^prompt: 3 texts, of which 2 are read at once \(SERVE_CONCURRENCY\)"):
+    with pytest.raises(RequestError, match="--concurrency"):
         asyncio.run(prompts_of(body, reader, 2))
 
 
 def test_null_is_a_field_that_is_not_there():
     given = {"file_id": None, "file_data": None, "text": None, "content": "Ann.", "title": None}
     assert asked(user("Who?"), documents=[given]).document == "Ann."
-    request = asked(user("Who?"), **dict.fromkeys(set(WRONG_KINDS) - {"messages"}))
+    fields = ("stream", "stop", "seed", "max_tokens", "temperature", "tools", "n", "model")
+    request = asked(user("Who?"), **dict.fromkeys(fields))
     assert request.options == asked(user("Who?")).options

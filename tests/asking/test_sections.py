@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.agents.chunking import split_chunks
+from mem_agent.agents.documents import split_chunks
 from mem_agent.asking.sections import sections_of
 from mem_agent.tests.helpers.asking import VOCABULARY
 

@@ -48,9 +48,7 @@ def test_a_model_takes_along_how_its_agent_reads_and_nothing_else(tmp_path, monk
     assert read(tmp_path / "out") == {
         "AGENT": "gated", "AGENT_ARGS": "", "TASK": "qa", "TASK_ARGS": "", "MEM_CHUNK_TOKENS": 20, "MEM_MAX_MEMORY": 8,
         "MEM_MAX_FINAL": 16, "MEM_MAX_QUESTION": 12, "MEM_LAYOUT": "section_first",
-        "MEM_PROMPTS": "mem_agent_prompts.yaml", "MEM_QUERY_BLIND": False, "MEM_PARALLEL": 4, "MEM_THINKING": False,
-        "MEM_RECALL": "tfidf", "MEM_RECALL_MODEL": "", "MEM_RECALL_ORDER": "ask_first", "MEM_RECALL_QUERY": "reply",
-        "MEM_CARRY": "memory",
+        "MEM_PROMPTS": "mem_agent_prompts.yaml", "MEM_THINKING": False,
     }
     (tmp_path / "p.yaml").unlink()
     moved = (tmp_path / "out").rename(tmp_path / "moved")
@@ -113,18 +111,28 @@ def test_the_environment_wins_over_the_model(model, env, chunk, line):
     assert line.format(model / "mem_agent.yaml") in said and bool(line) == bool(said)
 
 
-def test_an_evaluation_takes_them_into_its_engine_length_and_its_identity(model, tmp_path, monkeypatch, capsys):
-    def checked(name):
-        output = tmp_path / name
-        command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {output}"
-        assert eval_ruler_hqa.main(command.split()) == 0
-        return int(capsys.readouterr().out.split()[0]), read_run(output).settings
+def test_an_evaluation_takes_them_into_its_engine_length_and_its_identity(model, tmp_path, monkeypatch):
+    """As far as its engines would start."""
+    lengths = []
 
-    length, settings = checked("own")
+    class Started(Exception):
+        pass
+
+    def fleet(config, *_, **__):
+        lengths.append(config.engine_max_len)
+        raise Started
+
+    def settings_of(name):
+        output = tmp_path / name
+        with pytest.raises(Started):
+            eval_ruler_hqa.main(f"--data-root {tmp_path} --length 50 --model {model} --output {output}".split())
+        return read_run(output).settings
+
+    monkeypatch.setattr("mem_agent.serving.fleet.Fleet", fleet)
+    settings = settings_of("own")
     assert settings["mem_chunk_tokens"] == 20 and settings["mem_max_final"] == 16
     monkeypatch.setenv("MEM_CHUNK_TOKENS", "300")
-    longer, other = checked("other")
-    assert other == settings | {"mem_chunk_tokens": 300} and 200 < longer - length < 400
+    assert settings_of("other") == settings | {"mem_chunk_tokens": 300} and 200 < lengths[1] - lengths[0] < 400
 
 
 def test_a_server_gets_the_length_that_they_need(model, monkeypatch, capsys):

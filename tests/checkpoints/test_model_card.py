@@ -29,7 +29,7 @@ def run(tmp_path):
     data.parent.mkdir()
     data.write_text('{"prompt": "q", "metadata": {}}\n')
     config = Config(hf_ckpt="Org/Model", train_data=str(data), save_path=str(tmp_path / "run"), num_rollout=7,
-                    agent="gated", mem_request_timeout=9.0, lr=3e-6)
+                    agent="gated", mem_concurrency=9, lr=3e-6)
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / SETTINGS_FILE).write_text(config.with_absolute_paths().to_yaml())
@@ -47,7 +47,7 @@ def test_it_says_what_was_trained_on_what_and_how_to_do_it_again(run, tmp_path):
     assert f"`{digest}`" in card and "`iter_0000006`" in card
     assert "AGENT=gated \\\n" in card and "NUM_ROLLOUT=7 \\\n" in card and "LR=3e-06 \\\n" in card
     assert card.count("bash run-train.sh") == 1
-    assert str(tmp_path) not in card and "MEM_REQUEST_TIMEOUT" not in card
+    assert str(tmp_path) not in card and "MEM_CONCURRENCY" not in card and "SAVE_PATH" not in card
 
 
 def test_the_command_leads_to_the_same_settings():

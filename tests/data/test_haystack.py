@@ -9,7 +9,7 @@ from mem_agent.data.haystack import HaystackError, haystack
 from mem_agent.data.options import Layout
 from mem_agent.data.pool import Pool, PoolQuestion
 from mem_agent.data.questions import assemble
-from mem_agent.rewards.answer_kinds import AnswerKind, kind_of
+from mem_agent.rewards.answers import AnswerKind, kind_of
 
 KINDS = [
     ("yes", AnswerKind.CHOICE), ("No.", AnswerKind.CHOICE), ("noanswer", AnswerKind.CHOICE),

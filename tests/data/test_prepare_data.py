@@ -14,7 +14,7 @@ import pytest
 from mem_agent.data.document_store import DocumentStore
 from mem_agent.prepare_data import main
 from mem_agent.rewards.exact_match import boxed_exact_match
-from mem_agent.rewards.memory_state import supporting_titles
+from mem_agent.rewards.turn_rewards import supporting_titles
 from mem_agent.tests.helpers.question_rows import (
     COLUMNS,
     HOTPOTQA,

@@ -136,10 +136,11 @@ def run_both(root, name, agent, tmp_path, count, answering, **settings):
         common = {
             "agent": agent, "mem_prompts": str(tmp_path / "prompts.yaml"), "mem_layout": "memory_first",
             "mem_chunk_tokens": CHUNK, "mem_max_memory": REPLY, "mem_max_final": REPLY, "eval_api": "chat",
-            "base_url": f"http://127.0.0.1:{ours.port}", "mem_concurrency": 4,
+            "base_url": f"http://127.0.0.1:{ours.port}", "mem_concurrency": 4, "length": "1",
+            "data_root": str(tmp_path),
         }
         config = Config.from_mapping({key.upper(): value for key, value in {**common, **settings}.items()})
-        ev.run(tmp_path, ["1"], model, "", config, tmp_path / "out", True)
+        asyncio.run(ev.evaluate(config, model, "", tmp_path / "out", quiet=True))
     asked = [question for question, _ in texts]
     return by_question(theirs, asked), by_question(ours, asked), replies
 
@@ -160,11 +161,16 @@ def marker_of(theirs):
     return next((text for turns in theirs.values() for text in part(turns[0][0], "recalled_memory")), "")
 
 
-RELEASED = {"mem_carry": "reply", "mem_recall": "tfidf_tokens", "mem_recall_order": "add_first"}
+RELEASED = {"carry": "reply", "recall": "tfidf_tokens", "recall_order": "add_first"}
+
+
+def args_of(settings):
+    return " ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def test_rememr1_asks_what_its_release_asks(tmp_path):
-    theirs, ours = compare(published.checkout(REMEMR1), "rememr1", "rememr1", tmp_path, **RELEASED)
+    root, released = published.checkout(REMEMR1), args_of(RELEASED)
+    theirs, ours = compare(root, "rememr1", "rememr1", tmp_path, agent_args=released)
     turns, different = differing(theirs, ours)
     assert turns > 200 and different == []
     recalled = [part(message, "recalled_memory")[0] for turns in theirs.values() for message, *_ in turns]
@@ -173,14 +179,16 @@ def test_rememr1_asks_what_its_release_asks(tmp_path):
 
 @pytest.mark.parametrize("left_out", RELEASED)
 def test_each_of_its_settings_is_needed(left_out, tmp_path):
-    rest = {name: value for name, value in RELEASED.items() if name != left_out}
-    _, different = differing(*compare(published.checkout(REMEMR1), "rememr1", "rememr1", tmp_path, 12, **rest))
+    rest = args_of({name: value for name, value in RELEASED.items() if name != left_out})
+    root = published.checkout(REMEMR1)
+    _, different = differing(*compare(root, "rememr1", "rememr1", tmp_path, 12, agent_args=rest))
     assert different
 
 
 @pytest.mark.parametrize("name", ["recurrent", "recurrent_boxed"])
 def test_memagent_asks_what_its_release_asks(name, tmp_path):
-    turns, different = differing(*compare(published.checkout(MEMAGENT), name, "memagent", tmp_path, mem_carry="reply"))
+    root = published.checkout(MEMAGENT)
+    turns, different = differing(*compare(root, name, "memagent", tmp_path, agent_args="carry=reply"))
     assert turns > 200 and different == []
 
 
@@ -199,15 +207,16 @@ def scored_reply(body):
     return forms[number // len(ANSWERS) % len(forms)]
 
 
-@pytest.mark.parametrize("root,name,agent,style,further", [
-    (MEMAGENT, "recurrent", "memagent", "published-memagent", {}),
-    (MEMAGENT, "recurrent_boxed", "memagent", "own", {"mem_carry": "reply", "eval_answer": "boxed"}),
-    (REMEMR1, "rememr1", "rememr1", "published-rememr1", {"mem_recall_order": "add_first"}),
+@pytest.mark.parametrize("root,name,agent,agent_args,task_args", [
+    (MEMAGENT, "recurrent", "memagent", "carry=reply", "answer=the_answer_is"),
+    (MEMAGENT, "recurrent_boxed", "memagent", "carry=reply", "answer=boxed"),
+    (REMEMR1, "rememr1", "rememr1", args_of(RELEASED), "answer=boxed"),
 ])
-def test_messages_and_scores_in_the_published_style(root, name, agent, style, further, tmp_path):
+def test_messages_and_scores_are_the_published_ones(root, name, agent, agent_args, task_args, tmp_path):
     """All scores to two decimals, which the published script rounds each answer's to (``ruler_hqa.calc_metrics``)."""
     folder = published.checkout(root)
-    theirs, ours, replies = run_both(folder, name, agent, tmp_path, 40, scored_reply, style=style, **further)
+    settings = {"agent_args": agent_args, "task_args": task_args}
+    theirs, ours, replies = run_both(folder, name, agent, tmp_path, 40, scored_reply, **settings)
     assert differing(theirs, ours)[1] == []
     utils = published.load(folder / "taskutils" / "memory_eval", "utils")
     extract = utils.extract_answer if name == "recurrent" else utils.extract_boxed_answer
@@ -230,9 +239,3 @@ def test_messages_and_scores_in_the_published_style(root, name, agent, style, fu
 def test_its_setting_is_needed(tmp_path):
     _, different = differing(*compare(published.checkout(MEMAGENT), "recurrent", "memagent", tmp_path, 12))
     assert different
-
-
-def test_rule_based_recall_asks_what_its_release_asks(tmp_path):
-    root = published.checkout(REMEMR1)
-    turns, different = differing(*compare(root, "recurrent_rag", "rule_recall", tmp_path, mem_carry="reply"))
-    assert turns > 200 and different == []

@@ -73,13 +73,6 @@ def test_nothing_of_a_nominal_length_is_cut(made, tmp_path):
     assert budgets == {30, 32, 50, 120, 128}
 
 
-def test_a_reply_longer_than_the_reserved_one_cuts_the_document(made, tmp_path):
-    """Where the reply has MEM_MAX_FINAL tokens: 256, of which 128 were reserved."""
-    output, _ = asked(made, tmp_path, lambda name, entry: "nothing", eval_answer="boxed")
-    dropped = [row.counts["dropped_tokens"] for row in read_rows(output, f"niah_single_1_{LENGTH}")]
-    assert all(0 < tokens < 128 for tokens in dropped)
-
-
 def test_whole_replies_by_hand(made, tmp_path):
     """The first half of the answers, rounded up, in capitals, behind words: that share of all, and one of any."""
     def half(entry):

@@ -26,7 +26,7 @@ def suite(engines: int, ranks: int) -> None:
     chosen = [pair for pair in MATRIX if d.can_mount() or pair[0] is not DISK_FULL]
     strikes = [d.Strike(fault, moment, rollout, 9 if moment in BUSY else 1)
                for rollout, (fault, moment) in enumerate(chosen, start=1)]
-    more = {"NUM_ROLLOUT": len(strikes) + 2, "NUM_ENGINES": engines, "TRAIN_PROCS": ranks, "ENGINE_RESTARTS": 1000}
+    more = {"NUM_ROLLOUT": len(strikes) + 2, "NUM_ENGINES": engines, "TRAIN_PROCS": ranks}
     results = []
     for struck in ([], strikes):
         with d.scene() as place:
@@ -61,8 +61,8 @@ def soak(rollouts: int, seed: int) -> None:
                         measured[key, "memory, MB"].append((info.rss - info.shared) / 2**20)  # without libraries
                         measured[key, "handles"].append(process.num_fds())
 
-        d.drill(place, d.settings(place, NUM_ROLLOUT=rollouts, SAVE_INTERVAL=5, KEEP_TRAJECTORIES=0, LR=1e-6,
-                                  ENGINE_RESTARTS=10**6), strikes, watch=measure)
+        d.drill(place, d.settings(place, NUM_ROLLOUT=rollouts, SAVE_INTERVAL=5, KEEP_TRAJECTORIES=0, LR=1e-6),
+                strikes, watch=measure)
     grows = []
     for (process, what), values in measured.items():
         late = values[len(values) // 2:]

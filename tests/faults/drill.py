@@ -164,9 +164,9 @@ def settings(scene: Scene, **more: object) -> dict[str, str]:
     pocket = {
         "HF_CKPT": START, "TRAIN_DATA": data / "train.jsonl", "SAVE_PATH": scene.folder / "save",
         "MEM_PROMPTS": START.parent / "prompts.yaml", "MEM_CHUNK_TOKENS": 32, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 12,
-        "MEM_MAX_QUESTION": 16, "ENGINE_MAX_LEN": 512, "ENGINE_KV_BYTES": 2**26, "ENGINE_BLOCK_SIZE": 32,
+        "MEM_MAX_QUESTION": 16, "ENGINE_MAX_LEN": 512, "ENGINE_ARGS": "--kv-cache-memory-bytes 67108864",
         "NUM_ROLLOUT": 4, "ROLLOUT_BATCH_SIZE": 2, "N_SAMPLES_PER_PROMPT": 4, "LR": 3e-4, "KL_COEF": 0.01,
-        "SAVE_INTERVAL": 1, "KEEP_CHECKPOINTS": 3, "ENGINE_RESTARTS": 100,
+        "SAVE_INTERVAL": 1, "KEEP_CHECKPOINTS": 3,
         "OMP_NUM_THREADS": 1, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": 0, "TMPDIR": scene.folder / "tmp",
         MARK: scene.folder / "hub",
     }
@@ -333,8 +333,9 @@ def rows(output: Path) -> list[dict[str, Any]]:
 
 def evaluate(place: Scene, env: Mapping[str, str], url: str, name: str, fault: Fault | None) -> list[int]:
     """Run it until it ends with 0, with the fault at one answer of the first run; how many answers each run got."""
-    command = [*OBSERVED, "eval", "--model", str(START), "--url", url, "--data-root", str(place.folder / "asked"),
+    command = [*OBSERVED, "eval", "--model", str(START), "--data-root", str(place.folder / "asked"),
                "--output", str(place.folder / "save" / name)]
+    env = {**env, "BASE_URL": url}
     answers: list[int] = []
     with contextlib.closing(Hub(place.folder / "hub")) as hub:
         while True:
@@ -355,8 +356,7 @@ def eval_drill(chosen: Sequence[Fault]) -> None:
         AssertionError: an evaluation under one of these faults has other rows, or asked again what it had.
     """
     with scene() as place:
-        env = settings(place, LENGTH=LENGTH, MEM_REQUEST_TIMEOUT=30, MEM_MAX_RETRIES=2, EVAL_SERVER_WAIT=300,
-                       MEM_CONCURRENCY=4)
+        env = settings(place, LENGTH=LENGTH, MEM_CONCURRENCY=4)
         entries = json.loads((place.folder / "data" / f"eval_{LENGTH}.json").read_text())[:QUESTIONS]
         (place.folder / "asked").mkdir()
         (place.folder / "asked" / f"eval_{LENGTH}.json").write_text(json.dumps(entries))

@@ -135,7 +135,7 @@ def before(owner: Any, name: str, act: Callable[..., None]) -> None:
 def observed_train() -> int:
     """Rank 0 alone announces."""
     from mem_agent.checkpoints import checkpoint
-    from mem_agent.client.engine_api import Endpoint
+    from mem_agent.rollout_client import Endpoint
     from mem_agent.serving.engine import EngineClient
     from mem_agent.training import train
     from mem_agent.training.journal import Journal
@@ -165,7 +165,7 @@ def observed_train() -> int:
 
 def observed_eval() -> int:
     from mem_agent import eval_ruler_hqa
-    from mem_agent.client.engine_api import Endpoint
+    from mem_agent.rollout_client import Endpoint
 
     announcer = Announcer()
     before(Endpoint, "parse_response", lambda *_: announcer.announce(Moment.EVALUATION))

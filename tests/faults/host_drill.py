@@ -111,7 +111,7 @@ def engine_main(arguments: list[str]) -> int:
 def planned(kept: Path) -> tuple[Plan, int]:
     """The plan and the engine's port: those of the first start, as a launch on a cluster has them."""
     if not kept.is_file():
-        rehearsal = settled(Config.from_env(), Path(sys.prefix) / "sources")
+        rehearsal = settled(Config.from_env(), Path(sys.prefix) / "sources", ROLLOUTS, ranks=1)
         plan = rehearsal.here
         plan = replace(plan, host_settings={**plan.host_settings, "sglang_enable_deterministic_inference": True})
         kept.write_bytes(pickle.dumps((plan, rehearsal.engine_port)))
@@ -172,7 +172,7 @@ def run(strikes: tuple[Strike, ...]) -> HostResult:
             "SGLANG_PYTHON": program, "RAY_TMPDIR": place.folder, "PYTHONPATH": host_actor.importable(place.folder),
             "HOST_ARGS": disk, "REWARD": "mem_agent.rehearsal.coin:Coin", "ROLLOUT_BATCH_SIZE": GROUPS,
             "N_SAMPLES_PER_PROMPT": SIBLINGS,
-            "REHEARSE_ROLLOUTS": ROLLOUTS, "REHEARSE_RANKS": 1, "EVAL_TEMPERATURE": EVALUATION_TEMPERATURE,
+            "EVAL_TEMPERATURE": EVALUATION_TEMPERATURE,
             **evaluating(place),
         }
         drill(place, settings(place, **more), strikes, [host_actor.rehearsal_python(), "-m", module, "job"])

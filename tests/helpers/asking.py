@@ -17,19 +17,19 @@ from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.asking.access import Access
 from mem_agent.asking.endpoint import Endpoint
 from mem_agent.asking.reader import AskingReader
-from mem_agent.client.rollout_client import close_clients
 from mem_agent.config import Config
+from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 VOCABULARY = Vocabulary(make_tokenizer())
 END = VOCABULARY.encode_markup("<|im_end|>")
-SETTINGS = {"mem_chunk_tokens": 2, "mem_max_memory": 32, "mem_max_final": 16, "mem_max_retries": 0}
+SETTINGS = {"mem_chunk_tokens": 2, "mem_max_memory": 32, "mem_max_final": 16}
 POCKET = Path(__file__).parents[2] / "pocket" / "start"
 POCKET_SETTINGS = {
     "MEM_PROMPTS": str(POCKET.parent / "prompts.yaml"), "MEM_CHUNK_TOKENS": "32", "MEM_MAX_MEMORY": "8",
-    "MEM_MAX_FINAL": "12", "MEM_MAX_QUESTION": "16", "ENGINE_MAX_LEN": "256", "ENGINE_KV_BYTES": "67108864",
-    "OMP_NUM_THREADS": "1",
+    "MEM_MAX_FINAL": "12", "MEM_MAX_QUESTION": "16", "ENGINE_MAX_LEN": "256", "OMP_NUM_THREADS": "1",
+    "ENGINE_ARGS": "--kv-cache-memory-bytes 67108864",
 }
 """Those of recipes/pocket.env that serving needs."""
 DOCUMENT = "QWZRXY"
@@ -77,7 +77,9 @@ OPEN = Access()
 
 
 @asynccontextmanager
-async def serving(folder: Path, router: FakeRouter, access: Access = OPEN, **others) -> AsyncIterator[Served]:
+async def serving(
+    folder: Path, router: FakeRouter, access: Access = OPEN, document_tokens: int = 1_000_000, **others
+) -> AsyncIterator[Served]:
     """The endpoint in front of ``router``, on a free port; settings as given."""
     async with running(router):
         router_url = f"http://127.0.0.1:{router.port}"
@@ -85,7 +87,8 @@ async def serving(folder: Path, router: FakeRouter, access: Access = OPEN, **oth
         async def healthy() -> bool:
             return router.default is not None
 
-        endpoint = Endpoint(AskingReader(settings(**others), folder, router_url), "pocket", access, healthy)
+        reader = AskingReader(settings(**others), folder, router_url)
+        endpoint = Endpoint(reader, "pocket", access, healthy, document_tokens=document_tokens)
         runner = web.AppRunner(endpoint.app(), handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -1,5 +1,6 @@
 """What an evaluation needs: a model folder that only tokenises, files of questions, and a router that answers."""
 
+import asyncio
 import json
 
 from mem_agent import eval_ruler_hqa as ev
@@ -9,7 +10,7 @@ from mem_agent.evaluation.summary import summarise
 from mem_agent.tests.helpers.fake_router import running_beside
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
-CONFIG = Config(mem_chunk_tokens=8, mem_max_memory=8, mem_max_final=16, mem_max_retries=0, eval_server_wait=0.0)
+CONFIG = Config(mem_chunk_tokens=8, mem_max_memory=8, mem_max_final=16)
 
 
 def encode(text):
@@ -39,9 +40,14 @@ def write_data(root, length="50", count=3, **change):
 
 
 def evaluate(tmp_path, model, router, lengths=("50",), out="out", **settings):
-    config = Config(**{**vars(CONFIG), **settings})
+    """On the router as on engines of its own; with ``base_url="/v1"`` as a server of somebody else's."""
+    common = {"length": " ".join(lengths), "data_root": str(tmp_path)}
     with running_beside(router):
-        ev.run(tmp_path, lengths, model, f"http://127.0.0.1:{router.port}", config, tmp_path / out, True)
+        url = f"http://127.0.0.1:{router.port}"
+        if "base_url" in settings:
+            settings["base_url"], url = url + settings["base_url"], ""
+        config = Config(**{**vars(CONFIG), **common, **settings})
+        asyncio.run(ev.evaluate(config, model, url, tmp_path / out, quiet=True))
     return tmp_path / out
 
 

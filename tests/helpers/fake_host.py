@@ -11,8 +11,8 @@ from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 FLAGS = (
     "custom-config-path", "custom-convert-samples-to-train-data-path", "custom-eval-rollout-log-function-path",
-    "custom-generate-function-path", "custom-megatron-before-train-step-hook-path", "custom-megatron-init-path",
-    "custom-rm-path", "custom-rollout-log-function-path",
+    "custom-generate-function-path", "custom-megatron-init-path", "custom-rm-path",
+    "custom-rollout-log-function-path",
     "dynamic-sampling-filter-path", "num-steps-per-rollout", "use-dynamic-batch-size",
 )
 MODELS = {
@@ -49,9 +49,11 @@ RECIPES = {
     # recipe -> the model it is for
     "qwen3-4b": "qwen3-4b", "qwen2.5-7b": "qwen2.5-7b", "qwen2.5-3b": "qwen2.5-3b", "qwen2.5-0.5b": "qwen2.5-0.5b",
     "qwen3-0.6b-24gb": "qwen3-0.6b", "rememr1-qwen2.5-3b": "qwen2.5-3b", "rememr1-qwen2.5-7b": "qwen2.5-7b",
-    "qwen2.5-14b": "qwen2.5-14b", "memory-r-qwen2.5-0.5b": "qwen2.5-0.5b",
+    "qwen2.5-14b": "qwen2.5-14b", "memory-r": "qwen2.5-0.5b",
     "memsifter-qwen3-4b": "qwen3-4b-2507",
 }
+GPU_GIB = {"qwen3-0.6b-24gb": 24, "memsifter-qwen3-4b": 141}
+"""Memory of the GPUs that a recipe is for, unless that is 80 GiB."""
 OUTSIDE = {"memsifter-qwen3-4b": {"ANSWER_URL": "http://10.0.0.9:8000/v1"}}
 """What a recipe needs beside the host and its data."""
 
@@ -73,7 +75,7 @@ def make_model(folder: Path, name: str, **changes) -> Path:
 def make_host(root: Path, name: str = "slime", *, train: str = "", without: str = "") -> Path:
     """A checkout whose ``train.py`` is ``train``; ``without`` leaves a flag or a file out."""
     package = root / name
-    for folder in (package / "utils", package / "rollout", root / "scripts" / "models", root / "tools"):
+    for folder in (package / "utils", package / "rollout", root / "scripts" / "models"):
         folder.mkdir(parents=True)
     (package / "__init__.py").touch()
     flags = "\n".join(f'add("--{flag}")' for flag in FLAGS if flag != without)
@@ -87,7 +89,6 @@ def make_host(root: Path, name: str = "slime", *, train: str = "", without: str 
     actor.write_text("class Actor:\n" + "".join(f"    def {name}(self): ...\n" for name in methods))
     for driver in ("train.py", "train_async.py"):
         (root / driver).write_text(train)
-    (root / "tools" / "convert_hf_to_torch_dist.py").write_text(_CONVERTER)
     for model, content in MODELS.items():
         if model in SCRIPTLESS | SIBLINGS.keys():
             continue
@@ -123,13 +124,5 @@ def settings(tmp_path: Path, host: str = "slime", model: str = "qwen3-4b", **cha
     return {
         "HOST": host, "HOST_ROOT": str(tmp_path / host), "MEGATRON_ROOT": str(tmp_path / "megatron"),
         "HF_CKPT": str(tmp_path / "model"), "TRAIN_DATA": str(train), "SAVE_PATH": str(tmp_path / "run"),
-        "NUM_GPUS": "8", "GPU_MEMORY_GB": "80",
+        "NUM_GPUS": "8",
     } | changes
-
-
-_CONVERTER = """\
-import pathlib, sys
-out = pathlib.Path(sys.argv[sys.argv.index("--save") + 1])
-(out / "release").mkdir(parents=True)
-(out / "latest_checkpointed_iteration.txt").write_text("release")
-"""

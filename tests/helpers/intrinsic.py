@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mem_agent.rewards.intrinsic.embedder import Embedder
-from mem_agent.rewards.intrinsic.episodic import Episodic
-from mem_agent.rewards.intrinsic.settings import KnnPlusSettings, KnnSettings
+from mem_agent.rewards.intrinsic.episodic import Episodic, KnnPlusSettings, KnnSettings
 from mem_agent.rewards.reward import Answered
 
 
@@ -27,7 +25,7 @@ class Table:
 def episodic(encoder, k=1, plus=True, **settings) -> Episodic:
     """Exploring from the start, unless told otherwise."""
     chosen = ({"warmup": 0} if plus else {}) | settings
-    return Episodic((KnnPlusSettings if plus else KnnSettings)(**chosen), k, Embedder(encoder))
+    return Episodic((KnnPlusSettings if plus else KnnSettings)(k=k, **chosen), encoder)
 
 
 def answer(question, text, right=False, group=0, **fields) -> Answered:

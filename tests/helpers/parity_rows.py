@@ -17,8 +17,7 @@ from transformers import AutoModelForCausalLM
 from mem_agent.agents.records import StopReason, TurnKind
 from mem_agent.config import Config
 from mem_agent.custom_convert import custom_convert
-from mem_agent.hooks.record import TurnRecord
-from mem_agent.hooks.sample import Sample
+from mem_agent.hooks.sample import Sample, TurnRecord
 from mem_agent.tests.helpers import samples
 
 GROUPS, SIBLINGS = 4, 4

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mem_agent.agents.records import FailureKind, Outcome, StopReason, TurnKind
-from mem_agent.hooks.record import MemoryRecord, Record, TurnRecord
-from mem_agent.hooks.sample import Sample
+from mem_agent.hooks.sample import MemoryRecord, Record, Sample, TurnRecord
 
 
 def turn(reply: int = 2, kind: str = "memory", prompt: int = 4, stop: str = "stop", **fields: Any) -> TurnRecord:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mem_agent.agents import build_agent
-from mem_agent.agents.chunking import split_chunks
-from mem_agent.agents.interface import Reading
-from mem_agent.agents.loop import run_trajectory
+from mem_agent.agents.documents import split_chunks
+from mem_agent.agents.interface import MemoryAgent, Reading
 from mem_agent.agents.records import Generation, StopReason, Trajectory, TurnKind
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
+from mem_agent.rollout import run_trajectory
+from mem_agent.system.gather import gather_or_cancel
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 VOCABULARY = Vocabulary(make_tokenizer())
@@ -45,27 +46,52 @@ class Run:
         return self.trajectory.counts[name]
 
 
-Reply = str | tuple[str, StopReason] | list[int]
+Reply = str | tuple[str, StopReason] | list[int] | Exception
 
 
-def read(replies: Sequence[Reply] | Callable[[str, int], Reply], chunks: int = 3, **settings) -> Run:
+def build(config: Config, vocabulary: Vocabulary = VOCABULARY) -> MemoryAgent:
+    return build_agent(config, vocabulary, {})
+
+
+def by_turn(sample):
+    """A sampler of rounds from one of single turns, ``sample(request, number)``."""
+
+    async def sample_round(requests, number):
+        return await gather_or_cancel(*(sample(request, number + i) for i, request in enumerate(requests)))
+
+    return sample_round
+
+
+def read(
+    replies: Sequence[Reply] | Callable[[str, int], Reply],
+    chunks: int = 3,
+    args: str = "",
+    is_aborted: Callable[[], bool] = lambda: False,
+    watch: Callable = lambda turns, state: None,
+    question: str = QUESTION,
+    document: str = "",
+    **settings,
+) -> Run:
     """``replies`` by the turn's number, or made from its prompt and number; a text ends by itself unless told."""
-    config = Config(**{"mem_max_memory": 32, "mem_max_final": 16} | settings)
-    agent = build_agent(config, VOCABULARY, {})
-    document = split_chunks([i for c in SECTIONS[: 2 * chunks] for i in VOCABULARY.encode_text(c)], 2, 99)
-    assert len(document.chunks) == chunks
+    config = Config(**{"mem_max_memory": 32, "mem_max_final": 16, "agent_args": args} | settings)
+    agent = build(config)
+    ids = [i for c in SECTIONS[: 2 * chunks] for i in VOCABULARY.encode_text(c)]
+    sections = split_chunks(VOCABULARY.encode_text(document) or ids, 2, 99)
     prompts: dict[int, str] = {}
 
     async def sample(request, number):
         prompts[number] = VOCABULARY.tokenizer.decode(request.prompt_ids)
         reply = replies(prompts[number], number) if callable(replies) else replies[number]
+        if isinstance(reply, Exception):
+            raise reply
         if isinstance(reply, list):
             return Generation(reply, [-0.5] * len(reply), StopReason.STOP)
         text, stop = reply if isinstance(reply, tuple) else (reply, StopReason.STOP)
         ids = VOCABULARY.encode_text(text) + (END if stop is StopReason.STOP else [])
         return Generation(ids, [-0.5] * len(ids), stop)
 
-    trajectory = asyncio.run(run_trajectory(agent, Reading(VOCABULARY.encode_text(QUESTION), document), sample))
+    reading = Reading(VOCABULARY.encode_text(question), sections)
+    trajectory = asyncio.run(run_trajectory(agent, reading, by_turn(sample), is_aborted, watch))
     return Run(trajectory, [prompts[number] for number in sorted(prompts)])
 
 

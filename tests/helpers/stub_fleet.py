@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 from mem_agent.config import Config
 from mem_agent.serving import engine
 from mem_agent.serving.fleet import Fleet
-from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 STUB = Path(__file__).parent / "stub_engine.py"
@@ -60,7 +59,6 @@ def model(tmp_path: Path) -> Path:
 
 
 def make_fleet(model: Path, **settings: Any) -> Fleet:
-    settings = {"num_engines": 1, "engine_restarts": 2, "engine_start_timeout": HANGS_AFTER_S, **settings}
     return Fleet(Config(**settings), model, run_folder=model.parent / "run")
 
 

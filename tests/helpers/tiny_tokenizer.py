@@ -35,3 +35,9 @@ def make_tokenizer(thinking_tokens: bool = True, vocab: int = 400) -> PreTrained
     return PreTrainedTokenizerFast(
         tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=CHATML
     )
+
+
+def encode(text: str) -> list[int]:
+    """A reply that ends its turn."""
+    tokenizer = make_tokenizer()
+    return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]

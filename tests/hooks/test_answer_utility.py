@@ -9,16 +9,15 @@ import pytest
 
 from mem_agent import rollout
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks import batch_reward
+from mem_agent.hooks import rewards
 from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.metrics import rollout_metrics
 from mem_agent.hooks.plugins import check_plugins
-from mem_agent.hooks.record import Record
-from mem_agent.rewards.marginal_utility import TIERS, marginal_utility
-from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
-from mem_agent.tests.helpers.patience import HANGS_AFTER_S
+from mem_agent.hooks.sample import Record
+from mem_agent.tests.helpers.fake_chat import FakeChat, Raw, chat_server
 from mem_agent.tests.helpers.ranked_rows import naming, ranked, stored_rows
 
+TIERS = (1, 2, 3, 5, 8, 10)
 KNOWN = re.compile(r"I live in (\w+)\.")
 
 
@@ -35,7 +34,7 @@ def reader(body, number):
 
 @pytest.fixture(autouse=True)
 def fresh():
-    batch_reward._runs.clear()
+    rewards.RUNS.clear()
 
 
 @pytest.fixture
@@ -47,8 +46,7 @@ def chat():
 @pytest.fixture
 def run(tmp_path, chat):
     def start(args="", **settings):
-        own = {"answer_url": chat.url, "answer_model": "served", "answer_retries": 1, "answer_timeout": HANGS_AFTER_S,
-               "mem_retry_backoff": 0.01}
+        own = {"answer_url": chat.url, "answer_model": "served"}
         config = Config(**{
             "agent": "chat", "task": "rank_sessions", "reward": "answer_utility", "reward_args": args,
             "train_data": str(tmp_path / "train.jsonl"), "save_path": str(tmp_path / "run"), **own, **settings})
@@ -70,7 +68,7 @@ def score(args, samples, number=None):
 
     asyncio.run(all_of_them())
     if number is not None:
-        batch_reward.apply(HostArgs.of(args), samples, number)
+        rewards.apply(HostArgs.of(args), samples, number)
     return [sample.reward for sample in samples]
 
 
@@ -96,7 +94,7 @@ def test_siblings_share_requests_also_those_on_their_way(run, rows, chat):
     score(args, samples, 0)
     sets = {frozenset(ranking[:tier]) for ranking in map(ranking_of, samples) for tier in (0, *TIERS)}
     assert len(chat.bodies) == len(sets) < 3 * 7
-    told = batch_reward.metrics(HostArgs.of(args))
+    told = rewards.metrics(HostArgs.of(args))
     assert told["answers/asked"] == len(sets) and told["answers/asked"] + told["answers/shared"] == 21
     assert told["answers/score@0"] == 0.0 and told["answers/score@2"] == 1.0
     empty = [body for body in chat.bodies if "(none)" in asked(body)]
@@ -110,7 +108,7 @@ def ranking_of(sample):
 
 
 def test_what_the_chat_model_is_shown_is_in_the_order_of_time_and_fits_the_budget(run, rows, chat):
-    score(run(answer_budget=60), [ranked(rows[0], naming(3, place=10), 0, 0)])
+    score(run("budget=60"), [ranked(rows[0], naming(3, place=10), 0, 0)])
     prompts = [asked(body) for body in chat.bodies]
     assert all(prompt.count("<session") <= 3 for prompt in prompts) and len(prompts) == 4, "3 sessions of 20 tokens"
     films = [[int(n) for n in re.findall(r"film (\d+)", prompt)] for prompt in prompts]
@@ -122,14 +120,14 @@ def test_what_is_no_ranking_is_worth_less_than_any_that_is_whatever_else_counts(
     """A property: answers turned against the policy, length, NDCG and weights drawn at random."""
     drawn = random.Random(5)
     for number in range(12):
-        batch_reward._runs.clear()
+        rewards.RUNS.clear()
         hostile = drawn.random()
         chat.answer = lambda body, _, share=hostile: (
             "<answer>Lyon0</answer>" if ("(none)" in asked(body)) == (drawn.random() > share) else "x")
         args = run(
             f"alpha={drawn.choice([0.5, 1, 3])} beta={drawn.choice([0, 1, 4])} anneal={drawn.choice([0, 3])} "
-            f"below={drawn.choice([0.1, 1])}",
-            overlong_buffer=drawn.choice([0, 8, 64]), overlong_penalty=drawn.choice([0.5, 1, 5.0]), mem_max_final=64)
+            f"overlong_buffer={drawn.choice([0, 8, 64])} overlong_penalty={drawn.choice([0.5, 1, 5.0])}",
+            mem_max_final=64)
         places = [(drawn.randrange(12), 1 + drawn.randrange(10), drawn.randrange(1, 65)) for _ in range(4)]
         valid = [ranked(rows[0], naming(n, place=place), i, 0, t) for i, (n, place, t) in enumerate(places)]
         broken = [ranked(rows[0], reply, 9, 0, drawn.randrange(1, 65)) for reply in ("", "<ranking>1</ranking>")]
@@ -140,15 +138,13 @@ def test_what_is_no_ranking_is_worth_less_than_any_that_is_whatever_else_counts(
 # --- failures -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", [HANG, 500])
-def test_a_failed_call_is_a_missing_value_and_never_a_score(run, rows, chat, fault):
+def test_a_failed_call_is_a_missing_value_and_never_a_score(run, rows, chat):
     def answer(body, number):
-        return fault if KNOWN.search(asked(body)) else reader(body, number)
+        return Raw(b'{}') if KNOWN.search(asked(body)) else reader(body, number)
 
     chat.answer = answer
     samples = [ranked(rows[0], naming(3, place=p), p, 0) for p in (1, 2)] + [ranked(rows[0], "no", 3, 0)]
-    args = run(**({"answer_timeout": 1.0} if fault == HANG else {}))
-    score(args, samples, 0)
+    score(run(), samples, 0)
     assert [s.status.value for s in samples] == ["failed", "failed", "completed"]
     assert all(s.remove_sample for s in samples[:2]) and samples[2].reward == -2.0
     assert rollout_metrics(samples)["failed/answer_model"] == 2
@@ -166,12 +162,12 @@ def test_a_name_or_key_that_is_wrong_from_the_start_ends_the_run(run, rows, chat
 
 def test_a_key_reaches_the_server_and_no_record(run, rows, chat, monkeypatch, caplog):
     monkeypatch.setenv("ANSWER_KEY", "secret-key-12345")
-    chat.answer = lambda body, _: 500 if "(none)" in asked(body) else "x"
+    chat.answer = lambda body, _: 400 if "(none)" in asked(body) else "x"
     chat.key = "secret-key-12345"
-    args, sample = run(answer_retries=0), ranked(rows[0], naming(3), 0, 0)
+    args, sample = run(), ranked(rows[0], naming(3), 0, 0)
     score(args, [sample])
     assert chat.headers[0]["Authorization"] == "Bearer secret-key-12345"
-    written = f"{sample} {sample.train_metadata} {caplog.text} {args.mem_agent.to_yaml()} {batch_reward._runs}"
+    written = f"{sample} {sample.train_metadata} {caplog.text} {args.mem_agent.to_yaml()} {rewards.RUNS}"
     assert "failed" in written and "secret" not in written
 
 
@@ -185,23 +181,14 @@ def test_a_row_that_cannot_be_asked_about_fails_alone(run, rows, change):
 # --- scorers --------------------------------------------------------------------------------------------------------
 
 
-def test_a_judge_scores_what_was_answered(run, rows, chat):
-    def answer(body, number):
-        text = asked(body)
-        if "Reply:" not in text:
-            return reader(body, number)
-        return '{"score": 0.6}' if "Lyon0" in text.partition("Reply:")[2] else '{"score": 0}'
+def test_a_judge_scores_the_answers(run, rows, chat):
+    def verdict(body, number):
+        _, judged, reply = asked(body).rpartition("Reply:")
+        return f'{{"score": {int("Lyon0" in reply)}}}' if judged else reader(body, number)
 
-    chat.answer = answer
-    assert score(run("scorer=judge"), [ranked(rows[0], naming(3), 0, 0)]) == pytest.approx([0.6])
-
-
-def test_a_judge_of_another_name_at_another_place_gets_no_other_servers_key(run, rows, chat, monkeypatch):
-    monkeypatch.setenv("ANSWER_KEY", "secret-key-12345")
-    with chat_server(FakeChat(lambda body, _: '{"score": 1}', models=("judge",))) as judge:
-        args = run(f"scorer=judge judge_url={judge.url} judge_model=judge")
-        assert score(args, [ranked(rows[0], naming(3), 0, 0)]) == [0.0]
-        assert "secret" not in str(judge.headers) and len(judge.bodies) == 7
+    chat.answer = verdict
+    assert score(run("scorer=judge"), [ranked(rows[0], naming(3), 0, 0)]) == [1.0]
+    assert len(chat.bodies) == 2 * 7
 
 
 # --- warm-up --------------------------------------------------------------------------------------------------------
@@ -226,7 +213,7 @@ def test_the_warm_up_asks_nobody_and_ends_by_the_rollouts(run, rows, chat):
         {"answer_utility": utility, "ranking": pytest.approx(0.6309, abs=1e-4)},
         {"answer_utility": utility},
     ]
-    told = batch_reward.metrics(HostArgs.of(args))
+    told = rewards.metrics(HostArgs.of(args))
     assert (told["answers/alpha"], told["answers/beta"]) == (1.0, 0.0)
 
 
@@ -234,25 +221,11 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_ended(run, rows, chat):
     whole = rollouts(run("beta=1 warmup=1 anneal=3"), rows[0], range(5))
     resumed = []
     for number in range(5):
-        batch_reward._runs.clear()
+        rewards.RUNS.clear()
         args = run("beta=1 warmup=1 anneal=3", save_path=run().save + "-resumed")
-        batch_reward.prepare(HostArgs.of(args), number)
+        rewards.prepare(HostArgs.of(args), number)
         resumed += rollouts(args, rows[0], [number])
     assert resumed == whole
-
-
-def test_a_host_that_tells_no_number_before_sampling_goes_on_from_its_newest_checkpoint(run, rows, chat, tmp_path):
-    args = run("beta=1 warmup=2")
-    rollouts(args, rows[0], [0, 1])
-    folder = tmp_path / "run"
-    (folder / "iter_0000001").mkdir()
-    (folder / "iter_0000001" / ".metadata").touch()
-    (folder / "latest_checkpointed_iteration.txt").write_text("1")
-    batch_reward._runs.clear()
-    assert "answer_utility" in rollouts(args, rows[0], [2])[0]
-    batch_reward._runs.clear()
-    with pytest.raises(ConfigError, match="rollout 3 was scored as rollout 2"):
-        rollouts(args, rows[0], [3])
 
 
 def test_a_group_that_began_in_the_warm_up_ends_in_it(run, rows, chat):
@@ -265,18 +238,6 @@ def test_a_group_that_began_in_the_warm_up_ends_in_it(run, rows, chat):
     assert [parts(s) for s in (early, late)] == [{"ranking": 2.0}, {"ranking": pytest.approx(2 * 0.6309, abs=1e-4)}]
 
 
-def test_a_group_that_is_sampled_again_after_the_warm_up_is_asked_about(run, rows, chat):
-    """The embedded host breaks groups off that a rollout does not need, and begins the next rollout with them."""
-    args = run("beta=2 warmup=1")
-    batch_reward.prepare(HostArgs.of(args), 0)
-    score(args, [ranked(rows[0], naming(3), 0, 7)])  # broken off with rollout 0
-    rollouts(args, rows[0], [0])
-    batch_reward.prepare(HostArgs.of(args), 1)
-    again = ranked(rows[0], naming(3), 0, 7)
-    score(args, [again], 1)
-    assert parts(again) == {"answer_utility": pytest.approx(1.0), "ranking": 2.0}, "as in a resumed run"
-
-
 def test_alpha_0_needs_no_chat_model(run, rows):
     args = run("alpha=0 beta=1", answer_url="", answer_model="")
     assert score(args, [ranked(rows[0], naming(3), 0, 0), ranked(rows[0], "no", 1, 0)], 0) == [1.0, -1.0]
@@ -286,61 +247,7 @@ def test_alpha_0_needs_no_chat_model(run, rows):
 
 @pytest.mark.parametrize(("change", "said"), [
     ({"answer_url": ""}, "ANSWER_URL"), ({"mem_ir": "entropy"}, "MEM_IR"), ({"reward_args": "tiers=2,3"}, "tiers"),
-    ({"reward_args": "beta=1", "dynamic_filter": "nonzero_std"}, "take total"),
 ])
 def test_settings_that_cannot_work_are_refused_before_anything_starts(run, change, said):
     with pytest.raises(ConfigError, match=said):
         check_plugins(run(**change).mem_agent)
-
-
-def test_settings_that_can_work_are_not(run):
-    check_plugins(run("beta=1 warmup=10 anneal=10", dynamic_filter="nonzero_std", dynamic_filter_on="total").mem_agent)
-    check_plugins(run(answer_url="", answer_model="", answer_ckpt="/models/chat").mem_agent)
-    with pytest.raises(ConfigError, match="this host serves no second model"):
-        batch_reward.reward_for(HostArgs.of(run(answer_url="", answer_ckpt="/models/chat")))
-
-
-def test_the_hosts_name_the_model_that_they_serve():
-    for dialect in ("sglang", "vllm"):
-        routers = {"default": ("10.0.0.1", 1), "answer": ("10.0.0.2", 3000)}
-        args = SimpleNamespace(**{f"{dialect}_model_routers": routers})
-        assert HostArgs.of(args).answer_url == "http://10.0.0.2:3000"
-    assert HostArgs.of(SimpleNamespace(vllm_model_routers={"default": ("10.0.0.1", 1)})).answer_url == ""
-
-
-def test_overlong_shaping_is_for_every_task(tmp_path):
-    from mem_agent.tests.helpers.samples import trajectory, turns_of
-
-    config = Config(overlong_buffer=4, overlong_penalty=0.5, mem_max_final=8, save_path=str(tmp_path))
-    samples = [trajectory(turns_of([7, n]), reward=None, response="\\boxed{a}", prompt="q?", label="",
-                          counts={"rounds": 1, "chunks": 1}, metadata={"ground_truth": ["a"]}) for n in (4, 6, 8)]
-    assert score(SimpleNamespace(mem_agent=config), samples) == [1.0, 0.75, 0.5]
-    with pytest.raises(ConfigError, match="OVERLONG_BUFFER=9"):
-        Config(overlong_buffer=9, mem_max_final=8)
-
-
-def test_the_published_tiers_are_asked(run, rows, chat):
-    sample = ranked(rows[0], naming(3, place=6), 0, 0)
-    (reward,) = score(run("tiers=1,2,3,5,8"), [sample])
-    assert reward == pytest.approx(marginal_utility({k: float(k >= 6) for k in (0, 1, 2, 3, 5, 8)}))
-    assert len(chat.bodies) == 6
-
-
-def test_a_chinese_row_is_asked_and_scored_in_chinese(run, tmp_path, chat):
-    (row,) = stored_rows(tmp_path / "train.jsonl", [2])
-    row |= {"language": "zh", "question": "我住在哪里？", "answers": ["里昂"]}
-    said = "<think>想一想</think><answer>里昂。</answer>"
-    chat.answer = lambda body, _: said if KNOWN.search(asked(body)) else "不知道"
-    assert score(run(), [ranked(row, naming(2, place=2), 0, 0)]) == pytest.approx([0.6309], abs=5e-5)
-    assert "请根据这些记录" in asked(chat.bodies[0])
-
-
-@pytest.mark.parametrize("scorer", ["f1", "em", "judge"])
-@pytest.mark.parametrize(("said", "worth"), [("(b)", 1.0), ("You said tea with milk.", 1.0), ("(a)", 0.0),
-                                             ("You said tea with lemon.", 0.0), ("(a) or (b)", 0.0)])
-def test_an_answer_to_options_is_worth_the_option_that_it_chooses(run, rows, chat, scorer, said, worth):
-    options = ["(a) You said tea with lemon.", "(b) You said tea with milk."]
-    row = {**rows[0], "options": options, "answers": ["You said tea with milk.", "(b)"]}
-    chat.answer = lambda body, _: f"<answer>{said if KNOWN.search(asked(body)) else ''}</answer>"
-    assert score(run(f"scorer={scorer}"), [ranked(row, naming(3), 0, 0)]) == pytest.approx([worth])
-    assert len(chat.bodies) == 7, "no judge is asked"

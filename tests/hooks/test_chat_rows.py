@@ -8,14 +8,14 @@ import pytest
 
 from mem_agent import rollout
 from mem_agent.agents.records import Message, Role
-from mem_agent.client.rollout_client import close_clients
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks.sample import Sample
 from mem_agent.hooks.task_row import messages_before, question_of, reply_form
+from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
-from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+from mem_agent.tests.helpers.tiny_tokenizer import encode, make_tokenizer
 
-SETTINGS = {"AGENT": "chat", "MEM_MAX_FINAL": 16, "MEM_MAX_RETRIES": 0}
+SETTINGS = {"AGENT": "chat", "MEM_MAX_FINAL": 16}
 ROW = [
     {"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"},
     {"role": "assistant", "content": "<answer>2</answer>"}, {"role": "user", "content": " 2+2? "},
@@ -31,27 +31,15 @@ class Sums(Task):
     def reward(self, reply, row):
         return {"correct": float(self.read_answer(reply) in row.golds),
                 "led": 0.1 * (row.metadata.get("reply_prefix") == "So ")}
-    def metrics(self, reply, row): return {"correct": float(self.read_answer(reply) in row.golds)}
+    def metrics(self, answer, reply, row): return {"correct": float(answer in row.golds)}
 """
 RIGHT = "it is <answer>4</answer>"
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer")
-    make_tokenizer().save_pretrained(path)
-    return str(path)
 
 
 @pytest.fixture
 def task(tmp_path):
     (tmp_path / "own.py").write_text(TASK)
     return f"{tmp_path}/own.py:Sums"
-
-
-def encode(text):
-    tokenizer = make_tokenizer()
-    return tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id]
 
 
 def sample(prompt, **fields):
@@ -116,8 +104,6 @@ def test_messages_as_the_agent_gets_them():
                 Message(Role.ASSISTANT, "<answer>2</answer>"))
     assert messages_before(sample(ROW)) == messages_before(sample([*ROW, PREFIX])) == expected
     assert messages_before(sample("2+2?")) == messages_before(sample(ROW[3:])) == ()
-    parts = [{"role": "user", "content": [{"type": "text", "text": "2"}, {"type": "text", "text": "+2?"}]}]
-    assert question_of(sample(parts)) == "2+2?"
 
 
 LONG = {"role": "user", "content": "why " * 600}
@@ -129,17 +115,6 @@ def test_rows_that_are_no_conversation_or_too_long_fail_alone(checkpoint, prompt
     router, _ = run(checkpoint, bad, good)
     assert (bad.status, bad.train_metadata["failure"], bad.reward) == (Sample.Status.FAILED, failure, 0.0)
     assert good.status is Sample.Status.COMPLETED and len(router.requests) == 1
-
-
-def test_supervised_training_teaches_behind_the_very_prompt_of_rollouts(checkpoint):
-    row = [*ROW, PREFIX]
-    router, _ = run(checkpoint, sample(row))
-    taught = sample(row, metadata={"solution": "So it is 4.", "ground_truth": ["4"]})
-    run(checkpoint, taught, LOSS="sft")
-    (turn,) = taught.train_metadata["turns"]
-    split = len(turn["tokens"]) - len(turn["log_probs"])
-    assert turn["tokens"][:split] == router.requests[0]["token_ids"]
-    assert turn["tokens"][split:] == encode("it is 4.")  # the solution without what it goes on from
 
 
 def test_messages_out_of_parquet_are_those_of_json_lines():

@@ -13,14 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from mem_agent.client.rollout_client import close_clients
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks.sample import Sample
 from mem_agent.rollout import nonzero_std
+from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers import samples
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.samples import turn
-from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+from mem_agent.tests.helpers.tiny_tokenizer import encode
 
 # --- how hooks are named and called -------------------------------------------------------------------------------
 
@@ -46,10 +46,6 @@ def test_hooks_take_what_hosts_pass(path):
     assert inspect.iscoroutinefunction(hook) == (path in AWAITED)
     extra = list(inspect.signature(hook).parameters.values())[len(POSITIONAL[path]) :]
     assert all(p.default is not p.empty or p.kind is p.VAR_KEYWORD for p in extra)
-
-
-def test_the_converter_takes_nothing_else():
-    assert len(inspect.signature(custom_convert).parameters) == 2
 
 
 def test_evaluation_is_offered_as_a_keyword():
@@ -141,15 +137,6 @@ def test_rows_that_fill_their_bins_need_our_padding():
     check(samples, data, schedule(data, 1, ranks=2, cap=25))
 
 
-@pytest.mark.parametrize("given", [{"microbatch_group_size_per_vp_stage": 4}, {"pipeline_model_parallel_size": 4}])
-def test_a_virtual_pipeline_needs_whole_groups_of_micro_batches(given):
-    """Megatron's own names; where the group is not given, it is the pipeline's size."""
-    megatron = {"virtual_pipeline_model_parallel_size": 2, "pipeline_model_parallel_size": 2,
-                "microbatch_group_size_per_vp_stage": None} | given
-    data = converted(MIXED, 8, 2, **megatron)
-    check(MIXED, data, schedule(data, 8, 2, cap=25, group=4))
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_random_batches_are_schedulable(seed):
     rng = random.Random(seed)
@@ -185,15 +172,9 @@ def test_columns_are_what_hosts_turn_into_tensors():
 # --- all hooks in the hosts' order --------------------------------------------------------------------------------
 
 
-def test_a_group_with_an_abort_and_an_error_from_prompt_to_schedule(tmp_path):
-    tokenizer = make_tokenizer()
-    tokenizer.save_pretrained(tmp_path)
-
-    def ids(text):
-        return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
-
-    turns = iter([ids("m"), ids("m"), ids("\\boxed{red}"), ids("m"), "abort", ids("m"), 400,
-                  ids("m"), ids("m"), ids("\\boxed{blue}")])
+def test_a_group_with_an_abort_and_an_error_from_prompt_to_schedule(checkpoint):
+    note, right, wrong = map(encode, ("m", "\\boxed{red}", "\\boxed{blue}"))
+    turns = iter([note, note, right, note, "abort", note, 400, note, note, wrong])
     group = [
         Sample(prompt="who?", index=i, group_index=0, metadata={"context": "QWZJ" * 2, "ground_truth": ["red"]})
         for i in range(4)
@@ -209,8 +190,8 @@ def test_a_group_with_an_abort_and_an_error_from_prompt_to_schedule(tmp_path):
 
     async def main():
         async with running(FakeRouter(default=lambda body: next(turns))) as router:
-            settings = {"MEM_CHUNK_TOKENS": 4, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 16, "MEM_MAX_RETRIES": 0}
-            await rollout(SimpleNamespace(hf_checkpoint=str(tmp_path), vllm_router_ip="127.0.0.1",
+            settings = {"MEM_CHUNK_TOKENS": 4, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 16}
+            await rollout(SimpleNamespace(hf_checkpoint=checkpoint, vllm_router_ip="127.0.0.1",
                                           vllm_router_port=router.port, mem_agent=settings))
 
     asyncio.run(main())

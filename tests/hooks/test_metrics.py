@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mem_agent.hooks.metrics import find_golds, rollout_metrics, turn_range
-from mem_agent.hooks.record import MemoryRecord
+from mem_agent.hooks.sample import MemoryRecord
 from mem_agent.tests.helpers.samples import foreign, trajectory, turn
 
 
@@ -39,19 +39,7 @@ def test_two_documents_by_hand():
         "gold_in_memory/turn_2": 1 / 2,  # the short one has it, the long one not yet
         "gold_in_memory/turn_3-4": 1.0,  # the long one alone, twice
         "gold_in_memory/last": 1.0,
-        "cache_hit/turn_1": 0.0,
-        "cache_hit/turn_2": (40 + 10) / 200,
-        "cache_hit/turn_3-4": (80 + 20 + 30) / 300,  # the short one's answer is its turn 3
-        "cache_hit/turn_5-8": 40 / 100,
     }
-
-
-def test_cache_hits_are_those_of_engines_that_tell_them():
-    told, silent = written(cached=40), written(cached=None)
-    assert not [name for name in rollout_metrics([silent]) if "cache" in name]
-    both, alone = rollout_metrics([told, silent]), rollout_metrics([told])
-    names = [name for name in alone if "cache" in name]
-    assert len(names) == 4 and [both[name] for name in names] == [alone[name] for name in names]
 
 
 @given(st.integers(1, 10**6))
@@ -91,12 +79,6 @@ def test_dict_rewards_are_read_by_the_hosts_keys():
     assert rollout_metrics(samples, "score")["reward"] == 0.5
     assert rollout_metrics(samples, "score")["mixed_groups"] == 1.0
     assert rollout_metrics(samples, "test")["reward"] == 0.0
-
-
-def test_mixed_groups_are_a_share_of_the_groups_there_are():
-    samples = [written(group=g, reward=r) for g, r in [(0, 1.0), (0, 0.0), (1, 1.0), (1, 1.0)]]
-    assert rollout_metrics(samples)["mixed_groups"] == 0.5
-    assert "mixed_groups" not in rollout_metrics([written(group=None, reward=r) for r in (0.0, 1.0)])
 
 
 def test_samples_of_another_hook_count_with_their_reward_only():

@@ -9,31 +9,18 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from mem_agent import rollout
-from mem_agent.client.engine_api import Dialect
-from mem_agent.client.rollout_client import close_clients
-from mem_agent.config import Config, ConfigError
+from mem_agent.config import ConfigError
 from mem_agent.custom_convert import custom_convert
 from mem_agent.data.document_store import DocumentWriter
 from mem_agent.hooks import reader
-from mem_agent.hooks.record import Record
-from mem_agent.hooks.sample import Sample
+from mem_agent.hooks.sample import AllFailed, Record, Sample
+from mem_agent.rollout_client import Dialect, close_clients
+from mem_agent.tests.helpers import samples
 from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running
-from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+from mem_agent.tests.helpers.tiny_tokenizer import encode
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 999}
-SETTINGS = {"MEM_CHUNK_TOKENS": 4, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 16, "MEM_MAX_RETRIES": 0}
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer")
-    make_tokenizer().save_pretrained(path)
-    return str(path)
-
-
-def encode(text):
-    tokenizer = make_tokenizer()
-    return tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id]
+SETTINGS = {"MEM_CHUNK_TOKENS": 4, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 16}
 
 
 def run(router, checkpoint, *samples, sampling=SAMPLING, settings=(), evaluation=False, dialect="vllm", **host_args):
@@ -95,7 +82,8 @@ def test_every_memory_is_measured_and_searched_for_a_gold(checkpoint):
 
 def test_a_failed_or_aborted_trajectory_keeps_the_memories_it_had(checkpoint):
     done = run(FakeRouter([encode("red"), 400]), checkpoint, sample())
-    assert [m["gold"] for m in done.train_metadata["memories"]] == [True]
+    assert [m["gold"] for m in done.train_metadata["memories"]] == [True] and len(done.train_metadata["turns"]) == 1
+    assert done.status is Sample.Status.FAILED and done.train_metadata["failure"] == "rejected"
     assert run(FakeRouter(), checkpoint, sample(prompt=" ")).train_metadata["memories"] == []
 
 
@@ -126,29 +114,12 @@ def test_cached_prompt_tokens_are_kept_by_turn_and_where_hosts_look(checkpoint):
     assert done.prefix_cache_info == CacheInfo(2 + 2 + 2, sum(prompts))
 
 
-def test_siblings_share_the_routing_key_of_each_chunk_and_one_tokenisation(checkpoint):
+def test_siblings_share_the_routing_key_of_each_chunk(checkpoint):
     router = FakeRouter(default=encode("x"))
-    encoded = rollout.reader_for(checkpoint, Config.from_mapping(SETTINGS), "{}").documents
-    before = encoded.encoded
     run(router, checkpoint, *(sample("UJXYZW" * 3, index=i, group_index=7) for i in range(4)))
     keys = Counter(h["x-session-id"] for h in router.headers)
     assert sorted(keys.values()) == [4, 4, 4, 4, 8]  # the answer and 5 chunks, of which two are alike
     assert all(key.startswith("group-7/") for key in keys)
-    assert encoded.encoded == before + 1
-
-
-@pytest.mark.parametrize("routing,keys", [("group", {"group-7"}), ("trajectory", {"trajectory-0", "trajectory-1"})])
-def test_a_group_or_a_trajectory_may_stay_at_one_engine(checkpoint, routing, keys):
-    router = FakeRouter(default=encode("x"))
-    run(router, checkpoint, *(sample(index=i, group_index=7) for i in range(2)), settings={"MEM_ROUTING": routing})
-    assert {h["x-session-id"] for h in router.headers} == keys
-
-
-def test_prompts_that_begin_alike_in_all_turns_keep_one_key(checkpoint):
-    router = FakeRouter(default=encode("x"))
-    run(router, checkpoint, sample(), settings={"MEM_LAYOUT": "memory_first"})
-    *reading, final = [h["x-session-id"] for h in router.headers]
-    assert len(reading) == 2 and len(set(reading)) == 1 and final not in reading
 
 
 def test_evaluation_without_group_is_keyed_by_document(checkpoint):
@@ -175,15 +146,6 @@ def test_bad_rows_fail_alone_with_a_counted_reason(checkpoint, broken, failure):
     assert done.status is Sample.Status.FAILED and done.reward == 0.0 and done.remove_sample
     assert done.train_metadata["failure"] == failure and router.requests == []
     assert (done.tokens, done.loss_mask, done.rollout_log_probs) == ([0, 0], [0], [0.0])
-
-
-@pytest.mark.parametrize(
-    "fault,failure", [(400, "rejected"), (503, "server_error"), ("drop", "connection"), ({"bad": 1}, "bad_response")]
-)
-def test_server_faults_fail_one_trajectory(checkpoint, fault, failure):
-    done = run(FakeRouter([encode("m"), fault]), checkpoint, sample())
-    assert done.status is Sample.Status.FAILED and done.train_metadata["failure"] == failure
-    assert len(done.train_metadata["turns"]) == 1
 
 
 def test_unexpected_errors_fail_one_trajectory_too(checkpoint, monkeypatch):
@@ -304,8 +266,52 @@ def test_a_right_answer_pays_for_its_rounds_in_training_alone(checkpoint):
     counts = done.train_metadata["counts"]
     assert (counts["chunks"], counts["chunks_read"], counts["rounds"]) == (2, 1, 2)
     assert rewarded(done) == (pytest.approx(1 - 0.2 * 2 / 3), 1.0)
-    assert rewarded(done, MEM_TURN_COST="0.6") == (pytest.approx(0.6), 1.0)
-    assert rewarded(done, MEM_TURN_COST="0") == rewarded(done, AGENT="memagent") == (1.0, 1.0)
+    assert rewarded(done, AGENT_ARGS="turn_cost=0.6") == (pytest.approx(0.6), 1.0)
+    assert rewarded(done, AGENT_ARGS="turn_cost=0") == rewarded(done, AGENT="memagent") == (1.0, 1.0)
     assert rewarded(finished(evaluation=True)) == (1.0, 1.0)
     done.response = "\\boxed{blue}"
     assert rewarded(done) == (0.0, 0.0)
+
+
+def test_chunks_left_to_read_decide_which_request_goes_next(checkpoint):
+    """Documents of 1, 2 and 4 chunks through one slot: answers come after those who still read."""
+    router = FakeRouter(default=encode("x"), delay=0.05)
+    texts = ["QWZR", "QWZRXYUJ", "QWZRXYUJQZWRYXUJ"]
+    given = (sample(context=text, index=i, group_index=i) for i, text in enumerate(texts))
+    done = run(router, checkpoint, *given, settings={"MEM_CONCURRENCY": 1}, n_samples_per_prompt=1)
+    kinds = {tuple(t.tokens[: t.prompt_tokens]): t.kind for s in done for t in Record.of(s).turns}
+    sent = [kinds[tuple(request["token_ids"])] for request in router.requests]
+    assert len(sent) == 10 and sent.index("final") >= 5
+
+
+FAILED, RIGHT, WRONG = (("failed", 0.0), ("completed", 1.0), ("completed", 0.0))
+
+
+@pytest.mark.parametrize("group,kept", [
+    ([RIGHT, WRONG], True), ([RIGHT, RIGHT], False), ([RIGHT, FAILED], False), ([FAILED, FAILED], False),
+    ([RIGHT, WRONG, FAILED], True), ([("aborted", 0.0), WRONG, RIGHT], True),
+])
+def test_a_group_is_kept_where_usable_rewards_differ(group, kept):
+    made = [samples.trajectory(samples.turns_of((2,)), status, reward=worth) for status, worth in group]
+    args = SimpleNamespace(mem_agent={"SAVE_PATH": f"/nowhere/{group}"})
+    assert rollout.nonzero_std(args, made) is kept
+    assert rollout.nonzero_std(args, [[one, one] for one in made]) is kept  # a fan-out counts once
+
+
+def test_turn_rewards_count_for_the_filter_where_they_train():
+    made = [samples.trajectory((samples.turn(state_rewards={"update": worth}),)) for worth in (0.0, 1.0)]
+    for alpha, kept in (("0.8", True), ("1", False)):
+        settings = {"AGENT": "rememr1", "AGENT_ARGS": f"alpha={alpha}"}
+        assert rollout.nonzero_std(SimpleNamespace(mem_agent=settings), made) is kept
+
+
+def test_a_run_of_nothing_but_failures_ends():
+    args = SimpleNamespace(mem_agent={"SAVE_PATH": "/nowhere/dead"}, rollout_batch_size=2)
+    dead = [samples.trajectory(status="failed", failure="connection", record={"failure_message": "no engine"})]
+    alive = [samples.trajectory(samples.turns_of((2,)))]
+    for group in (dead, alive, dead):
+        rollout.nonzero_std(args, group)
+    with pytest.raises(AllFailed, match="no engine"):
+        rollout.nonzero_std(args, dead)
+    with pytest.raises(AllFailed, match="no engine"):
+        custom_convert(args, dead * 3)

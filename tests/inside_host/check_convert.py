@@ -119,9 +119,9 @@ def test_the_mixed_batch(dp, cp, step, long):
     assert reduced(samples, ranks, cp) == pytest.approx({s.index: expected_weight(s) for s in samples})
 
 
-def test_advantages_of_the_mixed_batch():
+def test_advantages_of_the_mixed_batch_count_no_lost_or_removed_sibling():
     advantages = {r["rollout_ids"]: r["rewards"] for r in rows_of(split(mixed(), 12)) if r["loss_masks"].any()}
-    assert advantages == {0: 0.5, 1: -0.5, 4: 0.5, 6: 0.0, 7: 0.0, 8: 0.0, 10: 0.25, 11: -0.25}
+    assert advantages == {0: 0.5, 1: -0.5, 4: 0.0, 6: 0.0, 7: 0.0, 8: 0.0, 10: 0.25, 11: -0.25}
 
 
 @pytest.mark.parametrize("dp", [1, 2, 4])

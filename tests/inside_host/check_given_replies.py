@@ -69,5 +69,5 @@ def test_a_reading_agent_has_a_row_for_each_turn(tmp_path):
 
 
 def test_a_rollout_of_which_nothing_can_be_taught_ends_the_job(tmp_path):
-    with no_object_store(), pytest.raises(MemAgentError, match="all 4 rows of a rollout failed; the first: LOSS=sft"):
+    with no_object_store(), pytest.raises(MemAgentError, match="all 4 trajectories of a rollout failed"):
         given(tmp_path, [row(1)] * 4, AGENT="single").generate(0)

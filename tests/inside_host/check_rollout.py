@@ -8,7 +8,7 @@ import copy
 import pytest
 
 from mem_agent.config import ConfigError
-from mem_agent.hooks.keep_trajectories import in_background
+from mem_agent.hooks import traces
 from mem_agent.report.viewer.show import main as show_main
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.inside_host import host
@@ -106,9 +106,8 @@ def test_an_abort_reaches_requests_that_wait_for_a_slot(tmp_path, monkeypatch):
 
 
 def test_an_abort_reaches_requests_that_wait_for_a_retry(tmp_path, monkeypatch):
-    monkeypatch.setitem(host.SETTINGS, "MEM_MAX_RETRIES", 2)
-    monkeypatch.setitem(host.SETTINGS, "MEM_RETRY_BACKOFF", 1)
-    monkeypatch.setitem(host.SETTINGS, "MEM_REQUEST_TIMEOUT", 5)
+    for name, value in (("RETRIES", 2), ("BACKOFF_S", 1.0), ("TIMEOUT_S", 5.0)):
+        monkeypatch.setattr(f"mem_agent.rollout_client.{name}", value)
     library = Library({1: overloaded})
     _, router, _ = train(tmp_path, library, *ONE_OF, "2", questions=2)
     assert nothing_after_an_abort(router)
@@ -193,7 +192,7 @@ def test_training_and_its_evaluation_leave_trajectories_that_can_be_shown(tmp_pa
         with no_object_store():
             one.generate(12)
         one.eval(12)
-    assert in_background("", lambda: None).result()  # nothing is left to be written
+    traces.wait()
     files = sorted(file.name for file in (tmp_path / "run" / "trajectories").iterdir())
     assert files == ["eval_000012_h_q_a.jsonl", "rollout_000012.jsonl"]
     shown = [show(capsys, tmp_path / "run", *place) for place in (("--length", "h q/a"), ("--rollout", "12"))]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.client.rollout_client import close_clients
+from mem_agent.rollout_client import close_clients
 from mem_agent.tests.inside_host.host import http_utils, module
 
 

@@ -24,7 +24,7 @@ from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 NAME = os.environ["INSIDE_HOST"]
 DIALECT = {"slime": "sglang", "vime": "vllm"}[NAME]
-SETTINGS = {"MEM_CHUNK_TOKENS": 4, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 16, "MEM_MAX_RETRIES": 0}
+SETTINGS = {"MEM_CHUNK_TOKENS": 4, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 16}
 HOOKS = (
     "--custom-generate-function-path", "mem_agent.rollout.generate",
     "--custom-rm-path", "mem_agent.rollout.reward_func",

@@ -13,17 +13,19 @@ import pytest
 import torch
 
 from mem_agent.config import Config
-from mem_agent.launch import launch
+from mem_agent.launch import launch, machine
 from mem_agent.launch import plan as planning
 from mem_agent.tests.helpers import fake_host
-from mem_agent.tests.helpers.fake_host import OUTSIDE, RECIPES, make_model
+from mem_agent.tests.helpers.fake_host import GPU_GIB, OUTSIDE, RECIPES, make_model
 from mem_agent.tests.inside_host.host import DIALECT, NAME, arguments, module
 
 PACK = Path(__file__).parents[2]
 MORE = [
     {"FULLY_ASYNC": "1", "NUM_GPUS": "8", "EVAL_INTERVAL": "0", "EVAL_DATA": ""},
-    {"DYNAMIC_FILTER": "nonzero_std", "OVER_SAMPLING_BATCH_SIZE": "256", "TRACKER": "tensorboard", "TIS": "on"},
-    {"TP": "2", "PP": "2", "CP": "2", "LOSS_AGG": "token", "KL_COEF": "0", "NUM_GPUS": "8"},
+    {"DYNAMIC_FILTER": "nonzero_std", "OVER_SAMPLING_BATCH_SIZE": "256", "TRACKER": "tensorboard",
+     "HOST_ARGS": "--use-tis"},
+    {"TP": "2", "HOST_ARGS": "--pipeline-model-parallel-size 2 --context-parallel-size 2", "LOSS_AGG": "token",
+     "KL_COEF": "0", "NUM_GPUS": "8"},
 ]
 
 if NAME == "vime":
@@ -44,8 +46,9 @@ def plan(tmp_path, monkeypatch):
         env = fake_host.recipe(recipe) | OUTSIDE.get(recipe, {})
         env |= {"HOST": NAME, "HOST_ROOT": os.getcwd(), "MEGATRON_ROOT": os.environ["MEGATRON_ROOT"],
                 "HF_CKPT": str(model), "TORCH_DIST": str(tmp_path / "reference"), "TRAIN_DATA": str(train),
-                "SAVE_PATH": str(tmp_path / "run"), "EVAL_INTERVAL": "5", "EVAL_DATA": str(train),
-                "GPU_MEMORY_GB": {"qwen3-0.6b-24gb": "24", "memsifter-qwen3-4b": "141"}.get(recipe, "80")}
+                "SAVE_PATH": str(tmp_path / "run"), "EVAL_INTERVAL": "5", "EVAL_DATA": str(train)}
+        mebibytes = GPU_GIB.get(recipe, 80) * 1024
+        monkeypatch.setattr(machine, "nvidia_smi", lambda *_: f"{mebibytes}\n")
         env.setdefault("NUM_GPUS", "8")
         made = planning.make_plan(Config.from_env(env | changes))
         launch.write_records(made)
@@ -78,7 +81,8 @@ def known_flags():
 
 
 def accepted(made):
-    flags = [item for group in made.arguments.values() for item in group if item.startswith("--")]
+    own = [group for name, group in made.arguments.items() if name != "host_args"]  # recipes name both hosts' engines
+    flags = [item for group in own for item in group if item.startswith("--")]
     assert not set(flags) - known_flags()
     args = arguments.parse_args()
     config, layout = made.config, made.layout
@@ -101,7 +105,8 @@ def test_each_recipe_is_accepted(recipe, plan):
 @pytest.mark.parametrize("changes", MORE)
 def test_each_option_is_accepted(changes, plan):
     args = accepted(plan("qwen2.5-0.5b", **changes))
-    assert args.use_tis == ("TIS" in changes or "FULLY_ASYNC" in changes)
+    assert args.use_tis == ("TRACKER" in changes or "FULLY_ASYNC" in changes)
+    assert args.pipeline_model_parallel_size == args.context_parallel_size == (2 if "TP" in changes else 1)
 
 
 def test_supervised_training_is_accepted(plan):
@@ -113,25 +118,6 @@ def test_supervised_training_is_accepted(plan):
     assert not args.compute_advantages_and_returns and not args.use_kl_loss and not args.colocate
     assert (args.n_samples_per_prompt, args.global_batch_size) == (1, 8) and not args.offload_train
     assert args.data_parallel_size == made.layout.data_parallel == 8
-
-
-def test_a_frozen_model_beside_the_policy_is_read_as_such(plan, tmp_path):
-    answer = make_model(tmp_path / "answer", "qwen2.5-7b")
-    made = plan("memsifter-qwen3-4b", ANSWER_URL="", ANSWER_CKPT=str(answer), ANSWER_GPUS="4", ANSWER_ENGINE_GPUS="2")
-    args = accepted(made)
-    kind = {"slime": "SglangConfig", "vime": "VllmConfig"}[NAME]
-    read = getattr(module(f"backends.{DIALECT}_utils.{DIALECT}_config"), kind).from_yaml(
-        getattr(args, f"{DIALECT}_config"))
-    assert read.total_num_gpus == args.rollout_num_gpus == 8, "the host refuses anything else"
-    for model in read.models:
-        model.resolve(args)
-    policy, frozen = read.models
-    assert (policy.name, policy.update_weights, policy.total_num_gpus) == ("policy", True, 4)
-    assert (frozen.name, frozen.update_weights, frozen.total_num_gpus) == ("answer", False, 4)
-    (engines,) = frozen.server_groups
-    length = {"slime": "context_length", "vime": "max_model_len"}[NAME]
-    assert engines.overrides == {"model_path": str(answer), length: 8192 * 3 // 2 + 2048 + 4096}
-    assert engines.num_gpus_per_engine == 2
 
 
 def test_an_argument_of_the_user_wins(plan):

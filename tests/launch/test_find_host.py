@@ -34,7 +34,7 @@ def test_an_installed_host_without_its_checkout_is_not_passed_over(tmp_path, mon
     (tmp_path / "vime").mkdir()
     (tmp_path / "vime" / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(NoHost, match=r"vime is installed in .*, without its train.py; set HOST_ROOT .* or HOST=local"):
+    with pytest.raises(NoHost, match="HOST_ROOT"):
         find_host("auto", "", PACK)
     assert find_host("local", "", PACK) == ("local", None)
 
@@ -45,16 +45,12 @@ def test_a_relative_root_is_taken_from_where_one_stands(tmp_path, monkeypatch):
     assert find_host("auto", "checkout", PACK) == ("vime", tmp_path / "checkout")
 
 
-@pytest.mark.parametrize("host,root,message", [
-    ("verl", "", "HOST='verl': allowed: auto, local, slime, vime"),
-    ("auto", "/etc", "HOST_ROOT='/etc': no checkout of slime or vime"),
-    ("vime", "/etc", "HOST_ROOT='/etc': no checkout of vime"),
-    ("slime", "", "HOST=slime: no checkout of slime around"),
+@pytest.mark.parametrize("host,root,setting", [
+    ("verl", "", "HOST="), ("auto", "/etc", "HOST_ROOT="), ("vime", "/etc", "HOST_ROOT="), ("slime", "", "HOST="),
 ])
-def test_what_is_named_must_be_there(host, root, message):
-    with pytest.raises(NoHost) as error:
+def test_what_is_named_must_be_there(host, root, setting):
+    with pytest.raises(NoHost, match=setting):
         find_host(host, root, PACK)
-    assert message in str(error.value)
 
 
 def test_a_link_inside_a_checkout_counts_as_inside(tmp_path):

@@ -16,7 +16,7 @@ def scripts(tmp_path_factory):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_each_model_finds_its_family(name, scripts):
-    family, found = model_args(scripts, "", MODELS[name] | ROTARY)
+    family, found = model_args(scripts, MODELS[name] | ROTARY)
     assert family == ("" if name in SCRIPTLESS else SIBLINGS.get(name, name))
     assert found[found.index("--hidden-size") + 1] == str(MODELS[name]["hidden_size"])
 
@@ -30,51 +30,34 @@ def test_sizes_are_the_models_own(name, parameters):
 
 
 def test_another_rotary_base_is_given_after_the_scripts_own(scripts):
-    _, found = model_args(scripts, "", MODELS["qwen3-4b"] | ROTARY | {"rope_theta": 5e6})
+    _, found = model_args(scripts, MODELS["qwen3-4b"] | ROTARY | {"rope_theta": 5e6})
     assert found[-2:] == ["--rotary-base", "5000000"]
 
 
 @pytest.mark.parametrize(
-    "changes,message",
-    [
-        ({"num_hidden_layers": 40}, "--num-layers 36 there, num_hidden_layers 40"),
-        ({"vocab_size": 152000}, "--vocab-size 151936 there"),
-        ({"head_dim": 80}, "--kv-channels 128 there, head_dim 80"),
-        ({"rms_norm_eps": 1e-5}, "--norm-epsilon 1e-6 there"),
-        ({"tie_word_embeddings": False}, "tied embeddings True there, False in config.json"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "plain rotary positions there, yarn scaling"),
-        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "plain rotary positions there, linear scaling"),
-        ({"model_type": "llama"}, "--qk-layernorm set there, model_type llama"),
-    ],
+    "changes",
+    [{"num_hidden_layers": 40}, {"vocab_size": 152000}, {"head_dim": 80}, {"rms_norm_eps": 1e-5},
+     {"tie_word_embeddings": False}, {"model_type": "llama"}],
 )
-def test_a_family_that_is_not_the_models_is_refused(changes, message, scripts):
-    with pytest.raises(ConfigError) as error:
-        model_args(scripts, "qwen3-4b", MODELS["qwen3-4b"] | ROTARY | changes)
-    assert message in str(error.value)
+def test_a_model_that_no_script_fits_is_described_by_its_own_numbers(changes, scripts):
     content = MODELS["qwen3-4b"] | ROTARY | changes
-    if not changes.keys() & {"rope_scaling", "rope_parameters"}:
-        assert model_args(scripts, "", content) == ("", describe(content))
-        return
-    with pytest.raises(ConfigError, match=r"none of .* fits; set MODEL_FAMILY"):
-        model_args(scripts, "", content)
+    assert model_args(scripts, content) == ("", describe(content))
 
 
-def test_several_that_fit_differently_are_not_guessed(tmp_path):
-    scripts = make_host(tmp_path / "slime") / "scripts" / "models"
+def test_of_several_scripts_that_fit_differently_none_is_taken(tmp_path):
+    scripts, content = make_host(tmp_path / "slime") / "scripts" / "models", MODELS["qwen3-4b"] | ROTARY
     text = (scripts / "qwen3-4b.sh").read_text()
     (scripts / "same.sh").write_text(text)
-    assert model_args(scripts, "", MODELS["qwen3-4b"] | ROTARY)[0] == "qwen3-4b"
+    assert model_args(scripts, content)[0] == "qwen3-4b"
     (scripts / "other.sh").write_text(text.replace("--qk-layernorm", "--qk-layernorm --use-something"))
-    with pytest.raises(ConfigError, match="several fit: other, qwen3-4b, same; set MODEL_FAMILY"):
-        model_args(scripts, "", MODELS["qwen3-4b"] | ROTARY)
+    assert model_args(scripts, content) == ("", describe(content))
 
 
 @pytest.mark.parametrize("text", ["exit 3", "OTHER=(--a)"])
-def test_a_script_that_cannot_be_read_is_named(text, tmp_path):
+def test_a_script_that_describes_nothing_is_passed_over(text, tmp_path):
     scripts = make_host(tmp_path / "slime") / "scripts" / "models"
     (scripts / "broken.sh").write_text(text)
-    with pytest.raises(ConfigError, match=r"broken.sh: MODEL_ARGS cannot be read"):
-        model_args(scripts, "broken", MODELS["qwen3-4b"] | ROTARY)
+    assert model_args(scripts, MODELS["qwen3-4b"] | ROTARY)[0] == "qwen3-4b"
 
 
 def written(folder, content):
@@ -90,27 +73,27 @@ def test_the_rotary_base_is_found_where_newer_configs_keep_it(tmp_path):
 @pytest.mark.parametrize("text", ["{", '{"model_type": "qwen3"}'])
 def test_a_config_of_no_decoder_names_its_file(text, tmp_path):
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"config\.json"):
+    with pytest.raises(ConfigError, match="HF_CKPT"):
         read_model_config(tmp_path)
 
 
 def test_a_fraction_as_rotary_base_is_refused(scripts):
-    with pytest.raises(ConfigError, match="takes whole numbers"):
-        model_args(scripts, "", MODELS["qwen3-4b"] | ROTARY | {"rope_theta": 10000.5})
+    with pytest.raises(ConfigError, match="rope_theta"):
+        model_args(scripts, MODELS["qwen3-4b"] | ROTARY | {"rope_theta": 10000.5})
 
 
 @pytest.mark.parametrize("name", sorted(MODELS.keys() - SCRIPTLESS - SIBLINGS.keys()))
 def test_a_description_made_of_config_json_agrees_with_the_hosts_script(name, scripts):
     content = MODELS[name] | ROTARY
-    made, said = flag_values(describe(content)), flag_values(model_args(scripts, name, content)[1])
+    made, said = flag_values(describe(content)), flag_values(model_args(scripts, content)[1])
     assert {flag: float(made[flag]) for flag in said if said[flag]} == {f: float(v) for f, v in said.items() if v}
     assert {flag for flag, value in said.items() if not value} <= made.keys()
 
 
-@pytest.mark.parametrize("changes,reason", [
-    ({"model_type": "mixtral"}, "type 'mixtral' with default rotary positions"),
-    ({"rope_scaling": {"rope_type": "llama3"}}, "with llama3 rotary positions"),
+@pytest.mark.parametrize("changes", [
+    {"model_type": "mixtral"}, {"rope_scaling": {"rope_type": "llama3"}},
+    {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
 ])
-def test_what_is_no_plain_decoder_is_not_described(changes, reason):
-    with pytest.raises(ConfigError, match=reason):
-        describe(MODELS["qwen3-4b"] | ROTARY | changes)
+def test_what_is_no_plain_decoder_is_refused(changes, scripts):
+    with pytest.raises(ConfigError, match="HF_CKPT"):
+        model_args(scripts, MODELS["qwen3-4b"] | ROTARY | changes)

@@ -9,7 +9,6 @@ import pytest
 
 from mem_agent.config import Config, ConfigError
 from mem_agent.launch import machine, ray_job
-from mem_agent.launch.worker_env import worker_variables
 from mem_agent.system.errors import MemAgentError
 
 ray = pytest.importorskip("ray.job_submission")
@@ -63,7 +62,8 @@ def client(monkeypatch):
 
 def run(tmp_path, show=lambda lines: None, **settings):
     config = Config(save_path=str(tmp_path), **settings)
-    ray_job.run_job(config, {"A": "1"}, ["python", "train.py", "--save", str(tmp_path)], tmp_path / "job.log", show)
+    command = ["python", "train.py", "--save", str(tmp_path)]
+    ray_job.run_job(config, "http://127.0.0.1:8265", {"A": "1"}, command, tmp_path / "job.log", show)
 
 
 def test_a_job_is_submitted_with_its_variables_and_its_log_is_kept(client, tmp_path):
@@ -128,7 +128,7 @@ def test_no_head_is_one_line(silent_port):
     with pytest.raises(ConfigError, match="no Ray job server answers there"):
         machine.machines(f"http://127.0.0.1:{silent_port}")
     with pytest.raises(MemAgentError, match="no job was submitted"):
-        ray_job.run_job(Config(ray_dashboard_port=max(silent_port, 1024)), {}, ["x"], None, print)
+        ray_job.run_job(Config(), f"http://127.0.0.1:{silent_port}", {}, ["x"], None, print)
 
 
 @pytest.mark.parametrize(("settings", "loopback"), [
@@ -146,7 +146,7 @@ def test_planning_imports_no_ray():
 def test_library_settings_reach_workers_and_keys_and_own_settings_do_not():
     user = {"NCCL_DEBUG": "INFO", "HF_HOME": "/hf", "HF_CKPT": "/model", "NO_PROXY": "10.1.1.1", "LANG": "C",
             "NCCL_NVLS_ENABLE": "0", "NCCL_IB_PKEY": "3", "HF_TOKEN": "hf_abc", "WANDB_API_KEY": "wb_abc"}
-    found = worker_variables(user, python_path="/p", save_path="/run", master_addr="10.0.0.1", nvlink=True)
+    found = ray_job.worker_variables(user, python_path="/p", save_path="/run", master_addr="10.0.0.1", nvlink=True)
     assert (found["NCCL_DEBUG"], found["HF_HOME"], found["NCCL_IB_PKEY"]) == ("INFO", "/hf", "3")
     assert found["NCCL_NVLS_ENABLE"] == "0"  # the user's own
     assert found["no_proxy"] == found["NO_PROXY"] == "127.0.0.1,localhost,10.0.0.1,10.1.1.1"

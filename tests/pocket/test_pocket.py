@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mem_agent.agents import build_agent
-from mem_agent.agents.chunking import split_chunks
+from mem_agent.agents.documents import split_chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.records import Generation, StopReason
 from mem_agent.agents.vocabulary import Vocabulary
@@ -16,6 +16,7 @@ from mem_agent.eval_ruler_hqa import load_questions
 from mem_agent.hooks.task_row import question_of
 from mem_agent.pocket import tokenizer as pocket_tokenizer
 from mem_agent.pocket.habits import Gate, Habits, RowMaker, Shape, gated_reply, mixed_rows
+from mem_agent.pocket.mem1_rows import mem1_rows
 from mem_agent.pocket.prepare import TASKS, prepare
 from mem_agent.pocket.task import LINE_TOKENS, make_examples
 
@@ -85,7 +86,7 @@ def test_gated_and_merge_rows_are_the_prompts_those_agents_build(tokenizer):
         vocabulary.encode_text("metal gold")
     )
 
-    parallel = build_agent(Config(agent="parallel", mem_parallel=3, **prompts), vocabulary, {})
+    parallel = build_agent(Config(agent="parallel", agent_args="width=3", **prompts), vocabulary, {})
     state = parallel.start(reading)
     assert parallel.requests(state)[0].prompt_ids == maker.memory_row(example.question, first, "", "none")[0]
     state = parallel.advance(state, [said(text) for text in ("metal gold", "none", "city Rome")])
@@ -141,3 +142,14 @@ def test_the_shipped_model_is_small_and_fits_the_code_that_made_it(tokenizer, tm
     assert weights.stat().st_size < 8 * 2**20
     pocket_tokenizer.save(tmp_path)
     assert (tmp_path / "tokenizer.json").read_bytes() == (START / "tokenizer.json").read_bytes()
+
+
+def test_given_replies_of_mem1_have_a_state_a_section_and_keep_what_is_asked_when_it_is_read():
+    for row in mem1_rows(1, 50, lines=4):
+        *states, final = row["metadata"]["replies"]
+        lines = row["metadata"]["context"].splitlines()
+        assert len(states) == -(-len(lines) // 4) and final.startswith(states[-1])
+        name = row["prompt"].rpartition(" ")[2].removesuffix("?")
+        (where,) = [i for i, line in enumerate(lines) if line.startswith(f"{name} ")]
+        assert states[where // 4] == f"<IS>{lines[where].removesuffix('.')}</IS>"
+        assert f"\\boxed{{{row['metadata']['ground_truth'][0]}}}" in final or states[-1] != states[where // 4]

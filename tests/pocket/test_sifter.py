@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from mem_agent.agents import build_agent
-from mem_agent.agents.chunking import Chunks
+from mem_agent.agents.documents import Chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.data.document_store import DocumentStore, store_folder

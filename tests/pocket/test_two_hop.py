@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.agents.tagged_reply import read_reply
+from mem_agent.agents.rememr1 import read_reply
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.pocket.task import LINE_TOKENS, NAMES, THINGS
 from mem_agent.pocket.two_hop import QUESTION, TwoHopShape, two_hop_examples

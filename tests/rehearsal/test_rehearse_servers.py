@@ -19,7 +19,7 @@ from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.servers
-SMALL = {"ROLLOUT_BATCH_SIZE": "2", "N_SAMPLES_PER_PROMPT": "4", "REHEARSE_ROLLOUTS": "1", "REHEARSE_RANKS": "1"}
+SMALL = {"ROLLOUT_BATCH_SIZE": "2", "N_SAMPLES_PER_PROMPT": "4"}
 
 
 @pytest.fixture(params=HOSTS, ids=lambda host: host.name)
@@ -42,8 +42,9 @@ def start(request, tmp_path):
     def begin():
         log = (tmp_path / "log").open("w")
         started.append(subprocess.Popen(
-            [python, "-m", "mem_agent", "rehearse"], env=host_actor.inherited() | env, cwd=tmp_path,
-            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            [python, "-m", "mem_agent", "rehearse", "--rollouts", "1", "--ranks", "1"],
+            env=host_actor.inherited() | env, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT,
+            start_new_session=True,
         ))
         return started[0], tmp_path
 

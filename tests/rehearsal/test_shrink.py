@@ -1,7 +1,7 @@
 """The rule by which a cluster's settings become a laptop's."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from mem_agent.config import Config
 from mem_agent.launch.layout import Layout
 from mem_agent.launch.model_args import describe, model_size
-from mem_agent.rehearsal.shrink import shrink, shrink_description, shrink_layout, shrink_model
+from mem_agent.rehearsal.shrink import (
+    shrink,
+    shrink_description,
+    shrink_layout,
+    shrink_model,
+    write_tiny_model,
+)
 from mem_agent.tests.helpers.fake_host import MODELS, ROTARY
 
 BIG = model_size(MODELS["qwen2.5-7b"] | ROTARY)
@@ -22,49 +28,41 @@ CLUSTER = Layout(tp=2, pp=1, cp=1, tokens_per_gpu=9000, engine_gpus=1, colocate=
 def test_the_paper_s_7b_settings():
     config = Config(mem_chunk_tokens=5000, mem_max_memory=1024, mem_max_final=1024, mem_max_chunks=8,
                     rollout_batch_size=128, n_samples_per_prompt=16, global_batch_size=128, lr=1e-6,
-                    lr_warmup_steps=20)
+                    lr_warmup_steps=20, reward="cosine", reward_args="max_length=9")
     shrunk = shrink(config, BIG)
     small = shrunk.config
-    assert shrunk.random_model
-    # 5000 / 64 = 78, the first that is at most 128; 1024 / 64 = 16
-    assert (small.mem_chunk_tokens, small.mem_max_memory, small.mem_max_final) == (78, 16, 16)
-    assert small.mem_max_chunks == small.eval_max_chunks == 3
-    # 4 turns x (78 + 2 x 16 + 160) tokens x 152064 logits: 2e9 hold 12 trajectories, 2 x 4 are the first that fit
-    assert (small.rollout_batch_size, small.n_samples_per_prompt, small.global_batch_size) == (2, 4, 4)
-    assert (small.lr, small.lr_warmup_steps) == (1e-3, 0)
+    assert shrunk.random_model and (small.lr, small.lr_warmup_steps) == (1e-3, 0)
+    assert (small.mem_chunk_tokens, small.mem_max_chunks) == (128, 3)
+    assert (small.mem_max_memory, small.mem_max_final) == (32, 32)
+    assert (small.rollout_batch_size, small.n_samples_per_prompt, small.global_batch_size) == (2, 4, 4)  # two steps
+    assert small.reward.endswith(":Coin") and small.reward_args == "reward=cosine settings=max_length=9"
 
 
-def test_what_is_small_stays_as_it_is():
-    config = Config(mem_chunk_tokens=32, mem_max_memory=8, mem_max_final=12, mem_max_question=16, lr=3e-4)
+def test_a_small_model_keeps_its_settings():
+    config = Config(mem_chunk_tokens=512, rollout_batch_size=16, n_samples_per_prompt=4, lr=3e-4, lr_warmup_steps=2)
     shrunk = shrink(config, SMALL)
-    assert not shrunk.random_model and shrunk.config == config
+    assert not shrunk.random_model and shrunk.config == config.replace(lr_warmup_steps=0)
 
 
-def test_an_agent_without_documents_keeps_a_reply_that_is_small():
-    pocket = Config(agent="single", mem_max_final=64, mem_max_question=16, rollout_batch_size=2,
-                    n_samples_per_prompt=2)
-    assert shrink(pocket, SMALL).config == pocket  # a chunk of 2048 tokens is none of its own
+def test_an_agent_without_documents_keeps_room_for_its_question():
     small = shrink(Config(agent="chat", mem_max_final=300), BIG).config
-    # 300 / 4 = 75, the first that is at most 128; 2e9 logits hold 17 rows of (512 + 75 + 160) tokens x 152064
-    assert (small.mem_max_final, small.mem_max_question) == (75, 512)
-    assert (small.rollout_batch_size, small.n_samples_per_prompt) == (4, 4)
+    assert (small.mem_max_final, small.mem_max_question, small.mem_chunk_tokens) == (128, 512, 2048)
 
 
+@example(chunk=9, memory=9, documents=3, samples=1, steps=4)
 @given(
     chunk=st.integers(1, 100_000), memory=st.integers(1, 100_000), documents=st.integers(1, 512),
-    samples=st.integers(1, 64), vocab=st.integers(300, 300_000),
+    samples=st.integers(1, 16), steps=st.sampled_from([1, 2, 4]),
 )
-def test_no_number_grows(chunk, memory, documents, samples, vocab):
+def test_no_number_grows_and_two_ranks_share_each_step(chunk, memory, documents, samples, steps):
     config = Config(mem_chunk_tokens=chunk, mem_max_memory=memory, rollout_batch_size=documents,
-                    n_samples_per_prompt=samples)
-    small = shrink(config, replace(SMALL, vocab=vocab)).config
-    for field in fields(Config):
-        before, after = getattr(config, field.name), getattr(small, field.name)
-        if field.type == "int" and field.name not in ("global_batch_size", "engine_max_len"):
-            all_of_it = field.name == "eval_max_chunks" and before == 0
-            assert after <= before or all_of_it, field.name
-    assert small.step_trajectories <= config.step_trajectories
-    assert min(small.rollout_batch_size, documents) >= min(2, documents)
+                    n_samples_per_prompt=4 * samples, global_batch_size=documents * 4 * samples // steps,
+                    over_sampling_batch_size=documents + 1)
+    small = shrink(config, BIG).config
+    for name, before in config:
+        if isinstance(before, int) and name not in ("engine_max_len", "global_batch_size"):
+            assert getattr(small, name) <= before, name
+    assert small.step_trajectories % 2 == 0
 
 
 @pytest.mark.parametrize("cluster,ranks,expected", [
@@ -113,7 +111,6 @@ def test_the_description_is_that_of_the_small_model():
 def test_the_random_model_is_one_that_transformers_loads(tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from mem_agent.rehearsal.tiny_model import write_tiny_model
     from mem_agent.tests.helpers.fake_host import make_model
 
     given = make_model(tmp_path / "given", "qwen3-4b", vocab_size=400)

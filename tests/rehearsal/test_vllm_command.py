@@ -59,7 +59,7 @@ def job(tmp_path):
     python.write_text(f'#!/bin/sh\ncase "$*" in *api_server*) {server};; *) exec {own} "$@";; esac\n')
     python.chmod(0o755)
     (tmp_path / "mem_agent").symlink_to(ROOT)
-    variables = vllm_command.engine_variables(Config(engine_kv_bytes=1 << 26), str(python))
+    variables = vllm_command.engine_variables(Config(), str(python))
     return os.environ | variables | {"PYTHONPATH": f"{tmp_path}{os.pathsep}/megatron"}
 
 

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from mem_agent.rewards.advantages import group_advantages, turn_advantages
+from mem_agent.custom_convert import group_advantages, turn_advantages
 from mem_agent.rewards.exact_match import boxed_exact_match
-from mem_agent.rewards.memory_state import Step
-from mem_agent.rewards.published_state import prompt_weight, published_state_rewards
+from mem_agent.rewards.turn_rewards import Step, prompt_weight, published_state_rewards
 from mem_agent.tests.helpers import published
 from mem_agent.tests.helpers.published import MEMAGENT, REMEMR1
 

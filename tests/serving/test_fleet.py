@@ -1,8 +1,8 @@
 """The fleet against stub engines behind the real router: order of calls, failures, replacement, nothing left."""
 
 import asyncio
-import dataclasses
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -154,15 +154,16 @@ async def test_a_dead_router_comes_back_at_its_address_with_the_engines(stubs, m
 
 
 @pytest.mark.asyncio
-async def test_restarts_are_limited_and_the_error_names_engine_code_log_and_cause(stubs, model):
-    async with make_fleet(model, engine_restarts=0) as running:
+async def test_restarts_are_limited_and_the_error_names_engine_code_log_and_cause(stubs, model, monkeypatch):
+    monkeypatch.setattr(fleet, "MOST_RESTARTS", 0)
+    async with make_fleet(model) as running:
         os.killpg(running.engine_pids[0], signal.SIGKILL)
         wait_for(lambda: not group_members(running.engine_pids[0]))
         with pytest.raises(FleetError) as failure:
             await running.ensure_alive()
     message = str(failure.value)
     assert "\n" not in message
-    for part in ("ENGINE_RESTARTS=0", "engine-0", "code 137", str(model.parent / "run/logs/engine-0.log")):
+    for part in ("0 servers", "engine-0", "code 137", str(model.parent / "run/logs/engine-0.log")):
         assert part in message
 
 
@@ -245,23 +246,37 @@ def test_tied_and_strided_tensors_can_be_stored(tmp_path):
     assert torch.equal(stored["p"], embedding[1:])
 
 
+@pytest.mark.asyncio
+async def test_a_run_that_goes_on_may_lose_a_server_again(stubs, model, monkeypatch):
+    monkeypatch.setattr(fleet, "MOST_RESTARTS", 1)
+    async with make_fleet(model) as running:
+        for version in ("1", "2"):
+            os.killpg(running.engine_pids[0], signal.SIGKILL)
+            assert await running.ensure_alive() == 1
+            await running.sync_weights(TENSORS, version)
+        assert running.restarts == 2
+
+
 def test_engine_command_line_golden():
-    config = Config(engine_max_len=1024, engine_max_seqs=16, engine_kv_bytes=1 << 26, engine_block_size=32, seed=3)
+    config = Config(engine_max_len=1024, engine_args="--max-num-seqs 16 --x 'a b'", seed=3)
     command = engine.engine_command(config, Path("/models/m"), 20001, "cpu", 1)
     assert command[0] == sys.executable
-    assert " ".join(command[1:]) == (
+    assert shlex.join(command[1:]) == (
         "-P -m mem_agent.serving.engine_server --model /models/m --served-model-name policy "
         "--host 127.0.0.1 --port 20001 --max-model-len 1024 "
         "--seed 4 --logprobs-mode processed_logprobs --generation-config vllm "
         "--worker-extension-cls mem_agent.serving.engine_extension.PolicyReload "
         "--middleware mem_agent.serving.engine_key.RequireKey --enable-prefix-caching "
-        "--enable-prompt-tokens-details --dtype float32 --max-num-seqs 16 --block-size 32 "
+        "--enable-prompt-tokens-details --dtype float32 --max-num-seqs 64 --block-size 32 "
         "--enable-scale-out --disable-uvicorn-access-log "
-        "--no-enable-chunked-prefill --max-num-batched-tokens 4096 --kv-cache-memory-bytes 67108864 --enforce-eager "
-        "--distributed-executor-backend uni"
+        "--no-enable-chunked-prefill --max-num-batched-tokens 4096 --kv-cache-memory-bytes 1073741824 "
+        "--enforce-eager --distributed-executor-backend uni --max-num-seqs 16 --x 'a b'"
     )
-    half = dataclasses.replace(config, engine_dtype="float16")
-    assert "float16" in engine.engine_command(half, Path("/models/m"), 20001, "cpu", 0)
+
+
+def test_flags_that_no_shell_could_read_are_a_bad_setting():
+    with pytest.raises(ConfigError, match="ENGINE_ARGS"):
+        engine.engine_command(Config(engine_args="--x 'a"), Path("/models/m"), 20001, "cpu", 0)
 
 
 def test_engine_environment_golden():
@@ -298,21 +313,21 @@ def test_engines_on_cuda_are_compiled(monkeypatch):
     assert "TORCHDYNAMO_DISABLE" not in engine.engine_environment({"TORCHDYNAMO_DISABLE": "1"}, "cuda", 0)
 
 
-@pytest.mark.parametrize(("engines", "gpus", "share"), [(1, 1, "0.9"), (2, 2, "0.9"), (2, 1, "0.45"), (3, 2, "0.45")])
+@pytest.mark.parametrize(("engines", "gpus", "share"), [(1, 1, "0.7"), (2, 2, "0.7"), (2, 1, "0.35"), (3, 2, "0.35")])
 def test_engines_take_their_share_of_a_gpus_memory(monkeypatch, engines, gpus, share):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    config = Config(engine_memory_fraction=0.9, num_engines=engines)
+    config = Config(num_engines=engines)
     command = engine.engine_command(config, Path("/models/m"), 20001, "cuda", 0)
     assert command[command.index("--gpu-memory-utilization") + 1] == share
     assert "bfloat16" in command and "--enforce-eager" not in command
 
 
 def test_router_command_line_golden():
-    command = router.router_command(Config(mem_request_timeout=12.5), 20001, 20002)
+    command = router.router_command(20001, 20002)
     assert " ".join(command[1:]).startswith(
         "-P -m vllm_router.launch_router --host 127.0.0.1 --port 20001 --prometheus-host 127.0.0.1 "
-        "--prometheus-port 20002 --policy sticky_least_loaded --log-level warning --request-timeout-secs 13 "
+        "--prometheus-port 20002 --policy sticky_least_loaded --log-level warning --request-timeout-secs 600 "
     )
     assert router.router_environment({"HTTP_PROXY": "http://p"})["NO_PROXY"] == "127.0.0.1,localhost"
 

@@ -15,8 +15,8 @@ import torch
 import yarl
 from safetensors.torch import load_file
 
-from mem_agent.client.engine_api import Dialect, Endpoint
 from mem_agent.config import Config
+from mem_agent.rollout_client import Dialect, Endpoint
 from mem_agent.serving.engine import EngineError
 from mem_agent.serving.fleet import Fleet
 from mem_agent.tests.helpers.listeners import listeners
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.asyncio(loop_scope="module")]
 PROMPT_LENGTHS = (5, 150, 400)
 SETTINGS = {
     "mem_chunk_tokens": 256, "mem_max_memory": 128, "mem_max_question": 64, "engine_max_len": 1024,
-    "engine_max_seqs": 16, "engine_kv_bytes": 64 * 2**20,
+    "engine_args": "--max-num-seqs 16 --kv-cache-memory-bytes 67108864",
 }
 
 

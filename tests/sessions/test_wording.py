@@ -44,21 +44,11 @@ def test_an_own_file_says_some_texts_and_the_rest_stay(tmp_path):
     assert asked == ["Q q H h Q q", load_wording().chat_prompt("q", "h", Language.ZH)]
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("en: {chat: 'no slots'}", "en.chat"), ("fr: {chat: ''}", "expected en and zh"), ("en:", "expected en and zh"),
-        ("en: {chat: 7}", "expected en and zh"), ("[1]", "expected en and zh"), ("a: [", "SIFTER_PROMPTS"),
-    ],
-)
-def test_a_file_that_is_no_wording_is_refused_in_one_line(tmp_path, text, says):
+@pytest.mark.parametrize("text", ["en: {chat: 'no slots'}", "fr: {chat: ''}", "en:", "en: {chat: 7}", "[1]", "a: [",
+                                  None])
+def test_a_file_that_is_no_wording_is_refused_by_its_name(tmp_path, text):
     path = tmp_path / "own.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError) as error:
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"own\.yaml"):
         load_wording(str(path))
-    assert says in str(error.value)
-
-
-def test_a_file_that_is_not_there_is_refused():
-    with pytest.raises(ConfigError, match=r"^SIFTER_PROMPTS='nowhere\.yaml': "):
-        load_wording("nowhere.yaml")

@@ -106,17 +106,17 @@ def test_fewer_rows_are_asked_for_and_the_others_stay_parts(tmp_path):
 
 def test_a_file_of_other_settings_stays(tmp_path):
     lengths(tmp_path, texts(), identity="model=a")
-    with pytest.raises(BlockError, match=r"out.parquet: was made with other settings \(model=a\), not model=b; move"):
+    with pytest.raises(BlockError, match="model=a"):
         lengths(tmp_path, identity="model=b")
     write_rows(tmp_path / "out.parquet", ["a"])
-    with pytest.raises(BlockError, match=r"other settings \(something else\)"):
+    with pytest.raises(BlockError, match=r"out\.parquet"):
         lengths(tmp_path)
 
 
 def test_two_runs_on_one_output_are_refused(tmp_path):
     with (tmp_path / ".out.parquet.lock").open("wb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(MemAgentError, match=r"out.parquet: another run writes it"):
+        with pytest.raises(MemAgentError, match=r"out\.parquet"):
             lengths(tmp_path, texts())
     assert lengths(tmp_path).computed == ROWS
 

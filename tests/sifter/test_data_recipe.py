@@ -34,13 +34,11 @@ def test_the_published_mix_adds_up():
     assert set(small.train) == {"locomo"} == set(small.test)
 
 
-@pytest.mark.parametrize("text,message", [
-    ("memory_datasets: {dev: {a: 1}}", "memory_datasets.dev: "),
-    ("memory_datasets: {train: {a: many}}", "train.a: .*not 'many'"),
-    ("memory_datasets: {train: {a: 1}}\ntrain: {a: 2}", "train.a: 1, and 2 before|2, and 1 before"),
-    ("memory_datasets: {test: {a: 1}}", "no data set to train"),
+@pytest.mark.parametrize("text,place", [
+    ("memory_datasets: {dev: {a: 1}}", "memory_datasets.dev"), ("memory_datasets: {train: {a: many}}", "train.a"),
+    ("memory_datasets: {train: {a: 1}}\ntrain: {a: 2}", "train.a"), ("memory_datasets: {test: {a: 1}}", "train"),
 ])
-def test_what_is_wrong_is_one_line(tmp_path, text, message):
-    with pytest.raises(RecipeError, match=message) as refused:
+def test_what_is_wrong_is_one_line(tmp_path, text, place):
+    with pytest.raises(RecipeError, match=place) as refused:
         recipe(tmp_path, text)
     assert "\n" not in str(refused.value)

@@ -7,11 +7,12 @@ import pytest
 
 from mem_agent.config import Config
 from mem_agent.rewards.answer_utility import AnswerUtility, AnswerUtilitySettings, Frozen
-from mem_agent.rewards.ranked_row import read_row
+from mem_agent.rewards.reward import Answered
 from mem_agent.sessions.records import Language, Session, Turn
 from mem_agent.sessions.table import row_of
 from mem_agent.sessions.wording import load_wording
 from mem_agent.sifter.rounds.rank_rows import Prompting, rank_row
+from mem_agent.sifter.stage_options import ChatOptions
 from mem_agent.sifter.stages.chat_worker import ChatPlan, ChatWorker
 from mem_agent.sifter.stages.embed_stage import EmbedPlan, embed_part
 from mem_agent.sifter.stages.ranking_prompt import ranking_prompt
@@ -96,15 +97,17 @@ def rewarded(asked, stage_1):
         return row.history
 
     row = training_row(asked, stage_1)
-    frozen = Frozen(ask, None, document, load_wording(), budget(stage_1), hash)
-    ranked = read_row(row.training("h")["metadata"])
+    frozen = Frozen(ask, None, document, load_wording(), hash)
+    reply = f"<ranking>{','.join(map(str, RANKING))}</ranking>"
+    answered = Answered(asked.question, asked.answers, row.training("h")["metadata"], reply, {})
 
     async def all_tiers():
         found = {}
         for tier in TIERS:
-            utility = AnswerUtility(AnswerUtilitySettings(tiers=",".join(map(str, sorted({1, tier})))), frozen)
+            tiers = ",".join(map(str, sorted({1, tier})))
+            utility = AnswerUtility(AnswerUtilitySettings(tiers=tiers, budget=budget(stage_1)), frozen)
             prompts.clear()  # equal prefixes are asked about once
-            await utility._scored(ranked, RANKING)
+            await utility.parts(answered)
             found[tier] = prompts[-1]
         return found
 
@@ -116,9 +119,10 @@ def stage_3(stage_1):
     row = row | {"haystack_session_gen_rankings": list(RANKING)}
     found = {}
     for tier in TIERS:
-        config = Config(top_k=tier, max_input_tokens=budget(stage_1))
-        worker = ChatWorker(ChatPlan(config, Method("mine", Order.RANKING), "http://127.0.0.1:9", "m", "m"))
-        found[tier] = worker._prepared(row)[1]
+        options = ChatOptions(top_k=tier, max_input_tokens=budget(stage_1))
+        plan = ChatPlan(Config(), options, Method("mine", Order.RANKING), "http://127.0.0.1:9", "m", "m")
+        worker = ChatWorker(plan)
+        found[tier] = worker.prepared(row)[1]
         worker.close()
     return found
 

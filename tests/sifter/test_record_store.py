@@ -58,5 +58,5 @@ def test_another_model_is_refused(tmp_path):
     store(tmp_path).add(KEYS[:1], VALUES[:1])
     with pytest.raises(StoreRefused, match="model-1"):
         store(tmp_path, "model-2")
-    with pytest.raises(StoreRefused, match="3, not of 2"):
+    with pytest.raises(StoreRefused, match="3"):
         store(tmp_path).add(KEYS[:1], VALUES[:1, :2])

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 
@@ -25,7 +26,7 @@ from mem_agent.tests.helpers.stage_rows import (
 )
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
-SETTINGS = {"MEM_MAX_FINAL": "64", "MEM_MAX_RETRIES": "0", "EVAL_SERVER_WAIT": "0", "EMBEDDING_MODEL_NAME": "emb"}
+OPTIONS = {"--model": "ranker", "--output-dir": "out", "--embedding-model-name": "emb"}
 NUMBER = re.compile(r"number 10(\d+)")
 
 
@@ -33,8 +34,8 @@ NUMBER = re.compile(r"number 10(\d+)")
 def folder(tmp_path, monkeypatch):
     for name in ("API_KEY", "OPENAI_API_KEY", "TEMPERATURE", "DATASETS", "BASE_URL", "MODEL_NAME", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in (SETTINGS | {"OUTPUT_DIR": str(tmp_path / "out")}).items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MEM_MAX_FINAL", "64")
+    monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "out" / "emb" / "set_test_embed.parquet",
                [embedded_row(history_question(n)) for n in range(10)])
     (tmp_path / "ranker").mkdir()
@@ -42,12 +43,17 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def rank(folder, router, *arguments, monkeypatch=None, **env):
+def words(options=()):
+    return [str(word) for pair in (OPTIONS | dict(options)).items() for word in pair]
+
+
+def rank(monkeypatch, router, options=(), **env):
+    """By a server at BASE_URL."""
     for name, value in env.items():
         monkeypatch.setenv(name, str(value))
     with running_beside(router):
-        url = f"http://127.0.0.1:{router.port}"
-        return session_ranking.main(["--model", str(folder / "ranker"), "--url", url, *arguments])
+        monkeypatch.setenv("BASE_URL", f"http://127.0.0.1:{router.port}")
+        return session_ranking.main(words(options))
 
 
 def rows_of(folder, dataset="set", model="ranker"):
@@ -62,9 +68,9 @@ def numbers(router):
     return sorted(int(NUMBER.search(text)[1]) for text in shown(router))
 
 
-def test_replies_become_positions_in_the_history(folder, capsys):
+def test_replies_become_positions_in_the_history(folder, monkeypatch, capsys):
     router = FakeRouter(default=encode("<ranking>2,0,1,5,4,3</ranking>"))
-    assert rank(folder, router) == 0
+    assert rank(monkeypatch, router) == 0
     rows = rows_of(folder)
     assert [row["question_id"] for row in rows] == [f"q{n}" for n in range(10)]
     assert all(row["haystack_session_gen_rankings"] == [2, 0, 1, 5, 4, 3] for row in rows)
@@ -72,23 +78,19 @@ def test_replies_become_positions_in_the_history(folder, capsys):
     assert rows[0]["prefiltered_session_idx"] == [0, 1, 2, 3, 4, 5] and "similarities" in rows[0]
     text = shown(router)[0]
     assert "I moved to Turin, note 2." in text and "<session5> <date>2023/05/06</date>" in text
-    told = capsys.readouterr().out
-    assert "10 of 10 questions ranked, 10 validly" in told and "recall@1 ranked 100.0" in told
+    assert "recall@1 ranked 100.0" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("top_k,reply,named,error", [
-    (3, "<ranking>2,0,1</ranking>", [2, 0, 1], ""),
-    (3, "<ranking>1,7,1,0</ranking>", [1, 0], "session 7 of 3"),
-    (2, "<ranking>1</ranking>", [2], "1 sessions, expected 2"),
-    (2, "Session 1 helps.", [], "no <ranking>...</ranking>"),
-    (2, "", [], "no <ranking>...</ranking>"),
+@pytest.mark.parametrize("top_k,reply,named,valid", [
+    (3, "<ranking>2,0,1</ranking>", [2, 0, 1], True), (3, "<ranking>1,7,1,0</ranking>", [1, 0], False),
+    (2, "<ranking>1</ranking>", [2], False), (2, "Session 1 helps.", [], False), (2, "", [], False),
 ])
-def test_a_prompts_numbers_are_mapped_back(folder, monkeypatch, top_k, reply, named, error):
+def test_a_prompts_numbers_are_mapped_back(folder, monkeypatch, top_k, reply, named, valid):
     """By similarity: 2, 0, 1 ...: with RANK_TOP_K=2 the prompt's session 1 is the history's 2."""
-    assert rank(folder, FakeRouter(default=encode(reply)), monkeypatch=monkeypatch, RANK_TOP_K=top_k) == 0
+    assert rank(monkeypatch, FakeRouter(default=encode(reply)), {"--rank-top-k": top_k}) == 0
     row = rows_of(folder)[0]
     assert row["prefiltered_session_idx"] == [0, 1, 2][: top_k] if top_k == 3 else [0, 2]
-    assert (row["haystack_session_gen_rankings"], row["ranking_error"]) == (named, error)
+    assert (row["haystack_session_gen_rankings"], not row["ranking_error"]) == (named, valid)
     assert row["generated_text"] == reply and row["rank_status"] == "ok"
 
 
@@ -96,7 +98,7 @@ def test_thinking_is_kept_in_the_reply_and_names_nothing(folder, monkeypatch):
     tokenizer = make_tokenizer()
     ids = [*tokenizer.encode("<think><ranking>1,0</ranking></think>", add_special_tokens=False),
            *encode("<ranking>0,1</ranking>")]
-    assert rank(folder, FakeRouter(default=ids), monkeypatch=monkeypatch, RANK_TOP_K=2) == 0
+    assert rank(monkeypatch, FakeRouter(default=ids), {"--rank-top-k": 2}) == 0
     row = rows_of(folder)[0]
     assert row["haystack_session_gen_rankings"] == [0, 2] and row["generated_text"].startswith("<think>")
 
@@ -105,16 +107,15 @@ def test_a_reply_that_was_cut_says_so(folder, monkeypatch):
     cut = {"choices": [{"token_ids": encode("<ranking>1,")[:-1], "finish_reason": "length",
                         "logprobs": {"content": [{"token_id": i, "logprob": -1.0}
                                                  for i in encode("<ranking>1,")[:-1]]}}]}
-    assert rank(folder, FakeRouter(default=cut), monkeypatch=monkeypatch, RANK_TOP_K=2) == 0
+    assert rank(monkeypatch, FakeRouter(default=cut), {"--rank-top-k": 2}) == 0
     row = rows_of(folder)[0]
-    assert row["ranking_error"].startswith("the reply was cut at ") and row["rank_status"] == "ok"
+    assert "cut" in row["ranking_error"] and row["rank_status"] == "ok"
     assert row["haystack_session_gen_rankings"] == [2]
 
 
 def test_a_small_context_shows_the_most_similar_and_every_prompt_fits(folder, monkeypatch):
-    assert rank(folder, FakeRouter(default=encode("<ranking>0</ranking>")), monkeypatch=monkeypatch,
-                ENGINE_MAX_LEN=800) == 0
     router = FakeRouter(default=encode("<ranking>0</ranking>"))
+    assert rank(monkeypatch, router, ENGINE_MAX_LEN=800) == 0
     rows = rows_of(folder)
     assert all(2 in row["prefiltered_session_idx"] and len(row["prefiltered_session_idx"]) < 6 for row in rows)
     assert all(len(body["token_ids"]) + 64 <= 800 for body in router.requests)
@@ -122,43 +123,42 @@ def test_a_small_context_shows_the_most_similar_and_every_prompt_fits(folder, mo
 
 def test_sampling_has_a_seed_for_each_row_and_its_temperature(folder, monkeypatch):
     router = FakeRouter(default=encode("<ranking>0</ranking>"))
-    assert rank(folder, router, monkeypatch=monkeypatch, SEED=5) == 0
+    assert rank(monkeypatch, router, SEED=5) == 0
     first = sorted((body["sampling_params"]["temperature"], body["sampling_params"]["seed"], body["sampling_params"][
         "max_tokens"]) for body in turns_asked(router))
     assert len(set(first)) == 10 and {(t, m) for t, _, m in first} == {(0.6, 64)}
     (folder / "out" / "ranker" / "set_test_ranking.parquet").unlink()
     again = FakeRouter(default=encode("<ranking>0</ranking>"))
-    assert rank(folder, again, monkeypatch=monkeypatch, TEMPERATURE=0.6) == 0
+    assert rank(monkeypatch, again, TEMPERATURE=0.6) == 0
     assert sorted(body["sampling_params"]["seed"] for body in turns_asked(again)) == sorted(s for _, s, _ in first)
 
 
-def test_failed_rows_are_asked_again_and_no_others(folder, capsys):
+def test_failed_rows_are_asked_again_and_no_others(folder, monkeypatch, capsys):
     def some_fail(body):
         number = NUMBER.search(make_tokenizer().decode(body["token_ids"]))
         return 400 if number and number[1] in "37" else encode("<ranking>0,1,2,3,4,5</ranking>")
 
-    assert rank(folder, FakeRouter(default=some_fail)) == 3
-    told = capsys.readouterr()
-    assert "8 of 10 questions ranked" in told.out and "2 failed" in told.out and "run again" in told.err
+    assert rank(monkeypatch, FakeRouter(default=some_fail)) == 3
+    assert "2 failed" in capsys.readouterr().out
     assert [n for n, row in enumerate(rows_of(folder)) if row["rank_status"] != "ok"] == [3, 7]
     router = FakeRouter(default=encode("<ranking>1,0,2,3,4,5</ranking>"))
-    assert rank(folder, router) == 0
+    assert rank(monkeypatch, router) == 0
     assert numbers(router) == [3, 7]
     assert [row["haystack_session_gen_rankings"][0] for row in rows_of(folder)] == [
         int(n in (3, 7)) for n in range(10)
     ]
     router = FakeRouter(default=encode("x"))
-    assert rank(folder, router) == 0 and not turns_asked(router)
+    assert rank(monkeypatch, router) == 0 and not turns_asked(router)
 
 
 def test_killed_in_the_middle_it_asks_for_the_rest_alone(folder):
-    router = FakeRouter(script=[encode("<ranking>0</ranking>")] * 7, default="hang")  # the first asks if it answers
-    command = [sys.executable, "-m", "mem_agent", "session-ranking", "--model", str(folder / "ranker"), "--url"]
-    env = os.environ | {"MEM_CONCURRENCY": "1", "PYTHONWARNINGS": "ignore"}
+    router = FakeRouter(script=[encode("<ranking>0</ranking>")] * 8, default="hang")  # two ask if it answers
+    command = [sys.executable, "-m", "mem_agent", "session-ranking", *words()]
     with running_beside(router):
-        command.append(f"http://127.0.0.1:{router.port}")
+        env = os.environ | {"MEM_CONCURRENCY": "1", "PYTHONWARNINGS": "ignore",
+                            "BASE_URL": f"http://127.0.0.1:{router.port}"}
         run = subprocess.Popen(command, env=env)
-        wait_for(lambda: len(router.requests) >= 8 and journalled(folder) >= 6, run)
+        wait_for(lambda: len(router.requests) >= 9 and journalled(folder) >= 6, run)
         run.send_signal(signal.SIGKILL)
         run.wait(HANGS_AFTER_S)
         before = set(numbers(router)[:])
@@ -175,56 +175,68 @@ def test_a_chat_server_with_a_key_ranks_in_chinese(folder, monkeypatch):
     write_rows(folder / "out" / "emb" / "zh_test_embed.parquet", [embedded_row(chinese_question(n)) for n in range(3)])
     key = "sk-secret-0123456789"  # repeated by the server in its replies
     with chat_server(FakeChat(lambda body, number: f"{key} <ranking>1,0,2</ranking>", key=key)) as chat:
-        for name, value in {"BASE_URL": chat.url, "API_KEY": key, "EVAL_API": "chat", "DATASETS": "zh",
-                            "MODEL_NAME": "served"}.items():
+        for name, value in {"BASE_URL": chat.url, "API_KEY": key, "EVAL_API": "chat"}.items():
             monkeypatch.setenv(name, value)
-        assert session_ranking.main(["--model", str(folder / "ranker")]) == 0
+        own = {"--datasets": "zh", "--model-name": "mine", "--served-model": "served"}
+        assert session_ranking.main(words(own)) == 0
     asked = [body["messages"][0]["content"] for body in chat.bodies if "会话" in body["messages"][0]["content"]]
     assert len(asked) == 3 and all("我搬到了里昂" in text and "哪些会话" in text for text in asked)
-    rows = rows_of(folder, "zh", "served")
+    rows = rows_of(folder, "zh", "mine")
     assert [row["haystack_session_gen_rankings"] for row in rows] == [[1, 0, 2]] * 3
     assert key not in json.dumps(rows) and all("***" in row["generated_text"] for row in rows)
 
 
-@pytest.mark.parametrize("env,told", [
-    ({"ENGINE_MAX_LEN": "300"}, "beside a reply of MEM_MAX_FINAL=64; lower that, or raise ENGINE_MAX_LEN"),
-    ({"EMBEDDING_MODEL_NAME": "no"}, "mem-agent session-embedding makes them"),
-    ({}, "nothing answers there"),
+@pytest.mark.parametrize("options,env,named", [
+    ({}, {"ENGINE_MAX_LEN": "300"}, "MEM_MAX_FINAL"), ({"--embedding-model-name": "no"}, {}, "session-embedding"),
+    ({"--model": ""}, {}, "--model"), ({}, {}, "http://127.0.0.1"),
 ])
-def test_one_line_for_what_is_missing_or_wrong(folder, monkeypatch, capsys, env, told, silent_port):
-    for name, value in env.items():
+def test_one_line_for_what_is_missing_or_wrong(folder, monkeypatch, capsys, options, env, named, silent_port):
+    for name, value in ({"BASE_URL": "" if env else f"http://127.0.0.1:{silent_port}"} | env).items():
         monkeypatch.setenv(name, value)
-    assert session_ranking.main(["--model", str(folder / "ranker"), "--url", f"http://127.0.0.1:{silent_port}"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()[-1:]
-    assert line.startswith("error: ") and told in line
+    assert session_ranking.main(words(options)) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("error: ") and named in line
 
 
-def test_what_a_server_needs_is_known_before_it_starts(folder, monkeypatch, capsys):
-    """ChatML of the test's tokenizer puts 17 tokens around a message; lengths are rounded up to 64."""
-    check = ["--model", str(folder / "ranker"), "--check"]
-    assert session_ranking.main(check) == 0
-    length, question, final, left = map(int, capsys.readouterr().out.split())
-    assert (length, final, left) == (4096, 64, 10)
-    around = 4096 - 64 - question
-    assert 0 < around < 100
+@pytest.fixture
+def engines(monkeypatch):
+    """The context that engines would be started with; a router answers in their place."""
+    lengths, router = [], FakeRouter(default=encode("<ranking>2,0,1,5,4,3</ranking>"))
+
+    @contextmanager
+    def own_engines(model, length, logs):
+        lengths.append(length)
+        yield f"http://127.0.0.1:{router.port}"
+
+    monkeypatch.setattr(session_ranking, "own_engines", own_engines)
+    with running_beside(router):
+        yield lengths, router
+
+
+def test_a_ranker_is_served_here_with_the_context_that_it_needs(folder, monkeypatch, engines):
+    """Lengths are rounded up to 64; a few tokens of the chat template stand around a message."""
+    lengths, router = engines
     monkeypatch.setenv("MEM_MAX_QUESTION", "1000")
-    assert session_ranking.main(check) == 0
-    assert capsys.readouterr().out == f"{-(-(1000 + 64 + around) // 64) * 64} 1000 64 10\n"
+    assert session_ranking.main(words()) == 0 and len(rows_of(folder)) == 10
+    assert session_ranking.main(words()) == 0 and len(turns_asked(router)) == 10
+    (length,) = lengths  # nothing is started where nothing is left to ask
+    assert length % 64 == 0 and 1000 + 64 < length < 1000 + 64 + 100
 
 
-def test_a_model_that_the_pack_converted_brings_its_lengths(folder, monkeypatch, capsys):
+def test_a_model_that_the_pack_converted_brings_its_lengths(folder, monkeypatch, engines):
+    lengths, router = engines
     monkeypatch.delenv("MEM_MAX_FINAL")
     (folder / "ranker" / "mem_agent.yaml").write_text(
         "mem_agent: {AGENT: chat, MEM_MAX_QUESTION: 900, MEM_MAX_FINAL: 32}\n"
     )
-    assert session_ranking.main(["--model", str(folder / "ranker"), "--check"]) == 0
-    assert capsys.readouterr().out.split()[1:3] == ["900", "32"]
+    assert session_ranking.main(words()) == 0
+    assert 932 < lengths[0] < 1032 and {b["sampling_params"]["max_tokens"] for b in turns_asked(router)} == {32}
 
 
 @needs_local_ray
 @pytest.mark.servers
 def test_on_ray_data_the_same_rows_come_out(folder, monkeypatch):
     router = FakeRouter(default=encode("<ranking>2,0,1,5,4,3</ranking>"))
-    assert rank(folder, router, "--ray", "local", "--workers", "1") == 0
+    assert rank(monkeypatch, router, {"--ray": "local", "--workers": 1}) == 0
     assert [row["haystack_session_gen_rankings"] for row in rows_of(folder)] == [[2, 0, 1, 5, 4, 3]] * 10
     assert len(turns_asked(router)) == 10

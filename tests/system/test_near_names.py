@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from dataclasses import fields
 
 import pytest
 
 from mem_agent.config import Config
 from mem_agent.system.near_names import near_misses
 
-SETTINGS = [field.name.upper() for field in fields(Config)]
+SETTINGS = [name.upper() for name in Config.model_fields]
 
 
 @pytest.mark.parametrize(("name", "meant"), [

@@ -2,8 +2,10 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import pytest
+from pydantic import Field
 
 from mem_agent.system.errors import ConfigError
 from mem_agent.system.plugins import absolute_name, load_class, make, name_by_content, parse_settings
@@ -26,6 +28,7 @@ class Known(Base):
 
 WHOLE = f"""
 from dataclasses import dataclass
+from typing import Annotated, Literal
 from {__name__} import Base
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def test_a_known_name_and_a_class_of_a_file_and_of_a_module(file, monkeypatch):
 
 BAD = [
     ("other", "known"), (":Mine", "known"), ("no.such.module:Mine", "PYTHONPATH"),
-    ("/nowhere/mine.py:Mine", "no such"),
+    ("/nowhere/mine.py:Mine", "No such file"),
     ("{file}:Absent", "Absent"), ("{file}:thing", "thing"), ("{file}:Half", "rest"), ("{file}:Alien", "derive"),
 ]
 
@@ -115,17 +118,19 @@ class Settings:
     share: float = 0.5
     style: str = ""
     loud: bool = False
+    pages: Annotated[int, Field(ge=1)] = 1
+    kind: Literal["plain", "rich"] = "plain"
 
 
 def test_settings_have_the_types_of_their_defaults():
     assert parse_settings(Settings, "", "AGENT_ARGS") == Settings()
-    text = "most=5 style='short and plain' loud=yes share=.25"
-    assert parse_settings(Settings, text, "AGENT_ARGS") == Settings(5, 0.25, "short and plain", True)
+    text = "most=5 style='short and plain' loud=yes share=.25 pages=2 kind=rich"
+    assert parse_settings(Settings, text, "AGENT_ARGS") == Settings(5, 0.25, "short and plain", True, 2, "rich")
 
 
 @pytest.mark.parametrize(("text", "named"), [
     ("least=5", "most=3"), ("most", "'most'"), ("most=few", "most='few'"), ("loud=maybe", "loud"),
-    ("style='open", "quot"),
+    ("style='open", "quot"), ("pages=0", "pages='0'"), ("kind=poor", "kind='poor'"),
 ])
 def test_bad_settings_name_the_variable(text, named):
     with pytest.raises(ConfigError, match="AGENT_ARGS") as error:

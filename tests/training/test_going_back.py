@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ class MadeUpRollouts:
     weights: dict[str, torch.Tensor] = {}
     counts, speed = Counts, {}
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, **evaluation: object) -> None:
         self.journal = Journal(config.save_path, config)
 
     def wait_until_ready(self) -> None:
@@ -106,7 +105,7 @@ def went_back(config) -> list[int]:
 
 def test_a_run_goes_on_from_the_newest_whole_checkpoint_and_says_what_it_does_again(config, went_back, caplog):
     metrics = exact(config.save_path)
-    train.train(replace(config, num_rollout=9))
+    train.train(config.replace(num_rollout=9))
     said = warnings(caplog)
     assert ["iter_0000007" in said[0], "iter_0000005" in said[1], "the journal has all" in said[-1]] == [True] * 3
     assert MadeUpRollouts.sampled == [*went_back, 8], "nothing was sampled again"
@@ -127,7 +126,7 @@ def test_the_weights_after_going_back_are_those_of_the_unbroken_run(config, went
 def test_a_rollout_whose_record_is_damaged_is_sampled_again_with_all_that_followed(config, went_back, caplog):
     records = Path(config.save_path, "rollouts")
     (records / "rollout_0000006.json").write_bytes(b"{")
-    train.train(replace(config, num_rollout=9))
+    train.train(config.replace(num_rollout=9))
     assert MadeUpRollouts.sampled == [*went_back, 6, 7, 8]
     assert "rollout_0000006.json" in caplog.text and "journal lacks rollout 7" in caplog.text
 
@@ -137,7 +136,7 @@ def test_without_a_whole_checkpoint_the_run_ends_with_one_line_and_nothing_is_to
     metrics = exact(config.save_path)
     Path(config.save_path, "iter_0000003", "common.pt").write_bytes(b"")
     with pytest.raises(CheckpointError, match="iter_0000003"):
-        train.train(replace(config, num_rollout=9))
+        train.train(config.replace(num_rollout=9))
     assert {path for path in Path(config.save_path).rglob("*") if path.is_file()} == before
     assert exact(config.save_path) == metrics
 
@@ -146,12 +145,12 @@ def test_a_run_that_lost_its_tracker_goes_on_from_its_newest_checkpoint(config):
     train.train(config)
     Path(config.save_path, folders.TRACKER).unlink()
     assert not train.train(config), "all rollouts are there"
-    train.train(replace(config, num_rollout=9))
+    train.train(config.replace(num_rollout=9))
     assert MadeUpRollouts.sampled == list(range(9)) and len(exact(config.save_path)) == 9
 
 
 @pytest.mark.parametrize(("keep", "kept"), [(1, []), (2, [6, 7]), (0, [6, 7])])
 def test_the_journal_reaches_back_to_the_oldest_kept_checkpoint(config, keep, kept):
-    settings = replace(config, keep_checkpoints=keep)
+    settings = config.replace(keep_checkpoints=keep)
     train.train(settings)
     assert journalled(settings) == kept

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent.agents.records import FailureKind
-from mem_agent.hooks.record import Record, failed
-from mem_agent.hooks.sample import Sample
+from mem_agent.hooks.sample import Record, Sample, failed
 from mem_agent.rollout import nonzero_std
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.samples import trajectory, turn
@@ -139,7 +138,9 @@ def test_filter_counts_a_fanned_out_trajectory_once():
     for one, gains in zip(earned, ([1.0, 0.0], [0.0, 0.0]), strict=True):
         turns = [turn(state_rewards={"format": 1.0, "gain": gain}) for gain in gains]
         one.train_metadata = trajectory(turns).train_metadata
-    assert nonzero_std(ARGS, earned) and not nonzero_std(SimpleNamespace(mem_agent={"MEM_ALPHA": "1"}), earned)
+    for alpha, kept in ((0.8, True), (1.0, False)):
+        settings = {"AGENT": "rememr1", "AGENT_ARGS": f"alpha={alpha}"}
+        assert nonzero_std(SimpleNamespace(mem_agent=settings), earned) is kept
     assert nonzero_std(SimpleNamespace(reward_key="s"), [sample({"s": 1.0}), sample({"s": 0.0})])
 
 

@@ -58,7 +58,7 @@ def test_a_dual_clip_bounds_what_a_bad_token_costs(advantage, ratio, expected):
 
 @pytest.mark.parametrize("value", [0.5, 1.0])
 def test_a_dual_clip_of_at_most_one_is_refused(value):
-    with pytest.raises(ConfigError, match=r"EPS_CLIP_C=.*: a dual clip is above 1; 0 for none"):
+    with pytest.raises(ConfigError, match="EPS_CLIP_C"):
         Config(eps_clip_c=value)
 
 

@@ -8,7 +8,6 @@ from rich.console import Console
 
 from mem_agent.training import live
 from mem_agent.training.progress import Counts, Phase, Progress
-from mem_agent.training.side import sampled_per_second
 
 
 class Clock:
@@ -93,9 +92,3 @@ def test_a_pipe_gets_no_live_lines(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert not live.for_a_terminal()
-
-
-def test_the_speed_of_sampling_counts_the_replies_that_ended():
-    metrics = {"trajectories": 10, "failed": 1, "aborted": 1, "response_tokens": 50.0}
-    assert sampled_per_second(metrics, 4.0) == {"tokens_per_second": 100.0}
-    assert sampled_per_second({"trajectories": 1, "failed": 1, "aborted": 0}, 4.0) == {}

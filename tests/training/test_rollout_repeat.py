@@ -11,12 +11,13 @@ from itertools import count
 
 from safetensors.torch import load_file
 
-from mem_agent.client.engine_api import Endpoint
-from mem_agent.serving import fleet
-from mem_agent.tests.helpers.patience import HANGS_AFTER_S
+from mem_agent import rollout_client
+from mem_agent.rollout_client import Endpoint
+from mem_agent.serving import fleet, router
 from mem_agent.tests.helpers.stub_fleet import SYNC, port_of, stubs
 from mem_agent.tests.system.test_processes import group_members
 from mem_agent.tests.training.test_rollout_side import POCKET, pocket_config
+from mem_agent.training import rollout_side
 from mem_agent.training.rollout_side import RolloutSide
 
 __all__ = ["stubs"]
@@ -25,7 +26,7 @@ __all__ = ["stubs"]
 @contextmanager
 def serving(folder, **settings):
     """The rollout side of a run whose engines serve the weights of rollout 0."""
-    side = RolloutSide(pocket_config(folder, engine_start_timeout=HANGS_AFTER_S, **settings))
+    side = RolloutSide(pocket_config(folder, **settings))
     try:
         side.wait_until_ready()
         side.sync(load_file(POCKET / "start" / "model.safetensors"), 0)
@@ -68,10 +69,14 @@ def test_the_router_dies_and_the_engine_starts_over(stubs, tmp_path, monkeypatch
 
 def test_one_of_two_engines_hangs(stubs, tmp_path, monkeypatch):
     monkeypatch.setattr(fleet, "REPLACE_GRACE_S", 0.5)
+    for module in (fleet, router, rollout_side):
+        monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", 3)
+    monkeypatch.setattr(rollout_client, "TIMEOUT_S", 3.0)
     # With retries the router's health check could move every request before the first timeout.
     # On a busy machine a request to a healthy engine may take too long too, and one more attempt is made.
     most = 20
-    with serving(tmp_path, num_engines=2, mem_request_timeout=3.0, mem_max_retries=0, engine_restarts=most) as side:
+    monkeypatch.setattr(fleet, "MOST_RESTARTS", most)
+    with serving(tmp_path, num_engines=2) as side:
 
         def freeze(answer):
             [group] = [pid for pid, url in zip(side.fleet.engine_pids, side.fleet.engine_urls, strict=True)

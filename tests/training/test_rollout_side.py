@@ -11,18 +11,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from mem_agent.agents.records import FailureKind
-from mem_agent.client import rollout_client
-from mem_agent.client.engine_api import Dialect, Endpoint
-from mem_agent.client.rollout_client import RetryPolicy
+from mem_agent import rollout_client
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks import batch_reward
+from mem_agent.hooks import rewards
 from mem_agent.hooks.host import HostArgs, embedded_args
-from mem_agent.hooks.record import write_failure
 from mem_agent.hooks.sample import Sample
+from mem_agent.rollout_client import Dialect, Endpoint
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside, vllm_answer
-from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.training import rollout_side
 from mem_agent.training.group_rollout import RolloutError
 from mem_agent.training.rollout_side import RolloutSide, mask_stale, training_sampling
@@ -118,7 +114,6 @@ class FakeFleet:
 @contextmanager
 def side_of(fleet, folder, monkeypatch, **settings):
     monkeypatch.setattr(rollout_side, "Fleet", lambda *args, **kwargs: fleet)
-    settings = {"mem_max_retries": 0} | settings
     with running_beside(fleet.router):
         side = RolloutSide(pocket_config(folder, **settings))
         try:
@@ -135,13 +130,8 @@ REPAIRED = ["alive?", "alive?", "start over"]
 @pytest.mark.parametrize("fault", [503, "drop", "hold", "abort", "garbage"])
 def test_a_rollout_that_lost_trajectories_to_a_replaced_server_is_sampled_again(fault, spoilt, tmp_path, monkeypatch):
     fleet = FakeFleet(fault, spoilt)
-
-    def patience(endpoint, config):
-        """Short for what nobody answers; good requests that end with it are sampled again as well."""
-        short = fault == "hold" and fleet.calls != REPAIRED
-        return endpoint, RetryPolicy(1.0 if short else HANGS_AFTER_S, 0, 0.0), config.mem_concurrency
-
-    monkeypatch.setattr(rollout_client, "_key", patience)
+    if fault == "hold":  # good requests that end with it are sampled again as well
+        monkeypatch.setattr(rollout_client, "TIMEOUT_S", 5.0)
     with side_of(fleet, tmp_path, monkeypatch) as side:
         broken = side.rollout(0, 0)
         assert fleet.calls == REPAIRED and broken.metrics["repeated"] == 1 and broken.metrics["failed"] == 0
@@ -168,13 +158,27 @@ def test_failures_of_the_request_itself_ask_nothing_of_the_servers(tmp_path, mon
 
 @pytest.mark.parametrize("repairs,error", [
     ((0, 0), (RolloutError, "all 8 trajectories of a rollout failed; the first: .* HTTP 503")),
-    ((0, FleetError("ENGINE_RESTARTS=0 is used up")), (FleetError, "ENGINE_RESTARTS=0")),
+    ((0, FleetError("3 servers were replaced")), (FleetError, "3 servers were replaced")),
 ])
 def test_a_rollout_that_cannot_be_repeated_is_not_journalled(repairs, error, tmp_path, monkeypatch):
     with side_of(FakeFleet(503, EVERY, repairs), tmp_path, monkeypatch) as side:
         with pytest.raises(error[0], match=error[1]):
             side.rollout(0, 0)
         assert side.journal.read(0) is None
+
+
+def test_metrics_are_those_of_the_kept_groups_and_one_says_what_all_earned(tmp_path, monkeypatch):
+    """Two groups of reward 1 are kept, and two of 0 dropped."""
+    monkeypatch.setattr(rollout_side.hooks, "nonzero_std", lambda args, group: group[0].group_index > 1)
+
+    async def reward(args, sample, **kwargs):
+        return float(sample.group_index > 1)
+
+    monkeypatch.setattr(rollout_side.hooks, "reward_func", reward)
+    with side_of(FakeFleet(503, lambda number: False), tmp_path, monkeypatch, dynamic_filter="nonzero_std") as side:
+        metrics = side.rollout(0, 0).metrics
+    assert (metrics["reward"], metrics["sampled_reward"], metrics["dropped_groups"]) == (1.0, 0.5, 2)
+    assert metrics["trajectories"] == 8 and metrics["mixed_groups"] == 0.0 and side.speed["tokens_per_second"] > 0
 
 
 STATEFUL = """
@@ -197,11 +201,11 @@ def test_a_reward_whose_state_is_gone_ends_the_run_before_anything_is_sampled(tm
         assert side.rollout(0, 0).metrics["failed"] == 0
 
 
-KNN = {"mem_ir": "knn+", "mem_ir_model": "hashing", "mem_ir_args": "warmup=0", "dynamic_filter_on": "total"}
+KNN = {"mem_ir": "knn+", "mem_ir_args": "warmup=0 model=hashing"}
 
 
 def test_an_intrinsic_reward_is_scored_off_the_event_loop_and_goes_on_in_another_process(tmp_path, monkeypatch):
-    threads, score = [], batch_reward.apply
+    threads, score = [], rewards.apply
     monkeypatch.setattr(rollout_side, "mask_stale", lambda samples, version: 0)  # the fake's weights are always 0
 
     def apply(host, samples, number):
@@ -213,17 +217,17 @@ def test_an_intrinsic_reward_is_scored_off_the_event_loop_and_goes_on_in_another
     for name, killed in (("unbroken", ()), ("killed", (1, 2))):
         (tmp_path / name).mkdir()
         with side_of(FakeFleet(503, lambda number: False), tmp_path / name, monkeypatch, **KNN) as side:
-            monkeypatch.setattr(rollout_side.batch_reward, "apply", apply)
+            monkeypatch.setattr(rollout_side.rewards, "apply", apply)
             given[name] = []
             for number in range(3):
                 if number in killed:
-                    batch_reward._runs.clear()  # as in a fresh process
+                    rewards.RUNS.clear()  # as in a fresh process
                 given[name].append(side.rollout(number, 2 * number))
-            monkeypatch.setattr(rollout_side.batch_reward, "apply", score)
+            monkeypatch.setattr(rollout_side.rewards, "apply", score)
     assert [one.train_data for one in given["unbroken"]] == [one.train_data for one in given["killed"]]
     metrics = given["killed"][-1].metrics
     assert metrics["intrinsic/failure_questions"] == 1 and metrics["intrinsic/failure_vectors"] == 24
-    assert metrics["reward/intrinsic_explore"] > 0 and metrics["intrinsic/share"] == 1.0
+    assert metrics["reward/intrinsic_explore"] > 0
     assert len(threads) == 6 and "rollouts" not in threads
 
 
@@ -235,61 +239,9 @@ def test_a_torn_record_whose_state_is_gone_sets_a_run_with_a_state_back_to_one_t
         given = [side.rollout(number, 2 * number) for number in range(4)]
     assert not (tmp_path / "run" / "reward_state" / "0000001").exists()  # two are kept, and those of checkpoints
     (tmp_path / "run" / "rollouts" / "rollout_0000002.json").write_text("{")
-    batch_reward._runs.clear()  # as in a fresh process
+    rewards.RUNS.clear()  # as in a fresh process
     with side_of(FakeFleet(503, lambda number: False), tmp_path, monkeypatch, **KNN) as side:
         again = [side.rollout(number, 2 * number) for number in range(4)]
         assert len(side.fleet.router.requests) == 4 * 32
     assert [one.train_data for one in again] == [one.train_data for one in given]
     assert "state before rollout 3 is not there: those from 1 on are sampled again" in caplog.text
-
-
-# --- a frozen chat model beside the policy ---------------------------------------------------------------------------
-
-
-class Answering:
-    """A fleet that counts what is done with it; ``replaced`` is what ``ensure_alive`` gives, one after the other."""
-
-    url = "http://127.0.0.1:4321"
-
-    def __init__(self, replaced=()):
-        self.calls, self.replaced = [], list(replaced)
-
-    async def start(self):
-        self.calls.append("start")
-
-    async def stop(self):
-        self.calls.append("stop")
-
-    async def ensure_alive(self, hung_after_s=0.0):
-        self.calls.append("alive?")
-        return self.replaced.pop(0) if self.replaced else 0
-
-
-def test_the_frozen_models_engines_live_as_long_as_the_run_and_get_no_weights(tmp_path, monkeypatch):
-    answering = Answering()
-    monkeypatch.setattr(rollout_side, "answering_fleet", lambda config: answering)
-    with side_of(FakeFleet(503, lambda number: False), tmp_path, monkeypatch) as side:
-        side.wait_until_ready()
-        assert answering.calls == ["start"]
-        host = HostArgs.of(side._args())
-        assert (host.answer_url, host.config.answer_model) == (Answering.url, "policy")
-        side.rollout(0, 0)
-        assert answering.calls == ["start", "alive?"]
-    assert answering.calls == ["start", "alive?", "stop"]
-
-
-def test_a_rollout_that_lost_answers_to_a_replaced_engine_is_sampled_again(tmp_path, monkeypatch):
-    answering, broken = Answering([0, 1, 0]), []
-    monkeypatch.setattr(rollout_side, "answering_fleet", lambda config: answering)
-    reward = rollout_side.hooks.reward_func
-
-    async def failing(args, sample, **kwargs):
-        if len(broken) < 3:
-            broken.append(write_failure(sample, FailureKind.ANSWER_MODEL, "down"))
-            return 0.0
-        return await reward(args, sample, **kwargs)
-
-    monkeypatch.setattr(rollout_side.hooks, "reward_func", failing)
-    with side_of(FakeFleet(503, lambda number: False, repairs=()), tmp_path, monkeypatch) as side:
-        made = side.rollout(0, 0)
-    assert made.metrics["repeated"] == 1 and made.metrics["failed"] == 0 and len(broken) == 3

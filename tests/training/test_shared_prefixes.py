@@ -58,7 +58,7 @@ CASES = {
 
 
 def step(trainer, rows, **settings):
-    trainer.config = replace(trainer.config, **settings)
+    trainer.config = trainer.config.replace(**settings)
     trainer.state.steps = 0
     reference = trainer.reference_log_probs(rows) if trainer.reference is not None else None
     log_probs = trainer.log_probs(rows)
@@ -69,17 +69,16 @@ def step(trainer, rows, **settings):
 
 
 @pytest.fixture(scope="module", params=["trajectory", "token"])
-def trainer(request, model):
-    # A learning rate of 0 leaves the weights as they are for the next case.
-    return Trainer(make_config(model, lr=0.0, weight_decay=0.0, clip_grad=0.0, loss_agg=request.param))
+def trainers(request, model):
+    """On rows and on tries. A learning rate of 0 leaves the weights as they are for the next case."""
+    config = make_config(model, lr=0.0, weight_decay=0.0, clip_grad=0.0, loss_agg=request.param)
+    return [Trainer(config, share=share) for share in (False, True)]
 
 
 @pytest.mark.parametrize("budget", [4096, 70, 1])
 @pytest.mark.parametrize("case", CASES)
-def test_tries_train_what_rows_train(trainer, case, budget):
-    rows = CASES[case]
-    expected = step(trainer, rows, share_prefixes=False, max_tokens_per_gpu=budget)
-    found = step(trainer, rows, share_prefixes=True, max_tokens_per_gpu=budget)
+def test_tries_train_what_rows_train(trainers, case, budget):
+    expected, found = (step(trainer, CASES[case], max_tokens_per_gpu=budget) for trainer in trainers)
     assert found[0] == pytest.approx(expected[0], abs=1e-5)
     for name in expected[1].keys() - {"micro_batches"}:
         assert found[1][name] == pytest.approx(expected[1][name], rel=1e-5, abs=1e-6), name
@@ -98,22 +97,22 @@ def test_without_old_log_probs_a_step_takes_those_of_its_own_pass(model):
 
 
 @pytest.mark.parametrize("loss_agg", ["trajectory", "token"])
-def test_without_kl_a_group_without_advantage_is_not_read_and_still_counts(model, loss_agg, monkeypatch):
+@pytest.mark.parametrize("sampled_before", [True, False])
+def test_a_group_without_advantage_counts_in_every_statistic_and_moves_nothing(
+    model, loss_agg, sampled_before, monkeypatch
+):
+    """Beside a step that sends all its rows backwards, as the hosts do."""
     trainer = Trainer(make_config(model, kl_coef=0.0, lr=0.0, loss_agg=loss_agg))
-    moving, still = group(3, seed=1), [replace(r, advantage=0.0) for r in group(3, seed=2)]
-    everything = trainer.train_step([*still, *moving], trainer.log_probs([*still, *moving]))
-    read = []
-    forward = trainer._forward
-    monkeypatch.setattr(trainer, "_forward", lambda model, rows, batch, *a: read.append(batch) or forward(
-        model, rows, batch, *a))
-    again = trainer.train_step([*still, *moving], None)
-    assert sum(map(len, read)) == len(moving)
-    assert again == everything
-
-    monkeypatch.setattr("mem_agent.training.trainer.moving_rows", lambda rows, kl_coef: list(range(len(rows))))
-    unskipped = trainer.train_step([*still, *moving], None)
-    assert again["grad_norm"] == pytest.approx(unskipped["grad_norm"], rel=1e-6)
-    assert again["loss"] == pytest.approx(unskipped["loss"], abs=1e-7)
+    failed = row(words(12, 6), 4, rollout=50, live=0, total=0.0)
+    rows = [*(replace(r, advantage=0.0) for r in group(3, seed=2)), *group(3, seed=1), failed]
+    old = [[x - 0.1 for x in values] for values in trainer.log_probs(rows)] if sampled_before else None
+    found = trainer.train_step(rows, old)
+    monkeypatch.setattr("mem_agent.training.trainer.has_gradient", lambda row, kl_coef: True)
+    expected = trainer.train_step(rows, old)
+    assert found["tokens"] == expected["tokens"] == sum(sum(r.loss_mask) for r in rows)
+    assert found == pytest.approx(expected | {"micro_batches": found["micro_batches"]}, rel=1e-6, abs=1e-7)
+    alone = trainer.train_step(rows[len(rows) // 2 :], None)
+    assert abs(found["entropy"] - alone["entropy"]) > 1e-6, "of the other group too"
 
 
 def test_a_step_in_which_nothing_moves_leaves_the_weights(model):

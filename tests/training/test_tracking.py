@@ -135,10 +135,11 @@ def library(monkeypatch):
 
 
 @pytest.mark.parametrize("name,module", [("wandb", "wandb"), ("trackio", "trackio"), ("swanlab", "swanlab")])
-def test_a_continued_run_is_the_same_run_to_the_library(name, module, tmp_path, library):
+def test_a_continued_run_is_the_same_run_to_the_library(name, module, tmp_path, library, monkeypatch):
     """Two processes, the second of which says rollout 1 again."""
     seen = library(module)
-    config = Config(tracker=name, save_path=str(tmp_path / "pocket"), tracker_project="memories", seed=7)
+    monkeypatch.setenv("WANDB_PROJECT", "memories")
+    config = Config(tracker=name, save_path=str(tmp_path / "pocket"), seed=7)
     for first in (0, 1):
         sent = start_tracking(config, first)
         sent.log(first, {"reward": 0.25})

@@ -1,8 +1,6 @@
 """What the embedded host refuses before anything starts, without servers."""
 
 import json
-from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -27,6 +25,7 @@ def settings(tmp_path, model="qwen3-0.6b", **env):
 
 
 REFUSED = [
+    ({"FULLY_ASYNC": "1"}, "FULLY_ASYNC"), ({"HOST_ARGS": "--x 1"}, "HOST_ARGS"), ({"NUM_NODES": "2"}, "NUM_NODES"),
     ({"EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5 needs EVAL_DATA, files of prepare_data.py, or DATA_ROOT, a folder"),
     ({"EVAL_DATA": "dev.jsonl"}, "EVAL_DATA='dev.jsonl' is never used with EVAL_INTERVAL=0; set EVAL_INTERVAL to a"),
     ({"EVAL_DATA": "a/x.jsonl b/x.jsonl", "EVAL_INTERVAL": "5"}, "two files have the same name"),
@@ -35,7 +34,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("env,message", REFUSED)
-def test_an_evaluation_between_rollouts_that_could_not_be_made_is_refused(env, message):
+def test_settings_that_nothing_could_come_of_are_refused(env, message):
     with pytest.raises(ConfigError) as error:
         checked(Config.from_env({"TRAIN_DATA": "/t.jsonl"} | env))
     assert message in str(error.value) and "\n" not in str(error.value)
@@ -59,12 +58,10 @@ def test_rows_of_an_evaluation_that_could_not_be_asked_are_refused_at_once(tmp_p
 class Diverged:
     """A trainer whose ratios have left float32."""
 
-    bridge = SimpleNamespace(vocab_size=9)
-
     def log_probs(self, rows):
         return [[0.0] * row.response_length for row in rows]
 
-    def train_step(self, rows, old, reference, rollout):
+    def train_step(self, rows, old, reference):
         return {"loss": float("inf"), "grad_norm": float("nan")}
 
 
@@ -73,7 +70,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent
             "rewards": [1.0], "rollout_ids": [0], "rollout_mask_sums": [1]}
     config = Config(kl_coef=0.0, save_path="/runs/mine", rollout_batch_size=1, n_samples_per_prompt=1)
     with pytest.raises(RolloutError) as error:
-        learn(config, Diverged(), Rollout(data, 1, {}), 0)
+        learn(config, Diverged(), Rollout(data, 1, {}))
     assert str(error.value) == (
         "loss inf and gradient norm nan are not finite; lower LR and continue from the newest checkpoint in /runs/mine"
     )
@@ -85,7 +82,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent
 class Side:
     """A rollout side whose engines do not come up."""
 
-    def __init__(self, config):
+    def __init__(self, config, evaluate=False):
         pass
 
     def wait_until_ready(self):
@@ -110,7 +107,7 @@ def test_a_run_leaves_its_settings_as_they_were_resolved(tmp_path, no_servers, m
     assert main(["--check"]) == 0 and not save.exists()
     assert main([]) == 1 and "no engine" in capsys.readouterr().err
     left = load_yaml(save / "mem_agent.yaml")
-    assert left == replace(checked(Config.from_env()), train_data=f"{tmp_path}/train.jsonl")
+    assert left == checked(Config.from_env()).replace(train_data=f"{tmp_path}/train.jsonl")
     assert left.engine_max_len and not list(save.glob(".*.tmp"))
     for name in env:
         monkeypatch.delenv(name)
@@ -140,7 +137,7 @@ def test_only_a_run_that_goes_on_changes_the_settings_it_left(tmp_path, no_serve
     monkeypatch.setattr("mem_agent.training.train.resume", lambda config, trainer: (3, 0))
     monkeypatch.setattr("mem_agent.training.train.sync", refuse)
     with pytest.raises(ConfigError, match="it ends here"):
-        train(replace(config, num_rollout=4))
+        train(config.replace(num_rollout=4))
     assert left.read_text() == "as it was"
 
 
@@ -169,10 +166,10 @@ def test_prompts_that_no_engine_of_this_model_holds_are_refused_before_anything_
         checked(Config.from_env(env | {"MEM_PROMPTS": str(prompts)}))
     for name, value in (budgets | {"MEM_PROMPTS": str(prompts)}).items():
         monkeypatch.setenv(name, value)
-    command = f"--check --data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
+    command = f"--data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
     assert eval_ruler_hqa.main(command.split()) == 1 and serve_engines.main(["--model", str(model)]) == 2
     for line in (str(error.value), *capsys.readouterr().err.splitlines()):
-        assert "the longest turn of AGENT=memagent has " in line and f"shorten MEM_PROMPTS={prompts}" in line
+        assert "AGENT=memagent" in line and "MEM_PROMPTS" in line
 
 
 def test_a_length_that_is_found_is_as_good_as_one_that_is_given(tmp_path):

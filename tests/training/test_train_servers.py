@@ -26,7 +26,7 @@ def settings(tmp_path: Path, save: str, **more: object) -> dict[str, str]:
     values = {
         "HF_CKPT": START, "TRAIN_DATA": tmp_path / "data" / "train.jsonl", "SAVE_PATH": tmp_path / save,
         "MEM_PROMPTS": START.parent / "prompts.yaml", "MEM_CHUNK_TOKENS": 32, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 12,
-        "MEM_MAX_QUESTION": 16, "ENGINE_MAX_LEN": 512, "ENGINE_KV_BYTES": 2**26, "ENGINE_BLOCK_SIZE": 32,
+        "MEM_MAX_QUESTION": 16, "ENGINE_MAX_LEN": 512, "ENGINE_ARGS": "--kv-cache-memory-bytes 67108864",
         "NUM_ROLLOUT": 2, "ROLLOUT_BATCH_SIZE": 4, "N_SAMPLES_PER_PROMPT": 4, "LR": 3e-4, "KL_COEF": 0.01,
         "SAVE_INTERVAL": 1, "OMP_NUM_THREADS": 1, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": 0,
     }

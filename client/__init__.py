@@ -1,1 +1,0 @@
-"""Clients of inference servers: engines by token ids, chat endpoints by messages."""

@@ -1,0 +1,129 @@
+"""The baselines that ask once: the whole document in one prompt, or the passages that a retriever finds.
+
+    EVAL_MODE=direct                     a document that does not fit loses its centre (``dropped_tokens``)
+    EVAL_MODE=rag:bm25:5                 the 5 best passages by BM25, in the order of the document
+    EVAL_MODE=rag:embedding=MODEL:10     the 10 best by the cosine of a sentence-transformers model's vectors
+
+Passages are what ``Document <i>:`` lines begin, or ``WORDS`` words where the text has no such lines. Both modes are an
+agent of one turn on the training loop, so answers, counts and failures mean the same in every mode::
+
+    [chat head, instructions] document ids [</document> <problem>] question ids [</problem>, tail] prefix ids -> answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..agents.documents import Chunks, DocumentCache, split_chunks
+from ..agents.interface import Reading
+from ..agents.one_prompt import BASELINES
+from ..agents.prompts import chat_frame, load_prompts
+from ..agents.recall import WordCounter, bm25, encoder
+from ..agents.records import FailureKind, Trajectory, TurnFailed
+from ..config import Config
+from ..hooks.host import sampling_of
+from ..hooks.sample import Record, Sample, failed, write_record
+from ..rollout import run_trajectory
+from ..rollout_client import How, client_for
+from .endpoint import EvalEndpoint
+from .questions import EvalQuestion
+
+logger = logging.getLogger(__name__)
+
+WORDS = 150
+_UNLIMITED = 2**40
+"""Tokens of a server that does not say how many it takes; it refuses what is too long by itself."""
+_HEADING = re.compile(r"^Document \d+:", re.MULTILINE)
+_WORDS = re.compile(rf"(?:\S+\s*){{1,{WORDS}}}")
+
+
+def scored(retriever: str, question: str, passages: Sequence[str], trusted: bool) -> NDArray[np.floating]:
+    """A score for each passage: by ``bm25`` (Lucene's, without English stop words), or by ``embedding=MODEL`` the
+    cosine of vectors, of a passage what the model's window holds. Raises ConfigError where there is no such model."""
+    kind, _, model = retriever.partition("=")
+    if kind == "bm25":
+        count = WordCounter()
+        return np.array(bm25([*map(count, passages)], count(question)))
+    vectors = encoder("EVAL_MODE: embedding", model, trusted).encode([question, *passages], normalize_embeddings=True)
+    return vectors[1:] @ vectors[0]
+
+
+def split_passages(document: str) -> list[str]:
+    """The document's passages in order; only blanks at their ends are lost."""
+    starts = [match.start() for match in _HEADING.finditer(document)]
+    if not starts:
+        return [match.group().strip() for match in _WORDS.finditer(document)]
+    parts = [document[a:b].strip() for a, b in pairwise([0, *starts, len(document)])]
+    return [part for part in parts if part]
+
+
+class OnePromptMode:
+    """Answers a question by one prompt, called as ``rollout.generate`` is for ``recurrent``."""
+
+    def __init__(self, args: SimpleNamespace, endpoint: EvalEndpoint) -> None:
+        self._config: Config = args.mem_agent
+        self._endpoint = endpoint
+        self._vocabulary = endpoint.vocabulary
+        mode, *found_by = self._config.eval_mode.split(":")  # rag, embedding=MODEL, 10
+        self._found_by = found_by
+        frame = chat_frame(self._vocabulary.tokenizer, self._config.mem_thinking, {})
+        prompts = load_prompts(self._config.mem_layout, self._config.mem_prompts)
+        self._agent = BASELINES[mode](self._config, self._vocabulary, prompts, frame)
+        self._documents = DocumentCache(self._vocabulary.encode_text)
+        # One thread, so that the samples of a question find what the first of them retrieved.
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieve")
+        self._retrieved = lru_cache(maxsize=1024)(self._retrieve)
+
+    async def __call__(self, question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Sample:
+        sample = Sample(prompt=question.text, metadata=question.metadata)
+        try:
+            trajectory = await self._trajectory(question, context, sampling)
+        except TurnFailed as error:
+            trajectory = failed(error.kind, str(error))
+        except Exception as error:  # as in training: one bad question must not end the run
+            logger.exception("question %s/%s failed", question.length, question.id)
+            trajectory = failed(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
+        versions = [turn.weight_version for turn in trajectory.turns]
+        return write_record(sample, Record.of_trajectory(trajectory, evaluation=True), trajectory.answer, versions)
+
+    def _retrieve(self, question: str, context: str) -> tuple[str, dict[str, float]]:
+        retriever, most = self._found_by
+        passages = split_passages(context)
+        scores = scored(retriever, question, passages, self._config.trust_remote_code) if passages else np.empty(0)
+        chosen = sorted(int(i) for i in np.argsort(-scores, kind="stable")[: int(most)])
+        return "\n\n".join(passages[i] for i in chosen), {"passages": len(passages), "retrieved": len(chosen)}
+
+    async def _trajectory(self, question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Trajectory:
+        text, counts = context, dict[str, float]()
+        if self._found_by:
+            loop = asyncio.get_running_loop()
+            text, counts = await loop.run_in_executor(self._pool, self._retrieved, question.text, context)
+        asked = Reading(
+            self._vocabulary.encode_text(question.text.strip()), Chunks((), 0),
+            self._vocabulary.encode_text(question.answer_prefix), question.tokens_to_generate,
+        )
+        limit = self._endpoint.max_tokens or _UNLIMITED
+        room = self._agent.room(limit, asked)
+        if room < 1:
+            raise TurnFailed(FailureKind.LONG_PROMPT, f"no room for a document in {limit} tokens")
+        document = split_chunks(await self._documents.get(question.example + text), room, 1)
+        if not document.chunks:
+            raise TurnFailed(FailureKind.NO_CONTEXT, "the document has no tokens")
+        how = How(sampling=sampling_of(sampling, self._vocabulary.eos_ids))
+        client = client_for(self._endpoint, self._config.mem_concurrency)
+        with client.trajectory(f"document-{question.id}", self._config.eval_samples) as session:
+            trajectory = await run_trajectory(
+                self._agent, replace(asked, document=document), lambda requests, n: session.sample(requests, n, how))
+        return replace(trajectory, counts=trajectory.counts | counts)

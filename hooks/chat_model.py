@@ -1,0 +1,172 @@
+"""Any OpenAI-compatible chat endpoint: MemSifter's frozen chat model, the closed-book filter, the judge.
+
+``ask`` gives the reply's text, also where its limit cut it or it is empty; ``sampled`` gives all ``samples`` of them.
+Everything else is a ``ChatFailed``. The library retries timeouts, connection errors, HTTP 408, 409, 429 and 5xx, and
+waits as long as ``Retry-After`` asks. At most ``concurrency`` requests are in flight from one event loop; each loop
+has its own connections. The key is in the request header alone, never in a ``repr``, log line or error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+import openai
+
+from ..agents.records import FailureKind
+from ..system.errors import MemAgentError
+from ..system.server_url import KEYS, chat_base, uses_proxy, without_key
+from ..system.text import one_line
+
+
+class ChatFailed(MemAgentError):
+    """No reply; ``kind`` is the reason, ``status`` the HTTP status, or 0 where there is none."""
+
+    def __init__(self, message: str, kind: FailureKind, status: int = 0) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.status = status
+
+    @property
+    def holds_for_all(self) -> bool:
+        """Whether every other request must fail alike: the key, the route or the model's name is wrong."""
+        return self.status in (401, 403, 404)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatSettings:
+    """Raises ConfigError where the address cannot be used."""
+
+    url: str
+    """``http://HOST:PORT``, or OpenAI's base with its path and query, ``https://HOST/v1`` (``chat_base``)."""
+    model: str
+    key: str = field(default="", repr=False)
+    concurrency: int = 32
+    timeout_s: float = 300.0
+    """Seconds for one attempt."""
+    retries: int = 3
+    max_output_tokens: int = 4096
+    temperature: float = 0.6
+    top_p: float | None = None
+    samples: int = 1
+    """Replies to one request."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", chat_base("the address of the chat model", self.url, " or ".join(KEYS)))
+        object.__setattr__(self, "key", self.key.strip())
+
+
+_NEW_BUDGET = "max_completion_tokens"
+"""OpenAI's other name of ``max_tokens``, the only one that some models know."""
+_UNREADABLE = (openai.OpenAIError, ValueError, TypeError, AttributeError)
+"""What the library raises of its own, and where a reply has another shape."""
+
+Messages = Sequence[Mapping[str, str]]
+
+
+@dataclass(slots=True)
+class ChatCounts:
+    """Calls so far."""
+
+    asked: int = 0
+    answered: int = 0
+    failed: int = 0
+
+
+class ChatClient:
+    """Asks one model at one address; may be shared by several event loops."""
+
+    def __init__(self, settings: ChatSettings) -> None:
+        self.settings = settings
+        self.counts = ChatCounts()
+        self._budget = "max_tokens"
+        self._loops: MutableMapping[Any, tuple[openai.AsyncOpenAI, asyncio.Semaphore]] = weakref.WeakKeyDictionary()
+        for name in ("openai", "httpx", "httpx2"):  # they log every request
+            logging.getLogger(name).setLevel(logging.WARNING)
+
+    async def ask(self, messages: Messages, seed: int | None = None) -> str:
+        """The reply to ``messages``, ``{role, content}`` each. Raises ChatFailed."""
+        return (await self.sampled(messages, seed))[0]
+
+    async def sampled(self, messages: Messages, seed: int | None = None) -> list[str]:
+        """As many replies as the settings say. Raises ChatFailed."""
+        self.counts.asked += 1
+        client, slots = self._of_this_loop()
+        async with slots:
+            replies = await self._asked(client, messages, seed)
+        self.counts.answered += 1
+        return replies
+
+    async def served(self) -> list[str]:
+        """Names of the models that ``/models`` lists. Raises ChatFailed."""
+        client, _ = self._of_this_loop()
+        try:
+            return [model.id for model in (await client.models.list()).data]
+        except _UNREADABLE as error:
+            raise self._failure(error) from None
+
+    async def close(self) -> None:
+        """End the running event loop's connections; the next ``ask`` makes new ones."""
+        if own := self._loops.pop(asyncio.get_running_loop(), None):
+            await own[0].close()
+
+    def _of_this_loop(self) -> tuple[openai.AsyncOpenAI, asyncio.Semaphore]:
+        loop, settings = asyncio.get_running_loop(), self.settings
+        if loop not in self._loops:
+            base, _, query = settings.url.partition("?")
+            client = openai.AsyncOpenAI(
+                base_url=base, default_query=dict(parse_qsl(query)), api_key=settings.key or "EMPTY",
+                max_retries=settings.retries, http_client=openai.DefaultAsyncHttpxClient(trust_env=uses_proxy(base)),
+                timeout=openai.Timeout(settings.timeout_s, connect=min(30.0, settings.timeout_s)),
+            )
+            self._loops[loop] = client, asyncio.Semaphore(settings.concurrency)
+        return self._loops[loop]
+
+    async def _asked(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> list[str]:
+        settings, budget = self.settings, self._budget
+        given = {"seed": seed, "top_p": settings.top_p, "n": settings.samples if settings.samples > 1 else None}
+        body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        body |= {budget: settings.max_output_tokens, "temperature": settings.temperature}
+        try:
+            answer = await client.chat.completions.create(
+                model=settings.model, messages=list(messages), **body  # type: ignore[arg-type]
+            )
+            replies = [_text(choice.message.content) for choice in answer.choices[: settings.samples]]
+            if len(replies) < settings.samples:
+                raise ValueError(f"{len(replies)} replies, {settings.samples} were asked for")
+        except _UNREADABLE as error:
+            refused = error.response.text if isinstance(error, openai.BadRequestError) else ""
+            if _NEW_BUDGET in refused and budget != _NEW_BUDGET:
+                self._budget = _NEW_BUDGET
+                return await self._asked(client, messages, seed)
+            raise self._failure(error) from None
+        return replies
+
+    def _failure(self, error: Exception) -> ChatFailed:
+        kind, status = FailureKind.BAD_RESPONSE, 0
+        reason = f"expected a chat completion: {type(error).__name__}: {error}"
+        if isinstance(error, openai.APIStatusError):
+            status = error.status_code
+            kind = FailureKind.SERVER_ERROR if status >= 500 else FailureKind.REJECTED
+            kind = FailureKind.RATE_LIMITED if status == 429 else kind
+            remedy = {401: "the key is refused: ", 403: "the key is refused: ",
+                      404: f"no such route, or no model {self.settings.model!r}: "}.get(status, "")
+            reason = f"HTTP {status}: {remedy}{error.response.text}"
+        elif isinstance(error, openai.APITimeoutError):
+            kind, reason = FailureKind.TIMEOUT, f"no answer within {self.settings.timeout_s:g} s"
+        elif isinstance(error, openai.APIConnectionError):
+            kind = FailureKind.CONNECTION
+            reason = f"nothing answers there ({error.__cause__ or error}); start it, or correct the address or proxy"
+        self.counts.failed += 1
+        shown = one_line(without_key(reason, self.settings.key), 200)
+        return ChatFailed(f"{self.settings.url}: {shown}", kind, status)
+
+
+def _text(content: Any) -> str:
+    """A message's content: none, a text, or a list of parts with texts."""
+    return "".join(part.get("text") or "" for part in content) if isinstance(content, list) else content or ""

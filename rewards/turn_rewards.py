@@ -1,0 +1,190 @@
+r"""State rewards: what each turn of a ReMemR1 trajectory earns by itself, beside the outcome of the whole.
+
+Source: ReMemR1, arXiv 2509.23040, section 3.3 (multi-level rewards), and its released code (verl/trainer/ppo/
+metric_utils.py). With rec(text) the share of a gold's words that stand in the text, of the best gold::
+
+    memory turn   format   1 if the reply has exactly one update, at most one recall, no blank one and no stray tag
+                  gain     rec(m_t) - rec(m_(t-1))                       below 0 where the memory lost a gold
+                  recall   rec(r_t and p_t together) - rec(p_t)          equation 6; r_t is what q_t found, p_t what
+                                                                         the prompt showed when q_t was written
+                  evidence the same as gain over the titles of the supporting documents, their mean; optional
+    final turn    format   1 if the reply has exactly one box, balanced and not blank
+
+A turn's state reward is the sum. Worked example, gold "Ann Lee"; the turn's prompt shows neither name::
+
+    m_(t-1) "a painter"   m_t "the painter is Ann"   r_t "Lee was born in Rome"
+    format 1, gain 1/2 - 0, recall 1/2 - 0: state reward 2
+
+As published but for these defects: a memory or an update of several lines counts (there it gave 0, and the previous
+memory always looked empty, so the gain was no gain); words match whole and in SQuAD form (there "no" stood in "know");
+golds that are yes, no or noanswer give no gain, since texts hold them by chance; the best gold counts, as in the paper
+(there the mean); the format of the recall counts, as in the paper; a final turn must close its box, and have one; who
+repeats the prompt's own example has an ill-formed turn; the words of the instructions are not in p_t. Scripts without
+blanks between words have no words here, so golds in them earn no gain.
+
+``published_state_rewards`` has the release's own rules, for its tables. With rec(text) the share of a gold's words
+(runs between blanks) that are substrings of the text, case and all, the mean over the golds::
+
+    memory turn   format   1 if exactly one <update> that opens and closes on one line is not blank
+                  gain     rec(first such update) - rec(what stands between <memory> and </memory> on one line of the
+                           prompt); prompts have line ends there, so the second is 0 unless a document has such a line
+                  recall   rec(recalled, a blank, prompt) - rec(prompt), never below 0; recalled is the marker where
+                           nothing was, and prompt is all of it, instructions included
+    final turn    format   1 if exactly one line has \boxed{..}, whatever stands between its first and its last brace
+
+Worked example, golds "Ann Lee" and "no"; the prompt shows "I know Ann", the reply <update>Ann Lee</update>, and "Lee"
+was recalled::
+
+    rec(update) = (2/2 + 0/1) / 2; rec(prompt) = (1/2 + 1/1) / 2, since "no" stands in "know"
+    format 1, gain 1/2 - 0, recall 1 - 3/4: state reward 1.75
+
+``prompt_weight`` is the release's option ``action_reweight``: 0.5 + rec(prompt) for a memory turn, 1 for a final one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import fmean
+
+from .answers import one_box
+from .qa_metrics import CLOSED_ANSWERS, normalise_squad
+
+Rewards = dict[str, float]
+_UPDATE, _MEMORY = re.compile("<update>(.*?)</update>"), re.compile("<memory>(.*?)</memory>")
+_BOX = re.compile(r"\\boxed\{(.+)\}")
+_FOREIGN_PUNCTUATION = re.compile(r"[^\w\s\x00-\x7f]")
+Wanted = tuple[tuple[str, ...], ...]
+"""The words of some texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A memory turn, in text."""
+
+    good: bool
+    """The reply has the asked form."""
+    before: str
+    after: str
+    recalled: str = ""
+    """The memory that the turn's query found; the next prompt shows it."""
+    prompt: Callable[[], Sequence[str]] = tuple
+    """The texts that the turn's prompt showed: question, section, memory, recalled memory. Asked for only where the
+    reward depends on them."""
+    whole_prompt: Callable[[], str] = str
+    reply: Callable[[], str] = str
+    """Prompt and reply from end to end; asked for only by ``published_state_rewards``, as is the next."""
+    shown_recall: str = ""
+    """``recalled``, or what the next prompt shows in place of nothing."""
+
+
+def state_rewards(
+    steps: Sequence[Step], answer: str, golds: Sequence[str], titles: Sequence[str] = ()
+) -> list[Rewards]:
+    """The named rewards of every turn, the final one last. Without ``titles`` there is no evidence reward."""
+    wanted = _words_of(golds)
+    supporting = _words_of(titles)
+    rewards = [_memory_turn(step, wanted, supporting) for step in steps]
+    return [*rewards, {"format": float(one_box(answer))}]
+
+
+def supporting_titles(metadata: dict) -> list[str]:
+    """Titles of the documents that a question needs, from either form of training row; empty where it has none.
+
+    ``supporting``: titles. ``supporting_facts``: pairs of title and sentence, or ``{"title": [...], ...}``.
+    """
+    facts = metadata.get("supporting") or metadata.get("supporting_facts") or []
+    titles = facts["title"] if isinstance(facts, dict) else facts
+    return list(dict.fromkeys(title if isinstance(title, str) else title[0] for title in titles))
+
+
+def _memory_turn(step: Step, golds: Wanted, titles: Wanted) -> Rewards:
+    before, after = _held(step.before), _held(step.after)
+    rewards = {
+        "format": float(step.good),
+        "gain": _best(after, golds) - _best(before, golds),
+        "recall": _recall_bonus(step, golds),
+    }
+    if titles:
+        rewards["evidence"] = fmean(_shares(after, titles)) - fmean(_shares(before, titles))
+    return rewards
+
+
+def _recall_bonus(step: Step, golds: Wanted) -> float:
+    recalled = _held(step.recalled)
+    if not _best(recalled, golds):
+        return 0.0  # nothing to add, so the long prompt need not be looked at
+    prompt = frozenset[str]().union(*map(_held, step.prompt()))
+    return _best(recalled | prompt, golds) - _best(prompt, golds)
+
+
+def _words_of(texts: Iterable[str]) -> Wanted:
+    """The words of each text that tells something by standing in another one."""
+    forms = [_words(text) or _words(text, keep_articles=True) for text in texts]
+    return tuple(tuple(words) for words in forms if words and " ".join(words) not in CLOSED_ANSWERS)
+
+
+@lru_cache(maxsize=256)
+def _held(text: str) -> frozenset[str]:
+    """The words of a text; remembered because siblings share sections, and a memory is the next one's predecessor."""
+    return frozenset(_words(text, keep_articles=True))
+
+
+def _words(text: str, keep_articles: bool = False) -> list[str]:
+    """In SQuAD form, which knows ASCII's punctuation only: other punctuation parts words."""
+    return normalise_squad(_FOREIGN_PUNCTUATION.sub(" ", text), keep_articles=keep_articles).split()
+
+
+def _shares(held: frozenset[str], wanted: Wanted) -> list[float]:
+    return [sum(word in held for word in words) / len(words) for words in wanted]
+
+
+def _best(held: frozenset[str], wanted: Wanted) -> float:
+    return max(_shares(held, wanted), default=0.0)
+
+
+# --- as released ----------------------------------------------------------------------------------------------------
+
+
+def published_state_rewards(steps: Sequence[Step], answer: str, golds: Sequence[str]) -> list[Rewards]:
+    """The named rewards of every turn, the final one last."""
+    return [*(_published_turn(step, golds) for step in steps), {"format": _one_filled(_BOX.findall(answer))}]
+
+
+def prompt_weight(prompt: str, golds: Sequence[str]) -> float:
+    """The weight of a memory turn's advantage, 0.5 to 1.5."""
+    return 0.5 + recall_of_substrings(prompt, golds)
+
+
+def recall_of_substrings(text: str, golds: Sequence[str]) -> float:
+    """The share of a gold's words that are substrings of the text, the mean over the golds; 0 without golds.
+
+    >>> recall_of_substrings("I know Ann", ["Ann Lee", "no"])
+    0.75
+    """
+    words = [gold.split() for gold in golds]
+    shares = [sum(word in text for word in some) / len(some) if some else 0.0 for some in words]
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+def _published_turn(step: Step, golds: Sequence[str]) -> Rewards:
+    prompt, reply = step.whole_prompt(), step.reply()
+    shown = recall_of_substrings(prompt, golds)
+    together = recall_of_substrings(f"{step.shown_recall} {prompt}", golds)
+    before = recall_of_substrings(_first(_MEMORY, prompt), golds)
+    return {
+        "format": _one_filled(_UPDATE.findall(reply)),
+        "gain": recall_of_substrings(_first(_UPDATE, reply), golds) - before,
+        "recall": max(0.0, together - shown),
+    }
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found[1] if found else ""
+
+
+def _one_filled(contents: Iterable[str]) -> float:
+    return float(sum(bool(content.strip()) for content in contents) == 1)

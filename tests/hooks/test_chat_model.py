@@ -1,0 +1,132 @@
+"""The client of a chat model: patience where it helps, one line where it does not, and a key that nobody sees."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from mem_agent.agents.records import FailureKind
+from mem_agent.hooks.chat_model import ChatClient, ChatFailed, ChatSettings
+from mem_agent.system.server_url import key_from
+from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, Raw, chat_server
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
+
+KEY = "sk-secret-0123456789"
+ASKED = [{"role": "user", "content": "Where?"}]
+
+
+def settings(chat, **own):
+    return ChatSettings(**{"url": chat.url, "model": "served", "timeout_s": HANGS_AFTER_S} | own)
+
+
+def ask(chat, times=1, seed=None, **own):
+    """The client, and what it gave: replies and failures."""
+    client = ChatClient(settings(chat, **own))
+
+    async def all_of_them():
+        try:
+            return await asyncio.gather(*(client.ask(ASKED, seed) for _ in range(times)), return_exceptions=True)
+        finally:
+            await client.close()
+
+    return client, asyncio.run(all_of_them())
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
+def test_a_reply_and_what_was_sent_for_it(suffix):
+    with chat_server(FakeChat(lambda body, number: "in Lyon")) as chat:
+        client, replies = ask(chat, url=chat.url + suffix, seed=7, max_output_tokens=9, temperature=0.0)
+    assert replies == ["in Lyon"]
+    assert chat.bodies == [
+        {"model": "served", "messages": ASKED, "temperature": 0.0, "max_tokens": 9, "seed": 7}
+    ]
+    assert (client.counts.asked, client.counts.answered) == (1, 1)
+
+
+@pytest.mark.parametrize("faults,retries,good", [
+    ([500], 1, True), ([429, 503], 2, True), ([500, 500], 1, False), ([502], 0, False),
+])
+def test_attempts_follow_what_may_pass(faults, retries, good):
+    with chat_server(FakeChat(lambda body, number: faults[number] if number < len(faults) else "good")) as chat:
+        client, (reply,) = ask(chat, retries=retries, timeout_s=HANGS_AFTER_S)
+    assert (reply == "good") is good
+    assert len(chat.bodies) == 1 + retries
+    if not good:
+        assert isinstance(reply, ChatFailed) and reply.kind is FailureKind.SERVER_ERROR and client.counts.failed == 1
+
+
+@pytest.mark.parametrize("answer,kind", [
+    (400, FailureKind.REJECTED), (401, FailureKind.REJECTED), (Raw(b'{"choices": []}'), FailureKind.BAD_RESPONSE),
+])
+def test_what_will_not_pass_is_asked_once(answer, kind):
+    with chat_server(FakeChat(lambda body, number: answer)) as chat:
+        _, (failure,) = ask(chat, retries=5)
+    assert isinstance(failure, ChatFailed) and failure.kind is kind and str(failure).startswith(chat.url)
+    assert len(chat.bodies) == 1 and failure.holds_for_all is (answer in (401, 404))
+
+
+def test_cut_and_empty_replies_are_replies():
+    with chat_server(FakeChat(lambda body, number: ["half a", "", None][number], finish_reason="length")) as chat:
+        client, replies = ask(chat, times=3, concurrency=1)
+    assert replies == ["half a", "", ""]
+    assert client.counts.answered == 3
+
+
+def test_nothing_there_is_a_connection_failure(silent_port):
+    _, (failure,) = ask(FakeChat(port=silent_port), retries=1)
+    assert isinstance(failure, ChatFailed) and failure.kind is FailureKind.CONNECTION
+
+
+def test_a_server_that_never_answers_is_left_in_time():
+    with chat_server(FakeChat(lambda body, number: HANG)) as chat:
+        _, (failure,) = ask(chat, retries=1, timeout_s=0.2)
+    assert failure.kind is FailureKind.TIMEOUT and len(chat.bodies) == 2
+
+
+def test_requests_at_once_are_bounded():
+    with chat_server(FakeChat(delay=0.02, together=4)) as chat:
+        _, replies = ask(chat, times=20, concurrency=4)
+    assert replies == ["yes"] * 20 and chat.peak == 4
+
+
+def test_a_model_that_knows_the_other_name_of_the_limit():
+    def newer(body, number):
+        refusal = {"error": {"message": "max_tokens is not supported here. Use 'max_completion_tokens' instead."}}
+        return Raw(json.dumps(refusal).encode(), 400) if "max_tokens" in body else "good"
+
+    with chat_server(FakeChat(newer)) as chat:
+        assert ask(chat, times=2, concurrency=1)[1] == ["good", "good"]
+    assert [("max_tokens" in body, "max_completion_tokens" in body) for body in chat.bodies] == [
+        (True, False), (False, True), (False, True)
+    ]
+
+
+@pytest.mark.parametrize("answer", [400, 500, Raw(b"not JSON")])
+def test_the_key_is_in_the_header_and_in_no_error_or_log(answer, caplog):
+    caplog.set_level(logging.DEBUG)
+    with chat_server(FakeChat(lambda body, number: answer, key=KEY)) as chat:
+        client, (failure,) = ask(chat, key=f" {KEY}\n", retries=1)
+    assert chat.headers[0]["Authorization"] == f"Bearer {KEY}"
+    assert not [text for text in (repr(client.settings), str(failure), caplog.text) if KEY in text]
+
+
+def test_a_server_elsewhere_is_asked_through_the_proxy_of_the_environment(monkeypatch):
+    """The proxy here is the chat server itself, which sees the whole address."""
+    monkeypatch.setenv("NO_PROXY", "")
+    with chat_server(FakeChat()) as chat:
+        monkeypatch.setenv("HTTP_PROXY", chat.url)
+        monkeypatch.setenv("http_proxy", chat.url)
+        assert ask(chat, url="http://chat.invalid/v1", retries=0)[1] == ["yes"]
+
+
+def test_a_server_on_loopback_is_asked_without_a_proxy(monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with chat_server(FakeChat()) as chat:
+        assert ask(chat)[1] == ["yes"]
+
+
+def test_the_first_key_that_is_there():
+    env = {"API_KEY": " ", "OPENAI_API_KEY": "o", "ANSWER_KEY": "a"}
+    assert key_from(env) == "o" and key_from(env, ("ANSWER_KEY", "API_KEY")) == "a" and key_from({}) == ""

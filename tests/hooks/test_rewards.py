@@ -1,0 +1,275 @@
+"""Rewards of whole rollouts: parts added once, in any order of calls; a state that a killed run finds again."""
+
+import asyncio
+import math
+import shutil
+from types import SimpleNamespace
+
+import orjson
+import pytest
+
+from mem_agent import rollout
+from mem_agent.config import Config, ConfigError
+from mem_agent.custom_convert import custom_convert
+from mem_agent.hooks import rewards
+from mem_agent.hooks.host import HostArgs
+from mem_agent.hooks.plugins import check_plugins
+from mem_agent.hooks.sample import Record
+from mem_agent.rewards.reward import Reward
+from mem_agent.tests.helpers.samples import foreign, trajectory, turns_of
+
+COUNTS = {"rounds": 2, "chunks": 1, "cached_tokens": 0, "prompt_tokens": 4}
+
+
+class Rare(Reward):
+    """No state: a bonus for answers that nobody else in the rollout gave."""
+
+    def batch_parts(self, batch):
+        replies = [answer.reply for answer in batch]
+        return [{"rare": 0.5} if replies.count(reply) == 1 else {} for reply in replies]
+
+
+class Novel(Reward):
+    """A state: 1 for answers that no rollout before has given."""
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.seen = set()
+
+    def batch_parts(self, batch):
+        parts = [{"novel": float(answer.reply not in self.seen)} for answer in batch]
+        self.seen |= {answer.reply for answer in batch}
+        return parts
+
+    def save(self, folder):
+        (folder / "seen").write_text("\n".join(sorted(self.seen)))
+
+    def load(self, folder):
+        self.seen = set((folder / "seen").read_text().split("\n")) - {""}
+
+
+class Judged(Reward):
+    """Parts of each answer alone, of another library's kind."""
+
+    async def parts(self, answer):
+        assert answer.accuracy == answer.parts["answer"]
+        return {**answer.parts, "length": __import__("numpy").float32(len(answer.reply)), "golds": len(answer.golds)}
+
+
+class Lost(Reward):
+    """Owes a number for an answer alone, and for each of a batch."""
+
+    async def parts(self, answer):
+        return {"answer": math.nan} if answer.group == "bad" else answer.parts
+
+    def batch_parts(self, batch):
+        return [None] * len(batch)
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    rewards.RUNS.clear()
+
+
+def args(tmp_path, kind=Novel, **settings):
+    own = {"REWARD": f"{__name__}:{kind.__name__}"} if kind else {}
+    return SimpleNamespace(mem_agent={**own, "SAVE_INTERVAL": 4, **settings}, save=str(tmp_path / "run"))
+
+
+def answers(*replies, **fields):
+    """Finished trajectories with these replies, two of a group; the task gave 1 for what begins with ``red``."""
+    samples = []
+    for number, reply in enumerate(replies):
+        worth = float(reply.startswith("red"))
+        record = {"reward_parts": {"answer": worth}, "accuracy": worth}
+        samples.append(trajectory(turns_of([2, 2]), counts=COUNTS, reward=worth, record=record, response=reply,
+                                  prompt=f"{number // 2}?", index=number, group_index=number // 2, **fields))
+    return samples
+
+
+def log(run, samples, number=0):
+    extra = {}
+    rollout.log_rollout(number, run, samples, extra, 1.0)
+    return {name.removeprefix("rollout/memory/"): value for name, value in extra.items()}
+
+
+def parts(samples):
+    return [dict(Record.of(sample).reward_parts) for sample in samples]
+
+
+def novel(run, samples, number):
+    log(run, samples, number)
+    return [part["novel"] for part in parts(samples)]
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def test_parts_are_added_logged_one_by_one_and_trained(tmp_path):
+    samples = answers("red", "blue", "red", "green")
+    metrics = log(args(tmp_path, Rare), samples)
+    assert parts(samples) == [{"answer": 1.0}, {"answer": 0.0, "rare": 0.5}] * 2
+    assert (metrics["reward/answer"], metrics["reward/rare"], metrics["reward"]) == (0.5, 0.25, 0.75)
+    assert metrics["accuracy"] == 0.5  # the task's alone
+    data = custom_convert(args(tmp_path, Rare), samples)
+    assert data["raw_reward"] == [1.0, 1.0, 0.5, 0.5] * 2 and data["rewards"] == [0.25, 0.25, -0.25, -0.25] * 2
+
+
+CALLS = {"log, convert": [log, custom_convert], "convert, log": [custom_convert, log],
+         "twice": [log, log, custom_convert, custom_convert], "convert alone": [custom_convert]}
+
+
+@pytest.mark.parametrize("calls", CALLS.values(), ids=CALLS)
+def test_a_rollout_is_scored_exactly_once_whoever_comes_first(calls, tmp_path):
+    samples = answers("red", "blue")
+    for call in calls:
+        call(args(tmp_path, Rare), samples)
+    assert [s.reward for s in samples] == [1.5, 0.5]
+
+
+def test_only_trajectories_of_ours_that_ended_are_in_a_batch(tmp_path):
+    failed = trajectory(status="failed", failure="timeout", reward=0.0, response="red", index=2, group_index=1)
+    aborted = trajectory(status="aborted", reward=0.0, response="red", index=3, group_index=1)
+    others = [failed, aborted, foreign(response="red", reward=0.25, index=4, rollout_log_probs=[-0.1])]
+    ours = [*answers("red"), *answers("blue", status="truncated")]
+    log(args(tmp_path, Rare), [*ours, *others])
+    assert [s.reward for s in ours] == [1.5, 0.5] and [s.reward for s in others] == [0.0, 0.0, 0.25]
+
+
+def scored(run, **fields):
+    done = trajectory(turns_of([2]), counts=COUNTS, reward=None, response="\\boxed{red}", prompt="q?",
+                      metadata={"ground_truth": ["red", "blue"]}, **fields)
+    done.reward = asyncio.run(rollout.reward_func(run, done))
+    return done
+
+
+def test_parts_of_one_answer_replace_the_tasks_and_evaluation_has_none(tmp_path):
+    done = scored(args(tmp_path, Judged))
+    assert parts([done]) == [{"answer": 1.0, "length": 11.0, "golds": 2.0}] and done.reward == 14.0
+    orjson.dumps(parts([done]))  # plain numbers, as the journal writes them
+    assert scored(args(tmp_path, Judged), record={"evaluation": True}).reward == 1.0
+
+
+def test_a_reward_that_gives_no_number_fails_alone_or_ends_the_run(tmp_path):
+    bad, good = (scored(args(tmp_path, Lost), group_index=group) for group in ("bad", "good"))
+    assert [s.status.value for s in (bad, good)] == ["failed", "completed"] and bad.reward == 0.0
+    with pytest.raises(ValueError, match="named parts"):
+        log(args(tmp_path, Lost), answers("red", "blue"))
+
+
+# --- state ----------------------------------------------------------------------------------------------------------
+
+ROLLOUTS = [("red", "blue"), ("red", "green"), ("green", "white"), ("white", "black"), ("black", "pink"),
+            ("pink", "red"), ("grey", "blue"), ("gold", "grey")]
+UNBROKEN = [[1, 1], [0, 1], [0, 1], [0, 1], [0, 1], [0, 0], [1, 0], [1, 0]]
+
+
+@pytest.mark.parametrize("prepares", [False, True])
+@pytest.mark.parametrize("killed", [(), (1,), (3, 5), tuple(range(1, 8))], ids=str)
+def test_a_killed_run_gives_the_rewards_of_an_unbroken_one(killed, prepares, tmp_path):
+    """Hosts tell the rollout's number in the log hook, the embedded one before it samples."""
+    given = []
+    for number, replies in enumerate(ROLLOUTS):
+        if number in killed:
+            rewards.RUNS.clear()  # as in a fresh process
+        if prepares:
+            assert rewards.can_prepare(HostArgs.of(args(tmp_path)), number)
+            rewards.prepare(HostArgs.of(args(tmp_path)), number)
+        samples = answers(*replies)
+        given.append(novel(args(tmp_path), samples, number))
+        custom_convert(args(tmp_path), samples)
+    assert given == UNBROKEN
+
+
+def test_a_rollout_that_is_sampled_again_starts_from_the_one_before_it(tmp_path):
+    for number in range(3):
+        novel(args(tmp_path), answers(*ROLLOUTS[number]), number)
+    for _ in range(2):  # in this process, then in another
+        assert novel(args(tmp_path), answers(*ROLLOUTS[2]), 2) == UNBROKEN[2]
+        rewards.RUNS.clear()
+    assert novel(args(tmp_path), answers("red", "red"), 0) == [1, 1]  # from the start: no state
+
+
+def test_a_rollout_of_which_nothing_ended_keeps_the_state(tmp_path):
+    novel(args(tmp_path), answers("red", "blue"), 0)
+    lost = [trajectory(status="aborted", reward=0.0, index=0)]
+    log(args(tmp_path), lost, 1)
+    custom_convert(args(tmp_path), lost)
+    rewards.RUNS.clear()
+    assert novel(args(tmp_path), answers("red", "green"), 2) == [0, 1]
+
+
+def test_a_state_needs_the_log_hook(tmp_path):
+    with pytest.raises(ConfigError, match="--custom-rollout-log-function-path"):
+        custom_convert(args(tmp_path), answers("red", "blue"))
+
+
+def play(tmp_path, first, last, checkpoints=()):
+    for number in range(first, last + 1):
+        log(args(tmp_path), answers("red"), number)
+        if number in checkpoints:
+            (tmp_path / "run" / f"iter_{number:07d}").mkdir()
+    return sorted(int(folder.name) for folder in (tmp_path / "run" / "reward_state").glob("[0-9]*"))
+
+
+@pytest.mark.parametrize(("checkpoints", "kept"), [
+    ((), [3, 7, 9, 10]),  # SAVE_INTERVAL is 4, and checkpoints may come yet
+    ((7,), [7, 9, 10]),  # KEEP_CHECKPOINTS has removed that of rollout 3
+    ((3, 6, 7), [3, 6, 7, 9, 10]),  # saved out of turn
+])
+def test_the_newest_states_and_those_of_checkpoints_stay(tmp_path, checkpoints, kept):
+    assert play(tmp_path, 0, 10, checkpoints) == kept
+
+
+def test_a_half_written_state_is_none(tmp_path):
+    play(tmp_path, 0, 0)
+    folder = tmp_path / "run" / "reward_state"
+    shutil.copytree(folder / "0000000", folder / ".0000001.writing")
+    rewards.RUNS.clear()
+    assert not rewards.can_prepare(HostArgs.of(args(tmp_path)), 2)
+    with pytest.raises(ConfigError, match="0000001"):
+        play(tmp_path, 2, 2)
+    play(tmp_path, 1, 2)
+    assert not list(folder.glob(".*"))
+
+
+# --- MEM_IR on top of REWARD ----------------------------------------------------------------------------------------
+
+KNN = {"MEM_IR": "knn+", "MEM_IR_ARGS": "warmup=0 model=hashing"}
+FOURS = [("red as a rose", "blue", "green", "grey"), ("red", "blue ink", "red too", "grey"),
+         ("red rose", "pink", "reddish", "blue"), ("red as a rose", "grey", "green", "blue")]
+
+
+@pytest.mark.parametrize("settings", [KNN, {"MEM_IR": "entropy"}, {"MEM_IR": "lexical"}], ids=str)
+def test_both_states_are_saved_and_a_killed_run_goes_on(settings, tmp_path):
+    given = {}
+    for name in ("unbroken", "killed"):
+        rewards.RUNS.clear()
+        given[name] = []
+        for number, replies in enumerate(FOURS):
+            if name == "killed":
+                rewards.RUNS.clear()  # as in a fresh process
+            samples = answers(*replies)
+            log(args(tmp_path / name, Novel, **settings), samples, number)
+            given[name] += parts(samples)
+    assert given["unbroken"] == given["killed"]
+    folder = tmp_path / "killed" / "run" / "reward_state" / "0000003"
+    assert (folder / "reward" / "seen").is_file() and len(list((folder / "added").iterdir())) == 1
+
+
+@pytest.mark.parametrize(("settings", "named"), [
+    ({"MEM_IR": "knm"}, "MEM_IR='knm'"), ({"MEM_IR_ARGS": "k=3"}, "MEM_IR_ARGS"),
+    (KNN | {"MEM_IR_ARGS": "model=./no-such-folder"}, "no-such-folder"), (KNN | {"MEM_IR_ARGS": "k=0"}, "k='0'"),
+    ({"REWARD_ARGS": "overlong_buffer=-1"}, "buffer"),
+])
+def test_settings_that_cannot_work_are_refused_before_anything_starts(settings, named):
+    with pytest.raises(ConfigError, match=named):
+        check_plugins(Config.from_mapping(settings))
+
+
+def test_every_reward_charges_for_length(tmp_path):
+    config = Config(reward_args="overlong_buffer=4 overlong_penalty=0.5", mem_max_final=8, save_path=str(tmp_path))
+    samples = [trajectory(turns_of([7, n]), reward=None, response="\\boxed{a}", prompt="q?", label="", counts=COUNTS,
+                          metadata={"ground_truth": ["a"]}) for n in (4, 6, 8)]
+    run = SimpleNamespace(mem_agent=config)
+    assert [asyncio.run(rollout.reward_func(run, sample)) for sample in samples] == [1.0, 0.75, 0.5]

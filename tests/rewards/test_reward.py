@@ -1,0 +1,82 @@
+"""Rewards of one answer: length, and two rewards as one."""
+
+import asyncio
+from math import cos, pi
+
+import pytest
+
+from mem_agent.rewards.reward import (
+    Added,
+    Answered,
+    CosineLength,
+    CosineSettings,
+    Reward,
+    RewardSettings,
+    overlong_cost,
+)
+from mem_agent.system.errors import ConfigError
+from mem_agent.system.plugins import parse_settings
+
+# tokens of 200 -> right, wrong; 50 tokens: .5 + .25 * (1 + cos(pi / 4)) = .9268
+LENGTHS = [
+    (0, 1.0, -1.0), (50, 0.5 + 0.25 * (1 + cos(pi / 4)), -0.5 - 0.25 * (1 + cos(pi / 4))), (100, 0.75, -0.75),
+    (200, 0.5, -0.5), (400, 0.5, -0.5),  # twice the limit is worth what none is where nothing is clamped
+]
+
+
+@pytest.mark.parametrize(("tokens", "right", "wrong"), LENGTHS)
+def test_length_along_a_cosine(tokens, right, wrong):
+    for accuracy, worth in ((1.0, right), (0.0, wrong)):
+        assert parts("", accuracy, {}, tokens=tokens) == {"length": pytest.approx(worth)}
+
+
+def parts(args, accuracy, given, most=200, tokens=100):
+    reward = CosineLength(parse_settings(CosineSettings, args, "REWARD_ARGS"))
+    answer = Answered("q?", ("18",), {}, "", given, accuracy,
+                      counts={"response_tokens": tokens, "max_final_tokens": most})
+    return asyncio.run(reward.parts(answer))
+
+
+def test_cosine_is_added_to_the_tasks_parts():
+    given = {"correct": 1.0, "tags": 0.05}
+    assert parts("", 1.0, given) == {"correct": 1.0, "tags": 0.05, "length": 0.75}
+    assert parts("", 0.0, {}, most=100) == {"length": -0.5}
+    assert parts("max_tokens=200", 0.0, {}, most=100) == {"length": -0.75}
+
+
+@pytest.mark.parametrize(("tokens", "cost"), [(12288, 0.0), (12289, 2 / 4096), (14336, 1.0), (20000, 2.0)])
+def test_a_long_reply_pays_before_it_is_cut(tokens, cost):
+    """DAPO's equation 13 with its 16,384 tokens and buffer of 4,096, here with a penalty of 2."""
+    settings = parse_settings(CosineSettings, "overlong_buffer=4096 overlong_penalty=2", "REWARD_ARGS")
+    assert overlong_cost(settings, tokens, 16384) == cost
+    assert overlong_cost(RewardSettings(), tokens, 16384) == 0.0 == overlong_cost(object(), tokens, 16384)
+
+
+class Once(Reward):
+    def __init__(self, name, settings=None):
+        super().__init__(settings)
+        self.name, self.seen = name, 0
+
+    def batch_parts(self, batch):
+        self.seen += len(batch)
+        return [{self.name: 1.0}] * len(batch)
+
+    def save(self, folder):
+        (folder / "seen").write_text(str(self.seen))
+
+    def load(self, folder):
+        self.seen = int((folder / "seen").read_text())
+
+
+def test_two_rewards_as_one(tmp_path):
+    batch = [Answered("q?", (), {}, "", {"answer": 1.0})]
+    Added(first := Once("first"), second := Once("second")).save(tmp_path)
+    both = Added(first, second)
+    assert both.batch_parts(batch) == [{"first": 1.0, "second": 1.0}]
+    assert (first.seen, second.seen) == (1, 1)
+    both.load(tmp_path)
+    assert (first.seen, second.seen) == (0, 0)
+    (alone := tmp_path / "alone").mkdir()
+    first.save(alone)
+    with pytest.raises(ConfigError, match="MEM_IR"):
+        both.load(alone)

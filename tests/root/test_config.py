@@ -1,0 +1,111 @@
+"""One frozen config: what it accepts, what an error names, how it travels."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from mem_agent.config import READING, Config, ConfigError, listing, load_yaml
+from mem_agent.hooks.host import config_of
+
+
+@pytest.mark.parametrize("values,named", [
+    ({"MEM_CHUNK_TOKENS": "0"}, "MEM_CHUNK_TOKENS"), ({"MEM_CHUNK_TOKENS": "12.5"}, "12.5"),
+    ({"LR": "fast"}, "LR"), ({"LR": "nan"}, "LR"), ({"MEM_LAYOUT": "memory"}, "section_first"),
+    ({"MEM_THINKING": "maybe"}, "MEM_THINKING"), ({"EPS_CLIP": "1.5"}, "EPS_CLIP"), ({"HOST": "verl"}, "vime"),
+    ({"TP": "2", "TRAIN_PROCS": "3"}, "TRAIN_PROCS"), ({"GLOBAL_BATCH_SIZE": "7"}, "GLOBAL_BATCH_SIZE"),
+    ({"OVER_SAMPLING_BATCH_SIZE": "3"}, "ROLLOUT_BATCH_SIZE"), ({"EPS_CLIP_C": "1"}, "EPS_CLIP_C"),
+    ({"EVAL_MODE": "rags"}, "EVAL_MODE"), ({"MEM_CHUNKS_TOKEN": 1}, "MEM_CHUNKS_TOKEN"),
+    ({"MEM_PROMPTS": None}, "MEM_PROMPTS"), ({"MEM_PROMPTS": ["a", "b"]}, "MEM_PROMPTS"),
+])
+def test_a_bad_value_is_one_line_that_names_the_setting(values, named):
+    with pytest.raises(ConfigError, match=named) as error:
+        Config.from_mapping(values)
+    assert "\n" not in str(error.value)
+
+
+def test_there_are_at_most_75_settings():
+    assert len(Config.model_fields) <= 75 and set(READING) < set(Config.model_fields)
+
+
+def test_environment_reaches_every_field_and_unset_keeps_the_default():
+    given = {"MEM_CHUNK_TOKENS": "5000", "LR": "1e-6", "MEM_THINKING": "1", "AGENT": "", "LENGTH": "50"}
+    config = Config.from_env(given)
+    assert (config.mem_chunk_tokens, config.lr, config.mem_thinking, config.agent) == (5000, 1e-6, True, "memagent")
+    assert config.length == "50"
+
+
+def test_a_recipe_is_read_and_the_users_own_variables_win(tmp_path, monkeypatch):
+    (tmp_path / "own.env").write_text("MEM_CHUNK_TOKENS=77\nMEM_MAX_FINAL=9\n")
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    os.environ |= {"RECIPE": str(tmp_path / "own.env"), "MEM_MAX_FINAL": "8"}
+    config = Config.from_env()
+    assert (config.mem_chunk_tokens, config.mem_max_final) == (77, 8)
+
+
+@pytest.mark.parametrize("module,options", [
+    ("mem_agent.config", []), ("mem_agent.eval_ruler_hqa", ["--model", "/m", "--output", "/o"]),
+    ("mem_agent.launch.launch", []),
+])
+def test_a_recipe_that_is_not_there_is_one_line(module, options):
+    done = subprocess.run([sys.executable, "-m", module, *options], env=os.environ | {"RECIPE": "my.env"},
+                          capture_output=True, text=True)
+    assert done.returncode and done.stderr.count("\n") == 1 and "my.env" in done.stderr
+
+
+def test_a_config_is_frozen_and_a_change_is_validated():
+    config = Config(rollout_batch_size=4, n_samples_per_prompt=2)
+    with pytest.raises(ValueError):
+        config.lr = 1.0
+    assert config.replace(global_batch_size=4).step_trajectories == 4
+    with pytest.raises(ConfigError, match="GLOBAL_BATCH_SIZE"):
+        config.replace(global_batch_size=3)
+
+
+def test_yaml_round_trip_as_hosts_deliver_it(tmp_path):
+    config = Config(mem_chunk_tokens=7, mem_layout="memory_first", lr=3e-5, agent_args="carry=reply")
+    path = tmp_path / "custom.yaml"
+    path.write_text(config.to_yaml())
+    assert load_yaml(path) == config
+    assert config_of(SimpleNamespace(**yaml.safe_load(path.read_text()))) == config
+
+
+def test_args_without_config_fall_back_to_the_environment(monkeypatch):
+    monkeypatch.setenv("MEM_CHUNK_TOKENS", "33")
+    assert config_of(SimpleNamespace()).mem_chunk_tokens == 33
+    assert config_of(SimpleNamespace(mem_agent={"MEM_CHUNK_TOKENS": 44})).mem_chunk_tokens == 44
+
+
+def test_paths_are_absolute_for_whoever_reads_them_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    config = Config(hf_ckpt="model", train_data="rows.jsonl", agent="own.py:Own", eval_data="dev.jsonl 'a b.jsonl'")
+    moved = config.with_absolute_paths()
+    assert moved.hf_ckpt == str(tmp_path / "model") and moved.agent == f"{tmp_path / 'own.py'}:Own"
+    assert moved.eval_files == [str(tmp_path / "dev.jsonl"), str(tmp_path / "a b.jsonl")]
+    assert Config(hf_ckpt="Qwen/Qwen3-4B").with_absolute_paths().hf_ckpt == "Qwen/Qwen3-4B"
+
+
+def test_settings_that_are_set_are_listed_first():
+    lines = listing(Config(lr=0.5)).splitlines()
+    assert lines[1].split()[:2] == ["LR", "0.5"] and sum(line.startswith("LR ") for line in lines) == 2
+
+
+def test_importing_any_core_module_reads_no_environment():
+    code = (
+        "import os, sys\n"
+        "class Watch(dict):\n"
+        "    def get(self, k, d=None): names.append(k); return dict.get(self, k, d)\n"
+        "    def __getitem__(self, k): names.append(k); return dict.__getitem__(self, k)\n"
+        "import yaml, tokenizers, aiohttp, orjson, tqdm, pandas, pyarrow, pydantic\n"
+        "names = []\n"
+        "os.environ = Watch(os.environ)\n"
+        "import mem_agent.rollout, mem_agent.custom_convert, mem_agent.rollout_client, mem_agent.prepare_data\n"
+        "print([n for n in names if n in sys.argv[1:]])\n"
+    )
+    names = map(str.upper, Config.model_fields)
+    out = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -1,0 +1,224 @@
+"""Evaluations of a run on its own engines, in its own process: when they go on, what ends them, what they leave."""
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from mem_agent import eval_ruler_hqa
+from mem_agent.config import Config
+from mem_agent.evaluation.questions import EvalError
+from mem_agent.evaluation.results import read_rows
+from mem_agent.system.processes import FleetError
+from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+from mem_agent.training import train as loop
+from mem_agent.training.evaluate import check_before, evaluate_between, evaluate_model, evaluates_after
+from mem_agent.training.progress import Counts
+
+POCKET = Path(__file__).parents[2] / "pocket"
+READS = {"engine_max_len": 256, "mem_chunk_tokens": 32, "mem_max_memory": 8, "mem_max_final": 12,
+         "mem_max_question": 16, "mem_prompts": str(POCKET / "prompts.yaml"), "hf_ckpt": str(POCKET / "start")}
+ROW = {"prompt": "what?", "label": "silver", "metadata": {"context": "metal silver", "ground_truth": ["silver"]}}
+
+
+class Fleet:
+    """Engines that are a router's; it counts how often their caches were dropped."""
+
+    def __init__(self, config, router, error=None):
+        self.config, self.url, self.error, self.emptied = config, f"http://127.0.0.1:{router.port}", error, 0
+        self.restarts, self.dead, self.looks = 0, 0, 0
+
+    async def ensure_alive(self, hung_after_s):
+        self.looks += 1
+        if self.error:
+            raise self.error
+        self.restarts, dead, self.dead = self.restarts + self.dead, self.dead, 0
+        return dead
+
+    async def start_over(self):
+        self.emptied += 1
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Of a run that evaluates; its environment names somebody else's server."""
+    (tmp_path / "eval_1.json").write_text(json.dumps([{"context": "c", "input": "q", "answers": ["a"]}]))
+    (tmp_path / "dev.jsonl").write_text(f"{json.dumps(ROW)}\n" * 3)
+    values = READS | {"save_path": str(tmp_path / "run"), "data_root": str(tmp_path), "length": "1",
+                      "eval_interval": 2, "base_url": "http://127.0.0.1:1"}
+    return Config(**values)
+
+
+@pytest.fixture
+def router():
+    router = FakeRouter(default=[5])
+    with running_beside(router):
+        yield router
+
+
+def turns(router):
+    """Requests but for those by which the client gets to know a server."""
+    return sum("seed" in request["sampling_params"] for request in router.requests)
+
+
+# --- before and after -----------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_evaluated_once_and_what_is_complete_is_not_asked_again(config, router, tmp_path):
+    check_before(config)
+    for _ in range(2):
+        table = asyncio.run(evaluate_model(config, Fleet(config, router), "before", POCKET / "start"))
+        assert "| before | 1 | 1 | 0 | 0 |" in table and turns(router) == 2
+    assert len(read_rows(tmp_path / "run" / "eval" / "before", "1")) == 1
+    with pytest.raises(EvalError, match="SEED"):
+        check_before(config.replace(seed=9))
+
+
+def test_answers_that_failed_do_not_end_a_run(config, router):
+    router.default = lambda body: 400 if "seed" in body["sampling_params"] else [5]
+    assert "failed: 1/0: rejected" in asyncio.run(
+        evaluate_model(config, Fleet(config, router), "before", POCKET / "start"))
+
+
+def test_engines_are_kept_alive_meanwhile_and_one_that_cannot_be_ends_the_evaluation(config, router, monkeypatch):
+    monkeypatch.setattr(eval_ruler_hqa, "LOOK_EVERY_S", 0.01)
+    router.delay = 0.2
+    fleet = Fleet(config, router)
+    asyncio.run(evaluate_model(config, fleet, "before", POCKET / "start"))
+    assert fleet.looks > 1
+    fleet = Fleet(config, router, FleetError("no engine is left"))
+    with pytest.raises(FleetError):
+        asyncio.run(evaluate_model(config, fleet, "after", POCKET / "start"))
+
+
+# --- between rollouts -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interval,rollouts", [(0, []), (1, [0, 1, 2, 3, 4, 5]), (2, [1, 3, 5]), (4, [3])])
+def test_every_nth_rollout(interval, rollouts):
+    config = Config(eval_interval=interval, data_root="d" if interval else "")
+    assert [number for number in range(6) if evaluates_after(config, number)] == rollouts
+
+
+def test_questions_are_asked_once_and_answers_of_other_weights_removed(config, router, tmp_path):
+    fleet = Fleet(config, router)
+    metrics = asyncio.run(evaluate_between(config, fleet, 1))
+    assert metrics["eval/1/sub_em"] == 0.0 and metrics["eval/1/questions"] == 1.0
+    assert metrics["eval/1/turns"] == 2.0 and metrics["seconds/evaluation"] > 0
+    again = asyncio.run(evaluate_between(config, fleet, 1))
+    assert turns(router) == 2 and fleet.emptied == 2
+    assert {**again, "seconds/evaluation": 0} == {**metrics, "seconds/evaluation": 0}
+    asyncio.run(evaluate_between(config.replace(lr=1e-3), fleet, 1))  # a run that was set back
+    assert turns(router) == 4
+    assert [path.name for path in (tmp_path / "run" / "eval").iterdir()] == ["during-iter_0000001"]
+
+
+def test_an_evaluation_that_fails_does_not_end_the_run(config, router, tmp_path, caplog):
+    (tmp_path / "eval_1.json").unlink()
+    found = asyncio.run(evaluate_between(config, Fleet(config, router), 1))
+    assert found["eval_failed"] == 1.0 and not any(name.startswith("eval/") for name in found)
+    assert "eval_1.json" in caplog.text
+
+
+def test_rows_of_a_file_are_asked_through_the_hooks(config, router, tmp_path, caplog):
+    config = config.replace(eval_data=str(tmp_path / "dev.jsonl"), eval_samples=2, eval_temperature=0.5)
+    caplog.set_level(logging.INFO, logger="mem_agent")
+    fleet = Fleet(config, router)
+    metrics = asyncio.run(evaluate_between(config, fleet, 3))
+    assert metrics["eval/dev/reward"] == metrics["eval/dev/accuracy"] == 0.0
+    assert metrics["eval/dev/trajectories"] == 6.0 and metrics["eval/dev/best@2"] == 0.0
+    assert all(name.count("/") == 2 for name in metrics if name.startswith("eval/"))
+    assert "4/100 | dev: reward 0.000 | " in caplog.text and fleet.emptied == 1
+    sampling = [request["sampling_params"] for request in router.requests]
+    assert {each["temperature"] for each in sampling} == {0.5} and len({each["seed"] for each in sampling}) == 12
+
+
+def test_an_evaluation_that_a_dead_engine_spoilt_is_asked_again_with_empty_caches(config, router, tmp_path, caplog):
+    config = config.replace(eval_data=str(tmp_path / "dev.jsonl"))
+    router.script = [503]
+    fleet = Fleet(config, router)
+    fleet.dead = 1
+    metrics = asyncio.run(evaluate_between(config, fleet, 3))
+    assert metrics["eval/dev/failed"] == 0.0 and fleet.emptied == 2 and "asked again" in caplog.text
+
+
+@pytest.mark.parametrize("loss,calls", [("grpo", ["evaluate 3"]), ("sft", ["sync 4", "evaluate 3"])])
+def test_engines_that_no_rollout_gives_weights_get_them_to_be_evaluated(loss, calls, config, tmp_path, monkeypatch):
+    from mem_agent.training import side as sides
+
+    said, weights = [], {"a": object()}
+
+    async def evaluated(config, fleet, number):
+        said.append(f"evaluate {number}")
+        return {"eval/1/sub_em": 0.5}
+
+    class Engines:
+        async def start(self):
+            pass
+
+        async def sync_weights(self, tensors, version):
+            assert tensors is weights
+            said.append(f"sync {version}")
+
+        stop = start
+
+    class Between(sides.Side):
+        async def _sample(self, number, first_group):
+            raise AssertionError("nothing is sampled here")
+
+        def sync(self, tensors, version):
+            raise AssertionError("nor synced")
+
+    monkeypatch.setattr(sides, "evaluate_between", evaluated)
+    side = Between(config.replace(loss=loss, train_data=str(tmp_path / "dev.jsonl")), Engines())
+    assert side.evaluate_policy(3, weights) == {"eval/1/sub_em": 0.5} and said == calls
+    side.close()
+
+
+# --- in a run -------------------------------------------------------------------------------------------------------
+
+
+class Side:
+    """A rollout side that writes down what is asked of it."""
+
+    made: "Side"
+
+    def __init__(self, config, evaluate=False):
+        self.calls, Side.made = ["before"] * evaluate, self
+
+    def wait_until_ready(self):
+        self.calls.append("ready")
+
+    def counts(self):
+        return Counts()
+
+    def evaluate(self, name, model):
+        self.calls.append(f"{name} {model.name}")
+
+    def close(self):
+        self.calls.append("closed")
+
+
+@pytest.mark.parametrize("options,calls", [
+    ({"evaluate": True}, ["before", "ready", "sync 2", "after-iter_0000001 iter_0000001", "closed"]),
+    ({"convert": True}, ["ready", "sync 2", "closed"]),
+])
+def test_a_run_evaluates_before_its_first_weights_and_after_its_last(options, calls, config, monkeypatch):
+    monkeypatch.setattr("mem_agent.training.rollout_side.RolloutSide", Side)
+    monkeypatch.setattr("mem_agent.training.trainer.Trainer", lambda config: None)
+    monkeypatch.setattr(loop, "resume", lambda config, trainer: (config.num_rollout, 0))
+    monkeypatch.setattr(loop, "sync", lambda side, trainer, version: side.calls.append(f"sync {version}"))
+    monkeypatch.setattr(loop, "convert_last", lambda config: Path("hf/iter_0000001"))
+    assert loop.train(config.replace(num_rollout=2), **options)
+    assert Side.made.calls == calls
+
+
+def test_a_run_that_had_ended_leaves_the_rest_to_its_caller(config, tmp_path, monkeypatch):
+    config = config.replace(save_path=str(tmp_path), num_rollout=3)
+    (tmp_path / "iter_0000002").mkdir()
+    (tmp_path / "iter_0000002" / ".metadata").touch()
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("2")
+    monkeypatch.setattr(loop, "checked", lambda _: config)
+    assert [loop.main(options) for options in ([], ["--convert"], ["--evaluate"])] == [0, 4, 4]

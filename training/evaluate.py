@@ -1,0 +1,198 @@
+"""Evaluations of a run, in its own process and by the engines that it has.
+
+    before   HF_CKPT, while the trainer is built         DATA_ROOT's eval_<n>.json       SAVE_PATH/eval/before
+    between  the policy, every EVAL_INTERVAL rollouts    EVAL_DATA's rows, else those    SAVE_PATH/eval/during-iter_<r>
+    after    the last checkpoint, converted              DATA_ROOT's eval_<n>.json       SAVE_PATH/eval/after-iter_<r>
+
+The line of a rollout in ``metrics.jsonl`` then holds, as shares of 1, ``eval/<name of the file>/reward``,
+``.../accuracy`` ... for EVAL_DATA, and ``eval/<n>/sub_em``, ``.../turns`` ... for the others.
+
+Invariants:
+- training is the same with an evaluation as without: every request has a seed of its own, and all that the engines
+  have cached is dropped behind it;
+- an evaluation in which an engine had to be replaced asks again what failed (of EVAL_DATA everything);
+- one that fails between rollouts is a warning and ``eval_failed``, and the run goes on. Engines that cannot be kept
+  alive end it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import shutil
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import rollout as hooks
+from ..config import Config, ConfigError
+from ..data.document_store import row_slice, without_slice
+from ..data.training_file import DataError, DataSource
+from ..eval_ruler_hqa import BUSY_ENGINE_S, EvalError, evaluate, missing_answers, while_alive
+from ..evaluation.keep_trajectories import KEPT_BYTES
+from ..evaluation.results import has_run, read_run
+from ..evaluation.summary import Summary
+from ..evaluation.tables import failures, tables
+from ..hooks import traces
+from ..hooks.host import HostArgs, embedded_args
+from ..hooks.metrics import best_of, rollout_metrics
+from ..hooks.sample import Sample
+from ..hooks.task_row import without_document
+from ..rollout_client import Dialect, Endpoint
+from ..serving.fleet import Fleet
+from ..system.gather import gather_or_cancel
+
+logger = logging.getLogger("mem_agent")
+
+_COSTS = ("turns", "rounds", "memory_tokens", "response_tokens")
+Found = dict[str, dict[str, float]]
+
+
+def evaluates_after(config: Config, number: int) -> bool:
+    return config.eval_interval > 0 and (number + 1) % config.eval_interval == 0
+
+
+def check_evaluations(config: Config) -> None:
+    """Raises ConfigError where what EVAL_INTERVAL asks for is not there."""
+    files = config.eval_files
+    if files and not config.eval_interval:
+        raise ConfigError(f"EVAL_DATA={config.eval_data!r} is never used with EVAL_INTERVAL=0; set EVAL_INTERVAL to a "
+                          "number of rollouts, or unset EVAL_DATA")
+    if config.eval_interval and not files and not config.data_root:
+        raise ConfigError(f"EVAL_INTERVAL={config.eval_interval} needs EVAL_DATA, files of prepare_data.py, or "
+                          "DATA_ROOT, a folder of eval_<length>.json")
+    if len({Path(file).stem for file in files}) < len(files):
+        raise ConfigError(f"EVAL_DATA={config.eval_data!r}: two files have the same name; metrics go by it")
+    for file in files:
+        if not without_slice(file).is_file():
+            raise ConfigError(f"EVAL_DATA: {file}: no such file; make it with prepare_data.py")
+
+
+def output_of(config: Config, name: str) -> Path:
+    return Path(config.save_path) / "eval" / name
+
+
+# --- before and after -----------------------------------------------------------------------------------------------
+
+
+def check_before(config: Config) -> None:
+    """Raises MemAgentError where DATA_ROOT's questions, or the results of an earlier run, cannot be used."""
+    missing_answers(_of_run(config), Path(config.hf_ckpt), output_of(config, "before"))
+
+
+async def evaluate_model(config: Config, fleet: Fleet, name: str, model: Path) -> str:
+    """Evaluate the engines' weights, which are those of ``model``; the table, and what failed."""
+    output, began = output_of(config, name), time.monotonic()
+    await while_alive(fleet, evaluate(_of_run(config), model, fleet.url, output, quiet=True))
+    logger.info("evaluation of %s took %.1f s", name, time.monotonic() - began)
+    failed = failures(output, config.length.split())
+    return "\n".join([tables([output]), *(f"failed: {line}" for line in failed[:20])])
+
+
+def _of_run(config: Config) -> Config:
+    """Its engines are asked, not somebody else's server."""
+    return config.replace(base_url="")
+
+
+# --- between rollouts -----------------------------------------------------------------------------------------------
+
+
+async def evaluate_between(config: Config, fleet: Fleet, number: int) -> dict[str, float]:
+    """Metrics of the weights that the engines have after rollout ``number``."""
+    began, ask = time.monotonic(), _of_files if config.eval_files else _of_questions
+    try:
+        found = await _whole(config, fleet, number, ask)
+    except (EvalError, ConfigError) as error:
+        logger.warning("evaluation after rollout %d: %s; the run goes on", number + 1, error)
+        return {"eval_failed": 1.0, "seconds/evaluation": time.monotonic() - began}
+    seconds = time.monotonic() - began
+    # Of each file, what it is judged by.
+    line = ", ".join(f"{name}: {metric} {values[metric]:.3f}" for name, values in found.items()
+                     if (metric := next(iter(values), "")))
+    logger.info("evaluation after rollout %d/%d | %s | %.1f s", number + 1, config.num_rollout, line, seconds)
+    metrics = {f"eval/{name}/{metric}": value for name, values in found.items() for metric, value in values.items()}
+    return metrics | {"seconds/evaluation": seconds}
+
+
+async def _whole(
+    config: Config, fleet: Fleet, number: int, ask: Callable[..., Coroutine[Any, Any, Found]]
+) -> Found:
+    """What engines measured of which none had to be replaced; they have forgotten all of it."""
+    while True:
+        restarts = fleet.restarts
+        found = await while_alive(fleet, ask(config, fleet, number))
+        await fleet.ensure_alive(BUSY_ENGINE_S)
+        await fleet.start_over()
+        if fleet.restarts == restarts:
+            return found
+        logger.warning("the evaluation after rollout %d is asked again: a server had to be replaced", number + 1)
+
+
+async def _of_questions(config: Config, fleet: Fleet, number: int) -> Found:
+    """Of DATA_ROOT's files. A run with the same settings comes to the same weights; answers of others are removed."""
+    output = output_of(config, f"during-iter_{number:07d}")
+    settings = hashlib.sha256(repr(config).encode()).hexdigest()[:16]
+    weights = f"rollout {number} of {settings}"
+    if has_run(output) and read_run(output).weights != weights:
+        shutil.rmtree(output)
+    asked = _of_run(config).replace(engine_max_len=fleet.config.engine_max_len)
+    kept = KEPT_BYTES // math.ceil(config.num_rollout / config.eval_interval)
+    model = Path(config.hf_ckpt)
+    summaries = await evaluate(asked, model, fleet.url, output, weights=weights, kept_bytes=kept, quiet=True)
+    return {summary.name: _numbers(summary) for summary in summaries}
+
+
+def _numbers(summary: Summary) -> dict[str, float]:
+    """Scores as shares of 1, what the file is judged by first; then costs."""
+    scores = {name: score.mean / 100 for name, score in summary.scores.items()}
+    costs = {name: summary.costs[name].mean for name in _COSTS if name in summary.costs}
+    return scores | costs | {"questions": float(summary.questions), "failed": float(summary.failed)}
+
+
+async def _of_files(config: Config, fleet: Fleet, number: int) -> Found:
+    return {Path(file).stem: await ask_rows(config, fleet, file, number) for file in config.eval_files}
+
+
+async def ask_rows(config: Config, fleet: Fleet, file: str, number: int) -> dict[str, float]:
+    """EVAL_SAMPLES answers to each row of ``file`` through the hooks: the reward first, then whatever is one number.
+
+    As in slime and vime failed answers are counted (``failed``) and left out of every mean.
+    """
+    source, rows = rows_of(config, file)
+    args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, fleet.config.engine_max_len))
+    args.n_samples_per_eval_prompt = config.eval_samples
+    samples: dict[int, Sample] = {}
+    waiting = iter(range(len(rows) * config.eval_samples))
+
+    async def work() -> None:
+        for place in waiting:  # rows are read as they are asked: a document is in memory only while it is read
+            row = source.row(rows[place // config.eval_samples])
+            sample = Sample(row.prompt, row.label, dict(row.metadata), index=place)
+            sample = await hooks.generate(args, sample, _sampling(config, file, place), evaluation=True)
+            sample.reward = await hooks.reward_func(args, sample)
+            sample.metadata = without_document(sample.metadata)
+            samples[place] = sample
+
+    await gather_or_cancel(*(work() for _ in range(config.mem_concurrency)))
+    ordered = [samples[place] for place in sorted(samples)]
+    host = HostArgs.of(args)
+    traces.keep_evaluation(host, number, {Path(file).stem: ordered})
+    metrics = rollout_metrics(ordered) | best_of(ordered, host)
+    first = {name: metrics[name] for name in ("reward", "accuracy") if name in metrics}
+    return first | {name: float(value) for name, value in metrics.items() if "/" not in name}
+
+
+def rows_of(config: Config, file: str) -> tuple[DataSource, Sequence[int]]:
+    """A file of EVAL_DATA, and which of its rows are asked. Raises DataError where it cannot be used, or has none."""
+    source = DataSource(without_slice(file), config.seed, shuffle=False)
+    rows = range(len(source))[row_slice(file)]
+    if not rows:
+        raise DataError(f"EVAL_DATA: {file}: none of its {len(source)} rows")
+    return source, rows
+
+
+def _sampling(config: Config, file: str, place: int) -> dict[str, Any]:
+    return {"temperature": config.eval_temperature, "top_p": config.eval_top_p, "top_k": -1,
+            "sampling_seed": config.seed_for(f"{Path(file).stem}/{place}")}
