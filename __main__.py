@@ -13,11 +13,13 @@ if not __package__:
     run_in_package(__file__)
 
 import os
+import re
 import runpy
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 from .system.errors import MemAgentError
-from .system.near_names import near_misses
 from .system.one_line_errors import one_line_errors
 from .system.process_environment import settle_process
 from .system.recipe import use_recipe
@@ -81,7 +83,8 @@ def main(argv: list[str] | None = None) -> int:
     use_recipe()
     if name != "launch":  # its processes are the host's, which settles them
         settle_process()
-    warn_of_near_misses()
+    for near, meant in near_misses(os.environ):
+        print(f"warning: {near} is no setting and has no effect; is {meant} meant?", file=sys.stderr)
     module, _ = COMMANDS[name]
     sys.argv[1:] = arguments
     try:
@@ -95,12 +98,17 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def warn_of_near_misses() -> None:
+def near_misses(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Each of ``names`` that is no setting but nearly one, with that setting: a misspelled one has no effect.
+
+    ``MEM_CHUNK_TOKEN`` may be another program's, so it is told and not refused; a single word (METHOD) is not told.
+    """
     from .config import Config  # not before it is clear that a command is run
 
     settings = set(map(str.upper, Config.model_fields))
-    for name, meant in near_misses(os.environ, settings):
-        print(f"warning: {name} is no setting and has no effect; is {meant} meant?", file=sys.stderr)
+    others = [name for name in names if name not in settings and re.fullmatch("[A-Z0-9]+(_[A-Z0-9]+)+", name)]
+    # 0.9: one letter of 10 that is missing, twice or another one
+    return [(name, near) for name in others for near in get_close_matches(name, settings, 1, 0.9)]
 
 
 def usage() -> str:

@@ -25,7 +25,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -35,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from .system.errors import ConfigError
 from .system.files import write_atomically
 from .system.one_line_errors import one_line_errors
-from .system.plugins import absolute_name
+from .system.plugins import absolute_name, shell_words
 from .system.recipe import use_recipe
 
 SETTINGS_FILE = "mem_agent.yaml"
@@ -186,21 +185,16 @@ class Config(BaseModel):
             if first["type"] == "extra_forbidden":
                 raise ConfigError(f"unknown setting {name}; `mem-agent config` lists all") from None
             raise ConfigError(f"{name}={first['input']!r:.80}: {first['msg']}") from None
-        self._check()
-
-    def _check(self) -> None:
         if self.host in ("auto", "local") and self.train_procs % (self.tp or 1):
             raise ConfigError(f"TP={self.tp} does not divide TRAIN_PROCS={self.train_procs}")
         if self.trajectories_per_rollout % self.step_trajectories:
-            raise ConfigError(
-                f"GLOBAL_BATCH_SIZE={self.global_batch_size} counts trajectories and must divide those of a rollout, "
-                f"{self.trajectories_per_rollout}")
+            raise ConfigError(f"GLOBAL_BATCH_SIZE={self.global_batch_size} does not divide the trajectories of a "
+                              f"rollout, {self.trajectories_per_rollout}")
         if 0 < self.eps_clip_c <= 1:
             raise ConfigError(f"EPS_CLIP_C={self.eps_clip_c:g}: allowed: above 1, or 0 for none")
         if 0 < self.over_sampling_batch_size < self.rollout_batch_size:
-            raise ConfigError(
-                f"OVER_SAMPLING_BATCH_SIZE={self.over_sampling_batch_size}: allowed: 0, or at least "
-                f"ROLLOUT_BATCH_SIZE={self.rollout_batch_size}")
+            raise ConfigError(f"OVER_SAMPLING_BATCH_SIZE={self.over_sampling_batch_size}: allowed: 0, or at least "
+                              f"ROLLOUT_BATCH_SIZE={self.rollout_batch_size}")
 
     # --- derived -----------------------------------------------------------------------------------------------------
 
@@ -245,10 +239,7 @@ class Config(BaseModel):
     @property
     def eval_files(self) -> list[str]:
         """The files of EVAL_DATA."""
-        try:
-            return shlex.split(self.eval_data)
-        except ValueError as error:
-            raise ConfigError(f"EVAL_DATA={self.eval_data!r}: {error}; quote it as in a shell") from None
+        return shell_words("EVAL_DATA", self.eval_data)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -280,18 +271,13 @@ class Config(BaseModel):
         if env is None:
             use_recipe()
             env = os.environ
-        return cls.from_mapping({**(defaults or {}), **_set_in(env)})
+        given = {name: env[name] for name in map(str.upper, cls.model_fields) if env.get(name, "") != ""}
+        return cls.from_mapping({**(defaults or {}), **given})
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
         """Build from ``{VARIABLE: value}``, values as text or typed; unknown names are errors."""
         return cls(**{str(name).lower(): value for name, value in values.items()})
-
-    @classmethod
-    def cached(cls, values: Mapping[str, Any]) -> Config:
-        """``from_mapping`` of an environment or of what a host carries; equal values give the same object."""
-        carried = _set_in(values) if values is os.environ else values
-        return _cached(tuple(sorted((name, str(value)) for name, value in carried.items())))
 
     def to_mapping(self) -> dict[str, Any]:
         return {name.upper(): value for name, value in self}
@@ -312,16 +298,6 @@ class Config(BaseModel):
 
 def _absolute(path: str) -> str:
     return str(Path(os.path.expanduser(path)).absolute()) if path else ""
-
-
-def _set_in(env: Mapping[str, Any]) -> dict[str, Any]:
-    names = map(str.upper, Config.model_fields)
-    return {name: env[name] for name in names if env.get(name, "") != ""}
-
-
-@lru_cache(maxsize=64)
-def _cached(items: tuple[tuple[str, Any], ...]) -> Config:
-    return Config.from_mapping(dict(items))
 
 
 def write_settings(config: Config) -> None:

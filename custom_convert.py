@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 COLUMNS = ("tokens", "response_lengths", "rewards", "raw_reward", "truncated", "sample_indices", "loss_masks",
            "rollout_ids", "rollout_mask_sums", "rollout_log_probs")
+ALPHA = 0.8  # weight of the outcome where turns earn something and the agent's settings name none
 
 
 class ConvertError(MemAgentError):
@@ -64,6 +65,7 @@ class _Trajectory:
     rollout_id: int
     group: Hashable
     reward: float | None  # None: failed, aborted or not to be trained, so outside the group's statistics
+    raw_reward: float
     rows: list[_Row]
     turn_rewards: list[float] | None  # what its turns earned by themselves
 
@@ -87,7 +89,7 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
     settings, groups = agent_settings(host.config), [t.group for t in trajectories]
     advantages = group_advantages([t.reward for t in trajectories], groups, host.config.adv_std)
     by_turn = turn_advantages(advantages, [t.turn_rewards for t in trajectories], groups,
-                              getattr(settings, "alpha", 1.0), getattr(settings, "state_weight", 1.0))
+                              getattr(settings, "alpha", ALPHA), getattr(settings, "state_weight", 1.0))
     data: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for first, last in _steps(host, len(trajectories)):
         step = range(first, last)
@@ -174,14 +176,13 @@ def turn_advantages(
 
 def _unroll(host: HostArgs, sample: Any, rollout_id: int) -> _Trajectory:
     group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
-    record = Record.of(sample)
+    record, reward = Record.of(sample), reward_of(sample, host.reward_key)
     if lost(sample) or sample.remove_sample:
-        return _Trajectory(sample, rollout_id, group, None, _rows(sample), None)
-    reward = reward_of(sample, host.reward_key)
+        return _Trajectory(sample, rollout_id, group, None, float(reward or 0.0), _rows(sample), None)
     if reward is None:
         raise ConvertError(f"sample {sample.index} ({sample.status.value}) reached training without a reward")
     states = record.state_totals if record else None
-    return _Trajectory(sample, rollout_id, group, float(reward), _rows(sample), states)
+    return _Trajectory(sample, rollout_id, group, float(reward), float(reward), _rows(sample), states)
 
 
 def _rows(sample: Any) -> list[_Row]:
@@ -230,7 +231,7 @@ def _trained(trajectory: _Trajectory, advantage: float, by_turn: Sequence[float]
 
 
 def _append(data: dict[str, list[Any]], row: _Row, of: _Trajectory, mask_sum: int, advantage: float) -> None:
-    values = (row.tokens, row.response_length, advantage, of.reward or 0.0, row.truncated, of.sample.index,
+    values = (row.tokens, row.response_length, advantage, of.raw_reward, row.truncated, of.sample.index,
               row.loss_mask, of.rollout_id, mask_sum, row.log_probs)
     for name, value in zip(COLUMNS, values, strict=True):
         data[name].append(value)

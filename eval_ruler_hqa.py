@@ -53,7 +53,7 @@ from .evaluation.connect import back, connect
 from .evaluation.endpoint import Api, EvalEndpoint
 from .evaluation.jobs import Job, missing_jobs
 from .evaluation.keep_trajectories import KEPT_BYTES, KeptTrajectories
-from .evaluation.questions import EvalError, EvalQuestion, as_asked, load_questions
+from .evaluation.questions import EvalError, EvalQuestion, as_asked
 from .evaluation.results import Row, RowWriter, lock_results
 from .evaluation.summary import Summary
 from .evaluation.tables import comparison, failures, summaries_of, tables
@@ -68,8 +68,6 @@ from .system.one_line_errors import one_line_errors
 from .system.signals import run_stoppable, stop_on_signals
 from .system.text import one_line
 from .tasks import Task
-
-__all__ = ["EvalError", "evaluate", "load_questions", "main", "missing_answers", "while_alive"]
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -116,18 +114,17 @@ async def evaluate(
         config = config.replace(engine_max_len=endpoint.max_tokens)
     with lock_results(output):
         jobs = missing_jobs(config, model, output, endpoint.api, endpoint.model, weights)
-        thinks = config.mem_thinking or endpoint.frame.thinking_is_open
         asked = [(job.question.length, job.question.id, job.sample) for job in jobs]
         ask = _ask(embedded_args(config, endpoint), endpoint)
         try:
-            with RowWriter(output) as rows, tqdm(
-                total=len(jobs), unit="answer", disable=quiet or None, smoothing=0.05
-            ) as bar, KeptTrajectories(output, asked, endpoint.vocabulary, config, kept_bytes) as kept:
+            with RowWriter(output) as rows, KeptTrajectories(
+                output, asked, endpoint.vocabulary, config, kept_bytes
+            ) as kept, tqdm(total=len(jobs), unit="answer", disable=quiet or None, smoothing=0.05) as bar:
                 waiting = iter(jobs)
 
                 async def work() -> None:
                     for job in waiting:
-                        rows.write(await _row(job, ask, config, endpoint, kept, thinks=thinks))
+                        rows.write(await _row(job, ask, config, endpoint, kept))
                         bar.update()
 
                 await gather_or_cancel(*(work() for _ in range(min(config.mem_concurrency, len(jobs)))))
@@ -137,7 +134,7 @@ async def evaluate(
 
 
 def missing_answers(config: Config, model: Path, output: Path, *, weights: str = "") -> int:
-    """How many answers ``output`` lacks, to be known before engines of its own are started for it.
+    """How many answers ``output`` lacks, asked before engines are started.
 
     Raises:
         EvalError: data or folder cannot be used. ConfigError: settings cannot.
@@ -158,15 +155,13 @@ def _ask(args: SimpleNamespace, endpoint: EvalEndpoint) -> Ask:
     return recurrent
 
 
-async def _row(
-    job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept: KeptTrajectories, *, thinks: bool
-) -> Row:
+async def _row(job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept: KeptTrajectories) -> Row:
     """The answer as a row; asked again where the server had gone away. Raises EvalError where that stays so.
 
     The trajectory is kept before the row is written, so a killed run leaves no row without one.
     """
     task = task_of(config, Sample(metadata=job.question.metadata))
-    question = as_asked(job.question, task, thinks=thinks)
+    question = as_asked(job.question, task, thinks=config.mem_thinking or endpoint.frame.thinking_is_open)
     sampling = {
         "temperature": config.eval_temperature, "top_p": config.eval_top_p, "top_k": -1,
         "seed": config.seed_for(f"{question.id}/{job.sample}"),
@@ -205,7 +200,6 @@ def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float], str]:
     Raises:
         EvalError: the task's metrics lack its headline, and would for every row.
     """
-    name = type(task).__name__
     try:
         prediction = str(task.read_answer(sample.response))
         measured = task.metrics(prediction, sample.response, row_of(sample))
@@ -213,10 +207,10 @@ def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float], str]:
         if not all(map(math.isfinite, scores.values())):
             raise ValueError(f"expected finite numbers, got {scores}")
     except Exception as error:  # whatever a user's task raises
-        logger.exception("the task %s cannot score an answer", name)
-        return "", {task.headline: 0.0}, f"the task {name} cannot score it: {type(error).__name__}: {error}"
+        logger.exception("%s cannot score an answer", type(task).__name__)
+        return "", {task.headline: 0.0}, f"{type(task).__name__} cannot score it: {type(error).__name__}: {error}"
     if task.headline not in scores:
-        raise EvalError(f"the task {name}: metrics has no {task.headline!r}, its headline; it has {', '.join(scores)}")
+        raise EvalError(f"{type(task).__name__}.metrics lacks its headline {task.headline!r}: {', '.join(scores)}")
     return prediction, scores, ""
 
 
@@ -267,8 +261,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _on_own_engines(config: Config, model: Path, output: Path) -> None:
     """NUM_ENGINES engines for as long as answers are missing."""
     config = with_serving_length(config, model, load_vocabulary(model, config.trust_remote_code))
-    missing = missing_answers(config, model, output)
-    if not missing:
+    if not (missing := missing_answers(config, model, output)):
         print(f"{output} has all answers", file=sys.stderr)
         return
     from .serving.fleet import Fleet  # which imports torch
@@ -280,8 +273,8 @@ async def _on_own_engines(config: Config, model: Path, output: Path) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    description = "Evaluate a memory agent on RULER-HQA and RULER files."
-    parser = argparse.ArgumentParser(prog="mem-agent eval", description=description)
+    parser = argparse.ArgumentParser(
+        prog="mem-agent eval", description="Evaluate a memory agent on RULER-HQA and RULER files.")
     add = parser.add_argument
     add("--model", help="HF folder or id; with BASE_URL the one whose tokenizer the server uses")
     add("--output", type=Path, help="folder of the results; a second run continues there")

@@ -40,8 +40,7 @@ if not __package__:
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -53,7 +52,7 @@ from .data.document_store import DocumentStore, DocumentWriter, store_folder
 from .data.options import Layout, add_options, check_published, layout_of
 from .data.questions import BadRow
 from .data.sources import Source, SourceError, open_dataset, open_file
-from .data.training_rows import COLUMNS, Conversion, Schema, UnknownSchema, row_of, schema_of
+from .data.training_rows import COLUMNS, Conversion, Schema, UnknownSchema, row_of
 from .system.command_line_types import positive_number, whole_number
 from .system.errors import MemAgentError
 from .system.files import replacing
@@ -62,13 +61,16 @@ from .system.signals import stop_if_asked, stop_on_signals
 
 INLINE_CONTEXT_CHARS = 20_000
 SYNTHETIC_ROWS, SYNTHETIC_DOCUMENTS = 32_768, "200"
-_AUTO = "auto"
 
 
 @one_line_errors("the earlier output, if any, is as it was", codes={NoGoodRows: 1, MemAgentError: 2, OSError: 2})
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = _parser().parse_args(argv)
+    inputs = [args.input] if args.input else args.raw or []
+    if args.output.exists() and any(path.exists() and path.samefile(args.output) for path in inputs):
+        raise SourceError(f"{args.output}: is the input as well; choose another --output")
+    args.output.parent.mkdir(parents=True, exist_ok=True)
     print(_synthesize(args) if args.synthesize else _run(args))
     return 0
 
@@ -76,23 +78,17 @@ def main(argv: list[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> str:
     if args.published_questions or layout_of(args) is not Layout.CLEAN:
         raise SourceError("--published-questions and layouts of documents are for --synthesize, which makes documents")
-    if args.input and args.output.exists() and args.input.exists() and args.input.samefile(args.output):
-        raise SourceError(f"{args.output}: is the input as well; choose another --output")
-    if args.input:
-        source = open_file(args.input, COLUMNS)
-    else:
-        source = open_dataset(args.hf_dataset, args.hf_split, args.hf_revision, COLUMNS)
-    name = str(args.input or args.hf_dataset)
-    conversion = _conversion(source, args)
-    with DocumentWriter(store_folder(args.output)) as documents, _replacing(args.output) as out:
-        counts = _write_rows(source, conversion, args, documents, out)
+    source = (open_file(args.input, COLUMNS) if args.input
+              else open_dataset(args.hf_dataset, args.hf_split, args.hf_revision, COLUMNS))
+    with DocumentWriter(store_folder(args.output)) as documents, replacing(args.output) as out:
+        counts = _write_rows(source, args, documents, out)
         if not counts["written"]:
+            name = args.input or args.hf_dataset
             if counts["rows"] and counts["unknown"] == counts["rows"]:
                 raise SourceError(f"{name}: {UnknownSchema()}")
             raise NoGoodRows(f"{name}: no good row among {counts['rows']}; {args.output} is not written")
         documents.commit()  # before the rows that refer to it
-    stored = _stored(counts["stored"], args.output)
-    return f"{args.output}: {counts['written']} rows{stored}; {counts['bad']} bad rows left out"
+    return f"{_written(args.output, counts['written'], counts['stored'])}; {counts['bad']} bad rows left out"
 
 
 def _synthesize(args: argparse.Namespace) -> str:
@@ -101,8 +97,6 @@ def _synthesize(args: argparse.Namespace) -> str:
 
     if not args.raw or args.limit:
         raise SourceError("--synthesize needs --raw FILE..., and --rows in place of --limit")
-    if args.output.exists() and any(raw.exists() and raw.samefile(args.output) for raw in args.raw):
-        raise SourceError(f"{args.output}: is the input as well; choose another --output")
     check_published(args, args.rows, "--rows")
     curriculum, layout = parse_curriculum(args.documents), layout_of(args)
     rows = args.rows or SYNTHETIC_ROWS
@@ -111,34 +105,25 @@ def _synthesize(args: argparse.Namespace) -> str:
     lengths = lengths_of(curriculum, rows, args.mixed, args.seed)
     questions = training_questions(corpora, lengths, args.seed, args.processes, layout)
     stored = 0
-    with DocumentWriter(store_folder(args.output)) as documents, _replacing(args.output) as out, closing(questions):
+    with DocumentWriter(store_folder(args.output)) as documents, replacing(args.output) as out, closing(questions):
         for question in tqdm(questions, total=rows, unit=" rows", disable=None):
             stop_if_asked()
             row, document = row_of(question, args.inline_context_chars)
             _write(row, document, documents, out)
             stored += document is not None
         documents.commit()  # before the rows that refer to it
-    skipped = corpora.skipped.total()
-    return f"{args.output}: {rows} rows{_stored(stored, args.output)}; {skipped} questions left out"
+    return f"{_written(args.output, rows, stored)}; {corpora.skipped.total()} questions left out"
 
 
-def _stored(count: int, output: Path) -> str:
-    return f", {count} of them with documents in {store_folder(output)}" if count else ""
+def _written(output: Path, rows: int, stored: int) -> str:
+    documents = f", {stored} of them with documents in {store_folder(output)}" if stored else ""
+    return f"{output}: {rows} rows{documents}"
 
 
-def _conversion(source: Source, args: argparse.Namespace) -> Conversion:
-    schema = None if args.schema == _AUTO else Schema(args.schema)
-    if schema is None and source.columns is not None:
-        with suppress(UnknownSchema):  # said of every row
-            schema = schema_of(source.columns)
-    store = DocumentStore(store_folder(args.input)) if args.input else None
-    return Conversion(schema, not args.no_context, args.inline_context_chars, store)
-
-
-def _write_rows(
-    source: Source, conversion: Conversion, args: argparse.Namespace, documents: DocumentWriter, out: BinaryIO
-) -> Counter[str]:
+def _write_rows(source: Source, args: argparse.Namespace, documents: DocumentWriter, out: BinaryIO) -> Counter[str]:
     """Counts: rows read, written, stored (documents in the store), bad, unknown (bad rows of no known schema)."""
+    store = DocumentStore(store_folder(args.input)) if args.input else None
+    conversion = Conversion(args.schema and Schema(args.schema), not args.no_context, args.inline_context_chars, store)
     counts: Counter[str] = Counter()
     bad = BadRows("prepare_data", strict=args.strict)
     for row in tqdm(source.rows, total=source.total, unit=" rows", disable=None):  # None: silent unless a terminal
@@ -171,14 +156,6 @@ def _write(row: dict[str, Any], document: str | None, documents: DocumentWriter,
     out.write(line)
 
 
-@contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path`` when the block ends well, and vanishes otherwise."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as out:
-        yield out
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent prepare", description="Write training data as JSONL.")
     source = parser.add_mutually_exclusive_group(required=True)
@@ -188,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hf-split", default="train", help="split of the dataset (train)")
     parser.add_argument("--hf-revision", help="branch, tag or commit of the dataset")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
-    parser.add_argument("--schema", default=_AUTO, choices=(_AUTO, *Schema), help="layout of the rows (auto)")
+    parser.add_argument("--schema", choices=[*Schema], help="layout of the rows (default: by its fields)")
     parser.add_argument("--no-context", action="store_true", help="take questions without a document as well")
     parser.add_argument("--inline-context-chars", type=whole_number, default=INLINE_CONTEXT_CHARS, metavar="N",
                         help=f"documents up to N characters stay in their row ({INLINE_CONTEXT_CHARS})")

@@ -58,16 +58,9 @@ from .agents.records import (
     TurnRequest,
 )
 from .config import ConfigError
-from .custom_convert import row_counts
+from .custom_convert import ALPHA, row_counts
 from .hooks import rewards, sft, traces
-from .hooks.host import (
-    HostArgs,
-    as_output,
-    evaluate_in_host,
-    is_aborting,
-    sample_asynchronously,
-    sampling_of,
-)
+from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously, sampling_of
 from .hooks.host_fixes import keep_policy
 from .hooks.metrics import best_of, metrics_line, rollout_metrics
 from .hooks.reader import Reader, context_of, reader_for
@@ -271,9 +264,9 @@ async def _reward(host: HostArgs, sample: Any) -> Any:
         return as_reward(0.0, host.reward_key)
     try:
         return as_reward(await _sum_of_parts(host, sample, record), host.reward_key)
-    except ConfigError:
-        raise
     except Exception as error:  # as in generate: one bad row must not end the run
+        if isinstance(error, ConfigError) and not host.config.fully_async:  # whose worker would sample on for ever
+            raise
         kind, message = _reason(error, f"trajectory {sample.index} cannot be scored")
     logger.warning("trajectory %s: %s: %s", sample.index, kind, message)
     write_failure(sample, kind, message, host.reward_key)
@@ -302,6 +295,10 @@ async def _sum_of_parts(host: HostArgs, sample: Any, record: Record | None) -> f
 
 _failed_groups: Counter[str] = Counter()
 """Groups in succession without one trajectory that ended, by the run's folder."""
+_equal_groups: Counter[str] = Counter()
+"""Groups in succession whose trajectories are worth the same."""
+EQUAL_ROLLOUTS = 20
+"""So many rollouts of them end the run."""
 
 
 def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
@@ -316,12 +313,17 @@ def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     _failed_groups[host.save] = 0 if any(map(ended, group)) else _failed_groups[host.save] + 1
     if _failed_groups[host.save] >= host.rollout_groups:
         require_survivors(group, f"{host.rollout_groups} groups in succession")
-    turns_count = getattr(agent_settings(host.config), "alpha", 1.0) < 1.0
+    turns_count = getattr(agent_settings(host.config), "alpha", ALPHA) < 1.0
     worths = set()
     for sample in filter(ended, group):
         record = Record.of(sample) if turns_count else None
         worths.add((reward_of(sample, host.reward_key), *((record and record.state_totals) or ())))
-    return len(worths) > 1
+    differ = len(worths) > 1
+    _equal_groups[host.save] = 0 if differ else _equal_groups[host.save] + 1
+    if _equal_groups[host.save] >= EQUAL_ROLLOUTS * host.rollout_groups:
+        raise ConfigError(f"{_equal_groups[host.save]} groups in succession are each of equal rewards; set "
+                          "DYNAMIC_FILTER=none or change the data")
+    return differ
 
 
 # --- rollouts, evaluation and logs --------------------------------------------------------------------------------

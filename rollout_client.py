@@ -11,7 +11,6 @@ Two dialects: vLLM's (vime, the embedded host, ``--logprobs-mode processed_logpr
   where the fewest are bound::
 
       group-3, question, chunk 0  ->  group-3/5f0c..  engine A    all 8 siblings
-      group-3, question, chunk 1  ->  group-3/91be..  engine B    all 8 siblings, each when it gets there
 
 - vLLM computes a prefix once for requests that arrive together, SGLang only if the prefix is ready before: there the
   first sibling at a chunk sends the shared ids ahead, for one token, and the others wait for that;
@@ -80,8 +79,7 @@ class Endpoint:
 
     @property
     def is_vllm(self) -> bool:
-        """Whether it ends routing keys and streams replies."""
-        return self.dialect is Dialect.VLLM
+        return self.dialect is Dialect.VLLM  # which streams replies, and whose router ends routing keys
 
     def build_request(
         self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], key: str
@@ -102,15 +100,14 @@ class Endpoint:
         return parse_vllm(answer) if self.dialect is Dialect.VLLM else parse_sglang(answer)
 
     def redacted(self, text: str) -> str:
-        """``text`` without the endpoint's key."""
-        return text
+        return text  # with a key, without it
 
 
 def parse_vllm(answer: Mapping[str, Any]) -> Generation:
     """The one choice of ``/inference/v1/generate``."""
     choice = answer["choices"][0]
     content, ids = (choice.get("logprobs") or {}).get("content") or [], choice["token_ids"]
-    scored = [(entry.get("token_id", i), entry["logprob"]) for i, entry in zip(ids, content, strict=False)]
+    scored = ((entry.get("token_id", i), entry["logprob"]) for i, entry in zip(ids, content, strict=True))
     cached = ((answer.get("usage") or {}).get("prompt_tokens_details") or {}).get("cached_tokens")
     return _generation(ids, scored, choice["finish_reason"], {**answer, **choice}, cached)
 
@@ -123,18 +120,19 @@ def parse_sglang(answer: Mapping[str, Any]) -> Generation:
     return _generation(ids, scored, meta["finish_reason"], meta, meta.get("cached_tokens"))
 
 
-def _generation(ids: Any, scored: list[tuple[int, float]], finish: Any, meta: Any, cached: int | None) -> Generation:
+def _generation(ids: Any, scored: Iterable[tuple[int, float]], finish: Any, meta: Any, cached: Any) -> Generation:
     """``scored`` are ids with their log-probs; ``meta`` names the weight versions that sampled the reply, in order."""
     finish = finish["type"] if isinstance(finish, Mapping) else finish
     stop, spans = StopReason("abort" if finish == "cancelled" else finish), meta.get("weight_versions") or ()
     version = "+".join(dict.fromkeys(str(s["version"]) for s in spans)) or str(meta.get("weight_version") or "")
     if stop is StopReason.ABORT:  # partial tokens are not used; some servers send them without log-probs
         return Generation([], [], stop, version, cached)
-    if not ids or list(ids) != [i for i, _ in scored]:
-        raise ValueError(f"log-probs of {len(scored)} tokens do not match the {len(ids)} sampled")
-    if not all(math.isfinite(p) and p < 0.01 for _, p in scored):
+    of, log_probs = [list(column) for column in zip(*scored, strict=True)] or [[], []]
+    if not ids or list(ids) != of:
+        raise ValueError(f"log-probs of {len(of)} tokens do not match the {len(ids)} sampled")
+    if not all(math.isfinite(p) and p < 0.01 for p in log_probs):
         raise ValueError("a log-prob is not a finite number up to 0")
-    return Generation(list(ids), [float(p) for _, p in scored], stop, version, cached)
+    return Generation(list(ids), list(map(float, log_probs)), stop, version, cached)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +161,7 @@ class RouterClient:
         self._slots = PriorityGate(concurrency)
         self._groups: dict[str, _Group] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._ends_keys = endpoint.is_vllm  # until a server turns out to have no such route
 
     async def close(self) -> None:
         if self._ending:
@@ -235,12 +234,13 @@ class RouterClient:
 
         async def end(key: str) -> None:
             with suppress(*NO_ANSWER):
-                async with self._http.post(f"{self.endpoint.base_url}/finish_session", params={"session_id": key}):
-                    pass
+                url = f"{self.endpoint.base_url}/finish_session"
+                async with self._http.post(url, params={"session_id": key}) as reply:
+                    self._ends_keys = reply.status == 200
 
         for key in keys:
             del group.left[key]
-            if self.endpoint.is_vllm and not self._http.closed:
+            if self._ends_keys and not self._http.closed:
                 self._ending.add(task := asyncio.ensure_future(end(key)))
                 task.add_done_callback(self._ending.discard)
 

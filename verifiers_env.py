@@ -16,8 +16,8 @@ parameters are verifiers' own.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,14 @@ import verifiers.v1 as vf
 from . import rollout
 from .checkpoints.hf_model import config_for_model, local_folder
 from .config import Config, ConfigError
-from .data.training_file import DataSource, TrainingRow
+from .data.training_file import DataSource
 from .evaluation.endpoint import Api, EvalEndpoint, frame_of
 from .hooks.host import embedded_args
 from .hooks.reader import reader_for
 from .hooks.sample import Record, Sample
 from .hooks.task_row import question_of, row_of, task_of
 from .rollout_client import Dialect, close_clients
+from .system.plugins import shell_words
 
 __all__ = ["MemoryHarness", "MemoryTaskset"]
 
@@ -67,7 +68,7 @@ class MemoryTask(vf.Task[MemoryData, vf.State, MemoryTaskConfig]):
         return {name: float(value) for name, value in measured.items()}
 
     def _scored(self) -> tuple[Any, Any]:
-        sample = sample_of(row_at(self.data.rows, self.data.row))
+        sample = sample_at(self.data.rows, self.data.row)
         return task_of(Config.from_mapping(words(self.config.settings)), sample), row_of(sample)
 
 
@@ -83,8 +84,7 @@ class MemoryTaskset(vf.Taskset[MemoryTask, MemoryTasksetConfig]):
             raise ConfigError("no rows: give --env.taskset.rows FILE, as mem-agent prepare writes it")
         path = str(self.config.rows.expanduser().absolute())
         for number in range(len(rows_of(path))):
-            row = row_at(path, number)
-            question = question_of(sample_of(row))
+            question = question_of(sample_at(path, number))
             yield MemoryTask(MemoryData(prompt=question, rows=path, row=number), self.config.task)
 
 
@@ -104,9 +104,11 @@ class MemoryHarness(vf.Harness[MemoryHarnessConfig]):
     async def launch(
         self, ctx: Any, trace: Any, runtime: Any, endpoint: str, secret: str, mcp_urls: Mapping[str, str], data: Any
     ) -> Any:
-        config = agent_config(self.config.tokenizer or ctx.model, words(self.config.settings), data.rows)
+        folder = local_folder(self.config.tokenizer or ctx.model, "the harness' tokenizer", weights=False)
+        config, _ = config_for_model(folder, words(self.config.settings))  # the model's own, where these say nothing
+        config = config.replace(hf_ckpt=str(folder), train_data=data.rows)
         server = chat_endpoint(config, endpoint, secret, ctx.model)
-        sample = sample_of(row_at(data.rows, data.row))
+        sample = sample_at(data.rows, data.row)
         try:
             await rollout.generate(embedded_args(config, server), sample, {}, evaluation=True)
         finally:
@@ -119,25 +121,15 @@ class MemoryHarness(vf.Harness[MemoryHarnessConfig]):
         return vf.ProgramResult(exit_code=int(bool(failure)), stdout=sample.response, stderr=failure)
 
 
-def agent_config(model: str, settings: Mapping[str, str], rows: str) -> Config:
-    """The settings of the model's own agent, with ``settings`` before them. Raises ConfigError."""
-    refused = sorted({"HF_CKPT", "TRAIN_DATA"} & settings.keys())
-    if refused:
-        raise ConfigError(f"{refused[0]} among the harness' settings: give its tokenizer and the taskset's rows")
-    folder = local_folder(model, "the harness' tokenizer", weights=False)
-    config, _ = config_for_model(folder, settings)
-    return config.replace(hf_ckpt=str(folder), train_data=rows)
-
-
 def words(settings: str) -> dict[str, str]:
     """``A=1 B='two words'`` by name. Raises ConfigError."""
-    try:
-        pairs = [word.partition("=") for word in shlex.split(settings)]
-    except ValueError as error:
-        raise ConfigError(f"settings {settings!r}: {error}; quote as in a shell") from None
-    if bad := [name for name, equals, _ in pairs if not (name and equals)]:
-        raise ConfigError(f"settings {settings!r}: {bad[0]!r} is no NAME=value")
-    return {name: value for name, _, value in pairs}
+    found = {}
+    for word in shell_words("settings", settings):
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise ConfigError(f"settings {settings!r}: {word!r} is no NAME=value")
+        found[name] = value
+    return found
 
 
 def chat_endpoint(config: Config, url: str, key: str, model: str) -> EvalEndpoint:
@@ -149,19 +141,12 @@ def chat_endpoint(config: Config, url: str, key: str, model: str) -> EvalEndpoin
     )
 
 
-_sources: dict[str, DataSource] = {}
-
-
+@cache
 def rows_of(path: str) -> DataSource:
     """In the file's order; opened and checked once. Raises DataError."""
-    if path not in _sources:
-        _sources[path] = DataSource(path, seed=0, shuffle=False)
-    return _sources[path]
+    return DataSource(path, seed=0, shuffle=False)
 
 
-def row_at(path: str, number: int) -> TrainingRow:
-    return rows_of(path).row(number)
-
-
-def sample_of(row: TrainingRow) -> Sample:
+def sample_at(path: str, number: int) -> Sample:
+    row = rows_of(path).row(number)
     return Sample(prompt=row.prompt, label=row.label, metadata=row.metadata)

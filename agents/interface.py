@@ -32,7 +32,7 @@ class Reading:
     prefix_ids: Sequence[int] = ()
     """What the final reply goes on from: the last ids of the FINAL turn's prompt, whatever the agent (``rollout``)."""
     reply_tokens: int = 0
-    """Of the final reply; 0: as the agent asks."""
+    """Most tokens of the final reply; 0: the agent's own budget."""
     before: tuple[Message, ...] = ()
     """The row's messages before the question, system message first; for agents of ``shows_messages``."""
 

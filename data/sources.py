@@ -52,8 +52,6 @@ class Source:
     rows: Iterator[SourceRow]
     total: int | None = None
     """Number of rows, where the format tells."""
-    columns: tuple[str, ...] | None = None
-    """Columns of every row, where the format fixes them."""
 
 
 def open_file(path: Path, wanted: Collection[str] | None = None) -> Source:
@@ -102,15 +100,14 @@ def _open_parquet(path: Path, wanted: Collection[str] | None) -> Source:
         parquet = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
     except (OSError, ValueError) as error:
         raise SourceError(f"{path}: not a readable parquet file ({reason_of(error)})") from None
-    names = tuple(parquet.schema_arrow.names)
-    columns = [name for name in names if wanted is None or name in wanted]
+    columns = [name for name in parquet.schema_arrow.names if wanted is None or name in wanted]
 
     def rows(path: Path) -> Iterator[SourceRow]:
         with parquet:
             batches = parquet.iter_batches(batch_size=BATCH_ROWS, columns=columns)
             yield from _numbered(row for batch in batches for row in batch.to_pylist())
 
-    return Source(_guard(path, rows), parquet.metadata.num_rows, names)
+    return Source(_guard(path, rows), parquet.metadata.num_rows)
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
@@ -218,12 +215,11 @@ def open_dataset(
     """
     try:
         dataset = _dataset(name, split, revision, config)
-        columns = dataset.column_names
-        if wanted is not None and columns:
-            dataset = dataset.select_columns([column for column in columns if column in wanted])
+        if wanted is not None and dataset.column_names:
+            dataset = dataset.select_columns([column for column in dataset.column_names if column in wanted])
     except Exception as error:  # the hub client raises its own, HTTP, file and value errors alike
         raise SourceError(f"{name}: split {split!r} cannot be loaded ({reason_of(error)})") from None
-    return Source(_dataset_rows(name, dataset), columns=tuple(columns) if columns else None)
+    return Source(_dataset_rows(name, dataset))
 
 
 def _dataset(name: str, split: str, revision: str | None, config: str | None) -> Any:

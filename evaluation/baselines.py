@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..agents import agent_class
 from ..agents.documents import Chunks, DocumentCache, split_chunks
 from ..agents.interface import Reading
 from ..agents.one_prompt import BASELINES
@@ -46,6 +47,7 @@ WORDS = 150
 _UNLIMITED = 2**40
 """Tokens of a server that does not say how many it takes; it refuses what is too long by itself."""
 _HEADING = re.compile(r"^Document \d+:", re.MULTILINE)
+_FOUND_BY = re.compile(r"(?P<retriever>bm25|embedding=.+?)?:?(?P<most>[0-9]+)?")
 _WORDS = re.compile(rf"(?:\S+\s*){{1,{WORDS}}}")
 
 
@@ -76,10 +78,11 @@ class OnePromptMode:
         self._config: Config = args.mem_agent
         self._endpoint = endpoint
         self._vocabulary = endpoint.vocabulary
-        mode, *found_by = self._config.eval_mode.split(":")  # rag, embedding=MODEL, 10
-        self._found_by = found_by
+        mode, _, found_by = self._config.eval_mode.partition(":")
+        self._found_by = _FOUND_BY.fullmatch(found_by) if mode == "rag" else None
         frame = chat_frame(self._vocabulary.tokenizer, self._config.mem_thinking, {})
-        prompts = load_prompts(self._config.mem_layout, self._config.mem_prompts)
+        own = agent_class(self._config).own_prompts
+        prompts = load_prompts(self._config.mem_layout, self._config.mem_prompts, own)
         self._agent = BASELINES[mode](self._config, self._vocabulary, prompts, frame)
         self._documents = DocumentCache(self._vocabulary.encode_text)
         # One thread, so that the samples of a question find what the first of them retrieved.
@@ -99,15 +102,16 @@ class OnePromptMode:
         return write_record(sample, Record.of_trajectory(trajectory, evaluation=True), trajectory.answer, versions)
 
     def _retrieve(self, question: str, context: str) -> tuple[str, dict[str, float]]:
-        retriever, most = self._found_by
+        assert self._found_by is not None
+        retriever, most = self._found_by["retriever"] or "bm25", int(self._found_by["most"] or 10)
         passages = split_passages(context)
         scores = scored(retriever, question, passages, self._config.trust_remote_code) if passages else np.empty(0)
-        chosen = sorted(int(i) for i in np.argsort(-scores, kind="stable")[: int(most)])
+        chosen = sorted(int(i) for i in np.argsort(-scores, kind="stable")[:most])
         return "\n\n".join(passages[i] for i in chosen), {"passages": len(passages), "retrieved": len(chosen)}
 
     async def _trajectory(self, question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Trajectory:
         text, counts = context, dict[str, float]()
-        if self._found_by:
+        if self._found_by is not None:
             loop = asyncio.get_running_loop()
             text, counts = await loop.run_in_executor(self._pool, self._retrieved, question.text, context)
         asked = Reading(

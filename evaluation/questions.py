@@ -37,7 +37,7 @@ from ..data.corpus_file import CORPUS, CorpusFileError, open_corpus, read_contex
 from ..data.published import PublishedError, RawFile, find_raw
 from ..data.sources import NotJson, json_list
 from ..hooks.task_row import REPLY_PREFIX, REPLY_TOKENS
-from ..rewards.ruler import METRICS as RULER_METRICS
+from ..rewards.qa_metrics import METRICS as RULER_METRICS
 from ..system.errors import MemAgentError
 from ..tasks import Task
 

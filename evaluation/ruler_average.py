@@ -3,7 +3,7 @@
 ================  ==========================================================================================
 MemAgent's ten    the eight needle tasks, vt and fwe (its out-of-distribution table, arXiv 2507.02259v1)
 RULER's thirteen  those, cwe, qa_1 and qa_2
-qa_1, first gold  MemAgent shows qa_1 apart, scored against the first gold (``tasks/ruler.py``)
+qa_1, first gold  MemAgent shows qa_1 apart, scored against the first gold (``tasks/qa.py``)
 ================  ==========================================================================================
 
 MemAgent's numbers are of answers behind "the answer is" (TASK_ARGS answer=the_answer_is), RULER's of whole replies. An
@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from ..rewards.ruler import FIRST_GOLD, MEMAGENT_TASKS, TASKS
+from ..rewards.qa_metrics import FIRST_GOLD, MEMAGENT_TASKS, TASKS
 from .statistics import Estimate
 from .summary import Summary
 

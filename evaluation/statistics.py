@@ -99,7 +99,7 @@ def interval(
         return Estimate(full, least, full, array.size) if array[0] else Estimate(0.0, 0.0, full - least, array.size)
     low, high = np.quantile(_resampled_means(array, np.random.default_rng(seed), resamples), [tail, 1 - tail])
     mean = float(array.mean())
-    return Estimate(mean, min(mean, float(low)), max(mean, float(high)), array.size)  # equal values, but for rounding
+    return Estimate(mean, min(mean, float(low)), max(mean, float(high)), array.size)  # equal, except for rounding
 
 
 def compare(first: Mapping[Q, float], second: Mapping[Q, float], *, seed: int = 0) -> Comparison:

@@ -13,8 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..hooks.metrics import turn_range
-from ..rewards.statistics import expected_best, pass_at, pass_sizes
+from ..hooks.metrics import expected_best, pass_at, pass_sizes, turn_range
 from .results import METRICS, Cell, Results, Row
 from .statistics import RESAMPLES, Comparison, Estimate, by_question, compare, interval
 
@@ -57,9 +56,9 @@ class Summary:
     samples: int = 1
     """Most answers that a question has."""
     best: Estimate | None = None
-    """best@``samples`` of the main metric (``rewards.statistics``); None with one answer a question."""
+    """best@``samples`` of the main metric (``hooks.metrics``); None with one answer a question."""
     passes: Mapping[int, Estimate] = field(default_factory=dict)
-    """pass@k of the main metric by k (``rewards.statistics``), up to the fewest answers that any question has; empty
+    """pass@k of the main metric by k (``hooks.metrics``), up to the fewest answers that any question has; empty
     with one answer a question, and for a metric that is not 0 or 1 throughout."""
     not_read: Estimate | None = None
     """Percent of a document's tokens that were cut from it before it was read; None where no row can tell."""
@@ -115,7 +114,7 @@ def main_metric_of(summaries: Iterable[Summary]) -> str | None:
 
 
 def agent_counts(summaries: Sequence[Summary]) -> list[str]:
-    """What the agents of these runs count, but for tokens: turns, rounds, and whatever else any of them does."""
+    """What the agents of these runs count, except tokens: turns, rounds, and whatever else any of them does."""
     every = dict.fromkeys(name for summary in summaries for name in summary.costs)
     return [name for name in every if name != "seconds" and not name.endswith("_tokens")]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
+from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,21 +70,13 @@ _UNREADABLE = (openai.OpenAIError, ValueError, TypeError, AttributeError)
 Messages = Sequence[Mapping[str, str]]
 
 
-@dataclass(slots=True)
-class ChatCounts:
-    """Calls so far."""
-
-    asked: int = 0
-    answered: int = 0
-    failed: int = 0
-
-
 class ChatClient:
     """Asks one model at one address; may be shared by several event loops."""
 
     def __init__(self, settings: ChatSettings) -> None:
         self.settings = settings
-        self.counts = ChatCounts()
+        self.counts: Counter[str] = Counter()
+        """Calls so far: asked, answered, failed."""
         self._budget = "max_tokens"
         self._loops: MutableMapping[Any, tuple[openai.AsyncOpenAI, asyncio.Semaphore]] = weakref.WeakKeyDictionary()
         for name in ("openai", "httpx", "httpx2"):  # they log every request
@@ -95,11 +88,11 @@ class ChatClient:
 
     async def sampled(self, messages: Messages, seed: int | None = None) -> list[str]:
         """As many replies as the settings say. Raises ChatFailed."""
-        self.counts.asked += 1
+        self.counts["asked"] += 1
         client, slots = self._of_this_loop()
         async with slots:
-            replies = await self._asked(client, messages, seed)
-        self.counts.answered += 1
+            replies = await self._replies(client, messages, seed)
+        self.counts["answered"] += 1
         return replies
 
     async def served(self) -> list[str]:
@@ -127,15 +120,14 @@ class ChatClient:
             self._loops[loop] = client, asyncio.Semaphore(settings.concurrency)
         return self._loops[loop]
 
-    async def _asked(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> list[str]:
+    async def _replies(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> list[str]:
         settings, budget = self.settings, self._budget
-        given = {"seed": seed, "top_p": settings.top_p, "n": settings.samples if settings.samples > 1 else None}
+        given = {"model": settings.model, "messages": messages, "temperature": settings.temperature,
+                 "top_p": settings.top_p, budget: settings.max_output_tokens, "seed": seed,
+                 "n": settings.samples if settings.samples > 1 else None}
         body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        body |= {budget: settings.max_output_tokens, "temperature": settings.temperature}
         try:
-            answer = await client.chat.completions.create(
-                model=settings.model, messages=list(messages), **body  # type: ignore[arg-type]
-            )
+            answer = await client.chat.completions.create(**body)
             replies = [_text(choice.message.content) for choice in answer.choices[: settings.samples]]
             if len(replies) < settings.samples:
                 raise ValueError(f"{len(replies)} replies, {settings.samples} were asked for")
@@ -143,7 +135,7 @@ class ChatClient:
             refused = error.response.text if isinstance(error, openai.BadRequestError) else ""
             if _NEW_BUDGET in refused and budget != _NEW_BUDGET:
                 self._budget = _NEW_BUDGET
-                return await self._asked(client, messages, seed)
+                return await self._replies(client, messages, seed)
             raise self._failure(error) from None
         return replies
 
@@ -154,15 +146,14 @@ class ChatClient:
             status = error.status_code
             kind = FailureKind.SERVER_ERROR if status >= 500 else FailureKind.REJECTED
             kind = FailureKind.RATE_LIMITED if status == 429 else kind
-            remedy = {401: "the key is refused: ", 403: "the key is refused: ",
-                      404: f"no such route, or no model {self.settings.model!r}: "}.get(status, "")
-            reason = f"HTTP {status}: {remedy}{error.response.text}"
+            remedy = "the key is refused, " if status in (401, 403) else ""
+            reason = f"HTTP {status}: {remedy}model {self.settings.model!r}: {error.response.text}"
         elif isinstance(error, openai.APITimeoutError):
             kind, reason = FailureKind.TIMEOUT, f"no answer within {self.settings.timeout_s:g} s"
         elif isinstance(error, openai.APIConnectionError):
             kind = FailureKind.CONNECTION
             reason = f"nothing answers there ({error.__cause__ or error}); start it, or correct the address or proxy"
-        self.counts.failed += 1
+        self.counts["failed"] += 1
         shown = one_line(without_key(reason, self.settings.key), 200)
         return ChatFailed(f"{self.settings.url}: {shown}", kind, status)
 

@@ -26,7 +26,8 @@ _REFUSED = {
     "apply_chat_template": "--apply-chat-template would make the rendered chat the question; leave it off",
     "multimodal_keys": "--multimodal-keys: agents show text alone; leave it off",
 }
-_ROUTERS = ((Dialect.VLLM, "vllm_max_model_len"), (Dialect.SGLANG, "sglang_context_length"))
+_ROUTERS = {Dialect.VLLM: "vllm_max_model_len", Dialect.SGLANG: "sglang_context_length"}
+"""Whose router, and the name of its engines' length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ class HostArgs:
             hf_checkpoint=getattr(args, "hf_checkpoint", ""),
             chat_template_kwargs=json.dumps(getattr(args, "apply_chat_template_kwargs", None) or {}, sort_keys=True),
             prompt_data=getattr(args, "prompt_data", None) or config.train_data,
-            endpoint=_endpoint(args, config),
+            endpoint=getattr(args, "mem_agent_endpoint", None) or _endpoint(args, config),
             save=getattr(args, "save", None) or config.save_path,
             reward_key=reward_key,
             eval_reward_key=getattr(args, "eval_reward_key", None) or reward_key,
@@ -100,7 +101,7 @@ def config_of(args: Any) -> Config:
     carried = getattr(args, "mem_agent", None)
     if isinstance(carried, Config):
         return carried
-    return Config.cached(os.environ if carried is None else carried)
+    return Config.from_env(os.environ) if carried is None else Config.from_mapping(carried)
 
 
 def embedded_args(config: Config, endpoint: Endpoint | None) -> SimpleNamespace:
@@ -111,12 +112,8 @@ def embedded_args(config: Config, endpoint: Endpoint | None) -> SimpleNamespace:
 
 
 def _endpoint(args: Any, config: Config) -> Endpoint | None:
-    ready = getattr(args, "mem_agent_endpoint", None)
-    if ready is not None:
-        return ready
-    for dialect, length in _ROUTERS:
-        ip = getattr(args, f"{dialect}_router_ip", None)
-        port = getattr(args, f"{dialect}_router_port", None)
+    for dialect, length in _ROUTERS.items():
+        ip, port = (getattr(args, f"{dialect}_router_{part}", None) for part in ("ip", "port"))
         if ip and port:
             # vime sizes its engines by ``rollout_max_context_len`` where the engine's own flag is not set.
             offered = getattr(args, length, None) or getattr(args, "rollout_max_context_len", None)
@@ -177,8 +174,8 @@ def evaluate_in_host(args: Any, rollout_id: int, data_source: Any) -> Any:
 def sample_asynchronously(args: Any, rollout_id: int, data_source: Any, evaluation: bool) -> Any:
     """One rollout by the host's own fully asynchronous function, with room for metrics of ours.
 
-    It returns bare groups, after which hosts give their log hook None: no number of ``rollout.log_rollout``, dropped
-    groups among them, would reach the tracker.
+    It returns bare groups, after which hosts give their log hook None: no number of ``rollout.log_rollout`` would
+    reach the tracker.
     """
     function = _host_module("fully_async_rollout").generate_rollout_fully_async
     call = _host_module("base_types").call_rollout_fn

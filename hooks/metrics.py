@@ -21,14 +21,13 @@ Example, two trajectories; 1 where a gold answer stands in the memory after that
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import fsum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import comb, sqrt
 from statistics import fmean
 from typing import Any
 
 from ..agents.records import Outcome
 from ..rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad, sub_em
-from ..rewards.statistics import expected_best, half_width, pass_at, pass_sizes
 from .host import HostArgs
 from .sample import MemoryRecord, Record, ended, has_failed, lost, reward_of
 
@@ -42,6 +41,10 @@ def rollout_metrics(samples: Sequence[Any], reward_key: str = "", *, scored: boo
     Args:
         reward_key: the entry that counts where rewards are dicts.
         scored: rewards say something; they do not where replies were given (LOSS=sft).
+
+    ``mixed_groups`` is the share of groups with different rewards, those whose outcomes carry a gradient;
+    ``reward_interval`` half of the mean reward's 95% interval over groups. Of the named parts of rewards one that a
+    trajectory lacks is 0 there.
     """
     finished = [s for s in samples if ended(s)]
     endings = Counter(s.status.value for s in samples)
@@ -51,14 +54,43 @@ def rollout_metrics(samples: Sequence[Any], reward_key: str = "", *, scored: boo
         "truncated_answers": endings[Outcome.TRUNCATED],
         **{f"failed/{kind}": count for kind, count in sorted(failures.items())},
     }
-    if scored:
-        metrics |= _reward_metrics([(s.group_index, reward_of(s, reward_key)) for s in finished])
+    rewards = [(s.group_index, reward_of(s, reward_key)) for s in finished] if scored else []
+    groups = _by_name((group, reward) for group, reward in rewards if group is not None)  # evaluation has none
+    if groups:
+        metrics["mixed_groups"] = fmean(len(set(values)) > 1 for values in groups.values())
+        around = half_width(list(groups.values()))
+        metrics |= {} if around is None else {"reward_interval": around}
     records = [record for s in finished if (record := Record.of(s)) is not None]
-    states = [turn.state_rewards or {} for record in records for turn in record.turns]
-    return (
-        metrics | _part_metrics(records) | _count_metrics([r.counts for r in records])
-        | _memory_metrics([r.memories for r in records])
-        | {f"state_reward/{name}": fmean(values) for name, values in sorted(_by_name(states).items())})
+    told = _by_name([*(("reward", reward) for _, reward in rewards), *_told(records)])
+    if cached := told.pop("cached_tokens", None):
+        prompts = sum(record.counts["prompt_tokens"] for record in records if "cached_tokens" in record.counts)
+        metrics["prefix_cache_hit_rate"] = sum(cached) / prompts
+    return metrics | {name: sum(values) if name in _SUMS else fmean(values) for name, values in told.items()}
+
+
+def _told(records: Sequence[Record]) -> Iterator[tuple[str, float | None]]:
+    """Each number that a trajectory, a turn or a memory tells, by the name of its mean."""
+    parts = dict.fromkeys(name for record in records for name in record.reward_parts)
+    for record in records:
+        yield "accuracy", record.accuracy
+        if record.accuracy is not None:
+            yield from ((f"reward/{name}", record.reward_parts.get(name, 0.0)) for name in parts)
+        yield from record.counts.items()
+        for number, memory in enumerate(record.memories, start=1):
+            yield f"memory_tokens/{turn_range(number)}", memory.tokens
+            yield f"gold_in_memory/{turn_range(number)}", memory.gold
+        for turn in record.turns:
+            yield from ((f"state_reward/{name}", value) for name, value in (turn.state_rewards or {}).items())
+    yield from (("gold_in_memory/last", record.memories[-1].gold) for record in records if record.memories)
+
+
+def _by_name(told: Iterable[tuple[Any, float | None]]) -> dict[Any, list[float]]:
+    """The values of each name, of those who tell it."""
+    values: dict[Any, list[float]] = defaultdict(list)
+    for name, value in told:
+        if value is not None:
+            values[name].append(value)
+    return dict(values)
 
 
 def best_of(samples: Sequence[Any], host: HostArgs) -> dict[str, float]:
@@ -83,8 +115,8 @@ def find_golds(
     memories: Sequence[Sequence[int]], decode: Callable[[Sequence[int]], str], golds: Sequence[str], *,
     keep: bool = False,
 ) -> list[MemoryRecord]:
-    """One record for each memory of a trajectory: its tokens, whether an accepted answer stands in it, and where it is
-    to be kept its text.
+    """One record for each memory of a trajectory: its tokens, whether an accepted answer stands in it, and its text
+    if ``keep``.
 
     ``gold`` is None where containment tells nothing: without golds, and for yes, no and noanswer, which texts hold by
     chance.
@@ -111,87 +143,26 @@ def turn_range(number: int) -> str:
     return f"turn_{last}" if first >= last else f"turn_{first}-{last}"
 
 
-def _reward_metrics(rewards: Sequence[tuple[Any, float | None]]) -> dict[str, float]:
-    """Mean reward, half of its 95% interval over groups, and the share of groups with different rewards: those whose
-    outcomes carry a gradient."""
-    scored = [(group, reward) for group, reward in rewards if reward is not None]
-    metrics = {"reward": fmean(reward for _, reward in scored)} if scored else {}
-    groups = _by_name([{group: reward} for group, reward in scored if group is not None])  # evaluation has none
-    if groups:
-        metrics["mixed_groups"] = fmean(len(set(values)) > 1 for values in groups.values())
-        around = half_width(list(groups.values()))
-        metrics |= {} if around is None else {"reward_interval": around}
-    return metrics
-
-
-def _part_metrics(records: Sequence[Record]) -> dict[str, float]:
-    """Means of what the task alone gave, and of each named part; a part that a trajectory lacks is 0 there."""
-    scored = [record for record in records if record.accuracy is not None]
-    if not scored:
-        return {}
-    parts = _by_name([record.reward_parts for record in scored])
-    return {"accuracy": fmean(record.accuracy or 0.0 for record in scored),
-            **{f"reward/{name}": fsum(values) / len(scored) for name, values in parts.items()}}
-
-
-def _count_metrics(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    counted = _by_name(counts)
-    cached = counted.pop("cached_tokens", None)
-    metrics = {name: sum(values) if name in _SUMS else fmean(values) for name, values in counted.items()}
-    if cached:
-        prompts = sum(c["prompt_tokens"] for c in counts if "cached_tokens" in c)
-        metrics["prefix_cache_hit_rate"] = sum(cached) / prompts
-    return metrics
-
-
-def _memory_metrics(trajectories: Sequence[Sequence[MemoryRecord]]) -> dict[str, float]:
-    ranges: dict[str, list[MemoryRecord]] = defaultdict(list)
-    for memories in trajectories:
-        for number, memory in enumerate(memories, start=1):
-            ranges[turn_range(number)].append(memory)
-    metrics = {f"memory_tokens/{name}": fmean(m.tokens for m in memories) for name, memories in ranges.items()}
-    last = [memories[-1] for memories in trajectories if memories]
-    for name, memories in (ranges | {"last": last}).items():
-        if known := [m.gold for m in memories if m.gold is not None]:
-            metrics[f"gold_in_memory/{name}"] = fmean(known)
-    return metrics
-
-
-def _by_name(told: Iterable[Mapping[Any, float]]) -> dict[Any, list[float]]:
-    """The values of each name, of those who tell it."""
-    values: dict[Any, list[float]] = defaultdict(list)
-    for numbers in told:
-        for name, value in numbers.items():
-            values[name].append(value)
-    return dict(values)
-
-
 # --- a line for people ----------------------------------------------------------------------------------------------
 
-_SHOWN = (
-    ("reward", "reward {:.3f}"),
-    ("mixed_groups", "mixed groups {:.0%}"),
-    ("accuracy", "accuracy {:.3f}"),
-    ("turns", "turns {:.1f}"),
-    ("chunks_read", "chunks read {:.1f}"),
-    ("memory_tokens", "memory {:.1f} tokens"),
-    ("recalls", "recalls {:.1f}"),
-    ("prefix_cache_hit_rate", "cache hits {:.0%}"),
-    ("rows", "rows {:.0f}"),
-    ("padding_rows", "padding {:.0f}"),
-)
+_SHOWN = {
+    "reward": "reward {:.3f}", "mixed_groups": "mixed groups {:.0%}", "accuracy": "accuracy {:.3f}",
+    "turns": "turns {:.1f}", "chunks_read": "chunks read {:.1f}", "memory_tokens": "memory {:.1f} tokens",
+    "recalls": "recalls {:.1f}", "prefix_cache_hit_rate": "cache hits {:.0%}", "rows": "rows {:.0f}",
+    "padding_rows": "padding {:.0f}",
+}
 
 
 def metrics_line(metrics: Mapping[str, float]) -> str:
     """The numbers that people look at first; what is absent is left out."""
     endings = [f"{metrics['trajectories']} trajectories"]
-    for name in ("truncated_answers", "aborted"):
-        endings += [f"{metrics[name]} {name.replace('_', ' ')}"] if metrics[name] else []
+    endings += [f"{metrics[name]} {name.replace('_', ' ')}" for name in ("truncated_answers", "aborted")
+                if metrics[name]]
     if metrics["failed"]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in _under(metrics, "failed/").items())
         endings.append(f"FAILED {metrics['failed']} ({kinds})")
     parts = [", ".join(endings)]
-    parts += [text.format(metrics[name]) for name, text in _SHOWN if name in metrics]
+    parts += [text.format(metrics[name]) for name, text in _SHOWN.items() if name in metrics]
     if golds := _under(metrics, "gold_in_memory/"):
         each = (f"{name.removeprefix('turn_')}: {value:.0%}" for name, value in golds.items())
         parts.append(f"gold in memory {', '.join(each)}")
@@ -200,3 +171,61 @@ def metrics_line(metrics: Mapping[str, float]) -> str:
 
 def _under(metrics: Mapping[str, float], prefix: str) -> dict[str, float]:
     return {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
+
+
+# --- statistics of rewards -------------------------------------------------------------------------------------------
+
+_T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)
+"""Student's t at 97.5%, by degrees of freedom from 1."""
+_T_BEYOND = 2.0
+"""Above 30 degrees it is between 2.04 and 1.96."""
+
+
+def half_width(groups: Sequence[Sequence[float]]) -> float | None:
+    """Half of the 95% interval of the mean over all rewards in ``groups``, none of which is empty; None with fewer
+    than two groups.
+
+    The unit is the group: trajectories of one document are no independent evidence. With G groups, N rewards, mean m::
+
+        half width = t(G - 1) * sqrt(G / (G - 1) * sum over groups of (sum of (reward - m)) ** 2) / N
+
+    For groups of one size that is Student's interval of the group means. Two groups of two, rewards 0 1 and 1 1:
+    m = 0.75, the groups are -0.5 and 0.5 from it, sqrt(2 * 0.5) / 4 = 0.25, times t(1) = 12.706.
+    """
+    if len(groups) < 2:
+        return None
+    count = sum(map(len, groups))
+    mean = sum(map(sum, groups)) / count
+    spread = sum(sum(reward - mean for reward in group) ** 2 for group in groups)
+    degrees = len(groups) - 1
+    t = _T[degrees - 1] if degrees <= len(_T) else _T_BEYOND
+    return t * sqrt(len(groups) / degrees * spread) / count
+
+
+def expected_best(values: Sequence[float]) -> float:
+    """The mean of the best of k draws, with replacement, from a question's k answers.
+
+    What verl's ``process_validation_metrics`` estimates with 1,000 draws, as an expectation: the i-th smallest is the
+    best with probability (i/k)^k - ((i-1)/k)^k. Example: 1 of 4 answers is right: 1 - (3/4)^4 = 0.684.
+    """
+    k = len(values)
+    return sum(value * ((i / k) ** k - ((i - 1) / k) ** k) for i, value in enumerate(sorted(values), 1))
+
+
+def pass_at(k: int, answers: int, right: int) -> float:
+    """The probability that of k answers to a question, drawn without replacement from those that it has, one is right.
+
+    1 - C(n - c, k) / C(n, k), of n answers c being right (Chen et al. 2021, arXiv 2107.03374, equation 1): the
+    unbiased estimate of the chance that one of k fresh answers is right. Example: 1 of 4 is right: pass@1 1/4, pass@2
+    1 - 3/6 = 1/2, pass@4 1.
+    """
+    return 1 - comb(answers - right, k) / comb(answers, k)
+
+
+def pass_sizes(answers: int) -> list[int]:
+    """The k of which pass@k is told where a question has so many answers: powers of two, and all of them."""
+    powers = [2**i for i in range(answers.bit_length()) if 2**i <= answers]
+    return list(dict.fromkeys([*powers, answers])) if answers else []

@@ -35,8 +35,7 @@ from ..checkpoints.folders import number_of, numbered
 from ..config import Config, ConfigError
 from ..rewards.answer_utility import AnswerUtility, AnswerUtilitySettings, Frozen, judged_score
 from ..rewards.intrinsic.encoder import make_encoder
-from ..rewards.intrinsic.episodic import Episodic, KnnPlusSettings, KnnSettings
-from ..rewards.intrinsic.text_modes import EntropySettings, LexicalSettings, TextReward
+from ..rewards.intrinsic.memory import MODES, EntropySettings, Episodic, TextReward
 from ..rewards.reward import Added, Answered, CosineLength, Reward, plain_parts
 from ..sessions.wording import load_wording
 from ..system.files import naming, remove
@@ -53,23 +52,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REWARDS: dict[str, type[Reward]] = {"task": Reward, "cosine": CosineLength, "answer_utility": AnswerUtility}
-_INTRINSIC: dict[str, type[KnnSettings | EntropySettings]] = {
-    "knn": KnnSettings, "knn+": KnnPlusSettings, "entropy": EntropySettings, "lexical": LexicalSettings}
 
 
 # --- made from settings ---------------------------------------------------------------------------------------------
 
 
 def load_reward(config: Config, host: HostArgs | None = None) -> Reward:
-    """A fresh reward of the configured kind, with MEM_IR's on top; without ``host`` one to look at, that scores
-    nothing. Raises ConfigError.
+    """A fresh reward of the configured kind, with MEM_IR's on top; without ``host`` it is only for checking
+    settings. Raises ConfigError.
     """
     own = _answer_utility(config, host) if config.reward == "answer_utility" else load_own_reward(config)
-    if config.mem_ir != "no":
-        return Added(own, _intrinsic(config))
-    if config.mem_ir_args:
+    if config.mem_ir_args and config.mem_ir == "no":
         raise ConfigError(f"MEM_IR_ARGS={config.mem_ir_args!r}: MEM_IR=no reads none; set MEM_IR, or leave it out")
-    return own
+    return own if config.mem_ir == "no" else Added(own, _intrinsic(config))
 
 
 def load_own_reward(config: Config) -> Reward:
@@ -80,7 +75,7 @@ def load_own_reward(config: Config) -> Reward:
 
 def _intrinsic(config: Config) -> Reward:
     """MEM_IR's reward. Raises ConfigError."""
-    settings = parse_settings(_INTRINSIC[config.mem_ir], config.mem_ir_args, "MEM_IR_ARGS")
+    settings = parse_settings(MODES[config.mem_ir], config.mem_ir_args, "MEM_IR_ARGS")
     if isinstance(settings, EntropySettings):
         return TextReward(settings)
     encoder = make_encoder(settings.model, "MEM_IR_ARGS: model", trust_remote_code=config.trust_remote_code)
@@ -89,13 +84,13 @@ def _intrinsic(config: Config) -> Reward:
 
 def _answer_utility(config: Config, host: HostArgs | None) -> AnswerUtility:
     settings = parse_settings(AnswerUtilitySettings, config.reward_args, "REWARD_ARGS")
-    wording = load_wording(settings.prompts)
     if config.mem_ir != "no":
         raise ConfigError("REWARD=answer_utility takes MEM_IR=no: a bonus could lift what is no ranking above one")
+    if settings.alpha and not (config.answer_url and config.answer_model):
+        raise ConfigError("REWARD=answer_utility asks a chat model; set ANSWER_URL and ANSWER_MODEL, its name there")
+    wording = load_wording(settings.prompts)
     if not settings.alpha:
         return AnswerUtility(settings)
-    if not (config.answer_url and config.answer_model):
-        raise ConfigError("REWARD=answer_utility asks a chat model; set ANSWER_URL and ANSWER_MODEL, its name there")
     from .chat_model import ChatClient, ChatSettings
 
     answering = ChatSettings(
@@ -103,9 +98,9 @@ def _answer_utility(config: Config, host: HostArgs | None) -> AnswerUtility:
         concurrency=settings.concurrency, max_output_tokens=settings.max_tokens, temperature=settings.temperature)
     if host is None:
         return AnswerUtility(settings)
-    judging = replace(answering, temperature=0.0)
-    ask, judge = partial(_ask, ChatClient(answering)), partial(_judge, ChatClient(judging))
-    return AnswerUtility(settings, Frozen(ask, judge, partial(stored_text, host), wording, config.seed_for))
+    ask, judging = partial(_ask, ChatClient(answering)), ChatClient(replace(answering, temperature=0.0))
+    document = partial(stored_text, host)
+    return AnswerUtility(settings, Frozen(ask, partial(_judge, judging), document, wording, config.seed_for))
 
 
 async def _ask(chat: ChatClient, prompt: str, seed: int) -> str:
@@ -114,7 +109,7 @@ async def _ask(chat: ChatClient, prompt: str, seed: int) -> str:
     try:
         return await chat.ask([{"role": "user", "content": prompt}], seed)
     except ChatFailed as failed:
-        if failed.holds_for_all and not chat.counts.answered:
+        if failed.holds_for_all and not chat.counts["answered"]:
             raise ConfigError(f"REWARD=answer_utility: {failed}") from None
         refused = failed.kind is FailureKind.REJECTED
         raise TurnFailed(FailureKind.ANSWER_REFUSED if refused else FailureKind.ANSWER_MODEL, str(failed)) from failed
@@ -204,29 +199,24 @@ def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
     run = _run(host)
     if type(run.reward).batch_parts is Reward.batch_parts:
         return
+    number = rollout if run.has_state else None
     batch = [(sample, record) for sample in samples if ended(sample) and (record := Record.of(sample))]
     if any(record.batch_scored for _, record in batch) or (not batch and rollout is None):
         return  # where all have failed, the log hook has kept the state already
-    if not run.has_state:
-        _score(host, run.reward, batch)
-        return
-    if rollout is None:
+    if run.has_state and number is None:
         raise ConfigError(f"REWARD={host.config.reward!r} MEM_IR={host.config.mem_ir}: a state needs the rollout's "
                           "number; add --custom-rollout-log-function-path mem_agent.rollout.log_rollout")
-    _continue(host, run, rollout)
-    _score(host, run.reward, batch)
-    run.next_rollout = rollout + 1
-    _save(host, run.reward, rollout)
-
-
-def _score(host: HostArgs, reward: Reward, batch: Sequence[tuple[Any, Record]]) -> None:
-    if not batch:
-        return
-    earned = reward.batch_parts([answered(host.config, sample, record) for sample, record in batch])
+    if number is not None:
+        _continue(host, run, number)
+    told = [answered(host.config, sample, record) for sample, record in batch]
+    earned = run.reward.batch_parts(told) if batch else []
     for (sample, record), parts in zip(batch, map(plain_parts, earned), strict=True):
         total = {**record.reward_parts, **parts}
         write_scores(sample, replace(record, reward_parts=total, batch_scored=True))
         sample.reward = as_reward(sum(total.values()), host.reward_key)
+    if number is not None:
+        run.next_rollout = number + 1
+        _save(host, run.reward, number)
 
 
 # --- the state ------------------------------------------------------------------------------------------------------
@@ -240,10 +230,12 @@ def _continue(host: HostArgs, run: Run, rollout: int) -> None:
         run.reward = load_reward(host.config, host)
     if rollout > 0:
         folder = _folder(host, rollout - 1)
-        if not folder.is_dir():
-            raise ConfigError(f"{folder}: the reward's state before rollout {rollout} is not there; bring it from "
-                              "where the run was, or start a new SAVE_PATH")
-        run.reward.load(folder)
+        try:
+            folder.stat()  # a load of a user's own may not look
+            run.reward.load(folder)
+        except FileNotFoundError as error:
+            raise ConfigError(f"{error.filename}: the reward's state before rollout {rollout} is not there; set "
+                              "REWARD and MEM_IR as they were, bring it, or start a new SAVE_PATH") from None
         logger.info("the reward continues from %s", folder)
     run.next_rollout = rollout
 

@@ -79,8 +79,7 @@ def gold_answers(sample: Any) -> list[str]:
     """The accepted answers: ``metadata["ground_truth"]``, else ``label``."""
     given = (sample.metadata or {}).get("ground_truth")
     golds = sample.label if given is None else given
-    golds = golds if isinstance(golds, list | tuple) else [golds]
-    return [str(gold) for gold in golds if gold is not None]
+    return [str(gold) for gold in (golds if isinstance(golds, list | tuple) else [golds]) if gold is not None]
 
 
 def reward_of(sample: Any, key: str = "") -> float | None:
@@ -196,8 +195,9 @@ class Record:
         if not {"turns", "memories", "outcome", "counts"} <= written.keys():
             return None
         failure = written.get("failure")
+        turns = (t | {"kind": TurnKind(t["kind"]), "stop": StopReason(t["stop"])} for t in written["turns"])
         return cls(**written | {
-            "turns": tuple(_turn(turn) for turn in written["turns"]),
+            "turns": tuple(TurnRecord(**turn) for turn in turns),
             "memories": tuple(MemoryRecord(**memory) for memory in written["memories"]),
             "outcome": Outcome(written["outcome"]), "failure": FailureKind(failure) if failure else None,
         })
@@ -210,13 +210,8 @@ class Record:
     @property
     def state_totals(self) -> list[float] | None:
         """What each turn earned by itself; None where turns earn nothing."""
-        if all(turn.state_rewards is None for turn in self.turns):
-            return None
-        return [sum(turn.state_rewards.values()) for turn in self.turns if turn.state_rewards is not None]
-
-
-def _turn(values: Mapping[str, Any]) -> TurnRecord:
-    return TurnRecord(**{**values, "kind": TurnKind(values["kind"]), "stop": StopReason(values["stop"])})
+        totals = [sum(turn.state_rewards.values()) for turn in self.turns if turn.state_rewards is not None]
+        return totals or None
 
 
 def _plain(record: Any) -> dict[str, Any]:

@@ -32,8 +32,7 @@ async def run(
     """
     end = vocabulary.turn_end_id
     if end is None:
-        raise ConfigError(f"HF_CKPT={config.hf_ckpt!r}: its tokenizer names no end of a turn; set eos_token in "
-                          "tokenizer_config.json")
+        raise ConfigError(f"HF_CKPT={config.hf_ckpt!r}: its tokenizer_config.json has no eos_token")
     replies = _replies(config, sample)
 
     def wrong_number(turns: str) -> TurnFailed:
@@ -68,11 +67,9 @@ def _replies(config: Config, sample: Any) -> list[str]:
 
 def _check_room(config: Config, request: TurnRequest, reply: int) -> None:
     """That a rollout could have sampled it: what a model is taught must be what it may do."""
-    if reply > request.max_new_tokens:
+    most, tokens, limit = request.max_new_tokens, len(request.prompt_ids) + reply, config.engine_max_len
+    if reply > most:
         setting = "MEM_MAX_FINAL" if request.kind is TurnKind.FINAL else "MEM_MAX_MEMORY"
-        raise TurnFailed(FailureKind.LONG_REPLY, f"a given reply has {reply} tokens with its end, its turn at most "
-                         f"{request.max_new_tokens}; raise {setting}")
-    tokens, limit = len(request.prompt_ids) + reply, config.engine_max_len
+        raise TurnFailed(FailureKind.LONG_REPLY, f"a given reply has {reply} tokens, {setting} allows {most}")
     if limit and tokens > limit:
-        raise TurnFailed(FailureKind.LONG_PROMPT, f"prompt and reply have {tokens} tokens, the engine has room for "
-                         f"{limit}; lower MEM_CHUNK_TOKENS, or raise ENGINE_MAX_LEN")
+        raise TurnFailed(FailureKind.LONG_PROMPT, f"prompt and reply have {tokens} tokens, ENGINE_MAX_LEN={limit}")

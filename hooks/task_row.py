@@ -44,10 +44,8 @@ def messages_before(sample: Any) -> tuple[Message, ...]:
     messages = [_message(number, message) for number, message in enumerate(prompt, start=1)]
     if messages[-1].role is Role.ASSISTANT:
         messages.pop()
-    if not messages or messages[-1].role is not Role.USER:
-        raise TurnFailed(FailureKind.BAD_MESSAGES, "the last message is neither a question nor the start of a reply")
-    if any(message.role is Role.SYSTEM for message in messages[1:]):
-        raise TurnFailed(FailureKind.BAD_MESSAGES, "only the first message may be a system message")
+    if not messages or messages[-1].role is not Role.USER or Role.SYSTEM in [message.role for message in messages[1:]]:
+        raise TurnFailed(FailureKind.BAD_MESSAGES, "the last message is no question, or a later one a system message")
     return tuple(messages[:-1])
 
 
@@ -59,7 +57,7 @@ def row_of(sample: Any) -> TaskRow:
 
 
 def without_document(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's metadata but for its document."""
+    """A row's metadata except its document."""
     return {name: value for name, value in metadata.items() if name not in _DOCUMENT}
 
 
@@ -79,8 +77,7 @@ def _prompt(sample: Any) -> Any:
 def _message(number: int, message: Any) -> Message:
     role, text = _role(message), _text(message)
     if role not in tuple(Role) or not text:
-        raise TurnFailed(FailureKind.BAD_MESSAGES, f"message {number}: {len(text)} characters with the role {role!r}; "
-                         f"expected a text by one of {', '.join(Role)}")
+        raise TurnFailed(FailureKind.BAD_MESSAGES, f"message {number} is no text by one of {', '.join(Role)}")
     return Message(Role(role), text)
 
 
@@ -89,7 +86,10 @@ def _role(message: Any) -> Any:
 
 
 def _text(message: Any) -> str:
+    """Its content; of one in parts, ``[{"type": "text", "text": ...}, ...]``, the texts joined."""
     content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, list):
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
 
 
@@ -119,7 +119,7 @@ def task_by_name(name: str, config: Config) -> Task:
     """
     listed = {own.rpartition(":")[2]: own for own in config.tasks} | {own: own for own in config.tasks}
     if name not in listed and name not in TASKS:
-        allowed = ", ".join(dict.fromkeys([*TASKS, *config.tasks]))
+        allowed = ", ".join([*TASKS, *config.tasks])
         raise ConfigError(f"TASK={name!r}: allowed: {allowed}; name yours in TASK, after a comma")
     found = listed.get(name, name)
     return load_task(found, config.task_args if found == config.tasks[0] else "")

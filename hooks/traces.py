@@ -83,8 +83,7 @@ def begin(host: HostArgs, rollout: int) -> dict[str, float]:
 
 def keep(host: HostArgs, trained: Sequence[Trained]) -> None:
     """Have the trajectories of the rollout written that ``begin`` named; none where no host has named it."""
-    rollout = _coming.pop(host.save, None)
-    if rollout is not None:
+    if (rollout := _coming.pop(host.save, None)) is not None:
         _in_background(host, f"rollout {rollout}", _write_rollout, rollout, trained)
 
 
@@ -125,8 +124,7 @@ def _write_rollout(host: HostArgs, rollout: int, trained: Sequence[Trained]) -> 
             for number in sampled_first(host.config.seed, rollout, len(named), most))
     kept = write_rollout(Path(host.save), rollout, told, most, KEPT_BYTES)
     if kept.thinned or kept.groups < len(named):
-        logger.info("%s/trajectories has reached %d MB: %d of %d documents of rollout %d are kept, older rollouts are "
-                    "thinned", host.save, KEPT_BYTES // 10**6, kept.groups, len(named), rollout)
+        logger.info("rollout %d: trajectories of %d of %d documents are kept", rollout, kept.groups, len(named))
 
 
 def _write_evaluation(host: HostArgs, rollout: int, name: str, samples: Sequence[Any], share: int) -> None:
@@ -204,12 +202,10 @@ class Teller:
             known: further fields of the trace.
         """
         versions = getattr(sample, "weight_versions", None) or [""]
-        values: dict[str, Any] = {
-            "question": question_of(sample), "golds": tuple(gold_answers(sample)),
-            "response": sample.response or "", "failure_message": record.failure_message,
-        } | known
+        values: dict[str, Any] = {"question": question_of(sample), "golds": tuple(gold_answers(sample)),
+                                  "response": sample.response or "", "failure_message": record.failure_message}
         return Trace(
-            **values, task=record.task, weight_version=str(versions[-1]),
+            **values | known, task=record.task, weight_version=str(versions[-1]),
             agent=config.agent if config.eval_mode == "recurrent" else config.eval_mode,
             outcome=record.outcome.value, failure=record.failure.value if record.failure else None,
             reward_parts=dict(record.reward_parts), accuracy=record.accuracy, counts=dict(record.counts),

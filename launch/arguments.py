@@ -226,8 +226,8 @@ def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
 
     The host's one number for each engine limits the trajectories being sampled, and the groups its worker has drawn.
     slime's worker stops as well when that many finished groups wait: with twice the batch at most two rollouts do. The
-    hosts' own 512 could be dozens. vime's has no such stop, and rollouts drop what they do not take; there
-    ``hooks.open_groups`` lets a rollout and a quarter begin, and more than that need not be drawn.
+    hosts' own 512 could be dozens. vime's has no such stop, and rollouts drop what they do not take; so there
+    it is a batch and a quarter.
     """
     if not config.fully_async:
         return []

@@ -8,10 +8,10 @@ The launcher reads the few of them that say how GPUs are divided, so that what i
 from __future__ import annotations
 
 import argparse
-import shlex
 from dataclasses import dataclass
 
 from ..config import Config, ConfigError
+from ..system.plugins import shell_words
 
 ENGINE_MEMORY = 0.7
 """Share of a GPU's memory that an engine takes, unless HOST_ARGS says otherwise."""
@@ -43,10 +43,7 @@ class Division:
 
 def split(config: Config) -> list[str]:
     """The flags and their values, one by one. Raises ConfigError."""
-    try:
-        return shlex.split(config.host_args)
-    except ValueError as error:
-        raise ConfigError(f"HOST_ARGS={config.host_args!r}: {error}; quote it as in a shell") from None
+    return shell_words("HOST_ARGS", config.host_args)
 
 
 def divide(config: Config) -> tuple[Division, list[str]]:

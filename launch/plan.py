@@ -17,8 +17,7 @@ from ..agents import longest_turn
 from ..checkpoints.folders import TRACKER
 from ..checkpoints.hf_model import load_vocabulary, local_folder, refuse_foreign_code, with_engine_length
 from ..config import Config, ConfigError
-from ..hooks.ignored_settings import refuse_ignored
-from ..hooks.plugins import check_plugins
+from ..hooks.plugins import check_plugins, refuse_ignored
 from ..system.python_command import python_module
 from . import host_args
 from .arguments import build_arguments, keeps_policy

@@ -160,6 +160,7 @@ def settled(config: Config, home: Path, rollouts: int, ranks: int) -> Rehearsal:
     Raises:
         ConfigError: something that it needs is not there.
     """
+    config = config.replace(engine_args="")  # a recipe of this machine may be rehearsed, not its engines
     if config.host not in TESTED:
         raise ConfigError(f"HOST={config.host}: REHEARSE=1 rehearses a host's job; set HOST to {' or '.join(TESTED)}")
     if config.supervised:

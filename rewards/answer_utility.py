@@ -64,14 +64,11 @@ from ..sessions.render import render_history
 from ..sessions.thinking import after_thinking
 from ..sessions.wording import Wording
 from ..system.gather import gather_or_cancel
-from .options import choice_score
 from .ranking import RankedRow, read_history, read_row
 from .reward import Answered, Parts, Reward, RewardSettings
-from .text_f1 import answer_f1
+from .text_f1 import answer_f1, choice_score
 
 Weight = Annotated[float, Field(ge=0, le=1e6)]
-_BELOW = 1.0
-"""How far a reply that is no valid ranking lies below the worst one that is."""
 _SCORES = 65_536
 """Kept in memory, the latest."""
 
@@ -126,7 +123,7 @@ class AnswerUtility(Reward):
     def __init__(self, settings: AnswerUtilitySettings, frozen: Frozen | None = None) -> None:
         """``frozen`` may be absent where settings are only checked, and where alpha is 0."""
         super().__init__(settings)
-        self._frozen = frozen
+        self._frozen: Any = frozen
         self._rollouts = 0
         self._weights: dict[Hashable, tuple[float, float]] = {}
         self._scores = Memo(_SCORES)
@@ -143,14 +140,16 @@ class AnswerUtility(Reward):
         try:
             ranking = strict_ranking(answer.reply, row.shown)
         except BadRanking:
-            return {"format": -(self.settings.alpha + _BELOW)}
-        alpha, beta = self._of_group(answer.group)
+            return {"format": -(self.settings.alpha + 1.0)}  # 1 below the worst valid one
+        alpha, beta = current = self._current()
+        if answer.group is not None:  # siblings are scored as the first of them was
+            alpha, beta = self._weights.setdefault(answer.group, current)
         parts = {"ranking": beta * answer.accuracy} if beta else {}
         if alpha:
             scores = await self._scored(row, ranking)
             utility = marginal_utility(scores)
             self._seen["utility"].append(utility)
-            for tier, score in sorted(scores.items()):
+            for tier, score in scores.items():
                 self._seen[f"score@{tier}"].append(score)
             parts["answer_utility"] = alpha * utility
         return parts
@@ -158,17 +157,12 @@ class AnswerUtility(Reward):
     def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
         alpha, beta = self._current()
         asked = {"asked": self._scores.made, "shared": self._scores.shared, "alpha": alpha, "beta": beta}
-        self._logged = {**asked, **{name: fmean(values) for name, values in self._seen.items()}}
+        shown = asked | {name: fmean(values) for name, values in self._seen.items()}
+        self._logged = {f"answers/{name}": value for name, value in shown.items()}
         self._scores.made = self._scores.shared = 0
         self._seen.clear()
         self._rollouts += 1
         return [{}] * len(batch)
-
-    def _of_group(self, group: Hashable) -> tuple[float, float]:
-        """alpha and beta of a group: those of the rollout in which its first answer was scored."""
-        if group is None:
-            return self._current()
-        return self._weights.setdefault(group, self._current())
 
     def _current(self) -> tuple[float, float]:
         s: AnswerUtilitySettings = self.settings
@@ -177,7 +171,7 @@ class AnswerUtility(Reward):
         return (s.alpha if past >= 0 else 0.0), beta
 
     def metrics(self) -> Mapping[str, float]:
-        return {f"answers/{name}": value for name, value in self._logged.items()}
+        return self._logged
 
     def save(self, folder: Path) -> None:
         (folder / "rollouts.json").write_text(json.dumps(self._rollouts))
@@ -189,17 +183,15 @@ class AnswerUtility(Reward):
 
     async def _scored(self, row: RankedRow, ranking: Sequence[int]) -> dict[int, float]:
         """The score s_k of every tier k, and of 0: no session at all."""
-        assert self._frozen is not None, "made without a chat model"
         document = await self._frozen.document(row.history_id)
         sessions = await asyncio.to_thread(read_history, document, row.shown)
         tiers = (0, *tiers_for(len(ranking), read_tiers(self.settings.tiers)))
         shown = [pack(ranking[:tier], row.session_tokens, self.settings.budget).shown for tier in tiers]
-        scores = await gather_or_cancel(*(self._score(self._frozen, row, sessions, places) for places in shown))
+        scores = await gather_or_cancel(*(self._score(row, sessions, places) for places in shown))
         return dict(zip(tiers, scores, strict=True))
 
-    async def _score(
-        self, frozen: Frozen, row: RankedRow, sessions: Sequence[Session], shown: tuple[int, ...]
-    ) -> float:
+    async def _score(self, row: RankedRow, sessions: Sequence[Session], shown: tuple[int, ...]) -> float:
+        frozen = self._frozen
         asked = (row.history_id, row.question, row.question_date, row.language, row.options, row.answers)
         key = hashlib.blake2b(repr((asked, shown)).encode(), digest_size=16).hexdigest()
         seed = frozen.seed_for(key)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from typing import Any, Literal
 
 from .qa_metrics import CLOSED_ANSWERS, normalise_squad
 
@@ -52,11 +53,6 @@ def last_boxed(text: str) -> str | None:
         return None if content is None else content.strip()
     starts = [opening.end() for opening in _BARE.finditer(text)]
     return _BARE_END.split(text[starts[-1] :], maxsplit=1)[0].strip() if starts else None
-
-
-def one_box(text: str) -> bool:
-    """Whether the text has exactly one braced box, closed and not blank."""
-    return behind_one_box(text) is not None
 
 
 def behind_one_box(text: str) -> str | None:
@@ -87,7 +83,6 @@ def the_answer_is(reply: str) -> str | None:
     _, mark, answer = reply.replace("*", "").rpartition("the answer is")
     if not mark:
         return None
-    answer = answer.strip()
     for control in _CHAT_MARKS:
         answer = answer.replace(control, "")
     return answer.strip().strip(".").strip()
@@ -134,3 +129,100 @@ def kind_of(answer: str) -> AnswerKind:
     if len(form) <= 3 or all(word.isdigit() or word in _NUMERALS for word in form.split()):
         return AnswerKind.NUMBER
     return AnswerKind.OPEN
+
+
+# --- the form of a reply ---------------------------------------------------------------------------------------------
+
+_INTEGER = re.compile(r"-?[0-9]{1,100}")
+_AFTER_BOX = re.compile(r"[\s$.)\]\\]*")
+_CHARGE = 0.004
+_LINES = ("<reasoning>\n", "\n</reasoning>\n", "\n<answer>\n", "\n</answer>")
+Form = Literal["reasoning", "boxed"]
+r"""The two forms of a reply that reasons and answers::
+
+    reasoning   <reasoning>\n16 - 3 - 4 = 9, times 2\n</reasoning>\n<answer>\n18\n</answer>
+    boxed       16 - 3 - 4 = 9, times 2, so \boxed{18}
+"""
+
+
+def answer_place(reply: str) -> str | None:
+    """What stands where an answer belongs: the last ``<answer>`` block, else the last box, else behind the last ####.
+
+    A block that is not closed runs to the end. None where the reply has no such place.
+    """
+    if "<answer>" in reply:
+        return reply.rpartition("<answer>")[2].partition("</answer>")[0].strip()
+    if (boxed := last_boxed(reply)) is not None:
+        return boxed
+    _, mark, behind = reply.rpartition("####")
+    return behind.strip() if mark else None
+
+
+def reasoning_of(reply: str) -> str:
+    """The body of the last ``<reasoning>`` block; without one, what stands before the answer's place."""
+    if "<reasoning>" in reply:
+        return reply.rpartition("<reasoning>")[2].partition("</reasoning>")[0].strip()
+    place = next((place for place in ("<answer>", "\\boxed", "####") if place in reply), None)
+    return (reply.rpartition(place)[0] if place else reply).strip()
+
+
+def in_form(form: Form, reasoning: str, answer: str) -> str:
+    """A whole reply."""
+    if form == "boxed":
+        return f"{reasoning}\n\\boxed{{{answer}}}".strip()
+    return f"<reasoning>\n{reasoning or answer}\n</reasoning>\n<answer>\n{answer}\n</answer>"
+
+
+def form_shares(form: Form, reply: str) -> dict[str, float]:
+    r"""Each part's share of its weight.
+
+    Each is between 0 and 1 (Memory-R's ``utils_gsm8k.py`` at a193f4f, whose weights are .5 each):
+
+    ================  ========================================================  =====================================
+    part              reasoning                                                 boxed
+    ================  ========================================================  =====================================
+    ``integer``       the answer is digits alone, perhaps behind a minus        as beside
+    ``strict_format`` the reply is the form above, each tag once and on a       one box, and nothing but ``$ . )``
+                      line of its own, neither block blank                      behind it
+    ``soft_format``   the reply begins with reasoning, and an answer follows    a closed box that is not blank
+                      it
+    ``tags``          a quarter for each of the four tags with its line breaks  (none)
+                      that stands there once, less 0.004 for each character
+                      behind the last; never below 0
+    ================  ========================================================  =====================================
+
+    Other than there: blocks may have several lines (its patterns end at a line break, so strict and soft excluded each
+    other); strict includes soft; the ends of a reply are stripped before, so no closing line break is asked for;
+    without the closing tag nothing is charged for the text behind it (there all of the reply).
+
+    Invariant: everything here is linear in the reply's length, so nothing that a model writes can hang it.
+    """
+    reply = reply.strip()
+    shares: dict[str, Any] = {"integer": _INTEGER.fullmatch(answer_place(reply) or "") is not None}
+    if form == "boxed":
+        behind = behind_one_box(reply)
+        strict = behind is not None and _AFTER_BOX.fullmatch(behind) is not None
+        shares |= {"strict_format": strict, "soft_format": bool(last_boxed(reply))}
+    else:
+        shares |= {"strict_format": _strict(reply), "soft_format": _soft(reply), "tags": _tags(reply)}
+    return {name: float(share) for name, share in shares.items()}
+
+
+def _strict(reply: str) -> bool:
+    once = all(reply.count(line.strip()) == 1 for line in _LINES)
+    reasoning, _, rest = reply.removeprefix("<reasoning>\n").partition("\n</reasoning>\n<answer>\n")
+    answer = rest.removesuffix("\n</answer>")
+    filled = bool(reasoning.strip()) and bool(answer.strip())
+    return once and filled and reply == in_form("reasoning", reasoning, answer)
+
+
+def _soft(reply: str) -> bool:
+    before, mark, behind = reply.rpartition("<answer>")
+    return bool(mark) and before.startswith("<reasoning>") and before.rstrip().endswith("</reasoning>") and (
+        "</answer>" in behind)
+
+
+def _tags(reply: str) -> float:
+    there = sum(reply.count(line) == 1 for line in _LINES) / len(_LINES)
+    _, closed, behind = reply.rpartition("</answer>")
+    return max(0.0, there - _CHARGE * len(behind.strip()) * bool(closed))

@@ -28,15 +28,15 @@ import re
 import resource
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import isclose
+from math import gcd, isclose
 from typing import Any
 
 from pebble import ProcessPool
 
-from .numbers import Number, number_and_unit, read_number, undelimited
-from .reply_form import answer_place
+from .answers import answer_place
 
 _TOLERANCE = Fraction(1, 10_000)
 _DECIMALS = 5
@@ -61,10 +61,8 @@ def gold_answer(gold: str) -> str:
 
 def alone_in_its_place(reply: str) -> str:
     """What is in the answer's place, or a reply that is a number and nothing else; empty where there is neither."""
-    place = answer_place(reply)
-    if place is None:
-        return reply.strip() if read_number(reply) else ""
-    return place
+    alone = reply.strip() if read_number(reply) else ""
+    return alone if (place := answer_place(reply)) is None else place
 
 
 # --- the modes ------------------------------------------------------------------------------------------------------
@@ -122,11 +120,9 @@ MODES: Mapping[str, Callable[[str, str, str], bool]] = {
 
 def _said(reply: str) -> str:
     """The answer of a reply without a place: in an unfinished box, behind "answer is", or its last number."""
-    _, mark, cut = reply.rpartition("\\boxed{")
-    if mark:
-        return cut
-    said = [match.end() for match in _SAYS.finditer(reply)]
-    if said:
+    if "\\boxed{" in reply:
+        return reply.rpartition("\\boxed{")[2]
+    if said := [match.end() for match in _SAYS.finditer(reply)]:
         return _SENTENCE_END.split(reply[said[-1] :].strip(), maxsplit=1)[0]
     numbers = _NUMBER.findall(reply.replace(",", ""))
     return numbers[-1] if numbers else ""
@@ -156,6 +152,86 @@ def _undelimited(text: str) -> str:
 
 def _same_text(a: str, b: str) -> bool:
     return "".join(a.lower().split()) == "".join(b.lower().split()) != ""
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+# Numbers as people write them, read exactly: no float is ever made, so no digit is lost.
+#
+#     18  18.0  18.  +18  $18  \$18  18$  1,080  1{,}080  .5  -3  1/2  \frac{1}{2}  1/2,000  50%  50\%
+#
+# A fraction counts in lowest terms alone: 36/2 is still to be done.
+
+MOST_OF_A_NUMBER = 100
+"""Characters."""
+_CURRENCY = "$€£¥₹"
+_WHOLE = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)"
+_DECIMAL = re.compile(rf"(?P<sign>[-+]?)(?:[{_CURRENCY}] ?)?(?P<sign2>-?)(?P<number>{_WHOLE}(?:\.\d*)?|\.\d+)"
+                      rf"(?P<percent> ?%)?(?: ?[{_CURRENCY}])?\.?", re.ASCII)
+_FRACTION = re.compile(rf"(?P<sign>[-+]?)(?:(?P<a>{_WHOLE}) ?/ ?(?P<b>{_WHOLE})"
+                       rf"|\\[dt]?frac ?\{{(?P<c>{_WHOLE})\}} ?\{{(?P<d>{_WHOLE})\}}"
+                       r"|\\[dt]?frac ?(?P<e>\d) ?(?P<f>\d))\.?", re.ASCII)
+_UNIT = re.compile(r"(?P<number>[^A-Za-z\\]*\d[^A-Za-z\\ ]*)(?: +(?!(?:and|or|to|times)\b)[A-Za-z°][A-Za-z°'²³]+"
+                   r"| *\\(?:text|mathrm|mbox) ?\{[^{}\d]*\})(?P<rest>[^\d\\=+*^<>]*)")
+_PLAIN = str.maketrans({"−": "-", "–": "-", "\u00a0": " ", "\u202f": " "})
+_LATEX = (("{,}", ","), ("\\,", ","), ("\\!", ""), ("\\$", "$"), ("\\%", "%"), ("\\ ", " "))
+_DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    value: Fraction
+    """As written: 50 for 50%."""
+    percent: bool = False
+
+    def same_as(self, other: Number, decimals: int | None = None) -> bool:
+        """Equal, to so many decimals; of one percentage and one number it may be either way: 25% is 25 and 0.25."""
+        share, plain = (self, other) if self.percent else (other, self)
+        sizes = [share.value] if share.percent == plain.percent else [share.value, share.value / 100]
+        if decimals is None:
+            return plain.value in sizes
+        return round(plain.value, decimals) in [round(size, decimals) for size in sizes]
+
+
+def read_number(text: str) -> Number | None:
+    """The number that ``text`` is, or None where it is something else."""
+    if len(text) > MOST_OF_A_NUMBER:
+        return None
+    text = _plain(text)
+    if found := _DECIMAL.fullmatch(text):
+        if found["sign"] and found["sign2"]:
+            return None
+        value = Fraction(found["number"].replace(",", "").rstrip("."))
+        return Number(-value if "-" in (found["sign"], found["sign2"]) else value, bool(found["percent"]))
+    if found := _FRACTION.fullmatch(text):
+        above, below = (int(part.replace(",", "")) for part in found.group(*"abcdef") if part)
+        if below > 1 and gcd(above, below) == 1:
+            return Number(Fraction(-above if found["sign"] == "-" else above, below))
+    return None
+
+
+def number_and_unit(text: str) -> Number | None:
+    r"""The number that ``text`` is or begins with, where nothing but words follows, after a blank: ``72 dollars``,
+    ``$18 per day``, ``18\text{ eggs}``."""
+    if len(text) > MOST_OF_A_NUMBER:
+        return None
+    found = _UNIT.fullmatch(_plain(text))
+    return read_number(text) or (read_number(found["number"]) if found else None)
+
+
+def _plain(text: str) -> str:
+    """Without LaTeX's ways to write a number; a single dollar sign is money."""
+    text = text.translate(_PLAIN).strip()
+    for written, plain in _LATEX:
+        text = text.replace(written, plain)
+    return undelimited(text, ("**", "**"))
+
+
+def undelimited(text: str, *more: tuple[str, str]) -> str:
+    r"""Without what marks a formula: ``$18$`` and ``\(18\)`` are 18; ``more`` are other marks."""
+    for begin, end in (*_DELIMITERS, *more):
+        if len(text) > len(begin + end) and text.startswith(begin) and text.endswith(end):
+            return text[len(begin) : -len(end)].strip()
+    return text
 
 
 # --- math-verify, in a process of its own ---------------------------------------------------------------------------

@@ -28,6 +28,8 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from ..system.errors import MemAgentError
+
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 CLOSED_ANSWERS = frozenset({"yes", "no", "noanswer"})
@@ -68,16 +70,13 @@ def sub_em_legacy(prediction: str | None, golds: Sequence[str]) -> float:
 
 def _best(metric: Callable[[str, str], float], prediction: str | None, golds: Sequence[str]) -> float:
     """The maximum of ``metric`` over all golds; pairs with an empty side score 0 and never reach the metric."""
-    assert len(golds) and not isinstance(golds, str), f"golds must be a non-empty list of strings, got {golds!r}"
-    said = {keep: normalise_squad(prediction or "", keep_articles=keep) for keep in (False, True)}
-    pairs = [(said[keep], form) for keep, form in map(_form, golds)]
-    return max((metric(pred, gold) for pred, gold in pairs if pred and gold), default=0.0)
-
-
-def _form(gold: str) -> tuple[bool, str]:
-    """Whether a gold keeps its articles, and its form."""
-    form = normalise_squad(gold)
-    return (False, form) if form else (True, normalise_squad(gold, keep_articles=True))
+    best = 0.0
+    for gold in golds:
+        articles = not normalise_squad(gold)
+        said, form = (normalise_squad(text, keep_articles=articles) for text in (prediction or "", gold))
+        if said and form:
+            best = max(best, metric(said, form))
+    return best
 
 
 def _f1(pred: str, gold: str) -> float:
@@ -88,3 +87,47 @@ def word_f1(words: Sequence[str], gold: Sequence[str]) -> float:
     """The harmonic mean of precision and recall of words, as multisets."""
     shared = (Counter(words) & Counter(gold)).total()
     return 2 * shared / (len(words) + len(gold)) if shared else 0.0
+
+
+# --- RULER -----------------------------------------------------------------------------------------------------------
+
+STRING_MATCH_ALL = "string_match_all"
+STRING_MATCH_PART = "string_match_part"
+FIRST_GOLD = "sub_em_first_gold"
+"""MemAgent's score of RULER's QA tasks, beside RULER's own."""
+
+_NIAH = ("single_1", "single_2", "single_3", "multikey_1", "multikey_2", "multikey_3", "multivalue", "multiquery")
+TASKS = (*(f"niah_{name}" for name in _NIAH), "vt", "cwe", "fwe", "qa_1", "qa_2")
+"""The thirteen, in RULER's order."""
+MEMAGENT_TASKS = tuple(name for name in TASKS if name not in ("cwe", "qa_1", "qa_2"))
+"""The ten that MemAgent's out-of-distribution table averages (arXiv 2507.02259v1); it shows qa_1 apart."""
+
+_CONTROL = re.compile(r"[\x00-\x1f]")
+METRICS = (STRING_MATCH_ALL, STRING_MATCH_PART)
+
+
+def score(metric: str, prediction: str | None, answers: Sequence[str]) -> float:
+    """The reply's score by the metric that its file names: how many of the expected strings stand in it.
+
+    ======================  ==========================================  ==================
+    metric                  of one reply                                tasks
+    ======================  ==========================================  ==================
+    ``string_match_all``    fraction of the expected strings in it      niah_*, vt, cwe, fwe
+    ``string_match_part``   1 if any of the expected strings is in it   qa_1, qa_2
+    ======================  ==========================================  ==================
+
+    A string is "in" a reply as a run of characters, in any case, with no regard to words: "12" is in "3126". The reply
+    is first stripped, and control characters count as newlines. A task's score is the mean over ALL its samples, those
+    without a reply as 0; RULER prints it times 100, rounded to two decimals.
+
+    Invariants: between 0 and 1; an empty reply scores 0; part >= all.
+
+    Worked example, expected ["Ann Lee", "Bob"]: the reply "ann lee and Bo" scores all = 0.5, part = 1.
+
+    Raises MemAgentError where there is no such metric.
+    """
+    if metric not in METRICS:
+        raise MemAgentError(f"no RULER metric {metric!r:.80}; allowed: {', '.join(METRICS)}")
+    reply = _CONTROL.sub("\n", (prediction or "").strip()).strip().lower()
+    found = [bool(answer) and answer.lower() in reply for answer in answers]
+    return sum(found) / len(found) if metric == STRING_MATCH_ALL else float(any(found))

@@ -43,7 +43,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from ..sessions.records import Language, Session, Turn
 from ..sessions.table import BadRow
-from .options import MOST_OPTIONS
+from .text_f1 import MOST_OPTIONS
 
 Names = Sequence[Hashable]
 
@@ -99,18 +99,19 @@ class RankedRow:
     options: Annotated[tuple[str, ...], Field(max_length=MOST_OPTIONS)] = ()
     """Of a multiple-choice question; they stand below it where the chat model is asked."""
 
+    def __post_init__(self) -> None:
+        if self.shown != len(self.session_tokens):
+            raise ValueError(f"{self.shown} sessions are shown, tokens are told of {len(self.session_tokens)}")
+
 
 def read_row(metadata: Mapping[str, Any]) -> RankedRow:
     """Raises BadRow."""
     name = f"row {metadata.get('id', '?')!r:.40}"
     try:
-        row = _ROW.validate_python({key: value for key, value in metadata.items() if value is not None})
+        return _ROW.validate_python({key: value for key, value in metadata.items() if value is not None})
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadRow(f"{name} is no row of rank_sessions: {first['loc'][0]}: {first['msg']}") from None
-    if row.shown != len(row.session_tokens):
-        raise BadRow(f"{name} shows {row.shown} sessions and has the tokens of {len(row.session_tokens)}")
-    return row
+        raise BadRow(f"{name} is no row of rank_sessions: {'.'.join(map(str, first['loc']))} {first['msg']}") from None
 
 
 _ROW = TypeAdapter(RankedRow)

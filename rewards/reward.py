@@ -1,6 +1,7 @@
 r"""Training rewards beyond what a task says of one answer: whole batches, frozen models, memories of earlier answers.
 
-``REWARD=task`` (the default) is the task's reward and nothing else. Other rewards derive from ``Reward``, see
+``REWARD=task`` (the default) is the task's reward and nothing else. Other rewards derive from ``Reward``. They are
+given:
 
 1. each answer alone, as soon as it is there (``parts``; it may wait for a server), then
 2. all answers of a rollout together, in the one process that converts them (``batch_parts``),
@@ -26,8 +27,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, FiniteFloat
-
-from ..system.errors import ConfigError
 
 Parts = Mapping[str, float]
 
@@ -159,10 +158,6 @@ class Added(Reward):
             reward.save(folder / name)
 
     def load(self, folder: Path) -> None:
-        """Raises ConfigError where only one reward has written ``folder``."""
-        if not (folder / "added").is_dir():
-            raise ConfigError(f"{folder}: holds no state of REWARD and MEM_IR together; set MEM_IR as it was, or "
-                              "start a new SAVE_PATH")
         for name, reward in self._named.items():
             reward.load(folder / name)
 

@@ -15,12 +15,12 @@ A turn's state reward is the sum. Worked example, gold "Ann Lee"; the turn's pro
     m_(t-1) "a painter"   m_t "the painter is Ann"   r_t "Lee was born in Rome"
     format 1, gain 1/2 - 0, recall 1/2 - 0: state reward 2
 
-As published but for these defects: a memory or an update of several lines counts (there it gave 0, and the previous
-memory always looked empty, so the gain was no gain); words match whole and in SQuAD form (there "no" stood in "know");
-golds that are yes, no or noanswer give no gain, since texts hold them by chance; the best gold counts, as in the paper
-(there the mean); the format of the recall counts, as in the paper; a final turn must close its box, and have one; who
-repeats the prompt's own example has an ill-formed turn; the words of the instructions are not in p_t. Scripts without
-blanks between words have no words here, so golds in them earn no gain.
+As published, with these defects mended: a memory or an update of several lines counts (there it gave 0, and the
+previous memory always looked empty, so the gain was no gain); words match whole and in SQuAD form (there "no" stood in
+"know"); golds that are yes, no or noanswer give no gain, since texts hold them by chance; the best gold counts, as in
+the paper (there the mean); the format of the recall counts, as in the paper; a final turn must close its box, and have
+one; who repeats the prompt's own example has an ill-formed turn; the words of the instructions are not in p_t. Scripts
+without blanks between words have no words here, so golds in them earn no gain.
 
 ``published_state_rewards`` has the release's own rules, for its tables. With rec(text) the share of a gold's words
 (runs between blanks) that are substrings of the text, case and all, the mean over the golds::
@@ -49,7 +49,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean
 
-from .answers import one_box
+from .answers import behind_one_box
 from .qa_metrics import CLOSED_ANSWERS, normalise_squad
 
 Rewards = dict[str, float]
@@ -84,10 +84,9 @@ def state_rewards(
     steps: Sequence[Step], answer: str, golds: Sequence[str], titles: Sequence[str] = ()
 ) -> list[Rewards]:
     """The named rewards of every turn, the final one last. Without ``titles`` there is no evidence reward."""
-    wanted = _words_of(golds)
-    supporting = _words_of(titles)
+    wanted, supporting = _words_of(golds), _words_of(titles)
     rewards = [_memory_turn(step, wanted, supporting) for step in steps]
-    return [*rewards, {"format": float(one_box(answer))}]
+    return [*rewards, {"format": float(behind_one_box(answer) is not None)}]
 
 
 def supporting_titles(metadata: dict) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from ..rewards.ruler import STRING_MATCH_ALL, STRING_MATCH_PART
+from ..rewards.qa_metrics import STRING_MATCH_ALL, STRING_MATCH_PART
 from .common_words import common_words
 from .document_qa import document_qa
 from .frequent_words import frequent_words

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from ..config import Config, ConfigError
 from ..rollout_client import GENERATE
+from ..system.plugins import shell_words
 from ..system.processes import FleetError
 from ..system.python_command import python_module
 from .control import CONTROL_TIMEOUT_S, ControlClient
@@ -77,15 +77,7 @@ def engine_command(config: Config, model: Path, port: int, device: Device, index
     if device == "cuda":
         engines_of_one_gpu = -(-config.num_engines // len(visible_gpus(os.environ)))
         command += ["--gpu-memory-utilization", f"{GPU_SHARE / engines_of_one_gpu:g}"]
-    return command + own_flags(config)
-
-
-def own_flags(config: Config) -> list[str]:
-    """ENGINE_ARGS, word by word. Raises ConfigError."""
-    try:
-        return shlex.split(config.engine_args)
-    except ValueError as error:
-        raise ConfigError(f"ENGINE_ARGS={config.engine_args!r}: {error}; quote it as in a shell") from None
+    return command + shell_words("ENGINE_ARGS", config.engine_args)
 
 
 def visible_gpus(env: Mapping[str, str]) -> list[str]:

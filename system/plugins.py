@@ -102,10 +102,7 @@ def parse_settings(kind: type[T], text: str, variable: str) -> T:
     Raises:
         ConfigError: a word is no such pair, a name is unknown, or a value is not allowed.
     """
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise ConfigError(f"{variable}={text!r}: {error}; quote it as in a shell") from None
+    words = shell_words(variable, text)
     defaults = {f.name: f.default for f in fields(cast("Any", kind))}
     for word in words:
         if "=" not in word or word.partition("=")[0] not in defaults:
@@ -115,6 +112,14 @@ def parse_settings(kind: type[T], text: str, variable: str) -> T:
         return cast("T", TypeAdapter(kind).validate_python(dict(word.split("=", 1) for word in words)))
     except ValidationError as error:
         raise _problem(error.errors()[0], text, variable) from None
+
+
+def shell_words(variable: str, text: str) -> list[str]:
+    """Raises ConfigError where a quote is left open."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"{variable}={text!r}: {error}; quote it as in a shell") from None
 
 
 def _problem(first: Mapping[str, Any], text: str, variable: str) -> ConfigError:

@@ -21,41 +21,26 @@ class PriorityGate:
     """For tasks of one event loop."""
 
     def __init__(self, slots: int) -> None:
-        assert slots > 0, slots
         self._free = slots
         self._numbers = count()
         self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
     @asynccontextmanager
     async def slot(self, weight: float = 0.0) -> AsyncIterator[None]:
         """One slot for as long as the block lasts."""
-        await self._acquire(weight)
-        try:
-            yield
-        finally:
-            self._release()
-
-    async def _acquire(self, weight: float) -> None:
-        if self._free:
-            self._free -= 1
-            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (-weight, next(self._numbers), turn))
+        self._hand_out()
         try:
             await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():  # it had been handed the slot, and was cancelled before it ran
-                self._release()
-            raise
+            yield
+        finally:
+            self._free += not turn.cancelled()  # a slot may have been handed to a waiter that is cancelled now
+            self._hand_out()
 
-    def _release(self) -> None:
-        while self._waiting:
+    def _hand_out(self) -> None:
+        while self._free and self._waiting:
             *_, turn = heapq.heappop(self._waiting)
             if not turn.cancelled():
+                self._free -= 1
                 turn.set_result(None)
-                return
-        self._free += 1

@@ -1,4 +1,4 @@
-r"""Tasks without a document whose replies reason first and then answer, in a form (``rewards/reply_form.py``).
+r"""Tasks without a document whose replies reason first and then answer, in a form (``rewards/answers.py``).
 
 ``TASK=gsm8k`` and ``TASK=math``: a question with one answer, a number or anything that LaTeX can write. Both names
 are one task::
@@ -16,7 +16,7 @@ whole reply that is right, or reasoning that ends in ``#### 18`` as GSM8K's.
     reward    correct 1, strict_format .05, soft_format .05, tags .05        metrics   right 1, format 1
 
 The row has ``numbers`` and ``target`` in its metadata; without ``target`` its gold is that. The value is exact
-(``rewards/numbers.py``), and nothing of a reply is ever run. Published (Memory-R's ``run_countdown.py`` at 8e0dd1f): 1
+(``exact_value``), and nothing of a reply is ever run. Published (Memory-R's ``run_countdown.py`` at 8e0dd1f): 1
 for the sum and 1 for the form, thinking in ``<think>``, which here would be cut off a reply before anybody reads it.
 It runs the text by ``eval``, where ``9**9**9**9`` hangs, takes ``-3+5`` and ``7//2``, and a value that is off by
 0.00001.
@@ -24,18 +24,19 @@ It runs the text by ``eval``, where ``9**9**9**9`` hangs, takes ``-3+5`` and ``7
 
 from __future__ import annotations
 
+import ast
+import operator
+import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat
 
-from ..rewards.answers import last_boxed
+from ..rewards.answers import Form, answer_place, form_shares, in_form, last_boxed, reasoning_of
 from ..rewards.math_answer import MODES, alone_in_its_place, is_right
-from ..rewards.numbers import exact_value
-from ..rewards.reply_form import Form, answer_place, form_shares, in_form, reasoning_of
 from ..system.errors import MemAgentError
 from .interface import Task, TaskRow
 
@@ -65,7 +66,7 @@ class MathSettings(FormSettings):
 
 
 class FormTask(Task):
-    """A task whose replies have the form of ``rewards/reply_form.py``."""
+    """A task whose replies have the form of ``rewards/answers.py``."""
 
     Settings: ClassVar[type] = FormSettings
     needs_document = False
@@ -100,9 +101,14 @@ class FormTask(Task):
                 parts[name] = weight * share
         return parts
 
-    def in_form(self, reply: str) -> float:
-        """1 for a reply in the form that is asked for, its line breaks aside."""
-        return form_shares(self.settings.form, reply)["soft_format"]
+    def rightness(self, reply: str, row: TaskRow) -> dict[str, float]:
+        """What evaluation measures of a whole reply."""
+        return {"right": float(self.is_right(reply, row))}
+
+    def metrics(self, answer: str, reply: str, row: TaskRow) -> Mapping[str, float]:
+        """``format`` is 1 for a reply in the form that is asked for, its line breaks aside."""
+        reply = _whole(reply, row)
+        return self.rightness(reply, row) | {"format": form_shares(self.settings.form, reply)["soft_format"]}
 
 
 class MathAnswer(FormTask):
@@ -119,18 +125,12 @@ class MathAnswer(FormTask):
     def is_right(self, reply: str, row: TaskRow) -> bool:
         return is_right(self.settings.mode, reply, row.golds)
 
-    def metrics(self, answer: str, reply: str, row: TaskRow) -> Mapping[str, float]:
-        reply = _whole(reply, row)
-        right = {mode: float(is_right(mode, reply, row.golds)) for mode in MODES}
-        return right | {"format": self.in_form(reply)}
+    def rightness(self, reply: str, row: TaskRow) -> dict[str, float]:
+        return {mode: float(is_right(mode, reply, row.golds)) for mode in MODES}
 
 
 class Countdown(FormTask):
     headline = "right"
-
-    def metrics(self, answer: str, reply: str, row: TaskRow) -> Mapping[str, float]:
-        reply = _whole(reply, row)
-        return {"right": float(self.is_right(reply, row)), "format": self.in_form(reply)}
 
     def is_right(self, reply: str, row: TaskRow) -> bool:
         numbers, target = row.metadata.get("numbers"), row.metadata.get("target", row.golds[0] if row.golds else None)
@@ -146,3 +146,41 @@ class Countdown(FormTask):
 def _whole(reply: str, row: TaskRow) -> str:
     """The reply with what it went on from, which may hold the beginning of its form."""
     return str(row.metadata.get("reply_prefix") or "") + reply
+
+
+# --- sums ------------------------------------------------------------------------------------------------------------
+
+MOST_OF_A_SUM = 200
+"""Characters."""
+_SUM = re.compile(r"[0-9+\-*/() \t\r\n]+")
+_OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}
+
+
+def exact_value(text: str) -> tuple[Fraction, list[int]] | None:
+    """The value of a sum and the numbers in it, from left to right; None where ``text`` is no sum.
+
+    Of whole numbers, ``+ - * /`` and parentheses, nothing else::
+
+        (5 + 3) * 2 / 4  ->  4, from 5 3 2 4        1 / 3 * 3  ->  1        3 - 1 - 1  ->  1
+
+    Everything else is no sum: ``2**10**9``, ``7 // 2``, ``-3 + 5`` (a sign is no operator), ``1e9``, ``0x10``,
+    ``2.5``, names, calls, division by zero, two sums, an equation. The text is parsed and never run: a walk over
+    Python's syntax tree with exact fractions.
+    """
+    text = " ".join(text.split()) if len(text) <= MOST_OF_A_SUM else ""
+    if not _SUM.fullmatch(text):
+        return None
+    try:
+        return _value(ast.parse(text, mode="eval").body), list(map(int, re.findall("[0-9]+", text)))
+    except (SyntaxError, ValueError, ZeroDivisionError, MemoryError):
+        return None
+
+
+def _value(node: ast.expr) -> Fraction:
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return Fraction(node.value)
+    raise ValueError("no sum")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length
+from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length, with_serving_length
 from ..config import Config, ConfigError
 from ..data.training_file import DataSource
-from ..hooks.ignored_settings import refuse_ignored
-from ..hooks.plugins import check_own_tasks, check_plugins
+from ..hooks.plugins import check_own_tasks, check_plugins, refuse_ignored
 from ..system.tracker_library import check_tracker
 from .evaluate import check_evaluations, rows_of
 from .process_count import with_train_procs
@@ -41,4 +40,7 @@ def checked(config: Config) -> Config:
     copies = config.train_procs // config.trainer_tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
-    return with_engine_length(config, folder, load_vocabulary(folder, config.trust_remote_code))
+    vocabulary = load_vocabulary(folder, config.trust_remote_code)
+    sized = with_engine_length(config, folder, vocabulary)
+    served = with_serving_length(config, folder, vocabulary)  # EVAL_MODE=direct shows more than a turn of training
+    return sized if sized.engine_max_len >= served.engine_max_len else served

@@ -17,7 +17,6 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import shutil
@@ -43,6 +42,7 @@ from ..hooks.task_row import without_document
 from ..rollout_client import Dialect, Endpoint
 from ..serving.fleet import Fleet
 from ..system.gather import gather_or_cancel
+from .journal import fingerprint
 
 logger = logging.getLogger("mem_agent")
 
@@ -133,8 +133,7 @@ async def _whole(
 async def _of_questions(config: Config, fleet: Fleet, number: int) -> Found:
     """Of DATA_ROOT's files. A run with the same settings comes to the same weights; answers of others are removed."""
     output = output_of(config, f"during-iter_{number:07d}")
-    settings = hashlib.sha256(repr(config).encode()).hexdigest()[:16]
-    weights = f"rollout {number} of {settings}"
+    weights = f"rollout {number} of {fingerprint(config)}"
     if has_run(output) and read_run(output).weights != weights:
         shutil.rmtree(output)
     asked = _of_run(config).replace(engine_max_len=fleet.config.engine_max_len)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -111,6 +112,9 @@ class Side(ABC):
         if tokens := self.counts().since(before).sampled_tokens:
             self.speed = {"tokens_per_second": tokens / (time.monotonic() - began)}
         self.journal.write(number, fresh)
+        for folder in (Path(self.config.save_path) / "eval").glob("during-iter_*"):
+            if int(folder.name.removeprefix("during-iter_")) >= number:  # the answers of other weights
+                shutil.rmtree(folder)
         return fresh
 
     def counts(self) -> Counts:

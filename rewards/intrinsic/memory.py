@@ -1,25 +1,78 @@
-"""What all modes of MEM_IR share: a batch is scored against memory and windows as they were before it; only then is it
-remembered, in an order that its contents alone decide. So neither a reward nor the state after depends on the order
-of the batch.
+"""MEM_IR: what an answer earns for being like earlier successes, unlike earlier failures, or unlike earlier texts.
+
+Memory-R+, arXiv 2504.02273, as rewards of a whole rollout (``rewards.reward``). In all modes a batch is scored against
+memory and windows as they were before it; only then is it remembered, in an order that its contents alone decide. So
+neither a reward nor the state after depends on the order of the batch.
+
+MEM_IR=knn and knn+: near the mean of earlier successes, and far from earlier failures, of the nearest questions.
+
+    R_mem = exploit * E + explore * X        E, X: raw terms (Memory-R+, section 3) scaled by their windows
+
+    raw E   -|e - c|, c the mean of the retrieved successes' vectors: at most 0, the nearer the greater
+    raw X   1 - the greatest cosine of e and a retrieved failure's vector: 0 for one that is there, 1 at a right angle
+
+e is the vector of a response. Every vector is compared by itself, in the order in which the stored ones are given, so
+that the same vectors give the same bits whoever shares the batch. Example in two dimensions::
+
+    successes (1, 0) (0, 1)     c = (0.5, 0.5)     e = (1, 0): E = -sqrt(0.5)
+    failures  (1, 0) (0.6, 0.8)                    e = (0, 1): X = 1 - 0.8
+
+Edges, each a rule:
+- no success stored: E = 0; no failure stored: X = 0; nothing enters the window then;
+- X = 0 before ``warmup`` failed questions are stored; its window fills meanwhile;
+- an empty window, or one of equal values: 0; a raw value outside the window's range: cut to 0 or 1;
+- fewer than k questions stored: all of them;
+- an answer without a text: 0, and nothing is stored of it.
+
+Invariant: parts are a function of (question, text) and the state before the rollout; the state after, of that and of
+the rollout as a set. Equal answers of siblings are all stored, as published: what was given often weighs more.
+
+MEM_IR=entropy and lexical: what an answer earns for being unlike the texts before, whatever was asked; no model.
+
+    R = weight * raw scaled by the window        raw: against the newest ``texts`` texts
+
+entropy   bits of a letter drawn from the earlier texts and the new one together: Shannon, as Memory-R+'s baseline. A
+          text that uses the rarer letters raises it.
+lexical   edits that make one text's lines another's, over the longer one's number of lines; the mean over the earlier
+          texts. It is the tree edit distance of the published baseline: there a text is a root whose children are its
+          lines, and such trees differ by the edits of one sequence. Its random choice of lines is an even one here.
+
+Example: lines a b c against a c d: drop b, add d, of 3 lines: 2/3.
+
+Without earlier texts there is nothing to be unlike: 0, and nothing enters the window.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
+import math
 import unicodedata
 from abc import abstractmethod
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, FiniteFloat
 
+from ...system.errors import ConfigError
 from ..reward import Answered, Parts, Reward
+from .encoder import Encoder, Vectors
 
 Weight = Annotated[FiniteFloat, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 ID_BYTES = 16
+FILE = "memory.npz"
+_EMBEDDED = 8_192
+"""Vectors that are kept for texts that come again: 12 MB of 384 coordinates."""
 _EPS = 1e-8
 """Memory-R+'s epsilon, which keeps the quotient finite."""
 _TOLD_APART = 1e-6
@@ -37,7 +90,9 @@ class IntrinsicSettings:
 
 
 class Intrinsic(Reward):
-    """A memory of a run. An answer without a text earns 0 and is not remembered."""
+    """A memory of a run, saved as one file of arrays. An answer without a text earns 0 and is not remembered."""
+
+    settings: Any
 
     def __init__(self, settings: IntrinsicSettings, weights: Mapping[str, float]) -> None:
         """``weights`` by term."""
@@ -87,17 +142,42 @@ class Intrinsic(Reward):
         return {f"intrinsic/{term}_{name}": end(window)
                 for term, window in self.windows.items() if window for name, end in ends.items()}
 
+    @abstractmethod
+    def about(self) -> dict[str, str]:
+        """What a saved memory must share with this one."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Any]:
+        """What it remembers, by name."""
+
+    @abstractmethod
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Fill an empty memory with what ``arrays`` gave."""
+
+    def save(self, folder: Path) -> None:
+        windows: dict[str, Any] = {f"{term}.window": np.array(window) for term, window in self.windows.items()}
+        np.savez(folder / FILE, about=np.array(json.dumps(self.about())), **windows, **self.arrays())
+
+    def load(self, folder: Path) -> None:
+        """Raises ConfigError: the memory is of another mode, model or text."""
+        with np.load(folder / FILE) as archive:
+            arrays = dict(archive)
+        if (about := json.loads(str(arrays["about"]))) != self.about():
+            raise ConfigError(f"{folder / FILE}: a memory of {about}, MEM_IR and MEM_IR_ARGS are {self.about()}; set "
+                              "them as they were, or start a new SAVE_PATH")
+        for term, window in self.windows.items():
+            window.extend(arrays[f"{term}.window"].tolist())
+        self.restore(arrays)
+
 
 def scaled(raw: float | None, window: Sequence[float]) -> float:
     """(raw - least) / (greatest - least + EPS), cut to [0, 1]; 0 for no value, or of an empty or even window.
 
     A window of 0.4 0.3 0.9: 0.6 -> (0.6 - 0.3) / (0.9 - 0.3) = 0.5, 1.1 -> 1, 0.1 -> 0.
     """
-    if raw is None or not window:
+    if raw is None or not window or max(window) - min(window) < _TOLD_APART:
         return 0.0
     least, most = min(window), max(window)
-    if most - least < _TOLD_APART:
-        return 0.0
     return min(1.0, max(0.0, (raw - least) / (most - least + _EPS)))
 
 
@@ -113,3 +193,256 @@ def question_id(question: str) -> bytes:
 
 def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=ID_BYTES).digest()
+
+
+# --- knn and knn+ -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KnnSettings(IntrinsicSettings):
+    """MEM_IR=knn: successes only."""
+
+    k: Count = 1
+    """Nearest questions whose answers count."""
+    model: str = "all-MiniLM-L6-v2"
+    """A sentence-transformers folder or hub id, or ``hashing``, which needs no model."""
+    exploit: Weight = 1.0
+    """Weight of being like earlier successes."""
+    keys: Count = 10_000
+    """Questions of a store; the oldest one goes first."""
+    values: Count = 100
+    """Vectors of a question; the oldest one goes first."""
+    success: FiniteFloat = 0.5
+    """An answer worth at least this is a success, any other a failure."""
+
+
+@dataclass(frozen=True)
+class KnnPlusSettings(KnnSettings):
+    """MEM_IR=knn+: successes and failures."""
+
+    explore: Weight = 1.0
+    """Weight of being unlike earlier failures."""
+    warmup: Annotated[int, Field(ge=0)] = 500
+    """Failed questions stored before exploration earns anything."""
+
+
+class Episodic(Intrinsic):
+    """The successes of a run, and with knn+ its failures."""
+
+    def __init__(self, settings: KnnSettings, encoder: Encoder) -> None:
+        explore = {"explore": settings.explore} if isinstance(settings, KnnPlusSettings) else {}
+        super().__init__(settings, {"exploit": settings.exploit, **explore})
+        self._encoder = encoder
+        self._vector = lru_cache(maxsize=_EMBEDDED)(lambda text: encoder.encode([text])[0])
+        self._thread = ThreadPoolExecutor(1)
+        kinds = ["success", "failure"] if explore else ["success"]
+        self.stores = {kind: Store(settings.keys, settings.values) for kind in kinds}
+
+    async def parts(self, answer: Answered) -> Parts:
+        """The answer's own, while its texts are embedded beside the rollout."""
+        if text := self.text_of(answer):
+            await asyncio.wrap_future(self._thread.submit(self._embedded, answer, text))
+        return answer.parts
+
+    def _embedded(self, answer: Answered, text: str) -> tuple[Vectors, Vectors]:
+        """The vectors of the question and of the text, [dims]."""
+        return self._vector(normalised(answer.question)), self._vector(text)
+
+    def raw_terms(self, batch: Sequence[Answered], texts: Sequence[str]) -> Sequence[Mapping[str, float]]:
+        retrieved: dict[bytes, list[Vectors]] = {}
+
+        def terms(answer: Answered, text: str) -> dict[str, float]:
+            question = question_id(answer.question)
+            key, vector = self._thread.submit(self._embedded, answer, text).result()
+            if question not in retrieved:
+                retrieved[question] = [store.nearest(question, key, self.settings.k) for store in self.stores.values()]
+            return _terms(vector, *retrieved[question])
+
+        return [terms(answer, text) if text else {} for answer, text in zip(batch, texts, strict=True)]
+
+    def weights(self) -> Mapping[str, float]:
+        cold = "failure" in self.stores and len(self.stores["failure"].held) < self.settings.warmup
+        return self._weights | ({"explore": 0.0} if cold else {})
+
+    def remember(self, answer: Answered, text: str) -> None:
+        kind = "success" if answer.accuracy >= self.settings.success else "failure"
+        if kind in self.stores:
+            key, vector = self._thread.submit(self._embedded, answer, text).result()
+            self.stores[kind].add(question_id(answer.question), key, vector[None])
+
+    def metrics(self) -> dict[str, float]:
+        shown = super().metrics()
+        for kind, store in self.stores.items():
+            shown[f"intrinsic/{kind}_questions"] = float(len(store.held))
+            shown[f"intrinsic/{kind}_vectors"] = float(sum(len(vectors) for _, vectors in store.held.values()))
+        return shown
+
+    def about(self) -> dict[str, str]:
+        mode = "knn+" if "failure" in self.stores else "knn"
+        return {"model": self._encoder.fingerprint, "mode": mode, "text": self.settings.text}
+
+    def arrays(self) -> dict[str, Any]:
+        return {f"{kind}.{part}": array
+                for kind, store in self.stores.items() for part, array in store.arrays().items()}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        for kind, store in self.stores.items():
+            store.restore({name.removeprefix(f"{kind}."): array for name, array in arrays.items()})
+
+
+def _terms(vector: Vectors, success: Vectors, failure: Vectors | None = None) -> dict[str, float]:
+    """Of the vector of a response, [dims], and those retrieved, [n, dims]."""
+    terms = {}
+    if len(success):
+        middle = success.mean(axis=0, dtype=np.float64).astype(np.float32)
+        terms["exploit"] = -float(np.linalg.norm(vector - middle))
+    if failure is not None and len(failure):
+        cosines = failure @ vector / np.linalg.norm(failure, axis=1)
+        terms["explore"] = 1.0 - float(np.max(cosines)) / float(np.linalg.norm(vector))
+    return terms
+
+
+class Store:
+    """At most ``keys`` questions with at most ``values`` vectors each, first in, first out on both levels.
+
+    A question that left and comes again is a new one. A full store of 10,000 questions with 100 vectors of 384
+    coordinates takes 770 MB in float16. Example with keys=2, values=2, added one after another as question:vector::
+
+        a:1 b:2 a:3 a:4      a: 3 4   b: 2       1 was a's oldest
+        c:5                  b: 2     c: 5       a was the oldest question, although it has the newest vectors but one
+    """
+
+    def __init__(self, keys: int, values: int) -> None:
+        self._keys, self._values = keys, values
+        self.held: dict[bytes, tuple[NDArray[np.float16], deque[NDArray[np.float16]]]] = {}
+        """A question's own vector, which says what others are near, and those of its answers, by ``question_id``."""
+
+    def nearest(self, question: bytes, key: Vectors, k: int) -> Vectors:
+        """The vectors, [n, dims], of the ``k`` nearest questions; the question itself, if stored, is the nearest."""
+        found = [question] if question in self.held else []
+        if self.held and len(found) < k:
+            names = list(self.held)
+            keys = np.stack([key for key, _ in self.held.values()]).astype(np.float32)
+            order = np.argsort(-(keys @ key), kind="stable")[: k + 1]
+            found += [names[i] for i in order if names[i] != question]
+        rows = [row for name in found[:k] for row in self.held[name][1]]
+        return np.array(rows, np.float32).reshape(-1, len(key))
+
+    def add(self, question: bytes, key: NDArray[Any], values: NDArray[Any]) -> None:
+        """Add vectors, [n, dims], to a question whose own vector is ``key``."""
+        if question not in self.held:
+            if len(self.held) == self._keys:
+                del self.held[next(iter(self.held))]
+            self.held[question] = (key.astype(np.float16), deque(maxlen=self._values))
+        self.held[question][1].extend(values.astype(np.float16))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What it holds, oldest questions first: ids [n, 16], keys [n, dims], counts [n] and all vectors [m, dims]."""
+        if not self.held:
+            return {}
+        return {
+            "questions": np.frombuffer(b"".join(self.held), np.uint8).reshape(-1, ID_BYTES),
+            "keys": np.stack([key for key, _ in self.held.values()]),
+            "counts": np.array([len(vectors) for _, vectors in self.held.values()]),
+            "values": np.stack([row for _, vectors in self.held.values() for row in vectors]),
+        }
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Fill an empty store with ``arrays``. What is more than fits leaves as if it had been added."""
+        if "questions" in arrays:
+            parts = np.split(arrays["values"], np.cumsum(arrays["counts"])[:-1])
+            for question, key, rows in zip(arrays["questions"], arrays["keys"], parts, strict=True):
+                self.add(question.tobytes(), key, rows)
+
+
+# --- entropy and lexical ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EntropySettings(IntrinsicSettings):
+    """MEM_IR=entropy."""
+
+    weight: Weight = 1.0
+    window: Count = 1_000
+    texts: Count = 1_000
+    """Earlier texts that count; the oldest one goes first."""
+
+
+@dataclass(frozen=True)
+class LexicalSettings(EntropySettings):
+    """MEM_IR=lexical."""
+
+    weight: Weight = 0.1
+    window: Count = 100
+    texts: Count = 50
+    lines: Count = 8
+    """Lines of a text that count, evenly spread over it."""
+
+
+MODES: dict[str, type[KnnSettings | EntropySettings]] = {
+    "knn": KnnSettings, "knn+": KnnPlusSettings, "entropy": EntropySettings, "lexical": LexicalSettings}
+"""MEM_IR's settings."""
+
+
+class TextReward(Intrinsic):
+    """The newest texts of a run; its settings say which of the two modes it is."""
+
+    def __init__(self, settings: EntropySettings) -> None:
+        self._mode = "lexical" if isinstance(settings, LexicalSettings) else "entropy"
+        super().__init__(settings, {self._mode: settings.weight})
+        self._texts: deque[str] = deque(maxlen=settings.texts)
+
+    def raw_terms(self, batch: Sequence[Answered], texts: Sequence[str]) -> Sequence[Mapping[str, float]]:
+        if not self._texts:
+            return [{}] * len(batch)
+        measure = self._measure()
+        known = {text: {self._mode: measure(text)} for text in set(texts) if text}
+        return [known.get(text, {}) for text in texts]
+
+    def _measure(self) -> Callable[[str], float]:
+        """What a text is measured by, against the texts that are there now."""
+        if self._mode == "entropy":
+            before = Counter(" ".join(self._texts))
+            return lambda text: entropy(before + Counter(f" {text}"))
+        most = self.settings.lines
+        kept = [chosen_lines(text, most) for text in self._texts]
+        return lambda text: fmean(lines_apart(chosen_lines(text, most), one) for one in kept)
+
+    def remember(self, answer: Answered, text: str) -> None:
+        self._texts.append(text)
+
+    def metrics(self) -> dict[str, float]:
+        return {"intrinsic/texts": float(len(self._texts)), **super().metrics()}
+
+    def about(self) -> dict[str, str]:
+        return {"mode": self._mode}
+
+    def arrays(self) -> dict[str, Any]:
+        return {"texts": np.array(json.dumps(list(self._texts)))}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._texts.extend(json.loads(str(arrays["texts"])))
+
+
+def entropy(counts: Mapping[str, int]) -> float:
+    """In bits; 0 of nothing. Summed exactly, so that the order of the letters plays no part."""
+    total = sum(counts.values())
+    return -math.fsum(n / total * math.log2(n / total) for n in counts.values()) if total else 0.0
+
+
+def chosen_lines(text: str, most: int) -> tuple[str, ...]:
+    """At most ``most`` of its lines that are not blank, evenly spread from the first to the last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) <= most:
+        return tuple(lines)
+    return tuple(lines[round(i * (len(lines) - 1) / max(1, most - 1))] for i in range(most))
+
+
+def lines_apart(one: Sequence[str], other: Sequence[str]) -> float:
+    """Lines to add, drop or change, over those of the longer text; 0 to 1."""
+    row = list(range(len(other) + 1))
+    for i, line in enumerate(one, start=1):
+        before, row[0] = row[0], i
+        for j, against in enumerate(other, start=1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (line != against))
+    return row[-1] / max(len(one), len(other), 1)

@@ -91,8 +91,8 @@ class ChatWorker(AskingWorker):
     def _in_vain(self, failed: ChatFailed) -> bool:
         """Whether the rest would fail alike. A refusal comes at once, ahead of replies that are on their way."""
         counts = self._client.counts
-        on_their_way = failed.kind is FailureKind.REJECTED and counts.asked > counts.failed
-        return counts.failed >= _FIRST and not (counts.answered or self.answered_before or on_their_way)
+        on_their_way = failed.kind is FailureKind.REJECTED and counts["asked"] > counts["failed"]
+        return counts["failed"] >= _FIRST and not (counts["answered"] or self.answered_before or on_their_way)
 
     async def finish(self) -> None:
         await self._client.close()

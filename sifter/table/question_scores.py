@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...rewards.options import choice_score
 from ...rewards.ranking import ndcg_at, recall_at, reciprocal_rank
-from ...rewards.text_f1 import answer_em, answer_f1
+from ...rewards.text_f1 import answer_em, answer_f1, choice_score
 
 CUTOFFS = (1, 5, 10)
 RANKING_SCORES = (*(f"ndcg@{k}" for k in CUTOFFS), *(f"recall@{k}" for k in CUTOFFS), f"mrr@{CUTOFFS[-1]}")

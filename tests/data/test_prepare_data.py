@@ -13,8 +13,8 @@ import pytest
 
 from mem_agent.data.document_store import DocumentStore
 from mem_agent.prepare_data import main
-from mem_agent.rewards.exact_match import boxed_exact_match
 from mem_agent.rewards.turn_rewards import supporting_titles
+from mem_agent.tasks.qa import boxed_exact_match
 from mem_agent.tests.helpers.question_rows import (
     COLUMNS,
     HOTPOTQA,
@@ -49,11 +49,6 @@ def prepare(source, out, *flags):
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------
-def test_memagent_row(tmp_path, out):
-    assert prepare(put(tmp_path / "in.jsonl", MEMAGENT), out) == 0
-    assert rows_of(out) == [WRITTEN_MEMAGENT]
-
-
 @pytest.mark.parametrize("change", [{}, {"context": HOTPOTQA["context"]}, {"id": None, "_id": "5a"}])
 def test_hotpotqa_row(tmp_path, out, change):
     assert prepare(put(tmp_path / "in.jsonl", HUGGING_FACE | change), out) == 0
@@ -71,6 +66,7 @@ CONVERTED = [
     (MUSIQUE, HOTPOTQA_TEXT, ["Ann", "Ann Lee"]),
     (SQUAD, "Ann is. She was.", ["Ann", "Ann Lee"]),
     (HUGGING_FACE, HOTPOTQA_TEXT, ["Ann"]),
+    ({"id": "5a", "question": "Who?", "golden_answers": ["Ann"], "metadata": COLUMNS}, HOTPOTQA_TEXT, ["Ann"]),
 ]
 
 
@@ -101,7 +97,6 @@ CELLS = [
     ("answers", '""Ann"", ""Anna""', ["Ann", "Anna"], "c"),
     ("answer", "1, 2", ["[1, 2]"], "c"),
     ("paragraphs", '[""A"", ""x""], ""y""', ["a"], "Document 1:\nA\nx\n\nDocument 2:\ny"),
-    ("context", "1] says so, and [2", ["a"], "[1] says so, and [2]"),
     ("context", "1, 2", ["a"], "[1, 2]"),
     ("context", '""x"", ""y""', ["a"], "Document 1:\nx\n\nDocument 2:\ny"),
 ]
@@ -137,11 +132,6 @@ def test_csv(tmp_path, out):
     ]
 
 
-def test_a_task_goes_into_the_metadata(tmp_path, out):
-    assert prepare(put(tmp_path / "in.jsonl", PLAIN | {"task": "niah"}, MEMAGENT | {"task": "qa"}), out) == 0
-    assert [row["metadata"]["task"] for row in rows_of(out)] == ["niah", "qa"]
-
-
 @pytest.mark.parametrize("row", [MUSIQUE, SQUAD])
 def test_the_evidence_of_musique_and_squad_reaches_the_row(tmp_path, out, row):
     assert prepare(put(tmp_path / "in.jsonl", row), out) == 0
@@ -152,13 +142,6 @@ def test_original_squad_files(tmp_path, out):
     (tmp_path / "train-v2.0.json").write_text(json.dumps({"version": "2.0", **SQUAD_FILE}))
     assert prepare(tmp_path / "train-v2.0.json", out) == 0
     assert [(row["prompt"], row["metadata"]["context"]) for row in rows_of(out)] == [("Which?", "The Po is long.")]
-
-
-def test_flashrag_in_parquet(tmp_path, out):
-    row = {"id": "5a", "question": "Who?", "golden_answers": ["Ann"], "metadata": COLUMNS}
-    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "in.parquet")
-    assert prepare(tmp_path / "in.parquet", out) == 0
-    assert rows_of(out)[0]["metadata"]["context"] == HOTPOTQA_TEXT
 
 
 def test_questions_without_a_document_only_on_request(tmp_path, out, capsys):
@@ -213,11 +196,6 @@ def test_long_documents_go_to_the_store(tmp_path, out):
     assert len(store) == 2 and not any("context" in data for data in found[2:])
 
 
-def test_short_documents_need_no_store(tmp_path, out):
-    assert prepare(put(tmp_path / "in.jsonl", MEMAGENT), out) == 0
-    assert [path.name for path in out.parent.iterdir()] == ["train.jsonl"]
-
-
 def test_a_failed_run_leaves_earlier_files_alone(tmp_path, out):
     good = put(tmp_path / "good.jsonl", MEMAGENT)
     assert prepare(good, out, "--inline-context-chars", "0") == 0
@@ -232,14 +210,8 @@ def test_parquet_from_pandas_with_arrays(tmp_path, out):
     frame = pd.DataFrame([MEMAGENT] * 40)
     frame["reward_model"] = [{"ground_truth": np.array(["Ann", "Ann Lee"], dtype=object)}] * 40
     frame.to_parquet(tmp_path / "in.parquet")
-    assert prepare(tmp_path / "in.parquet", out) == 0
-    assert rows_of(out) == [WRITTEN_MEMAGENT] * 40
-
-
-def test_hotpotqa_parquet(tmp_path, out):
-    pq.write_table(pa.Table.from_pylist([HUGGING_FACE] * 3), tmp_path / "in.parquet")
-    assert prepare(tmp_path / "in.parquet", out, "--limit", "2") == 0
-    assert [row["metadata"]["context"] for row in rows_of(out)] == [HOTPOTQA_TEXT] * 2
+    assert prepare(tmp_path / "in.parquet", out, "--limit", "30") == 0
+    assert rows_of(out) == [WRITTEN_MEMAGENT] * 30
 
 
 @pytest.mark.parametrize(("indent", "around"), [(None, ""), (2, " \n")])
@@ -248,8 +220,8 @@ def test_json_lists_and_single_objects(tmp_path, out, indent, around):
     assert prepare(tmp_path / "in.json", out) == 0
     assert len(rows_of(out)) == 3
     (tmp_path / "one.json").write_text(json.dumps(HUGGING_FACE, indent=indent))
-    assert prepare(tmp_path / "one.json", out) == 0
-    assert len(rows_of(out)) == 1
+    assert prepare(tmp_path / "one.json", out) == 0 and len(rows_of(out)) == 1
+    assert prepare(put(tmp_path / "lines.json", HUGGING_FACE, HUGGING_FACE), out) == 0 and len(rows_of(out)) == 2
 
 
 @pytest.mark.parametrize(("text", "reason"), [("[1, 2", "after 2 entries"), ("[{}] []", "after 1 entries")])
@@ -258,11 +230,6 @@ def test_broken_json_lists(tmp_path, out, capsys, text, reason):
     assert prepare(tmp_path / "in.json", out) == 2
     assert reason in capsys.readouterr().err.splitlines()[-1]
     assert list(out.parent.iterdir()) == []
-
-
-def test_json_lines_named_json(tmp_path, out):
-    assert prepare(put(tmp_path / "in.json", HUGGING_FACE, HUGGING_FACE), out) == 0
-    assert len(rows_of(out)) == 2
 
 
 def test_bad_rows_are_reported_and_counted(tmp_path, out, capsys):
@@ -339,22 +306,11 @@ def test_dataset_of_mixed_formats(repository, out):
     assert rows_of(out) == [WRITTEN_MEMAGENT] * 5
 
 
-def test_dataset_in_shards_and_in_json(repository, out):
+def test_dataset_in_shards(repository, out):
     for shard in range(2):
         pq.write_table(pa.Table.from_pylist([MEMAGENT] * 3), repository / f"train-0000{shard}-of-00002.parquet")
     assert prepare_dataset(repository, out) == 0
     assert len(rows_of(out)) == 6
-    other = repository.parent / "json"
-    other.mkdir()
-    put(other / "train.jsonl", HUGGING_FACE, HUGGING_FACE)
-    assert prepare_dataset(other, out) == 0
-    assert [row["metadata"]["context"] for row in rows_of(out)] == [HOTPOTQA_TEXT] * 2
-
-
-def test_dataset_without_known_columns(repository, out, capsys):
-    pq.write_table(pa.table({"text": ["a"]}), repository / "train.parquet")
-    assert prepare_dataset(repository, out) == 2
-    assert "no known schema" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_absent_dataset_and_split(repository, out, capsys):

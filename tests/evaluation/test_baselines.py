@@ -99,6 +99,12 @@ def test_rag_shows_the_best_passages_in_reading_order(tmp_path, model):
     assert (row.counts["passages"], row.counts["retrieved"]) == (12, 2)
 
 
+@pytest.mark.parametrize("mode,most", [("rag", 10), ("rag:bm25", 10), ("rag:3", 3), ("rag:bm25:3", 3)])
+def test_rag_is_bm25_and_ten_passages_unless_said_otherwise(mode, most, tmp_path, model):
+    row, _ = answer(tmp_path, model, eval_mode=mode)
+    assert row.counts["retrieved"] == most and row.failure is None
+
+
 @pytest.mark.parametrize("mode,other", [("direct", "rag"), ("rag", "direct")])
 def test_a_mode_may_be_worded(tmp_path, model, mode, other):
     (tmp_path / "p.yaml").write_text(

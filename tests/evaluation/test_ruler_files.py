@@ -10,7 +10,7 @@ import re
 import pytest
 
 from mem_agent.evaluation.results import read_rows
-from mem_agent.rewards.ruler import TASKS
+from mem_agent.rewards.qa_metrics import TASKS
 from mem_agent.ruler.generate import main as generate
 from mem_agent.ruler.tasks import TASKS as MADE
 from mem_agent.tests.helpers.evaluations import encode, evaluate, make_model, means, summary_of

@@ -13,7 +13,7 @@ from mem_agent.evaluation.statistics import Estimate, interval
 from mem_agent.evaluation.summary import differences, main_metric, summarise
 from mem_agent.evaluation.tables import tables
 from mem_agent.report.viewer.pack import worth
-from mem_agent.rewards.ruler import MEMAGENT_TASKS, TASKS
+from mem_agent.rewards.qa_metrics import MEMAGENT_TASKS, TASKS
 from mem_agent.tests.helpers.evaluations import summary_of
 from mem_agent.tests.helpers.fake_results import plain_row, write_folder, write_rows
 from mem_agent.tests.helpers.traces import group_of

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mem_agent.rewards.intrinsic.episodic import Episodic, KnnPlusSettings, KnnSettings
+from mem_agent.rewards.intrinsic.memory import Episodic, KnnPlusSettings, KnnSettings
 from mem_agent.rewards.reward import Answered
 
 

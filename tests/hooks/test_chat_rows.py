@@ -18,7 +18,8 @@ from mem_agent.tests.helpers.tiny_tokenizer import encode, make_tokenizer
 SETTINGS = {"AGENT": "chat", "MEM_MAX_FINAL": 16}
 ROW = [
     {"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"},
-    {"role": "assistant", "content": "<answer>2</answer>"}, {"role": "user", "content": " 2+2? "},
+    {"role": "assistant", "content": "<answer>2</answer>"},
+    {"role": "user", "content": [{"type": "text", "text": " 2+2? "}]},
 ]
 PREFIX = {"role": "assistant", "content": "So "}
 TASK = """

@@ -49,6 +49,7 @@ def test_removed_samples_train_nothing_and_are_in_no_statistic():
     data = convert([stale, trajectory(1, reward=0.0), trajectory(2, reward=1.0)])
     assert [sum(m) for m in data["loss_masks"]] == [0, 0, 3, 2, 3, 2]
     assert data["rewards"][2:] == [-0.5, -0.5, 0.5, 0.5] and data["rollout_mask_sums"][:2] == [0, 0]
+    assert data["raw_reward"] == [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]  # what hosts log is what was earned
 
 
 def test_group_of_one_and_equal_rewards_give_zero():

@@ -3,7 +3,7 @@
 import pytest
 
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks.ignored_settings import IGNORED, refuse_ignored
+from mem_agent.hooks.plugins import IGNORED, refuse_ignored
 
 SET = {"fully_async": True, "host_root": "/slime", "host_args": "--x 1", "engine_args": "--max-num-seqs 4"}
 

@@ -305,6 +305,32 @@ def test_turn_rewards_count_for_the_filter_where_they_train():
         assert rollout.nonzero_std(SimpleNamespace(mem_agent=settings), made) is kept
 
 
+def test_a_run_of_equal_groups_ends(monkeypatch):
+    monkeypatch.setattr(rollout, "EQUAL_ROLLOUTS", 2)
+    args = SimpleNamespace(mem_agent={"SAVE_PATH": "/nowhere/equal"}, rollout_batch_size=2)
+    equal, mixed = ([samples.trajectory(samples.turns_of((2,)), reward=one) for one in worths]
+                    for worths in ((1.0, 1.0), (1.0, 0.0)))
+    assert [rollout.nonzero_std(args, one) for one in (equal, equal, equal, mixed, equal, equal, equal)] == [
+        False, False, False, True, False, False, False]
+    with pytest.raises(ConfigError, match="DYNAMIC_FILTER"):
+        rollout.nonzero_std(args, equal)
+
+
+def test_an_asynchronous_worker_is_given_a_failure_in_place_of_an_error_that_it_would_swallow(monkeypatch):
+    def refuse(host):
+        raise ConfigError("ANSWER_KEY")
+
+    monkeypatch.setattr(rollout.rewards, "reward_for", refuse)
+    for asynchronous in ("0", "1"):
+        one = samples.trajectory(samples.turns_of((2,)), reward=None)
+        args = SimpleNamespace(mem_agent={"FULLY_ASYNC": asynchronous})
+        if asynchronous == "0":
+            with pytest.raises(ConfigError, match="ANSWER_KEY"):
+                asyncio.run(rollout.reward_func(args, one))
+        else:
+            assert asyncio.run(rollout.reward_func(args, one)) == 0.0 and one.status is Sample.Status.FAILED
+
+
 def test_a_run_of_nothing_but_failures_ends():
     args = SimpleNamespace(mem_agent={"SAVE_PATH": "/nowhere/dead"}, rollout_batch_size=2)
     dead = [samples.trajectory(status="failed", failure="connection", record={"failure_message": "no engine"})]

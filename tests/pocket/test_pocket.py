@@ -12,7 +12,7 @@ from mem_agent.agents.records import Generation, StopReason
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
 from mem_agent.data.training_file import DataSource
-from mem_agent.eval_ruler_hqa import load_questions
+from mem_agent.evaluation.questions import load_questions
 from mem_agent.hooks.task_row import question_of
 from mem_agent.pocket import tokenizer as pocket_tokenizer
 from mem_agent.pocket.habits import Gate, Habits, RowMaker, Shape, gated_reply, mixed_rows

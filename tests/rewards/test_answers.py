@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.rewards.answers import after_thinking, kind_of, last_boxed, one_box, published_boxed, the_answer_is
+from mem_agent.rewards.answers import (
+    after_thinking,
+    behind_one_box,
+    kind_of,
+    last_boxed,
+    published_boxed,
+    the_answer_is,
+)
 from mem_agent.tests.helpers.published import MEMAGENT, checkout
 
 # text, last_boxed, published_boxed
@@ -40,8 +47,8 @@ def test_a_box_is_part_of_the_text(text):
 
 
 def test_a_reply_has_one_box_if_it_is_closed_and_not_blank():
-    assert one_box(r"\boxed{f(\{1\}) = {3}}")
-    assert not any(map(one_box, (r"\boxed{ }", r"\boxed{a", r"\boxed{a} \boxed{b}", r"\boxed a", "")))
+    assert behind_one_box(r"\boxed{f(\{1\}) = {3}}.") == "."
+    assert {*map(behind_one_box, (r"\boxed{ }", r"\boxed{a", r"\boxed{a} \boxed{b}", r"\boxed a", ""))} == {None}
 
 
 def test_thinking_is_cut_at_its_last_end():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mem_agent.rewards.exact_match import boxed_exact_match, normalise_answer
+from mem_agent.tasks.qa import boxed_exact_match, normalise_answer
 
 # response, golds, reward under answer, reward under published (the first were verified on MemAgent's code)
 CASES = [

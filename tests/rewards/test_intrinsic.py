@@ -10,15 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mem_agent.rewards.intrinsic.encoder import HashingEncoder
-from mem_agent.rewards.intrinsic.episodic import KnnPlusSettings, Store
-from mem_agent.rewards.intrinsic.memory import normalised, question_id, scaled
-from mem_agent.rewards.intrinsic.text_modes import (
+from mem_agent.rewards.intrinsic.memory import (
     EntropySettings,
+    KnnPlusSettings,
     LexicalSettings,
+    Store,
     TextReward,
     chosen_lines,
     entropy,
     lines_apart,
+    normalised,
+    question_id,
+    scaled,
 )
 from mem_agent.system.errors import ConfigError
 from mem_agent.system.plugins import parse_settings

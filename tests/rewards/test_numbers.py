@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.rewards.numbers import Number, exact_value, number_and_unit, read_number
+from mem_agent.rewards.math_answer import Number, number_and_unit, read_number
+from mem_agent.tasks.math import exact_value
 
 NUMBERS = {
     "18": "18 18.0 18. +18 018 $18 \\$18 18$ $18$ $$18$$ \\(18\\) €18 **18** 18.00".split(),

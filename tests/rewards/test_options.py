@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.rewards.options import choice_score, chosen_option, option_labels, option_text, right_option
+from mem_agent.rewards.text_f1 import choice_score, chosen_option, option_labels, option_text, right_option
 
 FOUR = ("(a) You like tea.", "(b) You like coffee.", "(c) You said that you like tea with milk.", "(d) A walk.")
 CHOICES = {

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from mem_agent.custom_convert import group_advantages, turn_advantages
-from mem_agent.rewards.exact_match import boxed_exact_match
 from mem_agent.rewards.turn_rewards import Step, prompt_weight, published_state_rewards
+from mem_agent.tasks.qa import boxed_exact_match
 from mem_agent.tests.helpers import published
 from mem_agent.tests.helpers.published import MEMAGENT, REMEMR1
 

@@ -2,7 +2,7 @@ r"""What keeping to a form is worth; the table is by hand from the definitions i
 
 import pytest
 
-from mem_agent.rewards.reply_form import answer_place, form_shares, in_form, reasoning_of
+from mem_agent.rewards.answers import answer_place, form_shares, in_form, reasoning_of
 
 FORM_PARTS = ("integer", "strict_format", "soft_format", "tags")
 

@@ -14,7 +14,6 @@ from mem_agent.rewards.reward import (
     RewardSettings,
     overlong_cost,
 )
-from mem_agent.system.errors import ConfigError
 from mem_agent.system.plugins import parse_settings
 
 # tokens of 200 -> right, wrong; 50 tokens: .5 + .25 * (1 + cos(pi / 4)) = .9268
@@ -76,7 +75,3 @@ def test_two_rewards_as_one(tmp_path):
     assert (first.seen, second.seen) == (1, 1)
     both.load(tmp_path)
     assert (first.seen, second.seen) == (0, 0)
-    (alone := tmp_path / "alone").mkdir()
-    first.save(alone)
-    with pytest.raises(ConfigError, match="MEM_IR"):
-        both.load(alone)

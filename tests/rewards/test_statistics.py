@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.rewards.statistics import expected_best, half_width, pass_at, pass_sizes
+from mem_agent.hooks.metrics import expected_best, half_width, pass_at, pass_sizes
 
 FOURS = st.lists(st.lists(st.floats(-1, 1), min_size=4, max_size=4), min_size=2, max_size=40)
 

@@ -89,7 +89,8 @@ CHOICE = vllm_answer([8, 9])["choices"][0]
 
 @pytest.mark.parametrize("dialect,answer", [
     (VLLM, {"choices": [CHOICE | {"logprobs": None}]}), (VLLM, {"choices": [CHOICE | {"token_ids": [8, 9, 10]}]}),
-    (VLLM, {"choices": [CHOICE | {"token_ids": [8, 10]}]}), (VLLM, vllm_answer([8], [None])), (VLLM, vllm_answer([])),
+    (VLLM, {"choices": [CHOICE | {"token_ids": [8, 10]}]}), (VLLM, {"choices": [CHOICE | {"token_ids": [8]}]}),
+    (VLLM, vllm_answer([8], [None])), (VLLM, vllm_answer([])),
     (VLLM, vllm_answer([8], finish=None)), (VLLM, "garbage"), (SGLANG, sglang_answer([8, 9]) | {"output_ids": [8]}),
     (SGLANG, sglang_answer([8], [None])), (SGLANG, sglang_answer([])), (SGLANG, {"meta_info": {}}),
 ])
@@ -228,6 +229,19 @@ def test_a_key_ends_when_the_last_sibling_has_left_it(reads, ended):
     assert asking(router, work) == [turn_key("g", request(step)) for step in ended]
     used = {turn_key("g", request(step)) for steps in reads.values() for step in steps if step != "end"}
     assert sorted(router.finished) == sorted(used)  # with its last trajectory the group leaves nothing
+
+
+def test_a_server_that_ends_no_keys_is_told_of_one_alone():
+    router = FakeRouter(default=[8], missing=("/finish_session",))
+
+    async def work(client):
+        for group in range(3):
+            with client.trajectory(f"g{group}", 1) as session:
+                await session.sample([request(0)], 0, How(sampling=HOST))
+            await asyncio.sleep(0.05)
+
+    asking(router, work)
+    assert len(router.finished) == 1
 
 
 SHARED = list(range(300))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.data.pool import PoolQuestion
 from mem_agent.data.ruler_corpus import Corpus
-from mem_agent.rewards.ruler import MEMAGENT_TASKS
-from mem_agent.rewards.ruler import TASKS as RULER_TASKS
+from mem_agent.rewards.qa_metrics import MEMAGENT_TASKS
+from mem_agent.rewards.qa_metrics import TASKS as RULER_TASKS
 from mem_agent.ruler import words
 from mem_agent.ruler.common_words import frequencies
 from mem_agent.ruler.frequent_words import counts_within, zeta_counts

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -39,11 +38,6 @@ def run(monkeypatch):
 
 def python(*arguments, env=None, **options):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, **options)
-
-
-def test_the_console_script_is_this_entry():
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"mem-agent": "mem_agent.__main__:main"}
 
 
 @pytest.mark.filterwarnings("ignore:'mem_agent:RuntimeWarning")  # other tests have imported it
@@ -130,11 +124,8 @@ def closed(*_, **__):
 
 COMMANDS = {
     "training.train": ("checked", "--check"),
-    "launch.launch": ("make_plan", "--dry-run"),
     "eval_ruler_hqa": ("tables", "--table /o"),
-    "checkpoints.convert": ("local_folder", "--input /i --hf /m --output /o"),
     "prepare_data": ("_run", "--input /i --output /o"),
-    "pocket.prepare": ("prepare", "--output /o"),
 }
 ENDS = [
     (interrupted, 130, "interrupted; "), (refused, 1, "error: no way\n"),

@@ -96,8 +96,7 @@ def test_a_server_that_refuses_is_a_failed_program_with_its_reason_and_without_t
 
 @pytest.mark.parametrize(("settings", "said"), [
     ("MEM_CHUNK_TOKENS", "no NAME=value"),
-    ("A='", "quote as in a shell"),
-    ("HF_CKPT=/x", "give its tokenizer"),
+    ("A='", "quote it as in a shell"),
     ("MEM_CHUNK_TOKENS=none", "MEM_CHUNK_TOKENS"),
 ])
 def test_bad_settings_are_one_line(rows, settings, said):

@@ -137,7 +137,11 @@ def test_a_rollout_that_lost_trajectories_to_a_replaced_server_is_sampled_again(
         assert fleet.calls == REPAIRED and broken.metrics["repeated"] == 1 and broken.metrics["failed"] == 0
         assert side.journal.read(0) == broken
         side.journal.forget(0)
+        asked = [Path(side.config.save_path) / "eval" / f"during-iter_000000{number}" for number in (0, 1)]
+        for folder in asked:
+            folder.mkdir(parents=True)
         unbroken = side.rollout(0, 0)
+        assert not any(folder.exists() for folder in asked)  # answers of other weights
     assert unbroken.metrics["repeated"] == 0 and len(set(map(tuple, unbroken.train_data["tokens"]))) > 8
     assert replace(broken, metrics=broken.metrics | {"repeated": 0}) == unbroken
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from mem_agent.__main__ import near_misses
 from mem_agent.config import Config
-from mem_agent.system.near_names import near_misses
 
 SETTINGS = [name.upper() for name in Config.model_fields]
 
@@ -17,7 +17,7 @@ SETTINGS = [name.upper() for name in Config.model_fields]
     ("NUM_ROLOUT", "NUM_ROLLOUT"), ("NUM_ROLLOUTS", "NUM_ROLLOUT"), ("KL_COEFF", "KL_COEF"),
 ])
 def test_a_letter_too_few_too_many_or_another_is_told(name, meant):
-    assert near_misses([name], SETTINGS) == [(name, meant)]
+    assert near_misses([name]) == [(name, meant)]
 
 
 def test_settings_and_other_programs_variables_are_not():
@@ -25,12 +25,12 @@ def test_settings_and_other_programs_variables_are_not():
         "PATH HOME LANG CUDA_VISIBLE_DEVICES VLLM_USE_V1 HF_TOKEN SAVE_FILE MODEL_PATH RESULTS LENGTHS METHOD DATASET "
         "TRACKERS RAY_ADDRESS MASTER_PORT OMP_NUM_THREADS API_KEY ANSWER_KEY _ NUM_ROLL\x1bOUT"
     ).split()
-    assert near_misses([*SETTINGS, *others, ""], SETTINGS) == []
+    assert near_misses([*SETTINGS, *others, ""]) == []
 
 
 def test_a_command_says_so_and_goes_on():
     command = [sys.executable, "-P", "-m", "mem_agent", "eval", "--help"]
-    alike = {name for name, _ in near_misses(os.environ, SETTINGS)}
+    alike = {name for name, _ in near_misses(os.environ)}
     env = {name: value for name, value in os.environ.items() if name not in alike} | {"EVAL_SAMPLE": "3"}
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0
