@@ -62,7 +62,7 @@ from .hooks.plugins import check_plugins
 from .hooks.sample import Record, Sample
 from .hooks.task_row import row_of, task_of
 from .rollout_client import close_clients
-from .system.gather import gather_or_cancel
+from .system.gather import gather_or_cancel, watched
 from .system.logging_setup import log_to_terminal
 from .system.one_line_errors import one_line_errors
 from .system.signals import run_stoppable, stop_on_signals
@@ -217,14 +217,7 @@ def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float], str]:
 async def while_alive(fleet: Any, work: Coroutine[Any, Any, T]) -> T:
     """The result of ``work``; engines of ``fleet`` that die meanwhile are replaced. Raises FleetError where that
     cannot be done."""
-    task = asyncio.ensure_future(work)
-    try:
-        while not (await asyncio.wait({task}, timeout=LOOK_EVERY_S))[0]:
-            await fleet.ensure_alive(BUSY_ENGINE_S)
-        return await task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    return await watched(work, lambda: fleet.ensure_alive(BUSY_ENGINE_S), LOOK_EVERY_S)
 
 
 # --- command line ---------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ Settings that are more than taste:
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any, Literal
 
 from ..config import Config, ConfigError
 from ..rollout_client import GENERATE
+from ..system.gather import watched
 from ..system.plugins import shell_words
 from ..system.processes import FleetError
 from ..system.python_command import python_module
@@ -184,11 +184,9 @@ class EngineClient(ControlClient):
 
     async def _while_it_lives(self, call: Coroutine[Any, Any, Any]) -> None:
         """vLLM never answers a call whose engine process died of it, and its API server waits for the call to end."""
-        work = asyncio.ensure_future(call)
-        try:
-            while not (await asyncio.wait({work}, timeout=LOOK_EVERY_S))[0]:
-                if not await self.healthy(HUNG_TIMEOUT_S) and not work.done():
-                    raise EngineError(f"engine {self.url}: its engine process has died while it was given weights")
-            await work
-        finally:
-            work.cancel()
+
+        async def look() -> None:
+            if not await self.healthy(HUNG_TIMEOUT_S):
+                raise EngineError(f"engine {self.url}: its engine process has died while it was given weights")
+
+        await watched(call, look, LOOK_EVERY_S)

@@ -27,6 +27,7 @@ from ..hooks.sample import AllFailed, Sample
 from ..rollout_client import Dialect, Endpoint
 from ..serving.fleet import Fleet
 from ..serving.router import REQUEST_TIMEOUT_S
+from ..system.gather import watched
 from .group_rollout import Batch, Hooks, RolloutError, collect_batch
 from .journal import Rollout
 from .side import Side
@@ -114,15 +115,12 @@ class RolloutSide(Side):
 
     async def _while_served(self, sampling: Coroutine[Any, Any, Batch]) -> Batch:
         """The result of ``sampling``, which is cancelled when the router or the last engine ends."""
-        task = asyncio.ensure_future(sampling)
-        try:
-            while not (await asyncio.wait({task}, timeout=WATCH_EVERY_S))[0]:
-                if self.fleet.out_of_service:
-                    raise RolloutError("the router or all engines ended during a rollout")
-            return await task
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+
+        async def look() -> None:
+            if self.fleet.out_of_service:
+                raise RolloutError("the router or all engines ended during a rollout")
+
+        return await watched(sampling, look, WATCH_EVERY_S)
 
     async def _repaired(self) -> bool:
         """Whether a server had to be replaced. All engines then stand where the rollout found them."""
