@@ -130,6 +130,13 @@ async def _whole(
         logger.warning("the evaluation after rollout %d is asked again: a server had to be replaced", number + 1)
 
 
+def forget_answers(config: Config, number: int) -> None:
+    """Remove the answers from rollout ``number`` on, which is sampled again: its weights may be others."""
+    for folder in output_of(config, "").glob("during-iter_*"):
+        if int(folder.name.removeprefix("during-iter_")) >= number:
+            shutil.rmtree(folder)
+
+
 async def _of_questions(config: Config, fleet: Fleet, number: int) -> Found:
     """Of DATA_ROOT's files. A run with the same settings comes to the same weights; answers of others are removed."""
     output = output_of(config, f"during-iter_{number:07d}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -23,7 +22,7 @@ from ..hooks.sample import Sample
 from ..rollout import generate
 from ..rollout_client import answered, close_clients
 from ..serving.fleet import Fleet
-from .evaluate import evaluate_between, evaluate_model
+from .evaluate import evaluate_between, evaluate_model, forget_answers
 from .journal import Journal, Rollout
 from .progress import Counts
 
@@ -112,9 +111,7 @@ class Side(ABC):
         if tokens := self.counts().since(before).sampled_tokens:
             self.speed = {"tokens_per_second": tokens / (time.monotonic() - began)}
         self.journal.write(number, fresh)
-        for folder in (Path(self.config.save_path) / "eval").glob("during-iter_*"):
-            if int(folder.name.removeprefix("during-iter_")) >= number:  # the answers of other weights
-                shutil.rmtree(folder)
+        forget_answers(self.config, number)
         return fresh
 
     def counts(self) -> Counts:
