@@ -93,7 +93,8 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
 
 def _train(config: Config, side: Side | None, watch: Watcher) -> None:
     """The rollouts that are left."""
-    from .learning import learn  # not before the engines start: these imports take seconds
+    from . import process_group  # not before the engines start: these imports take seconds
+    from .learning import learn
     from .trainer import Trainer
 
     trainer = Trainer(config)
@@ -127,6 +128,8 @@ def _train(config: Config, side: Side | None, watch: Watcher) -> None:
             save(config, trainer, number, next_group)
             if side is not None:
                 side.journal.forget(absorbed(config, number))
+    if config.train_procs > 1:
+        process_group.stop()  # a process that ends while gloo's threads run may abort
 
 
 def make_side(config: Config, evaluate: bool) -> Side:
