@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -55,6 +56,7 @@ _GROUPS = {
 READING = ("agent", "agent_args", "task", "task_args", "mem_chunk_tokens", "mem_max_memory", "mem_max_final",
            "mem_max_question", "mem_layout", "mem_prompts", "mem_thinking")
 """How an agent reads and answers, on any machine: a trained model takes these along."""
+EVAL_MODE = re.compile(r"^(recurrent|direct|rag(:(?P<retriever>bm25|embedding=.+?))?(:(?P<most>[1-9][0-9]*))?)$")
 
 
 def _setting(default: Any, meaning: str, **bounds: Any) -> Any:
@@ -131,7 +133,7 @@ class Config(BaseModel):
     eval_mode: str = _setting(
         "recurrent", "read chunk by chunk as in training; or one prompt: with the document without its centre "
         "(direct), or with passages (rag:bm25:10, rag:embedding=MODEL:10)",
-        pattern=r"^(recurrent|direct|rag(:(bm25|embedding=.+?))?(:[1-9][0-9]*)?)$")
+        pattern=EVAL_MODE.pattern)
     eval_interval: int = _setting(0, "rollouts between evaluations while training; 0: none", ge=0)
     eval_data: str = _setting("", "files of `mem-agent prepare` asked there; empty (local): LENGTH of DATA_ROOT")
     base_url: str = _setting(

@@ -33,7 +33,7 @@ from ..agents.one_prompt import BASELINES
 from ..agents.prompts import chat_frame, load_prompts
 from ..agents.recall import WordCounter, bm25, encoder
 from ..agents.records import FailureKind, Trajectory, TurnFailed
-from ..config import Config
+from ..config import EVAL_MODE, Config
 from ..hooks.host import sampling_of
 from ..hooks.sample import Record, Sample, failed, write_record
 from ..rollout import run_trajectory
@@ -47,7 +47,6 @@ WORDS = 150
 _UNLIMITED = 2**40
 """Tokens of a server that does not say how many it takes; it refuses what is too long by itself."""
 _HEADING = re.compile(r"^Document \d+:", re.MULTILINE)
-_FOUND_BY = re.compile(r"(?P<retriever>bm25|embedding=.+?)?:?(?P<most>[0-9]+)?")
 _WORDS = re.compile(rf"(?:\S+\s*){{1,{WORDS}}}")
 
 
@@ -78,8 +77,8 @@ class OnePromptMode:
         self._config: Config = args.mem_agent
         self._endpoint = endpoint
         self._vocabulary = endpoint.vocabulary
-        mode, _, found_by = self._config.eval_mode.partition(":")
-        self._found_by = _FOUND_BY.fullmatch(found_by) if mode == "rag" else None
+        mode = self._config.eval_mode.partition(":")[0]
+        self._found_by = EVAL_MODE.match(self._config.eval_mode) if mode == "rag" else None
         frame = chat_frame(self._vocabulary.tokenizer, self._config.mem_thinking, {})
         own = agent_class(self._config).own_prompts
         prompts = load_prompts(self._config.mem_layout, self._config.mem_prompts, own)
