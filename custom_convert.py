@@ -30,7 +30,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .agents import agent_settings
+from .agents import agent_settings, outcome_weight
 from .hooks import rewards, traces
 from .hooks.host import HostArgs
 from .hooks.metrics import failure_of
@@ -41,7 +41,6 @@ logger = logging.getLogger(__name__)
 
 COLUMNS = ("tokens", "response_lengths", "rewards", "raw_reward", "truncated", "sample_indices", "loss_masks",
            "rollout_ids", "rollout_mask_sums", "rollout_log_probs")
-ALPHA = 0.8  # weight of the outcome where turns earn something and the agent's settings name none
 
 
 class ConvertError(MemAgentError):
@@ -89,7 +88,7 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
     settings, groups = agent_settings(host.config), [t.group for t in trajectories]
     advantages = group_advantages([t.reward for t in trajectories], groups, host.config.adv_std)
     by_turn = turn_advantages(advantages, [t.turn_rewards for t in trajectories], groups,
-                              getattr(settings, "alpha", ALPHA), getattr(settings, "state_weight", 1.0))
+                              outcome_weight(host.config), getattr(settings, "state_weight", 1.0))
     data: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for first, last in _steps(host, len(trajectories)):
         step = range(first, last)

@@ -43,7 +43,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from .agents import agent_settings, turn_cost
+from .agents import outcome_weight, turn_cost
 from .agents.interface import MemoryAgent, Reading
 from .agents.records import (
     Failure,
@@ -58,7 +58,7 @@ from .agents.records import (
     TurnRequest,
 )
 from .config import ConfigError
-from .custom_convert import ALPHA, row_counts
+from .custom_convert import row_counts
 from .hooks import rewards, sft, traces
 from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously, sampling_of
 from .hooks.host_fixes import keep_policy
@@ -313,7 +313,7 @@ def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     _failed_groups[host.save] = 0 if any(map(ended, group)) else _failed_groups[host.save] + 1
     if _failed_groups[host.save] >= host.rollout_groups:
         require_survivors(group, f"{host.rollout_groups} groups in succession")
-    turns_count = getattr(agent_settings(host.config), "alpha", ALPHA) < 1.0
+    turns_count = outcome_weight(host.config) < 1.0
     worths = set()
     for sample in filter(ended, group):
         record = Record.of(sample) if turns_count else None

@@ -48,6 +48,11 @@ def turn_cost(config: Config) -> float:
     return getattr(agent_settings(config), "turn_cost", 0.0)
 
 
+def outcome_weight(config: Config) -> float:
+    """Weight of the outcome's advantage, where turns earn something too; the rest is that of their own rewards."""
+    return getattr(agent_settings(config), "alpha", 0.8)
+
+
 def check_agent(config: Config) -> Prompts:
     """The prompts of the configured agent.
 
