@@ -80,3 +80,13 @@ def silent_port() -> Iterator[int]:
 def _no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that a test injects fails at once; tests of retries set their own number."""
     monkeypatch.setattr("mem_agent.rollout_client.RETRIES", 0)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a tokenizer."""
+    from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer  # the library takes seconds
+
+    path = tmp_path_factory.mktemp("tokenizer")
+    make_tokenizer().save_pretrained(path)
+    return str(path)

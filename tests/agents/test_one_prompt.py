@@ -138,13 +138,6 @@ class ClosedBook(QuestionAnswering):
 """
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer")
-    make_tokenizer().save_pretrained(path)
-    return str(path)
-
-
 @pytest.fixture
 def own(tmp_path):
     (tmp_path / "own.py").write_text(OWN)

@@ -17,7 +17,6 @@ from mem_agent.hooks.sample import Sample
 from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.scripted import END, VOCABULARY, read
-from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 NONE = "Nothing was recalled."
 
@@ -146,13 +145,6 @@ def test_the_release_carries_all_but_recalls(text, memory, asks):
 
 
 # --- what turns earn ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer")
-    make_tokenizer().save_pretrained(path)
-    return str(path)
 
 
 def generate(checkpoint, replies, metadata=(), args=""):

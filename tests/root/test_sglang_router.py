@@ -117,13 +117,6 @@ def default_router(tmp_path_factory):
     child.stop()
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer")
-    make_tokenizer().save_pretrained(path)
-    return str(path)
-
-
 def ask(router: str, worker: FakeWorker, prompt=(5, 6, 7), budget=9, sampling=SAMPLING) -> Generation:
     async def main():
         async with fleet(router, worker), client_of(router) as client:
