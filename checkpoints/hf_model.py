@@ -229,11 +229,6 @@ def model_positions(folder: Path) -> int:
     return model_config(folder).get("max_position_embeddings") or 0
 
 
-def token_count(folder: Path) -> int:
-    """How many tokens the model in ``folder`` has; 0 where that is not said."""
-    return (model_config(folder).get("vocab_size") or 0) if (folder / "config.json").is_file() else 0
-
-
 def _check_positions(length: int, positions: int, folder: Path) -> None:
     if length > positions:
         raise ConfigError(f"ENGINE_MAX_LEN={length}: the model in {folder} has {positions} positions")

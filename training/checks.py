@@ -42,5 +42,7 @@ def checked(config: Config) -> Config:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
     vocabulary = load_vocabulary(folder, config.trust_remote_code)
     sized = with_engine_length(config, folder, vocabulary)
-    served = with_serving_length(config, folder, vocabulary)  # EVAL_MODE=direct shows more than a turn of training
-    return sized if sized.engine_max_len >= served.engine_max_len else served
+    if config.eval_mode != "direct":
+        return sized
+    served = with_serving_length(config, folder, vocabulary)  # it shows more than a turn of training
+    return max(sized, served, key=lambda one: one.engine_max_len)
