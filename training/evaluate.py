@@ -35,8 +35,9 @@ from ..evaluation.results import has_run, read_run
 from ..evaluation.summary import Summary
 from ..evaluation.tables import failures, tables
 from ..hooks import traces
-from ..hooks.host import HostArgs, embedded_args
+from ..hooks.host import HostArgs, embedded_args, evaluation_sampling
 from ..hooks.metrics import best_of, rollout_metrics
+from ..hooks.plugins import check_eval_files
 from ..hooks.sample import Sample
 from ..hooks.task_row import without_document
 from ..rollout_client import Dialect, Endpoint
@@ -56,18 +57,10 @@ def evaluates_after(config: Config, number: int) -> bool:
 
 def check_evaluations(config: Config) -> None:
     """Raises ConfigError where what EVAL_INTERVAL asks for is not there."""
-    files = config.eval_files
-    if files and not config.eval_interval:
-        raise ConfigError(f"EVAL_DATA={config.eval_data!r} is never used with EVAL_INTERVAL=0; set EVAL_INTERVAL to a "
-                          "number of rollouts, or unset EVAL_DATA")
-    if config.eval_interval and not files and not config.data_root:
+    if config.eval_interval and not config.eval_files and not config.data_root:
         raise ConfigError(f"EVAL_INTERVAL={config.eval_interval} needs EVAL_DATA, files of prepare_data.py, or "
                           "DATA_ROOT, a folder of eval_<length>.json")
-    if len({Path(file).stem for file in files}) < len(files):
-        raise ConfigError(f"EVAL_DATA={config.eval_data!r}: two files have the same name; metrics go by it")
-    for file in files:
-        if not without_slice(file).is_file():
-            raise ConfigError(f"EVAL_DATA: {file}: no such file; make it with prepare_data.py")
+    check_eval_files(config)
 
 
 def output_of(config: Config, name: str) -> Path:
@@ -175,8 +168,9 @@ async def ask_rows(config: Config, fleet: Fleet, file: str, number: int) -> dict
     async def work() -> None:
         for place in waiting:  # rows are read as they are asked: a document is in memory only while it is read
             row = source.row(rows[place // config.eval_samples])
+            sampling = evaluation_sampling(config, config.seed_for(f"{Path(file).stem}/{place}"))
             sample = Sample(row.prompt, row.label, dict(row.metadata), index=place)
-            sample = await hooks.generate(args, sample, _sampling(config, file, place), evaluation=True)
+            sample = await hooks.generate(args, sample, sampling, evaluation=True)
             sample.reward = await hooks.reward_func(args, sample)
             sample.metadata = without_document(sample.metadata)
             samples[place] = sample
@@ -197,8 +191,3 @@ def rows_of(config: Config, file: str) -> tuple[DataSource, Sequence[int]]:
     if not rows:
         raise DataError(f"EVAL_DATA: {file}: none of its {len(source)} rows")
     return source, rows
-
-
-def _sampling(config: Config, file: str, place: int) -> dict[str, Any]:
-    return {"temperature": config.eval_temperature, "top_p": config.eval_top_p, "top_k": -1,
-            "sampling_seed": config.seed_for(f"{Path(file).stem}/{place}")}

@@ -10,11 +10,9 @@ On GPUs there is one copy, as nothing else was measured; TRAIN_PROCS sets anothe
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from ..checkpoints.hf_model import model_config
+from ..checkpoints.hf_model import model_config, parameter_count
 from ..config import SETTINGS_FILE, Config, ConfigError, read_yaml
 
 WORTH_A_PROCESS = 50_000_000
@@ -86,15 +84,3 @@ def _text(path: str) -> str:
         return Path(path).read_text().strip()
     except OSError:
         return ""
-
-
-def parameter_count(model: Mapping[str, Any]) -> int:
-    """Parameters of a Qwen2, Qwen3 or Llama with this ``config.json``, without norms and biases (0.1% of them)."""
-    hidden, layers = model.get("hidden_size") or 0, model.get("num_hidden_layers") or 0
-    heads = model.get("num_attention_heads") or 1
-    groups = model.get("num_key_value_heads") or heads
-    head = model.get("head_dim") or hidden // heads
-    attention = 2 * hidden * head * (heads + groups)
-    mlp = 3 * hidden * (model.get("intermediate_size") or 0)
-    embeddings = (model.get("vocab_size") or 0) * hidden * (1 if model.get("tie_word_embeddings") else 2)
-    return layers * (attention + mlp) + embeddings

@@ -42,7 +42,7 @@ class RolloutSide(Side):
     """That of LOSS=grpo: engines behind a router, and the hooks that ask them."""
 
     def __init__(self, config: Config, *, evaluate: bool = False) -> None:
-        self.fleet = Fleet(config, config.hf_ckpt, run_folder=config.save_path)
+        self.fleet = Fleet(config, config.hf_ckpt)
         self._goes_on = False
         super().__init__(config, self.fleet, evaluate=evaluate)
 
@@ -67,11 +67,8 @@ class RolloutSide(Side):
         super().close()
         traces.wait()
 
-    def sync(self, tensors: dict[str, Any], version: int) -> float:
-        return self.background.run(self.fleet.sync_weights(tensors, str(version)))
-
     async def _sample(self, number: int, first_group: int) -> Rollout:
-        # Before, not to learn after a rollout that its state is gone.
+        # Before sampling: a missing state must not come to light after a whole rollout.
         await asyncio.to_thread(rewards.prepare, HostArgs.of(self._args()), number)
         await self.fleet.ensure_alive()
         repeated = 0

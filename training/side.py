@@ -53,7 +53,7 @@ class Background:
             raise
 
     def close(self) -> None:
-        """What was interrupted comes to its end first: a task that is dropped says so on standard error."""
+        """Let interrupted tasks finish first: asyncio prints a warning for each task that is dropped."""
         self.submit(self._end_tasks()).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
@@ -128,24 +128,21 @@ class Side(ABC):
     async def _sample(self, number: int, first_group: int) -> Rollout:
         """Rollout ``number``, of the groups from ``first_group`` on."""
 
-    @abstractmethod
-    def sync(self, tensors: dict[str, Any], version: int) -> float:
-        """The policy's weights, under ``version``, for whoever samples the next rollout; seconds."""
+    def sync(self, tensors: dict[str, Any], version: int | str) -> float:
+        """Send the policy's weights to the engines under ``version``; returns the seconds it took."""
+        assert self._engines is not None, "a run that samples or evaluates has engines"
+        return self.background.run(self._engines.sync_weights(tensors, str(version)))
 
     def evaluate(self, name: str, model: Path) -> None:
         """Evaluate the converted ``model``, whose number format may be another than the trainer's."""
         assert self._engines is not None, "a run that evaluates has engines"
         weights = HfTensors(model)
-        self.background.run(
-            self._engines.sync_weights({tensor: weights.read(tensor) for tensor in weights.shapes}, name)
-        )
+        self.sync({tensor: weights.read(tensor) for tensor in weights.shapes}, name)
         print(self.background.run(evaluate_model(self.config, self._engines, name, model)), flush=True)
 
-    def evaluate_policy(self, number: int, tensors: dict[str, Any]) -> dict[str, float]:
-        """Metrics of the policy after rollout ``number``, whose weights are ``tensors``."""
+    def evaluate_policy(self, number: int) -> dict[str, float]:
+        """Metrics of the policy after rollout ``number``, whose weights the engines have."""
         assert self._engines is not None, "a run that evaluates has engines"
-        if self.config.supervised:  # whose engines get weights for this alone
-            self.background.run(self._engines.sync_weights(tensors, str(number + 1)))
         return self.background.run(evaluate_between(self.config, self._engines, number))
 
     def close(self) -> None:

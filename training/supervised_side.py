@@ -6,8 +6,6 @@ any other rollout. Engines start only where the run evaluates, and get weights o
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import rollout as hooks
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
@@ -24,7 +22,7 @@ class SupervisedSide(Side):
     def __init__(self, config: Config, *, evaluate: bool = False) -> None:
         """Engines start where the run evaluates."""
         engines = evaluate or config.eval_interval > 0
-        fleet = Fleet(config, config.hf_ckpt, run_folder=config.save_path) if engines else None
+        fleet = Fleet(config, config.hf_ckpt) if engines else None
         super().__init__(config, fleet, evaluate=evaluate)
 
     async def _sample(self, number: int, first_group: int) -> Rollout:
@@ -40,6 +38,3 @@ class SupervisedSide(Side):
         )
         metrics = rollout_metrics(batch.samples, scored=False) | row_counts(args, batch.samples)
         return Rollout(custom_convert(args, batch.samples), batch.next_group, metrics)
-
-    def sync(self, tensors: dict[str, Any], version: int) -> float:
-        return 0.0

@@ -58,7 +58,7 @@ logger = logging.getLogger("mem_agent")
 
 
 NOTHING_TO_TRAIN = 4
-"""Exit code of a run that had ended before, and was to be converted or evaluated: whoever called does that."""
+"""Exit code of a run that had already ended when --convert or --evaluate was asked for; the caller does that."""
 
 
 def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> bool:
@@ -84,7 +84,7 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
                 watch.enter(Phase.EVALUATING)
                 side.evaluate(f"after-{model.name}", model)
     finally:
-        watch.enter(Phase.ENDING)  # of an interrupted run: what counts turns is about to go
+        watch.enter(Phase.ENDING)  # an interrupted run too: the turn counter goes away with the side
         if side is not None:
             side.close()
         watch.close()
@@ -116,10 +116,11 @@ def _train(config: Config, side: Side | None, watch: Watcher) -> None:
         watch.enter(Phase.LEARNING)
         metrics |= learn(config, trainer, rollout)
         watch.enter(Phase.SENDING)
-        metrics["seconds/sync"] = sync(side, trainer, number + 1)
-        if evaluates_after(config, number):
+        evaluates = evaluates_after(config, number)
+        metrics["seconds/sync"] = sync(side, trainer, number + 1, evaluates=evaluates)
+        if evaluates:
             watch.enter(Phase.EVALUATING)
-            metrics |= evaluate_policy(side, trainer, number)
+            metrics |= side.evaluate_policy(number) if side is not None else {}
         metrics["seconds"] = time.monotonic() - began
         # Before the checkpoint: a resumed run drops lines it writes again, but could not make up a lost one.
         watch.finish(number, metrics)
@@ -167,18 +168,12 @@ def broadcast(rollout: Rollout | None) -> Rollout:
     return box[0]
 
 
-def sync(side: Side | None, trainer: Any, version: int) -> float:
-    """The policy's weights into every engine, under ``version``; seconds. Collective. LOSS=sft samples from none."""
-    if trainer.config.supervised:
+def sync(side: Side | None, trainer: Any, version: int, *, evaluates: bool = False) -> float:
+    """The policy's weights into every engine, under ``version``; seconds. Collective. LOSS=sft only evaluates them."""
+    if trainer.config.supervised and not evaluates:
         return 0.0
     tensors = trainer.export_hf()
     return side.sync(tensors, version) if side is not None else 0.0
-
-
-def evaluate_policy(side: Side | None, trainer: Any, number: int) -> dict[str, float]:
-    """Metrics of the policy after rollout ``number``, on rank 0. Collective."""
-    tensors = trainer.export_hf()
-    return side.evaluate_policy(number, tensors) if side is not None else {}
 
 
 # --- command line -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+from mem_agent.training import side as side_of_a_run
 from mem_agent.training import train as loop
 from mem_agent.training.evaluate import check_before, evaluate_between, evaluate_model, evaluates_after
 from mem_agent.training.progress import Counts
@@ -144,15 +146,11 @@ def test_an_evaluation_that_a_dead_engine_spoilt_is_asked_again_with_empty_cache
     assert metrics["eval/dev/failed"] == 0.0 and fleet.emptied == 2 and "asked again" in caplog.text
 
 
-@pytest.mark.parametrize("loss,calls", [("grpo", ["evaluate 3"]), ("sft", ["sync 4", "evaluate 3"])])
-def test_engines_that_no_rollout_gives_weights_get_them_to_be_evaluated(loss, calls, config, tmp_path, monkeypatch):
-    from mem_agent.training import side as sides
-
-    said, weights = [], {"a": object()}
-
-    async def evaluated(config, fleet, number):
-        said.append(f"evaluate {number}")
-        return {"eval/1/sub_em": 0.5}
+@pytest.mark.parametrize("loss,evaluates,versions", [
+    ("grpo", False, ["4"]), ("grpo", True, ["4"]), ("sft", False, []), ("sft", True, ["4"]),
+])
+def test_engines_get_weights_once_and_under_sft_only_to_be_evaluated(loss, evaluates, versions, config, tmp_path):
+    given, weights = [], {"a": object()}
 
     class Engines:
         async def start(self):
@@ -160,21 +158,19 @@ def test_engines_that_no_rollout_gives_weights_get_them_to_be_evaluated(loss, ca
 
         async def sync_weights(self, tensors, version):
             assert tensors is weights
-            said.append(f"sync {version}")
+            given.append(version)
 
         stop = start
 
-    class Between(sides.Side):
+    class Sampling(side_of_a_run.Side):
         async def _sample(self, number, first_group):
             raise AssertionError("nothing is sampled here")
 
-        def sync(self, tensors, version):
-            raise AssertionError("nor synced")
-
-    monkeypatch.setattr(sides, "evaluate_between", evaluated)
-    side = Between(config.replace(loss=loss, train_data=str(tmp_path / "dev.jsonl")), Engines())
-    assert side.evaluate_policy(3, weights) == {"eval/1/sub_em": 0.5} and said == calls
+    run = config.replace(loss=loss, train_data=str(tmp_path / "dev.jsonl"))
+    side = Sampling(run, Engines())
+    loop.sync(side, SimpleNamespace(config=run, export_hf=lambda: weights), 4, evaluates=evaluates)
     side.close()
+    assert given == versions
 
 
 # --- in a run -------------------------------------------------------------------------------------------------------

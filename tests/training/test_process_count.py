@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from mem_agent.checkpoints.hf_folder import HfTensors
+from mem_agent.checkpoints.hf_model import parameter_count
 from mem_agent.config import Config, write_settings
 from mem_agent.training import process_count
-from mem_agent.training.process_count import parameter_count, train_processes, with_train_procs
+from mem_agent.training.process_count import train_processes, with_train_procs
 
 POCKET = Path(__file__).parents[2] / "pocket" / "start"
 GIB = 2**30

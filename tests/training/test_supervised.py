@@ -222,7 +222,7 @@ def test_one_row_is_one_trajectory_whatever_the_group():
 class FakeFleet:
     made: list[FakeFleet] = []
 
-    def __init__(self, config, model, run_folder):
+    def __init__(self, config, model):
         self.config, self.calls, self.url = config, [], "http://127.0.0.1:9"
         FakeFleet.made.append(self)
 
