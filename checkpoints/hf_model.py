@@ -229,6 +229,18 @@ def model_positions(folder: Path) -> int:
     return model_config(folder).get("max_position_embeddings") or 0
 
 
+def parameter_count(model: Mapping[str, Any]) -> int:
+    """Parameters of a Qwen2, Qwen3 or Llama with this ``config.json``, without norms and biases (0.1% of them)."""
+    hidden, layers = model.get("hidden_size") or 0, model.get("num_hidden_layers") or 0
+    heads = model.get("num_attention_heads") or 1
+    groups = model.get("num_key_value_heads") or heads
+    head = model.get("head_dim") or hidden // heads
+    attention = 2 * hidden * head * (heads + groups)
+    mlp = 3 * hidden * (model.get("intermediate_size") or 0)
+    embeddings = (model.get("vocab_size") or 0) * hidden * (1 if model.get("tie_word_embeddings") else 2)
+    return layers * (attention + mlp) + embeddings
+
+
 def _check_positions(length: int, positions: int, folder: Path) -> None:
     if length > positions:
         raise ConfigError(f"ENGINE_MAX_LEN={length}: the model in {folder} has {positions} positions")

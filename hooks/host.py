@@ -138,6 +138,11 @@ def _row_multiple(args: Any) -> int:
     return ranks
 
 
+def evaluation_sampling(config: Config, seed: int | None) -> dict[str, Any]:
+    """Sampling parameters of an evaluation's request, for ``sampling_of``."""
+    return {"temperature": config.eval_temperature, "top_p": config.eval_top_p, "top_k": -1, "seed": seed}
+
+
 def sampling_of(params: Mapping[str, Any], eos_ids: Sequence[int]) -> dict[str, Any]:
     """A host's sampling parameters as ``rollout_client`` reads them: the model's ends of a turn among the stop tokens,
     one name for the seed (SGLang hosts call it ``sampling_seed``), no ``top_k`` of 0 (some hosts switch it off so)."""

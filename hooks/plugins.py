@@ -8,9 +8,11 @@ where a host reads none of them they mean nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from ..agents import check_agent
 from ..config import Config, ConfigError
+from ..data.document_store import without_slice
 from ..data.training_file import DataSource
 from ..tasks import load_task
 from .rewards import load_own_reward, load_reward
@@ -68,3 +70,16 @@ def refuse_ignored(config: Config, host: str) -> None:
     for name, remedy in IGNORED[host].items():
         if (value := getattr(config, name)) != getattr(default, name):
             raise ConfigError(f"{name.upper()}={value} does nothing with HOST={host}: {remedy}; leave it out")
+
+
+def check_eval_files(config: Config) -> None:
+    """Raises ConfigError where EVAL_DATA is never used, names a file twice, or names one that is not there."""
+    files = config.eval_files
+    if files and not config.eval_interval:
+        raise ConfigError(f"EVAL_DATA={config.eval_data!r} is never used with EVAL_INTERVAL=0; set EVAL_INTERVAL to a "
+                          "number of rollouts, or unset EVAL_DATA")
+    if len({Path(file).stem for file in files}) < len(files):
+        raise ConfigError(f"EVAL_DATA={config.eval_data!r}: two files have the same name; metrics go by it")
+    for file in files:
+        if not without_slice(file).is_file():
+            raise ConfigError(f"EVAL_DATA: {file}: no such file; make it with prepare_data.py")

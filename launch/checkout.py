@@ -27,7 +27,11 @@ _NEEDED_FLAGS = (
     "--num-steps-per-rollout",
     "--use-dynamic-batch-size",
 )
-_TESTED = {"slime": "624b824a (2026-08-21)", "vime": "0747f8e (2026-06-30)"}
+TESTED = {
+    "slime": "624b824a898ab0ec1fcb4d373004c7f3852bf515",
+    "vime": "0747f8e7b84409f64e75f855d259e549b929998c",
+}
+"""The commit of each host that this pack was tested with."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def _refuse_without(checkout: Checkout, missing: list[str]) -> None:
     if missing:
         raise ConfigError(
             f"HOST_ROOT={str(checkout.root)!r}: this version of {checkout.name} lacks {', '.join(missing)}; "
-            f"use {_TESTED[checkout.name]} or later"
+            f"use {TESTED[checkout.name][:8]} or later"
         )
 
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints.hf_model import parameter_count
 from ..config import ConfigError
 
-_SAME = {
+CONFIG_KEYS = {
     # Megatron flag -> config.json key
     "--num-layers": "num_hidden_layers",
     "--hidden-size": "hidden_size",
@@ -68,14 +69,9 @@ def read_model_config(folder: Path) -> dict[str, Any]:
 def model_size(content: Mapping[str, Any]) -> ModelSize:
     """Sizes of a dense decoder from its ``config.json``."""
     hidden, layers, heads = (content[k] for k in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
-    kv_heads = content.get("num_key_value_heads") or heads
-    head_dim = content.get("head_dim") or hidden // heads
-    attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
-    mlp = 3 * hidden * content["intermediate_size"]
-    embeddings = content["vocab_size"] * hidden * (1 if content.get("tie_word_embeddings") else 2)
     return ModelSize(
-        parameters=layers * (attention + mlp) + embeddings,
-        layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, vocab=content["vocab_size"],
+        parameters=parameter_count(content), layers=layers, hidden=hidden, heads=heads,
+        kv_heads=content.get("num_key_value_heads") or heads, vocab=content["vocab_size"],
     )
 
 
@@ -104,7 +100,7 @@ def describe(content: Mapping[str, Any]) -> list[str]:
     numbers = {
         flag: content.get(key) or {"num_key_value_heads": heads, "head_dim": content["hidden_size"] // heads,
                                    "rms_norm_eps": 1e-6}[key]
-        for flag, key in _SAME.items()
+        for flag, key in CONFIG_KEYS.items()
     }
     found = ["--swiglu", "--use-rotary-position-embeddings", "--disable-bias-linear", "--group-query-attention",
              "--normalization", "RMSNorm", *_OF_KIND[kind]]
@@ -145,7 +141,7 @@ def _fits(found: Sequence[str], content: Mapping[str, Any]) -> bool:
     flags, kind = flag_values(found), content.get("model_type")
     heads = content["num_attention_heads"]
     defaults = {"--num-query-groups": heads, "--kv-channels": content["hidden_size"] // heads}
-    for flag, key in _SAME.items():
+    for flag, key in CONFIG_KEYS.items():
         wanted, given = content.get(key) or defaults.get(flag), flags.get(flag) or defaults.get(flag)
         if flag == "--vocab-size" and given is None:
             continue  # Megatron then takes it from the tokenizer

@@ -17,12 +17,11 @@ from ..data.document_store import DocumentStore, MissingDocument, row_slice, sto
 from ..data.row_files import DataError, open_rows
 from ..data.shards import training_files
 from ..data.training_file import DataSource
-from ..hooks.plugins import check_own_tasks
+from ..hooks.plugins import check_eval_files, check_own_tasks
 from ..system.errors import MemAgentError
 from ..system.ports import is_free
 from ..system.server_url import is_loopback
 from ..system.tracker_library import check_tracker
-from .arguments import evaluation_sets
 from .layout import Layout
 from .model_args import ModelSize
 from .plan import PACK, Plan, has_checkpoint
@@ -95,18 +94,9 @@ def _check_slices(config: Config) -> None:
 
 
 def _check_evaluation_files(config: Config) -> None:
-    sets = evaluation_sets(config)
-    if config.eval_interval and not sets:
+    if config.eval_interval and not config.eval_files:
         raise ConfigError(f"EVAL_INTERVAL={config.eval_interval} needs EVAL_DATA, files of prepare_data.py")
-    if sets and not config.eval_interval:
-        raise ConfigError(f"EVAL_DATA={config.eval_data!r} is never used with EVAL_INTERVAL=0; set EVAL_INTERVAL to a "
-                          "number of rollouts, or unset EVAL_DATA")
-    names = [name for name, _ in sets]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"EVAL_DATA={config.eval_data!r}: two files have the same name; metrics go by it")
-    for _, path in sets:
-        if not without_slice(path).is_file():
-            raise ConfigError(f"EVAL_DATA: {path}: no such file; make it with prepare_data.py")
+    check_eval_files(config)
 
 
 def _check_documents(config: Config) -> None:
@@ -141,13 +131,13 @@ def _check_save_path(config: Config, model: ModelSize) -> None:
     existing = len(list(Path(config.save_path).glob("iter_*")))
     count = max(1, -(-config.num_rollout // config.save_interval) - existing)
     _check_room("SAVE_PATH", config.save_path, count * _CHECKPOINT_BYTES * model.parameters,
-          f"{count} checkpoints (the host deletes none)", "raise SAVE_INTERVAL or choose another SAVE_PATH")
+                f"{count} checkpoints (the host deletes none)", "raise SAVE_INTERVAL or choose another SAVE_PATH")
 
 
 def _check_torch_dist(config: Config, model: ModelSize) -> None:
     if not has_checkpoint(Path(config.torch_dist)):
         _check_room("TORCH_DIST", config.torch_dist, _REFERENCE_BYTES * model.parameters, "the reference model",
-              "choose another TORCH_DIST")
+                    "choose another TORCH_DIST")
 
 
 def check_no_adapters(config: Config) -> None:

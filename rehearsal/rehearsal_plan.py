@@ -111,11 +111,9 @@ def _cluster_plan(config: Config) -> Plan:
 
 def _evaluation(config: Config) -> dict[str, Any]:
     """Evaluate at every rollout: the user's files, else rows of the training file; never in FULLY_ASYNC."""
-    if config.fully_async:
-        return {"eval_interval": 0, "eval_data": ""}
     training = _first_file(config.train_data)
     files = config.eval_files or [training] * without_slice(training).is_file()
-    if not files:
+    if config.fully_async or not files:
         return {"eval_interval": 0, "eval_data": ""}
     return {"eval_interval": 1, "eval_data": shlex.join(first_rows(file, EVAL_ROWS) for file in files)}
 

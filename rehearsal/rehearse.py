@@ -27,7 +27,7 @@ import psutil
 
 from ..checkpoints.convert import main as convert
 from ..config import Config, ConfigError
-from ..launch.checkout import find_checkout
+from ..launch.checkout import TESTED, find_checkout
 from ..launch.host_args import given_flags
 from ..launch.launch import launch, print_plan
 from ..launch.layout import logit_bytes
@@ -44,7 +44,7 @@ from .host_log import progress_of, read_log
 from .rehearsal_plan import Rehearsal, plan_rehearsal
 from .sglang_engine import start_sglang
 from .shrink import trajectory_tokens
-from .sources import TESTED, commit_of, prepared_megatron
+from .sources import commit_of, prepared_megatron
 from .table import Seen, deviations, faults, report
 
 logger = logging.getLogger("mem_agent")
@@ -174,7 +174,7 @@ def settled(config: Config, home: Path, rollouts: int, ranks: int) -> Rehearsal:
     return plan_rehearsal(config, prepared_megatron(checkout, config.megatron_root, home), rollouts, ranks)
 
 
-@one_line_errors("a new rehearsal begins anew")
+@one_line_errors("the same command starts a new rehearsal")
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent rehearse", description="Rehearse a cluster job on this machine.")
     parser.add_argument("--dry-run", action="store_true", help="print what would be run, start nothing")

@@ -28,7 +28,7 @@ from ..agents import agent_class
 from ..checkpoints.hf_folder import copy_model_files
 from ..config import Config, ConfigError
 from ..launch.layout import Layout
-from ..launch.model_args import ModelSize, flag_values
+from ..launch.model_args import CONFIG_KEYS, ModelSize, flag_values
 from ..system.errors import reason_of
 from ..system.files import naming, write_atomically
 
@@ -112,8 +112,7 @@ def shrink_description(model: list[str]) -> list[str]:
 
 def shrink_model(content: Mapping[str, Any]) -> dict[str, Any]:
     """``config.json`` of the random model."""
-    numbers = {"num_hidden_layers": 2, "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4,
-               "num_key_value_heads": 2, "head_dim": 32}
+    numbers = {CONFIG_KEYS[flag]: value for flag, value in _TINY.items()}
     return {
         **content, **numbers, "dtype": "float32", "layer_types": None, "torch_dtype": None,
         "pad_token_id": None if content.get("pad_token_id") == -1 else content.get("pad_token_id"),  # -1: none

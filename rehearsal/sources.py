@@ -19,12 +19,6 @@ from ..launch.checkout import Checkout
 
 logger = logging.getLogger("mem_agent")
 
-TESTED = {
-    "slime": "624b824a898ab0ec1fcb4d373004c7f3852bf515",
-    "vime": "0747f8e7b84409f64e75f855d259e549b929998c",
-}
-"""The commit of each host that this pack was tested with."""
-
 
 def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
     """Megatron-LM at the host's commit with the host's patches.
