@@ -57,7 +57,7 @@ from .evaluation.questions import EvalError, EvalQuestion, as_asked
 from .evaluation.results import Row, RowWriter, lock_results
 from .evaluation.summary import Summary
 from .evaluation.tables import comparison, failures, summaries_of, tables
-from .hooks.host import embedded_args
+from .hooks.host import embedded_args, evaluation_sampling
 from .hooks.plugins import check_plugins
 from .hooks.sample import Record, Sample
 from .hooks.task_row import row_of, task_of
@@ -162,10 +162,7 @@ async def _row(job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept:
     """
     task = task_of(config, Sample(metadata=job.question.metadata))
     question = as_asked(job.question, task, thinks=config.mem_thinking or endpoint.frame.thinking_is_open)
-    sampling = {
-        "temperature": config.eval_temperature, "top_p": config.eval_top_p, "top_k": -1,
-        "seed": config.seed_for(f"{question.id}/{job.sample}"),
-    }
+    sampling = evaluation_sampling(config, config.seed_for(f"{question.id}/{job.sample}"))
     began = time.monotonic()
     tries = 0
     while True:

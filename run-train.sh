@@ -23,7 +23,7 @@ make_pocket_data() {
     say "$ready"
 }
 
-# A recipe's SAVE_PATH, if it has one.
+# SAVE_PATH as set by the user or the recipe, else runs/train.
 default_save_path() { export SAVE_PATH="${SAVE_PATH:-$PACK_DIR/runs/train}"; }
 
 # Train in slime or vime, and convert the newest checkpoint.

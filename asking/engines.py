@@ -20,12 +20,10 @@ from ..config import Config
 from ..evaluation.connect import KEYS, connect
 from ..rollout_client import NO_ANSWER
 from ..serving.fleet import Fleet
+from ..serving.router import REQUEST_TIMEOUT_S
 from ..system.processes import FleetError
 from ..system.server_url import checked_url, uses_proxy
 from .reader import AskingReader
-
-_REQUEST_S = 600.0
-"""An engine that is asked may be silent for as long as a request may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ async def reader_at(
                 return not fleet.out_of_service
 
             async def watch() -> int:
-                return await fleet.ensure_alive(_REQUEST_S)
+                return await fleet.ensure_alive(REQUEST_TIMEOUT_S)
 
             yield Served(AskingReader(config, model, fleet.url), healthy, watch, fleet.logs)
     except FleetError:

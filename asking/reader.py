@@ -42,7 +42,7 @@ from ..agents.records import (
     TurnRequest,
 )
 from ..config import Config
-from ..hooks.host import sampling_of
+from ..hooks.host import evaluation_sampling, sampling_of
 from ..hooks.reader import Reader, reader_for
 from ..hooks.sample import Sample
 from ..hooks.task_row import messages_before, question_of, reply_form, task_by_name
@@ -158,8 +158,7 @@ class AskingReader:
         self, reading: Reading, group: str, seed: int | None, sampling: Mapping[str, Any], watch: _Watch
     ) -> Trajectory:
         config = self.config
-        usual = {"temperature": config.eval_temperature, "top_p": config.eval_top_p, "top_k": -1, "seed": seed}
-        params = sampling_of({**usual, **sampling}, self._reader.vocabulary.eos_ids)
+        params = sampling_of({**evaluation_sampling(config, seed), **sampling}, self._reader.vocabulary.eos_ids)
 
         async def sample(requests: Sequence[TurnRequest], number: int) -> Sequence[Generation]:
             final = requests[0].kind is TurnKind.FINAL

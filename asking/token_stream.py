@@ -11,7 +11,7 @@ Invariant: an answer is whole or there is none; a stream that ends before ``[DON
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -31,13 +31,10 @@ class TokenStream:
 
     async def read(self, response: Any) -> dict[str, Any]:
         """The answer, from an aiohttp response."""
-        return await self.assemble(response.content)
-
-    async def assemble(self, lines: AsyncIterable[bytes]) -> dict[str, Any]:
         log_probs: list[Any] = []
         choice: dict[str, Any] = {}
         usage, done = None, False
-        async for line in lines:
+        async for line in response.content:
             data = line.removeprefix(b"data:").strip()
             if done := data == b"[DONE]":
                 break

@@ -95,7 +95,7 @@ def resident(field: str) -> float:
 
 
 def forget_peak() -> None:
-    """From here on VmHWM counts anew (Linux, proc(5): 5 to clear_refs)."""
+    """Reset VmHWM, so that it counts from here (Linux, proc(5): write 5 to clear_refs)."""
     Path("/proc/self/clear_refs").write_text("5")
 
 

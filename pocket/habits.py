@@ -2,9 +2,9 @@
 
 The *ability* rows teach everything a perfect agent does: find the line of the asked kind in a section or in the
 memory, reply ``none`` when neither has it, and answer in a box from the memory.  A share of them are *recitals*: all
-facts of a section in an order drawn anew, which puts a dozen look-ups into one row and makes looking up form quickly.
+facts of a section in random order, which puts a dozen look-ups into one row and makes looking up form quickly.
 
-The *mixed* rows are turns of whole trajectories whose habit is drawn anew at each turn: the good one, or keeping a
+The *mixed* rows are turns of whole trajectories with a habit drawn for each turn: the good one, or keeping a
 distractor's fact, or keeping nothing.  A model trained on them for a short while can still do everything, but does
 the right thing only some of the time, and siblings of one question differ.  That is what the reward then selects.
 
@@ -164,7 +164,7 @@ def ability_rows(maker: RowMaker, seed: int, mix: AbilityMix) -> Iterator[Row]:
 
 
 def _recite(maker: RowMaker, rng: random.Random, rounds: int) -> Row:
-    """A drill: all facts of a section in an order drawn anew, several times over.
+    """A drill: all facts of a section in random order, several times over.
 
     The kinds come in no order one could learn, but the thing after each of them is a look-up.
     """

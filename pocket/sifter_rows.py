@@ -84,7 +84,7 @@ def _rows(
 
 
 def _recital(history: History, rng: random.Random) -> str:
-    """A drill: where each thing that sessions are about was said last, in an order drawn anew."""
+    """A drill: for each thing the sessions are about, the last session that says it, in random order."""
     last = {talk.about: number for number, talk in enumerate(history.talks)}
     about = rng.sample(sorted(last), len(last))
     return _EACH + "".join(f"{each} {last[each]}" for each in about)

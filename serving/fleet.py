@@ -82,8 +82,6 @@ class Fleet:
         *,
         run_folder: str | Path | None = None,
         port: int = 0,
-        version: str = "0",
-        device: Device | None = None,
     ) -> None:
         self.config = config
         self.model = Path(model).resolve()
@@ -93,11 +91,11 @@ class Fleet:
         self._metrics_port = 0
         self._used: set[int] = set()
         """Ports that servers of this fleet have or had: the router must not mistake a new server for an old one."""
-        self.version = version
+        self.version = "0"
         """The weight version that every engine has confirmed, or is about to while a sync runs."""
         self.restarts = 0
         self._restarts_at_sync = 0
-        self.device: Device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.device: Device = "cuda" if torch.cuda.is_available() else "cpu"
         self._names = checkpoint_names(self.model)
         self._folder: SyncFolder | None = None
         self._sockets: Path | None = None

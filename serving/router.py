@@ -3,24 +3,25 @@
 The router starts empty and only learns of engines whose weights were verified; a worker that it finds again by its own
 health check would come back with stale weights, so replaced engines get a new port and are removed here first.
 
-Requests with one ``X-Session-ID`` go to one engine, so whoever shares that key (``client.siblings``) finds its prefix
-cache; a new key goes where the fewest keys are bound. A key stays bound until it is ended (``client.sessions``), its
-engine is gone, or two hours after its last request. Keys that nobody ended would make the count one of history:
-engines of any speed would get new ones in turn. They cost 0.2 KB each (79 MB before, 119 MB after 200,000 keys). A
-consistent hash would put 4 groups on 2 engines as 3 and 1, or worse, five times of eight.
+Requests with one ``X-Session-ID`` go to one engine, so those that share a key find its prefix cache
+(``rollout_client``). A new key goes to the engine with the fewest bound keys. A key stays bound until the client ends
+it, its engine is gone, or two hours have passed since its last request. If keys were never ended, the counts would
+show past load, and fast and slow engines would get new keys in equal numbers. Keys cost 0.2 KB each (79 MB before, 119
+MB after 200,000 keys). A consistent hash would put 4 groups on 2 engines as 3 and 1, or worse, five times of eight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..rollout_client import TIMEOUT_S
 from ..system.processes import FleetError
 from ..system.python_command import python_module
 from .control import ControlClient
 
 ADMIT_TIMEOUT_S = 60
-REQUEST_TIMEOUT_S = 600
-"""For one generation request, as in ``client``."""
+REQUEST_TIMEOUT_S = int(TIMEOUT_S)
+"""For one generation request; the router's flag takes whole seconds."""
 
 
 class RouterError(FleetError):

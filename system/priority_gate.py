@@ -4,8 +4,8 @@ Invariants, with any number of waiters cancelled at any moment:
 - at most ``slots`` are inside, and while anybody waits exactly that many are;
 - a slot that was handed to a waiter which is cancelled goes on to the next one.
 
-Without aging a light waiter waits as long as heavier ones keep coming. It is for callers among whom that ends: those
-of a rollout or of a sweep are finitely many, and each of their next requests is lighter than the one before.
+There is no aging: a light waiter waits as long as heavier ones keep coming. That is fine here: a rollout or an
+evaluation has a fixed number of callers, and each caller's next request is lighter than its last.
 """
 
 from __future__ import annotations

@@ -50,7 +50,6 @@ class ChildProcess:
 
     def __init__(
         self, name: str, command: Sequence[str], env: Mapping[str, str], log_path: Path, cleanup: Sequence[Path] = (),
-        cwd: Path | None = None,
     ) -> None:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         self.name = name
@@ -61,7 +60,7 @@ class ChildProcess:
         with log_path.open("ab") as out:
             self._guard = subprocess.Popen(
                 guarded, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=dict(env),
-                start_new_session=True, cwd=cwd,
+                start_new_session=True,
             )
         self.pid = self._guard.pid
 

@@ -42,6 +42,7 @@ from ...system.python_command import python_module
 from ...system.signals import stop_on_signals
 from ..blocks.block_reader import read_table
 from ..blocks.worker import OK
+from ..stage_options import FINISHED_WITH_FAILURES
 from .best_checkpoints import all_scores, best, score_of
 from .data_recipe import read_recipe
 from .rank_rows import PROMPT_TOKENS
@@ -53,7 +54,6 @@ _OTHERS = ("AVERAGE", "OUTPUT", "SINGLE_ITER", "VERSION", "BASE_URL", "POCKET_DA
            "DRY_RUN", "RESULTS", "SAVE_FILE", "CONVERT", "MODEL_PATH")
 """Variables that mean one command of several here."""
 _STATUS = "rank_status"
-_SOME_FAILED = 3
 """Exit code of evaluation and ranking where some questions have no answer."""
 
 
@@ -157,7 +157,7 @@ def validate(plan: Plan, number: int, name: str) -> Step:
            "CONVERT": "0"}
     outputs = [folder / "validation" / name / "run.json"]
     return Step(number, f"validate-{name}", ["bash", str(PACK / "run-eval.sh")], outputs, own, _OTHERS,
-                frozenset({0, _SOME_FAILED}), partial(score_of, folder / "validation" / name))
+                frozenset({0, FINISHED_WITH_FAILURES}), partial(score_of, folder / "validation" / name))
 
 
 def average(plan: Plan, number: int, names: Sequence[str]) -> Step:
@@ -182,7 +182,7 @@ def rank(plan: Plan, number: int) -> Step:
     ]
     unset = [*_OTHERS, "TEMPERATURE"]  # of training; the stages would take it for theirs, which is EVAL_TEMPERATURE
     outputs = [plan.results / plan.ranker(number) / f"{name}_train_ranking.parquet" for name in plan.recipe.train]
-    return Step(number, "rank", command, outputs, {}, unset, frozenset({0, _SOME_FAILED}),
+    return Step(number, "rank", command, outputs, {}, unset, frozenset({0, FINISHED_WITH_FAILURES}),
                 partial(_check_ranked, outputs))
 
 

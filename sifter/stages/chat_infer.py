@@ -87,7 +87,7 @@ def _served_here(config: Config, options: ChatOptions, given: argparse.Namespace
     name = options.model_name or model.resolve().name
     options = replace(options, model_name=folder_name(name))
     length = _engine_length(config, options, model, chosen)
-    plan = ChatPlan(config, options, Method("", Order.FULL), "", "", f"{name} {model_hash(model)}", own=True)
+    plan = ChatPlan(config, options, Method("", Order.FULL), "", "", f"{name} {model_hash(model)}")
     if not any(_left(plan, method, part, given.limit) for method, part in chosen):
         return _run(plan, chosen, given.limit)  # asks nobody
     with own_engines(model, length, Path(options.output_dir, options.model_name)) as server:

@@ -43,13 +43,11 @@ class ChatPlan:
     """The model's name at ``url``."""
     model: str
     """What it is called in the files, with whatever tells its weights apart."""
-    own: bool = False
-    """Engines were started for this: they get no key."""
 
     def client(self) -> ChatClient:
         options = self.options
         return ChatClient(ChatSettings(
-            url=self.url, model=self.served, key="" if self.own else key_from(os.environ),
+            url=self.url, model=self.served, key=key_from(os.environ) if self.config.base_url else "",
             concurrency=options.chat_concurrency, timeout_s=options.chat_timeout, retries=options.chat_retries,
             max_output_tokens=options.max_output_token, temperature=self.config.eval_temperature,
         ))

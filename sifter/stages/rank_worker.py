@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,7 +16,7 @@ from ...checkpoints.hf_model import load_vocabulary, model_positions
 from ...config import Config, ConfigError
 from ...evaluation.connect import back, connect
 from ...evaluation.endpoint import EvalEndpoint
-from ...hooks.host import embedded_args
+from ...hooks.host import embedded_args, evaluation_sampling
 from ...hooks.sample import Record, Sample
 from ...rollout_client import close_clients
 from ...sessions.ranking import BadRanking, in_history, lenient_ranking, strict_ranking
@@ -105,7 +104,8 @@ class RankWorker(AskingWorker):
         endpoint = await self._endpoint()
         sample = Sample(prompt=[{"role": "user", "content": prompt.text}])
         args = embedded_args(self._plan.config, endpoint)
-        sample = await rollout.generate(args, sample, self._sampling(name), evaluation=True)
+        sampling = evaluation_sampling(args.mem_agent, args.mem_agent.seed_for(f"{name}/rank"))
+        sample = await rollout.generate(args, sample, sampling, evaluation=True)
         record = Record.of(sample)
         assert record is not None, "the pack's own hook writes it"
         if record.failure in ("connection", "server_error", "rate_limited"):
@@ -132,11 +132,6 @@ class RankWorker(AskingWorker):
             plan = self._plan
             self._connecting = asyncio.ensure_future(connect(plan.url, plan.model, plan.config, KEYS, plan.served))
         return await asyncio.shield(self._connecting)
-
-    def _sampling(self, name: str) -> dict[str, Any]:
-        config = self._plan.config
-        return {"temperature": config.eval_temperature, "top_p": config.eval_top_p, "top_k": -1,
-                "seed": config.seed_for(f"{name}/rank")}
 
     def _read(self, said: str, record: Record, shown: tuple[int, ...], endpoint: EvalEndpoint) -> Row:
         """``said`` is the reply without its thinking; no column keeps a key that the server repeats in it."""
