@@ -187,7 +187,7 @@ class Config(BaseModel):
             if first["type"] == "extra_forbidden":
                 raise ConfigError(f"unknown setting {name}; `mem-agent config` lists all") from None
             raise ConfigError(f"{name}={first['input']!r:.80}: {first['msg']}") from None
-        if self.host in ("auto", "local") and self.train_procs % (self.tp or 1):
+        if self.host in ("auto", "local") and self.train_procs % self.trainer_tp:
             raise ConfigError(f"TP={self.tp} does not divide TRAIN_PROCS={self.train_procs}")
         if self.trajectories_per_rollout % self.step_trajectories:
             raise ConfigError(f"GLOBAL_BATCH_SIZE={self.global_batch_size} does not divide the trajectories of a "

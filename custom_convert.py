@@ -90,13 +90,13 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
     by_turn = turn_advantages(advantages, [t.turn_rewards for t in trajectories], groups,
                               outcome_weight(host.config), getattr(settings, "state_weight", 1.0))
     data: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    by_row = [_row_advantages(*one) for one in zip(trajectories, advantages, by_turn, strict=True)]
     for first, last in _steps(host, len(trajectories)):
         step = range(first, last)
         for n in step:
-            turns, mask_sum = by_turn[n], trajectories[n].mask_sum
-            for row in trajectories[n].rows:
-                own = advantages[n] if turns is None else turns[row.turn]
-                _append(data, row, trajectories[n], mask_sum, row.weight * own)
+            mask_sum = trajectories[n].mask_sum
+            for row, advantage in zip(trajectories[n].rows, by_row[n], strict=True):
+                _append(data, row, trajectories[n], mask_sum, advantage)
         # Padding belongs to the step's last trajectory and changes nothing in a per-trajectory loss; under a global
         # token mean every host counts each row as one token, like any fully masked row.
         for _ in range(_missing_rows(host, sum(len(trajectories[n].rows) for n in step))):
@@ -108,14 +108,14 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
     if failures:
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))
         logger.warning("%d of %d trajectories failed (%s)", failures.total(), len(samples), kinds)
-    traces.keep(host, [_trained(*one) for one in zip(trajectories, advantages, by_turn, strict=True)])
+    traces.keep(host, [_trained(*one) for one in zip(trajectories, advantages, by_row, strict=True)])
     return data
 
 
 def row_counts(args: Any, samples: list[Any]) -> dict[str, int]:
     """How many rows ``custom_convert`` makes of these samples, and how many of those are padding."""
     host = HostArgs.of(args)
-    rows = [len(_rows(sample)) for sample in samples]
+    rows = [len(_rows(sample, Record.of(sample))) for sample in samples]
     padding = sum(_missing_rows(host, sum(rows[first:last])) for first, last in _steps(host, len(samples)))
     return {"rows": sum(rows) + padding, "padding_rows": padding}
 
@@ -176,23 +176,23 @@ def turn_advantages(
 def _unroll(host: HostArgs, sample: Any, rollout_id: int) -> _Trajectory:
     group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
     record, reward = Record.of(sample), reward_of(sample, host.reward_key)
+    rows = _rows(sample, record)
     if lost(sample) or sample.remove_sample:
-        return _Trajectory(sample, rollout_id, group, None, float(reward or 0.0), _rows(sample), None)
+        return _Trajectory(sample, rollout_id, group, None, float(reward or 0.0), rows, None)
     if reward is None:
         raise ConvertError(f"sample {sample.index} ({sample.status.value}) reached training without a reward")
     states = record.state_totals if record else None
-    return _Trajectory(sample, rollout_id, group, float(reward), float(reward), _rows(sample), states)
+    return _Trajectory(sample, rollout_id, group, float(reward), float(reward), rows, states)
 
 
-def _rows(sample: Any) -> list[_Row]:
-    rows = [] if lost(sample) else _turn_rows(sample)
+def _rows(sample: Any, record: Record | None) -> list[_Row]:
+    rows = [] if lost(sample) else _turn_rows(sample, record)
     if sample.remove_sample:
         rows = [replace(row, loss_mask=[0] * row.response_length) for row in rows]
     return rows or [_placeholder()]
 
 
-def _turn_rows(sample: Any) -> list[_Row]:
-    record = Record.of(sample)
+def _turn_rows(sample: Any, record: Record | None) -> list[_Row]:
     if record is None:  # of another generate hook: its own tokens are its one turn
         mask = sample.loss_mask if sample.loss_mask is not None else [1] * sample.response_length
         cut = int(truncated(sample))
@@ -218,15 +218,15 @@ def _rollout_ids(samples: list[Any]) -> list[int]:
     return ids
 
 
-def _trained(trajectory: _Trajectory, advantage: float, by_turn: Sequence[float] | None) -> traces.Trained:
-    """What was trained of a trajectory, turn by turn."""
-    record = Record.of(trajectory.sample)
-    turns = record.turns if record is not None else ()
+def _row_advantages(trajectory: _Trajectory, advantage: float, by_turn: Sequence[float] | None) -> list[float]:
+    """The advantage of each row: its turn's or the trajectory's, times the turn's weight."""
+    return [row.weight * (advantage if by_turn is None else by_turn[row.turn]) for row in trajectory.rows]
+
+
+def _trained(trajectory: _Trajectory, advantage: float, by_row: Sequence[float]) -> traces.Trained:
     if trajectory.reward is None:
-        return traces.Trained(trajectory.sample, None, [None] * len(turns))
-    each = by_turn or [advantage] * len(turns)
-    own = [turn.weight * one for turn, one in zip(turns, each, strict=True)]
-    return traces.Trained(trajectory.sample, advantage, own)
+        return traces.Trained(trajectory.sample)
+    return traces.Trained(trajectory.sample, advantage, by_row)
 
 
 def _append(data: dict[str, list[Any]], row: _Row, of: _Trajectory, mask_sum: int, advantage: float) -> None:

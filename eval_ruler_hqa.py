@@ -61,7 +61,7 @@ from .hooks.host import embedded_args, evaluation_sampling
 from .hooks.plugins import check_plugins
 from .hooks.sample import Record, Sample
 from .hooks.task_row import row_of, task_of
-from .rollout_client import close_clients
+from .rollout_client import PASSING, close_clients
 from .system.gather import gather_or_cancel, watched
 from .system.logging_setup import log_to_terminal
 from .system.one_line_errors import one_line_errors
@@ -77,8 +77,6 @@ FINISHED_WITH_FAILURES = 3
 LOOK_EVERY_S = 10.0
 BUSY_ENGINE_S = 600.0
 """An engine that has not answered for so long hangs; it may be inside a long step."""
-_MAY_PASS = ("connection", "server_error", "rate_limited")
-"""Failures after which the server may come back."""
 _TRIES = 4
 """How often an answer is asked for at most, besides the client's own retries, while the server answers in between."""
 Ask = Callable[[EvalQuestion, str, dict[str, Any]], Awaitable[Sample]]
@@ -133,7 +131,7 @@ async def evaluate(
     return summaries_of([output])
 
 
-def missing_answers(config: Config, model: Path, output: Path, *, weights: str = "") -> int:
+def missing_answers(config: Config, model: Path, output: Path) -> int:
     """How many answers ``output`` lacks, asked before engines are started.
 
     Raises:
@@ -141,7 +139,7 @@ def missing_answers(config: Config, model: Path, output: Path, *, weights: str =
     """
     check_plugins(config, training=False)
     with lock_results(output):
-        return len(missing_jobs(config, model, output, Api.GENERATE, "", weights))
+        return len(missing_jobs(config, model, output, Api.GENERATE, "", ""))
 
 
 def _ask(args: SimpleNamespace, endpoint: EvalEndpoint) -> Ask:
@@ -170,7 +168,7 @@ async def _row(job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept:
         sample = await ask(question, job.context, sampling)
         record = Record.of(sample)
         assert record is not None, "a mode writes its trajectory into the sample"
-        if record.failure not in _MAY_PASS or tries == _TRIES:
+        if record.failure not in PASSING or tries == _TRIES:
             break
         await back(endpoint)
     prediction, scores, unscored = await asyncio.to_thread(_scored, task, sample)

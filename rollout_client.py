@@ -205,9 +205,8 @@ class RouterClient:
             raise self._failed(FailureKind.CONNECTION, error) from None
         except TimeoutError:
             raise self._failed(FailureKind.TIMEOUT, f"no answer within {TIMEOUT_S:g} s") from None
-        kind = FailureKind.SERVER_ERROR if status >= 500 else FailureKind.REJECTED
-        kind = FailureKind.RATE_LIMITED if status == 429 else kind
-        raise self._failed(kind, f"HTTP {status}: {text}", seconds_asked(response.headers.get("Retry-After")))
+        wait = seconds_asked(response.headers.get("Retry-After"))
+        raise self._failed(FailureKind.of_status(status), f"HTTP {status}: {text}", wait)
 
     def _failed(self, kind: FailureKind, reason: Exception | str, wait: float = 0.0) -> TurnFailed:
         text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"

@@ -37,9 +37,6 @@ from .system.plugins import shell_words
 
 __all__ = ["MemoryHarness", "MemoryTaskset"]
 
-NO_LIMIT = 2**40
-"""Tokens of a server that says itself what is too long."""
-
 
 class MemoryData(vf.TaskData):
     """One row without its document, which stays in its file."""
@@ -136,7 +133,7 @@ def chat_endpoint(config: Config, url: str, key: str, model: str) -> EvalEndpoin
     """The server at ``url``, which verifiers watches, asked in OpenAI's wording of a chat."""
     vocabulary = reader_for(config.hf_ckpt, config, "{}").vocabulary
     return EvalEndpoint(
-        dialect=Dialect.VLLM, base_url=url.rstrip("/").removesuffix("/v1"), max_tokens=NO_LIMIT, vocabulary=vocabulary,
+        dialect=Dialect.VLLM, base_url=url.rstrip("/").removesuffix("/v1"), vocabulary=vocabulary,
         frame=frame_of(vocabulary, config.mem_thinking), api=Api.CHAT, model=model, key=key,
     )
 

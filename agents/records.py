@@ -86,6 +86,13 @@ class FailureKind(StrEnum):
     """The judge's reply gives no score."""
     INTERNAL = "internal"
 
+    @classmethod
+    def of_status(cls, status: int) -> FailureKind:
+        """The kind of an HTTP error."""
+        if status == 429:
+            return cls.RATE_LIMITED
+        return cls.SERVER_ERROR if status >= 500 else cls.REJECTED
+
 
 class TurnFailed(Exception):
     """Ends one trajectory, never the run; the rollout boundary turns it into a FAILED outcome."""

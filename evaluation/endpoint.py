@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ..agents.prompts import opens_thinking
 from ..agents.records import Generation, StopReason
 from ..agents.vocabulary import Vocabulary
 from ..rollout_client import Endpoint
@@ -70,7 +71,7 @@ class Frame:
 
     @property
     def thinking_is_open(self) -> bool:
-        return self.tail.rfind(_THINK_OPEN) > self.tail.rfind(_THINK_END)
+        return opens_thinking(self.tail)
 
 
 def frame_of(vocabulary: Vocabulary, thinking: bool) -> Frame:

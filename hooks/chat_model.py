@@ -144,8 +144,7 @@ class ChatClient:
         reason = f"expected a chat completion: {type(error).__name__}: {error}"
         if isinstance(error, openai.APIStatusError):
             status = error.status_code
-            kind = FailureKind.SERVER_ERROR if status >= 500 else FailureKind.REJECTED
-            kind = FailureKind.RATE_LIMITED if status == 429 else kind
+            kind = FailureKind.of_status(status)
             remedy = "the key is refused, " if status in (401, 403) else ""
             reason = f"HTTP {status}: {remedy}model {self.settings.model!r}: {error.response.text}"
         elif isinstance(error, openai.APITimeoutError):

@@ -273,14 +273,14 @@ class Memo:
 # --- a judge --------------------------------------------------------------------------------------------------------
 
 _JUDGED = re.compile(r'"score"\s*:\s*(0(?:\.\d+)?|1(?:\.0+)?)\s*[,}]')
-_JUDGE = Path(__file__).with_name("judge.yaml")
+_JUDGE: dict[str, str] = yaml.safe_load(Path(__file__).with_name("judge.yaml").read_text(encoding="utf-8"))
 
 
 def judge_prompt(row: RankedRow, answer: str) -> str:
     """The user message to a judge; texts stand in it as JSON strings, so that none of them ends its line."""
     slots = {"question": row.question, "golds": list(row.answers), "answer": answer}
-    template = yaml.safe_load(_JUDGE.read_text(encoding="utf-8"))[row.language.value]
-    return str(template).format(**{name: json.dumps(slot, ensure_ascii=False) for name, slot in slots.items()})
+    texts = {name: json.dumps(slot, ensure_ascii=False) for name, slot in slots.items()}
+    return _JUDGE[row.language.value].format(**texts)
 
 
 def judged_score(reply: str) -> float | None:

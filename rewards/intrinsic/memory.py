@@ -175,9 +175,9 @@ def scaled(raw: float | None, window: Sequence[float]) -> float:
 
     A window of 0.4 0.3 0.9: 0.6 -> (0.6 - 0.3) / (0.9 - 0.3) = 0.5, 1.1 -> 1, 0.1 -> 0.
     """
-    if raw is None or not window or max(window) - min(window) < _TOLD_APART:
+    least, most = min(window, default=0.0), max(window, default=0.0)
+    if raw is None or most - least < _TOLD_APART:
         return 0.0
-    least, most = min(window), max(window)
     return min(1.0, max(0.0, (raw - least) / (most - least + _EPS)))
 
 
